@@ -21,11 +21,11 @@ pub struct Calibration {
     /// Which score the table is for.
     #[serde(default)]
     pub score: Score,
-    /// Where bins meet, strictly rising, between 0 and 1; a score at an edge is in the bin above
-    /// it.
+    /// Where bins meet, strictly rising, between 0 and 1; a score at an edge is in the
+    /// bin above it.
     pub edges: Vec<f32>,
-    /// The part of the reconstructions in each bin that agreed, never falling; one more than there
-    /// are edges.
+    /// The part of the reconstructions in each bin that agreed, never falling; one more than
+    /// there are edges.
     pub agreement: Vec<f32>,
 }
 

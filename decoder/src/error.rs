@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Why a slot could not be reconstructed.
+/// Reason why a slot could not be reconstructed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// The slices do not have k and r entries, or the slot is out of range.

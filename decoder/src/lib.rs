@@ -34,9 +34,9 @@ pub trait Decoder: Send + Sync + std::fmt::Debug {
         self.code().transform().output_domain()
     }
 
-    /// Writes the reconstruction of `slot` into `out`: in the deployed model's own domain if the
-    /// code's transform has an inverse, else in the transform's. Decoders of this crate allocate
-    /// nothing.
+    /// Writes the reconstruction of `slot` into `out`: in the deployed model's own domain
+    /// if the code's transform has an inverse, else in the transform's. Decoders of this
+    /// crate allocate nothing.
     ///
     /// `predictions` has k entries, `None` where the prediction is missing (`slot` among them);
     /// `parity` has r entries, `None` where there is no parity output. All outputs have the length

@@ -25,7 +25,8 @@ pub enum EncoderKind {
 }
 
 impl EncoderKind {
-    /// Whether parity queries are answered by parity models, and not by the deployed model itself.
+    /// Returns true if parity queries are answered by parity models, and not by the
+    /// deployed model itself.
     pub const fn has_parity_models(self) -> bool {
         match self {
             Self::Sum | Self::Concat => true,

@@ -135,8 +135,8 @@ impl ConcatEncoder {
     }
 
     /// The same where an output pixel is the mean of two pixels of each of `ROWS` rows, as it is
-    /// for k up to 4 where sizes are even: in one pass, so that it takes about as long as a copy of
-    /// the image.
+    /// for k up to 4 where sizes are even: in one pass, so that it takes about as long as a copy
+    /// of the image.
     fn shrink_pairs<const ROWS: usize>(
         &self,
         image: &[f32],
@@ -253,8 +253,8 @@ mod tests {
         }
     }
 
-    /// The cell of `slot` by the definition: each pixel weighs with the area of it that the cell's
-    /// pixel covers.
+    /// The cell of `slot` by the definition: each pixel weighs with the area of it that the
+    /// cell's pixel covers.
     fn cell_by_definition(
         image: &[f32],
         [height, width]: [usize; 2],
@@ -340,8 +340,8 @@ mod tests {
     }
 
     proptest! {
-        /// Area averaging keeps the mean: the cell of a constant image is that constant, whatever
-        /// the factor.
+        /// Area averaging keeps the mean: the cell of a constant image is that constant,
+        /// whatever the factor.
         #[test]
         fn every_cell_holds_its_own_image(
             k in 2usize..=9, channels in 1usize..3, height in 3usize..40, width in 3usize..40, batch in 1usize..3,

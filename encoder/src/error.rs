@@ -4,8 +4,8 @@ use thiserror::Error;
 
 use crate::EncoderKind;
 
-/// A code that cannot exist, or that does not fit the model's input. Found at start-up, never on a
-/// request.
+/// A code that cannot exist, or that does not fit the model's input. Found at start-up, never
+/// on a request.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum CodeError {
     /// k outside 2..=K_MAX.
@@ -162,8 +162,8 @@ pub enum CodeError {
     },
 }
 
-/// A group that does not fit the code. A bug in the caller or a bad upstream answer; harms only
-/// that group.
+/// A group that does not fit the code. A bug in the caller or a bad upstream answer; harms
+/// only that group.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EncodeError {
     /// Row index out of range.

@@ -63,9 +63,9 @@ pub(crate) fn check_recoverable(rows: &[f32], k: usize) -> Result<(), CodeError>
     Ok(())
 }
 
-/// `max(|A|, 1) * |A^-1|` in Frobenius' norm for the submatrix A; infinite for a singular one. An
-/// upper bound of the usual condition number; of a single coefficient, how much decoding from it
-/// alone amplifies.
+/// `max(|A|, 1) * |A^-1|` in Frobenius' norm for the submatrix A; infinite for a singular one.
+/// An upper bound of the usual condition number; of a single coefficient, how much decoding
+/// from it alone amplifies.
 fn condition(generator: &[Vec<f64>], rows: &[usize], columns: &[usize]) -> f64 {
     let n = rows.len();
     // A and, beside it, the unit matrix, which elimination makes the inverse.

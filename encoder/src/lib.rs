@@ -34,9 +34,9 @@ pub trait Encoder: Send + Sync + std::fmt::Debug {
 
     /// Writes the parity query of `row` (0-based, `< r`) into `parity`.
     ///
-    /// `queries` holds k slices of equal length, each one or more whole samples in row-major order
-    /// (the batch axis first); `parity` has that same length. Encoders of this crate allocate
-    /// nothing.
+    /// `queries` holds k slices of equal length, each one or more whole samples in
+    /// row-major order (the batch axis first); `parity` has that same length. Encoders of
+    /// this crate allocate nothing.
     ///
     /// # Errors
     /// [`EncodeError`] when the row, the number of queries or a length does not fit the code.

@@ -63,7 +63,7 @@ impl OutputDomain {
 }
 
 impl OutputTransform {
-    /// Whether predictions are taken as they are.
+    /// Returns true if predictions are taken as they are.
     pub fn is_raw(&self) -> bool {
         *self == Self::Raw
     }
@@ -79,8 +79,8 @@ impl OutputTransform {
     /// Checks the transform for a model with `output_len` outputs a sample.
     ///
     /// # Errors
-    /// [`CodeError`] when a number is out of range, or there are neither one nor `output_len` of
-    /// them.
+    /// [`CodeError`] when a number is out of range, or there are neither one nor
+    /// `output_len` of them.
     pub fn validate(&self, output_len: usize) -> Result<(), CodeError> {
         self.check_numbers()?;
         match self {
@@ -131,8 +131,8 @@ impl OutputTransform {
         Ok(())
     }
 
-    /// Transforms the deployed model's outputs in place: one or more whole samples of `output_len`
-    /// outputs each.
+    /// Transforms the deployed model's outputs in place: one or more whole samples of
+    /// `output_len` outputs each.
     pub fn apply(&self, outputs: &mut [f32], output_len: usize) {
         match self {
             Self::Raw => {}

@@ -34,8 +34,8 @@ pub(crate) struct Account<'a> {
 }
 
 impl<'a> Account<'a> {
-    /// Begins with the name of the model, if it is served; `headers` say whether the client traces
-    /// the request.
+    /// Begins with the name of the model, if it is served; `headers` say whether the client
+    /// traces the request.
     pub(crate) fn begin(
         app: &'a App,
         model: Option<&str>,

@@ -34,7 +34,6 @@ impl BusyPoll {
         }
     }
 
-    /// Whether it does anything.
     pub(crate) fn is_enabled(&self) -> bool {
         !self.window.is_zero()
     }

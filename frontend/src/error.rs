@@ -9,7 +9,7 @@ use parapet_open_inference::grpc::{MessageError, ReceiveError};
 use parapet_open_inference::{Excerpt, ProtocolError};
 use thiserror::Error;
 
-/// Why a request got no prediction.
+/// Reason why a request got no prediction.
 #[derive(Debug, Error)]
 pub enum ServeError {
     /// No such model.
@@ -21,7 +21,6 @@ pub enum ServeError {
     /// No such version of the model.
     #[error("model {model:?} has no version {version:?} here, only {served}")]
     UnknownVersion {
-        /// The model.
         model: Excerpt,
         /// The version asked for.
         version: Excerpt,
@@ -31,15 +30,12 @@ pub enum ServeError {
     /// No such path.
     #[error("no {path:?} here; the Open Inference Protocol's paths begin with /v2")]
     UnknownPath {
-        /// The path.
         path: Excerpt,
     },
     /// The path does not take this method.
     #[error("{path:?} does not take {method}")]
     Method {
-        /// The method.
         method: Excerpt,
-        /// The path.
         path: Excerpt,
     },
     /// The body is not the protocol.
@@ -69,7 +65,6 @@ pub enum ServeError {
     /// The tenant has asked as often as it may.
     #[error("tenant {tenant:?} is over its quota of requests per second")]
     OverQuota {
-        /// The tenant.
         tenant: String,
         /// Seconds until it may ask again.
         retry_after: u32,
@@ -97,7 +92,6 @@ fn told(failure: &Failure) -> String {
 /// Kinds of error, for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The client's mistake.
     InvalidRequest,
     /// A bound or a quota was reached.
     Overloaded,
@@ -105,14 +99,11 @@ pub enum ErrorKind {
     DeadlineExceeded,
     /// No instance could be reached.
     Unavailable,
-    /// Instances failed.
     Upstream,
-    /// Ours.
     Internal,
 }
 
 impl ErrorKind {
-    /// All kinds.
     pub const ALL: [Self; 6] = [
         Self::InvalidRequest,
         Self::Overloaded,
@@ -122,7 +113,6 @@ impl ErrorKind {
         Self::Internal,
     ];
 
-    /// Its label.
     pub const fn name(self) -> &'static str {
         match self {
             Self::InvalidRequest => "invalid_request",

@@ -7,6 +7,8 @@
 //! model; [`traces`] shows where the time went. [`serving`] is what a [`reload`] replaces,
 //! [`tenants`] who may ask, [`admin`] what operators ask.
 
+#![allow(missing_docs, reason = "the programs build on it alone")]
+
 mod account;
 pub mod admin;
 mod busy_poll;

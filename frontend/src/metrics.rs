@@ -71,8 +71,8 @@ impl Metrics {
         self.handle.render() + &self.presence.render()
     }
 
-    /// The same as OpenMetrics, with exemplars, and its content type; `None` for who does not
-    /// accept that.
+    /// The same as OpenMetrics, with exemplars, and its content type; `None` for who does
+    /// not accept that.
     pub fn render_openmetrics(&self, accept: &str) -> Option<(&'static str, String)> {
         let accepted = openmetrics::is_accepted(accept);
         accepted.then(|| {
@@ -137,9 +137,7 @@ pub enum Source {
 /// What metrics say of a class of requests.
 #[derive(Debug, Clone)]
 pub struct ClassLabels {
-    /// Its name.
     pub class: String,
-    /// Its strategy's name.
     pub strategy: &'static str,
     /// What approximates: the code's short name, `backup`, or `none`.
     pub code: String,
@@ -148,8 +146,8 @@ pub struct ClassLabels {
 /// The meters of one class.
 #[derive(Debug)]
 struct ClassMeters {
-    /// Late truth agrees, disagrees; audit agrees, disagrees. Once for the scrape, and once to be
-    /// read here.
+    /// Late truth agrees, disagrees; audit agrees, disagrees. Once for the scrape, and once to
+    /// be read here.
     agreement: [(Counter, AtomicU64); 4],
     redundant: [Total; 5],
 }
@@ -289,7 +287,6 @@ impl ModelMeters {
         }
     }
 
-    /// How many classes there are.
     pub fn classes(&self) -> usize {
         self.classes.len()
     }
@@ -317,12 +314,11 @@ impl ModelMeters {
             .instance(&self.model, self.pool_label(pool), name, up);
     }
 
-    /// An instance left.
     pub fn instance_left(&self, pool: PoolId, name: &str) {
         self.presence.gone(&self.model, self.pool_label(pool), name);
     }
 
-    /// Whether the backend that says where a pool's instances are answers.
+    /// Returns true if the backend that says where a pool's instances are answers.
     pub fn discovery_up(&self, pool: PoolId, up: bool) {
         self.presence
             .discovery(&self.model, self.pool_label(pool), up);
@@ -394,7 +390,6 @@ impl ModelMeters {
         self.cg1.publish(stats.cg1_violations);
     }
 
-    /// How things stand.
     pub fn publish_state(&self, stats: &Stats, switches: &Switches) {
         self.redundancy_on.set(f64::from(switches.redundancy));
         self.hold_back_overridden

@@ -17,15 +17,14 @@ static NO_PARAMETERS: LazyLock<Parameters> = LazyLock::new(Parameters::new);
 /// A query, ready to be sent to any instance as often as need be.
 #[derive(Debug)]
 pub struct Input {
-    /// The model's inputs.
     pub tensors: Vec<Tensor>,
     /// Samples: the length of the batch axis.
     pub rows: usize,
     /// The upstream request's body over HTTP, once it was asked for: in binary form, and in JSON.
     binary: OnceLock<Encoded>,
     json: OnceLock<Encoded>,
-    /// When nobody waits for its answer any more; instances that know of it need not begin with it
-    /// then.
+    /// When nobody waits for its answer any more; instances that know of it need not begin
+    /// with it then.
     pub deadline: Option<Instant>,
     /// The traced requests that it is for.
     pub traces: Members,
@@ -79,7 +78,7 @@ impl Input {
         self.tensors.iter().map(|tensor| tensor.data.len()).sum()
     }
 
-    /// Whether its tensors are without contents.
+    /// Returns true if its tensors are without contents.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -12,7 +12,6 @@ use crate::config::{ConfigError, FrontendConfig};
 use crate::http::{App, ListenersTls};
 use crate::serving::Serving;
 
-/// Why a reload changed nothing.
 #[derive(Debug, Error)]
 pub enum ReloadError {
     /// The file, the repository, or a certificate is at fault.
@@ -21,7 +20,6 @@ pub enum ReloadError {
     /// What a running process cannot change.
     #[error("{field} has changed, which takes a restart; nothing was reloaded")]
     NeedsRestart {
-        /// The field.
         field: &'static str,
     },
     /// The process ends, or another reload is under way.
@@ -29,7 +27,6 @@ pub enum ReloadError {
     NotNow(&'static str),
 }
 
-/// What a reload did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reloaded {
     /// Models that went on as they were.
@@ -40,8 +37,8 @@ pub struct Reloaded {
     pub stopped: Vec<String>,
 }
 
-/// The longest that new models are waited for until an instance of each is up. The old ones serve
-/// meanwhile.
+/// The longest that new models are waited for until an instance of each is up. The old
+/// ones serve meanwhile.
 const WARM_UP: Duration = Duration::from_secs(3);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 

@@ -21,7 +21,7 @@ use crate::traces::Traces;
 const UPKEEP: Duration = Duration::from_secs(5);
 /// Connections of operators, scrapers and the page that is open in their browsers.
 const ADMIN_CONNECTIONS: usize = 64;
-/// How long the admin listener stays for its requests in flight once the data listener is gone.
+/// Time that the admin listener stays for its requests in flight once the data listener is gone.
 const ADMIN_GRACE: Duration = Duration::from_millis(200);
 
 /// A frontend that listens.
@@ -82,7 +82,7 @@ impl Frontend {
         self.listener.local_addr()
     }
 
-    /// Whether the data listener speaks TLS.
+    /// Returns true if the data listener speaks TLS.
     pub fn is_secure(&self) -> bool {
         self.tls.data.is_some()
     }
@@ -107,10 +107,10 @@ impl Frontend {
         &self.app
     }
 
-    /// Serves until `shutdown` resolves. Then, in order: it says that it is not ready and serves on
-    /// for the drain's delay, asking clients to go elsewhere; accepts no more; lets requests in
-    /// flight finish within the grace period, and with them their coding groups; and drops what is
-    /// left.
+    /// Serves until `shutdown` resolves. Then, in order: it says that it is not ready and serves
+    /// on for the drain's delay, asking clients to go elsewhere; accepts no more; lets requests
+    /// in flight finish within the grace period, and with them their coding groups; and drops
+    /// what is left.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> DrainReport {
         let Self {
             listener,

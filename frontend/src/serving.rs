@@ -19,8 +19,8 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Starts what `config` says. Models that are configured as they are in `before` go on as they
-    /// are there.
+    /// Starts what `config` says. Models that are configured as they are in `before` go on as
+    /// they are there.
     pub(crate) fn start(config: FrontendConfig, before: Option<&Self>, metrics: &Metrics) -> Self {
         let model = |model: ModelConfig| {
             let same = before
@@ -68,7 +68,6 @@ impl Serving {
         self.models.get(name)
     }
 
-    /// Who may ask.
     pub fn tenants(&self) -> &Tenants {
         &self.tenants
     }

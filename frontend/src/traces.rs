@@ -151,8 +151,8 @@ impl TracedRequest {
         }
     }
 
-    /// It was refused or failed. Error texts may repeat inputs, so that the span has the kind
-    /// alone.
+    /// It was refused or failed. Error texts may repeat inputs, so that the span has
+    /// the kind alone.
     pub fn failed(mut self, status: StatusCode, kind: ErrorKind) {
         self.span.set_attribute(KeyValue::new(
             "http.response.status_code",
@@ -203,8 +203,8 @@ impl Trace {
     }
 }
 
-/// The traces that an upstream request belongs to: its query's, or those of all traced members of
-/// its group.
+/// The traces that an upstream request belongs to: its query's, or those of all traced members
+/// of its group.
 #[derive(Debug, Clone, Default)]
 pub struct Members(SmallVec<[Member; 1]>);
 

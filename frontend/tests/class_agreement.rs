@@ -51,8 +51,8 @@ fn compared(fixture: &Fixture, code: &str, source: &str) -> f64 {
     count("true") + count("false")
 }
 
-/// One of two queries is late, and its own answer comes after the reconstruction; then a group is
-/// audited.
+/// One of two queries is late, and its own answer comes after the reconstruction; then a
+/// group is audited.
 async fn late_truth_and_audit(fixture: &Fixture) {
     fixture.memory.set(id(0, 0), State::Frozen);
     let (first, second) = (fixture.ask(1.0), fixture.ask(2.0));

@@ -656,8 +656,8 @@ fn pools_have_certificates_of_their_own_or_the_models() {
     );
 }
 
-/// Instances that are discovered speak what the configuration says, and etcd's members are asked as
-/// it says.
+/// Instances that are discovered speak what the configuration says, and etcd's members are asked
+/// as it says.
 #[test]
 fn discovery_within_tls() {
     let repository = repository();

@@ -175,8 +175,8 @@ fn request(sample: f32, outputs: &[&str]) -> InferRequest {
     }
 }
 
-/// Asks two at the same time, the first of which gets no answer from its instance; what becomes of
-/// the first.
+/// Asks two at the same time, the first of which gets no answer from its instance; what becomes
+/// of the first.
 async fn late(
     fixture: &Fixture,
     outputs: &[&str],

@@ -15,6 +15,8 @@
 //! - [`simulate`]: a whole cluster in virtual time; pure.
 //! - [`report`]: from records to figures; pure, and what other programs read.
 
+#![allow(missing_docs, reason = "the programs build on it alone")]
+
 pub mod cluster;
 pub mod compare;
 pub mod experiment;

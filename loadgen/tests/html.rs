@@ -25,8 +25,8 @@ fn page(comparison: &Comparison) -> String {
     page
 }
 
-/// Every element that is opened is closed in its turn, no number is missing, and nothing comes from
-/// elsewhere.
+/// Every element that is opened is closed in its turn, no number is missing, and nothing
+/// comes from elsewhere.
 fn whole(page: &str) {
     const VOID: [&str; 2] = ["meta", "br"];
     let body = &page[page.find("<html").unwrap()..];

@@ -18,10 +18,8 @@ static CHOSEN: OnceLock<Device> = OnceLock::new();
 /// A device as it is named on the command line: `cpu`, `cuda` (the first card) or `cuda:N`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeviceName {
-    /// The processor.
     #[default]
     Cpu,
-    /// A card.
     Cuda(usize),
 }
 
@@ -80,7 +78,6 @@ impl DeviceName {
     }
 }
 
-/// What was chosen.
 pub fn chosen() -> DeviceName {
     match device() {
         Device::Cuda(number) => DeviceName::Cuda(number),

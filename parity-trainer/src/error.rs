@@ -75,7 +75,6 @@ pub enum TrainError {
     /// Training ran away.
     #[error("training diverged at step {step} (the loss is not finite); lower --learning-rate")]
     Diverged {
-        /// The step.
         step: usize,
     },
     /// The model repository cannot be read or written.
@@ -86,7 +85,6 @@ pub enum TrainError {
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
     /// What was learned cannot be written into the repository.
@@ -97,15 +95,12 @@ pub enum TrainError {
     Entry {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
     /// A report that should be there cannot be read.
     #[error("{}: cannot read: {source}", path.display())]
     Report {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
     /// A group was put together wrongly.
@@ -117,7 +112,7 @@ pub enum TrainError {
 }
 
 impl TrainError {
-    /// Whether the user's input is at fault, and not the machine or the program.
+    /// Returns true if the user's input is at fault, and not the machine or the program.
     pub fn is_input(&self) -> bool {
         match self {
             Self::Data(_) | Self::Code(_) | Self::Row { .. } | Self::Classes { .. } => true,
@@ -158,9 +153,7 @@ pub enum SetupError {
     /// The file of settings cannot be read.
     #[error("{}: cannot read: {source}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
     /// A setting that is unknown or of the wrong kind.
@@ -168,13 +161,11 @@ pub enum SetupError {
     Config {
         /// The file of settings, or the command line.
         place: String,
-        /// What is wrong.
         problem: String,
     },
     /// A setting without a default is not given.
     #[error("--{name} is needed, here or as `{name}` in the file that --config names")]
     Needed {
-        /// The setting.
         name: &'static str,
     },
     /// libtorch does not see the device.
@@ -182,19 +173,14 @@ pub enum SetupError {
         "--device {name}: libtorch sees {cards} such devices; give --device cpu, or set LIBTORCH to a PyTorch with CUDA and build anew"
     )]
     Device {
-        /// The device.
         name: String,
-        /// How many there are.
         cards: i64,
     },
     /// A number out of its range.
     #[error("--{name} {value}: out of range; give a number {range}")]
     Range {
-        /// The setting.
         name: &'static str,
-        /// What was given.
         value: f64,
-        /// The range.
         range: String,
     },
     /// Parity models that are not of one code.
@@ -202,43 +188,34 @@ pub enum SetupError {
         "--parity: {first} and {second} are not rows of one code: {problem}; name the parity models of one training"
     )]
     Codes {
-        /// A parity model.
         first: String,
-        /// Another.
         second: String,
-        /// How they differ.
         problem: &'static str,
     },
     /// A setting that the encoder has no use for.
     #[error("--{name}: {problem}")]
     Misplaced {
-        /// The setting.
         name: &'static str,
-        /// Why, and the fix.
         problem: &'static str,
     },
     /// The user has ended the run.
     #[error("interrupted; {hint}")]
     Interrupted {
-        /// How to go on.
         hint: String,
     },
     /// Another command cannot be run.
     #[error("cannot run a command of this program: {source}")]
     Child {
-        /// What the system said.
         source: std::io::Error,
     },
     /// Rows of the table that failed.
     #[error("failed: {rows}; RESULTS.md says how, the same command tries again")]
     Rows {
-        /// Their names.
         rows: String,
     },
     /// Signals cannot be heard.
     #[error("cannot listen for Ctrl-C: {source}")]
     Signal {
-        /// What the system said.
         source: std::io::Error,
     },
 }
@@ -253,7 +230,7 @@ impl SetupError {
         Self::Config { place, problem }
     }
 
-    /// Whether the user's input is at fault, and not the machine or the program.
+    /// Returns true if the user's input is at fault, and not the machine or the program.
     pub fn is_input(&self) -> bool {
         !matches!(
             self,

@@ -7,6 +7,8 @@
 //! decoding are those of `parapet-encoder` and `parapet-decoder`, so that training and serving
 //! cannot disagree.
 
+#![allow(missing_docs, reason = "the program builds on it alone")]
+
 pub mod backend;
 pub mod data;
 pub mod deployed;

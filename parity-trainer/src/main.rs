@@ -49,11 +49,11 @@ enum Command {
 
 /// How OpenMP's threads, which libtorch computes with, wait for each other.
 const WAIT_POLICY: &str = "OMP_WAIT_POLICY";
-/// How many turns GNU's OpenMP spins before a waiting thread sleeps.
+/// Spins of GNU's OpenMP before a waiting thread sleeps.
 const SPIN_COUNT: (&str, &str) = ("GOMP_SPINCOUNT", "10000");
 
-/// Starts the program again with threads that soon sleep while they wait, unless the user has
-/// chosen.
+/// Starts the program again with threads that soon sleep while they wait, unless the
+/// user has chosen.
 ///
 /// By default they spin for milliseconds. On a machine that is busy with anything else the spinning
 /// keeps the awaited thread from its core: measured on 2 cores under load, 54 s against 6 s. Not to
@@ -78,8 +78,8 @@ fn start_with_patient_threads() {
     }
 }
 
-/// How `cluster up` starts processes: servers without libtorch where that program is beside this
-/// one.
+/// How `cluster up` starts processes: servers without libtorch where that program is
+/// beside this one.
 fn programs(threads: Option<u16>) -> cluster::Programs {
     let own = std::env::current_exe().ok();
     let beside = own

@@ -25,8 +25,8 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// For the model `name`; `rate` names what [`StepReport::agreement`] is. `before` steps were
-    /// done before.
+    /// For the model `name`; `rate` names what [`StepReport::agreement`] is. `before` steps
+    /// were done before.
     pub(crate) fn new(name: &str, rate: &'static str, before: u64) -> Self {
         let bar = ProgressBar::new(0);
         bar.set_style(

@@ -82,8 +82,8 @@ fn onnx_runtime_answers_like_libtorch() {
     }
 }
 
-/// Moves all that a fresh network leaves at zero or one: scales, biases and the moments of batch
-/// norms.
+/// Moves all that a fresh network leaves at zero or one: scales, biases and the moments
+/// of batch norms.
 fn unsettle(network: &Network, inputs: &[f32], rng: &mut ChaCha8Rng) {
     tch::no_grad(|| {
         for (name, mut variable) in network.variables().variables() {

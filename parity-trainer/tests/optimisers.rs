@@ -12,8 +12,8 @@ use tch::{Device, Kind, Tensor};
 const STEPS: usize = 50;
 const RATE: f64 = 0.02;
 
-/// Minimises `sum (a * w^2 - b * w)` by libtorch and by us, from the same start, and compares after
-/// each step.
+/// Minimises `sum (a * w^2 - b * w)` by libtorch and by us, from the same start, and compares
+/// after each step.
 fn compare(spec: OptimiserSpec, config: impl OptimizerConfig) {
     let start: Vec<f32> = (0..24).map(|index| (index as f32 - 11.5) / 7.0).collect();
     let curvature: Vec<f32> = (0..24).map(|index| 0.2 + index as f32 / 5.0).collect();

@@ -318,8 +318,8 @@ fn a_row_that_fails_is_told_and_takes_no_other_along() {
     assert!(results.contains("- **strict**: lost"), "{results}");
 }
 
-/// Runs the row until it says something, and then sends Ctrl-C; in between, `meanwhile` is told its
-/// process.
+/// Runs the row until it says something, and then sends Ctrl-C; in between, `meanwhile` is
+/// told its process.
 fn interrupted_at(folder: &Path, says: &str, meanwhile: impl FnOnce(u32)) {
     let line = "reproduce --data data --models files --out out --recipes recipes.toml --only tiny";
     let mut child = command(folder, line)

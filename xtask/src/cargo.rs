@@ -8,9 +8,9 @@ use crate::{native, workspace};
 
 /// A cargo command in the root of the checkout.
 ///
-/// `.cargo/config.toml` alone spells the path of our libtorch: each other spelling would compile
-/// torch-sys again, so the value that the outer cargo handed us is taken out of the child's
-/// environment.
+/// `.cargo/config.toml` alone spells the path of our libtorch: each other spelling would
+/// compile torch-sys again, so the value that the outer cargo handed us is taken out of
+/// the child's environment.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -51,9 +51,9 @@ pub(crate) fn build_serving() -> Result<()> {
     run(&[&["build", "--release"][..], &packages].concat())
 }
 
-/// Builds the trainer for timing. The development profile optimises what computes; here the
-/// parameter server's processes are optimised, too, which in every build of the tests would cost
-/// minutes.
+/// Builds the trainer for timing. The development profile optimises what computes; here
+/// the parameter server's processes are optimised, too, which in every build of the tests
+/// would cost minutes.
 ///
 /// # Errors
 /// If cargo does not succeed.
@@ -69,7 +69,7 @@ pub(crate) fn build_trainer_optimised() -> Result<()> {
     ])
 }
 
-/// Whether the cargo subcommand `name` is installed.
+/// Returns true if the cargo subcommand `name` is installed.
 pub(crate) fn has(name: &str) -> bool {
     cargo(&[name, "--version"])
         .output()

@@ -115,8 +115,8 @@ fn root_file(path: &str) -> Result<String> {
     fs::read_to_string(workspace::root().join(path)).with_context(|| format!("cannot read {path}"))
 }
 
-/// Requests one after the other, some of them while the first replica is frozen, some of them
-/// mistaken.
+/// Requests one after the other, some of them while the first replica is frozen, some
+/// of them mistaken.
 fn load(cluster: &Cluster, length: Duration) -> Result<()> {
     let end = Instant::now() + length;
     let mut number = 0_u8;

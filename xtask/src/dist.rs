@@ -169,8 +169,8 @@ fn place(tree: &Path, to: &Path, mode: u32, from: &Path) -> Result<PathBuf> {
     Ok(to)
 }
 
-/// Holds the programs' libraries against those that are allowed; the version of glibc that is
-/// needed.
+/// Holds the programs' libraries against those that are allowed; the version of glibc
+/// that is needed.
 fn needs(tree: &Path) -> Result<String> {
     let mut newest = (0, 0);
     for program in PROGRAMS.iter().chain(&["libonnxruntime.so"]) {

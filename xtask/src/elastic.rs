@@ -39,8 +39,8 @@ pub(crate) struct Args {
 /// Runs it.
 ///
 /// # Errors
-/// If a process fails, a change does not happen before the training is over, or the trainings
-/// differ.
+/// If a process fails, a change does not happen before the training is over, or
+/// the trainings differ.
 pub(crate) fn run(args: &Args) -> Result<()> {
     native::run(&native::Args::default())?;
     cargo::run(&["build", "-p", "parity-trainer"])?;
@@ -85,8 +85,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The same training on a cluster that changes and on one that does not; what the changes have
-/// cost.
+/// The same training on a cluster that changes and on one that does not; what the
+/// changes have cost.
 fn compare(args: &Args, place: &Place, parts: u64) -> Result<Vec<String>> {
     step(&format!("{parts} parts a step, on a cluster that changes"));
     let changing = format!("changing-{parts}");

@@ -13,7 +13,6 @@ use crate::workspace;
 /// A model that can be trained here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Model {
-    /// The deployed model.
     Deployed,
     /// A cheaper one for the same task.
     Small,

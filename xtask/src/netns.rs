@@ -270,8 +270,8 @@ pub(crate) fn etcd(host: &Host, all: &[Host], folder: &Path) -> Command {
     command
 }
 
-/// Who leads the cluster, or "nobody", as seen from `host`. Nothing if the registry does not
-/// answer.
+/// Who leads the cluster, or "nobody", as seen from `host`. Nothing if the registry
+/// does not answer.
 fn led_by(place: &Place, host: &Host, registry: &str) -> Result<Option<String>> {
     let mut command = host.run(&place.trainer);
     let output = command

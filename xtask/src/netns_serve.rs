@@ -28,8 +28,8 @@ use cluster::Cluster;
 const FOLDER: &str = ".parapet/netns-serve";
 /// Of an instance's lease.
 const LEASE_SECONDS: u64 = 5;
-/// Health checks as they are by default: two that fail, the second of which comes after the shorter
-/// interval.
+/// Health checks as they are by default: two that fail, the second of which comes after
+/// the shorter interval.
 const UNHEALTHY_WITHIN: Duration = Duration::from_millis(1100 + 1000 + 220 + 1000);
 /// A lease, the pause of whoever looks for leases that are over, and another lease if etcd's leader
 /// was cut off, too: its successor lets each begin anew.

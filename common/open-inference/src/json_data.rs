@@ -15,7 +15,7 @@ use crate::decode::Contents;
 use crate::tensor::element_count;
 use crate::{Datatype, Excerpt, ProtocolError, Tensor};
 
-/// Why a BF16 tensor is refused.
+/// Reason why a BF16 tensor is refused.
 const BF16_IS_BINARY: &str = "BF16 cannot be sent as JSON";
 
 /// Reads `json` as the contents of a tensor, for which `contents` has room.

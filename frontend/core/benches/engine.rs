@@ -136,8 +136,8 @@ impl Driver {
         self.settle();
     }
 
-    /// Does what the actions ask at once, but for the queries' own predictions, which come in
-    /// order.
+    /// Does what the actions ask at once, but for the queries' own predictions, which
+    /// come in order.
     fn settle(&mut self) {
         while !self.actions.is_empty() {
             std::mem::swap(&mut self.actions, &mut self.work);

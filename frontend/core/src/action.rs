@@ -85,8 +85,8 @@ pub enum Answer<O> {
 /// An approximate answer beside the deployed model's own prediction.
 #[derive(Debug, Clone)]
 pub enum Comparison<O> {
-    /// The exact prediction came after a reconstruction, or a backup model's prediction, had been
-    /// sent.
+    /// The exact prediction came after a reconstruction, or a backup model's prediction,
+    /// had been sent.
     LateTruth {
         /// The class of the query.
         class: ClassId,
@@ -111,7 +111,7 @@ pub enum Comparison<O> {
 /// How an upstream request ended.
 pub type Outcome<O> = Result<O, Failure>;
 
-/// Why a query, or one request for it, failed.
+/// Reason why a query, or one request for it, failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{kind}: {detail}")]
 pub struct Failure {
@@ -165,7 +165,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// Whether another instance may do better.
+    /// Returns true if another instance may do better.
     pub fn is_retryable(self) -> bool {
         match self {
             Self::Unreachable | Self::ConnectionLost | Self::InstanceBusy | Self::InstanceError => {
@@ -182,13 +182,13 @@ impl FailureKind {
         matches!(self, Self::Unreachable | Self::ConnectionLost) || self.input_may_cause()
     }
 
-    /// A healthy instance fails in this way on some inputs, so that one such failure proves
-    /// nothing.
+    /// A healthy instance fails in this way on some inputs, so that one such
+    /// failure proves nothing.
     pub fn input_may_cause(self) -> bool {
         matches!(self, Self::InstanceError | Self::InvalidOutput)
     }
 
-    /// Whether the instance should get no more queries until it has shown that it is well.
+    /// Returns true if the instance should get no more queries until it has shown that it is well.
     pub fn suspects_instance(self) -> bool {
         matches!(self, Self::Unreachable | Self::ConnectionLost)
     }

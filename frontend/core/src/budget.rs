@@ -10,8 +10,8 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Extra work of at most `share` for each query over time, and at most `burst` at once; starts
-    /// full.
+    /// Extra work of at most `share` for each query over time, and at most `burst` at
+    /// once; starts full.
     pub fn new(share: f64, burst: f64) -> Self {
         let burst = burst.max(1.0);
         Self {
@@ -35,7 +35,7 @@ impl TokenBucket {
         self.tokens = (self.tokens + self.share).min(self.burst);
     }
 
-    /// Whether there is a token for one extra request.
+    /// Returns true if there is a token for one extra request.
     pub fn can_spend(&self) -> bool {
         self.tokens >= 1.0
     }

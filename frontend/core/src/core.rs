@@ -39,8 +39,8 @@ pub const AS_MANY_AS_SLOTS: usize = usize::MAX;
 /// Bounds of the core.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CoreConfig {
-    /// The deployed model's pool, then those that the strategies name: one for each parity row, a
-    /// backup model's.
+    /// The deployed model's pool, then those that the strategies name: one for each parity row,
+    /// a backup model's.
     pub pools: Vec<PoolConfig>,
     /// Most queries in the table, awaited late truths included.
     pub max_queries: usize,
@@ -53,8 +53,8 @@ pub struct CoreConfig {
     /// A request withdrawn after its deadline says something about its instance only if it was in
     /// flight this long: a client with a hasty deadline must not take instances out of service.
     pub suspect_after: Duration,
-    /// How many queries may wait for a slot of the deployed model; as many as its pool's queue
-    /// holds without it.
+    /// Limit of queries that wait for a slot of the deployed model. `None` is the limit
+    /// of the pool's queue.
     pub queue_limit: Option<QueueLimitConfig>,
     /// When an instance that answers badly is ejected; never without it.
     pub outliers: Option<OutlierConfig>,
@@ -146,8 +146,8 @@ impl<I, O> Core<I, O> {
         }
     }
 
-    /// Whether so many queries wait for a slot, or queries are being refused, that redundant work
-    /// is to be shed (CG-7).
+    /// Returns true if so many queries wait for a slot, or queries are being refused, that
+    /// redundant work is to be shed (CG-7).
     pub(crate) fn is_congested(&self, shed_above: usize) -> bool {
         let queued = |pool: &Pool| {
             let bound = if shed_above == AS_MANY_AS_SLOTS {
@@ -377,8 +377,7 @@ impl<I, O> Core<I, O> {
 /// Groups that are kept to be looked at.
 const DECODED_GROUPS: usize = 16;
 
-/// How long before a deadline a reconstruction is tried, late or not, so that decoding still makes
-/// it.
+/// Time before a deadline at which a reconstruction is tried, late or not. Decoding takes less.
 pub(crate) const DECODE_MARGIN: Duration = Duration::from_millis(1);
 
 #[cfg(test)]

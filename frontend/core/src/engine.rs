@@ -21,20 +21,20 @@ use crate::{
 pub struct Arrival<I> {
     /// Its input.
     pub input: Arc<I>,
-    /// Memory that the input holds, which counts for as long as a strategy keeps it after the
-    /// answer.
+    /// Memory that the input holds, which counts for as long as a strategy keeps it
+    /// after the answer.
     pub bytes: usize,
     /// What it may share a group with.
     pub key: GroupKey,
     /// When it must be answered.
     pub deadline: Time,
-    /// Whether its client takes an approximation: a reconstruction, or a backup model's prediction.
+    /// True if its client takes an approximation: a reconstruction, or a backup model's prediction.
     pub allow_approximate: bool,
     /// Which strategy is its, where classes have their own.
     pub class: ClassId,
 }
 
-/// Why a query was not accepted.
+/// Reason why a query was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Rejected {
     /// A bound is reached; try again later.
@@ -68,8 +68,8 @@ impl<I, O> Engine<I, O> {
     /// Takes a query. Its own request is the first thing appended (CG-3).
     ///
     /// # Errors
-    /// [`Rejected`] when a bound is reached or its deadline has passed; nothing is to be done for
-    /// it then.
+    /// [`Rejected`] when a bound is reached or its deadline has passed; nothing is to be done
+    /// for it then.
     pub fn arrive(
         &mut self,
         now: Time,
@@ -234,8 +234,8 @@ impl<I, O> Engine<I, O> {
     }
 
     /// A new instance for `pool`: down, and so without requests, until
-    /// [`instance_up`](Self::instance_up) says that it is well. `None` for a pool that is not
-    /// there.
+    /// [`instance_up`](Self::instance_up) says that it is well. `None` for a pool that
+    /// is not there.
     pub fn instance_joined(&mut self, pool: PoolId) -> Option<InstanceId> {
         self.core.join(pool)
     }
@@ -281,8 +281,8 @@ impl<I, O> Engine<I, O> {
         self.core.timers.next()
     }
 
-    /// Whether a query that came now would be taken; so that one that is not can be turned away
-    /// before its body is read. That counts as refused.
+    /// Returns true if a query that came now would be taken; so that one that is not can be turned
+    /// away before its body is read. That counts as refused.
     pub fn has_room(&mut self, now: Time) -> bool {
         self.core.now = now;
         let room = self.core.has_room();

@@ -13,7 +13,7 @@ pub struct GroupView {
     pub opened: Time,
     /// When it ended, if it has.
     pub closed: Option<Time>,
-    /// Whether it takes no more.
+    /// True if it takes no more.
     pub sealed: bool,
     /// In slot order.
     pub members: Vec<MemberView>,
@@ -26,10 +26,10 @@ pub struct GroupView {
 pub struct MemberView {
     /// `waiting`, `awaiting_truth`, `kept`, `done`, or `filler`.
     pub status: &'static str,
-    /// Whether its own prediction is there.
+    /// True if its own prediction is there.
     pub predicted: bool,
-    /// Whether a reconstruction answered it.
+    /// True if a reconstruction answered it.
     pub reconstructed: bool,
-    /// Whether it counts as late.
+    /// True if it counts as late.
     pub late: bool,
 }

@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 
 use crate::{HoldBackOverride, Stats, Time};
 
-/// How long a reconstruction is held back after the query's arrival.
+/// Time that a reconstruction is held back after the query's arrival.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HoldBackPolicy {
     /// Always this long. Zero is ParM's own behaviour.
@@ -24,8 +24,8 @@ pub enum HoldBackPolicy {
         percentile: f64,
         /// Never less than this.
         min: Duration,
-        /// Never more than this; also the value until [`HoldBack::WARM_UP`] predictions have been
-        /// seen.
+        /// Never more than this; also the value until [`HoldBack::WARM_UP`] predictions
+        /// have been seen.
         max: Duration,
         /// Never more than this many medians of the same latency. Once stragglers are more frequent
         /// than `percentile` leaves room for, the quantile is their own latency, and whoever waits
@@ -115,8 +115,8 @@ impl HoldBack {
         }
     }
 
-    /// Puts something in place of the configured policy; `None` puts that back. What was learned is
-    /// kept.
+    /// Puts something in place of the configured policy; `None` puts that back. What was
+    /// learned is kept.
     pub fn set_override(&mut self, change: Option<HoldBackOverride>) {
         self.policy = change.map_or_else(
             || self.configured.clone(),
@@ -129,7 +129,7 @@ impl HoldBack {
         });
     }
 
-    /// How long after its arrival a query counts as late, as things stand.
+    /// Time after its arrival at which a query counts as late.
     pub fn delay(&self) -> Duration {
         self.delay
     }

@@ -46,8 +46,8 @@ macro_rules! classed {
 classed!(QueryId, GroupId);
 
 impl GroupId {
-    /// A number below `bound` that follows from the id. Ids of any sequence give each number
-    /// equally often.
+    /// A number below `bound` that follows from the id. Ids of any sequence give each
+    /// number equally often.
     pub(crate) const fn draw(self, bound: usize) -> usize {
         // The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
         let mut bits = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -88,8 +88,8 @@ impl PoolId {
     /// The pool of the deployed model.
     pub const DEPLOYED: Self = Self(0);
 
-    /// The first pool after the deployed model's: by custom that of parity row 0, or of the backup
-    /// model.
+    /// The first pool after the deployed model's: by custom that of parity row 0, or of
+    /// the backup model.
     pub const FIRST_REDUNDANT: Self = Self(1);
 
     /// The pool of the parity model of `row`, when this is that of row 0.

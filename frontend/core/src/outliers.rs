@@ -93,7 +93,7 @@ impl Outliers {
         }
     }
 
-    /// How many of a pool of `instances` may be ejected at the same time.
+    /// Limit of instances of a pool of `instances` that may be ejected at the same time.
     pub(crate) fn most_ejected(&self, instances: usize) -> usize {
         (instances as f64 * self.config.max_share) as usize
     }
@@ -190,8 +190,8 @@ impl Outliers {
         self.records.remove(&instance);
     }
 
-    /// How many of its last requests failed, and of how many; how many times in a row it was
-    /// ejected.
+    /// Returns the failures among the latest requests, the number of those requests, and the
+    /// ejections in a row.
     pub(crate) fn record(&self, instance: InstanceId) -> ((u32, u32), u32) {
         self.records.get(&instance).map_or(((0, 0), 0), |record| {
             ((record.recent.count_ones(), record.seen), record.ejections)

@@ -29,7 +29,7 @@ pub enum Submitted {
     Full,
 }
 
-/// How many queued jobs a freed slot may look past for one that does not avoid its instance.
+/// Limit of queued jobs that a freed slot looks past for one that does not avoid its instance.
 const LOOK_PAST: usize = 4;
 /// Free instances among which a redundant request finds one of its own, if there is any: a parity
 /// query in the deployed model's pool is barred from at most those of 16 members and 3 other rows.
@@ -106,7 +106,7 @@ pub struct Pool {
     instances: FxHashMap<u32, Instance>,
     /// The index of the next one that joins.
     next_index: u32,
-    /// How many of them are up and not ejected.
+    /// Number of instances that are up and not ejected.
     up: usize,
     /// Instances that are up and have a free slot: (in flight, idle since, index), best first.
     available: BTreeSet<(u32, u64, u32)>,
@@ -122,8 +122,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of `instances` instances with `slots` concurrent requests each and at most `capacity`
-    /// waiting jobs.
+    /// A pool of `instances` instances with `slots` concurrent requests each and at most
+    /// `capacity` waiting jobs.
     pub fn new(id: PoolId, instances: usize, slots: u32, capacity: usize) -> Self {
         let next_index = u32::try_from(instances).unwrap_or(u32::MAX);
         let all = 0..next_index;
@@ -156,7 +156,7 @@ impl Pool {
         self.capacity
     }
 
-    /// Whether another job would be refused.
+    /// Returns true if another job would be refused.
     pub fn is_full(&self) -> bool {
         self.available.is_empty() && self.queued() >= self.capacity
     }
@@ -166,7 +166,7 @@ impl Pool {
         self.instances.len()
     }
 
-    /// Whether there are no instances.
+    /// Returns true if there are no instances.
     pub fn is_empty(&self) -> bool {
         self.instances.is_empty()
     }
@@ -184,7 +184,7 @@ impl Pool {
         self.up
     }
 
-    /// Whether any instance is up.
+    /// Returns true if any instance is up.
     pub fn is_any_up(&self) -> bool {
         self.up > 0
     }
@@ -198,7 +198,7 @@ impl Pool {
         self.up > usize::from(is_up)
     }
 
-    /// Whether a job would start at once.
+    /// Returns true if a job would start at once.
     pub fn has_free_slot(&self) -> bool {
         !self.available.is_empty()
     }
@@ -215,7 +215,8 @@ impl Pool {
         self.instances.len() * self.slots as usize
     }
 
-    /// Whether it is one of the pool's; so is one that leaves, until it has nothing in flight.
+    /// Returns true if it is one of the pool's; so is one that leaves, until it has
+    /// nothing in flight.
     pub fn contains(&self, instance: InstanceId) -> bool {
         instance.pool == self.id && self.instances.contains_key(&instance.index)
     }
@@ -343,9 +344,9 @@ impl Pool {
         }
     }
 
-    /// A request at `instance` ended: its slot is free again. Call [`start_next`](Self::start_next)
-    /// until it returns `None` afterwards. Returns whether that was the last one of an instance
-    /// that leaves.
+    /// A request at `instance` ended: its slot is free again. Call
+    /// [`start_next`](Self::start_next) until it returns `None` afterwards. Returns whether that
+    /// was the last one of an instance that leaves.
     pub(crate) fn release(&mut self, instance: InstanceId) -> bool {
         let Some(state) = self.instances.get_mut(&instance.index) else {
             return false;
@@ -366,13 +367,13 @@ impl Pool {
         self.change(instance, |state| &mut state.up, up)
     }
 
-    /// Ejects an instance, or lets it back in; as [`set_up`](Self::set_up), which leaves this as it
-    /// is.
+    /// Ejects an instance, or lets it back in; as [`set_up`](Self::set_up), which leaves this
+    /// as it is.
     pub(crate) fn set_ejected(&mut self, instance: InstanceId, ejected: bool) -> bool {
         self.change(instance, |state| &mut state.ejected, ejected)
     }
 
-    /// Whether the instance is ejected.
+    /// Returns true if the instance is ejected.
     pub(crate) fn is_ejected(&self, instance: InstanceId) -> bool {
         self.instances
             .get(&instance.index)

@@ -115,15 +115,15 @@ pub(crate) struct Apart {
 }
 
 impl<I> Job<I> {
-    /// Whether it waits in the line of those that must not go to some instances, and hold no query
-    /// up.
+    /// Returns true if it waits in the line of those that must not go to some instances, and hold
+    /// no query up.
     pub(crate) fn is_apart(&self) -> bool {
         is_apart(self.purpose, self.pool)
     }
 }
 
-/// Whether a request of this kind must go to an instance apart from others: a redundant copy, or a
-/// parity query that the deployed model itself is to answer.
+/// Returns true if a request of this kind must go to an instance apart from others: a redundant
+/// copy, or a parity query that the deployed model itself is to answer.
 pub(crate) fn is_apart(purpose: Purpose, pool: PoolId) -> bool {
     match purpose {
         Purpose::Copy(_) => true,

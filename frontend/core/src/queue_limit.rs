@@ -63,8 +63,8 @@ pub struct QueueLimit {
     refused: Option<Time>,
 }
 
-/// Requests over which the service time is averaged, and from which it is known well enough to be
-/// kept.
+/// Requests over which the service time is averaged, and from which it is known well enough
+/// to be kept.
 const ENOUGH: u32 = 128;
 /// A straggler counts as no more than this many times the average.
 const CLIP: f64 = 4.0;
@@ -100,7 +100,7 @@ impl QueueLimit {
         self.limit as usize
     }
 
-    /// Whether another query may wait beside `queued` ones.
+    /// Returns true if another query may wait beside `queued` ones.
     pub fn admits(&self, queued: usize) -> bool {
         queued < self.limit()
     }
@@ -110,7 +110,7 @@ impl QueueLimit {
         self.refused = Some(now);
     }
 
-    /// Whether queries have been refused a moment ago: no time for redundant work.
+    /// Returns true if queries have been refused a moment ago: no time for redundant work.
     pub fn is_overloaded(&self, now: Time) -> bool {
         self.refused
             .is_some_and(|refused| now.since(refused) < OVERLOAD)

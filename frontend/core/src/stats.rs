@@ -31,9 +31,9 @@ pub struct Stats {
     pub groups_spared: u64,
     /// Queries that joined no group, since too many kinds of query are about.
     pub uncoded: u64,
-    /// Redundant requests sent: copies, requests to a backup model, parity queries. One that was
-    /// withdrawn before its turn came is not among them. Each ends as exactly one of won, wasted
-    /// and failed.
+    /// Redundant requests sent: copies, requests to a backup model, parity queries. One that
+    /// was withdrawn before its turn came is not among them. Each ends as exactly one of won,
+    /// wasted and failed.
     pub redundant_issued: u64,
     /// Of those, with an outcome that answered a query.
     pub redundant_won: u64,

@@ -7,15 +7,15 @@ use std::time::Duration;
 pub enum HoldBackOverride {
     /// Whoever has waited this long.
     Fixed(Duration),
-    /// Whoever has waited longer than this quantile (0 to 1) of recent latency, within the
-    /// configured bounds.
+    /// Whoever has waited longer than this quantile (0 to 1) of recent latency, within
+    /// the configured bounds.
     Percentile(f64),
 }
 
 /// How the switches stand. The default is what is configured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Switches {
-    /// Whether new queries get redundancy. Without it each gets its one request, with retries; what
+    /// True if new queries get redundancy. Without it each gets its one request, with retries; what
     /// was begun for queries before ends as it would have.
     pub redundancy: bool,
     /// What counts as late, for all classes.

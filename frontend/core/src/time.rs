@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Nanoseconds since the driver's start: `Instant`-based in the frontend, virtual in tests and
-/// simulations.
+/// Nanoseconds since the driver's start: `Instant`-based in the frontend, virtual in
+/// tests and simulations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 
@@ -28,7 +28,7 @@ impl Time {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// Returns the time since `earlier`; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

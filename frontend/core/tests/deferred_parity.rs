@@ -23,8 +23,8 @@ fn deferring(k: usize, r: usize) -> CodedConfig {
     }
 }
 
-/// Its parity queries have always taken 2 ms, so that they have to go some 4 ms before somebody is
-/// late.
+/// Its parity queries have always taken 2 ms, so that they have to go some 4 ms before
+/// somebody is late.
 fn warm(config: CodedConfig) -> Harness {
     let k = config.k;
     let mut harness = Harness::coded(4, 2, config);

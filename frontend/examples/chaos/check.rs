@@ -33,7 +33,6 @@ pub enum Expected {
     Overflow,
 }
 
-/// A request.
 #[derive(Debug, Clone)]
 pub struct Question {
     pub id: String,
@@ -46,7 +45,6 @@ pub struct Question {
     pub expected: Expected,
 }
 
-/// What came back.
 #[derive(Debug, Clone)]
 pub struct Answer {
     pub status: u16,
@@ -77,8 +75,8 @@ pub struct Circumstances {
     pub failing: bool,
     /// The machine stood still for a time: nothing is said about how long things took.
     pub stalled: bool,
-    /// Longest delay with which the client itself was scheduled meanwhile: the frontend shares its
-    /// cores.
+    /// Longest delay with which the client itself was scheduled meanwhile: the frontend
+    /// shares its cores.
     pub delay: Duration,
     /// All has been well again for some time.
     pub calm: bool,

@@ -82,7 +82,7 @@ impl Clock {
         self.until(self.elapsed() + duration).await;
     }
 
-    /// Whether the machine stood still at some time since `start`, or shortly before.
+    /// Returns true if the machine stood still at some time since `start`, or shortly before.
     pub fn stalled_since(&self, start: Instant) -> bool {
         let stalls = self.stalls.lock();
         // One that is not over has not been found yet.

@@ -11,7 +11,6 @@ use crate::plan::Mistake;
 
 /// Requests of this class get no redundancy.
 pub const CLASS_PLAIN: &str = "plain";
-/// A second copy.
 pub const CLASS_HEDGED: &str = "hedged";
 /// Another model's answer.
 pub const CLASS_BACKUP: &str = "backup";
@@ -51,10 +50,8 @@ const VARIANTS: [(&str, usize, &str); 4] = [
     ),
 ];
 
-/// How many variants there are.
 pub const COUNT: usize = VARIANTS.len();
 
-/// Who may ask.
 #[derive(Debug)]
 pub struct Tenants {
     /// Two that share groups, and one that shares them with nobody.

@@ -20,11 +20,10 @@ use crate::plan::{Fault, PARITY, Planned, REPLICAS, is_relayed};
 use crate::processes::Instance;
 use crate::relay::Relay;
 
-/// How long a query takes when nothing is wrong: some milliseconds, and one in fifty much longer.
+/// Time that a query takes when nothing is wrong: some milliseconds, and one in fifty much longer.
 const SERVICE: &str = "service_time = { distribution = \"lognormal\", median_ms = 4.0, sigma = 0.3 }\n\
                        straggle = { probability = 0.02, min_ms = 40.0, max_ms = 150.0 }\n";
 
-/// The instances.
 pub struct Cluster {
     instances: Vec<Mutex<Instance>>,
     /// Of those that are reached by way of one.

@@ -24,7 +24,6 @@ use crate::wire::{Message, Reader};
 /// For a frontend to become ready, and for questions to its admin listener.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// One process.
 #[derive(Debug)]
 pub struct Frontend {
     pub name: String,
@@ -91,7 +90,6 @@ impl Frontends {
         })
     }
 
-    /// Who is at this place.
     pub fn at(&self, place: usize) -> Arc<Frontend> {
         Arc::clone(&self.places[place % FRONTENDS].lock())
     }
@@ -177,7 +175,7 @@ impl Frontends {
         old.stop().await
     }
 
-    /// How many there were in all.
+    /// Number of frontends that were started.
     pub fn started(&self) -> u64 {
         self.started.load(Ordering::SeqCst)
     }
@@ -246,8 +244,8 @@ impl Frontend {
         Ok(metrics.sum("parapet_config_reloads_total", &[("outcome", "taken")]))
     }
 
-    /// Asks it to stop as a service manager does. It must do so in time, in order, and with nothing
-    /// dropped.
+    /// Asks it to stop as a service manager does. It must do so in time, in order, and
+    /// with nothing dropped.
     pub async fn stop(&self) -> Result<Option<Violation>> {
         self.stopping.store(true, Ordering::SeqCst);
         let mut child = self.child.lock().await;
@@ -278,7 +276,6 @@ impl Frontend {
         Ok(None)
     }
 
-    /// What it holds, in KB.
     pub fn memory_kb(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
         let line = status

@@ -93,7 +93,6 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Whether all went well.
 async fn run(cli: &Cli) -> Result<bool> {
     let length = Duration::from_secs(cli.seconds);
     let planned = plan::draw(cli.seed, length, configuration::COUNT);

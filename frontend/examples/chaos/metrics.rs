@@ -10,7 +10,6 @@ use crate::configuration::{MAX_IN_FLIGHT, REDUNDANT_BURST, REDUNDANT_SHARE};
 /// does not).
 const OPEN_GROUPS: f64 = 6.0;
 
-/// A scrape.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics(Vec<(String, f64)>);
 
@@ -25,7 +24,7 @@ impl Metrics {
         Self(values.collect())
     }
 
-    /// Whether there is one of this name.
+    /// Returns true if there is one of this name.
     pub fn has(&self, name: &str) -> bool {
         self.series(name, &[]).next().is_some()
     }

@@ -16,10 +16,9 @@ use parapet_onnx::linear_model;
 
 pub const INPUTS: usize = 8;
 pub const OUTPUTS: usize = 5;
-/// The deployed model.
 pub const DEPLOYED: &str = "linear";
-/// What another model answers in its place for requests of the class `backup`; it says something
-/// else.
+/// What another model answers in its place for requests of the class `backup`; it
+/// says something else.
 pub const CHEAP: &str = "cheap";
 /// Parity models, by k.
 pub const PARITY: [(usize, &str); 2] = [(2, "parity-2"), (3, "parity-3")];

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use crate::check::{Circumstances, GRACE, Question, Verdict, Violation};
 use crate::plan::{Fault, Instance, REPLICAS};
 
-/// For so long after a fault was made good, requests may have met it; retries and ejections last
-/// on.
+/// For so long after a fault was made good, requests may have met it; retries and
+/// ejections last on.
 const AFTERMATH: Duration = Duration::from_millis(1500);
 /// The longest ejection: twelve times `eject_ms`.
 const EJECTED_FOR: Duration = Duration::from_secs(12);
@@ -191,7 +191,6 @@ impl Noted {
         }
     }
 
-    /// As Markdown.
     pub fn text(&self, line: &str, ran: Duration, stood_still: (Duration, Duration)) -> String {
         let mut text = format!(
             "`{line}`, {:.0} s: {} answers judged: {}; errors {} ({}); refusals of wrong requests {}. \

@@ -10,8 +10,8 @@ use rand_chacha::ChaCha8Rng;
 /// Instances of the deployed model. The first is reached directly, the others by way of a relay
 /// that can spoil their answers.
 pub const REPLICAS: usize = 4;
-/// Instances that serve the parity models and the backup model; the same goes for the first of
-/// them.
+/// Instances that serve the parity models and the backup model; the same goes for the
+/// first of them.
 pub const PARITY: usize = 2;
 /// Frontends beside each other.
 pub const FRONTENDS: usize = 2;
@@ -21,7 +21,7 @@ pub const CALM: Duration = Duration::from_secs(12);
 /// An instance by its place: the replicas first.
 pub type Instance = usize;
 
-/// Whether the frontends reach it by way of a relay.
+/// Returns true if the frontends reach it by way of a relay.
 pub fn is_relayed(instance: Instance) -> bool {
     instance != 0 && instance != REPLICAS
 }
@@ -65,7 +65,6 @@ pub enum Mistake {
     OtherAddress,
 }
 
-/// What is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// SIGSTOP, and SIGCONT afterwards.
@@ -113,8 +112,8 @@ impl Fault {
         }
     }
 
-    /// Whether requests to an instance fail at once rather than late, so that a query may lose its
-    /// prediction before it is late.
+    /// Returns true if requests to an instance fail at once rather than late, so that a query may
+    /// lose its prediction before it is late.
     pub fn fails_at_once(&self) -> bool {
         match self {
             Self::Killed(_) => true,

@@ -13,8 +13,8 @@ use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-/// How long a process may take to say that it is ready; longer if the machine stands still, so it
-/// is generous.
+/// Time that a process may take to say that it is ready; longer if the machine stands still, so
+/// it is generous.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// An address of this machine's that no outgoing connection will take meanwhile: those are made

@@ -36,7 +36,6 @@ impl Verdict {
     }
 }
 
-/// A broken invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     pub invariant: &'static str,

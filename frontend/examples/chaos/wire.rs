@@ -16,7 +16,6 @@ const NOTICE: Duration = Duration::from_millis(1);
 /// A request or a response.
 #[derive(Debug)]
 pub struct Message {
-    /// Its first line.
     pub line: String,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,

@@ -74,7 +74,7 @@ fn may_enter(app: &App, headers: &HeaderMap) -> Result<Operator, ServeError> {
     known.ok_or(ServeError::Unauthenticated)
 }
 
-/// Whether a browser sent it for a page that is not the listener's own.
+/// Returns true if a browser sent it for a page that is not the listener's own.
 fn is_of_other_site(headers: &HeaderMap) -> bool {
     let Some(origin) = headers.get(ORIGIN) else {
         return false;
@@ -86,8 +86,8 @@ fn is_of_other_site(headers: &HeaderMap) -> bool {
     authority.is_none() || authority != headers.get(HOST).and_then(|host| host.to_str().ok())
 }
 
-/// Whether it names this machine as what it asks: an address, or `localhost`. No `Host` comes from
-/// no browser.
+/// Returns true if it names this machine as what it asks: an address, or `localhost`. No `Host`
+/// comes from no browser.
 fn is_for_this_machine(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(HOST) else {
         return true;

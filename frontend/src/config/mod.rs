@@ -26,12 +26,10 @@ use parapet_net::tls::ServerTls;
 
 use crate::tenants::TenantConfig;
 
-/// A validated configuration.
 #[derive(Debug, Clone)]
 pub struct FrontendConfig {
     /// The file that it was read from.
     pub path: PathBuf,
-    /// The data listener.
     pub server: ServerSettings,
     /// TLS of the data listener; plain HTTP without it.
     pub server_tls: Option<Arc<ServerTls>>,
@@ -58,8 +56,8 @@ impl FrontendConfig {
         Self::parse(path, &text)
     }
 
-    /// Whether the text is a configuration, as far as can be said without looking at files and
-    /// names.
+    /// Returns true if the text is a configuration, as far as can be said without looking at
+    /// files and names.
     ///
     /// # Errors
     /// [`ConfigError`]: the first mistake found.

@@ -18,14 +18,11 @@ use super::tls::{resolve_listener, resolve_own, resolve_shared};
 use super::{ConfigError, FrontendConfig, beside, folder};
 use crate::upstream::Scheme;
 
-/// A served model.
 #[derive(Debug, Clone)]
 pub struct ModelConfig {
     /// Its metadata out of the repository.
     pub entry: ModelEntry,
-    /// The version served.
     pub version: u64,
-    /// Its instances.
     pub pool: PoolSettings,
     /// The wait for a slot that is aimed at under overload, as a share of the time that instances
     /// take; 0 if the queue is to be bounded by its length alone.
@@ -42,7 +39,6 @@ pub struct ModelConfig {
     pub retry_share: f64,
     /// Samples that one request may carry.
     pub max_rows: usize,
-    /// How instances are checked.
     pub health: HealthSettings,
     /// Pools beside the deployed model's, those of parity and backup models: pool 1 and following.
     pub redundant: Vec<RedundantPool>,
@@ -66,7 +62,7 @@ pub struct PoolSettings {
 }
 
 impl PoolSettings {
-    /// Whether any instance is spoken to within TLS, or may be once it is found.
+    /// Returns true if any instance is spoken to within TLS, or may be once it is found.
     pub(super) fn is_secure(&self) -> bool {
         let discovered = self
             .discovery

@@ -40,11 +40,9 @@ pub(super) struct Admin {
 pub struct TlsSettings {
     /// The chain of certificates, the server's first.
     pub certificate: PathBuf,
-    /// Its key.
     pub key: PathBuf,
     /// Who signs clients' certificates; they need none without it.
     pub client_ca: Option<PathBuf>,
-    /// What those have taken back.
     pub client_crl: Option<PathBuf>,
 }
 
@@ -108,7 +106,7 @@ pub struct ServerSettings {
     pub max_bodies_bytes: usize,
     /// TLS of both listeners; plain HTTP and gRPC without it.
     pub tls: Option<TlsSettings>,
-    /// Whether `/metrics` is here, too; only where there are no tenants if not given.
+    /// True if `/metrics` is here, too; only where there are no tenants if not given.
     pub metrics: Option<bool>,
     /// On shutdown, time for which the server says that it is not ready, and serves on.
     #[serde(rename = "drain_delay_ms", deserialize_with = "millis")]
@@ -116,12 +114,11 @@ pub struct ServerSettings {
     /// After that, time for requests in flight to finish.
     #[serde(rename = "drain_grace_ms", deserialize_with = "millis")]
     pub drain_grace: Duration,
-    /// Time after a request's beginning or end for which sockets are polled without sleeping; 0 for
-    /// never. Answers come some tens of microseconds sooner, for a core that is busy while there is
-    /// load.
+    /// Time after a request's beginning or end for which sockets are polled without sleeping; 0
+    /// for never. Answers come some tens of microseconds sooner, for a core that is busy while
+    /// there is load.
     #[serde(rename = "busy_poll_us", deserialize_with = "micros")]
     pub busy_poll: Duration,
-    /// How log lines look.
     pub log_format: LogFormat,
 }
 
@@ -174,11 +171,9 @@ fn service_name() -> String {
     "parapet-frontend".to_owned()
 }
 
-/// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
     Text,
     /// One JSON object a line.
     Json,

@@ -39,8 +39,8 @@ pub(super) fn resolve_own(
     }
 }
 
-/// The model's, for those of its pools that need some and have none of their own; `at` is the
-/// model's table.
+/// The model's, for those of its pools that need some and have none of their own; `at` is
+/// the model's table.
 pub(super) fn resolve_shared<'a>(
     at: &At<'_>,
     tls: Option<&ClientSettings>,

@@ -7,7 +7,6 @@ use std::sync::Arc;
 /// Where an instance is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// Its address.
     pub address: SocketAddr,
     /// The host name that was asked for to find it, if one was: what its certificate has to say. A
     /// host name as certificates have it: in ASCII, and without the dot at its end.
@@ -19,22 +18,19 @@ pub struct Place {
 pub struct Addresses(BTreeMap<SocketAddr, Option<Arc<str>>>);
 
 impl Addresses {
-    /// None.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether an instance is just there.
+    /// Returns true if an instance is just there.
     pub fn contains(&self, place: &Place) -> bool {
         self.0.get(&place.address) == Some(&place.host)
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::discovery::{Addresses, Place};
 
-/// What makes `found` of `known`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference<Id> {
     /// Places that nobody is known at.

@@ -24,7 +24,6 @@ const RESYNC: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub struct Etcd {
     settings: EtcdSettings,
-    /// What instances speak.
     scheme: Scheme,
     /// The member that is asked.
     member: usize,
@@ -114,7 +113,7 @@ fn addresses(entries: &[(String, String)], scheme: Scheme) -> Addresses {
     found
 }
 
-/// Whether a member is asked within TLS.
+/// Returns true if a member is asked within TLS.
 pub(crate) fn is_secure(endpoint: &str) -> bool {
     endpoint.starts_with("https://")
 }

@@ -15,8 +15,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 pub struct View {
     /// Their addresses: the last ones that were found.
     pub addresses: Addresses,
-    /// Whether the backend answers, and knows any instance. If not, the addresses are those from
-    /// before.
+    /// True if the backend answers, and knows any instance. If not, the addresses are
+    /// those from before.
     pub is_current: bool,
 }
 
@@ -45,8 +45,8 @@ pub fn follow<D: Discovery>(mut discovery: D, name: String) -> watch::Receiver<V
     receiver
 }
 
-/// Takes in what was found; none at all is no news, but an outage of whoever writes the backend's
-/// entries.
+/// Takes in what was found; none at all is no news, but an outage of whoever writes
+/// the backend's entries.
 fn learn(view: &watch::Sender<View>, name: &str, found: Result<Addresses, DiscoveryError>) {
     let was_current = view.borrow().is_current;
     match found {

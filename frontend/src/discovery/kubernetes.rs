@@ -28,7 +28,6 @@ const WATCH_LIMIT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 15);
 
 type Events = BoxStream<'static, Result<WatchEvent<EndpointSlice>, kube::Error>>;
 
-/// A service's endpoints.
 pub struct Kubernetes {
     settings: KubernetesSettings,
     client: Option<Client>,
@@ -46,8 +45,8 @@ impl std::fmt::Debug for Kubernetes {
 }
 
 impl Kubernetes {
-    /// The API server is the one that the environment names: the pod's own, or that of the
-    /// kubeconfig.
+    /// The API server is the one that the environment names: the pod's own, or that
+    /// of the kubeconfig.
     pub fn new(settings: KubernetesSettings) -> Self {
         Self {
             settings,

@@ -8,7 +8,7 @@ use crate::discovery::{Addresses, Discovery, DiscoveryError};
 #[derive(Debug)]
 pub struct Memory {
     says: watch::Receiver<Result<Addresses, String>>,
-    /// Whether the present word has been passed on.
+    /// True if the present word has been passed on.
     said: bool,
 }
 

@@ -49,13 +49,12 @@ pub trait Discovery: Send + 'static {
     fn next(&mut self) -> impl Future<Output = Result<Addresses, DiscoveryError>> + Send;
 }
 
-/// Why a backend did not answer.
+/// Reason why a backend did not answer.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{backend}: {reason}")]
 pub struct DiscoveryError {
     /// Which backend, and what it was asked for.
     pub backend: String,
-    /// What went wrong.
     pub reason: String,
 }
 

@@ -23,7 +23,6 @@ impl Scheme {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Http, Self::Https, Self::Grpc, Self::Grpcs];
 
-    /// Whether it is within TLS.
     pub fn is_secure(self) -> bool {
         matches!(self, Self::Https | Self::Grpcs)
     }

@@ -12,20 +12,16 @@ use crate::discovery::{Addresses, Discovery, DiscoveryError, Dns, Etcd, Scheme};
 /// Where to look for the instances of a pool, in place of a list of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Who knows it.
     pub backend: Backend,
     /// What all of the instances speak.
     pub scheme: Scheme,
 }
 
-/// Who knows where instances are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backend {
-    /// Names.
     Dns(DnsSettings),
     /// Keys in etcd.
     Etcd(EtcdSettings),
-    /// A service's EndpointSlices.
     Kubernetes(KubernetesSettings),
 }
 
@@ -34,7 +30,6 @@ pub enum Backend {
 pub struct DnsSettings {
     /// A name with an address record for each instance.
     pub dns: Option<String>,
-    /// Their port.
     pub port: Option<u16>,
     /// A name with an SRV record for each instance.
     pub srv: Option<String>,
@@ -54,7 +49,6 @@ pub struct EtcdSettings {
     pub prefix: String,
     /// Whom to trust of its members, and who asks.
     pub tls: Option<ClientSettings>,
-    /// What [`Settings::load`] read for it.
     #[serde(skip)]
     pub loaded: Option<ClientTls>,
 }
@@ -63,7 +57,6 @@ pub struct EtcdSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KubernetesSettings {
-    /// The service's name.
     pub service: String,
     /// Its namespace; the frontend's own if `None`.
     pub namespace: Option<String>,
@@ -74,15 +67,11 @@ pub struct KubernetesSettings {
 /// A setting that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
-    /// The field.
     pub field: &'static str,
-    /// What is wrong.
     pub problem: String,
-    /// What to do.
     pub fix: &'static str,
 }
 
-/// What stands in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -273,11 +262,9 @@ impl DnsSettings {
 /// Any of the backends.
 #[derive(Debug)]
 pub enum AnyDiscovery {
-    /// Names.
     Dns(Box<Dns>),
     /// Keys in etcd.
     Etcd(Box<Etcd>),
-    /// EndpointSlices.
     #[cfg(feature = "kubernetes")]
     Kubernetes(Box<crate::discovery::kubernetes::Kubernetes>),
     /// Kubernetes, in a program that was built without it; [`Settings::check`] refuses that.

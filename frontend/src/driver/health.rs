@@ -73,7 +73,7 @@ struct Told {
 }
 
 impl Told {
-    /// Whether the log is to have this, which it then has.
+    /// Returns true if the log is to have this, which it then has.
     fn is_new(&mut self, up: bool, reason: Option<&Unready>) -> bool {
         let changed = self.up != Some(up);
         let another = !up && self.reason.as_ref() != reason;

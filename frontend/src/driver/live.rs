@@ -18,9 +18,7 @@ pub(crate) struct Snapshot {
     pub(crate) stats: Stats,
     pub(crate) switches: Switches,
     pub(crate) latency: LatencyView,
-    /// By class.
     pub(crate) fates: Vec<Fates>,
-    /// By class.
     pub(crate) budgets: Vec<Option<BudgetView>>,
     /// With their names, and why the last health check failed, if it did.
     pub(crate) instances: Vec<(InstanceView, String, Option<String>)>,
@@ -66,7 +64,7 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// Whether queries get redundancy from now on.
+    /// Returns true if queries get redundancy from now on.
     pub(crate) fn set_redundancy(&self, on: bool) {
         self.locked.lock().engine.set_redundancy(on);
     }
@@ -76,7 +74,6 @@ impl<T: Transport> Driver<T> {
         self.locked.lock().engine.set_hold_back(hold_back);
     }
 
-    /// How the switches stand.
     pub(crate) fn switches(&self) -> Switches {
         self.locked.lock().engine.switches()
     }

@@ -21,7 +21,7 @@ pub(super) struct Member {
     pub(super) asked: Arc<Notify>,
     /// Ends its health checks.
     pub(super) stop: CancellationToken,
-    /// Why the last health check failed, if it did.
+    /// Reason why the last health check failed, if it did.
     pub(super) unready: Arc<Mutex<Option<Unready>>>,
 }
 
@@ -96,8 +96,8 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// A new instance. It gets requests once a check has found it ready. `None` for a pool that is
-    /// not there.
+    /// A new instance. It gets requests once a check has found it ready. `None` for a pool that
+    /// is not there.
     fn join(self: &Arc<Self>, pool: PoolId, place: &Place) -> Option<InstanceId> {
         let instance = self.feed(|locked, _| locked.engine.instance_joined(pool))?;
         let name = self.transport.join(instance, place);

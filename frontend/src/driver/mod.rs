@@ -37,19 +37,14 @@ use crate::upstream::Transport;
 /// What a driver is made of.
 #[derive(Debug)]
 pub struct Parts<T> {
-    /// The state machine.
     pub engine: Engine<Input, Output>,
-    /// How instances are reached.
     pub transport: T,
     /// By class, for coded strategies.
     pub coders: Vec<Option<Coder>>,
-    /// The model's outputs.
     pub outputs: Vec<TensorSpec>,
-    /// The model's meters.
     pub meters: ModelMeters,
     /// Names of the instances that each pool begins with.
     pub pools: Vec<Vec<String>>,
-    /// How instances are checked.
     pub health: HealthSettings,
 }
 
@@ -173,7 +168,6 @@ impl<T: Transport> Driver<T> {
         driver
     }
 
-    /// The model's meters.
     pub fn meters(&self) -> &ModelMeters {
         &self.meters
     }
@@ -189,12 +183,12 @@ impl<T: Transport> Driver<T> {
             .map_or(OutputDomain::Deployed, Coder::output_domain)
     }
 
-    /// Whether the confidence of this class's reconstructions is a measured agreement.
+    /// Returns true if the confidence of this class's reconstructions is a measured agreement.
     pub fn is_calibrated(&self, class: ClassId) -> bool {
         self.coder(class).is_some_and(Coder::is_calibrated)
     }
 
-    /// Whether an approximation in this class can have every output that is `wanted`:
+    /// Returns true if an approximation in this class can have every output that is `wanted`:
     /// reconstructions have those that are coded.
     pub fn approximates(&self, class: ClassId, wanted: impl Fn(&str) -> bool) -> bool {
         self.coder(class)
@@ -230,7 +224,7 @@ impl<T: Transport> Driver<T> {
         self.meters.publish_state(&stats, &switches);
     }
 
-    /// Whether any instance of the deployed model is up.
+    /// Returns true if any instance of the deployed model is up.
     pub fn is_ready(&self) -> bool {
         let locked = self.locked.lock();
         locked
@@ -240,7 +234,7 @@ impl<T: Transport> Driver<T> {
             .is_some_and(|pool| pool.is_any_up())
     }
 
-    /// Whether a query that came now would be taken.
+    /// Returns true if a query that came now would be taken.
     pub fn has_room(&self) -> bool {
         let mut locked = self.locked.lock();
         locked.engine.has_room(self.now())

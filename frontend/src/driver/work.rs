@@ -266,8 +266,8 @@ impl<T: Transport> Driver<T> {
         });
     }
 
-    /// Counts whether an approximation agrees with the truth; nothing where there is no top class
-    /// to compare.
+    /// Counts whether an approximation agrees with the truth; nothing where there is no top
+    /// class to compare.
     fn compare(&self, comparison: &Comparison<Output>) {
         let (Comparison::LateTruth { class, .. } | Comparison::Audit { class, .. }) = comparison;
         let Some(judged) = self.judged(*class) else {

@@ -123,8 +123,8 @@ async fn message(
     Ok((message, room))
 }
 
-/// As [`crate::http`]'s guard has it: health needs no key, and only predictions count against the
-/// quota.
+/// As [`crate::http`]'s guard has it: health needs no key, and only predictions count
+/// against the quota.
 fn identify(app: &App, parts: &mut Parts, infers: bool) -> Result<(), ServeError> {
     if HEALTH.contains(&parts.uri.path()) {
         return Ok(());

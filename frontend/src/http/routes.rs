@@ -147,7 +147,7 @@ impl App {
         self.meters.reloaded(done);
     }
 
-    /// Whether every model has an instance that answers.
+    /// Returns true if every model has an instance that answers.
     pub(crate) fn is_ready(&self) -> bool {
         !self.is_draining()
             && self
@@ -166,7 +166,6 @@ impl App {
         }
     }
 
-    /// The registry.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
@@ -350,8 +349,8 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> 
     }
 }
 
-/// What tenants do is nothing for each other: where there are any, metrics are the admin
-/// listener's.
+/// What tenants do is nothing for each other: where there are any, metrics are
+/// the admin listener's.
 async fn data_metrics(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Response {
     let serving = app.serving();
     if serving

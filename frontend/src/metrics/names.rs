@@ -11,10 +11,10 @@ pub const UPSTREAM_FAILURES: &str = "parapet_upstream_failures_total";
 /// Reconstructions and backup models' predictions compared with the truth, by model, code (or
 /// `backup`), source and whether they agree on the top class.
 pub const AGREEMENT: &str = "parapet_reconstruction_agreement_total";
-/// Whether an instance is up, by model, pool and address. (A label `instance` would clash with the
+/// True if an instance is up, by model, pool and address. (A label `instance` would clash with the
 /// one that Prometheus gives.)
 pub const INSTANCE_UP: &str = "parapet_instance_up";
-/// Whether the backend that a pool's instances are looked for in answers, by model and pool; only
+/// True if the backend that a pool's instances are looked for in answers, by model and pool; only
 /// where they are not listed.
 pub const DISCOVERY_UP: &str = "parapet_discovery_up";
 /// Redundant requests (copies, to a backup model, parity queries) by model, class, strategy and
@@ -40,7 +40,6 @@ pub const GROUPS_OPEN: &str = "parapet_coding_groups_in_flight";
 pub const HOLD_BACK: &str = "parapet_hold_back_seconds";
 /// Connections that are open.
 pub const CONNECTIONS_OPEN: &str = "parapet_connections_open";
-/// Connections accepted.
 pub const CONNECTIONS: &str = "parapet_connections_total";
 /// Connections closed at once, since their peer had its share.
 pub const CONNECTIONS_REFUSED: &str = "parapet_connections_refused_total";

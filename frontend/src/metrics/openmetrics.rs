@@ -6,10 +6,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-/// What it is called.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Whether an `Accept` header takes it, as Prometheus' does.
+/// Returns true if an `Accept` header takes it, as Prometheus' does.
 pub(super) fn is_accepted(accept: &str) -> bool {
     let ranges = accept
         .split(',')

@@ -16,7 +16,8 @@ use super::line::Line;
 use crate::config::{ClassCode, CodedTensors, LearnedConfig, ModelConfig, RedundantPool};
 use crate::payload::{Input, Output};
 
-/// Why a parity query or a reconstruction could not be computed. The group goes on without it.
+/// Reason why a parity query or a reconstruction could not be computed. The group goes
+/// on without it.
 #[derive(Debug, Error)]
 pub enum CodingError {
     /// The encoder refused the group.
@@ -47,7 +48,7 @@ pub struct Coder {
     /// For each parity row; empty unless all rows have one.
     calibrations: Vec<Calibration>,
     label: String,
-    /// Whether no output of the model is left out.
+    /// True if no output of the model is left out.
     covers_all: bool,
     /// See [`Coder::line`].
     line: Option<Line>,
@@ -64,8 +65,8 @@ struct CodedInput {
 
 #[derive(Debug)]
 struct CodedOutput {
-    /// Where it stands among the deployed model's; a parity model's outputs are in the code's own
-    /// order.
+    /// Where it stands among the deployed model's; a parity model's outputs are in the
+    /// code's own order.
     position: usize,
     spec: TensorSpec,
     decoder: Box<dyn Decoder>,
@@ -180,7 +181,7 @@ impl Coder {
         })
     }
 
-    /// Whether a reconstruction holds every output of the model that is `wanted`.
+    /// Returns true if a reconstruction holds every output of the model that is `wanted`.
     pub fn covers(&self, model: &[TensorSpec], wanted: impl Fn(&str) -> bool) -> bool {
         let is_coded = |name: &str| self.outputs.iter().any(|output| output.spec.name == name);
         self.covers_all
@@ -189,8 +190,8 @@ impl Coder {
                 .all(|output| is_coded(&output.name) || !wanted(&output.name))
     }
 
-    /// The output by which reconstructions are judged: the first that is coded, if it has class
-    /// scores.
+    /// The output by which reconstructions are judged: the first that is coded, if it
+    /// has class scores.
     pub fn judged(&self) -> Option<&JudgedOutput> {
         self.judged.as_ref()
     }
@@ -215,7 +216,7 @@ impl Coder {
             })
     }
 
-    /// Whether the confidence of reconstructions is a measured agreement.
+    /// Returns true if the confidence of reconstructions is a measured agreement.
     pub fn is_calibrated(&self) -> bool {
         self.judged.is_some() && !self.calibrations.is_empty()
     }
@@ -233,8 +234,8 @@ impl Coder {
         Ok(Input::new(tensors.collect::<Result<_, _>>()?, rows))
     }
 
-    /// The reconstruction of `slot`, in the code's [`output_domain`](Self::output_domain): the
-    /// coded outputs.
+    /// The reconstruction of `slot`, in the code's [`output_domain`](Self::output_domain):
+    /// the coded outputs.
     ///
     /// # Errors
     /// [`CodingError`] when the group cannot be decoded, or not to finite numbers.
@@ -359,7 +360,6 @@ fn judged(model: &ModelConfig, spec: &TensorSpec) -> Option<JudgedOutput> {
     })
 }
 
-/// What each has at `position`.
 fn values(
     outputs: &[Option<Arc<Output>>],
     position: usize,

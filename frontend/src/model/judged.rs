@@ -27,14 +27,13 @@ impl JudgedOutput {
         }))
     }
 
-    /// Its classes.
     pub fn classes(&self) -> ClassAxis {
         self.classes
     }
 
-    /// Tells whether an approximation names the truth's top class for every sample. They may be in
-    /// different domains: every output transform keeps the top class. `None` if one of them has no
-    /// such output.
+    /// Tells whether an approximation names the truth's top class for every sample. They may be
+    /// in different domains: every output transform keeps the top class. `None` if one of them
+    /// has no such output.
     pub fn agrees(&self, approximation: &Output, truth: &Output) -> Option<bool> {
         let values = |given: &Output| {
             given

@@ -38,13 +38,13 @@ pub struct Provenance {
     /// 1 for any model's own prediction; for a reconstruction see [`parapet_decoder::Score`]. None
     /// for a reconstruction whose output has no class scores.
     pub confidence: Option<f32>,
-    /// Whether that is how often such reconstructions agreed when it was measured
+    /// True if that is how often such reconstructions agreed when it was measured
     /// ([`parapet_decoder::Calibration`]).
     pub calibrated: bool,
     /// For a reconstruction, the code's short name.
     pub code: Option<String>,
-    /// What the output's numbers are: the deployed model's own, but for reconstructions by some
-    /// codes.
+    /// What the output's numbers are: the deployed model's own, but for reconstructions
+    /// by some codes.
     pub domain: OutputDomain,
 }
 
@@ -108,7 +108,7 @@ impl<T: Transport> ServedModel<T> {
         Self { config, driver }
     }
 
-    /// Whether it serves just what `config` says.
+    /// Returns true if it serves just what `config` says.
     pub(crate) fn serves(&self, config: &ModelConfig) -> bool {
         // What it is made of comes from several crates and has no other equality. The networks of a
         // learned code may have changed in their files, which their text does not show.
@@ -189,17 +189,15 @@ impl<T: Transport> ServedModel<T> {
         tokio::spawn(Arc::clone(&self.driver).keep_up(pool, view));
     }
 
-    /// The model's name.
     pub fn name(&self) -> &str {
         &self.config.entry.name
     }
 
-    /// The version served.
     pub fn version(&self) -> u64 {
         self.config.version
     }
 
-    /// Whether any of its classes has redundancy.
+    /// Returns true if any of its classes has redundancy.
     pub(crate) fn has_redundancy(&self) -> bool {
         self.config
             .classes
@@ -207,7 +205,7 @@ impl<T: Transport> ServedModel<T> {
             .any(|class| class.strategy.is_redundant())
     }
 
-    /// Whether any of its classes waits for queries to be late.
+    /// Returns true if any of its classes waits for queries to be late.
     pub(crate) fn has_hold_back(&self) -> bool {
         self.config
             .classes
@@ -215,14 +213,12 @@ impl<T: Transport> ServedModel<T> {
             .any(|class| class.strategy.has_hold_back())
     }
 
-    /// What metrics call each class.
     pub(crate) fn class_labels(&self) -> Vec<ClassLabels> {
         class_labels(&self.config, |class| {
             self.driver.code_label(class).map(str::to_owned)
         })
     }
 
-    /// What metrics call a pool.
     pub(crate) fn pool_label(&self, pool: PoolId) -> &str {
         match pool {
             PoolId::DEPLOYED => DEPLOYED,
@@ -251,7 +247,6 @@ impl<T: Transport> ServedModel<T> {
         }
     }
 
-    /// Its driver.
     pub fn driver(&self) -> &Arc<Driver<T>> {
         &self.driver
     }

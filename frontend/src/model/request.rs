@@ -16,9 +16,9 @@ pub const MAX_REQUEST_ID: usize = 128;
 /// Request parameters that the frontend understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// How long the request may take from now on.
+    /// Time that the request may take from now on.
     pub timeout: Duration,
-    /// Whether a reconstruction, or a backup model's prediction, is welcome.
+    /// True if a reconstruction, or a backup model's prediction, is welcome.
     pub allow_approximate: bool,
 }
 
@@ -105,8 +105,8 @@ fn wrong(parameter: &str, expected: &str, value: &Value) -> ServeError {
     ))
 }
 
-/// Contents of this size are taken for any model, so that mistakes in small requests are told
-/// precisely.
+/// Contents of this size are taken for any model, so that mistakes in small requests
+/// are told precisely.
 const SMALL_CONTENTS: usize = 64 * 1024;
 
 /// Bytes of contents that a request of `max_rows` samples can have; those of BYTES have no bound.

@@ -21,7 +21,6 @@ impl Key {
         Self(format!("{PREFIX}{}", hex(&bits)))
     }
 
-    /// The key itself.
     pub fn text(&self) -> &str {
         &self.0
     }
@@ -48,7 +47,7 @@ impl KeyHash {
         Self(Sha256::digest(key).into())
     }
 
-    /// Whether both are the same, in a time that does not depend on it.
+    /// Returns true if both are the same, in a time that does not depend on it.
     pub fn equals(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }

@@ -32,7 +32,7 @@ pub struct TenantConfig {
     pub keys: Vec<KeyHash>,
     /// Requests per second, and at once; as many as it likes if `None`.
     pub quota: Option<(f64, f64)>,
-    /// Whether its queries may share coding groups with those of other tenants that allow it.
+    /// True if its queries may share coding groups with those of other tenants that allow it.
     pub may_mix: bool,
 }
 
@@ -68,7 +68,6 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.config.name
     }
@@ -113,7 +112,7 @@ impl Tenants {
         }
     }
 
-    /// Whether anybody may ask without a key.
+    /// Returns true if anybody may ask without a key.
     pub fn is_open(&self) -> bool {
         self.tenants.is_empty()
     }
@@ -170,8 +169,8 @@ fn in_seconds(wait: Duration) -> u32 {
     u32::try_from(wait.as_millis().div_ceil(1000)).unwrap_or(u32::MAX)
 }
 
-/// The key that a request carries: `Authorization: Bearer KEY`. One with two such headers carries
-/// none.
+/// The key that a request carries: `Authorization: Bearer KEY`. One with two such
+/// headers carries none.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let mut given = headers.get_all(AUTHORIZATION).iter();
     let value = given.next()?.as_bytes();

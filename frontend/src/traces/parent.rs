@@ -10,8 +10,8 @@ pub(super) fn of(headers: &HeaderMap) -> Option<SpanContext> {
     parse(headers.get(TRACEPARENT)?.to_str().ok()?)
 }
 
-/// `version "-" trace id "-" parent id "-" flags`, all hexadecimal; versions after 00 may have more
-/// behind.
+/// `version "-" trace id "-" parent id "-" flags`, all hexadecimal; versions after 00 may
+/// have more behind.
 fn parse(text: &str) -> Option<SpanContext> {
     let mut fields = text.trim().split('-');
     let (version, trace, span, flags) = (

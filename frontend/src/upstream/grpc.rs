@@ -41,7 +41,6 @@ pub(super) struct Instance {
     expected: Arc<Expected>,
 }
 
-/// How its connection is made.
 #[derive(Debug)]
 enum Way {
     Plain(InferenceClient<Channel>),
@@ -204,8 +203,8 @@ fn cause(status: &Status) -> String {
     last.map_or_else(|| said(status), ToString::to_string)
 }
 
-/// Whether a status was made here for this reason. With a [`ConnectError`] the server has seen
-/// nothing of the request.
+/// Returns true if a status was made here for this reason. With a [`ConnectError`] the server has
+/// seen nothing of the request.
 fn has_cause<E: std::error::Error + 'static>(status: &Status) -> bool {
     let mut cause = status.source();
     while let Some(error) = cause {

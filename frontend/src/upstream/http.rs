@@ -34,16 +34,16 @@ const TIMEOUT: &str = "parapet-timeout-us";
 pub(super) struct Instance {
     /// Name for people: the address as configured.
     name: String,
-    /// How many are open at once is the dispatcher's business, which gives an instance no more
+    /// Number that are open at once is the dispatcher's business, which gives an instance no more
     /// requests than it has slots.
     connections: Connections,
-    /// What its requests have in common; `None` if its address or model name makes no valid
-    /// request.
+    /// What its requests have in common; `None` if its address or model name makes
+    /// no valid request.
     target: Option<Target>,
     expected: Arc<Expected>,
     /// What the instance reads, as it says of itself.
     form: AtomicU8,
-    /// Whether it is to be asked that, for the first time or again.
+    /// True if it is to be asked that, for the first time or again.
     ask_form: AtomicBool,
 }
 

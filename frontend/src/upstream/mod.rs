@@ -20,7 +20,6 @@ use tokio::time::Instant;
 use crate::config::HealthSettings;
 use crate::payload::{Input, Output};
 
-/// How instances are reached.
 pub trait Transport: Send + Sync + std::fmt::Debug + 'static {
     /// Has an instance infer. Dropping the future withdraws the request.
     fn infer(
@@ -29,7 +28,7 @@ pub trait Transport: Send + Sync + std::fmt::Debug + 'static {
         input: Arc<Input>,
     ) -> impl Future<Output = Outcome<Output>> + Send;
 
-    /// Whether an instance is ready to infer, or why not.
+    /// Returns true if an instance is ready to infer, or why not.
     fn ready(&self, instance: InstanceId) -> impl Future<Output = Result<(), Unready>> + Send;
 
     /// An instance joined, at this place; it will be asked whether it is ready, then to infer.

@@ -38,8 +38,8 @@ impl Expected {
         }
     }
 
-    /// The prediction for `rows` samples; outputs that the model's metadata does not name are left
-    /// out.
+    /// The prediction for `rows` samples; outputs that the model's metadata does not name
+    /// are left out.
     pub(super) fn check(&self, response: InferResponse, rows: usize) -> Result<Output, String> {
         let mut outputs = response.outputs;
         let tensors = self

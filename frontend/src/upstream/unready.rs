@@ -5,7 +5,6 @@ use std::time::Duration;
 use parapet_net::client::SendError;
 use parapet_net::tls::TlsFailure;
 
-/// Why a health check failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unready {
     /// It did not answer in time.

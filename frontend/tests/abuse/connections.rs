@@ -107,8 +107,8 @@ pub async fn half_closed(site: &Site) {
     }
 }
 
-/// Requests without end, and nobody who reads the answers: writing is blocked, and the client cut
-/// off.
+/// Requests without end, and nobody who reads the answers: writing is blocked, and the
+/// client cut off.
 pub async fn pipelined_unread(site: &Site) {
     let mut abusers = JoinSet::new();
     for _ in 0..3 {

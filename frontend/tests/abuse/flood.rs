@@ -48,8 +48,8 @@ fn request(field: &str, body: &[u8]) -> Bytes {
     [head.as_bytes(), body].concat().into()
 }
 
-/// Sends each of these bodies, packed, over many connections at a time; all are refused in few
-/// words.
+/// Sends each of these bodies, packed, over many connections at a time; all are refused
+/// in few words.
 async fn flood(site: &Site, bodies: &'static [Text]) {
     flood_of(site, bodies, packed).await;
 }

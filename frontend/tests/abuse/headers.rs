@@ -7,8 +7,8 @@ use tokio::task::JoinSet;
 
 use crate::site::{INFER, Site, status_of, until_closed};
 
-/// Slowloris: a byte now and then, the end never. Cut off at the header's timeout, however many
-/// bytes came.
+/// Slowloris: a byte now and then, the end never. Cut off at the header's timeout, however
+/// many bytes came.
 pub async fn trickle(site: &Site) {
     let mut abusers = JoinSet::new();
     for _ in 0..20 {

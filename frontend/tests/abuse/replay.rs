@@ -9,7 +9,6 @@ mod bodies;
 /// Changes of each file.
 const CHANGES: u64 = 1500;
 
-/// What decoders stumble over.
 const WORDS: [&[u8]; 14] = [
     b"18446744073709551615",
     b"-1",

@@ -19,7 +19,7 @@ const SERVER: &str = "max_connections = 60\nmax_connections_per_peer = 24\nheade
                       body_read_timeout_ms = 400\nwrite_timeout_ms = 400\nmax_bodies_bytes = 300000\n";
 /// The most that abuse may make the frontend grow by.
 const MEMORY_KB: u64 = 64 * 1024;
-/// How long anything may take before the test counts it as hung.
+/// Time that anything may take before the test counts it as hung.
 pub const HUNG: Duration = Duration::from_secs(20);
 /// Where abusers come from, unless they come from everywhere.
 const ABUSER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
@@ -84,7 +84,6 @@ pub async fn at_default_limits(_: &str, abuse: impl AsyncFnOnce(&Site)) {
 pub enum Limits<'a> {
     /// Bounds of [`SERVER`], and lines in their place.
     Tight(&'a str),
-    /// The defaults.
     Default,
 }
 
@@ -130,8 +129,8 @@ pub async fn while_one_is_served(
     assert!(grown < MEMORY_KB, "memory grew by {grown} KB");
 }
 
-/// Asks on a kept connection, again and again; panics at the first answer that is wrong or does not
-/// come.
+/// Asks on a kept connection, again and again; panics at the first answer that is wrong or
+/// does not come.
 async fn bystander(address: SocketAddr, answered: Answered) {
     let mut connection = None;
     loop {

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::addresses;
 
-/// Slice `name`, with endpoints and whether each is ready; `ready` is left out where it is not
-/// known.
+/// Slice `name`, with endpoints and whether each is ready; `ready` is left out where it
+/// is not known.
 fn slice(name: &str, endpoints: &[(&str, Option<bool>, bool)]) -> Value {
     let endpoint = |(ip, ready, terminating): &(&str, Option<bool>, bool)| json!({ "addresses": [ip], "conditions": { "ready": ready, "terminating": terminating } });
     json!({

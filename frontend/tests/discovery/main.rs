@@ -36,8 +36,8 @@ fn named(list: &[(&str, &str)]) -> Addresses {
     list.iter().map(place).collect()
 }
 
-/// Waits until what is known is as wanted; the limit only keeps a broken test from waiting for
-/// ever.
+/// Waits until what is known is as wanted; the limit only keeps a broken test from
+/// waiting for ever.
 async fn until(view: &mut watch::Receiver<View>, what: &str, wanted: impl FnMut(&View) -> bool) {
     let waited = tokio::time::timeout(Duration::from_secs(60), view.wait_for(wanted)).await;
     assert!(

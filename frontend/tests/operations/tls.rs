@@ -122,8 +122,8 @@ async fn infer_by_grpc(
     Ok(())
 }
 
-/// Client, frontend and instance know each other by certificates; the frontend's is replaced while
-/// it serves.
+/// Client, frontend and instance know each other by certificates; the frontend's is replaced
+/// while it serves.
 #[tokio::test]
 async fn tls_on_both_sides_and_certificates_that_change() {
     let repository = repository();
@@ -324,8 +324,8 @@ fn sorted(mut lines: Vec<String>) -> Vec<String> {
 }
 
 /// Certificates for instances are read again: a trust that is withdrawn takes the instance down,
-/// with the reason where operators look, and one that is given brings it back. The model goes on as
-/// it is.
+/// with the reason where operators look, and one that is given brings it back. The model goes on
+/// as it is.
 #[tokio::test]
 async fn certificates_for_instances_that_change() {
     let repository = repository();

@@ -20,7 +20,6 @@ pub enum State {
     Well(Duration),
     /// Takes requests and answers none until it is well again.
     Frozen,
-    /// Refuses connections.
     Dead,
     /// Answers with an error.
     Broken,
@@ -48,7 +47,6 @@ pub type Model = fn(PoolId, &[f32]) -> Vec<f32>;
 enum Answer {
     /// One input, and one output by the name of `output`.
     One(Model),
-    /// Any tensors.
     Tensors(fn(PoolId, &Input) -> Vec<Tensor>),
 }
 

@@ -184,8 +184,8 @@ pub fn coded_toml(
     )
 }
 
-/// The same as [`plain_toml`], with what is to stand under `[models.strategy]`; one slot an
-/// instance.
+/// The same as [`plain_toml`], with what is to stand under `[models.strategy]`; one
+/// slot an instance.
 pub fn strategy_toml(repository: &Path, deployed: &[SocketAddr], strategy: &str) -> String {
     format!(
         "{}\n[models.strategy]\n{strategy}\n",
@@ -294,8 +294,8 @@ pub fn close(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-3)
 }
 
-/// Looks every 20 ms whether `condition` holds: sockets and other processes have no other way to
-/// tell.
+/// Looks every 20 ms whether `condition` holds: sockets and other processes have no other
+/// way to tell.
 pub async fn wait_until(what: &str, limit: Duration, condition: impl AsyncFn() -> bool) {
     let end = Instant::now() + limit;
     while !condition().await {

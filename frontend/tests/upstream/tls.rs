@@ -360,8 +360,8 @@ async fn certificates_that_change(scheme: &'static str) {
     answers(&instances).await;
 }
 
-/// A server whose certificate was taken back is not asked any more, on connections of before
-/// neither.
+/// A server whose certificate was taken back is not asked any more, on connections
+/// of before neither.
 async fn servers_that_are_revoked(scheme: &'static str) {
     let site = Site::start(scheme).await;
     let own = identity(site.path(), "server", &site.issuer);
@@ -469,8 +469,8 @@ async fn an_instance_speaks_tls_at_its_grpc_listener_too() {
     ask(&instances).await.unwrap();
 }
 
-/// A frontend, and instances of the deployed and the parity model that let nobody in but their
-/// clients.
+/// A frontend, and instances of the deployed and the parity model that let nobody in
+/// but their clients.
 #[tokio::test]
 async fn instances_and_frontend_know_each_other() {
     let repository = repository();
@@ -531,8 +531,8 @@ async fn spoken_to_plainly(address: SocketAddr) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// An instance that cannot be trusted is asked by health checks alone, however many requests there
-/// are.
+/// An instance that cannot be trusted is asked by health checks alone, however many
+/// requests there are.
 #[tokio::test]
 async fn requests_make_no_connections_to_an_instance_that_is_down() {
     let site = Site::start("https").await;

@@ -74,7 +74,7 @@ pub(super) fn instances(scrape: &str, model: &str) -> Option<usize> {
     (!names.is_empty()).then_some(names.len())
 }
 
-/// Whether every instance that the frontend knows is up.
+/// Returns true if every instance that the frontend knows is up.
 pub(super) fn all_up(scrape: &str) -> bool {
     let mut instances = scrape
         .lines()

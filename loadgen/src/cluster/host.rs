@@ -42,7 +42,7 @@ pub(super) struct Mark(Vec<u64>);
 struct Core {
     stalled_us: AtomicU64,
     longest_us: AtomicU64,
-    /// Whether the thread has a real-time priority, so that nothing measured delays it.
+    /// True if the thread has a real-time priority, so that nothing measured delays it.
     apart: AtomicBool,
     ready: AtomicBool,
 }

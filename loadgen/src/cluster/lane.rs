@@ -127,13 +127,13 @@ impl Lane {
         }
     }
 
-    /// Whether the metrics could be found.
+    /// Returns true if the metrics could be found.
     pub(super) fn has_metrics(&self) -> bool {
         self.metrics.is_some()
     }
 
-    /// Waits until a frontend that was started here finds all its instances up. Others are taken as
-    /// they are.
+    /// Waits until a frontend that was started here finds all its instances up. Others are taken
+    /// as they are.
     pub(super) async fn settle(&self, places: Option<&Places>) -> Result<(), ClusterError> {
         let (Some(_), Some(metrics)) = (&self.process, &self.metrics) else {
             return Ok(());

@@ -33,7 +33,7 @@ use crate::run::{KernelPacer, Plan, Progress, Recording, Stop, run};
 use crate::schedule::{Length, Schedule, ScheduleError};
 use crate::target::TargetError;
 
-/// How long everything may take to be up before a block.
+/// Time that everything may take to be up before a block.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 const SETTLE_PERIOD: Duration = Duration::from_millis(50);
 const ASK_LIMIT: Duration = Duration::from_secs(5);
@@ -42,13 +42,11 @@ const STALL_REPEATS_SHARE: usize = 3;
 /// The warm-up's schedule has a seed of its own.
 const WARM_UP_SEED: u64 = u64::MAX;
 
-/// Why an experiment could not be run; one line.
+/// Reason why an experiment could not be run; one line.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// A process.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// The load.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
     /// The rows do not fit the model.
@@ -60,9 +58,7 @@ pub enum ClusterError {
     /// A frontend that is said to run already does not answer, or lacks the model.
     #[error("strategy {strategy}: {source}")]
     Given {
-        /// The strategy.
         strategy: String,
-        /// What is wrong.
         source: Box<TargetError>,
     },
     /// Frontends of different models.
@@ -70,9 +66,7 @@ pub enum ClusterError {
         "strategy {strategy}: its model takes other inputs than that of {first}; compare frontends of one model"
     )]
     Inputs {
-        /// The strategy.
         strategy: String,
-        /// The first strategy.
         first: String,
     },
     /// Processes are to be started, and nobody says from where.
@@ -83,7 +77,6 @@ pub enum ClusterError {
     /// Instances stay down.
     #[error("strategy {strategy}: not all of its instances came up within {} s; see the logs in {logs}", SETTLE_LIMIT.as_secs())]
     NotReady {
-        /// The strategy.
         strategy: String,
         /// Where the logs are.
         logs: String,
@@ -104,7 +97,6 @@ pub enum Update<'a> {
         strategy: usize,
         /// The block, from 0; `None` for the warm-up.
         block: Option<usize>,
-        /// Its progress.
         progress: Arc<Progress>,
     },
     /// A block is measured again, for a reason that has nothing to do with its figures.
@@ -122,7 +114,6 @@ pub enum Update<'a> {
         strategy: usize,
         /// The block, from 0.
         block: usize,
-        /// What was measured.
         recording: &'a Recording,
     },
 }

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use crate::experiment::Experiment;
 
-/// How long a process may take to say that it is ready.
+/// Time that a process may take to say that it is ready.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// A process that could not be run; one line.
@@ -21,27 +21,20 @@ pub enum ProcessError {
     /// Its program cannot be started.
     #[error("cannot start {}: {source}; build it, or give its folder with --bin-dir", program.display())]
     Start {
-        /// The program.
         program: PathBuf,
-        /// Why not.
         source: std::io::Error,
     },
     /// It ended, or said nothing in time.
     #[error("{name} did not become ready: {reason}; its log is {}", log.display())]
     NotReady {
-        /// Which one.
         name: String,
-        /// Its last words.
         reason: String,
-        /// Its log.
         log: PathBuf,
     },
     /// A file for it cannot be written.
     #[error("{}: cannot write it: {source}", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
-        /// Why not.
         source: std::io::Error,
     },
 }
@@ -51,7 +44,6 @@ pub enum ProcessError {
 pub struct Places {
     /// Folder of `parapet-instance` and `parapet-frontend`.
     pub programs: PathBuf,
-    /// The model repository.
     pub repository: PathBuf,
     /// A folder for configurations and logs.
     pub work: PathBuf,

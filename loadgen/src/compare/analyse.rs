@@ -31,13 +31,11 @@ pub enum AnalyseError {
     Baseline {
         /// The name that was asked for.
         baseline: String,
-        /// Those that there are.
         strategies: Vec<String>,
     },
     /// Two strategies of one name.
     #[error("two strategies are named {name:?}; give each its own name")]
     Name {
-        /// The name.
         name: String,
     },
     /// Ended in the first round.
@@ -48,7 +46,6 @@ pub enum AnalyseError {
     /// No request was due.
     #[error("strategy {strategy:?} was sent no request; raise the rate or the length of blocks")]
     NoRequest {
-        /// The strategy.
         strategy: String,
     },
 }

@@ -50,8 +50,8 @@ pub fn samples_needed(quantile: f64) -> u64 {
     (miss().ln() / rarer.ln()).ceil() as u64
 }
 
-/// A binomial distribution by its probabilities around the mode, which is where all but 1e-16 of
-/// them is.
+/// A binomial distribution by its probabilities around the mode, which is where all but 1e-16
+/// of them is.
 struct Binomial {
     first: u64,
     weights: Vec<f64>,

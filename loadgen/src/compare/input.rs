@@ -13,7 +13,6 @@ use crate::schedule::Arrivals;
 /// A finished comparison, or as much of it as there is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// What was asked for.
     pub settings: Settings,
     /// What each strategy did. Block `i` of every strategy had the same planned times and rows.
     pub strategies: Vec<Measured>,
@@ -24,11 +23,9 @@ pub struct Comparison {
 /// What a comparison was asked to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Settings {
-    /// Model.
     pub model: String,
     /// Seed of the schedule and of the order of rows.
     pub seed: u64,
-    /// Arrival process.
     pub arrivals: Arrivals,
     /// Mean requests/s.
     pub rate: f64,
@@ -117,7 +114,7 @@ pub struct Block {
     pub started_s: f64,
     /// Its requests; their times count from the block's start.
     pub recording: Recording,
-    /// Whether the generator kept the block's schedule ([`crate::report::LagReport::is_valid`]).
+    /// True if the generator kept the block's schedule ([`crate::report::LagReport::is_valid`]).
     pub valid: bool,
     /// How the machine stood still meanwhile; `None` if nobody watched.
     pub stalls: Option<HostStalls>,
@@ -136,7 +133,7 @@ pub struct HostStalls {
 const DISTURBING_SHARE: f64 = 0.001;
 
 impl Block {
-    /// Whether the machine stood still for long enough to be seen in the 99.9th percentile,
+    /// Returns true if the machine stood still for long enough to be seen in the 99.9th percentile,
     /// whatever was measured: for a thousandth of the time.
     pub fn is_disturbed(&self) -> bool {
         let block_ms = self.recording.ended.as_secs_f64() * 1e3;
@@ -160,7 +157,6 @@ pub struct Redundancy {
     pub failed: u64,
     /// Coding groups in which a late member could not be reconstructed.
     pub unrecoverable: u64,
-    /// Coding groups.
     pub groups: u64,
     /// All requests sent to instances.
     pub upstream_requests: u64,
@@ -175,7 +171,6 @@ pub struct FaultMark {
     pub until_s: Option<f64>,
     /// What was done, such as `stopped`.
     pub what: String,
-    /// Where.
     pub instance: String,
     /// The strategy whose cluster it hit; `None` if it hit all.
     pub strategy: Option<String>,

@@ -53,8 +53,8 @@ impl Pool {
             .map(|(value, _)| *value as f64 / 1e3)
     }
 
-    /// The smallest value that at least a share `quantile` of the samples do not exceed, in
-    /// milliseconds.
+    /// The smallest value that at least a share `quantile` of the samples do not
+    /// exceed, in milliseconds.
     pub(super) fn quantile_ms(&self, quantile: f64) -> Option<f64> {
         self.ranked_ms(rank(self.len() as u64, quantile))
     }
@@ -92,8 +92,8 @@ impl Pool {
     }
 }
 
-/// Rank, from 1, of the smallest of `count` samples that at least a share `quantile` of them do not
-/// exceed.
+/// Rank, from 1, of the smallest of `count` samples that at least a share `quantile` of them
+/// do not exceed.
 pub(super) fn rank(count: u64, quantile: f64) -> u64 {
     // 0.999 is no sum of powers of two: the rank of 1000 samples' p99.9 is 999, not the 1000 that
     // plain rounding up gives.

@@ -12,16 +12,16 @@ use crate::target::Provenance;
 /// Name and version of [`CompareReport`]'s form.
 pub const SCHEMA: &str = "parapet-loadgen/compare/1";
 
-/// A comparison's figures. Times are milliseconds but where a name ends in `_s`, and count from the
-/// planned send.
+/// A comparison's figures. Times are milliseconds but where a name ends in `_s`, and count from
+/// the planned send.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CompareReport {
     /// Name and version of this form.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// Whether the generator kept its schedule in every block that counts.
+    /// True if the generator kept its schedule in every block that counts.
     pub valid: bool,
-    /// Whether the comparison was ended before all its blocks were done.
+    /// True if the comparison was ended before all its blocks were done.
     pub partial: bool,
     /// What was asked for.
     pub settings: Settings,
@@ -42,7 +42,7 @@ pub struct CompareReport {
 /// How the block bootstrap draws.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Bootstrap {
-    /// How many times the rounds are drawn anew.
+    /// Number of times that the rounds are resampled.
     pub resamples: usize,
     /// Seed of the draws.
     pub seed: u64,
@@ -68,9 +68,9 @@ pub struct StrategyReport {
     pub instances: Option<usize>,
     /// Blocks in which the generator did not keep its schedule.
     pub invalid_blocks: usize,
-    /// Blocks that were measured again because the generator had not kept its schedule, or because
-    /// the machine had stood still for a thousandth of the time. Neither depends on what was
-    /// measured.
+    /// Blocks that were measured again because the generator had not kept its schedule, or
+    /// because the machine had stood still for a thousandth of the time. Neither depends on
+    /// what was measured.
     #[serde(default)]
     pub repeated_blocks: usize,
     /// Those of them in which the machine had stood still.
@@ -134,9 +134,9 @@ pub struct Confidence {
     pub binomial: Option<Interval>,
     /// Range by the block bootstrap, which heeds that neighbouring requests are slow together.
     pub bootstrap: Option<Interval>,
-    /// Whether there are enough samples, so that `binomial` exists.
+    /// True if there are enough samples, so that `binomial` exists.
     pub quotable: bool,
-    /// How many more samples it takes.
+    /// Number of samples that are missing.
     pub needs_samples: u64,
 }
 
@@ -151,8 +151,8 @@ pub struct Cost {
     /// Redundant requests whose answer was not needed, for each accepted one; absent as
     /// `extra_work` is.
     pub wasted_work: Option<f64>,
-    /// Share of coding groups with a member that was late and could not be reconstructed; absent
-    /// without groups.
+    /// Share of coding groups with a member that was late and could not be reconstructed;
+    /// absent without groups.
     pub unrecoverable: Option<f64>,
     /// The counts; absent if the frontend does not say.
     pub redundancy: Option<Redundancy>,
@@ -201,12 +201,12 @@ impl CompareReport {
 }
 
 impl Interval {
-    /// Whether the two have a value in common.
+    /// Returns true if the two have a value in common.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.low <= other.high && other.low <= self.high
     }
 
-    /// Whether `value` is in it.
+    /// Returns true if `value` is in it.
     pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }

@@ -11,7 +11,7 @@ use super::{CompareReport, Estimate, Interval, StrategyReport};
 pub const SWEEP_SCHEMA: &str = "parapet-loadgen/sweep/1";
 /// The axis that knees are looked for along.
 pub const RATE: &str = "rate";
-/// How many times its value at the lowest rate p99.9 may be before the knee.
+/// Multiple of its value at the lowest rate that p99.9 stays under before the knee.
 pub const KNEE: f64 = 2.0;
 
 /// Comparisons at several points, such as rates, sizes of coding groups (`k`, `r`) or
@@ -21,14 +21,13 @@ pub struct SweepReport {
     /// Name and version of this form.
     #[schemars(extend("const" = SWEEP_SCHEMA))]
     pub schema: String,
-    /// Whether the sweep was ended before all its points were done.
+    /// True if the sweep was ended before all its points were done.
     pub partial: bool,
     /// Name of the strategy that the others are compared with.
     pub baseline: String,
-    /// The points.
     pub points: Vec<SweepPoint>,
-    /// For each strategy and each setting of the axes other than the rate, where its latency takes
-    /// off.
+    /// For each strategy and each setting of the axes other than the rate, where its
+    /// latency takes off.
     pub knees: Vec<Knee>,
 }
 
@@ -37,33 +36,28 @@ pub struct SweepReport {
 pub struct SweepPoint {
     /// Its place: a value for each axis.
     pub axes: BTreeMap<String, f64>,
-    /// Whether the generator kept its schedule.
+    /// True if the generator kept its schedule.
     pub valid: bool,
-    /// Whether the comparison was ended early.
+    /// True if the comparison was ended early.
     pub partial: bool,
     /// The strategies with the lowest p99.9, the lowest first: the first, and those that cannot be
     /// told from it because their intervals overlap with its own. One alone has won.
     pub best: Vec<String>,
-    /// The strategies.
     pub rows: Vec<Row>,
 }
 
 /// A strategy's main figures. Times are milliseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
-    /// Its name.
     pub name: String,
     /// Requests that were due.
     pub samples: u64,
     /// Share of requests sent that failed or were not answered.
     pub without_answer: f64,
-    /// Median.
     pub p50: f64,
-    /// 99th percentile.
     pub p99: f64,
     /// 99.9th percentile.
     pub p99_9: Estimate,
-    /// Whether `p99_9` has enough samples.
     pub quotable: bool,
     /// `p99_9 - p50`.
     pub gap_ms: Estimate,
@@ -78,7 +72,6 @@ pub struct Row {
 /// Where a strategy's latency takes off.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Knee {
-    /// The strategy.
     pub strategy: String,
     /// The axes other than the rate.
     pub axes: BTreeMap<String, f64>,
@@ -86,8 +79,8 @@ pub struct Knee {
     pub lowest_rate: f64,
     /// p99.9 there.
     pub p99_9_at_lowest: f64,
-    /// The lowest rate measured at which p99.9 is more than [`KNEE`] times that; `None` if there is
-    /// none.
+    /// The lowest rate measured at which p99.9 is more than [`KNEE`] times that; `None` if
+    /// there is none.
     pub rate: Option<f64>,
 }
 
@@ -161,7 +154,6 @@ fn best(rows: &[Row]) -> Vec<String> {
 }
 
 impl SweepReport {
-    /// A sweep's report.
     pub fn new(baseline: String, points: Vec<SweepPoint>, partial: bool) -> Self {
         let knees = knees(&points);
         Self {
@@ -211,9 +203,7 @@ pub fn knees(points: &[SweepPoint]) -> Vec<Knee> {
 /// One strategy's p99.9 against one axis, all else equal.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Curve {
-    /// The strategy.
     pub(crate) strategy: String,
-    /// The other axes.
     pub(crate) axes: BTreeMap<String, f64>,
     /// Value of the axis, and p99.9, by value.
     pub(crate) points: Vec<(f64, Estimate)>,

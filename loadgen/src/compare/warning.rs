@@ -9,7 +9,6 @@ use super::{CompareReport, Estimate, StrategyReport};
 /// A reason not to take the figures at their face.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Warning {
-    /// Its kind.
     pub kind: WarningKind,
     /// The strategy that it is about; `None` if it is about all.
     pub strategy: Option<String>,
@@ -27,8 +26,8 @@ pub enum WarningKind {
     InvalidGenerator,
     /// The machine stood still.
     StalledHost,
-    /// The generator was late or the machine stood still, and what was measured then was measured
-    /// again.
+    /// The generator was late or the machine stood still, and what was measured then
+    /// was measured again.
     Repeated,
     /// The comparison was ended early.
     Partial,

@@ -63,8 +63,8 @@ pub fn parse_straggle(text: &str) -> Result<Straggling, ExperimentError> {
     Ok(straggle)
 }
 
-/// Freezes, as `5000:100:500`: at that mean interval an instance stands still for so many
-/// milliseconds.
+/// Freezes, as `5000:100:500`: at that mean interval an instance stands still for
+/// so many milliseconds.
 ///
 /// # Errors
 /// As for [`parse_service_time`].
@@ -87,8 +87,8 @@ pub fn parse_freeze(text: &str) -> Result<Freezing, ExperimentError> {
     Ok(freeze)
 }
 
-/// A mean interval and a span in milliseconds, as [`parse_freeze`] has them; `what` names them in
-/// errors.
+/// A mean interval and a span in milliseconds, as [`parse_freeze`] has them; `what` names
+/// them in errors.
 ///
 /// # Errors
 /// As for [`parse_service_time`].

@@ -20,7 +20,6 @@ use crate::simulate::Surroundings;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// The deployed model.
     pub model: String,
     /// Seed of schedules, rows and faults.
     #[serde(default = "one")]
@@ -55,13 +54,11 @@ pub struct Experiment {
     /// The cluster; not needed where every strategy has a frontend that runs already.
     #[serde(default)]
     pub instances: Instances,
-    /// What happens to every instance.
     #[serde(default)]
     pub faults: FaultProfile,
     /// What happens to single ones, in the blocks of every strategy.
     #[serde(default)]
     pub events: Vec<Event>,
-    /// What is compared.
     pub strategies: Vec<Strategy>,
     /// What a real cluster has by itself, and a simulation must be told.
     #[serde(default)]
@@ -77,8 +74,8 @@ pub struct Experiment {
 pub struct Instances {
     /// Serve the deployed model under every strategy.
     pub deployed: usize,
-    /// Serve what the strategy makes of them: parity models, a backup model, further replicas, or
-    /// nothing.
+    /// Serve what the strategy makes of them: parity models, a backup model, further
+    /// replicas, or nothing.
     pub redundant: usize,
     /// Requests that an instance is given at a time.
     #[serde(default = "one_slot")]
@@ -103,7 +100,6 @@ pub struct Event {
     pub block: usize,
     /// Seconds after its start.
     pub after_s: f64,
-    /// What.
     pub what: What,
     /// To which instance, from 0; the redundant ones come after the deployed ones.
     pub instance: usize,
@@ -130,8 +126,8 @@ pub struct Strategy {
     /// What it does, in a line.
     #[serde(default)]
     pub description: String,
-    /// `[models.strategy]` of the frontend's configuration, but for instances and models, which the
-    /// roles give.
+    /// `[models.strategy]` of the frontend's configuration, but for instances and models, which
+    /// the roles give.
     #[serde(default)]
     pub settings: toml::Table,
     /// For coded strategies, the parity model of each row.
@@ -152,29 +148,21 @@ pub enum FileError {
     /// The file cannot be read.
     #[error("{}: cannot read the experiment: {source}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why not.
         source: std::io::Error,
     },
     /// Not TOML, or a field is unknown, missing or of the wrong type.
     #[error("{}: {source}", path.display())]
     Toml {
-        /// The file.
         path: PathBuf,
-        /// The mistake.
         source: Mistake,
     },
     /// A value that cannot be.
     #[error("{}: {field}: {problem}; {fix}", path.display())]
     Field {
-        /// The file.
         path: PathBuf,
-        /// The field.
         field: String,
-        /// What is wrong.
         problem: String,
-        /// What to do.
         fix: String,
     },
 }
@@ -230,7 +218,7 @@ impl Experiment {
         }
     }
 
-    /// Whether any strategy needs instances and a frontend started for it.
+    /// Returns true if any strategy needs instances and a frontend started for it.
     pub fn starts_processes(&self) -> bool {
         self.strategies
             .iter()

@@ -34,11 +34,8 @@ pub enum ExperimentError {
     /// A number that cannot be.
     #[error("{what} {value}; {fix}")]
     Number {
-        /// What it is.
         what: &'static str,
-        /// Its value.
         value: String,
-        /// What to do.
         fix: &'static str,
     },
     /// Groups that no pool can serve.
@@ -56,7 +53,6 @@ pub enum ExperimentError {
         "strategy {strategy} needs at least {needed} redundant instances and has {redundant}; add some"
     )]
     TooFewRedundant {
-        /// Its name.
         strategy: &'static str,
         /// Instances that it needs at least.
         needed: usize,
@@ -66,13 +62,9 @@ pub enum ExperimentError {
     /// A description of a fault or a distribution that cannot be read.
     #[error("{what} {text:?}: {problem}; write it as {form}")]
     Form {
-        /// What it describes.
         what: &'static str,
-        /// What was given.
         text: String,
-        /// What is wrong.
         problem: String,
-        /// How it is written.
         form: &'static str,
     },
 }

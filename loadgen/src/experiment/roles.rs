@@ -4,14 +4,11 @@ use std::fmt;
 
 use super::{ExperimentError, StrategyKind, StrategySpec};
 
-/// What an instance serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The deployed model.
     Deployed,
     /// The parity model of this row.
     Parity(u8),
-    /// A cheaper model.
     Backup,
 }
 
@@ -35,7 +32,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// How many instances each strategy has.
+/// Numbers of instances of each strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Roles {
     /// Instances of the deployed model without redundancy.

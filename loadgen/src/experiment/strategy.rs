@@ -11,7 +11,6 @@ use parapet_frontend_core::{
 
 use super::{ExperimentError, Role};
 
-/// A strategy's kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StrategyKind {
     /// No redundancy, and no more instances either.
@@ -24,7 +23,6 @@ pub enum StrategyKind {
     Hedge,
     /// A cheaper model's prediction when a query is late.
     ApproximateBackup,
-    /// Coded redundancy.
     Coded,
     /// Coded redundancy, and a second copy when a query is late.
     CodedHedged,
@@ -73,21 +71,20 @@ impl StrategyKind {
     }
 }
 
-/// Settings that strategies may have; each takes those that concern it. The defaults are the
-/// frontend's.
+/// Settings that strategies may have; each takes those that concern it. The defaults
+/// are the frontend's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StrategySettings {
     /// Queries in a coding group.
     pub k: usize,
-    /// Parity rows.
     pub r: usize,
     /// Requests for each query, where several are sent at once.
     pub copies: u32,
     /// When a query counts as late.
     pub hold_back: HoldBackPolicy,
-    /// How long a coding group may stay open while somebody in it waits.
+    /// Time that a coding group may stay open while somebody in it waits.
     pub flush_after: Duration,
-    /// Whether a backup model is asked for each query on its arrival, and not only when it is late.
+    /// True if a backup model is asked for each query on its arrival, and not only when it is late.
     pub eager: bool,
     /// Parity queries, or requests to a backup model, allowed for each query.
     pub redundant_share: f64,
@@ -130,9 +127,7 @@ impl Default for StrategySettings {
 pub struct StrategySpec {
     /// What it is called in reports: as it was written.
     pub label: String,
-    /// Its kind.
     pub kind: StrategyKind,
-    /// Its settings.
     pub settings: StrategySettings,
 }
 
@@ -225,8 +220,8 @@ impl StrategySpec {
         })
     }
 
-    /// The configuration of the frontend's own strategy, for these pools with `slots` for each
-    /// instance.
+    /// The configuration of the frontend's own strategy, for these pools with `slots`
+    /// for each instance.
     pub fn config(&self, pools: &[(Role, usize)], slots: u32) -> StrategyConfig {
         let deployed = pools.first().map_or(0, |(_, instances)| *instances);
         let all_slots = deployed.saturating_mul(slots as usize);
@@ -271,7 +266,7 @@ impl StrategySpec {
 }
 
 impl StrategySettings {
-    /// Whether every number is one that it can be.
+    /// Returns true if every number is one that it can be.
     ///
     /// # Errors
     /// One line that names the setting, its value and what to give.

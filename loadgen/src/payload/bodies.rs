@@ -30,9 +30,7 @@ const GRPC: &str = "application/grpc";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WireEncoding {
-    /// Binary tensors.
     Binary,
-    /// JSON alone.
     Json,
     /// Raw contents in gRPC's messages.
     Grpc,
@@ -71,7 +69,7 @@ impl FromStr for WireEncoding {
 pub struct RequestOptions {
     /// Form of inputs and outputs.
     pub encoding: WireEncoding,
-    /// Whether reconstructed answers will do (`allow_approximate`); `None` leaves it to the server.
+    /// True if reconstructed answers will do (`allow_approximate`); `None` leaves it to the server.
     pub allow_approximate: Option<bool>,
     /// Time that the server has to answer (`timeout`, in microseconds on the wire).
     pub deadline: Option<Duration>,
@@ -83,9 +81,7 @@ pub enum BodiesError {
     /// The model has several inputs.
     #[error("model {model:?} has {inputs} inputs; images can only be sent to a model with one")]
     Inputs {
-        /// The model.
         model: String,
-        /// How many inputs it has.
         inputs: usize,
     },
     /// The input is not FP32.
@@ -93,11 +89,8 @@ pub enum BodiesError {
         "model {model:?}: input {input:?} is {datatype}; only FP32 inputs can be sent, choose another --model"
     )]
     Datatype {
-        /// The model.
         model: String,
-        /// Its input.
         input: String,
-        /// The input's type.
         datatype: Datatype,
     },
     /// Samples and input differ in their number of elements.
@@ -106,9 +99,7 @@ pub enum BodiesError {
          give --images that fit the model"
     )]
     Shape {
-        /// The model.
         model: String,
-        /// Its input.
         input: String,
         /// The shape in the metadata.
         wanted: Vec<i64>,
@@ -123,11 +114,9 @@ pub enum BodiesError {
 /// A request body, ready to be sent.
 #[derive(Debug, Clone)]
 pub struct Body {
-    /// The body.
     pub bytes: Bytes,
     /// Length of its JSON part where binary tensors follow.
     pub header_length: Option<usize>,
-    /// Its content type.
     pub content_type: &'static str,
     /// Row of the file that it holds.
     pub row: usize,

@@ -20,9 +20,7 @@ pub enum NpzError {
     /// No array of the name given.
     #[error("{}: has no array {key:?}; give {option} as one of: {arrays}", path.display())]
     Unknown {
-        /// The file.
         path: PathBuf,
-        /// The name given.
         key: String,
         /// The option that gave it.
         option: &'static str,
@@ -32,11 +30,8 @@ pub enum NpzError {
     /// No name given, and not just one array that could be meant.
     #[error("{}: has {found} arrays that could be {role} ({wanted}); choose with {option} from: {arrays}", path.display())]
     Ambiguous {
-        /// The file.
         path: PathBuf,
-        /// How many there are.
         found: usize,
-        /// What it is wanted for.
         role: &'static str,
         /// Type and axes wanted.
         wanted: &'static str,
@@ -48,11 +43,9 @@ pub enum NpzError {
     /// The array named has another type or number of axes.
     #[error("{}: array {array} cannot be {role}, which are {wanted}; convert it, or choose another with {option}", path.display())]
     Form {
-        /// The file.
         path: PathBuf,
         /// The array with its form.
         array: String,
-        /// What it is wanted for.
         role: &'static str,
         /// Type and axes wanted.
         wanted: &'static str,
@@ -62,13 +55,10 @@ pub enum NpzError {
     /// A value that cannot be sent.
     #[error("{}: array {array:?}: element {element} is {value}; images want finite numbers, labels classes from 0", path.display())]
     Value {
-        /// The file.
         path: PathBuf,
-        /// The array.
         array: String,
         /// Its place, from 0.
         element: usize,
-        /// What it is.
         value: String,
     },
 }

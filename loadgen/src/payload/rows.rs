@@ -21,9 +21,7 @@ pub enum RowsError {
     /// An array is named of a file that has no names.
     #[error("{}: is no .npz file, so it has no array {key:?}; leave out {option}", path.display())]
     Key {
-        /// The file.
         path: PathBuf,
-        /// The name.
         key: String,
         /// The option that gave it.
         option: &'static str,
@@ -31,7 +29,6 @@ pub enum RowsError {
     /// Wrong number of axes, as when images and labels are swapped.
     #[error("{}: has {axes} axes; images want 2 or more (count, then a sample's), labels 1; check which file is which", path.display())]
     Axes {
-        /// The file.
         path: PathBuf,
         /// Its number of axes.
         axes: usize,
@@ -39,7 +36,6 @@ pub enum RowsError {
     /// A file without samples.
     #[error("{}: holds no samples; use a file that does", path.display())]
     Empty {
-        /// The file.
         path: PathBuf,
     },
     /// Images and labels do not belong together.
@@ -174,7 +170,7 @@ impl Rows {
         self.shape.iter().product()
     }
 
-    /// How many samples there are; at least one.
+    /// Number of samples; at least one.
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.count
@@ -210,8 +206,8 @@ impl Values {
     }
 }
 
-/// The file as `.npz`; `None` if it is something else, or cannot be read, which the reader of IDX
-/// then tells.
+/// The file as `.npz`; `None` if it is something else, or cannot be read, which the reader of
+/// IDX then tells.
 fn open_npz(path: &Path) -> Result<Option<Npz>, NpzError> {
     let Ok(mut file) = File::open(path) else {
         return Ok(None);

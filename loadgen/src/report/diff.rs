@@ -97,7 +97,7 @@ pub struct Change {
     pub from: f64,
     /// In the second.
     pub to: f64,
-    /// Whether the 95 % intervals of the two overlap, so that chance may be all there is to the
+    /// True if the 95 % intervals of the two overlap, so that chance may be all there is to the
     /// change; `None` where an interval is missing. (Careful: figures whose intervals just overlap
     /// may differ all the same.)
     pub within: Option<bool>,

@@ -56,7 +56,7 @@ impl LagReport {
         Self::new(lag, Summary::of(&latency_histogram(&recording.records)))
     }
 
-    /// Whether the generator was on time.
+    /// Returns true if the generator was on time.
     pub fn is_valid(&self) -> bool {
         self.p99 <= self.limit
     }

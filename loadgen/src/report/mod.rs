@@ -55,9 +55,9 @@ pub struct RunReport {
     /// Name and version of this form.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// Whether the generator kept its schedule, so that the figures say something about the server.
+    /// True if the generator kept its schedule, so that the figures say something about the server.
     pub valid: bool,
-    /// Whether the run was ended before its schedule was.
+    /// True if the run was ended before its schedule was.
     pub partial: bool,
     /// What was asked for.
     pub settings: Settings,
@@ -122,7 +122,7 @@ pub struct TraceSettings {
     pub sha256: String,
     /// Times in it.
     pub times: usize,
-    /// How many times as fast as recorded it was sent.
+    /// Speed at which it was sent, as a multiple of the recorded one.
     pub scale: f64,
 }
 

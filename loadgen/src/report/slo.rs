@@ -70,8 +70,8 @@ pub struct SloFigures {
 pub struct Breach {
     /// The objective.
     pub slo: Slo,
-    /// What was found instead; `None` if the figure is not known, which does not meet an objective
-    /// either.
+    /// What was found instead; `None` if the figure is not known, which does not meet
+    /// an objective either.
     pub found: Option<f64>,
 }
 

@@ -31,14 +31,11 @@ pub struct Stop {
     pub waiting: CancellationToken,
 }
 
-/// What a run sends.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// When.
     pub schedule: Arc<Schedule>,
-    /// What.
     pub bodies: Arc<Bodies>,
-    /// How long each request may take from its actual send.
+    /// Time that each request may take from its actual send.
     pub timeout: Duration,
 }
 

@@ -17,9 +17,9 @@ pub type Release = Box<dyn FnMut(usize) + Send>;
 
 /// Calls back when requests are due.
 pub trait Pacer {
-    /// Calls `release` for every request of `schedule`, each as soon after `start` as it is due and
-    /// never sooner. Dropping the future ends that. Fails when pacing cannot begin; then nothing
-    /// was released.
+    /// Calls `release` for every request of `schedule`, each as soon after `start` as it is due
+    /// and never sooner. Dropping the future ends that. Fails when pacing cannot begin; then
+    /// nothing was released.
     fn pace(
         self,
         start: Instant,

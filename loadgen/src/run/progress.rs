@@ -29,9 +29,7 @@ struct State {
 pub struct Snapshot {
     /// Requests planned in all.
     pub planned: usize,
-    /// Requests sent.
     pub sent: usize,
-    /// Requests answered.
     pub answered: usize,
     /// Requests that failed or timed out.
     pub without_answer: usize,
@@ -41,9 +39,7 @@ pub struct Snapshot {
     pub lag_max: Duration,
     /// Median of the latency of answers so far.
     pub p50: Duration,
-    /// Their 90th percentile.
     pub p90: Duration,
-    /// Their 99th.
     pub p99: Duration,
     /// Their 99.9th.
     pub p99_9: Duration,
@@ -68,7 +64,6 @@ impl Progress {
         }))
     }
 
-    /// How far the run is.
     pub fn snapshot(&self) -> Snapshot {
         // Copied, so that the lock is not held while percentiles are looked for.
         let (latency, snapshot) = {

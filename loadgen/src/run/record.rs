@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::target::{Answer, Failure};
 
-/// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Outcome {
     /// With a prediction.
@@ -24,7 +23,6 @@ pub struct Record {
     pub sent_us: Option<u64>,
     /// When it ended; `None` if the run ended first.
     pub done_us: Option<u64>,
-    /// How it ended.
     pub outcome: Option<Outcome>,
     /// Row of the payload file that it carried.
     pub row: usize,
@@ -58,7 +56,7 @@ impl Record {
         }
     }
 
-    /// Whether the answer names the row's class; `None` where one of them is unknown.
+    /// Returns true if the answer names the row's class; `None` where one of them is unknown.
     pub fn correct(&self) -> Option<bool> {
         Some(self.answer()?.class? == self.label?)
     }
@@ -73,7 +71,7 @@ pub struct Recording {
     pub sending_ended: Duration,
     /// When the last answer had come, or waiting was ended.
     pub ended: Duration,
-    /// Whether the run was ended before all requests were sent and done.
+    /// True if the run was ended before all requests were sent and done.
     pub partial: bool,
 }
 

@@ -19,8 +19,8 @@ use rand_distr::Exp1;
 
 use super::UnknownArrivals;
 
-/// Cycles of burst and calm that may go by for each request: beyond, the process is Poisson but for
-/// a thousandth.
+/// Cycles of burst and calm that may go by for each request: beyond, the process is Poisson but
+/// for a thousandth.
 const MAX_CYCLES: f64 = 1000.0;
 
 /// Shape of a bursty process; its mean rate is given apart. Written
@@ -47,7 +47,7 @@ impl Default for Bursts {
 }
 
 impl Bursts {
-    /// Whether a mean of `rate` requests/s leaves bursts to be seen: below a request in a thousand
+    /// Returns true if a mean of `rate` requests/s shows bursts. Below a request in a thousand
     /// cycles, finding the next one would take for ever.
     pub(super) fn show_at(self, rate: f64) -> bool {
         let cycle_s = (f64::from(self.mean_on_ms) + f64::from(self.mean_off_ms)) / 1e3;
@@ -80,8 +80,8 @@ impl Bursts {
     }
 }
 
-/// A process under way. Arrays hold the calm state's figure, then the burst state's; times are in
-/// seconds.
+/// A process under way. Arrays hold the calm state's figure, then the burst state's; times
+/// are in seconds.
 #[derive(Debug)]
 pub(super) struct Modulated {
     rates: [f64; 2],
@@ -92,7 +92,6 @@ pub(super) struct Modulated {
 }
 
 impl Modulated {
-    /// The next arrival.
     pub(super) fn next_s(&mut self, random: &mut impl Rng) -> f64 {
         // Expected arrivals until it: a unit on average, used up at the rate of the state.
         let mut left: f64 = random.sample(Exp1);
@@ -190,7 +189,6 @@ mod tests {
             / mean
     }
 
-    /// What theory says of [`dispersion`].
     fn expected(bursts: Bursts, rate: f64, window_s: f64) -> f64 {
         let [calm, burst] = bursts.rates(rate);
         let share = bursts.share();

@@ -42,7 +42,6 @@ pub enum ScheduleError {
     Bursts {
         /// Requests/s asked for.
         rate: f64,
-        /// The bursts.
         bursts: Bursts,
     },
     /// The run would have no request.
@@ -101,8 +100,8 @@ impl Schedule {
     /// Plans arrivals at a mean of `rate` requests/s; the same arguments give the same schedule.
     ///
     /// # Errors
-    /// [`ScheduleError`] when `rate` or `length` is not positive and finite, or makes too many
-    /// requests.
+    /// [`ScheduleError`] when `rate` or `length` is not positive and finite, or makes
+    /// too many requests.
     pub fn plan(
         arrivals: Arrivals,
         rate: f64,
@@ -168,7 +167,7 @@ impl Schedule {
         &self.planned_us
     }
 
-    /// How many requests are planned; at least one.
+    /// Number of planned requests; at least one.
     #[allow(clippy::len_without_is_empty, reason = "a schedule is never empty")]
     pub fn len(&self) -> usize {
         self.planned_us.len()

@@ -34,31 +34,25 @@ pub enum TraceError {
     /// The file cannot be read.
     #[error("{}: cannot read it: {source}; give the path of a trace, plain or .gz", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
     /// The compressed contents end early or are damaged.
     #[error("{}: line {line}: truncated or damaged gzip file ({source}); make it again", path.display())]
     Gzip {
-        /// The file.
         path: PathBuf,
         /// The line that could not be read.
         line: usize,
-        /// What the decompressor said.
         source: std::io::Error,
     },
     /// Too many bytes.
     #[error("{}: larger than {} MiB; cut it into several", path.display(), MAX_FILE_BYTES >> 20)]
     TooLarge {
-        /// The file.
         path: PathBuf,
     },
     /// More lines than a run has requests.
     #[error("{}: line {line}: more than {MAX_REQUESTS} times; cut it into several", path.display())]
     TooMany {
-        /// The file.
         path: PathBuf,
         /// The first line too many.
         line: usize,
@@ -69,9 +63,7 @@ pub enum TraceError {
         path.display()
     )]
     LongLine {
-        /// The file.
         path: PathBuf,
-        /// The line.
         line: usize,
     },
     /// No number where a time is to be.
@@ -81,31 +73,22 @@ pub enum TraceError {
         path.display()
     )]
     NotANumber {
-        /// The file.
         path: PathBuf,
-        /// The line.
         line: usize,
-        /// What is there.
         found: String,
     },
     /// A time before the start.
     #[error("{}: line {line}: {found} is negative; count from the start of the trace", path.display())]
     Negative {
-        /// The file.
         path: PathBuf,
-        /// The line.
         line: usize,
-        /// The time.
         found: f64,
     },
     /// A time before that of the line above.
     #[error("{}: line {line}: {found} comes after {before}, which is later; sort the times", path.display())]
     NotAscending {
-        /// The file.
         path: PathBuf,
-        /// The line.
         line: usize,
-        /// The time.
         found: f64,
         /// That of the line above.
         before: f64,
@@ -116,19 +99,15 @@ pub enum TraceError {
          --trace-scale", path.display(), found / scale / 86_400.0, MAX_SECONDS / 86_400.0
     )]
     Late {
-        /// The file.
         path: PathBuf,
-        /// The line.
         line: usize,
-        /// The time.
         found: f64,
-        /// How many times as fast the trace is to be sent.
+        /// Speed at which the trace is sent, as a multiple of the recorded one.
         scale: f64,
     },
     /// No time at all.
     #[error("{}: holds no times; write one a line, in seconds from the start", path.display())]
     Empty {
-        /// The file.
         path: PathBuf,
     },
     /// A scale that is none.

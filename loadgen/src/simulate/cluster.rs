@@ -33,8 +33,8 @@ pub(super) struct Cluster {
     upstream_requests: u64,
 }
 
-/// The frontend's watch of one instance. Checks of one that is well say nothing new, so only others
-/// are checked.
+/// The frontend's watch of one instance. Checks of one that is well say nothing new, so only
+/// others are checked.
 #[derive(Debug, Clone, Copy, Default)]
 struct Watch {
     round: u32,
@@ -118,7 +118,6 @@ impl Cluster {
         self.upstream_requests
     }
 
-    /// A pool's instances.
     pub(super) fn pool(&self, pool: usize) -> impl Iterator<Item = &Instance> {
         let own = move |(_, id): &(&Instance, &InstanceId)| usize::from(id.pool.0) == pool;
         self.instances
@@ -155,7 +154,7 @@ impl Cluster {
         self.withdrawn.insert(job);
     }
 
-    /// Whether the frontend gave the request up before its response came.
+    /// Returns true if the frontend gave the request up before its response came.
     pub(super) fn is_withdrawn(&mut self, job: JobId) -> bool {
         !self.withdrawn.is_empty() && self.withdrawn.remove(&job)
     }

@@ -16,11 +16,8 @@ use crate::schedule::Arrivals;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {value}; {fix}")]
 pub struct Invalid {
-    /// What is wrong.
     pub field: &'static str,
-    /// Its value.
     pub value: String,
-    /// What to do.
     pub fix: &'static str,
 }
 
@@ -34,13 +31,9 @@ pub const MAX_INSTANCES: usize = 100_000;
 pub struct Simulation {
     /// In the order of the pools' ids: the deployed model's first, then those of the strategy.
     pub pools: Vec<SimulatedPool>,
-    /// The frontend's strategy.
     pub strategy: StrategyConfig,
-    /// The load.
     pub load: Load,
-    /// The frontend's bounds.
     pub frontend: Frontend,
-    /// How instances run batches.
     pub instance: InstanceModel,
     /// Delays between all of these.
     pub network: Network,
@@ -55,9 +48,7 @@ pub struct Simulation {
 /// The instances of one model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SimulatedPool {
-    /// What they serve.
     pub role: Role,
-    /// How many.
     pub instances: usize,
     /// Requests that each is given at a time.
     pub slots: u32,
@@ -68,18 +59,15 @@ pub struct SimulatedPool {
     pub faults: FaultProfile,
 }
 
-/// What clients send.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
     /// How queries are spread over time.
     pub arrivals: Arrivals,
     /// Mean queries/s.
     pub rate: f64,
-    /// How many.
     pub queries: u64,
     /// Seed of their times, and of all delays and crashes.
     pub seed: u64,
-    /// Whether clients take approximate answers.
     pub allow_approximate: bool,
 }
 
@@ -106,7 +94,6 @@ pub struct Frontend {
     pub health: Health,
 }
 
-/// How the frontend checks instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Health {
     /// Between two checks of an instance that is up.
@@ -156,14 +143,13 @@ impl Default for InstanceModel {
     }
 }
 
-/// Every instance's process ends now and then, and is there again after a while; what it had is
-/// lost.
+/// Every instance's process ends now and then, and is there again after a while; what it
+/// had is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Crashes {
     /// Mean time from a start to the next end in milliseconds; exponential.
     pub mean_interval_ms: f64,
-    /// How long it is away.
     pub away: Span,
 }
 
@@ -172,7 +158,6 @@ pub struct Crashes {
 pub struct Outage {
     /// Its number through all pools, from 0.
     pub instance: u32,
-    /// What.
     pub what: What,
     /// From the start on.
     pub from: Duration,
@@ -243,7 +228,7 @@ impl Simulation {
         self
     }
 
-    /// Whether every number is one that it can be.
+    /// Returns true if every number is one that it can be.
     ///
     /// # Errors
     /// One line that names the field, its value and what to give.

@@ -95,7 +95,6 @@ impl Instance {
         self.batches
     }
 
-    /// A request arrives.
     pub(super) fn take(&mut self, now: u64, job: JobId, withdrawn: &mut Jobs) -> Taken {
         if self.away {
             return Taken::Away;

@@ -13,11 +13,10 @@ use crate::target::Provenance;
 /// A simulation's figures. Times are milliseconds of virtual time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Simulated {
-    /// Whether it was ended before all queries were answered.
+    /// True if it was ended before all queries were answered.
     pub partial: bool,
     /// Virtual seconds until the last answer.
     pub elapsed_s: f64,
-    /// What became of the queries.
     pub counts: Counts,
     /// From a query's arrival to its answer; those without one count as the deadline in `all`.
     pub latency: Latency,
@@ -25,7 +24,6 @@ pub struct Simulated {
     pub provenance: BTreeMap<Provenance, Answered>,
     /// Failed queries by kind, as a client sees them: `http-STATUS`.
     pub errors: BTreeMap<String, usize>,
-    /// Redundant work.
     pub redundancy: Redundancy,
     /// Attempts after a failed one.
     pub retries: u64,
@@ -41,20 +39,15 @@ pub struct Simulated {
 /// Answers of one provenance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Answered {
-    /// How many.
     pub count: u64,
     /// Share of all answers, `0.0..=1.0`.
     pub share: f64,
-    /// Their latency.
     pub latency: Summary,
 }
 
-/// What a pool's instances did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolUse {
-    /// What they serve.
     pub role: String,
-    /// How many there are.
     pub instances: usize,
     /// Share of their time in which batches ran.
     pub utilisation: f64,

@@ -18,7 +18,7 @@ pub struct SimulationReport {
     /// Name and version of this form.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// Whether the simulation was broken off.
+    /// True if the simulation was broken off.
     pub partial: bool,
     /// What was asked for.
     pub settings: Setup,

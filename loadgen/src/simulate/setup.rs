@@ -11,12 +11,11 @@ use super::{Crashes, InstanceModel, Invalid, Load, Network, Outage, Simulation};
 use crate::experiment::{Event, ExperimentError, Role, Roles, StrategySettings, StrategySpec};
 use crate::schedule::Arrivals;
 
-/// What a real cluster has by itself, and a simulation must be told: `[simulation]` of an
-/// experiment's file.
+/// What a real cluster has by itself, and a simulation must be told: `[simulation]` of
+/// an experiment's file.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Surroundings {
-    /// Whether clients take approximate answers.
     pub allow_approximate: bool,
     /// Processes that end and come back.
     pub crashes: Option<Crashes>,
@@ -86,7 +85,6 @@ pub struct Setup {
     pub arrivals: Arrivals,
     /// Mean queries/s.
     pub rate: f64,
-    /// How many queries.
     pub queries: u64,
     /// Stretches that they are cut into, for the intervals of a comparison. Queries that wait
     /// together are in the same one, but for those at its ends.
@@ -97,7 +95,6 @@ pub struct Setup {
     pub deadline_ms: f64,
     /// Service times and faults; `model_service_time` may name `deployed`, `parity` and `backup`.
     pub faults: Option<FaultProfile>,
-    /// What happens to single instances.
     pub events: Vec<Event>,
     /// What a real cluster has by itself.
     pub surroundings: Surroundings,
@@ -139,7 +136,6 @@ pub enum SetupError {
     /// Strategies or instances do.
     #[error(transparent)]
     Experiment(#[from] ExperimentError),
-    /// Numbers do.
     #[error(transparent)]
     Number(#[from] Invalid),
     /// Nothing takes any time.
@@ -148,7 +144,6 @@ pub enum SetupError {
     /// Nothing to simulate.
     #[error("no strategy; give one, as --strategy coded,equal_resources")]
     NoStrategy,
-    /// A strategy twice.
     #[error("strategy {0:?} is there twice; name each once")]
     Twice(String),
 }

@@ -24,9 +24,7 @@ use crate::target::{self, Provenance};
 pub struct Progress {
     /// Queries in all.
     pub planned: u64,
-    /// Queries sent.
     pub sent: u64,
-    /// Virtual seconds.
     pub elapsed_s: f64,
     /// 99th percentile of the latency so far, in milliseconds.
     pub p99_ms: f64,
@@ -62,7 +60,6 @@ struct Line {
     longest: usize,
 }
 
-/// What happens next.
 enum Next {
     Event,
     Timer,
@@ -103,8 +100,8 @@ impl Simulator {
         })
     }
 
-    /// Runs until every query has its answer, or until `observe`, which is asked now and then,
-    /// breaks off.
+    /// Runs until every query has its answer, or until `observe`, which is asked now and
+    /// then, breaks off.
     pub fn run(mut self, mut observe: impl FnMut(Progress) -> ControlFlow<()>) -> Simulated {
         while let Some(next) = self.next_step() {
             match next {
@@ -346,7 +343,6 @@ impl Simulator {
     }
 }
 
-/// What the frontend answers with.
 fn seen_by_client(failure: FailureKind) -> target::Failure {
     target::Failure::Status(match failure {
         FailureKind::DeadlineExceeded => 504,

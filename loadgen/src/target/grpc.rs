@@ -132,7 +132,7 @@ fn failure(status: &Status) -> Failure {
     }
 }
 
-/// Why the metadata could not be had.
+/// Reason why the metadata could not be had.
 pub(super) enum Unanswered {
     Unreachable(String),
     UnknownModel,

@@ -32,31 +32,24 @@ pub enum TargetError {
         "target {given:?} is not an address; give --target as http://host:port or grpc://host:port"
     )]
     Url {
-        /// What was given.
         given: String,
     },
     /// The host has no address.
     #[error("target {target}: cannot resolve its host ({reason}); check --target")]
     Resolve {
-        /// The target.
         target: String,
-        /// What the resolver said.
         reason: String,
     },
     /// Nothing answers there.
     #[error("target {target}: unreachable ({reason}); check --target and that the server runs")]
     Unreachable {
-        /// The target.
         target: String,
-        /// What went wrong.
         reason: String,
     },
     /// The server does not have the model.
     #[error("target {target} serves no model {model:?}; check --model")]
     UnknownModel {
-        /// The target.
         target: String,
-        /// The model.
         model: String,
     },
     /// The server answers, but not as the Open Inference Protocol has it.
@@ -64,11 +57,8 @@ pub enum TargetError {
         "target {target}: asked for the metadata of {model}, gave {reason}; is it an Open Inference Protocol server, and ready?"
     )]
     Metadata {
-        /// The target.
         target: String,
-        /// The model.
         model: String,
-        /// What is wrong.
         reason: String,
     },
     /// The requests' form is the other protocol's.
@@ -76,15 +66,12 @@ pub enum TargetError {
         "target {target} cannot be sent {encoding}; grpc:// goes with encoding grpc, http:// with binary or json"
     )]
     Encoding {
-        /// The target.
         target: String,
-        /// The form.
         encoding: WireEncoding,
     },
     /// The model's name cannot be part of a path.
     #[error("model name {model:?} cannot be part of a URL; check --model")]
     ModelName {
-        /// The name.
         model: String,
     },
 }
@@ -127,7 +114,7 @@ impl fmt::Display for TargetUrl {
 }
 
 impl TargetUrl {
-    /// Whether the server is to be asked over gRPC.
+    /// Returns true if the server is to be asked over gRPC.
     pub fn is_grpc(&self) -> bool {
         self.grpc
     }
@@ -137,8 +124,8 @@ impl TargetUrl {
         &self.authority
     }
 
-    /// Connects within `limit`, asks for `model`'s metadata, and returns it with the address that
-    /// answered.
+    /// Connects within `limit`, asks for `model`'s metadata, and returns it with the
+    /// address that answered.
     ///
     /// # Errors
     /// [`TargetError`]: the host does not resolve, does not answer, lacks the model, or does not
@@ -254,8 +241,8 @@ impl TargetUrl {
     }
 }
 
-/// The path of a model's metadata. Names that would need escaping are refused: no server here has
-/// such.
+/// The path of a model's metadata. Names that would need escaping are refused: no server
+/// here has such.
 pub(super) fn model_path(model: &str) -> Result<String, TargetError> {
     let plain =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');

@@ -75,7 +75,6 @@ impl Transport for AnyTransport {
     }
 }
 
-/// How an answer came about.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -105,10 +104,8 @@ impl fmt::Display for Provenance {
     }
 }
 
-/// A prediction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Answer {
-    /// How it came about.
     pub provenance: Provenance,
     /// The server's confidence in it, `0.0..=1.0`, if it says.
     pub confidence: Option<f32>,
@@ -116,10 +113,9 @@ pub struct Answer {
     pub class: Option<usize>,
 }
 
-/// Why a request that was sent has no prediction.
+/// Reason why a request that was sent has no prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Failure {
-    /// No connection.
     Connect,
     /// The connection ended before the whole answer had come.
     ConnectionLost,

@@ -52,8 +52,8 @@ pub(crate) async fn start(behaviour: Behaviour) -> (SocketAddr, Arc<AtomicUsize>
     (serve_app(app(behaviour, &requests)).await, requests)
 }
 
-/// The same with metrics as the frontend's: two instances, and a redundant request for every second
-/// one.
+/// The same with metrics as the frontend's: two instances, and a redundant request for
+/// every second one.
 pub(crate) async fn start_with_metrics(behaviour: Behaviour) -> (SocketAddr, Arc<AtomicUsize>) {
     let requests = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&requests);

@@ -13,7 +13,6 @@ use parapet_loadgen::target::{Answer, Failure, Provenance};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-/// How a made-up strategy behaves.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
@@ -22,7 +21,7 @@ pub(crate) struct Kind {
     pub(crate) slower: f64,
     /// Latency at which a straggler's answer comes from elsewhere, in milliseconds.
     pub(crate) rescue_ms: Option<f64>,
-    /// Whether that answer is reconstructed, and so wrong more often.
+    /// True if that answer is reconstructed, and so wrong more often.
     pub(crate) coded: bool,
     /// Redundant requests for each request.
     pub(crate) extra: f64,

@@ -17,7 +17,7 @@ pub(super) trait Waiting {
     fn is_abandoned(&self) -> bool;
 }
 
-/// Why an item was not taken.
+/// Reason why an item was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
     /// As many wait as may.

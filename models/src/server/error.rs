@@ -14,7 +14,7 @@ use super::admission::InputError;
 use crate::batching::BatchError;
 use crate::metrics::Outcome;
 
-/// Why a request is not served.
+/// Reason why a request is not served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
     #[error("{method} {path}: no such route; see the Open Inference Protocol, /v2/...")]

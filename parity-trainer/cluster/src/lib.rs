@@ -5,6 +5,8 @@
 //! leads, in memory, in a process that serves it, or in etcd. [`roles`] are the processes: server,
 //! worker and coordinator, with their control plane and commands.
 
+#![allow(missing_docs, reason = "the programs build on it alone")]
+
 pub mod node;
 pub mod registry;
 pub mod roles;

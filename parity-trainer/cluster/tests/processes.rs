@@ -130,8 +130,8 @@ trait Ends {
 }
 
 impl Ends for std::process::Child {
-    /// Whether it ends well in time: its standard error is closed when its last child has ended,
-    /// too.
+    /// Returns true if it ends well in time: its standard error is closed when its last child has
+    /// ended, too.
     fn wait_with_output_within(&mut self, limit: Duration) -> bool {
         use std::io::Read as _;
         let mut errors = self.stderr.take().unwrap();

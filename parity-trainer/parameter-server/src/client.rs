@@ -39,8 +39,8 @@ impl fmt::Display for Handle {
 pub struct ClientArray {
     /// Numbers in a row.
     pub width: usize,
-    /// What this worker may miss: decides whether rows that a server sent of its own accord are
-    /// fresh enough.
+    /// What this worker may miss: decides whether rows that a server sent of its own accord
+    /// are fresh enough.
     pub consistency: Consistency,
 }
 
@@ -53,9 +53,9 @@ pub struct ClientConfig {
     /// After how long a part that was refused for now is sent again.
     pub retry: Duration,
     /// Parts of pulls that are under way at a time. Pushes have no such window, only `max_tasks`:
-    /// what a pull waits for may be a push of the same worker, and what a push waits for (BSP) one
-    /// of another worker that has sent other parts first, so that full windows would wait for each
-    /// other forever.
+    /// what a pull waits for may be a push of the same worker, and what a push waits for (BSP)
+    /// one of another worker that has sent other parts first, so that full windows would wait for
+    /// each other forever.
     pub max_pulls: usize,
     /// Tasks that are not finished.
     pub max_tasks: usize,
@@ -123,7 +123,7 @@ pub enum Outcome {
     DependencyFailed(Handle),
 }
 
-/// Why a task cannot be submitted.
+/// Reason why a task cannot be submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     /// Too many are unfinished.
@@ -151,9 +151,9 @@ pub enum ClientEvent {
     Received(Message),
     /// The way to this server was lost, and what was on it.
     Disconnected(NodeId),
-    /// There are ways to these servers and no others, and each takes about this many bytes now.
-    /// Parts that find no room wait in line. Before the first such event, all that may be sent is
-    /// sent.
+    /// There are ways to these servers and no others, and each takes about this many bytes
+    /// now. Parts that find no room wait in line. Before the first such event, all that may
+    /// be sent is sent.
     Rooms(BTreeMap<NodeId, usize>),
     /// Time has passed; due by [`Client::next_timer`].
     Tick,
@@ -183,7 +183,7 @@ pub enum ClientAction {
 struct Running {
     task: Task,
     parts: Vec<Part>,
-    /// How many of the tasks that it waits for are unfinished.
+    /// Number of unfinished tasks that it waits for.
     waits_for: usize,
 }
 
@@ -254,7 +254,7 @@ impl Client {
         }
     }
 
-    /// How many tasks are unfinished.
+    /// Number of unfinished tasks.
     pub fn unfinished(&self) -> usize {
         self.tasks.len()
     }

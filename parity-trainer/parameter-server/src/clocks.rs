@@ -46,7 +46,7 @@ impl RangedClocks {
         self.workers.remove(&worker).is_some()
     }
 
-    /// Whether the worker is there.
+    /// Returns true if the worker is there.
     pub fn contains(&self, worker: WorkerId) -> bool {
         self.workers.contains_key(&worker)
     }
@@ -56,7 +56,7 @@ impl RangedClocks {
         self.workers.keys().copied()
     }
 
-    /// How many entries there are for all workers.
+    /// Number of entries of all workers.
     pub fn entries(&self) -> usize {
         self.workers.values().map(Vec::len).sum()
     }

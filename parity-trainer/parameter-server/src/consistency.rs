@@ -33,8 +33,8 @@ pub enum Consistency {
 
 /// What a server asks of a consistency model. A trait, so that a test can plant a wrong one.
 pub trait ConsistencyPolicy: std::fmt::Debug + Send + Sync {
-    /// Whether a pull of `range` by `worker` in iteration `clock` can be answered from values that
-    /// contain `applied`.
+    /// Returns true if a pull of `range` by `worker` in iteration `clock` can be answered from
+    /// values that contain `applied`.
     fn may_read(
         &self,
         applied: &RangedClocks,
@@ -43,12 +43,12 @@ pub trait ConsistencyPolicy: std::fmt::Debug + Send + Sync {
         clock: Clock,
     ) -> bool;
 
-    /// Whether the pushes of one clock are added up and applied together, once every worker has
-    /// sent its own. Saves replication, too: one operation goes down the chain instead of one for
-    /// each worker (OSDI 2014, section 4.3).
+    /// Returns true if the pushes of one clock are added up and applied together, once every worker
+    /// has sent its own. Saves replication, too: one operation goes down the chain instead of one
+    /// for each worker (OSDI 2014, section 4.3).
     fn adds_up_clocks(&self) -> bool;
 
-    /// Whether rows are sent to their readers when a clock is finished.
+    /// Returns true if rows are sent to their readers when a clock is finished.
     fn sends_fresh_rows(&self) -> bool;
 }
 

@@ -85,10 +85,10 @@ pub struct CoordinatorConfig {
     /// For how long a server is not believed that suspects all of two or more others: if it is cut
     /// off itself, they have noticed, too, and said so by then.
     pub doubt: Duration,
-    /// After how long a hand-over is given up the first time; twice as long each time after, up to
-    /// 64 times.
+    /// After how long a hand-over is given up the first time; twice as long each time after, up
+    /// to 64 times.
     pub hand_over: Duration,
-    /// How long a new shard is left alone, so that its servers learn of its first epoch.
+    /// Time that a new shard is left alone, so that its servers learn of its first epoch.
     pub birth: Duration,
     /// Arrays are born when there are this many servers.
     pub min_servers: usize,
@@ -347,9 +347,9 @@ impl Coordinator {
     }
 }
 
-/// Whether of this shard's chain only servers would be left that the registry misses, while it
-/// knows one of those that are to go: what is said of that one may be wrong, and the others may be
-/// dead.
+/// Returns true if of this shard's chain only servers would be left that the registry misses,
+/// while it knows one of those that are to go: what is said of that one may be wrong, and the
+/// others may be dead.
 fn leaves_the_missing(cluster: &Cluster, at: ShardRef, nodes: &[NodeId]) -> bool {
     let is_known = |node: &NodeId| cluster.servers.contains_key(node);
     let rest = |route: &Route| {
@@ -369,7 +369,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// Whether the shard was changed.
+    /// Returns true if the shard was changed.
     fn take(&mut self, at: ShardRef, next: Result<Routing, RoutingError>) -> bool {
         let Ok(next) = next else { return false };
         let changed = self.touched.insert(at);

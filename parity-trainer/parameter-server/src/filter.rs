@@ -61,7 +61,7 @@ impl Default for ArrayFilters {
 }
 
 impl ArrayFilters {
-    /// Whether pushes are changed at all.
+    /// Returns true if pushes are changed at all.
     const fn is_lossy(&self) -> bool {
         self.kkt.is_some() || self.keeps_back()
     }

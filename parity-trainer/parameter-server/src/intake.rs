@@ -71,12 +71,13 @@ impl Intake {
         }
     }
 
-    /// Whether the worker is a member.
+    /// Returns true if the worker is a member.
     pub fn knows(&self, worker: WorkerId) -> bool {
         self.received.contains(worker)
     }
 
-    /// How many parts of the worker's pushes are pending, and the bytes of their keys and values.
+    /// Returns the number of pending parts of the worker's pushes, and the bytes of
+    /// their keys and values.
     pub fn pending_of(&self, worker: WorkerId) -> (usize, usize) {
         let own = self.pending.iter().filter(|push| push.worker == worker);
         own.fold((0, 0), |(parts, bytes), push| {

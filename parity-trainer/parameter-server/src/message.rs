@@ -159,7 +159,7 @@ pub struct ReplicateAck {
     pub seq: Seq,
 }
 
-/// Whether a range is still in use while it is copied.
+/// True if a range is still in use while it is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotPhase {
     /// Updates go on; rows that change are sent again.
@@ -171,8 +171,8 @@ pub enum SnapshotPhase {
 /// Rows with everything that belongs to them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rows {
-    /// The keys that the message is about. In a sparse array, those of them that are not named have
-    /// no row.
+    /// The keys that the message is about. In a sparse array, those of them that are not named
+    /// have no row.
     pub range: KeyRange,
     /// The rows.
     pub keys: Keys,
@@ -196,7 +196,7 @@ pub struct Snapshot {
     pub transfer: TransferId,
     /// From 0.
     pub part: u32,
-    /// Whether the range is in use.
+    /// True if the range is in use.
     pub phase: SnapshotPhase,
     /// The rows of one part of the range; they replace what the receiver has of that part.
     pub rows: Rows,

@@ -34,8 +34,8 @@ impl<T: Copy + Default> Pool<T> {
         }
     }
 
-    /// A vector of at least `len` elements that nobody else has; what is in it is left from
-    /// earlier.
+    /// A vector of at least `len` elements that nobody else has; what is in it is
+    /// left from earlier.
     pub fn take(&mut self, len: usize) -> Arc<Vec<T>> {
         let fits = |kept: &Arc<Vec<T>>| kept.capacity() >= len && kept.capacity() / 2 <= len;
         // The latest first: it may still be in the processor's cache.

@@ -22,22 +22,22 @@ impl KeyRange {
         }
     }
 
-    /// How many keys.
+    /// Number of keys.
     pub const fn len(self) -> u64 {
         self.end - self.start
     }
 
-    /// Whether there is no key in it.
+    /// Returns true if there is no key in it.
     pub const fn is_empty(self) -> bool {
         self.start >= self.end
     }
 
-    /// Whether `key` is in it.
+    /// Returns true if `key` is in it.
     pub const fn contains(self, key: Key) -> bool {
         self.start <= key && key < self.end
     }
 
-    /// Whether all of `other` is in it.
+    /// Returns true if all of `other` is in it.
     pub const fn covers(self, other: Self) -> bool {
         other.is_empty() || (self.start <= other.start && other.end <= self.end)
     }
@@ -59,8 +59,8 @@ impl KeyRange {
         }
     }
 
-    /// This range in `parts` pieces whose lengths differ by at most 1; in fewer if it has fewer
-    /// keys.
+    /// This range in `parts` pieces whose lengths differ by at most 1; in fewer if it
+    /// has fewer keys.
     pub fn cut(self, parts: u64) -> impl Iterator<Item = Self> {
         let parts = parts.min(self.len());
         let border = move |part: u64| {

@@ -25,7 +25,7 @@ impl RangeSet {
         self.ranges.is_empty()
     }
 
-    /// How many keys.
+    /// Number of keys.
     pub(crate) fn len(&self) -> u64 {
         self.ranges.iter().map(|(start, end)| end - start).sum()
     }

@@ -2,8 +2,8 @@
 
 use crate::{Clock, Epoch, Key, NotFinite, ValuesError};
 
-/// Why a server refuses a request. A resend of what is already applied is no reason: it is
-/// acknowledged again.
+/// Reason why a server refuses a request. A resend of what is already applied is no reason: it
+/// is acknowledged again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The sender's routing table is older or newer than the server's.
@@ -67,7 +67,7 @@ impl From<NotFinite> for Refusal {
 }
 
 impl Refusal {
-    /// Whether the same request can succeed later.
+    /// Returns true if the same request can succeed later.
     pub const fn is_retryable(self) -> bool {
         !matches!(
             self,
@@ -75,7 +75,7 @@ impl Refusal {
         )
     }
 
-    /// Whether the sender needs a newer routing table first.
+    /// Returns true if the sender needs a newer routing table first.
     pub const fn wants_routing(self) -> bool {
         matches!(
             self,

@@ -39,8 +39,8 @@ pub struct Routing {
 }
 
 impl Routing {
-    /// A table of these routes. Ranges of one array must not overlap, chains must name each server
-    /// once.
+    /// A table of these routes. Ranges of one array must not overlap, chains must name
+    /// each server once.
     pub fn new(version: u64, mut routes: Vec<Route>) -> Result<Self, RoutingError> {
         routes.sort_by_key(|route| (route.array, route.range));
         for route in &routes {

@@ -18,10 +18,10 @@ use crate::{Key, MODERATE};
 /// bit (PS-5): no clock, no random number, no interior state, no library function whose result
 /// differs between platforms.
 pub trait UpdateRule: std::fmt::Debug + Send + Sync {
-    /// How many numbers of state it keeps for each parameter. All start at 0.
+    /// Number of values of state for each parameter. All start at 0.
     fn slots(&self) -> usize;
 
-    /// Whether it needs to know how often a row was updated.
+    /// Returns true if it needs to know how often a row was updated.
     fn counts_steps(&self) -> bool {
         false
     }

@@ -36,7 +36,7 @@ impl<F: Fn(Key, &mut [f32]) + Send + Sync> Initial for F {
 pub struct Layout {
     /// Numbers in a row, at least 1.
     pub width: usize,
-    /// Whether rows are there only once they have been updated.
+    /// True if rows are there only once they have been updated.
     pub sparse: bool,
     /// What a push does.
     pub rule: Arc<dyn UpdateRule>,
@@ -143,7 +143,7 @@ impl Store {
         &self.layout
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.chunks.iter().map(Chunk::rows).sum()
     }
@@ -199,8 +199,8 @@ impl Store {
         Ok(())
     }
 
-    /// Appends the rows `keys` of `range` to `out`; a row that is not there as it would be
-    /// initially.
+    /// Appends the rows `keys` of `range` to `out`; a row that is not there as it
+    /// would be initially.
     pub fn read(&self, range: KeyRange, keys: &Keys, out: &mut Vec<f32>) {
         let width = self.layout.width;
         if let (false, Keys::All) = (self.layout.sparse, keys) {
@@ -312,8 +312,8 @@ impl Store {
         }
     }
 
-    /// Returns true if `rows` has as many numbers as this layout asks for, in its range, all
-    /// finite.
+    /// Returns true if `rows` has as many numbers as this layout asks for, in its
+    /// range, all finite.
     pub fn fits(&self, rows: &Rows) -> bool {
         let rule = &self.layout.rule;
         let count = rows.keys.len(rows.range);

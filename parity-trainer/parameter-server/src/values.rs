@@ -38,8 +38,8 @@ impl<T> Shared<T> {
         }
     }
 
-    /// The elements of `range` of this window, sharing the vector. Bounds are clamped to the
-    /// window.
+    /// The elements of `range` of this window, sharing the vector. Bounds are clamped
+    /// to the window.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         let end = range.end.min(self.window.len());
@@ -72,8 +72,8 @@ impl Shared<f32> {
 }
 
 impl<T: Clone> Shared<T> {
-    /// The same elements in a vector with nothing else in it: to keep a window keeps all of its
-    /// vector.
+    /// The same elements in a vector with nothing else in it: to keep a window keeps all
+    /// of its vector.
     pub(crate) fn compact(&self) -> Self {
         if self.window.len() == self.buffer.len() {
             self.clone()
@@ -150,7 +150,7 @@ impl Keys {
         }
     }
 
-    /// How many keys, for a message about `range`.
+    /// Number of keys, for a message about `range`.
     pub fn len(&self, range: KeyRange) -> usize {
         match self {
             Self::All => usize::try_from(range.len()).unwrap_or(usize::MAX),
@@ -158,7 +158,7 @@ impl Keys {
         }
     }
 
-    /// Whether the keys are ascending, each once, and in `range`.
+    /// Returns true if the keys are ascending, each once, and in `range`.
     pub fn are_valid(&self, range: KeyRange) -> bool {
         match self {
             Self::All => true,
@@ -216,7 +216,7 @@ impl Values {
         Self::F32(Shared::default())
     }
 
-    /// How many numbers.
+    /// Number of values.
     pub fn len(&self) -> usize {
         match self {
             Self::F32(values) => values.len(),
@@ -224,7 +224,7 @@ impl Values {
         }
     }
 
-    /// Whether there is none.
+    /// Returns true if there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

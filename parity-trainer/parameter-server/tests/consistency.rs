@@ -20,7 +20,7 @@ const RANGE: KeyRange = KeyRange {
     end: KEYS,
 };
 
-/// Whether the pull may miss one clock more than it should, or one less.
+/// True if the pull may miss one clock more than it should, or one less.
 #[derive(Debug)]
 struct OffByOne(Consistency);
 

@@ -94,8 +94,8 @@ fn filters() -> impl Strategy<Value = ArrayFilters> {
     )
 }
 
-/// Pushes all to weights of 0, and flushes: the largest difference between what was given and what
-/// was sent.
+/// Pushes all to weights of 0, and flushes: the largest difference between what was given and
+/// what was sent.
 fn lost(pushes: &[Given], filters: ArrayFilters, width: usize) -> Result<f64, TestCaseError> {
     let mut filter = PushFilter::new(ARRAY, width, filters);
     let (mut given, mut sent) = (Sums::default(), Sums::default());
@@ -176,8 +176,8 @@ proptest! {
     }
 }
 
-/// FTRL-proximal adds up gradients: one that is within the penalty makes a weight if it comes often
-/// enough.
+/// FTRL-proximal adds up gradients: one that is within the penalty makes a weight if it
+/// comes often enough.
 #[test]
 fn what_is_kept_back_makes_a_weight_in_the_end_and_what_is_dropped_does_not() {
     let rule = Ftrl {
@@ -231,8 +231,8 @@ fn what_is_kept_back_makes_a_weight_in_the_end_and_what_is_dropped_does_not() {
     assert_eq!(train(Some(LeftOut::Dropped)), (vec![0.0, 0.0], 0));
 }
 
-/// 500 pushes of one number that rounds badly: without feedback, the error would grow with every
-/// push.
+/// 500 pushes of one number that rounds badly: without feedback, the error would grow
+/// with every push.
 #[test]
 fn rounding_errors_do_not_add_up() {
     for (precision, width) in [(Precision::Bf16, 1), (Precision::F16, 2)] {

@@ -124,8 +124,8 @@ fn bsp_sum_of_named_rows_that_overflows_is_refused_for_each_worker() {
     assert_eq!(head.values(), [0.0, 0.0]);
 }
 
-/// The second push of a worker waits for those of the clock that is refused: it comes too early
-/// now.
+/// The second push of a worker waits for those of the clock that is refused: it comes
+/// too early now.
 #[test]
 fn later_push_of_a_refused_worker_is_to_be_sent_again() {
     let mut head = alone(Add, Consistency::Bsp);
@@ -213,8 +213,8 @@ fn successor_that_cannot_make_an_update_asks_to_be_copied_to_anew() {
     assert_eq!(second.values(), [3e38, 1.0]);
 }
 
-/// The tail of a shard, and the first piece that it copies to a server that knows the array with
-/// another width.
+/// The tail of a shard, and the first piece that it copies to a server that knows the array
+/// with another width.
 fn copying_to_another_layout() -> (Node, Node, Message) {
     let mut tail = alone(Add, Consistency::Eventual);
     let layout = Layout::dense(2, Add);

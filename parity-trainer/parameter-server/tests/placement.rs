@@ -122,8 +122,8 @@ proptest! {
         }
     }
 
-    /// As few shards as a small model has: hashing alone gave all four of them to two servers of
-    /// three.
+    /// As few shards as a small model has: hashing alone gave all four of them to two
+    /// servers of three.
     #[test]
     fn no_server_is_empty_where_there_are_as_many_ranges(servers in servers(1..=8, 1..=1), array: u32, more in 0u64..9, replicas in 1usize..4) {
         let placement = Placement { replicas, ..Placement::default() };
@@ -200,8 +200,8 @@ proptest! {
     }
 }
 
-/// Written down: another version, machine or order of insertion must place the same, or every range
-/// would move.
+/// Written down: another version, machine or order of insertion must place the same, or every
+/// range would move.
 #[test]
 fn placement_never_changes() {
     let servers: BTreeMap<NodeId, u32> = (1..=5).map(|node| (NodeId(node), 1)).collect();

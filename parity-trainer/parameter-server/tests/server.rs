@@ -126,8 +126,8 @@ fn bsp_adds_up_before_it_replicates() {
     assert_eq!(acked, [ack(1, 0, 1), ack(1, 1, 1)]);
 }
 
-/// Seed 226 of the simulation: a tail that was replaced before it heard of the workers waited for
-/// nobody.
+/// Seed 226 of the simulation: a tail that was replaced before it heard of the workers
+/// waited for nobody.
 #[test]
 fn a_tail_that_does_not_know_the_reader_does_not_answer_it() {
     let mut tail = Node::new(1, Consistency::Ssp(0), 1, &[0, 1]);
@@ -241,8 +241,8 @@ fn pieces_of_wide_rows_are_small() {
     assert_eq!(pieces, [1]);
 }
 
-/// Server 1 with two rows, which it copies one at a time, server 2, to which it does, and the first
-/// piece.
+/// Server 1 with two rows, which it copies one at a time, server 2, to which it does, and
+/// the first piece.
 fn copying() -> (Node, Node, Message) {
     let config = ServerConfig {
         copy_rows: 1,

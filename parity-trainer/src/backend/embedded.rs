@@ -20,8 +20,8 @@ use super::{
     UpdateRule,
 };
 
-/// Weights in a row of the server's array; the last row is filled up with zeroes, which stay
-/// zeroes.
+/// Weights in a row of the server's array; the last row is filled up with zeroes,
+/// which stay zeroes.
 const ROW: usize = 256;
 const ARRAY: ArrayId = ArrayId(0);
 const SERVER: NodeId = NodeId(1);
@@ -189,8 +189,8 @@ impl EmbeddedBackend {
     }
 }
 
-/// A server that holds `state`, as if copied to it from another one, and a worker that has made all
-/// steps before.
+/// A server that holds `state`, as if copied to it from another one, and a worker that has made
+/// all steps before.
 fn cluster(
     consistency: Consistency,
     rule: UpdateRule,

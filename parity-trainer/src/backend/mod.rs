@@ -55,9 +55,9 @@ pub trait ParameterBackend: std::fmt::Debug {
     /// If it is another model's or another optimiser's.
     fn restore(&mut self, state: &BackendState, buffers: &[f32]) -> Result<(), BackendError>;
 
-    /// Whether it keeps the buffers, too, because nobody computes all parts of a step: they are
-    /// then pulled with the weights, and each part begins with those of the step and pushes its own
-    /// with its gradients. The next step's are their mean.
+    /// Returns true if it keeps the buffers, too, because nobody computes all parts of a step: they
+    /// are then pulled with the weights, and each part begins with those of the step and pushes its
+    /// own with its gradients. The next step's are their mean.
     fn keeps_buffers(&self) -> bool {
         false
     }
@@ -72,8 +72,8 @@ pub trait ParameterBackend: std::fmt::Debug {
         1
     }
 
-    /// The parts of the next step whose gradients are to be computed here, and were not handed in
-    /// yet.
+    /// The parts of the next step whose gradients are to be computed here, and were not
+    /// handed in yet.
     ///
     /// # Errors
     /// If it is not known.
@@ -89,8 +89,8 @@ pub trait ParameterBackend: std::fmt::Debug {
         self.push(gradients)
     }
 
-    /// Ends a step whose parts here were all handed in; nothing if there are more to do here by
-    /// now.
+    /// Ends a step whose parts here were all handed in; nothing if there are more to do
+    /// here by now.
     ///
     /// # Errors
     /// As for a clock tick.
@@ -105,10 +105,8 @@ pub trait ParameterBackend: std::fmt::Debug {
     }
 }
 
-/// What a step was.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tick {
-    /// Steps done.
     pub clock: u64,
     /// The learning rate of this one.
     pub learning_rate: f64,
@@ -116,11 +114,10 @@ pub struct Tick {
     pub gradient_norm: f64,
 }
 
-/// A backend's state: flat arrays, each as long as all parameters together, in the parameters'
-/// order.
+/// A backend's state: flat arrays, each as long as all parameters together, in
+/// the parameters' order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BackendState {
-    /// Steps done.
     pub clock: u64,
     /// `weights`, and what the optimiser keeps, by name.
     pub arrays: Vec<(String, Vec<f32>)>,
@@ -158,7 +155,6 @@ pub enum BackendError {
     /// Parameters of another model.
     #[error("{what} hold {got} values, the model has {expected}; they are another model's")]
     Layout {
-        /// Which parameters.
         what: String,
         /// Values of the model.
         expected: usize,
@@ -168,7 +164,6 @@ pub enum BackendError {
     /// A state without something that this optimiser keeps.
     #[error("the state has no `{array}`; it was written by another optimiser")]
     State {
-        /// What is missing.
         array: String,
     },
     /// The parameter server does not take a request: the gradient is not finite, or a bug.
@@ -176,9 +171,7 @@ pub enum BackendError {
     Refused {
         /// Push or pull.
         what: &'static str,
-        /// The step.
         step: u64,
-        /// Why.
         reason: String,
     },
     /// The cluster that holds the parameters.

@@ -25,8 +25,8 @@ impl Optimiser {
         }
     }
 
-    /// Makes step `step` (from 1): changes `weights` by `gradients * scale`, all of the length that
-    /// was announced.
+    /// Makes step `step` (from 1): changes `weights` by `gradients * scale`, all of the length
+    /// that was announced.
     pub fn step(
         &mut self,
         step: u64,
@@ -46,7 +46,6 @@ impl Optimiser {
         );
     }
 
-    /// What it keeps, by name.
     pub fn arrays(&self) -> Vec<(&'static str, &[f32])> {
         let all = SLOTS
             .into_iter()

@@ -9,7 +9,6 @@ use super::BackendError;
 pub struct ParameterShape {
     /// Its name in the model.
     pub name: String,
-    /// Its shape.
     pub shape: Vec<usize>,
 }
 
@@ -19,7 +18,6 @@ impl ParameterShape {
         self.shape.iter().product()
     }
 
-    /// Whether it has no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -67,7 +65,6 @@ impl ParameterSet {
         &self.layout
     }
 
-    /// All values.
     pub fn values(&self) -> &[f32] {
         &self.values
     }
@@ -77,7 +74,6 @@ impl ParameterSet {
         &mut self.values
     }
 
-    /// All buffers.
     pub fn buffers(&self) -> &[f32] {
         &self.buffers
     }

@@ -85,13 +85,11 @@ impl Cluster {
 /// A training on a cluster, as all of its processes go about it.
 #[derive(Debug, Clone)]
 pub struct RemotePlan {
-    /// How gradients become updates.
     pub rule: UpdateRule,
     /// Parts that the batch of each step is cut into.
     pub executors: usize,
     /// What a step may miss of other processes'.
     pub consistency: ConsistencySpec,
-    /// What shortens messages.
     pub filters: FilterSpec,
     /// What the other processes need to know to take part.
     pub task: String,
@@ -122,7 +120,7 @@ pub struct RemoteBackend {
     plan: RemotePlan,
     training: Option<Training<Sockets>>,
     pushed: Pushed,
-    /// How many values the buffers have.
+    /// Number of values in the buffers.
     buffers: usize,
     gradient_norm: f64,
 }
@@ -368,8 +366,8 @@ impl ParameterBackend for RemoteBackend {
     }
 }
 
-/// The servers' array of weights and buffers, or of what is pushed for them, each multiplied by its
-/// factor.
+/// The servers' array of weights and buffers, or of what is pushed for them, each multiplied
+/// by its factor.
 fn scaled<'a>(
     (weights, factor): (&'a [f32], f64),
     (buffers, share): (&'a [f32], f64),

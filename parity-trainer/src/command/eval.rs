@@ -140,7 +140,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     Ok(())
 }
 
-/// What is evaluated.
 #[derive(Debug)]
 enum Judged {
     Parity(Vec<ParityEntry>),

@@ -12,13 +12,12 @@ use signal_hook::iterator::Signals;
 /// The exit code of an interrupted command.
 pub(crate) const EXIT_CODE: u8 = 130;
 
-/// What a signal does.
 #[derive(Debug, Clone, Copy)]
 enum Answer {
     /// The program ends, and says how to go on.
     Now { hint: &'static str },
-    /// Whoever is at work asks [`Interrupt::is_asked`] after each step, and may have to write a
-    /// checkpoint.
+    /// Whoever is at work asks [`Interrupt::is_asked`] after each step, and may have to
+    /// write a checkpoint.
     Later,
 }
 
@@ -74,7 +73,7 @@ impl Interrupt {
         *self.0.answer.lock() = Answer::Later;
     }
 
-    /// Whether the user wants an end.
+    /// Returns true if the user wants an end.
     pub(crate) fn is_asked(&self) -> bool {
         self.0.asked.load(Ordering::Relaxed)
     }

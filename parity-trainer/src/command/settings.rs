@@ -37,7 +37,7 @@ impl<O: clap::Args + Serialize> Flags<O> {
         Ok(settings)
     }
 
-    /// Whether to go on with the run in `folder`.
+    /// Returns true if the caller is to go on with the run in `folder`.
     ///
     /// # Errors
     /// If that was asked for, and none was begun there.

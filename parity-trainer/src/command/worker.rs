@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     Ok(())
 }
 
-/// How many steps were made while this process took part.
+/// Takes part in the training and returns the number of steps made meanwhile.
 fn take_part(
     cluster: &Cluster,
     job: &Job,

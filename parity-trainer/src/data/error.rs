@@ -15,17 +15,14 @@ pub enum DataError {
         path.display()
     )]
     Unrecognised {
-        /// What was given.
         path: PathBuf,
     },
     /// Several files that could be meant.
     #[error("{}: has {first} and {second}: which is meant? give --data the path of one", path.display())]
     Ambiguous {
-        /// The folder.
         path: PathBuf,
         /// One file's name.
         first: String,
-        /// Another's.
         second: String,
     },
     /// No file by any of the usual names.
@@ -45,7 +42,6 @@ pub enum DataError {
     Read {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
     /// A file is not sound IDX.
@@ -57,9 +53,7 @@ pub enum DataError {
     /// A file that ends early or holds what it should not.
     #[error("{}: {problem}; fetch it again", path.display())]
     Damaged {
-        /// The file.
         path: PathBuf,
-        /// What is wrong.
         problem: String,
     },
     /// Images and labels that do not belong together.
@@ -80,7 +74,6 @@ pub enum DataError {
     /// A file of samples whose values have too few or too many axes.
     #[error("{}: has {dims} axes; samples want 2 (count, features) or 3 (count, height, width), labels 1", path.display())]
     Dimensions {
-        /// The file.
         path: PathBuf,
         /// Its number of axes.
         dims: usize,
@@ -88,7 +81,6 @@ pub enum DataError {
     /// Training and test samples differ in shape.
     #[error("{}: training samples have shape {train:?}, test samples {test:?}; use files of one data set", folder.display())]
     ShapeMismatch {
-        /// The data folder.
         folder: PathBuf,
         /// Shape of a training sample.
         train: Vec<usize>,
@@ -100,9 +92,7 @@ pub enum DataError {
     TooFew {
         /// The file or folder.
         path: PathBuf,
-        /// Samples found.
         found: usize,
-        /// Samples needed.
         wanted: usize,
     },
     /// An array that is needed is not there.
@@ -111,9 +101,7 @@ pub enum DataError {
         path.display(), if arrays.len() == 1 { "is" } else { "are" }, listed(arrays)
     )]
     NoArray {
-        /// The file.
         path: PathBuf,
-        /// What is missing.
         wanted: &'static str,
         /// A name it would be found by.
         example: &'static str,
@@ -123,13 +111,10 @@ pub enum DataError {
     /// An array that cannot be what its name says.
     #[error("{}: array {array:?} is {found}; {wanted}", path.display())]
     Array {
-        /// The file.
         path: PathBuf,
-        /// The array.
         array: String,
         /// Its type and shape, or the value that is wrong.
         found: String,
-        /// What is wanted instead.
         wanted: &'static str,
     },
     /// Samples whose labels are needed.
@@ -139,25 +124,19 @@ pub enum DataError {
         path.display()
     )]
     Unlabelled {
-        /// What was given.
         path: PathBuf,
-        /// What they are needed for.
         purpose: &'static str,
     },
     /// An image that cannot be decoded.
     #[error("{}: {reason}; images are png or jpeg: convert it, or fetch it again", path.display())]
     Image {
-        /// The image.
         path: PathBuf,
-        /// What the decoder said.
         reason: String,
     },
     /// A file of an image folder that lies where no image should.
     #[error("{}: {problem}; an image folder has train/CLASS/*.png or *.jpg, and test/CLASS/...; or, without labels, no CLASS at all", path.display())]
     Misplaced {
-        /// The file.
         path: PathBuf,
-        /// What is wrong.
         problem: &'static str,
     },
     /// Images of different sizes.
@@ -166,7 +145,6 @@ pub enum DataError {
         path.display(), found.0, found.1, wanted.0, wanted.1
     )]
     ImageSize {
-        /// The image.
         path: PathBuf,
         /// Its width and height.
         found: (usize, usize),
@@ -176,7 +154,6 @@ pub enum DataError {
     /// A class without images.
     #[error("{}: has no images; put some there or remove the class", path.display())]
     EmptyClass {
-        /// The class's folder.
         path: PathBuf,
     },
     /// A class of the test set that is not in the training set.
@@ -184,13 +161,11 @@ pub enum DataError {
     UnknownClass {
         /// Where the test images are.
         path: PathBuf,
-        /// The class.
         class: String,
     },
     /// Nothing to tell apart.
     #[error("{}: all of its labels are one class; give data of two or more", path.display())]
     OneClass {
-        /// The data.
         path: PathBuf,
     },
     /// More classes than labels can tell apart.
@@ -198,7 +173,6 @@ pub enum DataError {
     TooManyClasses {
         /// Where they are.
         path: PathBuf,
-        /// How many there are.
         found: usize,
     },
     /// More than can sensibly be held in memory.
@@ -206,7 +180,6 @@ pub enum DataError {
     TooLarge {
         /// The file or folder.
         path: PathBuf,
-        /// What exceeds which limit.
         problem: String,
     },
 }

@@ -29,8 +29,8 @@ const MAX_VALUES: usize = 1 << 32;
 pub struct Samples {
     /// Shape of one sample: `[channels, height, width]` for images, `[features]` for vectors.
     pub shape: Vec<usize>,
-    /// All samples, row-major; `0.0..=1.0` where the data are bytes, otherwise as the data have
-    /// them.
+    /// All samples, row-major; `0.0..=1.0` where the data are bytes, otherwise as the
+    /// data have them.
     pub values: Vec<f32>,
     /// The class of each sample; empty for samples without labels.
     pub labels: Vec<u8>,
@@ -39,7 +39,6 @@ pub struct Samples {
 /// A training set and a test set of one shape.
 #[derive(Debug, Clone)]
 pub struct DataSet {
-    /// What models are trained on.
     pub train: Samples,
     /// What they are evaluated on; training never looks at it.
     pub test: Samples,
@@ -51,7 +50,6 @@ pub struct DataSet {
     pub sha256: String,
 }
 
-/// How far loading is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadProgress {
     /// Samples read so far, training and test together.
@@ -60,7 +58,6 @@ pub struct LoadProgress {
     pub total: Option<usize>,
 }
 
-/// What a format's reader gives.
 struct Loaded {
     train: Samples,
     test: Samples,
@@ -70,12 +67,10 @@ struct Loaded {
 }
 
 impl Samples {
-    /// How many samples there are.
     pub fn len(&self) -> usize {
         self.values.len() / self.sample_len().max(1)
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -164,7 +159,6 @@ impl DataSet {
 }
 
 impl DataSet {
-    /// Whether the samples have labels.
     pub fn is_labelled(&self) -> bool {
         !self.train.labels.is_empty() && !self.test.labels.is_empty()
     }

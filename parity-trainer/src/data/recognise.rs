@@ -20,14 +20,13 @@ pub(super) enum Source {
     Images(PathBuf),
     /// An image folder in a tar file, compressed or not.
     ImageArchive(PathBuf),
-    /// NumPy's arrays.
     Npz(PathBuf),
     /// Arrays as safetensors.
     Safetensors(PathBuf),
 }
 
-/// Finds out what `path` is: folders by the names in them, files by their first bytes and then by
-/// their name.
+/// Finds out what `path` is: folders by the names in them, files by their first bytes and then
+/// by their name.
 pub(super) fn recognise(path: &Path) -> Result<Source, DataError> {
     let unrecognised = || DataError::Unrecognised {
         path: path.to_path_buf(),
@@ -107,7 +106,6 @@ fn file(path: &Path) -> Result<Option<Source>, DataError> {
 }
 
 impl Source {
-    /// Reads it.
     pub(super) fn load(&self, progress: &mut dyn FnMut(LoadProgress)) -> Result<Loaded, DataError> {
         match self {
             Self::Idx(folder) => idx::load(folder),

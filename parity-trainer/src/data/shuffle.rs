@@ -19,7 +19,6 @@ impl Shuffle {
         }
     }
 
-    /// The next index.
     pub(crate) fn next(&mut self, rng: &mut ChaCha8Rng) -> usize {
         if self.next >= self.order.len() {
             self.order.shuffle(rng);

@@ -13,7 +13,7 @@ const KEPT: usize = 16;
 /// Calls of the model between two reports of progress.
 const CHUNK: usize = 4 * BATCH;
 
-/// Whether outputs had to be computed.
+/// True if outputs had to be computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reuse {
     /// They were there.
@@ -22,9 +22,9 @@ pub enum Reuse {
     Computed,
 }
 
-/// A folder of outputs. A file's name is the SHA-256 of all that they depend on: the model's file,
-/// its input and output, and the samples as they go in. A file that is torn or of another length is
-/// computed again.
+/// A folder of outputs. A file's name is the SHA-256 of all that they depend on: the model's
+/// file, its input and output, and the samples as they go in. A file that is torn or of another
+/// length is computed again.
 #[derive(Debug, Clone)]
 pub struct OutputCache {
     folder: PathBuf,
@@ -36,8 +36,8 @@ impl OutputCache {
         Self { folder }
     }
 
-    /// The outputs of `deployed` for `samples`; `progress` hears how many samples are done, of how
-    /// many.
+    /// The outputs of `deployed` for `samples`; `progress` hears how many samples are done,
+    /// of how many.
     ///
     /// # Errors
     /// If the model fails, an output is not finite, or the cache cannot be written.

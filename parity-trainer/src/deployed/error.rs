@@ -6,38 +6,33 @@ use parapet_config::repository::RepositoryError;
 use parapet_decoder::NotClassScores;
 use parapet_onnx::runtime::RuntimeError;
 
-/// A deployed model that cannot be learned from. One line that names the file, what is wrong and
-/// the fix.
+/// A deployed model that cannot be learned from. One line that names the file, what is wrong
+/// and the fix.
 #[derive(Debug, thiserror::Error)]
 pub enum DeployedError {
     /// No such file.
     #[error("{}: no such model; give an .onnx file, a TorchScript .pt file or REPOSITORY/NAME", path.display())]
     Missing {
-        /// The path given.
         path: PathBuf,
     },
     /// A file of some other kind.
     #[error("{}: what model is this? --model takes .onnx, TorchScript (.pt, .pth, .ts) or REPOSITORY/NAME", path.display())]
     Kind {
-        /// The path given.
         path: PathBuf,
     },
     /// A folder that is no entry of a model repository.
     #[error("{}: a folder without model.toml; give REPOSITORY/NAME or the model's file", path.display())]
     NotEntry {
-        /// The folder.
         path: PathBuf,
     },
     /// A parity model where the deployed one is wanted.
     #[error("{}: is a parity model; --model wants the deployed one", path.display())]
     ParityModel {
-        /// The entry.
         path: PathBuf,
     },
     /// A model without a code where a parity model is wanted.
     #[error("{}: its model.toml has no [code]; --parity wants parity models", path.display())]
     NotParity {
-        /// The entry.
         path: PathBuf,
     },
     /// ONNX Runtime gives no gradients.
@@ -47,9 +42,8 @@ pub enum DeployedError {
         path.display()
     )]
     NoGradient {
-        /// The file.
         path: PathBuf,
-        /// Why it has to be run by ONNX Runtime.
+        /// Reason why it has to be run by ONNX Runtime.
         reason: String,
     },
     /// A learned code that cannot be run.
@@ -61,31 +55,24 @@ pub enum DeployedError {
     /// The runtime does not take the file.
     #[error("{}: {runtime} cannot use it: {reason}; export the model again", path.display())]
     Unusable {
-        /// The file.
         path: PathBuf,
-        /// Who refused it.
         runtime: &'static str,
-        /// What it said.
         reason: String,
     },
     /// Several inputs or outputs.
     #[error("{}: has {} {side}s: {}; name one with --{side}", path.display(), names.len(), names.join(", "))]
     Ambiguous {
-        /// The file.
         path: PathBuf,
         /// `input` or `output`.
         side: &'static str,
-        /// Their names.
         names: Vec<String>,
     },
     /// No input or output of the name given.
     #[error("{}: has no {side} `{wanted}`; --{side} can be: {}", path.display(), names.join(", "))]
     NoTensor {
-        /// The file.
         path: PathBuf,
         /// `input` or `output`.
         side: &'static str,
-        /// The name given.
         wanted: String,
         /// The names there are.
         names: Vec<String>,
@@ -93,19 +80,15 @@ pub enum DeployedError {
     /// An input or output of other numbers than 32-bit floats.
     #[error("{}: its {side} `{name}` is of type {datatype}; only 32-bit floats can be coded, export it with them", path.display())]
     Datatype {
-        /// The file.
         path: PathBuf,
         /// `input` or `output`.
         side: &'static str,
-        /// The tensor.
         name: String,
-        /// What it is of.
         datatype: String,
     },
     /// The first axis is not free.
     #[error("{}: its batch axis is fixed at {batch}; export it with a dynamic batch axis", path.display())]
     FixedBatch {
-        /// The file.
         path: PathBuf,
         /// The length it is fixed at.
         batch: i64,
@@ -113,27 +96,22 @@ pub enum DeployedError {
     /// The model takes samples of another shape.
     #[error("{}: the model takes samples of shape {model}, the data's have {data:?}; give it data of its shape", path.display())]
     Shape {
-        /// The file.
         path: PathBuf,
         /// The model's shape, `?` for a free axis.
         model: String,
-        /// The data's shape.
         data: Vec<usize>,
     },
     /// The model broke while it ran.
     #[error("{}: the model failed on samples of shape {shape:?}: {reason}", path.display())]
     Run {
-        /// The file.
         path: PathBuf,
         /// The shape of a sample.
         shape: Vec<usize>,
-        /// What the runtime said.
         reason: String,
     },
     /// Another output than one row for each sample.
     #[error("{}: gave outputs of shape {got:?} for {samples} samples, expected {samples} rows of {width}", path.display())]
     Output {
-        /// The file.
         path: PathBuf,
         /// Shape of what came.
         got: Vec<i64>,
@@ -149,7 +127,6 @@ pub enum DeployedError {
         path.display()
     )]
     NoClasses {
-        /// The file.
         path: PathBuf,
         /// Shape that the output has instead.
         source: NotClassScores,
@@ -160,11 +137,8 @@ pub enum DeployedError {
         path.display()
     )]
     NotFinite {
-        /// The file.
         path: PathBuf,
-        /// Which sample, from 0.
         sample: usize,
-        /// What the model said.
         value: f32,
     },
     /// A scaling of inputs that does not fit.
@@ -178,17 +152,13 @@ pub enum DeployedError {
     /// The file cannot be read.
     #[error("{}: cannot read: {source}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
     /// Cached outputs cannot be written.
     #[error("{}: cannot write the cached outputs: {source}; free some space, or give --cache another folder", path.display())]
     Cache {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
     /// ONNX Runtime is not there.
@@ -200,7 +170,7 @@ pub enum DeployedError {
 }
 
 impl DeployedError {
-    /// Whether the user's input is at fault, and not the machine or the program.
+    /// Returns true if the user's input is at fault, and not the machine or the program.
     pub fn is_input(&self) -> bool {
         !matches!(
             self,

@@ -34,8 +34,8 @@ pub use torchscript::TorchScriptModel;
 
 /// Samples that go through a model at once.
 const BATCH: usize = 256;
-/// Samples of the trial run of a model that has just been opened: more than one, for models of a
-/// fixed batch.
+/// Samples of the trial run of a model that has just been opened: more than one, for models of
+/// a fixed batch.
 const TRIAL: usize = 3;
 
 /// A model whose outputs are learned from. It takes whole samples of one shape and gives one row of
@@ -95,7 +95,6 @@ pub struct Deployed {
     pub network: Option<String>,
     /// What runs it, with its version.
     pub runtime: String,
-    /// The model.
     pub model: Box<dyn DeployedModel>,
 }
 
@@ -176,11 +175,8 @@ pub fn open(
 /// A parity model, as it would be served.
 #[derive(Debug)]
 pub struct ParityEntry {
-    /// What it was trained for.
     pub code: CodeMetadata,
-    /// How its training scaled samples.
     pub scaling: InputScaling,
-    /// The model.
     pub model: Deployed,
 }
 
@@ -223,18 +219,14 @@ pub fn open_parity(
 /// A learned code, as it would be served.
 #[derive(Debug)]
 pub struct LearnedEntry {
-    /// Its name.
     pub name: String,
-    /// What it was trained for.
     pub code: CodeMetadata,
-    /// How its training scaled samples.
     pub scaling: InputScaling,
-    /// The code.
     pub learned: LearnedCode,
 }
 
-/// Opens the learned code `REPOSITORY/NAME` for samples of `sample_shape`; none if the entry is
-/// something else.
+/// Opens the learned code `REPOSITORY/NAME` for samples of `sample_shape`; none if the entry
+/// is something else.
 ///
 /// # Errors
 /// If the entry cannot be read, or it is for samples of another shape.

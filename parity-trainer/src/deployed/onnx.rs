@@ -21,7 +21,7 @@ pub struct OnnxModel {
     input_shape: Vec<usize>,
     /// Of one sample; not known while the model is being opened.
     output_shape: Option<Vec<usize>>,
-    /// Whether there are other inputs, and other outputs.
+    /// True if there are other inputs, and other outputs.
     others: (bool, bool),
 }
 
@@ -37,8 +37,8 @@ impl OnnxModel {
     /// Opens `file` for samples of `sample_shape`.
     ///
     /// # Errors
-    /// If ONNX Runtime is missing or refuses the file, or the model does not take those samples in
-    /// batches.
+    /// If ONNX Runtime is missing or refuses the file, or the model does not take those
+    /// samples in batches.
     pub fn open(
         file: &Path,
         options: &OpenOptions,

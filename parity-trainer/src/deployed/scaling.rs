@@ -28,7 +28,7 @@ impl Default for InputScaling {
 }
 
 impl InputScaling {
-    /// Whether it leaves samples as they are.
+    /// Returns true if it leaves samples as they are.
     pub fn is_identity(&self) -> bool {
         self.scale == 1.0 && self.mean.iter().all(|&mean| mean == 0.0)
     }

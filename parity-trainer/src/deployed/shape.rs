@@ -1,7 +1,7 @@
 //! Whether a model takes the data's samples.
 
-/// Whether samples of shape `data` can be given to a model that wants `model` (-1 for a free axis),
-/// and as what shape.
+/// Returns true if samples of shape `data` can be given to a model that wants `model` (-1 for a
+/// free axis), and as what shape.
 ///
 /// Axes of length 1 move no value in memory, and neither does a flat view, so `[28, 28]`, `[1, 28,
 /// 28]`, `[28, 28, 1]` and `[784]` are the same samples.

@@ -16,7 +16,6 @@ const TAIL: f64 = 0.025;
 /// A part of 1, or a difference of two, and where it probably lies.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
-    /// The part.
     pub value: f64,
     /// Its 95 % interval.
     pub interval: Option<(f64, f64)>,

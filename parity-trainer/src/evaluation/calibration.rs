@@ -18,11 +18,9 @@ pub struct Calibration {
 /// Reconstructions of about the same confidence.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CalibrationBin {
-    /// Their mean confidence.
     pub confidence: f64,
     /// The part that is right (or agrees with the deployed model, where there are no labels).
     pub right: f64,
-    /// How many there are.
     pub count: usize,
 }
 

@@ -30,25 +30,22 @@ pub use tally::{ByClass, ByLosses, BySlot, Overall};
 
 /// Groups that go through the models at once.
 const CHUNK: usize = 128;
-/// Values of the deployed model's outputs that are kept rather than computed again for each
-/// grouping.
+/// Values of the deployed model's outputs that are kept rather than computed again
+/// for each grouping.
 const KEPT_VALUES: usize = 1 << 24;
 
 /// The models of a code.
 #[derive(Debug, Clone, Copy)]
 pub struct CodedModels<'a> {
-    /// The deployed model.
     pub deployed: &'a dyn DeployedModel,
     /// Parity models, each with its row. Not all rows need be there.
     pub parity: &'a [(usize, &'a dyn DeployedModel)],
-    /// The code.
     pub code: &'a CodeSpec,
     /// What scores are worth, for each of `parity` in its order: serving goes by them if all have
     /// one. Else empty.
     pub calibrations: &'a [parapet_decoder::Calibration],
 }
 
-/// How an evaluation is made.
 #[derive(Debug, Clone, Copy)]
 pub struct EvaluationPlan {
     /// Shuffles of the test set into groups, all of which count.
@@ -59,11 +56,10 @@ pub struct EvaluationPlan {
     pub seed: u64,
 }
 
-/// Everything about a code on a test set; accuracies are parts of 1, and absent for samples without
-/// labels.
+/// Everything about a code on a test set; accuracies are parts of 1, and absent for
+/// samples without labels.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CodeEvaluation {
-    /// Test samples.
     pub samples: usize,
     /// Groups that were made of them; a rest smaller than k is left out.
     pub groups: usize,
@@ -78,7 +74,7 @@ pub struct CodeEvaluation {
     pub by_slot: Vec<BySlot>,
     /// A_o for some parts of reconstructed answers.
     pub overall: Vec<Overall>,
-    /// Whether the confidence of reconstructions can be believed.
+    /// True if the confidence of reconstructions can be believed.
     pub calibration: Calibration,
 }
 

@@ -20,14 +20,12 @@ pub struct ByLosses {
     pub loss: Option<Estimate>,
     /// The part of the reconstructions whose class is the deployed model's.
     pub agreement: Estimate,
-    /// Reconstructions made.
     pub reconstructions: usize,
 }
 
 /// Figures for one class, one query missing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ByClass {
-    /// The class.
     pub class: usize,
     /// A_a of its samples.
     pub accuracy_deployed: Option<f64>,
@@ -35,7 +33,6 @@ pub struct ByClass {
     pub accuracy: Option<f64>,
     /// Agreement with the deployed model.
     pub agreement: f64,
-    /// Reconstructions made.
     pub reconstructions: usize,
 }
 
@@ -44,11 +41,9 @@ pub struct ByClass {
 pub struct BySlot {
     /// The slot, from 0.
     pub slot: usize,
-    /// A_d.
     pub accuracy: Option<f64>,
     /// Agreement with the deployed model.
     pub agreement: f64,
-    /// Reconstructions made.
     pub reconstructions: usize,
 }
 
@@ -57,7 +52,6 @@ pub struct BySlot {
 pub struct Overall {
     /// f, the part of the answers that are reconstructed.
     pub fraction: f64,
-    /// A_o.
     pub accuracy: f64,
 }
 

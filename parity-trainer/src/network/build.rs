@@ -42,7 +42,6 @@ struct Window {
 }
 
 impl Window {
-    /// Without padding.
     const fn of(kernel: usize) -> Self {
         Self {
             kernel,

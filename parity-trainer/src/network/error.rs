@@ -12,9 +12,7 @@ pub enum NetworkError {
          such as `mlp:784,200,100`, `cells:ROWSxCOLUMNS:NETWORK`, `dilated:CHANNELS` or `script:FILE.pt`"
     )]
     Name {
-        /// What was written.
         name: String,
-        /// What is wrong with it.
         reason: &'static str,
     },
     /// The network takes other samples.
@@ -22,13 +20,9 @@ pub enum NetworkError {
         "network `{network}` takes samples of {wanted}, the data's have shape {shape:?}; {fix}"
     )]
     Input {
-        /// The network.
         network: String,
-        /// What it takes.
         wanted: String,
-        /// What the data are.
         shape: Vec<usize>,
-        /// What to do.
         fix: String,
     },
     /// A network that gives images where a few values are wanted.
@@ -36,9 +30,7 @@ pub enum NetworkError {
         "network `{network}` gives images of {plane} pixels a channel, not {outputs} values; it is for learned encoders"
     )]
     Output {
-        /// The network.
         network: String,
-        /// Values wanted.
         outputs: usize,
         /// Pixels of a channel.
         plane: usize,
@@ -46,11 +38,8 @@ pub enum NetworkError {
     /// A user's module that cannot be trained for the data.
     #[error("{}: {problem}; {fix}", path.display())]
     Script {
-        /// The module's file.
         path: PathBuf,
-        /// What is wrong.
         problem: String,
-        /// What to do.
         fix: &'static str,
     },
     /// A network that ONNX has no words for.
@@ -59,7 +48,6 @@ pub enum NetworkError {
          built with the feature `torch` serve"
     )]
     NoOnnx {
-        /// The network.
         network: String,
     },
     /// A normalisation of other samples.
@@ -67,27 +55,22 @@ pub enum NetworkError {
         "network `{network}`: a normalisation of {found} channels, samples have {wanted}; compute it from samples of this shape"
     )]
     Normalisation {
-        /// The network.
         network: String,
         /// Channels (of images) or features (of vectors) it was computed for.
         found: usize,
-        /// What the network's samples have.
         wanted: usize,
     },
     /// The weights' file cannot be used.
     #[error("{}: no weights of a `{network}`: {source}; train the model again", path.display())]
     Load {
-        /// The file.
         path: PathBuf,
         /// The network it should hold.
         network: String,
-        /// What libtorch said.
         source: tch::TchError,
     },
     /// The weights' file lacks some.
     #[error("{}: no weights of a `{network}`: {variable} is missing; train the model again", path.display())]
     Missing {
-        /// The file.
         path: PathBuf,
         /// The network it should hold.
         network: String,
@@ -100,19 +83,15 @@ pub enum NetworkError {
         path.display()
     )]
     Start {
-        /// The file.
         path: PathBuf,
         /// The network that was to begin with it.
         network: String,
-        /// How the two differ.
         what: String,
     },
     /// The weights' file cannot be written.
     #[error("{}: cannot write the weights: {source}", path.display())]
     Save {
-        /// The file.
         path: PathBuf,
-        /// What libtorch said.
         source: tch::TchError,
     },
     /// A weight could not be read back from libtorch.

@@ -59,8 +59,8 @@ pub(super) struct BatchNorm {
     pub(super) variance: Tensor,
 }
 
-/// Hands `input` through `layers`. In training, batch norms use the batch's moments and update the
-/// running ones.
+/// Hands `input` through `layers`. In training, batch norms use the batch's moments and update
+/// the running ones.
 pub(super) fn run(layers: &[Layer], input: &Tensor, train: bool) -> Tensor {
     layers.iter().fold(input.shallow_clone(), |value, layer| {
         layer.run(&value, train)

@@ -41,8 +41,8 @@ pub struct Network {
     layers: Vec<Layer>,
 }
 
-/// The normalisation as variables, so that it is saved and loaded with the weights; it is not
-/// trained.
+/// The normalisation as variables, so that it is saved and loaded with the weights; it
+/// is not trained.
 #[derive(Debug)]
 struct Scaling {
     mean: Tensor,
@@ -185,7 +185,6 @@ impl Network {
         Ok(())
     }
 
-    /// What the network is.
     pub fn spec(&self) -> &NetworkSpec {
         &self.spec
     }
@@ -236,8 +235,8 @@ impl Network {
         }
     }
 
-    /// All weights by name, those that are not trained (the normalisation, batch norms' moments)
-    /// among them.
+    /// All weights by name, those that are not trained (the normalisation, batch norms'
+    /// moments) among them.
     pub fn variables(&self) -> &nn::VarStore {
         &self.variables
     }
@@ -268,8 +267,8 @@ impl Network {
         }
     }
 
-    /// What the cells of [`cells`](Self::cells) add to the outputs, `[batch, cells, outputs]`, in
-    /// training.
+    /// What the cells of [`cells`](Self::cells) add to the outputs, `[batch, cells,
+    /// outputs]`, in training.
     pub(crate) fn forward_cells(&self, input: &Tensor) -> Tensor {
         let (_, layers) = self.layers.split_last().unwrap_or((&Layer::Flatten, &[]));
         let cells = self.cells().map_or(1, |(rows, columns)| rows * columns);

@@ -28,8 +28,8 @@ impl Normalisation {
 
     /// Mean and deviation of whole samples of `shape`, row-major.
     ///
-    /// What is normalised should look like what the network will be given: for a parity model,
-    /// parity queries.
+    /// What is normalised should look like what the network will be given: for a parity
+    /// model, parity queries.
     pub fn of(samples: &[f32], shape: &[usize]) -> Self {
         let channels = channels(shape);
         let plane = shape.iter().skip(1).product::<usize>().max(1);

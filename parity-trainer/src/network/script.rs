@@ -6,8 +6,8 @@ use tch::{CModule, Kind, Tensor, TrainableCModule, nn, no_grad};
 
 use super::{Network, NetworkError};
 
-/// Rows of the batch that a module is tried with; not one, which a module might take for no batch
-/// at all.
+/// Rows of the batch that a module is tried with; not one, which a module might take for no
+/// batch at all.
 const TRIAL: usize = 2;
 
 /// Loads a module that takes samples of `shape` and gives `outputs` values for each; its parameters

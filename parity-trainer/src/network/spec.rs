@@ -25,7 +25,6 @@ pub enum NetworkSpec {
     },
     /// Residual, with batch norm (He et al. 2015), for images of any size.
     ResNet {
-        /// Which of them.
         depth: ResNetDepth,
         /// Channels of the first stage; each further stage has twice as many.
         width: usize,
@@ -44,13 +43,13 @@ pub enum NetworkSpec {
         /// Channels of all but the last; 20 for each query of a group in the paper.
         channels: usize,
     },
-    /// For the parity queries of concatenation: the sum of one network's outputs over the cells of
-    /// a grid.
+    /// For the parity queries of concatenation: the sum of one network's outputs over the cells
+    /// of a grid.
     ///
-    /// What a parity model has to learn there, `F(X_1) + .. + F(X_k)` from the shrunken images side
-    /// by side, is such a sum. With the structure given, the network learns F on shrunken images,
-    /// from k examples a group, and need not find out that what it learns of one cell holds for the
-    /// others.
+    /// What a parity model has to learn there, `F(X_1) + .. + F(X_k)` from the shrunken images
+    /// side by side, is such a sum. With the structure given, the network learns F on shrunken
+    /// images, from k examples a group, and need not find out that what it learns of one cell
+    /// holds for the others.
     Cells {
         /// Rows of the grid.
         rows: usize,
@@ -179,7 +178,8 @@ impl FromStr for NetworkSpec {
 }
 
 impl NetworkSpec {
-    /// Whether it can be written as ONNX; a user's module can only be written as TorchScript.
+    /// Returns true if it can be written as ONNX; a user's module can only be
+    /// written as TorchScript.
     pub fn exports_onnx(&self) -> bool {
         match self {
             Self::Script { .. } => false,

@@ -12,8 +12,8 @@ impl Network {
     /// of this trainer has written: one of the same layers, or for a network of cells, of the
     /// layers of one cell.
     ///
-    /// Layers count by their order, as their numbers differ between a network and the same in
-    /// cells.
+    /// Layers count by their order, as their numbers differ between a network and the
+    /// same in cells.
     ///
     /// # Errors
     /// If the file cannot be read, or its layers are others.

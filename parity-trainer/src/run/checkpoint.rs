@@ -28,7 +28,6 @@ const RECENT: &str = "sampler/recent";
 pub struct Checkpoint {
     /// Digest of everything that decides how the run goes.
     pub run: String,
-    /// The state.
     pub state: TrainerState,
 }
 

@@ -3,14 +3,10 @@
 use super::plot::{Panel, Series, draw};
 use super::{LogRecord, RunError};
 
-/// What a curve is called.
 #[derive(Debug, Clone, Copy)]
 pub struct CurveLabels<'a> {
-    /// The run.
     pub title: &'a str,
-    /// What [`LogRecord::loss`] is.
     pub loss: &'static str,
-    /// What [`LogRecord::agreement`] is.
     pub rate: &'static str,
 }
 

@@ -10,7 +10,6 @@ use serde::de::DeserializeOwned;
 use super::{Checkpoint, CurveLabels, Lock, LogRecord, RunError, learning_curve};
 use crate::files;
 
-/// Checkpoints kept.
 const KEPT: usize = 2;
 const PREFIX: &str = "checkpoint-";
 const END: &str = ".safetensors";
@@ -49,7 +48,7 @@ impl RunFolder {
         &self.path
     }
 
-    /// Whether a run was begun here.
+    /// Returns true if a run was begun here.
     pub fn is_begun(&self) -> bool {
         self.path.join(CONFIG).is_file()
     }
@@ -96,8 +95,8 @@ impl RunFolder {
     /// Keeps other runs out of the folder, which is made, as long as what it gives lives.
     ///
     /// # Errors
-    /// If another run is at work there, or the folder is used for something else or cannot be
-    /// written.
+    /// If another run is at work there, or the folder is used for something else or
+    /// cannot be written.
     pub fn lock(&self) -> Result<Lock, RunError> {
         self.refuse_others()?;
         Lock::take(&self.path.join(LOCK), &self.path, "run")

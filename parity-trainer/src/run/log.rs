@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 /// The figures of the steps since the record before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct LogRecord {
-    /// Steps done.
     pub step: u64,
     /// Passes over the training samples.
     pub epoch: f64,
@@ -15,8 +14,8 @@ pub struct LogRecord {
     pub learning_rate: f64,
     /// Length of the last one's gradient, before clipping.
     pub gradient_norm: f64,
-    /// Mean agreement with the deployed model, after decoding, part of 1; of a deployed model, with
-    /// the labels.
+    /// Mean agreement with the deployed model, after decoding, part of 1; of a deployed model,
+    /// with the labels.
     pub agreement: f64,
     /// Agreement on validation, if one was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]

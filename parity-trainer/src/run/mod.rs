@@ -33,25 +33,19 @@ pub enum RunError {
     /// The disk is full, or the folder cannot be written.
     #[error("{}: cannot write: {source}; checkpoints before this one are whole: make room and go on with --resume", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
     /// A file cannot be read.
     #[error("{}: cannot read: {source}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
     /// A checkpoint that is not whole.
     #[error("{}: not a whole checkpoint: {problem}", path.display())]
     Torn {
-        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
         problem: String,
     },
     /// The checkpoint of a run with other settings.
@@ -60,13 +54,11 @@ pub enum RunError {
         path.display()
     )]
     OtherRun {
-        /// The file.
         path: PathBuf,
     },
     /// A folder that is used for something else.
     #[error("{}: holds another program's config.toml; name another folder with --run", path.display())]
     NotARun {
-        /// The folder.
         path: PathBuf,
     },
     /// Another process is at work there.
@@ -75,7 +67,6 @@ pub enum RunError {
         path.display(), holder.map(|id| format!(" (process {id})")).unwrap_or_default()
     )]
     Busy {
-        /// The folder.
         path: PathBuf,
         /// The other's process id, where it is known.
         holder: Option<u32>,
@@ -85,15 +76,12 @@ pub enum RunError {
     /// No run to go on with.
     #[error("{}: no run to resume; leave --resume away to begin one, or name its folder with --run", path.display())]
     NoRun {
-        /// The folder.
         path: PathBuf,
     },
     /// Checkpoints are there, none is whole.
     #[error("{}: none of the {count} checkpoints is whole; begin again without --resume", path.display())]
     AllTorn {
-        /// The folder.
         path: PathBuf,
-        /// How many there are.
         count: usize,
     },
     /// A plot that cannot be drawn.
@@ -102,7 +90,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// Whether the user's input is at fault, and not the machine or the program.
+    /// Returns true if the user's input is at fault, and not the machine or the program.
     pub fn is_input(&self) -> bool {
         matches!(
             self,

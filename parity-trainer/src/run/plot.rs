@@ -7,13 +7,11 @@ use super::RunError;
 /// A line with its name.
 #[derive(Debug, Clone)]
 pub struct Series {
-    /// What the line is.
     pub label: String,
     /// Its points, in order of x.
     pub points: Vec<(f64, f64)>,
 }
 
-/// One chart.
 #[derive(Debug, Clone)]
 pub struct Panel {
     /// What the x axis is, with its unit.
@@ -22,7 +20,6 @@ pub struct Panel {
     pub y: String,
     /// The y axis's ends; as the points have it where there are none.
     pub y_range: Option<(f64, f64)>,
-    /// The lines.
     pub series: Vec<Series>,
 }
 

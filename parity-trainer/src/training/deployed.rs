@@ -14,7 +14,6 @@ use crate::network::{Network, NetworkSpec, batch, stream};
 /// How a deployed model is trained.
 #[derive(Debug, Clone)]
 pub struct DeployedRun {
-    /// The network.
     pub network: NetworkSpec,
     /// Passes over the training samples.
     pub epochs: usize,

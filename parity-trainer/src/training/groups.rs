@@ -12,7 +12,7 @@ use crate::data::{Augment, Samples, Shuffle};
 use crate::deployed::InputScaling;
 use crate::network::stream;
 
-/// How many of the latest queries a frontend may complete a group with, as training has it.
+/// Number of the latest queries among which training draws a group's last one, as a frontend does.
 const RECENT: usize = 16;
 
 /// What a parity model learns from: whole samples, and the deployed model's outputs for them.
@@ -39,12 +39,10 @@ impl TrainingSet {
         self.shape.iter().product()
     }
 
-    /// How many samples there are.
     pub fn len(&self) -> usize {
         self.inputs.len() / self.sample_len().max(1)
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.inputs.is_empty()
     }
@@ -158,11 +156,9 @@ impl GroupSampler {
 /// Where a [`GroupSampler`] stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SamplerPosition {
-    /// The current shuffle.
     pub order: Vec<usize>,
-    /// How many of it are used up.
+    /// Number of entries of `order` that are used up.
     pub next: usize,
-    /// The latest samples.
     pub recent: Vec<usize>,
 }
 
@@ -173,8 +169,8 @@ pub(super) struct GroupBatch {
     pub(super) parity: Vec<f32>,
     /// The weighted sum of the deployed model's outputs, transformed, for each group.
     pub(super) targets: Vec<f32>,
-    /// Each slot's share of `targets`, `[groups, cells, outputs]`; nothing for a batch without
-    /// cells.
+    /// Each slot's share of `targets`, `[groups, cells, outputs]`; nothing for a
+    /// batch without cells.
     pub(super) cell_targets: Vec<f32>,
     /// The samples of each slot's queries.
     pub(super) members: Vec<usize>,
@@ -219,8 +215,8 @@ impl CodedSet {
         self.batch_of_cells(k, groups, 0)
     }
 
-    /// One that has the targets of `cells` cells, too: slot i is cell i, further cells are to add
-    /// nothing.
+    /// One that has the targets of `cells` cells, too: slot i is cell i, further cells are
+    /// to add nothing.
     pub(super) fn batch_of_cells(&self, k: usize, groups: usize, cells: usize) -> GroupBatch {
         GroupBatch {
             cell_targets: vec![0.0; groups * cells * self.set.outputs()],
@@ -270,8 +266,8 @@ impl CodedSet {
         Ok(())
     }
 
-    /// How many of the batch's queries get the deployed model's class when each is reconstructed
-    /// alone, of how many.
+    /// Returns the number of the batch's queries whose reconstruction alone has the deployed
+    /// model's class, and the number of queries.
     pub(super) fn agreeing(
         &self,
         parity: &[f32],
@@ -288,8 +284,8 @@ impl CodedSet {
     /// Reconstructs each of the batch's queries alone; `each` is handed the reconstruction and the
     /// deployed model's outputs.
     ///
-    /// The error of the parity output, divided by the query's coefficient, is the error of its
-    /// reconstruction.
+    /// The error of the parity output, divided by the query's coefficient, is the error
+    /// of its reconstruction.
     pub(super) fn reconstruct(
         &self,
         parity: &[f32],

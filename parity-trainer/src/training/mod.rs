@@ -28,7 +28,6 @@ use crate::network::Network;
 /// Groups whose queries say how a network scales its input.
 const NORMALISATION_GROUPS: usize = 256;
 
-/// What a training gives, frozen.
 #[derive(Debug)]
 pub enum Trained {
     /// A parity model, or a deployed one.
@@ -45,11 +44,9 @@ pub enum Trained {
 /// What a training loop tells after each step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepReport {
-    /// Steps done.
     pub step: usize,
     /// Steps in all.
     pub steps: usize,
-    /// The step's loss.
     pub loss: f64,
     /// The part of the step's rows whose class is right: the label's for a deployed model; for a
     /// parity model the deployed model's, after decoding.

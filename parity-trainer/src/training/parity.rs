@@ -25,12 +25,12 @@ pub struct ParityRun {
     pub validate_every: u64,
     /// Part of the groups that are completed with fillers, `0.0..=1.0` (invariant CG-5).
     pub filler_share: f64,
-    /// Whether the network scales what it takes by its mean and deviation.
+    /// True if the network scales what it takes by its mean and deviation.
     pub normalise: bool,
-    /// Whether a network of cells learns each cell's part of the target, and not only their sum.
+    /// True if a network of cells learns each cell's part of the target, and not only their sum.
     pub cell_targets: bool,
-    /// Weights to begin with: those of a network of this trainer, of the same layers or of those of
-    /// one cell.
+    /// Weights to begin with: those of a network of this trainer, of the same layers or of those
+    /// of one cell.
     pub start: Option<PathBuf>,
     /// The rest of a learned code; none for a parity model.
     pub learned: Option<LearnedRun>,

@@ -146,8 +146,8 @@ impl Task for ParityModel {
     }
 }
 
-/// How many cells of `network` learn their part of the target: those of a concatenation's own grid,
-/// where slot i is cell i.
+/// Number of cells of `network` that learn their part of the target: those of a concatenation's own
+/// grid, where slot i is cell i.
 fn taught_cells(run: &ParityRun, network: &Network) -> usize {
     let own = ConcatEncoder::grid(run.code.k);
     let taught =

@@ -24,8 +24,8 @@ pub(super) trait Task: std::fmt::Debug {
         Ok(None)
     }
 
-    /// The score of each reconstruction of validation samples, and whether it names the deployed
-    /// model's class.
+    /// The score of each reconstruction of validation samples, and whether it names the
+    /// deployed model's class.
     fn scores(&self, _: Score) -> Result<Vec<(f32, bool)>, TrainError> {
         Ok(Vec::new())
     }
@@ -59,12 +59,11 @@ impl Draw<'_> {
 /// A step's loss, and what its reconstructions came to.
 #[derive(Debug)]
 pub(super) struct Attempt {
-    /// What gradients are of.
     pub(super) loss: Tensor,
     /// The loss as it is told: what validations tell, too.
     pub(super) told: f64,
-    /// Reconstructions that name the deployed model's class; of a deployed model, outputs that name
-    /// the label's.
+    /// Reconstructions that name the deployed model's class; of a deployed model, outputs that
+    /// name the label's.
     pub(super) agreeing: usize,
     /// All of them.
     pub(super) queries: usize,

@@ -32,18 +32,14 @@ const CALIBRATION_BINS: usize = 10;
 pub struct Best {
     /// The step after which they were met.
     pub step: u64,
-    /// How good they are.
     pub validation: Validation,
-    /// The weights.
     pub snapshot: Snapshot,
 }
 
 /// A generator's place in its stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RngPosition {
-    /// Its seed.
     pub seed: [u8; 32],
-    /// Its stream.
     pub stream: u64,
     /// Words that it has given.
     pub word: u128,
@@ -60,7 +56,6 @@ pub struct TrainerState {
     pub best: Option<Best>,
     /// The random numbers' place.
     pub rng: RngPosition,
-    /// The samples' place.
     pub sampler: SamplerPosition,
 }
 
@@ -91,7 +86,6 @@ struct Plan {
     groups: usize,
     /// Samples a group.
     k: usize,
-    /// Training samples.
     samples: usize,
     /// Steps from one validation to the next; the last step is always followed by one.
     validate_every: u64,
@@ -141,8 +135,8 @@ impl Trainer {
     /// [`DeployedRun::rule`]'s steps. It ends with the weights of the last step.
     ///
     /// # Errors
-    /// If the network does not take the samples, a sample has no label, or the backend cannot be
-    /// had.
+    /// If the network does not take the samples, a sample has no label, or the backend
+    /// cannot be had.
     pub fn deployed(
         run: &DeployedRun,
         samples: Arc<Samples>,
@@ -194,12 +188,10 @@ impl Trainer {
         self.plan.steps
     }
 
-    /// Steps done.
     pub fn steps_done(&self) -> u64 {
         self.step
     }
 
-    /// Whether all steps are done.
     pub fn is_done(&self) -> bool {
         self.step >= self.plan.steps
     }
@@ -358,8 +350,8 @@ impl Trainer {
         Ok(())
     }
 
-    /// Writes the best weights as a safetensors file, whole or not at all; nothing if there are
-    /// none yet.
+    /// Writes the best weights as a safetensors file, whole or not at all; nothing if there
+    /// are none yet.
     ///
     /// # Errors
     /// If they cannot be written.

@@ -12,7 +12,6 @@ use super::trainer::{MakeBackend, Trainer};
 use super::validation::Validation;
 use crate::TrainError;
 
-/// How the transform is chosen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
@@ -31,9 +30,7 @@ pub enum TransformChoice {
 /// How one transform did in its trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TransformTrial {
-    /// The transform.
     pub transform: OutputTransform,
-    /// Its best validation.
     pub validation: Validation,
 }
 

@@ -19,16 +19,16 @@ pub(super) const CHUNK: usize = 64;
 /// One validation's figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Validation {
-    /// The part of the queries whose reconstruction names the deployed model's class, each missing
-    /// in turn.
+    /// The part of the queries whose reconstruction names the deployed model's class, each
+    /// missing in turn.
     pub agreement: f64,
     /// Mean squared error of the parity outputs; of a learned code, what its training lessens.
     pub loss: f64,
 }
 
 impl Validation {
-    /// Whether it is better than `other`: ParM (section 4.1) selects by agreement; equal ones by
-    /// their loss.
+    /// Returns true if it is better than `other`: ParM (section 4.1) selects by agreement; equal
+    /// ones by their loss.
     pub fn beats(&self, other: &Self) -> bool {
         self.agreement > other.agreement
             || (self.agreement == other.agreement && self.loss < other.loss)

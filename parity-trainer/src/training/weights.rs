@@ -11,7 +11,6 @@ use crate::network::{Network, NetworkError};
 pub struct Buffer {
     /// Its name in the network.
     pub name: String,
-    /// Its values.
     pub values: Vec<f32>,
 }
 
@@ -20,7 +19,6 @@ pub struct Buffer {
 pub struct Snapshot {
     /// The weights, flat.
     pub weights: Vec<f32>,
-    /// The rest.
     pub buffers: Vec<Buffer>,
 }
 
@@ -29,7 +27,6 @@ pub struct Snapshot {
 pub(super) struct Weights {
     trainable: Vec<Tensor>,
     buffers: Vec<(String, Tensor)>,
-    /// What was pulled last.
     parameters: ParameterSet,
     gradients: ParameterSet,
 }

@@ -26,8 +26,8 @@ use crate::{cargo, native, workspace};
 /// Where everything of a run lies.
 const FOLDER: &str = ".parapet/bench-cluster-training";
 
-/// Points of accuracy by which the two may differ, and the most that the cluster may take longer,
-/// times.
+/// Points of accuracy by which the two may differ, and the most that the cluster may
+/// take longer, times.
 const AIMS: (f64, f64) = (0.3, 1.1);
 
 /// Arguments of `cargo xtask bench cluster-training`.
@@ -63,7 +63,6 @@ pub(crate) struct Args {
     out: PathBuf,
 }
 
-/// Who computes on a cluster.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     /// Processes, the one that leads among them.
@@ -91,7 +90,6 @@ impl FromStr for Shape {
 /// One process, and each of the clusters.
 type Round = (Trained, Vec<Trained>);
 
-/// What a run gave.
 #[derive(Debug, Clone, Copy)]
 struct Trained {
     seconds: f64,
@@ -179,8 +177,8 @@ impl Bench<'_> {
         self.train("cluster", self.args.steps, seed, &["--threads", "1"], &rest)
     }
 
-    /// The recipe of MNIST, k = 2, but for its number of steps and the trials that would choose the
-    /// transform.
+    /// The recipe of MNIST, k = 2, but for its number of steps and the trials that would
+    /// choose the transform.
     fn train(
         &self,
         name: &str,
@@ -259,8 +257,8 @@ impl Trained {
     }
 }
 
-/// Two servers, and the workers besides the one that will lead, of one thread each. They end with
-/// this.
+/// Two servers, and the workers besides the one that will lead, of one thread each. They
+/// end with this.
 struct Cluster {
     process: Child,
     registry: String,

@@ -38,7 +38,6 @@ pub(super) struct Load<'a> {
     /// Requests/s.
     pub(super) rate: f64,
     pub(super) seconds: u32,
-    /// Its other arguments.
     pub(super) more: &'a [&'a str],
 }
 

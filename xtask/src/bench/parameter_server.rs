@@ -50,7 +50,6 @@ struct Shape {
     servers: u64,
 }
 
-/// What is pushed and pulled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Load {
     bytes: usize,

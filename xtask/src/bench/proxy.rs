@@ -35,7 +35,6 @@ use crate::{http, workspace};
 
 /// The clients' and the instances' core.
 const OTHERS: usize = 0;
-/// The proxy's core.
 const PROXY: usize = 1;
 /// Instances of the deployed model; half as many of the parity model.
 const INSTANCES: usize = 4;

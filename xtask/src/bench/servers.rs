@@ -13,7 +13,7 @@ use crate::demo::binary;
 use crate::models;
 use crate::resources::pinned;
 
-/// How long a process may take to say that it is ready.
+/// Time that a process may take to say that it is ready.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// Processes that end with this value; what they log lies in its folder.

@@ -310,8 +310,8 @@ impl Variant {
 const HEADER: &str = "| strategy | instances | requests | lost | p50 ms | p99 | p99.9 | gap | ratio | 95 % | reconstructed | \
     accuracy | of these | extra work |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|";
 
-/// Two-second periods, about a third of the time, in which 40 % of the instances take 15 to 45 ms
-/// longer.
+/// Two-second periods, about a third of the time, in which 40 % of the instances take 15 to
+/// 45 ms longer.
 const CORRELATED: &str = "share = 0.4\ncorrelated = true\nmean_interval_ms = 4000\n\
     length = { min_ms = 1000, max_ms = 3000 }\nadded = { min_ms = 15, max_ms = 45 }\n";
 

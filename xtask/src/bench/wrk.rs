@@ -17,7 +17,6 @@ pub(super) struct Wrk {
     seconds: u32,
 }
 
-/// What it measured.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Full {
     pub(super) per_second: f64,

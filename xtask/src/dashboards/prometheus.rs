@@ -69,8 +69,8 @@ impl Prometheus {
         Ok(prometheus)
     }
 
-    /// Waits until every target was scraped often enough for rates, and the rules were evaluated
-    /// since.
+    /// Waits until every target was scraped often enough for rates, and the rules
+    /// were evaluated since.
     pub(super) fn wait_for_scrapes(&self, cluster: &Cluster) -> Result<()> {
         let targets = 1 + cluster.instances.len();
         let scraped = "count(count_over_time(up[1m]) > 4 and up > 0)";

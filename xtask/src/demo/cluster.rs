@@ -17,7 +17,7 @@ use super::{folder, step};
 use crate::resources::pinned;
 use crate::workspace;
 
-/// How long a process may take to say that it is ready.
+/// Time that a process may take to say that it is ready.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// With or without redundancy.
@@ -189,8 +189,8 @@ impl Cluster {
         self.processes.last().map_or(0, Child::id)
     }
 
-    /// Does to an instance what the plan says. A fault that cannot be done has come too late to
-    /// matter.
+    /// Does to an instance what the plan says. A fault that cannot be done has come too
+    /// late to matter.
     pub(crate) fn inflict(&mut self, instance: usize, fault: Fault) {
         let Some(process) = self.processes.get_mut(instance) else {
             return;
@@ -220,8 +220,8 @@ impl Cluster {
         fs::write(pid_file(), pids.join("\n")).context("cannot write .parapet/demo/pids")
     }
 
-    /// The demo's configuration with a mode's strategy; the coded one is deploy/local/parapet.toml
-    /// itself.
+    /// The demo's configuration with a mode's strategy; the coded one
+    /// is deploy/local/parapet.toml itself.
     fn config(&self, mode: Mode) -> Result<String> {
         let local = workspace::root().join("deploy/local");
         let text = fs::read_to_string(local.join("parapet.toml"))

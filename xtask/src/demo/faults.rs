@@ -17,22 +17,19 @@ pub(crate) const PARITY: usize = 2;
 const REPLICA_INTERVAL: f64 = 0.5;
 /// Seconds between two freezes of a parity instance: as often for each instance as a replica.
 const PARITY_INTERVAL: f64 = REPLICA_INTERVAL * (REPLICAS / PARITY) as f64;
-/// How long a freeze lasts, in milliseconds.
+/// Time that a freeze lasts, in milliseconds.
 const FREEZE_MS: std::ops::Range<u64> = 200..400;
 
 /// Something that happens to an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// SIGSTOP.
     Freeze,
-    /// SIGCONT.
     Thaw,
-    /// SIGKILL.
     Kill,
 }
 
-/// A fault at a time after the start of the load. Instances count replicas first, then parity
-/// instances.
+/// A fault at a time after the start of the load. Instances count replicas first,
+/// then parity instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Planned {
     pub(crate) at: Duration,

@@ -13,10 +13,9 @@ use super::tools::Tools;
 /// Where the chart is rendered for.
 const NAMESPACE: &str = "named-nowhere";
 const MISSING: &str = "helm cannot be started";
-/// Version of Kubernetes' API that everything must fit: the oldest one that the chart takes, and a
-/// new one.
+/// Version of Kubernetes' API that everything must fit: the oldest one that the chart takes, and
+/// a new one.
 const KUBERNETES: [&str; 2] = ["1.30", "1.35"];
-/// What the defaults leave out.
 const EVERYTHING: &str = "ci/everything-values.yaml";
 /// What is rendered beside the defaults and beside that.
 const VARIANTS: [&[&str]; 7] = [

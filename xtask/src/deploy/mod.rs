@@ -70,8 +70,8 @@ fn compose(deploy: &Path) -> Result<()> {
     .map(drop)
 }
 
-/// What a command says on its standard output, if it succeeds; `missing` is said if it is not
-/// there.
+/// What a command says on its standard output, if it succeeds; `missing` is said if it
+/// is not there.
 fn output(command: &mut Command, missing: &str) -> Result<String> {
     let output = command.output().with_context(|| missing.to_owned())?;
     if !output.status.success() {

@@ -2,11 +2,9 @@
 
 use anyhow::{Result, bail, ensure};
 
-/// Whether a block is run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Run {
     Yes,
-    /// Why not.
     No(String),
 }
 

@@ -100,8 +100,8 @@ fn declared<'a>(reference: &Reference, source: &'a str) -> Vec<&'a str> {
         .collect()
 }
 
-/// Whether a page has a name as a word of its own: `parapet_requests_total` does not tell of
-/// `parapet_requests`.
+/// Returns true if a page has a name as a word of its own: `parapet_requests_total` does not tell
+/// of `parapet_requests`.
 fn is_told(page: &str, name: &str, shared: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut words = page.split(|c: char| !is_part(c));

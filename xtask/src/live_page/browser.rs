@@ -240,7 +240,7 @@ impl Page<'_> {
             .map(|_| ())
     }
 
-    /// Whether the user prefers dark pages.
+    /// Returns true if the user prefers dark pages.
     pub(super) fn dark(&self, dark: bool) -> Result<()> {
         let scheme =
             json!({ "name": "prefers-color-scheme", "value": if dark { "dark" } else { "light" } });

@@ -44,7 +44,6 @@ impl Load {
         }
     }
 
-    /// How many requests were answered.
     pub(super) fn stop(mut self) -> u64 {
         self.end();
         self.answered.load(Ordering::Relaxed)

@@ -211,8 +211,8 @@ fn look(
     page.nothing_went_wrong()
 }
 
-/// Redundancy is switched off, which asks twice, and the hold-back changed; without the key both
-/// are refused.
+/// Redundancy is switched off, which asks twice, and the hold-back changed; without the key
+/// both are refused.
 fn switches(page: &Page<'_>) -> Result<()> {
     let post = "fetch('/live/models/fashion/redundancy', { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{\"on\": false}' }).then((answer) => String(answer.status))";
     ensure!(

@@ -111,8 +111,8 @@ impl Component {
         )
     }
 
-    /// Where the wheel's entry `path` goes, relative to the component's folder; nothing if it isn't
-    /// kept.
+    /// Where the wheel's entry `path` goes, relative to the component's folder; nothing if
+    /// it isn't kept.
     pub(super) fn destination(&self, path: &str) -> Option<String> {
         self.rules.iter().find_map(|rule| {
             let rest = path.strip_prefix(rule.from)?;

@@ -14,8 +14,8 @@ use super::components::Component;
 
 const REDRAW: Duration = Duration::from_millis(100);
 
-/// Downloads `component`'s wheels into `wheels`; `work` is a folder for temporary files on the same
-/// disk.
+/// Downloads `component`'s wheels into `wheels`; `work` is a folder for temporary files on
+/// the same disk.
 ///
 /// # Errors
 /// One line that names what is missing (python3, pip, the network) and what to do about it.
@@ -161,8 +161,8 @@ fn progress_bar(component: &Component) -> ProgressBar {
     bar
 }
 
-/// Bytes of all files under `folder`. Files come and go meanwhile, so what cannot be read counts as
-/// nothing.
+/// Bytes of all files under `folder`. Files come and go meanwhile, so what cannot be read
+/// counts as nothing.
 fn folder_bytes(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else {
         return 0;

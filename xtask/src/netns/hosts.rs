@@ -10,7 +10,6 @@ use nix::sched::{CloneFlags, setns};
 /// Where whoever stands at the bridge is.
 pub(crate) const HUB_ADDRESS: &str = "10.77.0.254";
 
-/// A host.
 #[derive(Debug)]
 pub(crate) struct Host {
     namespace: String,
@@ -116,8 +115,8 @@ impl Network {
         ip(&["-n", &self.hub, "link", "set", host.name, "up"])
     }
 
-    /// Makes this thread, and those that it starts, stand at the bridge, as whoever asks from
-    /// outside.
+    /// Makes this thread, and those that it starts, stand at the bridge, as whoever
+    /// asks from outside.
     ///
     /// # Errors
     /// If the system does not let it.
@@ -160,7 +159,7 @@ impl Drop for Network {
     }
 }
 
-/// Whether this machine lets us make namespaces, and has what runs in them.
+/// Returns true if this machine lets us make namespaces, and has what runs in them.
 ///
 /// # Errors
 /// If not, with the reason.
@@ -178,8 +177,8 @@ pub(crate) fn is_possible() -> Result<()> {
     ip(&["netns", "delete", probe])
 }
 
-/// Processes started by this thread are in it, too. The process counts as where its first thread
-/// is.
+/// Processes started by this thread are in it, too. The process counts as where its
+/// first thread is.
 fn enter(namespace: &str) -> Result<()> {
     let path = Path::new("/run/netns").join(namespace);
     let file = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;

@@ -16,7 +16,6 @@ use crate::sample::{MODEL, query};
 const CLIENTS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(25);
 
-/// How requests were answered.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
     pub(super) exact: u64,

@@ -27,7 +27,7 @@ const PROMETHEUS: u16 = 9090;
 /// For processes to start.
 const START: Duration = Duration::from_secs(60);
 
-/// Whether what runs on the hosts, beside our own programs and etcd, is installed.
+/// Returns true if what runs on the hosts, beside our own programs and etcd, is installed.
 pub(super) fn is_possible() -> Result<()> {
     for (program, package) in [("prometheus", "prometheus"), ("curl", "curl")] {
         let found = Command::new(program)
@@ -148,7 +148,7 @@ impl Cluster {
         }
     }
 
-    /// Whether each of these frontends has all instances of all hosts, and all are up.
+    /// Returns true if each of these frontends has all instances of all hosts, and all are up.
     pub(super) fn are_all_up(&self, frontends: &[String]) -> Result<bool> {
         for frontend in frontends {
             let known = instances(frontend)?;
@@ -159,8 +159,8 @@ impl Cluster {
         Ok(true)
     }
 
-    /// Whether each of them has all instances of `host` down, if it has them at all, and all others
-    /// up.
+    /// Returns true if each of them has all instances of `host` down, if it has them at all, and
+    /// all others up.
     pub(super) fn are_out_of_service(&self, frontends: &[String], host: &Host) -> Result<bool> {
         let mut all = true;
         for frontend in frontends {
@@ -173,7 +173,7 @@ impl Cluster {
         Ok(all)
     }
 
-    /// Whether none of them knows an instance of `host` any longer.
+    /// Returns true if none of them knows an instance of `host` any longer.
     pub(super) fn have_left(&self, frontends: &[String], host: &Host) -> Result<bool> {
         for frontend in frontends {
             let known = instances(frontend)?;

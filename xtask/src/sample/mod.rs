@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 pub(crate) use self::repository::{Kind, write as write_model};
 use crate::{cargo, workspace};
 
-/// How long a process may take to say that it is ready.
+/// Time that a process may take to say that it is ready.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// The model, and its parity model.
 pub(crate) const MODEL: &str = "fashion";
@@ -30,7 +30,6 @@ pub(crate) struct Cluster {
     processes: Vec<Child>,
     /// `http://HOST:PORT` of the replicas, then of the parity instance.
     pub(crate) instances: Vec<String>,
-    /// The frontend's.
     pub(crate) frontend: String,
 }
 
@@ -42,8 +41,8 @@ pub(crate) struct Layout<'a> {
     pub(crate) parity: usize,
     /// The fault profile of all instances.
     pub(crate) faults: Option<&'a str>,
-    /// The frontend's configuration, given the `HOST:PORT` of the replicas and of the parity
-    /// instances.
+    /// The frontend's configuration, given the `HOST:PORT` of the replicas and of
+    /// the parity instances.
     pub(crate) config: &'a dyn Fn(&[String], &[String]) -> String,
 }
 

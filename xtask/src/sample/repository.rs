@@ -13,10 +13,8 @@ pub(crate) const SHAPE: [usize; 3] = [1, 28, 28];
 pub(crate) const INPUTS: usize = 28 * 28;
 const OUTPUTS: usize = 10;
 
-/// What an entry is for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
-    /// A deployed model.
     Deployed,
     /// A parity model for k = 2; exact for the sum code.
     Parity {

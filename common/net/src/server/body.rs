@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::server::{BodyMemory, Reserved};
 
-/// Why a body was not read.
+/// Reason why a body was not read.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum BodyError {

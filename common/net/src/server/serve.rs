@@ -61,8 +61,8 @@ impl Server {
         )
     }
 
-    /// Puts the [`Peer`](crate::server::Peer) into the extensions of requests, at some cost for
-    /// each connection.
+    /// Puts the [`Peer`](crate::server::Peer) into the extensions of requests, at some cost
+    /// for each connection.
     #[must_use]
     pub fn telling_peers(mut self) -> Self {
         self.protocol.tells_peers = true;

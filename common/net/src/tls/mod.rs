@@ -32,7 +32,7 @@ pub use server_tls::{ServerFiles, ServerTls};
 /// other programs, which need not know of this process.
 pub const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
-/// Why certificate files are of no use. Says nothing of what a key file holds.
+/// Reason why certificate files are of no use. Says nothing of what a key file holds.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum TlsError {

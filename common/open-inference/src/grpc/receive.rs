@@ -20,7 +20,7 @@ use tonic::Code;
 
 use crate::grpc::code_of;
 
-/// Why a message was not read.
+/// Reason why a message was not read.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum ReceiveError {

@@ -119,8 +119,8 @@ impl<I, O> Core<I, O> {
             || self.retry_budget.can_spend() && self.may_confirm(id) && self.retry_budget.spend()
     }
 
-    /// Returns whether a retry from the reserve may show if the query's input or its instance is at
-    /// fault.
+    /// Returns whether a retry from the reserve may show if the query's input or its instance
+    /// is at fault.
     fn may_confirm(&mut self, id: QueryId) -> bool {
         let Some(query) = self.queries.get(&id) else {
             return false;

@@ -59,7 +59,7 @@ impl<I, O> Core<I, O> {
         true
     }
 
-    /// Whether the query's own request still waits for a slot.
+    /// Returns true if the query's own request still waits for a slot.
     pub(crate) fn is_own_queued(&self, id: QueryId) -> bool {
         let jobs = self
             .queries
@@ -148,8 +148,8 @@ impl<I, O> Core<I, O> {
         Some(id)
     }
 
-    /// `avoid` is a wish for a query, and must be heeded for a request that is to be apart from
-    /// others.
+    /// `avoid` is a wish for a query, and must be heeded for a request that is to be
+    /// apart from others.
     fn submit(
         &mut self,
         purpose: Purpose,
@@ -346,7 +346,7 @@ impl<I, O> Core<I, O> {
             .map(|job| self.now.since(job.sent))
     }
 
-    /// Whether the request is still waiting for a slot.
+    /// Returns true if the request is still waiting for a slot.
     pub(crate) fn is_queued(&self, id: JobId) -> bool {
         self.jobs.get(&id).is_some_and(|job| job.instance.is_none())
     }
@@ -365,8 +365,8 @@ impl<I, O> Core<I, O> {
         jobs.iter().filter_map(|job| self.jobs.get(job)?.instance)
     }
 
-    /// Whether a failed attempt may be made again elsewhere, where there is room for it; takes from
-    /// the retry budget if so.
+    /// Returns true if a failed attempt may be made again elsewhere, where there is room for it;
+    /// takes from the retry budget if so.
     pub(crate) fn may_retry(&mut self, id: QueryId, failure: FailureKind) -> bool {
         let is_input_at_fault = self.is_input_at_fault(id);
         let Some(query) = self.queries.get(&id) else {
@@ -502,8 +502,8 @@ impl<I, O> Core<I, O> {
     }
 }
 
-/// Whether a queued copy's query has no other request at `instance`, or a queued parity query's
-/// group none there. False, too, once the query is forgotten.
+/// Returns true if a queued copy's query has no other request at `instance`, or a queued parity
+/// query's group none there. False, too, once the query is forgotten.
 fn may_copy_to<I>(
     jobs: &FxHashMap<JobId, Job<I>>,
     queries: &FxHashMap<QueryId, Query<I>>,

@@ -7,7 +7,7 @@ use crate::{
 };
 
 impl<I, O> Engine<I, O> {
-    /// Whether queries get redundancy from now on ([`Switches::redundancy`]).
+    /// Returns true if queries get redundancy from now on ([`Switches::redundancy`]).
     pub fn set_redundancy(&mut self, on: bool) {
         self.switches.redundancy = on;
     }
@@ -57,8 +57,8 @@ impl<I, O> Engine<I, O> {
         self.core.latency.view(now)
     }
 
-    /// What a class may spend on redundant requests, and what is left; `None` where it spends
-    /// nothing.
+    /// What a class may spend on redundant requests, and what is left; `None` where
+    /// it spends nothing.
     pub fn budget(&self, class: ClassId) -> Option<BudgetView> {
         self.strategy.view_budget(class)
     }

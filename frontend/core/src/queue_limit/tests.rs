@@ -42,7 +42,7 @@ struct Queue {
     limit: QueueLimit,
     slots: usize,
     service: f64,
-    /// Whether service times are constant, or exponential.
+    /// True if service times are constant, or exponential.
     constant: bool,
     random: Random,
     now: f64,
@@ -75,8 +75,8 @@ impl Queue {
         Time::from_nanos(nanos(self.now))
     }
 
-    /// Offers `load` times the capacity for so many service times; counts from `count_from` on, in
-    /// service times.
+    /// Offers `load` times the capacity for so many service times; counts from `count_from` on,
+    /// in service times.
     fn run(&mut self, load: f64, services: f64, count_from: f64) -> Outcome {
         let mut outcome = Outcome::default();
         let (start, end) = (self.now, self.now + services * self.service);

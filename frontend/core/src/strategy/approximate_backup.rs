@@ -29,11 +29,11 @@ pub struct ApproximateBackupConfig {
     /// Ask the backup model when the query arrives, and hold its prediction until the query is
     /// late; else ask it when the query is late.
     pub eager: bool,
-    /// How long the own prediction of a query that the backup model answered is awaited, to
-    /// compare.
+    /// Time that the own prediction of a query that the backup model answered is
+    /// awaited, to compare.
     pub late_truth_wait: Duration,
-    /// Requests to the backup model allowed for each accepted query over time; 1 lets every query
-    /// have one.
+    /// Requests to the backup model allowed for each accepted query over time; 1 lets every
+    /// query have one.
     pub share: f64,
     /// Requests to the backup model allowed at once beyond that.
     pub burst: f64,

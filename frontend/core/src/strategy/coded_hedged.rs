@@ -19,8 +19,8 @@ use crate::{
 /// Settings of coded redundancy with hedging.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CodedHedgedConfig {
-    /// The coded part. Its hold-back is the hedge's delay, too, and its `shed_above` holds for
-    /// both.
+    /// The coded part. Its hold-back is the hedge's delay, too, and its `shed_above`
+    /// holds for both.
     pub coded: CodedConfig,
     /// Copies allowed for each accepted query over time.
     pub share: f64,

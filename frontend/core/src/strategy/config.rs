@@ -54,17 +54,17 @@ impl StrategyConfig {
         }
     }
 
-    /// Whether it adds redundant work.
+    /// Returns true if it adds redundant work.
     pub const fn is_redundant(&self) -> bool {
         !matches!(self, Self::None | Self::EqualResources)
     }
 
-    /// Whether it waits for a query to be late.
+    /// Returns true if it waits for a query to be late.
     pub const fn has_hold_back(&self) -> bool {
         self.is_redundant() && !matches!(self, Self::Replicate(_))
     }
 
-    /// How long after its query's answer a request may still go on at the most.
+    /// Limit of the time that a request goes on after its query's answer.
     pub const fn keeps_requests_for(&self) -> Duration {
         match self {
             Self::None | Self::EqualResources | Self::Replicate(_) | Self::Hedge(_) => {

@@ -63,7 +63,8 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
         let _ = (core, query);
     }
 
-    /// How long to keep the requests of a query that is closed; `None` to withdraw them (CG-8).
+    /// Returns the time to keep the requests of a query that is closed; `None` to withdraw them
+    /// (CG-8).
     fn keep_until(&self, core: &Core<I, O>, query: QueryId) -> Option<Time> {
         let _ = (core, query);
         None
@@ -95,8 +96,8 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
         let _ = (core, group, row, parity);
     }
 
-    /// A parity query was answered so long after it was handed to its pool, whether or not anybody
-    /// needed it.
+    /// A parity query was answered so long after it was handed to its pool, whether or not
+    /// anybody needed it.
     fn on_parity_took(&mut self, group: GroupId, took: Duration) {
         let _ = (group, took);
     }

@@ -24,7 +24,7 @@ pub(super) enum Parity<I, O> {
 }
 
 impl<I, O> Parity<I, O> {
-    /// Whether its output is there or may come.
+    /// Returns true if its output is there or may come.
     pub(super) fn is_alive(&self) -> bool {
         !matches!(self, Self::Dead)
     }
@@ -40,7 +40,7 @@ impl<I, O> Parity<I, O> {
         }
     }
 
-    /// Whether something is awaited.
+    /// Returns true if something is awaited.
     pub(super) fn is_pending(&self) -> bool {
         matches!(self, Self::Encoding | Self::InFlight { .. })
     }

@@ -13,8 +13,8 @@ use crate::{BudgetView, ClassId, Core, QueryId, Strategy};
 pub struct ReplicateConfig {
     /// Requests for each query, its own included.
     pub copies: u32,
-    /// Copies allowed for each accepted query over time; `copies - 1` lets every query have all of
-    /// them.
+    /// Copies allowed for each accepted query over time; `copies - 1` lets every query have
+    /// all of them.
     pub share: f64,
     /// Copies allowed at once beyond that; at least `copies - 1`.
     pub burst: f64,

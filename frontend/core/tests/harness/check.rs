@@ -132,8 +132,8 @@ impl Harness {
         };
     }
 
-    /// CG-8: the work of an abandoned query is withdrawn unless a waiting member of its group can
-    /// use it.
+    /// CG-8: the work of an abandoned query is withdrawn unless a waiting member of its group
+    /// can use it.
     pub(super) fn check_cg8(&self, number: usize) {
         let needed = self.groups.values().any(|members| {
             members.contains(&number)

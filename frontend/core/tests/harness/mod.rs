@@ -83,7 +83,7 @@ pub struct Client {
     pub plain: bool,
     /// What held when it arrived.
     pub hold_back: Duration,
-    /// Whether the engine has its input still.
+    /// True if the engine has its input still.
     input: Weak<Input>,
 }
 
@@ -295,8 +295,8 @@ impl Harness {
         Ok(number)
     }
 
-    /// Ends the request at `index` (modulo what is in flight) as its model would, or with a
-    /// failure.
+    /// Ends the request at `index` (modulo what is in flight) as its model would, or
+    /// with a failure.
     pub fn complete(&mut self, index: usize, failure: Option<FailureKind>) {
         if self.sent.is_empty() {
             return;
@@ -375,8 +375,8 @@ impl Harness {
         );
     }
 
-    /// Where this client's requests to the deployed model are, in the order in which they were
-    /// sent.
+    /// Where this client's requests to the deployed model are, in the order in which
+    /// they were sent.
     pub fn places(&self, number: usize) -> Vec<u32> {
         let sent = self
             .sent

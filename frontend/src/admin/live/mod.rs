@@ -24,7 +24,6 @@ pub(super) use self::page::page;
 pub(super) use self::state::millis;
 use crate::http::App;
 
-/// What takes a key.
 pub(super) fn guarded() -> Router<Arc<App>> {
     Router::new()
         .route("/live/state", get(state::state))

@@ -103,7 +103,6 @@ impl HoldBack {
     }
 }
 
-/// Who throws a switch.
 struct Who {
     operator: Option<Operator>,
     peer: Option<Peer>,
@@ -132,8 +131,8 @@ impl Who {
     }
 }
 
-/// The body, which must say that it is JSON: a page of another site cannot send that without asking
-/// first.
+/// The body, which must say that it is JSON: a page of another site cannot send that
+/// without asking first.
 async fn read<T: DeserializeOwned>(request: Request) -> Result<T, ServeError> {
     let kind = request
         .headers()

@@ -16,7 +16,6 @@ use super::{
 use crate::config::ConfigError;
 use crate::config::resolve::{At, resolve_pool, resolve_version};
 
-/// A coded strategy.
 pub(super) struct Resolved {
     pub(super) config: CodedConfig,
     pub(super) code: ClassCode,
@@ -160,8 +159,8 @@ fn codes_differ(a: &CodeSpec, b: &CodeSpec) -> bool {
     }
 }
 
-/// The parity pool of `row`, and the code its model was trained for: the one asked for, with its
-/// generator.
+/// The parity pool of `row`, and the code its model was trained for: the one asked for,
+/// with its generator.
 fn resolve_parity(
     at: &At<'_>,
     deployed: &Deployed<'_>,

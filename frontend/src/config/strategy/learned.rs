@@ -13,8 +13,8 @@ use super::{Deployed, LearnedConfig};
 use crate::config::ConfigError;
 use crate::config::resolve::{At, resolve_version};
 
-/// Pieces of coding that may wait, unless the file says otherwise: some tens of milliseconds of
-/// work.
+/// Pieces of coding that may wait, unless the file says otherwise: some tens of
+/// milliseconds of work.
 const MAX_QUEUE: usize = 64;
 
 /// The code that `coded.model` names, as it was asked for.

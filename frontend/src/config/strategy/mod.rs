@@ -31,9 +31,7 @@ const MAX_CLASSES: usize = 16;
 /// A class of requests, and its redundancy.
 #[derive(Debug, Clone)]
 pub struct ClassConfig {
-    /// Its name.
     pub name: String,
-    /// Its strategy.
     pub strategy: StrategyConfig,
     /// The code of a coded strategy.
     pub code: Option<ClassCode>,
@@ -44,7 +42,6 @@ pub struct ClassConfig {
 /// A code and what it is for, the same for every parity model.
 #[derive(Debug, Clone)]
 pub struct ClassCode {
-    /// The code.
     pub spec: CodeSpec,
     /// The inputs and outputs of the model that it covers.
     pub tensors: CodedTensors,
@@ -64,15 +61,11 @@ pub struct LearnedConfig {
 pub struct RedundantPool {
     /// Its name in metrics: `parity0`, `backup`; those of a class begin with its name.
     pub label: String,
-    /// The model's metadata.
     pub entry: ModelEntry,
-    /// The version used.
     pub version: u64,
-    /// Its instances.
     pub pool: PoolSettings,
 }
 
-/// What strategies are checked against.
 pub(super) struct Deployed<'a> {
     pub(super) repository: &'a ModelRepository,
     pub(super) entry: &'a ModelEntry,
@@ -89,7 +82,7 @@ impl Deployed<'_> {
         }
     }
 
-    /// How many instances are listed. Where they are discovered there may be any number.
+    /// Number of instances listed. Discovery may find any number.
     fn listed(&self) -> usize {
         if self.pool.discovery.is_some() {
             usize::MAX
@@ -356,7 +349,7 @@ fn resolve_backup(
     ))
 }
 
-/// Whether its inputs and outputs have the shapes and types of the deployed model's.
+/// Returns true if its inputs and outputs have the shapes and types of the deployed model's.
 fn takes_the_place_of(entry: &ModelEntry, deployed: &ModelEntry) -> bool {
     let alike = |a: &[TensorSpec], b: &[TensorSpec]| {
         a.len() == b.len()

@@ -114,8 +114,8 @@ pub(in crate::config) struct Coded {
     pub(super) shed_above: Option<usize>,
     #[serde(default = "audit_every")]
     pub(super) audit_every: u64,
-    /// Kinds of query (numbers of samples, for each domain of tenants) that have groups of their
-    /// own.
+    /// Kinds of query (numbers of samples, for each domain of tenants) that have groups
+    /// of their own.
     #[serde(default = "max_keys")]
     pub(super) max_keys: usize,
     #[serde(default = "max_kept_bytes")]

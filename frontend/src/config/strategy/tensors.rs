@@ -80,7 +80,6 @@ impl CodedTensors {
         })
     }
 
-    /// The inputs' descriptions.
     pub fn inputs_of<'a>(
         &'a self,
         deployed: &'a ModelEntry,
@@ -90,7 +89,6 @@ impl CodedTensors {
             .filter_map(|&position| deployed.inputs.get(position))
     }
 
-    /// The outputs' descriptions.
     pub fn outputs_of<'a>(
         &'a self,
         deployed: &'a ModelEntry,

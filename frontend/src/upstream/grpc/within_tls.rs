@@ -19,8 +19,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint};
 
-/// A connection that is made anew when the certificates change. Requests in flight end on the old
-/// one.
+/// A connection that is made anew when the certificates change. Requests in flight end on
+/// the old one.
 pub(super) struct WithinTls {
     endpoint: Endpoint,
     address: SocketAddr,
@@ -31,7 +31,7 @@ pub(super) struct WithinTls {
     current: Mutex<(u64, InferenceClient<Channel>)>,
 }
 
-/// Why the server does not take this client's certificate. In TLS 1.3 that comes after the
+/// Reason why the server does not take this client's certificate. In TLS 1.3 that comes after the
 /// handshake, and HTTP/2 tells its user nothing but that the connection was lost.
 type Refused = Arc<Mutex<Option<TlsFailure>>>;
 

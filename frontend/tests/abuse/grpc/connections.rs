@@ -155,8 +155,8 @@ pub async fn half_closed(site: &Site) {
     }
 }
 
-/// Told to go elsewhere when it is old, it asks on; what it opens is not looked at, and it is
-/// closed.
+/// Told to go elsewhere when it is old, it asks on; what it opens is not looked at, and
+/// it is closed.
 pub async fn endless(site: &Site) {
     let stream = site.grpc_abuser().await;
     let (mut reading, mut writing) = stream.into_split();

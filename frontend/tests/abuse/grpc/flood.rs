@@ -25,8 +25,8 @@ fn packed(message: &ModelInferRequest) -> Bytes {
     framed(1, &encoder.finish().unwrap())
 }
 
-/// Has `change` make messages of the sample's, and sends them many at a time; all are refused in
-/// few words.
+/// Has `change` make messages of the sample's, and sends them many at a time; all are refused
+/// in few words.
 async fn flood(site: &Site, changes: &'static [fn(&mut ModelInferRequest)]) {
     let pack = || {
         let change = |change: &fn(&mut ModelInferRequest)| {

@@ -20,8 +20,8 @@ use crate::site::Site;
 /// HTTP/2's `ENHANCE_YOUR_CALM`.
 const CALM: u8 = 11;
 
-/// Sends what `next` makes, again and again, until the server has had enough: how often, and its
-/// frames.
+/// Sends what `next` makes, again and again, until the server has had enough: how often,
+/// and its frames.
 async fn flood(
     stream: TcpStream,
     most: u32,
@@ -61,8 +61,8 @@ pub async fn rapid_reset(site: &Site) {
     assert_eq!(reason(&frames), Some(CALM), "{frames:?}");
 }
 
-/// One by one, so that each is looked at before it is reset: more work than the other, and not so
-/// fast.
+/// One by one, so that each is looked at before it is reset: more work than the other, and
+/// not so fast.
 pub async fn slow_reset(site: &Site) {
     let (caller, connection) = client(site).await;
     let mut sent = 0;

@@ -124,8 +124,8 @@ pub async fn bombs(site: &Site) {
     assert_eq!(code, Code::Unimplemented);
 }
 
-/// Slowloris in the message: given up at the body's timeout, however many bytes came and on however
-/// many streams.
+/// Slowloris in the message: given up at the body's timeout, however many bytes came and on
+/// however many streams.
 pub async fn endless(site: &Site) {
     let (caller, _connection) = client(site).await;
     let mut calls = JoinSet::new();

@@ -10,7 +10,7 @@ use parapet_loadgen::report;
 use parapet_loadgen::run::Recording;
 use serde::Serialize;
 
-/// Whether a file can be written there, as far as can be told before.
+/// Returns true if a file can be written there, as far as can be told before.
 pub(crate) fn check_writable(path: &Path) -> anyhow::Result<()> {
     ensure!(
         folder_of(path).is_dir(),
@@ -84,13 +84,12 @@ impl Recordings {
         [&self.csv, &self.hgrm, &self.hlog].into_iter().flatten()
     }
 
-    /// Whether none was asked for.
     pub(crate) fn is_empty(&self) -> bool {
         self.folders().next().is_none()
     }
 
-    /// Whether all of them can be written, as far as can be told before. The folders themselves are
-    /// made in the end.
+    /// Returns true if all of them can be written, as far as can be told before. The folders
+    /// themselves are made in the end.
     pub(crate) fn check<'a>(
         &self,
         strategies: impl Iterator<Item = &'a str>,

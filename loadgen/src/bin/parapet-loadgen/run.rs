@@ -22,7 +22,7 @@ use crate::files::{check_writable, write_file, write_json};
 use crate::interrupt::Interrupts;
 use crate::payload::Payload;
 
-/// How long the check of the target before the run may take.
+/// Time that the check of the target before the run may take.
 const CHECK_LIMIT: Duration = Duration::from_secs(5);
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 pub(crate) const BAD_INPUT: u8 = 2;
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     /// and --arrivals
     #[arg(long, conflicts_with_all = ["rate", "arrivals"])]
     trace: Option<PathBuf>,
-    /// How many times as fast as recorded the trace is sent
+    /// Speed of the trace, as a multiple of the recorded one
     #[arg(
         long,
         default_value_t = 1.0,
@@ -73,7 +73,7 @@ pub(crate) struct Args {
     /// Milliseconds after which a request is given up
     #[arg(long, default_value_t = 5000)]
     timeout_ms: u64,
-    /// Whether to take reconstructed answers [default: the server decides]
+    /// Accept reconstructed answers [default: the server decides]
     #[arg(long, action = ArgAction::Set)]
     allow_approximate: Option<bool>,
     /// Milliseconds that the server has for each request [default: the server decides]
@@ -156,7 +156,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     })
 }
 
-/// What a run needs.
 struct Prepared {
     plan: Plan,
     transport: AnyTransport,
@@ -338,8 +337,8 @@ fn write_files(
     Ok(())
 }
 
-/// Every request in flight has a connection; the system's default limit of 1024 open files is soon
-/// met.
+/// Every request in flight has a connection; the system's default limit of 1024 open files
+/// is soon met.
 pub(crate) fn allow_many_connections() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard

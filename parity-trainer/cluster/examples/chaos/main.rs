@@ -18,7 +18,7 @@ struct Cli {
     /// The program that has the commands `server` and `coordinator`
     #[arg(long)]
     program: PathBuf,
-    /// How many servers are killed, one after the other
+    /// Number of servers to kill, one after the other
     #[arg(long, default_value_t = 20)]
     kills: usize,
     /// Where the registry is: `coordinator` serves one; `etcd` starts an etcd for this run; or the

@@ -42,7 +42,7 @@ impl Place for Memory {
 /// What a cluster is made of.
 #[derive(Debug, Clone)]
 pub(crate) struct ClusterSettings {
-    /// How many servers, at least 1: the keys are cut into as many ranges.
+    /// Number of servers, at least 1: the keys are cut into as many ranges.
     pub(crate) servers: u64,
     /// Servers that hold each range; no more than there are.
     pub(crate) replicas: u64,
@@ -51,9 +51,8 @@ pub(crate) struct ClusterSettings {
     pub(crate) keys: KeyRange,
     /// The array's rows, and what a push does.
     pub(crate) layout: Layout,
-    /// What readers may miss.
     pub(crate) consistency: Consistency,
-    /// Whether a list of keys is sent once, then its digest.
+    /// True if a list of keys is sent once, then its digest.
     pub(crate) key_lists: bool,
 }
 
@@ -72,7 +71,6 @@ impl<T: Place> fmt::Debug for Cluster<T> {
     }
 }
 
-/// Why there is no cluster.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     /// A server cannot listen.

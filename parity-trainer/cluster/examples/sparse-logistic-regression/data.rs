@@ -17,7 +17,7 @@ pub(crate) use generated::{Generated, generate};
 pub(crate) struct DataSet {
     /// Where it comes from, for reports.
     pub(crate) name: String,
-    /// How many features; the intercept comes after them.
+    /// Number of features; the intercept comes after them.
     pub(crate) features: u32,
     /// Rows to learn from.
     pub(crate) train: Rows,
@@ -56,7 +56,6 @@ pub(crate) enum DataError {
     #[error("{}: no file {wanted}: check that this is the right folder", folder.display())]
     Missing {
         folder: PathBuf,
-        /// How its name begins.
         wanted: &'static str,
     },
     /// A file that is not sound.
@@ -87,7 +86,6 @@ pub(crate) enum DataError {
     #[error("{}: label {found} of row {row} is neither 0 nor 1: logistic regression tells two classes apart", path.display())]
     Label {
         path: PathBuf,
-        /// Which row, from 1.
         row: usize,
         found: String,
     },
@@ -104,7 +102,6 @@ pub(crate) enum DataError {
     #[error("{}: line {line} has no tab-separated label, identifier and text: it may be truncated, fetch it again", path.display())]
     Line {
         path: PathBuf,
-        /// Which line, from 1.
         line: usize,
     },
     /// Nothing to learn from, or nothing to judge by.

@@ -52,8 +52,8 @@ use rows::{Row, Rows};
 use score::Score;
 use training::{Outcome, TrainError, TrainSettings, train};
 
-/// Sparse logistic regression by FTRL-proximal on a parameter server: servers and workers in this
-/// process.
+/// Sparse logistic regression by FTRL-proximal on a parameter server: servers and workers
+/// in this process.
 #[derive(Debug, Parser)]
 #[command(
     name = "sparse-logistic-regression",
@@ -138,7 +138,6 @@ enum Subcommand {
     Staleness(staleness::Args),
 }
 
-/// How messages go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Via {
     Tcp,
@@ -146,7 +145,6 @@ enum Via {
     Memory,
 }
 
-/// Why there is no outcome.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]

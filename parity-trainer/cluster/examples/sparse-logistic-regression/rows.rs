@@ -1,7 +1,7 @@
 //! Labelled rows of few features each.
 
-/// Labelled sparse rows, one after the other in three vectors. The last feature of each row is the
-/// intercept.
+/// Labelled sparse rows, one after the other in three vectors. The last feature of each row
+/// is the intercept.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Rows {
     /// Where each row ends.
@@ -35,12 +35,11 @@ impl Rows {
         self.labels.len()
     }
 
-    /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
 
-    /// How many values that are not 0, in all rows.
+    /// Returns the number of values that are not 0, in all rows.
     pub(crate) fn non_zeros(&self) -> usize {
         self.features.len()
     }

@@ -26,7 +26,6 @@ const KEY: u64 = size_of::<Key>() as u64;
 const NUMBER: u64 = size_of::<f32>() as u64;
 const DIGEST: u64 = 24;
 
-/// How to learn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct TrainSettings {
     /// Workers, at least 1.
@@ -44,9 +43,8 @@ pub(crate) struct TrainSettings {
     /// The servers' update. Its gradients are sums over minibatches, so that the penalty weighs
     /// against the sum over all rows, whatever the size of a minibatch.
     pub(crate) ftrl: Ftrl,
-    /// Which gradients are left out.
     pub(crate) kkt: Option<Kkt>,
-    /// Whether a list of keys is sent once, then its digest.
+    /// True if a list of keys is sent once, then its digest.
     pub(crate) key_lists: bool,
     /// The order of rows.
     pub(crate) seed: u64,
@@ -70,12 +68,11 @@ pub(crate) struct Payload {
     lists: Lists,
 }
 
-/// What lists of keys take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Lists {
     /// Digests in the place of a list that the other end has: one for each server.
     digests: Option<u64>,
-    /// Whether the server that takes pushes is the one that was asked.
+    /// True if the server that takes pushes is the one that was asked.
     pushes_where_it_pulls: bool,
 }
 
@@ -123,7 +120,6 @@ impl Payload {
     }
 }
 
-/// What came of a training.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Outcome {
     /// On the held-out rows.
@@ -141,14 +137,13 @@ pub(crate) struct Outcome {
     /// The workers' time in which they waited for servers, as a share.
     pub(crate) idle: f64,
     pub(crate) payload: Payload,
-    /// Whether it was ended before its time.
+    /// True if it was ended before its time.
     pub(crate) stopped: bool,
     /// The model: weights that are not 0, by key.
     #[serde(skip)]
     pub(crate) model: Vec<(Key, f32)>,
 }
 
-/// Why a training failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TrainError {
     /// There are no servers.

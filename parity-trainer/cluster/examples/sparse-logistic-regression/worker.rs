@@ -16,7 +16,6 @@ use crate::{ARRAY, Batches, Minibatch, Rows};
 /// Pushes that are not acknowledged yet, before the worker waits for the oldest.
 const PUSHES: usize = 64;
 
-/// What a worker did.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
     pub(crate) rows: usize,

@@ -32,7 +32,6 @@ const AT_ONCE: usize = 128;
 pub struct ClientNodeConfig {
     /// Its number: one life of a worker.
     pub worker: WorkerId,
-    /// The cluster's name.
     pub cluster: String,
     /// The arrays that it uses.
     pub arrays: Vec<(ArrayId, ClientArray)>,

@@ -116,7 +116,6 @@ impl Gate {
     }
 }
 
-/// What every connection's task needs.
 #[derive(Debug, Clone)]
 struct Shared {
     inbox: mpsc::Sender<Inbound>,
@@ -145,8 +144,8 @@ pub(crate) struct Connections<T: Transport> {
 }
 
 impl<T: Transport> Connections<T> {
-    /// None yet. Received messages that wait take up to `inbox` bytes, beside one frame for each
-    /// connection.
+    /// None yet. Received messages that wait take up to `inbox` bytes, beside one frame
+    /// for each connection.
     pub(crate) fn new(
         transport: T,
         local: Arc<Local>,
@@ -248,7 +247,7 @@ impl<T: Transport> Connections<T> {
         }
     }
 
-    /// Whether this node connects to that server, rather than it to this one.
+    /// Returns true if this node connects to that server, rather than it to this one.
     pub(crate) fn is_dialled(&self, node: NodeId) -> bool {
         match self.local.hello.peer {
             Peer::Worker(_) => true,
@@ -476,8 +475,8 @@ async fn accept(mut listener: impl Listener, shared: Shared) {
     }
 }
 
-/// Tells the node of a connection, and hands on what comes until it is lost. Whether the node is
-/// still there.
+/// Tells the node of a connection, and hands on what comes until it is lost. Whether the node
+/// is still there.
 async fn serve(connection: Connection, shared: &Shared) -> bool {
     let Connection {
         peer,

@@ -5,12 +5,10 @@ use parapet_parameter_server::{Link, Traffic};
 /// What happened to messages since the start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Messages received.
     pub received: u64,
-    /// Messages sent.
     pub sent: u64,
-    /// Messages for which there was no connection or no room: they are sent again when nobody
-    /// answers.
+    /// Messages for which there was no connection or no room: they are sent again
+    /// when nobody answers.
     pub dropped: u64,
     /// Connections that were made.
     pub connected: u64,

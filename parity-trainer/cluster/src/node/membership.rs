@@ -12,7 +12,6 @@ use tokio::sync::{mpsc, watch};
 /// An array that has been defined since the node was started.
 #[derive(Debug, Clone)]
 pub struct Defined {
-    /// For servers.
     pub config: ArrayConfig,
     /// Filters on what a node sends of it (those that the receiver undoes).
     pub filters: ArrayFilters,
@@ -36,7 +35,6 @@ impl Eq for Arrays {}
 pub struct View {
     /// Arrays beside those that nodes were started with.
     pub arrays: Arrays,
-    /// Which servers hold which shards.
     pub routing: Routing,
     /// Where the servers take messages.
     pub servers: BTreeMap<NodeId, String>,
@@ -53,12 +51,10 @@ pub enum Report {
     Propose {
         /// The shard, at its epoch.
         at: ShardRef,
-        /// The server.
         add: NodeId,
     },
     /// This server was named for a shard whose state never came.
     Lost {
-        /// Who reports.
         by: NodeId,
         /// The shard, at its epoch.
         at: ShardRef,

@@ -23,8 +23,8 @@ pub use handle::ServerHandle;
 /// Things taken from the inbox at a time.
 const AT_ONCE: usize = 128;
 
-/// Bytes of messages after which other tasks get their turn: answers leave while further messages
-/// are handled.
+/// Bytes of messages after which other tasks get their turn: answers leave while further
+/// messages are handled.
 const TURN: usize = 512 * 1024;
 
 /// Reports that wait for room.
@@ -35,7 +35,6 @@ const REPORTS: usize = 4096;
 pub struct ServerNodeConfig {
     /// Its number: one life of a process. A restarted process has another.
     pub node: NodeId,
-    /// The cluster's name.
     pub cluster: String,
     /// Where it takes connections, `HOST:PORT`; port 0 for any that is free.
     pub listen: String,
@@ -51,8 +50,8 @@ pub struct ServerNodeConfig {
     pub queue: usize,
     /// Bytes of received messages that wait to be handled.
     pub inbox: usize,
-    /// Bytes of vectors that each connection keeps to be read into again, and the server to answer
-    /// with.
+    /// Bytes of vectors that each connection keeps to be read into again, and the server
+    /// to answer with.
     pub pooled: usize,
 }
 

@@ -21,12 +21,12 @@ impl Timing {
     /// Heartbeats in a row that may be missed before a peer is suspected.
     pub const MISSED: u32 = 5;
 
-    /// How long a peer may be silent before it is suspected.
+    /// Returns the time that a peer may be silent before it is suspected.
     pub const fn silence(self) -> Duration {
         self.heartbeat.saturating_mul(Self::MISSED)
     }
 
-    /// How long a connection and its handshake may take.
+    /// Returns the time that a connection and its handshake may take.
     pub const fn connect(self) -> Duration {
         self.heartbeat.saturating_mul(Self::MISSED)
     }

@@ -12,7 +12,6 @@ use crate::registry::{EtcdConfig, EtcdStore, Registry, RegistryError, ServedConf
 pub enum Address {
     /// Served by a process at `HOST:PORT`.
     Served(String),
-    /// In etcd.
     Etcd(EtcdConfig),
 }
 

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::registry::{ArrayInfo, Member, RegistryError, Report, ServerInfo, Table, Workers};
 
-/// Bytes of a value, at most; etcd takes requests of 1.5 MiB. A table of 8,000 shards has about 600
-/// kB.
+/// Bytes of a value, at most; etcd takes requests of 1.5 MiB. A table of 8,000 shards has
+/// about 600 kB.
 pub const MAX_DOCUMENT: usize = 1 << 20;
 
 pub(crate) const LEADER: &str = "leader";

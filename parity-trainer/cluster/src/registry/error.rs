@@ -2,7 +2,7 @@
 
 use parapet_parameter_server::{ArrayId, RoutingError};
 
-/// Why the registry could not do what it was asked.
+/// Reason why the registry could not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
     /// No answer in time, or none at all.
@@ -12,7 +12,6 @@ pub enum RegistryError {
     Unreachable {
         /// Where it should be.
         endpoints: String,
-        /// What the attempt ended with.
         cause: String,
     },
     /// An answer, but a refusal.
@@ -20,7 +19,6 @@ pub enum RegistryError {
     Refused {
         /// Where it is.
         endpoints: String,
-        /// Its reason.
         cause: String,
     },
     /// The setting names no registry.
@@ -29,15 +27,12 @@ pub enum RegistryError {
          `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`, such as `etcd://10.0.0.5:2379/mnist`"
     )]
     Address {
-        /// The setting.
         given: String,
     },
     /// A document is larger than a store takes.
     #[error("{what} has {bytes} bytes, {limit} are allowed: cut the arrays into fewer shards")]
     TooLarge {
-        /// The document.
         what: &'static str,
-        /// Its size.
         bytes: usize,
         /// The most it may have.
         limit: usize,
@@ -45,9 +40,7 @@ pub enum RegistryError {
     /// Others have changed it again and again meanwhile.
     #[error("{what} was changed by others {attempts} times meanwhile: try again")]
     Contended {
-        /// What.
         what: &'static str,
-        /// How often it was tried.
         attempts: u32,
     },
     /// An array is there already, and is another one.
@@ -55,7 +48,6 @@ pub enum RegistryError {
         "{array} is there with other keys or another number of shards: take another number for the new array"
     )]
     OtherArray {
-        /// Its number.
         array: ArrayId,
     },
     /// A member has too many reports at once.
@@ -75,9 +67,7 @@ pub enum RegistryError {
         "the registry's {key} cannot be read ({cause}): it was written by another version, or by something else"
     )]
     Malformed {
-        /// The key.
         key: String,
-        /// What is wrong with it.
         cause: String,
     },
     /// The registry was shut down.
@@ -86,7 +76,7 @@ pub enum RegistryError {
 }
 
 impl RegistryError {
-    /// Whether the same call can succeed later.
+    /// Returns true if the same call can succeed later.
     pub const fn is_retryable(&self) -> bool {
         matches!(
             self,

@@ -29,15 +29,15 @@ use members::{Member, Members};
 /// Where an etcd is, and how long it may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdConfig {
-    /// `HOST:PORT`, of one member or more. The first is asked as long as it answers: name the
-    /// nearest first.
+    /// `HOST:PORT`, of one member or more. The first is asked as long as it answers: name
+    /// the nearest first.
     pub endpoints: Vec<String>,
     /// Keeps clusters that share an etcd apart.
     pub cluster: String,
     /// For how long etcd keeps a member that it does not hear from; whole seconds.
     pub lease: Duration,
-    /// How long a request may take. A member that is silent for a quarter of it is left for another
-    /// one that answers.
+    /// Time that a request may take. A member that is silent for a quarter of it is left for
+    /// another one that answers.
     pub timeout: Duration,
 }
 
@@ -90,7 +90,7 @@ struct Connection {
     config: Arc<EtcdConfig>,
 }
 
-/// Why an answer did not come.
+/// Reason why an answer did not come.
 #[derive(Debug)]
 enum Unanswered {
     /// The member was silent, or its connection broke, and another one is asked from now on.
@@ -113,8 +113,8 @@ impl EtcdStore {
     /// Connects, and makes sure that an etcd answers.
     ///
     /// # Errors
-    /// [`RegistryError::Unreachable`], which names the endpoints, after [`EtcdConfig::timeout`] at
-    /// most.
+    /// [`RegistryError::Unreachable`], which names the endpoints, after
+    /// [`EtcdConfig::timeout`] at most.
     pub async fn connect(config: EtcdConfig) -> Result<Self, RegistryError> {
         let refused = |error: Error| RegistryError::Refused {
             endpoints: config.endpoints.join(", "),
@@ -180,8 +180,8 @@ impl Connection {
             })
     }
 
-    /// Waits for what `member` answers: no longer than is allowed, nor than until it is left for
-    /// another one.
+    /// Waits for what `member` answers: no longer than is allowed, nor than until it is left
+    /// for another one.
     async fn answer<T>(
         &self,
         member: &Member,
@@ -251,7 +251,7 @@ impl Connection {
     }
 }
 
-/// Whether the member could not be reached, or cannot reach the others.
+/// Returns true if the member could not be reached, or cannot reach the others.
 fn is_away(error: &Error) -> bool {
     use Code::{Cancelled, DeadlineExceeded, Internal, Unavailable, Unknown};
     match error {

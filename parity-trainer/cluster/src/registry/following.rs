@@ -9,7 +9,6 @@ use crate::registry::RegistryError;
 use crate::registry::backoff::Backoff;
 use crate::registry::store::Batch;
 
-/// Why following ended.
 #[derive(Debug)]
 pub(crate) enum End {
     /// Nobody listens any longer.

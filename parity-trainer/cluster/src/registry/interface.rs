@@ -21,8 +21,8 @@ const ATTEMPTS: u32 = 64;
 pub enum Joining {
     /// As a server.
     Server(ServerInfo),
-    /// As a worker that counts as having finished this clock: that of the most advanced worker, or
-    /// later.
+    /// As a worker that counts as having finished this clock: that of the most advanced
+    /// worker, or later.
     Worker(Clock),
     /// As a process that executors may be given to; it has no clock of its own.
     Host,
@@ -127,8 +127,8 @@ impl Registry {
         })
     }
 
-    /// Makes an array known; its shards are born when the leader sees it. Nothing happens if it is
-    /// there already.
+    /// Makes an array known; its shards are born when the leader sees it. Nothing happens if it
+    /// is there already.
     ///
     /// # Errors
     /// [`RegistryError::OtherArray`] if there is another one of this number.
@@ -261,12 +261,12 @@ impl Registry {
         self.store.commit(transaction).await.map(|_| ())
     }
 
-    /// Replaces the table that was written by the change `base`, if `term` still lasts: one
-    /// transaction.
+    /// Replaces the table that was written by the change `base`, if `term` still
+    /// lasts: one transaction.
     ///
     /// # Errors
-    /// [`RegistryError::Conflict`] if the table has changed, [`RegistryError::Deposed`] if somebody
-    /// else leads.
+    /// [`RegistryError::Conflict`] if the table has changed, [`RegistryError::Deposed`] if
+    /// somebody else leads.
     pub async fn change(
         &self,
         term: Term,

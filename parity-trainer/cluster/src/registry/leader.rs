@@ -15,7 +15,6 @@ use crate::registry::{Member, Membership, RegistryError, Report, Table, Term, Vi
 /// Settings of [`lead`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LeaderConfig {
-    /// What the leader decides by.
     pub coordinator: CoordinatorConfig,
 }
 
@@ -173,8 +172,8 @@ impl Neglect {
     }
 }
 
-/// Whether a server suspects one that should leave a chain then: one with others in it. Whoever is
-/// suspected itself need not be believed.
+/// Returns true if a server suspects one that should leave a chain then: one with others in it.
+/// Whoever is suspected itself need not be believed.
 fn is_neglected(view: &View, own: Member) -> bool {
     let Member::Server(node) = own else {
         return false;

@@ -20,8 +20,8 @@ pub const MAX_REPORTS: usize = 4096;
 type Kept = BTreeMap<String, Vec<u8>>;
 type CurrentLease = watch::Sender<Option<Arc<dyn Lease>>>;
 
-/// One life of a member. It ends when this is dropped: at once in process, after etcd's lease
-/// beyond.
+/// One life of a member. It ends when this is dropped: at once in process, after
+/// etcd's lease beyond.
 ///
 /// If the registry was away for so long that the lease has ended, the membership comes back by
 /// itself, under the same number and with the same reports; a leadership does not.
@@ -65,12 +65,10 @@ impl Membership {
         }
     }
 
-    /// Who this is.
     pub const fn id(&self) -> Member {
         self.member
     }
 
-    /// The registry.
     pub const fn registry(&self) -> &Registry {
         &self.registry
     }

@@ -51,7 +51,6 @@ impl fmt::Debug for MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty one.
     pub fn new() -> Self {
         Self::default()
     }

@@ -12,7 +12,6 @@ mod server;
 pub use client::{ServedConfig, ServedStore};
 pub use server::{ServeConfig, serve_store};
 
-/// What protoc makes of `proto/registry.proto`.
 #[allow(
     missing_docs,
     clippy::all,

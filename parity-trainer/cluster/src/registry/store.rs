@@ -18,21 +18,17 @@ pub struct LeaseId(pub i64);
 /// A key with what it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The key.
     pub key: String,
-    /// What it holds.
     pub value: Vec<u8>,
     /// The change that gave it this value.
     pub modified: Revision,
 }
 
-/// A condition of a transaction: the key got its value by this change; [`Revision`] 0: it is not
-/// there.
+/// A condition of a transaction: the key got its value by this change; [`Revision`] 0: it
+/// is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compare {
-    /// The key.
     pub key: String,
-    /// The change.
     pub modified: Revision,
 }
 
@@ -49,9 +45,7 @@ impl Compare {
 /// A value to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Put {
-    /// The key.
     pub key: String,
-    /// What it should hold.
     pub value: Vec<u8>,
     /// The key goes when this lease does.
     pub lease: Option<LeaseId>,
@@ -62,9 +56,7 @@ pub struct Put {
 pub struct Transaction {
     /// All must hold.
     pub when: Vec<Compare>,
-    /// Written.
     pub puts: Vec<Put>,
-    /// Removed.
     pub deletes: Vec<String>,
 }
 
@@ -73,7 +65,6 @@ impl Transaction {
     pub const MAX_CHANGES: usize = 96;
 }
 
-/// How a transaction ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// As the change of this number.
@@ -93,8 +84,8 @@ pub enum Batch {
     Away,
 }
 
-/// A lease that is renewed until it is dropped; then, or when it could not be renewed in time, its
-/// keys go.
+/// A lease that is renewed until it is dropped; then, or when it could not be renewed in time,
+/// its keys go.
 #[async_trait::async_trait]
 pub trait Lease: Send + Sync + fmt::Debug {
     /// Its name in transactions.
@@ -117,10 +108,9 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Carries out a transaction. After an error it may or may not have happened.
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, RegistryError>;
 
-    /// A new lease.
     async fn grant(&self) -> Result<Arc<dyn Lease>, RegistryError>;
 
-    /// All keys and their changes, until the receiver is dropped. A slow receiver slows only
-    /// itself.
+    /// All keys and their changes, until the receiver is dropped. A slow receiver
+    /// slows only itself.
     fn follow(&self) -> mpsc::Receiver<Batch>;
 }

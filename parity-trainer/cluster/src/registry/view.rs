@@ -20,10 +20,8 @@ pub struct ServerInfo {
     pub weight: u32,
 }
 
-/// An array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArrayInfo {
-    /// Its keys.
     pub keys: KeyRange,
     /// Into how many shards it is to be cut; 0 if it was given up.
     pub shards: u64,
@@ -42,7 +40,6 @@ impl ArrayInfo {
     }
 }
 
-/// Who holds what.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Table {
     /// The change that wrote it: the base of the next compare-and-swap.
@@ -54,7 +51,6 @@ pub struct Table {
     pub hand_overs: Vec<HandOver>,
 }
 
-/// Whose clocks count: [`parapet_parameter_server::Event::Members`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Workers {
     /// The change that wrote it.
@@ -72,19 +68,16 @@ pub struct Workers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(pub Revision);
 
-/// Who leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leader {
-    /// Since when.
     pub term: Term,
-    /// Who.
     pub member: Member,
 }
 
 /// All that the registry knows, as far as it has been heard of here.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct View {
-    /// Whether the registry answers. While it does not, the rest is what it said last, and stays
+    /// True if the registry answers. While it does not, the rest is what it said last, and stays
     /// valid: a server that was replaced meanwhile is fenced by its successors.
     pub reachable: bool,
     /// The servers that are there.
@@ -93,15 +86,11 @@ pub struct View {
     pub present_workers: BTreeSet<WorkerId>,
     /// The workers whose clocks count.
     pub workers: Workers,
-    /// The arrays.
     pub arrays: BTreeMap<ArrayId, ArrayInfo>,
     /// What is to be worked on, if anything is; a registry does not look into it.
     pub job: Option<String>,
-    /// Who holds what.
     pub table: Table,
-    /// Who leads, if anybody does.
     pub leader: Option<Leader>,
-    /// What members report, by key.
     pub reports: BTreeMap<String, (Member, Report)>,
 }
 

@@ -48,10 +48,8 @@ pub struct Programs {
     pub threads: Option<u16>,
 }
 
-/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// A role.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     /// The operating system gives no threads or signals.
@@ -60,9 +58,7 @@ pub enum CommandError {
     /// A process could not be started.
     #[error("{program} cannot be started ({source}): check that it is there and may be run")]
     Spawn {
-        /// The program.
         program: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
     /// There is nothing that could compute.
@@ -112,7 +108,6 @@ impl Command {
     }
 }
 
-/// Which cluster.
 #[derive(Debug, Clone, clap::Args)]
 pub struct RegistryArgs {
     /// The cluster's registry: `parapet://HOST:PORT`, or `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`

@@ -9,7 +9,6 @@ use parapet_parameter_server::{Clock, ShardRef, WorkerId};
 pub use client::{Control, StoredRows};
 pub(crate) use server::ControlServer;
 
-/// What protoc makes of `proto/control.proto`.
 #[allow(
     missing_docs,
     clippy::all,
@@ -27,13 +26,10 @@ const MAX_MESSAGE: usize = 256 << 20;
 /// What a server says about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Status {
-    /// Messages received.
     pub received: u64,
-    /// Messages sent.
     pub sent: u64,
     /// Messages for which there was no connection or no room.
     pub dropped: u64,
-    /// Connections lost.
     pub lost: u64,
     /// The shards it holds.
     pub shards: Vec<ShardStatus>,

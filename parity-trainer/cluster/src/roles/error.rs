@@ -6,37 +6,29 @@ use crate::node::transport::TransportError;
 use crate::registry::RegistryError;
 use parapet_parameter_server::{ArrayId, KeyRange, NodeId};
 
-/// Why a role could not be played.
+/// Reason why a role could not be played.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// The registry.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// The data plane.
     #[error(transparent)]
     Transport(#[from] TransportError),
     /// A place to listen at cannot be had.
     #[error("cannot listen at {address} ({source}): name another address, or stop what uses it")]
     Listen {
-        /// The place.
         address: String,
-        /// Why.
         source: std::io::Error,
     },
     /// A server's control plane.
     #[error("{node} does not answer questions ({cause}): see whether it runs")]
     Control {
-        /// The server.
         node: NodeId,
-        /// What happened.
         cause: String,
     },
     /// A server's control plane answers, but a refusal.
     #[error("{node} refuses: {cause}")]
     Refused {
-        /// The server.
         node: NodeId,
-        /// Why.
         cause: String,
     },
     /// An array's description is not understood here.
@@ -44,11 +36,8 @@ pub enum ClusterError {
         "{array} is described as `{description}`, which this version does not know ({cause}): run one version on all nodes"
     )]
     Array {
-        /// The array.
         array: ArrayId,
-        /// Its description.
         description: String,
-        /// What is wrong with it.
         cause: String,
     },
     /// Another training runs.
@@ -65,7 +54,6 @@ pub enum ClusterError {
     /// What is said of the training cannot be read.
     #[error("the cluster's job cannot be read ({cause}): run one version on all nodes")]
     Job {
-        /// What is wrong with it.
         cause: String,
     },
     /// A push or pull failed for good.
@@ -73,19 +61,14 @@ pub enum ClusterError {
     Task {
         /// Push or pull.
         what: &'static str,
-        /// The step.
         step: u64,
-        /// Why.
         cause: String,
     },
-    /// No answer.
     #[error(
         "step {step} is not done after {waited:?}: see `top` for servers and workers that are missing"
     )]
     Late {
-        /// The step.
         step: u64,
-        /// How long it was waited.
         waited: Duration,
     },
     /// The servers hold another state than the training's.
@@ -95,9 +78,7 @@ pub enum ClusterError {
     Torn {
         /// The step asked for.
         step: u64,
-        /// The step found.
         found: u64,
-        /// Where.
         keys: KeyRange,
     },
     /// The parameters are those after different steps, and stay so.
@@ -121,9 +102,7 @@ pub enum ClusterError {
         "{array} has no servers after {waited:?}: start some, and a coordinator, with the same --registry"
     )]
     NoServers {
-        /// The array.
         array: ArrayId,
-        /// How long it was waited.
         waited: Duration,
     },
     /// A server that wanted to leave still holds shards.
@@ -131,9 +110,7 @@ pub enum ClusterError {
         "{node} still holds shards after {waited:?} and was stopped: their other replicas go on"
     )]
     NotEmptied {
-        /// The server.
         node: NodeId,
-        /// How long it was waited.
         waited: Duration,
     },
 }

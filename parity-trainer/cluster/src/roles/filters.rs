@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FilterSpec {
-    /// Whether all messages are compressed.
     pub lz4: bool,
     /// The format of what is pushed. What rounding leaves is added to the next push.
     pub precision: Precision,
@@ -28,12 +27,11 @@ impl FilterSpec {
         precision: Precision::F32,
     };
 
-    /// Whether nothing is filtered.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether pushes carry other numbers than they were given.
+    /// Returns true if pushes carry other numbers than they were given.
     pub fn is_lossy(self) -> bool {
         self.precision != Precision::F32
     }

@@ -52,7 +52,6 @@ struct Held {
     apart: u64,
 }
 
-/// What one look finds.
 #[derive(Debug, Clone, Default)]
 struct Found {
     node: u64,
@@ -92,8 +91,8 @@ impl Found {
         }
     }
 
-    /// Prometheus' text. A recorder for each scrape, so that an array which is gone is gone here,
-    /// too.
+    /// Prometheus' text. A recorder for each scrape, so that an array which is gone is
+    /// gone here, too.
     fn render(&self, view: &View) -> String {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
@@ -196,12 +195,10 @@ fn describe() {
 pub(crate) struct MetricsServer(Listening);
 
 impl MetricsServer {
-    /// Listens.
     pub(crate) async fn bind(listen: &str) -> Result<Self, ClusterError> {
         Ok(Self(Listening::at(listen).await?))
     }
 
-    /// Where.
     pub(crate) fn address(&self) -> &str {
         &self.0.address
     }

@@ -28,8 +28,8 @@ pub struct ServerSettings {
     pub advertise: Option<String>,
     /// Where it answers questions about itself, `HOST:PORT`; `None`: nowhere.
     pub control: Option<String>,
-    /// Where it answers scrapes of its metrics (`/metrics`, Prometheus), `HOST:PORT`; `None`:
-    /// nowhere.
+    /// Where it answers scrapes of its metrics (`/metrics`, Prometheus),
+    /// `HOST:PORT`; `None`: nowhere.
     pub metrics: Option<String>,
     /// Its part of the load, relative to the others'.
     pub weight: u32,
@@ -155,7 +155,6 @@ impl<T: Transport> ServerRole<T> {
         })
     }
 
-    /// Its number.
     pub const fn id(&self) -> NodeId {
         self.id
     }
@@ -241,7 +240,7 @@ async fn empty(
     }
 }
 
-/// Whether the table names the server.
+/// Returns true if the table names the server.
 fn holds(view: &View, id: NodeId) -> bool {
     let table = &view.table;
     table
@@ -252,7 +251,7 @@ fn holds(view: &View, id: NodeId) -> bool {
         || table.hand_overs.iter().any(|&HandOver { to, .. }| to == id)
 }
 
-/// Whether there is nobody else to take its shards.
+/// Returns true if there is nobody else to take its shards.
 fn is_last(view: &View, id: NodeId) -> bool {
     !view
         .servers

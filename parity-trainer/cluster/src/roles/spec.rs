@@ -18,14 +18,11 @@ use crate::roles::{ClusterError, FilterSpec};
 pub struct ArraySpec {
     /// Numbers in a row.
     pub width: usize,
-    /// Whether rows are there only once they have been updated.
+    /// True if rows are there only once they have been updated.
     #[serde(default)]
     pub sparse: bool,
-    /// What a push does.
     pub rule: RuleSpec,
-    /// What readers may miss.
     pub consistency: ConsistencySpec,
-    /// What shortens messages.
     #[serde(default, skip_serializing_if = "FilterSpec::is_none")]
     pub filters: FilterSpec,
 }
@@ -34,33 +31,25 @@ pub struct ArraySpec {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum RuleSpec {
-    /// Adds.
     Add,
-    /// Gradient descent.
     Sgd {
-        /// Learning rate.
         rate: f32,
-        /// Weight decay.
         #[serde(default)]
         decay: f32,
     },
     /// Gradient descent with momentum.
     Momentum {
-        /// Learning rate.
         rate: f32,
         /// Part of the last update that goes on.
         momentum: f32,
-        /// Nesterov's form.
         #[serde(default)]
         nesterov: bool,
-        /// Weight decay.
         #[serde(default)]
         decay: f32,
     },
     /// Adam (Kingma and Ba 2015), or with decoupled weight decay AdamW (Loshchilov and Hutter
     /// 2019).
     Adam {
-        /// Learning rate.
         rate: f32,
         /// Decay of the first moment.
         beta1: f32,
@@ -68,29 +57,24 @@ pub enum RuleSpec {
         beta2: f32,
         /// What keeps the divisor off zero.
         epsilon: f32,
-        /// Weight decay.
         #[serde(default)]
         decay: f32,
-        /// Whether weight decay shrinks the weights themselves.
+        /// True if weight decay shrinks the weights themselves.
         #[serde(default)]
         decoupled: bool,
     },
     /// AdaGrad (Duchi et al. 2011).
     AdaGrad {
-        /// Learning rate.
         rate: f32,
         /// What keeps the divisor off zero.
         epsilon: f32,
     },
     /// FTRL-proximal (McMahan et al. 2013).
     Ftrl {
-        /// Learning rate.
         alpha: f32,
         /// Damping of the first steps.
         beta: f32,
-        /// L1 strength.
         l1: f32,
-        /// L2 strength.
         l2: f32,
     },
     /// The steps of a training.
@@ -161,7 +145,7 @@ impl From<ConsistencySpec> for String {
 }
 
 impl ConsistencySpec {
-    /// Whether each clock's pushes are added up and applied at once.
+    /// Returns true if each clock's pushes are added up and applied at once.
     pub fn adds_up_clocks(self) -> bool {
         Consistency::from(self).adds_up_clocks()
     }

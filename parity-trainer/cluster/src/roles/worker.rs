@@ -36,8 +36,8 @@ impl WorkerSettings {
     }
 }
 
-/// A worker that has joined. Dropped, it ends like a crash: the others wait until the leader misses
-/// it.
+/// A worker that has joined. Dropped, it ends like a crash: the others wait until the
+/// leader misses it.
 #[derive(Debug)]
 pub struct WorkerRole {
     id: WorkerId,
@@ -81,12 +81,10 @@ impl WorkerRole {
         })
     }
 
-    /// Its number.
     pub const fn id(&self) -> WorkerId {
         self.id
     }
 
-    /// What tasks are submitted by.
     pub const fn worker(&self) -> &Worker {
         &self.worker
     }

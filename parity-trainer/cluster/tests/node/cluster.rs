@@ -26,8 +26,8 @@ fn ones() -> Values {
     Values::from(vec![1.0; KEYS as usize * WIDTH])
 }
 
-/// Pushes ones for these clocks, each before it pulls; everything pulled must be what all workers
-/// have pushed.
+/// Pushes ones for these clocks, each before it pulls; everything pulled must be what all
+/// workers have pushed.
 async fn count(worker: &Worker, clocks: std::ops::RangeInclusive<u64>, workers: f32) {
     for clock in clocks {
         let both = worker.push_pull(spec(clock), ones()).await.unwrap();

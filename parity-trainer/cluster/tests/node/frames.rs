@@ -246,8 +246,8 @@ fn message() -> impl Strategy<Value = Message> {
     ]
 }
 
-/// Any frame. A message whose keys or values are beside it has none of its own, as `Link` leaves
-/// it.
+/// Any frame. A message whose keys or values are beside it has none of its own, as
+/// `Link` leaves it.
 pub(crate) fn frame() -> impl Strategy<Value = Frame> {
     let with_packed = (
         message(),

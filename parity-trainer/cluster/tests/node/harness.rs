@@ -240,8 +240,8 @@ impl<T: Transport> Cluster<T> {
         self.servers[&server].address.clone()
     }
 
-    /// Waits until this many pushes of worker 0 to the first key have been acknowledged, by
-    /// pulling.
+    /// Waits until this many pushes of worker 0 to the first key have been
+    /// acknowledged, by pulling.
     pub(crate) async fn acknowledged(&mut self, pushes: u64) {
         let watcher = self.worker(1000);
         soon(async {

@@ -149,7 +149,6 @@ async fn bounds_its_queue<T: Transport>(transport: T, address: &str) {
     assert!(!one.sender.is_long());
 }
 
-/// What a future gives now.
 async fn futures_poll<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
     tokio::select! {
         biased;

@@ -57,7 +57,6 @@ impl Node {
         }
     }
 
-    /// Kill -9.
     async fn die(self) {
         self.leading.abort();
         let _ = self.leading.await;
@@ -207,8 +206,8 @@ async fn a_dead_leader_is_replaced_at_once(fixture: Fixture) {
     fixture.assert_within(Duration::from_secs(1), start);
 }
 
-/// A coordinator that hangs, or was killed and is listed still: nobody has a connection to it that
-/// could break.
+/// A coordinator that hangs, or was killed and is listed still: nobody has a connection to it
+/// that could break.
 async fn a_leader_that_does_not_act_is_replaced(fixture: Fixture) {
     let registry = fixture.open().await;
     let hangs = registry.join(Joining::Coordinator).await.unwrap();

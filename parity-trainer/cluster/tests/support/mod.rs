@@ -69,7 +69,7 @@ pub struct Cluster<T: Transport> {
     servers: BTreeMap<NodeId, Running>,
     coordinator: Option<JoinHandle<()>>,
     leads: LeaderConfig,
-    /// How many servers were started: their addresses in memory.
+    /// Number of servers that were started: their addresses in memory.
     started: u64,
 }
 
@@ -81,8 +81,8 @@ impl<T: Transport> Drop for Cluster<T> {
 }
 
 impl<T: Transport> Cluster<T> {
-    /// With an array that servers hold in chains of this many; the servers lead if nobody else
-    /// does.
+    /// With an array that servers hold in chains of this many; the servers lead if
+    /// nobody else does.
     pub async fn start(
         transport: T,
         servers: usize,
@@ -261,7 +261,6 @@ impl<T: Transport> Cluster<T> {
         }
     }
 
-    /// What the servers count.
     pub async fn counters(&self) -> Vec<Counters> {
         let mut all = Vec::new();
         for server in self.servers.values() {
@@ -274,7 +273,7 @@ impl<T: Transport> Cluster<T> {
         all
     }
 
-    /// How many shards a server heads.
+    /// Returns the number of shards a server heads.
     pub fn heads(&self, server: NodeId) -> usize {
         let view = self.view();
         view.table
@@ -286,7 +285,7 @@ impl<T: Transport> Cluster<T> {
     }
 }
 
-/// Whether the network is in memory, and time passes by itself.
+/// Returns true if the network is in memory, and time passes by itself.
 pub fn is_virtual<T: Transport>() -> bool {
     std::any::type_name::<T>().ends_with("Memory")
 }

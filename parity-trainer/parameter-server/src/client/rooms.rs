@@ -27,7 +27,7 @@ impl Rooms {
         &self.held_back
     }
 
-    /// Whether a part may go there; if there is a way, but no room, it is waited for.
+    /// Returns true if a part may go there; if there is a way, but no room, it is waited for.
     pub(super) fn takes(&mut self, to: NodeId) -> bool {
         let Some(left) = &self.left else { return true };
         match left.get(&to) {

@@ -36,8 +36,8 @@ impl Client {
         parts.into_iter().map(Part::new).collect()
     }
 
-    /// Cuts what is not answered by the new table. What was sent under an epoch that is over is
-    /// sent again.
+    /// Cuts what is not answered by the new table. What was sent under an epoch that is over
+    /// is sent again.
     pub(super) fn set_routing(&mut self, routing: Routing) {
         if routing.version() <= self.routing.version() {
             return;
@@ -82,8 +82,8 @@ impl Client {
         Some((route.epoch, route.head()?, route.tail()?))
     }
 
-    /// Sends the parts that may be sent, by clock, priority and age; pulls as far as their window
-    /// allows.
+    /// Sends the parts that may be sent, by clock, priority and age; pulls as far as
+    /// their window allows.
     pub(super) fn send_ready(&mut self, now: Duration, actions: &mut Vec<ClientAction>) {
         self.serve_from_fresh(actions);
         let has_room = |client: &Self| client.index.pulls_under_way() < client.config.max_pulls;
@@ -210,7 +210,7 @@ impl Client {
         actions.push(ClientAction::Send { to, message });
     }
 
-    /// Whether a push of an earlier clock on some of these keys has not been sent.
+    /// Returns true if a push of an earlier clock on some of these keys has not been sent.
     fn would_overtake(&self, array: ArrayId, range: KeyRange, clock: Clock) -> bool {
         let unsent = |part: &Part| matches!(part.state, State::Ready | State::Delayed { .. });
         let earlier = self

@@ -43,8 +43,8 @@ impl Liveness {
         }
     }
 
-    /// When those that are missing will have been missing for too long, and those that are alone
-    /// are believed.
+    /// When those that are missing will have been missing for too long, and those that are
+    /// alone are believed.
     pub(super) fn timers(&self) -> impl Iterator<Item = Duration> + '_ {
         let servers = self.servers.values().filter_map(|known| known.missing);
         let missing = servers.chain(self.missing_workers.values().copied());
@@ -118,8 +118,8 @@ impl Liveness {
         self.servers.iter().filter_map(among).collect()
     }
 
-    /// Whether a server that holds nothing was found dead by one that may have died itself since:
-    /// what they said goes with their leases, in the order of their deaths.
+    /// Returns true if a server that holds nothing was found dead by one that may have died itself
+    /// since: what they said goes with their leases, in the order of their deaths.
     fn is_doubtful(&self, cluster: &Cluster, node: NodeId) -> bool {
         let is_cut_off = |by: &NodeId| self.suspects.contains(by) && self.alone.contains_key(by);
         let counts = |&(by, accused): &(Peer, NodeId)| {
@@ -159,7 +159,7 @@ impl Liveness {
         }
     }
 
-    /// How many suspicions of `node` count.
+    /// Number of suspicions of `node` that count.
     fn accusers(&self, now: Duration, cluster: &Cluster, node: NodeId) -> usize {
         let holders = || {
             cluster
@@ -204,7 +204,7 @@ impl Liveness {
     }
 }
 
-/// Whether this server suspects all others, and there are two or more.
+/// Returns true if this server suspects all others, and there are two or more.
 fn is_alone(cluster: &Cluster, by: NodeId) -> bool {
     let others = || cluster.servers.keys().filter(|&&node| node != by);
     others().count() >= 2

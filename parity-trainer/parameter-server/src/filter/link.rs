@@ -18,24 +18,24 @@ const DIGEST_BYTES: usize = 24;
 /// Keys as they go to the transport.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PackedKeys {
-    /// As they are. With `remember`, the receiver keeps them: their digest may stand for them
-    /// later.
+    /// As they are. With `remember`, the receiver keeps them: their digest may stand
+    /// for them later.
     Plain {
         /// The keys.
         keys: Keys,
-        /// Whether to keep the list.
+        /// Set if the list is to be kept.
         remember: bool,
     },
     /// A list that both ends have.
     Known {
         /// Which.
         digest: Digest,
-        /// How many keys.
+        /// Number of keys.
         count: u64,
     },
     /// A list, compressed.
     Lz4 {
-        /// How many keys.
+        /// Number of keys.
         count: u64,
         /// Their differences.
         bytes: Shared<u8>,
@@ -62,21 +62,21 @@ pub enum PackedValues {
     Plain(Values),
     /// 32-bit floats, compressed.
     Lz4F32 {
-        /// How many numbers.
+        /// Number of numbers.
         count: u64,
         /// The numbers.
         bytes: Shared<u8>,
     },
     /// [`Values::Bf16`], compressed.
     Lz4Bf16 {
-        /// How many numbers.
+        /// Number of numbers.
         count: u64,
         /// The numbers.
         bytes: Shared<u8>,
     },
     /// [`Values::F16`], compressed.
     Lz4F16 {
-        /// How many numbers.
+        /// Number of numbers.
         count: u64,
         /// The numbers.
         bytes: Shared<u8>,
@@ -391,7 +391,7 @@ fn rows_of(message: &mut Message) -> Option<(ArrayId, &mut Keys, Option<&mut Val
     }
 }
 
-/// Why a message cannot be unpacked; it counts as lost.
+/// Reason why a message cannot be unpacked; it counts as lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnpackError {
     /// The list was forgotten here, or its message was lost.

@@ -13,8 +13,8 @@ use crate::{Key, Shared};
 /// Below this many bytes it is not tried.
 const LEAST: usize = 64;
 
-/// LZ4 makes at most 255 bytes of one; a packet that says more is not one of ours, and gets no
-/// memory.
+/// LZ4 makes at most 255 bytes of one; a packet that says more is not one of ours, and
+/// gets no memory.
 const MOST_FROM_ONE: usize = 256;
 
 /// The compressed numbers, if they are shorter than the numbers.

@@ -55,7 +55,7 @@ impl PushFilter {
         &self.traffic
     }
 
-    /// How many rows are kept back.
+    /// Number of rows that are kept back.
     pub fn kept_back(&self) -> usize {
         self.residual.len() + self.kept.len()
     }
@@ -276,8 +276,8 @@ pub enum FilterError {
         /// The push's range.
         range: KeyRange,
     },
-    /// Too few or too many numbers, or numbers that are not finite, perhaps only with what was kept
-    /// back.
+    /// Too few or too many numbers, or numbers that are not finite, perhaps only with what
+    /// was kept back.
     #[error("{array}: {source}")]
     Values {
         /// The array.

@@ -59,13 +59,13 @@ impl RowList {
         self.iter(width).skip(places.start).take(places.len())
     }
 
-    /// How many rows are not of `range`.
+    /// Number of rows outside `range`.
     pub(super) fn outside(&self, range: KeyRange) -> usize {
         self.len() - self.places(range).len()
     }
 
-    /// Puts `rows`, whose keys are in `range`, in the place of what there is of `range`; returns
-    /// that.
+    /// Puts `rows`, whose keys are in `range`, in the place of what there is of
+    /// `range`; returns that.
     pub(super) fn replace(&mut self, range: KeyRange, rows: Self, width: usize) -> Self {
         let places = self.places(range);
         let numbers = places.start * width..places.end * width;

@@ -49,16 +49,16 @@ fn update(
     }
 }
 
-/// A training whose start comes over the wire: the first push sets the weights, those after it the
-/// optimiser's state, slot by slot, as far as it goes on from another training. All later ones are
-/// steps.
+/// A training whose start comes over the wire: the first push sets the weights, those after it
+/// the optimiser's state, slot by slot, as far as it goes on from another training. All later
+/// ones are steps.
 ///
 /// The rows after the weights are not learned: they hold what the network measures while it learns,
 /// such as batch norm's running moments, and a step replaces them by the sum of what is pushed.
 ///
-/// Where pushes are not added up, each is an update by itself, with its part of the learning rate:
-/// as many of them as make a step go as far as the step would, and the schedule goes by whole
-/// steps.
+/// Where pushes are not added up, each is an update by itself, with its part of the
+/// learning rate: as many of them as make a step go as far as the step would, and the
+/// schedule goes by whole steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TrainingRule {
     /// The update of each step.

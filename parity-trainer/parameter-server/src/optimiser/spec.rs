@@ -39,8 +39,8 @@ impl OptimiserSpec {
         }
     }
 
-    /// Returns true if a step of moderate numbers at rates up to `rate` is finite, whatever they
-    /// are.
+    /// Returns true if a step of moderate numbers at rates up to `rate` is finite,
+    /// whatever they are.
     pub(crate) fn keeps_moderate_finite(self, rate: f64) -> bool {
         let (bound, rate) = (f64::from(MODERATE), rate.abs());
         let fit = |bounds: &[f64]| {
@@ -69,8 +69,8 @@ impl OptimiserSpec {
         }
     }
 
-    /// Makes step `step` (from 1) with slices of one length; `second` is not looked at with one
-    /// slot.
+    /// Makes step `step` (from 1) with slices of one length; `second` is not looked at
+    /// with one slot.
     #[expect(
         clippy::too_many_arguments,
         reason = "the one place of the arithmetic, over plain slices"

@@ -21,8 +21,8 @@ const MOVE: u64 = 3;
 /// Of its fair share, the part by which a server may be off before something moves.
 const SLACK: i128 = 4;
 
-/// Moves servers within `chains`, each that of the range beside it. Only servers with a weight are
-/// in chains.
+/// Moves servers within `chains`, each that of the range beside it. Only servers with a weight
+/// are in chains.
 pub(super) fn balance(
     array: ArrayId,
     ranges: &[KeyRange],

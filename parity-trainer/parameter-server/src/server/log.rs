@@ -17,7 +17,7 @@ impl Log {
         self.operations.is_empty()
     }
 
-    /// Whether it takes no more.
+    /// Returns true if it takes no more.
     pub(super) fn is_full(&self, config: &ServerConfig) -> bool {
         self.operations.len() >= config.max_log || self.bytes >= config.max_bytes
     }

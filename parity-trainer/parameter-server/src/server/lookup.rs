@@ -19,7 +19,7 @@ pub struct ShardView<'a> {
     pub applied: Seq,
     /// The last log entry that is known to be in the whole chain.
     pub committed: Seq,
-    /// Whether this server accepts pushes for it.
+    /// True if this server accepts pushes for it.
     pub accepts_pushes: bool,
 }
 

@@ -13,8 +13,8 @@ use crate::{
 use crate::{Clock, Keys, Values, WorkerId};
 
 impl Server {
-    /// Follows the registry: cuts shards, takes new places in their chains, drops those that have
-    /// gone elsewhere.
+    /// Follows the registry: cuts shards, takes new places in their chains, drops those that
+    /// have gone elsewhere.
     pub(super) fn set_routing(
         &mut self,
         now: Duration,
@@ -178,8 +178,8 @@ impl Replica {
         other
     }
 
-    /// Forgets what belongs to the epoch that has ended: workers send again what was not
-    /// acknowledged.
+    /// Forgets what belongs to the epoch that has ended: workers send again what
+    /// was not acknowledged.
     fn reset(&mut self) {
         self.intake = Intake::new(self.store.layout().width, self.clocks.clone());
         self.unacknowledged.clear();

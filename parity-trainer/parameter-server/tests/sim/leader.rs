@@ -96,7 +96,7 @@ impl Leading {
         self.leaving.remove(&node);
     }
 
-    /// Whether one more fault is survivable: the registry knows of all those before.
+    /// Returns true if one more fault is survivable: the registry knows of all those before.
     fn is_quiet(&self, alive: &BTreeSet<NodeId>) -> bool {
         self.under_way == 0
             && self.cluster.suspicions.is_empty()
@@ -287,7 +287,7 @@ impl Simulation {
         self.report(|leading| leading.cluster.suspicions.clear());
     }
 
-    /// Whether the table is as the leader wants it.
+    /// Returns true if the table is as the leader wants it.
     pub fn has_led(&mut self) -> bool {
         let now = self.time();
         let Some(leading) = &self.leading else {

@@ -33,8 +33,8 @@ use leader::{Decision, Leading};
 use registry::Registry;
 use worker::Worker;
 
-/// Each worker counts its clocks in its own column, as bits: exactly what a cell contains can be
-/// read off.
+/// Each worker counts its clocks in its own column, as bits: exactly what a cell contains can
+/// be read off.
 pub const COUNTED: ArrayId = ArrayId(0);
 /// Under an optimiser, with gradients of all magnitudes: replicas must agree to the last bit.
 pub const TRAINED: ArrayId = ArrayId(1);
@@ -45,8 +45,8 @@ pub const LAST: Clock = Clock(14);
 const CHAOS_MS: u64 = 400;
 const LIMIT_MS: u64 = 5_000;
 
-/// A mistake that a simulation can be made to contain, so that the checker can show that it finds
-/// it.
+/// A mistake that a simulation can be made to contain, so that the checker can show that
+/// it finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
     /// The head acknowledges before its successors have the push.
@@ -270,8 +270,8 @@ impl Simulation {
         simulation
     }
 
-    /// Runs until every worker has finished, and checks what is left. The error names the
-    /// invariant.
+    /// Runs until every worker has finished, and checks what is left. The error
+    /// names the invariant.
     pub fn run(mut self) -> Result<Tally, String> {
         while let Some(Reverse(Scheduled(at, _, due))) = self.queue.pop() {
             self.now = at;
@@ -308,8 +308,8 @@ impl Simulation {
         Ok(self.tally)
     }
 
-    /// Whether every server in a chain has heard of it and has all of the log, and no server keeps
-    /// a part of a copy.
+    /// Returns true if every server in a chain has heard of it and has all of the log, and no
+    /// server keeps a part of a copy.
     fn settled(&self) -> bool {
         let keeps_part = |server: &Server| server.copies().any(|(_, is_complete)| !is_complete);
         if self.servers.values().any(keeps_part) {

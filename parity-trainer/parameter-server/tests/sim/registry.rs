@@ -90,7 +90,7 @@ impl Registry {
         }
     }
 
-    /// Whether every shard of the server is also on another one that is alive.
+    /// Returns true if every shard of the server is also on another one that is alive.
     pub fn can_lose(&self, node: NodeId, alive: &BTreeSet<NodeId>) -> bool {
         let mut routes = self
             .routing
@@ -115,8 +115,8 @@ impl Simulation {
         self.report(|leading| leading.joined(node));
     }
 
-    /// Tells everyone of the tables: at the start surely and at once, later with delays, or not at
-    /// all.
+    /// Tells everyone of the tables: at the start surely and at once, later with delays, or
+    /// not at all.
     pub fn broadcast(&mut self, surely: bool) {
         let routing = self.registry.routing.clone();
         let members = Event::Members {
@@ -154,8 +154,8 @@ impl Simulation {
         }
     }
 
-    /// What a registry does now and then: removes the dead, ends hand-overs that hang, tells
-    /// everyone.
+    /// What a registry does now and then: removes the dead, ends hand-overs that
+    /// hang, tells everyone.
     pub fn upkeep(&mut self) {
         if self.leading.is_some() {
             return self.broadcast(false);

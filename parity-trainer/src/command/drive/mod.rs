@@ -147,7 +147,6 @@ struct Saved {
     best_step: Option<u64>,
 }
 
-/// What every `environment.toml` has.
 pub(crate) fn environment(seed: u64, data_sha256: &str, run_sha256: &str) -> toml::Table {
     let mut table = toml::Table::new();
     let mut note = |key: &str, value: &str| table.insert(key.to_owned(), value.into());

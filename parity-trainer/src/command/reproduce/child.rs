@@ -39,7 +39,6 @@ pub(crate) fn end_with_parent() {
     }
 }
 
-/// How a child ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Well,
@@ -71,9 +70,9 @@ impl<'a> Children<'a> {
         })
     }
 
-    /// Runs `line` to its end; tells how that was and what it cost. A child is told of Ctrl-C once,
-    /// so that it writes its checkpoint: it is not in the terminal's group, which hears of every
-    /// one.
+    /// Runs `line` to its end; tells how that was and what it cost. A child is told of Ctrl-C
+    /// once, so that it writes its checkpoint: it is not in the terminal's group, which hears
+    /// of every one.
     pub(super) fn run(&self, line: &CommandLine) -> Result<(Ended, Cost), TrainError> {
         eprintln!("$ {line}");
         let (begun, before) = (Instant::now(), processor_seconds());

@@ -84,7 +84,6 @@ impl CommandLine {
         self.0.push(Word::Text(plain(value)));
     }
 
-    /// What the program is given.
     pub(super) fn arguments(&self, roots: &Roots) -> Vec<OsString> {
         let argument = |word: &Word| match word {
             Word::Text(text) => text.into(),

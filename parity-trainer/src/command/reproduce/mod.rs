@@ -55,12 +55,11 @@ pub(crate) struct Args {
     recipes: Option<PathBuf>,
 }
 
-/// Why a row has no figures.
+/// Reason why a row has no figures.
 #[derive(Debug)]
 enum NoFigures {
     /// It cannot be run here.
     NotRun(String),
-    /// A command failed.
     Failed(String),
 }
 

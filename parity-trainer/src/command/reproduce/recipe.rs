@@ -44,7 +44,7 @@ pub(super) struct DeployedRecipe {
     pub(super) title: String,
     /// Its data, in `--data`.
     pub(super) data: String,
-    /// Whether it takes lines of text, which are made of that data set's digits.
+    /// True if it takes lines of text, which are made of that data set's digits.
     #[serde(default)]
     pub(super) lines: bool,
     /// Its file, in `--models`; none for a model that is trained here.
@@ -88,7 +88,7 @@ pub(super) struct RowRecipe {
     pub(super) tried: String,
     /// A model whose weights the training begins with: a deployed model or an earlier row.
     pub(super) start: Option<String>,
-    /// Whether it may be passed over by a build that does not know its settings.
+    /// True if it may be passed over by a build that does not know its settings.
     #[serde(default)]
     pub(super) optional: bool,
     /// Settings of `train`.
@@ -96,7 +96,7 @@ pub(super) struct RowRecipe {
     /// What this build does not know of it.
     #[serde(skip)]
     pub(super) unsupported: Option<String>,
-    /// Whether the user has not asked for it.
+    /// True if the user has not asked for it.
     #[serde(skip)]
     pub(super) left_out: bool,
 }
@@ -111,7 +111,6 @@ pub(super) fn reports(name: &str) -> String {
 }
 
 impl Recipes {
-    /// The table's own.
     pub(super) fn published() -> Result<Self, SetupError> {
         let recipes = Self::parse(PUBLISHED, None)?;
         Ok(Self {
@@ -408,7 +407,7 @@ fn settings(line: &mut CommandLine, table: &toml::Table) {
     }
 }
 
-/// Whether the program takes the line; what it says if not, shortened to one line.
+/// Returns true if the program takes the line; what it says if not, shortened to one line.
 fn parses(line: &CommandLine) -> Result<(), String> {
     let roots = Roots {
         data: PathBuf::new(),

@@ -10,16 +10,13 @@ use serde::{Deserialize, Serialize};
 /// The folder of the records, in `--out`.
 const FOLDER: &str = "rows";
 
-/// A finished row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct RowRecord {
     /// Of its commands: a row whose recipe has changed is another.
     pub(super) digest: String,
-    /// What was run.
     pub(super) commands: Vec<String>,
     /// What the training has cost, before an interruption, too.
     pub(super) cost: Cost,
-    /// The figures.
     pub(super) outcome: Outcome,
 }
 
@@ -28,13 +25,10 @@ pub(super) struct RowRecord {
 pub(super) struct DeployedRecord {
     /// Of its command.
     pub(super) digest: String,
-    /// What was run.
     pub(super) command: String,
-    /// What it has cost.
     pub(super) cost: Cost,
 }
 
-/// What commands cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Cost {
     /// By the clock on the wall.
@@ -62,17 +56,14 @@ impl std::ops::Add for Cost {
 /// An evaluation's figures, as `eval` writes them; accuracies are parts of 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Outcome {
-    /// The code's label.
     pub(super) code: String,
     /// The domain in which predictions were added.
     pub(super) transform: Kind,
-    /// The code's figures.
     pub(super) evaluation: Figures,
     /// Those of the deployed model as its own parity model.
     pub(super) untrained_control: Figures,
 }
 
-/// A transform's name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Kind {
     pub(super) kind: String,
@@ -81,7 +72,6 @@ pub(super) struct Kind {
 /// One code's figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Figures {
-    /// A_a.
     pub(super) accuracy_deployed: Option<f64>,
     /// A_d and agreement, for each number of missing queries.
     pub(super) by_losses: Vec<Losses>,
@@ -91,7 +81,6 @@ pub(super) struct Figures {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Losses {
     pub(super) missing: usize,
-    /// A_d.
     pub(super) accuracy: Option<Estimate>,
     /// A_a - A_d over the same queries; absent in records of before it was told.
     #[serde(default)]
@@ -135,8 +124,8 @@ impl Outcome {
         Some((100.0 * low, 100.0 * high))
     }
 
-    /// Tells whether the loss, if there is one, has its interval: earlier evaluations did not give
-    /// it.
+    /// Tells whether the loss, if there is one, has its interval: earlier evaluations did
+    /// not give it.
     pub(super) fn is_complete(&self) -> bool {
         self.loss().is_none() || self.loss_interval().is_some()
     }
@@ -152,10 +141,9 @@ struct Spent {
     running: bool,
 }
 
-/// How a row begins.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Begun {
-    /// Whether the same was begun before.
+    /// True if the same was begun before.
     pub(super) again: bool,
     /// What it has cost so far.
     pub(super) cost: Cost,
@@ -261,12 +249,10 @@ pub(super) struct Machine {
     pub(super) threads: usize,
     /// This program's version.
     pub(super) version: &'static str,
-    /// libtorch's.
     pub(super) libtorch: &'static str,
 }
 
 impl Machine {
-    /// This one.
     pub(super) fn here(threads: usize) -> Self {
         let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let name = information

@@ -73,7 +73,6 @@ impl Row<'_> {
         }
     }
 
-    /// The finished trainings.
     pub(super) fn finished(&self) -> impl Iterator<Item = (&Run, &RowRecord)> {
         self.runs
             .iter()

@@ -69,7 +69,6 @@ pub(crate) struct Options {
     run: RunOptions,
 }
 
-/// What a run is given.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct Settings {
@@ -155,8 +154,8 @@ impl Settings {
         to_toml(self)
     }
 
-    /// Digest of all that decides how the training goes: the settings but for places and names, and
-    /// the data.
+    /// Digest of all that decides how the training goes: the settings but for places and names,
+    /// and the data.
     pub(super) fn digest(&self, data_sha256: &str) -> Result<String, SetupError> {
         let bare = Self {
             data: PathBuf::new(),

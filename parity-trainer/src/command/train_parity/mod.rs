@@ -33,8 +33,8 @@ use super::{lock_training, provenance, rounded, run_folder, write_json};
 use crate::progress::Counter;
 use crate::report;
 
-/// Shuffles of a small test set into groups that the evaluation averages: which samples meet moves
-/// its result.
+/// Shuffles of a small test set into groups that the evaluation averages: which samples meet
+/// moves its result.
 const GROUPINGS: usize = 10;
 /// Samples of all groupings together, about.
 const GROUPED_SAMPLES: usize = 20_000;
@@ -222,7 +222,6 @@ fn environment(settings: &Settings, prepared: &Prepared, digest: &str) -> toml::
     table
 }
 
-/// What a training gave.
 struct Product {
     /// Of its entry.
     name: String,

@@ -96,7 +96,7 @@ pub(crate) struct Options {
     /// Scale what the network takes by its mean and deviation [default: true]
     #[arg(long, value_name = "BOOL")]
     normalise: Option<bool>,
-    /// Whether a network of cells learns each cell's part of the sum, and not only the sum
+    /// True if a network of cells learns each cell's part of the sum, and not only the sum
     /// [default: true]
     #[arg(long, value_name = "BOOL")]
     cell_targets: Option<bool>,

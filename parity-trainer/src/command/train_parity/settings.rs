@@ -30,7 +30,6 @@ pub(crate) enum OptimiserKind {
     Sgd,
 }
 
-/// What a run is given.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(crate) struct Settings {
@@ -232,7 +231,7 @@ impl Settings {
         if self.cluster.is_some() { asked } else { 1 }
     }
 
-    /// Whether an encoder and a decoder are trained, and no parity model.
+    /// Returns true if an encoder and a decoder are trained, and no parity model.
     pub(super) fn is_learned(&self) -> bool {
         self.encoder == EncoderKind::Learned
     }

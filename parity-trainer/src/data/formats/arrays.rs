@@ -10,7 +10,6 @@ use sha2::{Digest, Sha256};
 
 use crate::data::{DataError, Loaded, MAX_VALUES, Samples, scaled};
 
-/// An array's elements.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Elements {
     Bytes(Vec<u8>),
@@ -26,7 +25,6 @@ pub(super) struct Array {
     pub(super) elements: Elements,
 }
 
-/// What an array is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Train(Kind),

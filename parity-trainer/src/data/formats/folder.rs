@@ -17,7 +17,6 @@ const FLAT_TEST: usize = 10;
 /// Most bytes of an image file.
 pub(super) const MAX_IMAGE_BYTES: u64 = 64 << 20;
 
-/// An image's file.
 #[derive(Debug)]
 struct Image {
     path: PathBuf,
@@ -71,7 +70,7 @@ pub(in crate::data) fn load(
     collect(&images, collector)
 }
 
-/// Whether images lie in `folder` itself.
+/// Returns true if images lie in `folder` itself.
 pub(in crate::data) fn is_flat(names: &[String]) -> bool {
     names.iter().any(|name| is_image(name))
 }

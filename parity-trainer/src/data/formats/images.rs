@@ -44,7 +44,6 @@ impl Split {
 /// An image file that was not decoded yet.
 #[derive(Debug)]
 pub(super) struct Encoded {
-    /// For messages.
     pub(super) path: PathBuf,
     pub(super) split: Split,
     /// None for an image without a label.
@@ -69,11 +68,11 @@ pub(super) struct Collector<'a> {
     total: Option<usize>,
     waiting: Vec<Encoded>,
     waiting_bytes: usize,
-    /// How many images each class of each split has.
+    /// Number of images of each class of each split.
     classes: BTreeMap<(Split, String), usize>,
     /// Class names by provisional label: the order of the names is only known at the end.
     labels: Vec<String>,
-    /// Whether the images seen so far have classes.
+    /// True if the images seen so far have classes.
     labelled: Option<bool>,
     train: Part,
     test: Part,
@@ -287,7 +286,7 @@ fn in_colour(values: &[f32], pixels: usize) -> Vec<f32> {
         .collect()
 }
 
-/// Whether a file's name says that it is an image that can be read.
+/// Returns true if a file's name says that it is an image that can be read.
 pub(super) fn is_image(name: &str) -> bool {
     let end = name
         .rsplit_once('.')
@@ -295,7 +294,7 @@ pub(super) fn is_image(name: &str) -> bool {
     matches!(end.as_deref(), Some("png" | "jpg" | "jpeg"))
 }
 
-/// Whether a file is none of the user's data, such as what a file manager leaves behind.
+/// Returns true if a file is none of the user's data, such as what a file manager leaves behind.
 pub(super) fn is_hidden(name: &str) -> bool {
     name.starts_with('.') || matches!(name, "Thumbs.db" | "desktop.ini" | "__MACOSX")
 }

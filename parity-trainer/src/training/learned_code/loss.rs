@@ -91,7 +91,8 @@ impl Domain {
         }
     }
 
-    /// How many of `made` name the class of `wanted`, of how many.
+    /// Returns the number of rows of `made` that name the class of `wanted`, and
+    /// the number of rows.
     pub(super) fn agreeing(&self, made: &Tensor, wanted: &Tensor) -> (usize, usize) {
         let classes = |outputs: &Tensor| self.invert(outputs).argmax(-1, false);
         let equal = classes(made).eq_tensor(&classes(wanted));

@@ -32,11 +32,8 @@ use crate::network::{Network, NetworkSpec, Normalisation, batch, stream};
 /// What a learned code's training needs besides a parity model's.
 #[derive(Debug, Clone)]
 pub struct LearnedRun {
-    /// The decoder's network.
     pub decoder: NetworkSpec,
-    /// What is lessened.
     pub loss: Loss,
-    /// The deployed model.
     pub through: Rc<dyn Differentiable>,
 }
 
@@ -62,7 +59,6 @@ pub(super) struct LearnedCodeTask {
 struct Forward {
     /// Reconstructions in the transform's domain, `[count, outputs]`.
     made: Tensor,
-    /// What they should be.
     wanted: Tensor,
 }
 
@@ -262,8 +258,8 @@ pub fn group_shape(sample: &[usize], k: usize) -> Vec<usize> {
     shape
 }
 
-/// Queries, and what the deployed model answers in the transform's domain, of `members`, one after
-/// another.
+/// Queries, and what the deployed model answers in the transform's domain, of `members`,
+/// one after another.
 fn gather(set: &CodedSet, members: &[usize]) -> (Vec<f32>, Vec<f32>) {
     let mut queries = Vec::with_capacity(members.len() * set.set.sample_len());
     let mut outputs = Vec::with_capacity(members.len() * set.set.outputs());

@@ -17,7 +17,6 @@ pub(super) struct Memory {
     server: &'static str,
     /// Bytes of parameters and optimiser state.
     content: u64,
-    /// Bytes.
     highest: u64,
 }
 
@@ -82,8 +81,8 @@ impl Talker {
     }
 }
 
-/// A server of `millions` of parameters: after all have been pushed to, and while and after it is
-/// copied.
+/// A server of `millions` of parameters: after all have been pushed to, and while and after
+/// it is copied.
 ///
 /// # Errors
 /// If a process fails.

@@ -15,7 +15,6 @@ use crate::{resources, workspace};
 /// A run that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// What is measured.
 #[derive(Debug, Clone)]
 pub(super) enum System {
     /// Ours, as it is on one machine.
@@ -70,7 +69,6 @@ impl Process {
         Ok((Self(child), stdout))
     }
 
-    /// Once.
     pub(super) fn stdin(&mut self) -> Option<ChildStdin> {
         self.0.stdin.take()
     }

@@ -100,7 +100,7 @@ impl Table {
         })
     }
 
-    /// How many times sooner than BSP, seed by seed.
+    /// Returns the speed-up over BSP, seed by seed.
     fn gain(&self, runs: &[Run]) -> Spread {
         let bsp = self
             .rows

@@ -16,7 +16,7 @@ use crate::server::Limits;
 /// asks for work and pays nothing for it.
 const MAX_GIVEN_UP: usize = 128;
 
-/// Why a connection is to end.
+/// Reason why a connection is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Over {
     /// Nothing is in flight, and was not for some time.

@@ -19,11 +19,11 @@ pub struct CodedConfig {
     /// Send parity queries only when they are due to be in time for the first member that would be
     /// late, instead of at once.
     pub defer_parity: bool,
-    /// How long a group may stay open while somebody in it waits.
+    /// Time that a group may stay open while somebody in it waits.
     pub flush_after: Duration,
-    /// How long the own prediction of a reconstructed query is awaited, to compare.
+    /// Time that the own prediction of a reconstructed query is awaited, to compare.
     pub late_truth_wait: Duration,
-    /// How long a parity query may take.
+    /// Time that a parity query may take.
     pub parity_timeout: Duration,
     /// Parity queries allowed for each accepted query over time. A full group costs r / k; a
     /// flushed one more.

@@ -12,7 +12,7 @@ use crate::strategy::parity::Parity;
 use crate::timers::Timer;
 use crate::{Action, ClassId, Core, GroupId, GroupKey, QueryId, Row};
 
-/// Whether an open group has nobody in it who waits.
+/// Returns true if an open group has nobody in it who waits.
 pub(super) fn abandoned<I, O>(
     groups: &FxHashMap<GroupId, Group<I, O>>,
 ) -> impl Fn(GroupId) -> bool {
@@ -42,8 +42,8 @@ impl<I, O> Coded<I, O> {
         Some(id)
     }
 
-    /// Drops open groups that have made room for others. Queries of theirs that wait go on without
-    /// a group.
+    /// Drops open groups that have made room for others. Queries of theirs that wait go on
+    /// without a group.
     pub(super) fn drop_open_groups(&mut self, core: &mut Core<I, O>, gone: Vec<GroupId>) {
         for id in gone {
             let Some(group) = self.groups.remove(&id) else {
@@ -58,8 +58,8 @@ impl<I, O> Coded<I, O> {
         }
     }
 
-    /// Completes an open group with recently answered queries and seals it. False when there are
-    /// too few.
+    /// Completes an open group with recently answered queries and seals it. False when there
+    /// are too few.
     pub(super) fn complete_with_fillers(&mut self, core: &mut Core<I, O>, id: GroupId) -> bool {
         let Some(group) = self.groups.get_mut(&id).filter(|group| !group.sealed) else {
             return false;
@@ -158,8 +158,8 @@ impl<I, O> Coded<I, O> {
         core.stats.groups_completed_with_fillers += u64::from(encoded && has_fillers);
     }
 
-    /// Takes a member that will never have a prediction out of an open group, so that it takes
-    /// nobody's slot.
+    /// Takes a member that will never have a prediction out of an open group, so that it
+    /// takes nobody's slot.
     pub(super) fn leave_open_group(&mut self, query: QueryId, id: GroupId, slot: usize) {
         self.membership.remove(&query);
         let Some(group) = self.groups.get_mut(&id) else {

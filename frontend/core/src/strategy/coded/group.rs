@@ -80,7 +80,7 @@ impl<I, O> Member<I, O> {
         self.late_at.is_some()
     }
 
-    /// Whether a reconstruction may answer it now, if there is one (CG-4).
+    /// Returns true if a reconstruction may answer it now, if there is one (CG-4).
     pub(super) fn may_be_reconstructed(&self) -> bool {
         self.status == Status::Waiting
             && self.prediction.is_none()
@@ -152,8 +152,8 @@ impl<I, O> Group<I, O> {
             .any(|member| member.status == Status::Waiting)
     }
 
-    /// Whether somebody other than the member in `slot` waits who could be reconstructed with its
-    /// prediction.
+    /// Returns true if somebody other than the member in `slot` waits who could be reconstructed
+    /// with its prediction.
     pub(super) fn is_needed_by_others(&self, slot: usize) -> bool {
         let mut others = self.members.iter().enumerate().filter(|&(i, _)| i != slot);
         self.sealed
@@ -179,7 +179,7 @@ impl<I, O> Group<I, O> {
             .min()
     }
 
-    /// Whether it is full, and nothing has been asked of parity models yet.
+    /// Returns true if it is full, and nothing has been asked of parity models yet.
     pub(super) fn is_deferred(&self) -> bool {
         self.sealed && self.rows.iter().all(|row| matches!(row, Parity::Open))
     }
@@ -201,8 +201,8 @@ impl<I, O> Group<I, O> {
         self.rows.iter().filter_map(Parity::output).count()
     }
 
-    /// Whether lost members can still be had back: as many parity rows may answer as predictions
-    /// will never come.
+    /// Returns true if lost members can still be had back: as many parity rows may answer as
+    /// predictions will never come.
     pub(super) fn may_become_recoverable(&self) -> bool {
         let gone = self
             .members
@@ -214,7 +214,7 @@ impl<I, O> Group<I, O> {
         gone <= self.rows.iter().filter(|row| row.is_alive()).count()
     }
 
-    /// Whether every member has its exact prediction.
+    /// Returns true if every member has its exact prediction.
     pub(super) fn is_complete(&self) -> bool {
         self.missing() == 0
     }

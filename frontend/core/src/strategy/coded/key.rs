@@ -74,8 +74,8 @@ pub(super) struct Keys<I, O> {
 }
 
 impl<I, O> Keys<I, O> {
-    /// At most `capacity` kinds, `fillers` answered queries for each, whose inputs hold `max_bytes`
-    /// in all.
+    /// At most `capacity` kinds, `fillers` answered queries for each, whose inputs hold
+    /// `max_bytes` in all.
     pub(super) fn new(capacity: usize, fillers: usize, max_bytes: usize) -> Self {
         Self {
             table: FxHashMap::default(),
@@ -169,9 +169,9 @@ impl<I, O> Keys<I, O> {
         self.held.get(&domain).copied().unwrap_or_default()
     }
 
-    /// The kind that makes room for another one of `domain`. A domain that holds more than `domain`
-    /// would hold then gives up a kind even if queries of its open group wait; they go on without a
-    /// group.
+    /// The kind that makes room for another one of `domain`. A domain that holds more than
+    /// `domain` would hold then gives up a kind even if queries of its open group wait; they go
+    /// on without a group.
     fn kind_to_drop(
         &self,
         now: Time,

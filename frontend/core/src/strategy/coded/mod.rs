@@ -69,7 +69,7 @@ impl<I, O> Coded<I, O> {
         self.hold_back.late_at(arrived)
     }
 
-    /// Whether a reconstruction of this query is being computed.
+    /// Returns true if a reconstruction of this query is being computed.
     pub(super) fn is_reconstructing(&self, query: QueryId) -> bool {
         let member = self
             .membership

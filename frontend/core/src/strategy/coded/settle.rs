@@ -74,8 +74,8 @@ impl<I, O> Coded<I, O> {
         })
     }
 
-    /// Looks after the group's parity queries once they ought to have answered and somebody is
-    /// late.
+    /// Looks after the group's parity queries once they ought to have answered and
+    /// somebody is late.
     pub(super) fn watch_parity(&mut self, core: &mut Core<I, O>, id: GroupId) {
         let (Some(after), Some(group)) = (self.timing.overdue_after(), self.groups.get_mut(&id))
         else {

@@ -51,7 +51,7 @@ impl ParityTiming {
         (lead < Duration::MAX).then(|| lead.saturating_sub(TIMER))
     }
 
-    /// How long before a parity query is needed it has to go.
+    /// Returns the lead with which a parity query is sent before it is needed.
     fn lead(&self) -> Option<Duration> {
         let (times, over) = MARGIN;
         let took = self.took.as_ref()?.delay();

@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// Milliseconds within which each query must be answered [default: 1000]
     #[arg(long, allow_negative_numbers = true)]
     deadline_ms: Option<f64>,
-    /// Whether clients take approximate answers [default: true]
+    /// True if clients take approximate answers [default: true]
     #[arg(long, action = ArgAction::Set)]
     allow_approximate: Option<bool>,
     /// Service time of a batch, as constant:18, uniform:10:20, lognormal:18:0.2 or

@@ -25,8 +25,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Listens for Ctrl-C and SIGTERM, on a thread that ends with the program, and begins to show
-    /// progress.
+    /// Listens for Ctrl-C and SIGTERM, on a thread that ends with the program, and begins
+    /// to show progress.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let stopped = Arc::new(AtomicBool::new(false));
         let state = Arc::new(Mutex::new(SimulateState::default()));

@@ -65,11 +65,9 @@ pub struct Plan {
     pub seed: u64,
     /// Trainings without any disturbance, for comparison.
     pub undisturbed: u64,
-    /// Whether each kill is told.
     pub tell: bool,
 }
 
-/// Why it failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ChaosError {
     #[error(transparent)]
@@ -80,7 +78,6 @@ pub enum ChaosError {
     #[error("clock {clock}: {error}")]
     Task {
         clock: u64,
-        /// How it failed.
         error: TaskError,
     },
     #[error("{what}: {source}")]

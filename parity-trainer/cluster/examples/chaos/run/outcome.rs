@@ -11,7 +11,6 @@ use super::Plan;
 pub struct Kill {
     /// The dead server's number.
     pub server: u64,
-    /// Whether it was the leader.
     pub led: bool,
     /// From its death to the acknowledgement of the first push that was begun after it.
     pub delay: Duration,
@@ -20,7 +19,6 @@ pub struct Kill {
 /// The time in which the registry stood still, and what it set off.
 #[derive(Debug, Clone, Copy)]
 pub struct Stop {
-    /// How long it was.
     pub length: Duration,
     /// Pushes acknowledged in it.
     pub acknowledged: u64,
@@ -28,7 +26,6 @@ pub struct Stop {
     pub longest: Duration,
 }
 
-/// What came of it.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     pub kills: Vec<Kill>,
@@ -41,7 +38,6 @@ pub struct Outcome {
     pub loss: Option<f64>,
     /// The final losses of as many steps without disturbance, each with other batches.
     pub undisturbed: Vec<f64>,
-    /// Why it ended early.
     pub failed: Option<String>,
 }
 
@@ -85,8 +81,8 @@ impl Outcome {
         delays.get(place - 1).copied().unwrap_or_default()
     }
 
-    /// Whether the kills' 99th percentile and the waits while the registry stood still keep to
-    /// `limit`, and the loss to the noise of the undisturbed ones.
+    /// Returns true if the kills' 99th percentile and the waits while the registry stood still keep
+    /// to `limit`, and the loss to the noise of the undisturbed ones.
     #[allow(dead_code, reason = "the test does without")]
     pub fn judge(&self, plan: &Plan, limit: Duration) -> Judgement {
         let [p50, p99, longest] = [0.5, 0.99, 1.0].map(|part| self.percentile(part));

@@ -21,7 +21,6 @@ pub(super) struct Processes {
     program: PathBuf,
     servers: BTreeMap<NodeId, Child>,
     registry: Option<Child>,
-    /// What an etcd writes.
     _folder: Option<TempDir>,
 }
 

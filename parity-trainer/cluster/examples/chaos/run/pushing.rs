@@ -24,7 +24,6 @@ const KEYS: u64 = 256;
 const WIDTH: usize = 64;
 const SHARDS: u64 = 8;
 
-/// What the log says.
 #[derive(Debug, Clone, Copy)]
 struct Log {
     /// Pushes acknowledged, in order: the last one's clock.

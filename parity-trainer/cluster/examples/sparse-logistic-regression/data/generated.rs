@@ -20,7 +20,7 @@ const SPREAD: f32 = 1.5;
 /// A set to generate. The same settings give the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Generated {
-    /// How many features; at least 1.
+    /// Number of features; at least 1.
     pub(crate) features: u32,
     /// Rows to learn from.
     pub(crate) rows: usize,

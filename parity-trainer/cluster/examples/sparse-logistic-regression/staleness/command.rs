@@ -1,5 +1,5 @@
-//! Arguments of one run of `cargo xtask bench staleness`: real servers and workers over loopback, of
-//! which one is slowed.
+//! Arguments of one run of `cargo xtask bench staleness`: real servers and workers over loopback,
+//! of which one is slowed.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) struct Args {
     /// anew)
     #[arg(long)]
     slowdown: Slowdown,
-    /// How many times longer a slow worker computes
+    /// Factor by which a slow worker's computation takes longer
     #[arg(long, default_value_t = 4.0)]
     factor: f64,
     /// Workers

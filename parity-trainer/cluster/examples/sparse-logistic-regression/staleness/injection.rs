@@ -41,16 +41,17 @@ impl FromStr for Slowdown {
 pub(crate) struct Injection {
     /// When which is slow.
     pub(crate) slowdown: Slowdown,
-    /// How many workers there are, at least 1.
+    /// Number of workers, at least 1.
     pub(crate) workers: usize,
-    /// How many times longer a slow one computes, at least 1.
+    /// Factor by which a slow worker's computation takes longer, at least 1.
     pub(crate) factor: f64,
     /// Gives the draws.
     pub(crate) seed: u64,
 }
 
 impl Injection {
-    /// Whether `worker` is slow at a time since the start, and until when that stays as it is.
+    /// Returns true if `worker` is slow at a time since the start, and until when that stays
+    /// as it is.
     fn at(&self, worker: usize, time: Duration) -> (bool, Duration) {
         match self.slowdown {
             Slowdown::Never => (false, Duration::MAX),

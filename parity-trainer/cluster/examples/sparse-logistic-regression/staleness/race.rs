@@ -37,7 +37,7 @@ pub(crate) struct Experiment {
     /// Who is slow; also how many workers there are.
     pub(crate) injection: Injection,
     pub(crate) servers: u64,
-    /// How long a minibatch takes where nobody is slow.
+    /// Time that a minibatch takes where nobody is slow.
     pub(crate) compute: Duration,
     /// The loss to reach is that of bulk-synchronous workers after so many clocks.
     pub(crate) clocks: usize,
@@ -51,7 +51,6 @@ pub(crate) struct Experiment {
     pub(crate) data: Generated,
 }
 
-/// What came of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Measured {
     /// The held-out loss to reach.
@@ -66,7 +65,6 @@ pub(crate) struct Measured {
     pub(crate) late: f64,
 }
 
-/// Why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RaceError {
     /// There are no servers.

@@ -37,12 +37,11 @@ pub(super) struct Command {
 /// What a task is about: which rows, in which iteration, and when.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskSpec {
-    /// The array.
     pub array: ArrayId,
     /// The keys that it is about.
     pub range: KeyRange,
-    /// The iteration, from 1. A pull of clock c sees what the consistency model promises for
-    /// iteration c.
+    /// The iteration, from 1. A pull of clock c sees what the consistency model promises
+    /// for iteration c.
     pub clock: Clock,
     /// The rows among the keys.
     pub keys: Keys,
@@ -87,7 +86,6 @@ impl TaskSpec {
     }
 }
 
-/// Rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pulled {
     /// Every live worker's updates up to this clock are contained.
@@ -101,7 +99,7 @@ pub struct Pulled {
     pub values: Shared<f32>,
 }
 
-/// Why a task did not succeed.
+/// Reason why a task did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
     /// It was not submitted.
@@ -112,9 +110,7 @@ pub enum TaskError {
         "the task takes a message of {bytes} bytes, and {limit} are the limit: cut its range, or raise the limit on all nodes"
     )]
     TooLong {
-        /// The message's length.
         bytes: u64,
-        /// The most.
         limit: u64,
     },
     /// A server refused it for good.

@@ -169,7 +169,6 @@ impl Listener for MemoryNodes {
     }
 }
 
-/// The receiving side.
 #[derive(Debug)]
 pub(super) struct Incoming {
     frames: Outgoing,

@@ -28,13 +28,12 @@ use crate::node::wire::{Frame, Hello, Limits, WireError};
 /// What a node says and bears on each of its connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Local {
-    /// Who it is.
     pub hello: Hello,
     /// Bytes of outgoing frames after which a queue counts as long.
     pub queue: usize,
     /// Bytes of vectors that a connection keeps to be read into again.
     pub pooled: usize,
-    /// How long a handshake may take.
+    /// Time that a handshake may take.
     pub handshake: Duration,
 }
 
@@ -50,7 +49,6 @@ impl Local {
 
 /// A way to connect nodes.
 pub trait Transport: Clone + Send + Sync + 'static {
-    /// Takes connections.
     type Listener: Listener;
 
     /// Takes connections at `address`.
@@ -68,7 +66,6 @@ pub trait Transport: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Connection, TransportError>> + Send;
 }
 
-/// Takes connections.
 pub trait Listener: Send + 'static {
     /// Shakes hands; apart, so that a slow peer does not keep others waiting.
     type Handshake: Future<Output = Result<Connection, TransportError>> + Send + 'static;
@@ -85,9 +82,7 @@ pub trait Listener: Send + 'static {
 pub struct Connection {
     /// Who is at the other end.
     pub peer: Peer,
-    /// The way out.
     pub sender: Sender,
-    /// The way in.
     pub receiver: Receiver,
 }
 
@@ -123,13 +118,12 @@ impl Receiver {
     }
 }
 
-/// Why there is no connection, or none any more.
+/// Reason why there is no connection, or none any more.
 #[derive(Debug, thiserror::Error)]
 #[error("{who}: {reason}")]
 pub struct TransportError {
     /// At the other end: an address before the handshake, a peer after it.
     pub who: Who,
-    /// What happened.
     pub reason: Reason,
 }
 
@@ -138,7 +132,6 @@ pub struct TransportError {
 pub enum Who {
     /// Before the handshake.
     Address(String),
-    /// After it.
     Peer(Peer, String),
 }
 
@@ -152,7 +145,6 @@ impl fmt::Display for Who {
     }
 }
 
-/// What happened to a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum Reason {
     /// The address cannot be listened at.
@@ -164,10 +156,8 @@ pub enum Reason {
     /// The peer took longer than the limit.
     #[error("no handshake within {0:?}: check the address and the node's load")]
     Slow(Duration),
-    /// The connection ended.
     #[error("the connection was closed")]
     Closed,
-    /// The connection broke.
     #[error("the connection broke ({0})")]
     Io(std::io::Error),
     /// No sign of life.

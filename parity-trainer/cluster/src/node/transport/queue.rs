@@ -29,7 +29,7 @@ pub struct Sender {
     state: Arc<State>,
 }
 
-/// Why a frame was not taken.
+/// Reason why a frame was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// The connection is gone.
@@ -38,7 +38,6 @@ pub enum SendError {
     /// The queue is as long as it may be.
     #[error("{bytes} bytes wait to be sent already: wait for room")]
     Full {
-        /// What waits.
         bytes: usize,
     },
 }
@@ -84,7 +83,6 @@ impl Sender {
         self.frames.send(frame).map_err(|_| SendError::Closed)
     }
 
-    /// Whether the queue is long.
     pub fn is_long(&self) -> bool {
         self.state.bytes.load(Ordering::Relaxed) >= self.state.long
             && !self.state.closed.load(Ordering::Relaxed)

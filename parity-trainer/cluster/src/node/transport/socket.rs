@@ -12,7 +12,6 @@ const SLICES: usize = 64;
 
 /// A connected stream socket.
 pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// Its writing side.
     type WriteHalf: AsyncWrite + Unpin + Send + 'static;
 
     /// Sets its options.

@@ -111,7 +111,6 @@ async fn limited(
     })
 }
 
-/// Takes connections.
 #[derive(Debug)]
 pub struct Listening {
     tcp: TcpListener,
@@ -231,7 +230,6 @@ fn add(batch: &mut Batch, frame: Frame) -> usize {
     cost
 }
 
-/// The reading side.
 #[derive(Debug)]
 pub(super) struct Incoming {
     stream: ReadHalf,

@@ -41,7 +41,6 @@ pub struct Batch {
     parts: VecDeque<Part>,
     /// Bytes of the first part that have been written.
     written: usize,
-    /// What has not been written.
     bytes: usize,
     /// Parts at the front that may be written, and bytes of the one after them.
     ready: usize,
@@ -72,7 +71,6 @@ impl Batch {
         self.bytes
     }
 
-    /// Whether all has been written.
     pub const fn is_empty(&self) -> bool {
         self.bytes == 0
     }
@@ -119,8 +117,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Puts the sections after header and head, which begin at `start`, and the checksum after
-    /// them.
+    /// Puts the sections after header and head, which begin at `start`, and the
+    /// checksum after them.
     fn add_body(&mut self, start: usize) {
         let mut sections = self.sections.drain(..).peekable();
         while let Some(section) = sections.next_if(|section| section.as_bytes().len() <= COPIED) {

@@ -14,7 +14,6 @@ use twox_hash::xxhash3_64::Hasher;
 pub(super) struct Sum(Hasher);
 
 impl Sum {
-    /// Of nothing.
     pub(super) fn new() -> Self {
         Self(Hasher::new())
     }
@@ -39,7 +38,7 @@ impl std::fmt::Debug for Sum {
     }
 }
 
-/// Whether two checksums agree. A fuzzer is not asked to find one.
+/// Returns true if two checksums agree. A fuzzer is not asked to find one.
 pub(super) fn agree<T: PartialEq>(one: T, other: T) -> bool {
     one == other || cfg!(feature = "fuzzing")
 }

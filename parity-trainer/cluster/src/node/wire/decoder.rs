@@ -36,8 +36,8 @@ const STAGING: usize = 128 * 1024;
 /// and no more, because they are copied.
 const AHEAD: usize = 4 * 1024;
 
-/// Frames up to this length are waited for as a whole and copied out; longer ones are read into
-/// their place.
+/// Frames up to this length are waited for as a whole and copied out; longer ones are read
+/// into their place.
 const SHORT: usize = 16 * 1024;
 
 /// Makes frames of bytes that come in any pieces; a state machine that reads nothing itself.

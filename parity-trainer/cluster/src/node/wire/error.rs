@@ -2,8 +2,8 @@
 
 use super::VERSION;
 
-/// Why bytes from a peer are not taken. The connection is of no more use; who the peer is, its
-/// owner says.
+/// Reason why bytes from a peer are not taken. The connection is of no more use; who the peer is,
+/// its owner says.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// Something else speaks at the other end.
@@ -14,7 +14,6 @@ pub enum WireError {
         "it speaks protocol version {found}, this node version {VERSION}: run the same release on all nodes"
     )]
     Version {
-        /// The peer's.
         found: u16,
     },
     /// A node of another cluster.
@@ -22,9 +21,7 @@ pub enum WireError {
         "it belongs to the cluster \"{found}\", this node to \"{own}\": check the address or the cluster's name"
     )]
     Cluster {
-        /// The peer's.
         found: String,
-        /// This node's.
         own: String,
     },
     /// The handshake's checksum or fields are wrong.
@@ -35,9 +32,7 @@ pub enum WireError {
         "it takes frames of {found} bytes, this node of {own}: set the same limit on all nodes"
     )]
     FrameLimit {
-        /// The peer's.
         found: u64,
-        /// This node's.
         own: u64,
     },
     /// A frame above the limit.
@@ -45,9 +40,7 @@ pub enum WireError {
         "a frame of {length} bytes, and {limit} are the limit: cut the push or pull, or raise the limit on all nodes"
     )]
     TooLong {
-        /// What its header claims.
         length: u64,
-        /// The most.
         limit: u64,
     },
     /// The header is not what was sent.

@@ -7,7 +7,6 @@ use parapet_parameter_server::{
 
 use super::WireError;
 
-/// Appends fields.
 pub(super) trait Put {
     fn put(&mut self, bytes: &[u8]);
 
@@ -110,7 +109,6 @@ impl Put for Vec<u8> {
     }
 }
 
-/// Reads fields.
 #[derive(Debug, Clone)]
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 

@@ -23,7 +23,6 @@ const MAX_CLUSTER: usize = 64;
 /// What a node says of itself before anything else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// Who it is.
     pub peer: Peer,
     /// The cluster's name; the first 64 bytes count.
     pub cluster: String,
@@ -76,7 +75,6 @@ impl Hello {
         }
     }
 
-    /// The peer's handshake.
     pub fn decode(bytes: &[u8; HELLO_LEN]) -> Result<Self, WireError> {
         let mut fields = Fields(bytes);
         Self::check_prefix(&fields.take()?)?;
@@ -105,7 +103,7 @@ impl Hello {
         }
     }
 
-    /// Whether this node and a peer that says `other` can work together.
+    /// Returns true if this node and a peer that says `other` can work together.
     pub fn accept(&self, other: &Self) -> Result<(), WireError> {
         if self.short_cluster() != other.short_cluster() {
             return Err(WireError::Cluster {

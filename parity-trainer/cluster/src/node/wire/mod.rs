@@ -44,8 +44,8 @@ pub const HEADER_LEN: usize = 16;
 /// Bytes of the checksum at a frame's end.
 pub const SUM_LEN: usize = 8;
 
-/// Bytes that are summed up and written, or read and summed up, at a time: they fit a processor's
-/// second-level cache.
+/// Bytes that are summed up and written, or read and summed up, at a time: they fit a
+/// processor's second-level cache.
 const PIECE: usize = 256 * 1024;
 
 /// Bytes of a head at most.

@@ -38,7 +38,7 @@ impl Kind {
 
 /// Where sections come from, in the order in which the head names them.
 pub(super) trait Source {
-    /// Whether they are still to come: what it gives is empty.
+    /// True if they are still to come: what it gives is empty.
     const IS_PLAN: bool = false;
 
     fn u64s(&mut self, count: usize) -> Shared<u64>;

@@ -26,7 +26,6 @@ pub(super) struct Members {
     chosen: watch::Sender<usize>,
     /// Held while members are asked, so that they are asked once for all that wait.
     asking: Mutex<()>,
-    /// What is asked for.
     key: String,
     limit: Duration,
 }

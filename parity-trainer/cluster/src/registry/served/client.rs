@@ -24,7 +24,7 @@ use crate::registry::store::{Batch, Entry, Lease, LeaseId, Outcome, Revision, St
 pub struct ServedConfig {
     /// `HOST:PORT`.
     pub endpoint: String,
-    /// How long a request may take, and how long followers may hear nothing.
+    /// Time that a request may take, and how long followers may hear nothing.
     pub timeout: Duration,
 }
 
@@ -47,8 +47,8 @@ struct Connection {
     config: Arc<ServedConfig>,
 }
 
-/// A store that another process serves. Clones share a connection, which is made again when it
-/// breaks.
+/// A store that another process serves. Clones share a connection, which is made again
+/// when it breaks.
 #[derive(Clone)]
 pub struct ServedStore(Connection);
 
@@ -207,7 +207,6 @@ impl Store for ServedStore {
     }
 }
 
-/// What the serving process tells.
 struct News(Connection);
 
 impl Source for News {

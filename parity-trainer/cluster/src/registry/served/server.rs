@@ -22,7 +22,6 @@ use crate::registry::store::{
 /// Leases at once: one for each member.
 const MAX_LEASES: usize = 65_536;
 
-/// How a store is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServeConfig {
     /// For how long a member is kept that is not heard from.

@@ -55,5 +55,5 @@ pub(crate) async fn abandoned(attached: bool) {
     while !matches!(input.read(&mut byte).await, Ok(0) | Err(_)) {}
 }
 
-/// How long a cluster's processes have for their own end.
+/// Time that a cluster's processes have for their own end.
 pub(crate) const LAST: Duration = Duration::from_secs(10);

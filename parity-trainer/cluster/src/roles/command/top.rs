@@ -15,7 +15,7 @@ use super::stop::Stop;
 use super::{CommandError, RegistryArgs};
 use crate::roles::control::{Control, Status};
 
-/// How long a server may take to answer: whoever looks wants to see the others now.
+/// Time that a server may take to answer: whoever looks wants to see the others now.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Arguments of `top`.

@@ -9,7 +9,7 @@ use tonic::transport::{Channel, Endpoint};
 use super::{MAX_MESSAGE, ShardStatus, Status, proto};
 use crate::roles::ClusterError;
 
-/// How long an answer may take.
+/// Time that an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A server's control plane.
@@ -25,9 +25,7 @@ pub struct Control {
 pub struct StoredRows {
     /// Their keys, all of them.
     pub range: KeyRange,
-    /// The parameters.
     pub values: Vec<f32>,
-    /// The optimiser's state.
     pub state: Vec<f32>,
     /// Every worker's updates up to this clock are in it.
     pub finished: Clock,

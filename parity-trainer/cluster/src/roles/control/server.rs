@@ -20,12 +20,10 @@ const PIECE: usize = 1 << 20;
 pub(crate) struct ControlServer(Listening);
 
 impl ControlServer {
-    /// Listens.
     pub(crate) async fn bind(listen: &str) -> Result<Self, ClusterError> {
         Ok(Self(Listening::at(listen).await?))
     }
 
-    /// Where.
     pub(crate) fn address(&self) -> &str {
         &self.0.address
     }

@@ -31,7 +31,6 @@ pub struct MembershipChange {
     pub left: BTreeSet<Member>,
     /// By how much the steps around it were longer than usual, added up.
     pub lost: Duration,
-    /// What a step usually takes.
     pub usual: Duration,
 }
 

@@ -85,8 +85,8 @@ impl<T: Transport> Hosts<T> {
         self.pushes.keep(own);
     }
 
-    /// What to push for the executor at this place, by ranges: its gradient, or what filters make
-    /// of it.
+    /// What to push for the executor at this place, by ranges: its gradient, or what filters
+    /// make of it.
     pub(super) fn filter(
         &mut self,
         place: usize,
@@ -115,9 +115,9 @@ impl Pushes {
             .saturating_mul(self.spec.width)
     }
 
-    /// Others push for the executors that are not `own`. What was kept back of theirs goes with the
-    /// next gradient from here; it is lost with the process, as is the gradient that it was
-    /// computing.
+    /// Others push for the executors that are not `own`. What was kept back of theirs goes
+    /// with the next gradient from here; it is lost with the process, as is the gradient that
+    /// it was computing.
     fn keep(&mut self, own: &BTreeSet<usize>) {
         let (learned, length) = (self.learned, self.length());
         for (_, mut gone) in self.filters.extract_if(.., |place, _| !own.contains(place)) {

@@ -15,7 +15,6 @@ use crate::roles::{ArraySpec, ClusterError, ConsistencySpec, FilterSpec, RuleSpe
 pub struct Job {
     /// The array that holds the parameters.
     pub array: u32,
-    /// How many parameters there are.
     pub length: usize,
     /// The executors, in the order in which their gradients are added up.
     pub executors: Vec<u64>,
@@ -26,7 +25,6 @@ pub struct Job {
     /// What a step may miss of other processes'.
     #[serde(default)]
     pub consistency: ConsistencySpec,
-    /// What shortens messages.
     #[serde(default, skip_serializing_if = "FilterSpec::is_none")]
     pub filters: FilterSpec,
     /// What the servers do with gradients.
@@ -50,12 +48,10 @@ impl Job {
         })
     }
 
-    /// The array.
     pub const fn array(&self) -> ArrayId {
         ArrayId(self.array)
     }
 
-    /// The array's keys.
     pub const fn keys(&self) -> KeyRange {
         KeyRange::new(0, self.length.div_ceil(ROW) as u64)
     }
@@ -80,8 +76,8 @@ impl Job {
         }
     }
 
-    /// The executors that `host` is to work for, by their place: dealt out in turn, to the driver
-    /// first.
+    /// The executors that `host` is to work for, by their place: dealt out in turn, to
+    /// the driver first.
     pub fn executors_of(&self, host: WorkerId, view: &View) -> BTreeSet<usize> {
         let hosts = hosts_of(self, view);
         let Some(own) = hosts.iter().position(|&other| other == host) else {

@@ -18,7 +18,7 @@ use super::job::{Job, hosts_of};
 use super::stale::Stale;
 use crate::roles::ClusterError;
 
-/// How long a step may take, everything included: a process that dies is replaced in seconds, but
+/// Time that a step may take, everything included: a process that dies is replaced in seconds, but
 /// the others may be slow, or validate.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3600);
 
@@ -30,7 +30,7 @@ const APART: Duration = Duration::from_secs(5);
 /// The same for the process that leads the training, which would end it.
 const APART_LEADING: Duration = Duration::from_secs(120);
 
-/// How long a process waits before it asks again for such parameters.
+/// Time that a process waits before it asks again for such parameters.
 const AGAIN: Duration = Duration::from_millis(10);
 
 /// How often a process without executors looks how far the others are.
@@ -142,7 +142,6 @@ impl<T: Transport> Training<T> {
         }
     }
 
-    /// The training.
     pub const fn job(&self) -> &Job {
         &self.job
     }
@@ -163,8 +162,8 @@ impl<T: Transport> Training<T> {
         self.weights.get(..self.job.length).unwrap_or_default()
     }
 
-    /// The executors whose parts of the next step are to be computed here, and were not handed in
-    /// yet.
+    /// The executors whose parts of the next step are to be computed here, and were not
+    /// handed in yet.
     pub fn to_do(&mut self) -> Vec<usize> {
         self.changes.begin(self.since.elapsed());
         let own = self.own();
@@ -176,7 +175,6 @@ impl<T: Transport> Training<T> {
         }
     }
 
-    /// Whether steps are bulk synchronous.
     pub(super) fn adds_up(&self) -> bool {
         self.job.consistency.adds_up_clocks()
     }
@@ -186,8 +184,8 @@ impl<T: Transport> Training<T> {
     }
 
     /// Hands in the gradient of one executor's part of the next step: scaled so that those of all
-    /// executors add up to what is to be applied, or, under models other than BSP, to be applied as
-    /// it is.
+    /// executors add up to what is to be applied, or, under models other than BSP, to be applied
+    /// as it is.
     ///
     /// # Errors
     /// If it is not finite, or the connections were stopped.
@@ -227,8 +225,8 @@ impl<T: Transport> Training<T> {
     /// when all have.
     ///
     /// # Errors
-    /// [`ClusterError::Ended`] if the training was ended; if a gradient was refused; if it takes
-    /// too long.
+    /// [`ClusterError::Ended`] if the training was ended; if a gradient was refused; if it
+    /// takes too long.
     pub async fn settle(&mut self) -> Result<Settled, ClusterError> {
         self.changes.begin(self.since.elapsed());
         if !self.adds_up() {
@@ -322,7 +320,7 @@ impl<T: Transport> Training<T> {
             .map_err(|error| self.failed("the pull", &error))
     }
 
-    /// Whether the others have made a step.
+    /// Returns true if the others have made a step.
     async fn look(&mut self) -> Result<bool, ClusterError> {
         let pull = self.pull(&self.reader, Clock(0)).await?;
         let before = self.step;
@@ -332,7 +330,7 @@ impl<T: Transport> Training<T> {
         Ok(self.take(pulled)? && self.step > before)
     }
 
-    /// Whether these are parameters to compute with: all of them those after one step.
+    /// Returns true if these are parameters to compute with: all of them those after one step.
     fn take(&mut self, pulled: Pulled) -> Result<bool, ClusterError> {
         if pulled.clock != pulled.newest {
             let waited = self.apart.get_or_insert_with(Instant::now).elapsed();
@@ -404,7 +402,8 @@ impl<T: Transport> Training<T> {
     }
 }
 
-/// Whether the registry still names this training; while it is away, it counts as under way.
+/// Returns true if the registry still names this training; while it is away, it counts
+/// as under way.
 fn is_under_way(view: &View, job: &Job) -> bool {
     let named = view.job.as_deref().map(Job::parse);
     !view.reachable || named.is_some_and(|named| named.is_ok_and(|named| named.array == job.array))

@@ -58,8 +58,8 @@ impl<T: Transport> Training<T> {
         }
     }
 
-    /// Patient for as long as the others get on: a fast process has done its last step long before
-    /// them.
+    /// Patient for as long as the others get on: a fast process has done its last step
+    /// long before them.
     async fn settle_own(&mut self) -> Result<Settled, ClusterError> {
         let step = self.steps_done() + 1;
         let mut heard = (self.stale.seen, Instant::now());
@@ -129,8 +129,8 @@ impl<T: Transport> Training<T> {
         }
     }
 
-    /// Parameters that contain this step of all executors, or a later one; nothing if they do not
-    /// yet.
+    /// Parameters that contain this step of all executors, or a later one; nothing if they
+    /// do not yet.
     async fn parameters_of_all(&mut self) -> Result<Option<Pulled>, ClusterError> {
         let pull = self.pull(&self.reader, Clock(0)).await?;
         let pulled = pull

@@ -15,7 +15,7 @@ use super::job::Job;
 use super::{ROW, Training};
 use crate::roles::{Bridge, ClusterError, ConsistencySpec, FilterSpec, await_array, define};
 
-/// How long servers may take to hold a new array.
+/// Time that servers may take to hold a new array.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A training to begin.
@@ -34,7 +34,6 @@ pub struct NewTraining<'a> {
     /// What a step may miss of other processes'. Under every model but BSP each part's push is an
     /// update by itself, with its part of the learning rate.
     pub consistency: ConsistencySpec,
-    /// What shortens messages.
     pub filters: FilterSpec,
     /// Where it goes on from: steps done, and the optimiser's slots, each as long as the learned
     /// parameters or longer.
@@ -66,8 +65,8 @@ impl<T: Transport> Training<T> {
     /// others may take part.
     ///
     /// # Errors
-    /// [`ClusterError::Busy`] if another one is led by a process that is there; if there are no
-    /// servers.
+    /// [`ClusterError::Busy`] if another one is led by a process that is there; if there
+    /// are no servers.
     pub async fn begin(
         registry: &Registry,
         cluster: &str,
@@ -174,8 +173,8 @@ async fn clear(registry: &Registry, view: &View) -> Result<(), ClusterError> {
     Ok(registry.remove_executors(&left).await?)
 }
 
-/// Has every row of the array set: the first executor pushes the values, the others say that they
-/// have none.
+/// Has every row of the array set: the first executor pushes the values, the others say that
+/// they have none.
 async fn set<T: Transport>(
     hosts: &mut Hosts<T>,
     job: &Job,

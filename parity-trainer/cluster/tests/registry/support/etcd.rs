@@ -99,7 +99,6 @@ impl Etcd {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Kill -9.
     pub fn stop(&self) {
         let mut child = self.child.lock();
         child.kill().unwrap();

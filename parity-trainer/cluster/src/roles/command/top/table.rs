@@ -8,7 +8,6 @@ use parapet_parameter_server::{Clock, NodeId, Route, WorkerId};
 use crate::roles::control::Status;
 use crate::roles::training::{Job, hosts_of};
 
-/// The whole picture.
 pub(super) fn render(registry: &str, view: &View, statuses: &BTreeMap<NodeId, Status>) -> String {
     let leader = view
         .leader
@@ -134,8 +133,8 @@ fn ranges(view: &View, statuses: &BTreeMap<NodeId, Status>) -> Vec<Vec<String>> 
     rows
 }
 
-/// Of each worker the clock that all of its shards' heads have, and by how many it is behind the
-/// foremost.
+/// Of each worker the clock that all of its shards' heads have, and by how many it is
+/// behind the foremost.
 fn workers(view: &View, statuses: &BTreeMap<NodeId, Status>) -> Vec<Vec<String>> {
     let mut clocks: BTreeMap<WorkerId, Clock> = BTreeMap::new();
     for route in view.table.routing.routes() {
