@@ -29,15 +29,10 @@ pub enum ServeError {
     },
     /// No such path.
     #[error("no {path:?} here; the Open Inference Protocol's paths begin with /v2")]
-    UnknownPath {
-        path: Excerpt,
-    },
+    UnknownPath { path: Excerpt },
     /// The path does not take this method.
     #[error("{path:?} does not take {method}")]
-    Method {
-        method: Excerpt,
-        path: Excerpt,
-    },
+    Method { method: Excerpt, path: Excerpt },
     /// The body is not the protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),

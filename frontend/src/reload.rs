@@ -19,9 +19,7 @@ pub enum ReloadError {
     Config(#[from] ConfigError),
     /// What a running process cannot change.
     #[error("{field} has changed, which takes a restart; nothing was reloaded")]
-    NeedsRestart {
-        field: &'static str,
-    },
+    NeedsRestart { field: &'static str },
     /// The process ends, or another reload is under way.
     #[error("{0}")]
     NotNow(&'static str),

@@ -74,9 +74,7 @@ pub enum TrainError {
     Runtime(#[from] parapet_onnx::runtime::RuntimeError),
     /// Training ran away.
     #[error("training diverged at step {step} (the loss is not finite); lower --learning-rate")]
-    Diverged {
-        step: usize,
-    },
+    Diverged { step: usize },
     /// The model repository cannot be read or written.
     #[error(transparent)]
     Repository(#[from] parapet_config::repository::RepositoryError),
@@ -165,17 +163,12 @@ pub enum SetupError {
     },
     /// A setting without a default is not given.
     #[error("--{name} is needed, here or as `{name}` in the file that --config names")]
-    Needed {
-        name: &'static str,
-    },
+    Needed { name: &'static str },
     /// libtorch does not see the device.
     #[error(
         "--device {name}: libtorch sees {cards} such devices; give --device cpu, or set LIBTORCH to a PyTorch with CUDA and build anew"
     )]
-    Device {
-        name: String,
-        cards: i64,
-    },
+    Device { name: String, cards: i64 },
     /// A number out of its range.
     #[error("--{name} {value}: out of range; give a number {range}")]
     Range {
@@ -200,24 +193,16 @@ pub enum SetupError {
     },
     /// The user has ended the run.
     #[error("interrupted; {hint}")]
-    Interrupted {
-        hint: String,
-    },
+    Interrupted { hint: String },
     /// Another command cannot be run.
     #[error("cannot run a command of this program: {source}")]
-    Child {
-        source: std::io::Error,
-    },
+    Child { source: std::io::Error },
     /// Rows of the table that failed.
     #[error("failed: {rows}; RESULTS.md says how, the same command tries again")]
-    Rows {
-        rows: String,
-    },
+    Rows { rows: String },
     /// Signals cannot be heard.
     #[error("cannot listen for Ctrl-C: {source}")]
-    Signal {
-        source: std::io::Error,
-    },
+    Signal { source: std::io::Error },
 }
 
 impl SetupError {

@@ -20,10 +20,7 @@ pub enum ConfigError {
     },
     /// Not TOML, or a field is unknown, missing or of the wrong type.
     #[error("{}: {source}", path.display())]
-    Toml {
-        path: PathBuf,
-        source: Mistake,
-    },
+    Toml { path: PathBuf, source: Mistake },
     /// A field whose value cannot be.
     #[error("{}: {field}: {problem}; {fix}", path.display())]
     Field {

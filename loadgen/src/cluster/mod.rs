@@ -65,10 +65,7 @@ pub enum ClusterError {
     #[error(
         "strategy {strategy}: its model takes other inputs than that of {first}; compare frontends of one model"
     )]
-    Inputs {
-        strategy: String,
-        first: String,
-    },
+    Inputs { strategy: String, first: String },
     /// Processes are to be started, and nobody says from where.
     #[error(
         "no model repository for the instances; give it with --repository, or every strategy a url"

@@ -35,9 +35,7 @@ pub enum AnalyseError {
     },
     /// Two strategies of one name.
     #[error("two strategies are named {name:?}; give each its own name")]
-    Name {
-        name: String,
-    },
+    Name { name: String },
     /// Ended in the first round.
     #[error(
         "no round was finished by all strategies, so there is nothing to compare; run longer, or in shorter blocks"
@@ -45,9 +43,7 @@ pub enum AnalyseError {
     NoRound,
     /// No request was due.
     #[error("strategy {strategy:?} was sent no request; raise the rate or the length of blocks")]
-    NoRequest {
-        strategy: String,
-    },
+    NoRequest { strategy: String },
 }
 
 /// The figures of a comparison; the others' gap and median are put in relation to the strategy

@@ -153,10 +153,7 @@ pub enum FileError {
     },
     /// Not TOML, or a field is unknown, missing or of the wrong type.
     #[error("{}: {source}", path.display())]
-    Toml {
-        path: PathBuf,
-        source: Mistake,
-    },
+    Toml { path: PathBuf, source: Mistake },
     /// A value that cannot be.
     #[error("{}: {field}: {problem}; {fix}", path.display())]
     Field {

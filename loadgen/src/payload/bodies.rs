@@ -80,10 +80,7 @@ pub struct RequestOptions {
 pub enum BodiesError {
     /// The model has several inputs.
     #[error("model {model:?} has {inputs} inputs; images can only be sent to a model with one")]
-    Inputs {
-        model: String,
-        inputs: usize,
-    },
+    Inputs { model: String, inputs: usize },
     /// The input is not FP32.
     #[error(
         "model {model:?}: input {input:?} is {datatype}; only FP32 inputs can be sent, choose another --model"

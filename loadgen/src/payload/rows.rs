@@ -35,9 +35,7 @@ pub enum RowsError {
     },
     /// A file without samples.
     #[error("{}: holds no samples; use a file that does", path.display())]
-    Empty {
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
     /// Images and labels do not belong together.
     #[error(
         "{} has {images} samples but {} has {labels} labels; give two files that belong together",

@@ -47,9 +47,7 @@ pub enum TraceError {
     },
     /// Too many bytes.
     #[error("{}: larger than {} MiB; cut it into several", path.display(), MAX_FILE_BYTES >> 20)]
-    TooLarge {
-        path: PathBuf,
-    },
+    TooLarge { path: PathBuf },
     /// More lines than a run has requests.
     #[error("{}: line {line}: more than {MAX_REQUESTS} times; cut it into several", path.display())]
     TooMany {
@@ -62,10 +60,7 @@ pub enum TraceError {
         "{}: line {line}: longer than {MAX_LINE_BYTES} bytes; write one time a line, in seconds from the start",
         path.display()
     )]
-    LongLine {
-        path: PathBuf,
-        line: usize,
-    },
+    LongLine { path: PathBuf, line: usize },
     /// No number where a time is to be.
     #[error(
         "{}: line {line}: {found:?} is not a number; write one time a line (or in the first column), in seconds from the \
@@ -107,9 +102,7 @@ pub enum TraceError {
     },
     /// No time at all.
     #[error("{}: holds no times; write one a line, in seconds from the start", path.display())]
-    Empty {
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
     /// A scale that is none.
     #[error(
         "trace scale {0} is not a positive number; give --trace-scale as, say, 2 for twice the rate"

@@ -31,27 +31,16 @@ pub enum TargetError {
     #[error(
         "target {given:?} is not an address; give --target as http://host:port or grpc://host:port"
     )]
-    Url {
-        given: String,
-    },
+    Url { given: String },
     /// The host has no address.
     #[error("target {target}: cannot resolve its host ({reason}); check --target")]
-    Resolve {
-        target: String,
-        reason: String,
-    },
+    Resolve { target: String, reason: String },
     /// Nothing answers there.
     #[error("target {target}: unreachable ({reason}); check --target and that the server runs")]
-    Unreachable {
-        target: String,
-        reason: String,
-    },
+    Unreachable { target: String, reason: String },
     /// The server does not have the model.
     #[error("target {target} serves no model {model:?}; check --model")]
-    UnknownModel {
-        target: String,
-        model: String,
-    },
+    UnknownModel { target: String, model: String },
     /// The server answers, but not as the Open Inference Protocol has it.
     #[error(
         "target {target}: asked for the metadata of {model}, gave {reason}; is it an Open Inference Protocol server, and ready?"
@@ -71,9 +60,7 @@ pub enum TargetError {
     },
     /// The model's name cannot be part of a path.
     #[error("model name {model:?} cannot be part of a URL; check --model")]
-    ModelName {
-        model: String,
-    },
+    ModelName { model: String },
 }
 
 impl FromStr for TargetUrl {

@@ -163,9 +163,7 @@ pub enum BackendError {
     },
     /// A state without something that this optimiser keeps.
     #[error("the state has no `{array}`; it was written by another optimiser")]
-    State {
-        array: String,
-    },
+    State { array: String },
     /// The parameter server does not take a request: the gradient is not finite, or a bug.
     #[error("the parameter server refuses the {what} of step {step}: {reason}")]
     Refused {

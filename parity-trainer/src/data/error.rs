@@ -14,9 +14,7 @@ pub enum DataError {
          .safetensors, .tar, .tar.gz or .tgz; give --data one of these",
         path.display()
     )]
-    Unrecognised {
-        path: PathBuf,
-    },
+    Unrecognised { path: PathBuf },
     /// Several files that could be meant.
     #[error("{}: has {first} and {second}: which is meant? give --data the path of one", path.display())]
     Ambiguous {
@@ -52,10 +50,7 @@ pub enum DataError {
     Npz(#[from] parapet_datasets::npz::NpzError),
     /// A file that ends early or holds what it should not.
     #[error("{}: {problem}; fetch it again", path.display())]
-    Damaged {
-        path: PathBuf,
-        problem: String,
-    },
+    Damaged { path: PathBuf, problem: String },
     /// Images and labels that do not belong together.
     #[error(
         "{} has {images} samples, {} has {labels} labels: the two files do not belong together; fetch both again",
@@ -129,10 +124,7 @@ pub enum DataError {
     },
     /// An image that cannot be decoded.
     #[error("{}: {reason}; images are png or jpeg: convert it, or fetch it again", path.display())]
-    Image {
-        path: PathBuf,
-        reason: String,
-    },
+    Image { path: PathBuf, reason: String },
     /// A file of an image folder that lies where no image should.
     #[error("{}: {problem}; an image folder has train/CLASS/*.png or *.jpg, and test/CLASS/...; or, without labels, no CLASS at all", path.display())]
     Misplaced {
@@ -153,9 +145,7 @@ pub enum DataError {
     },
     /// A class without images.
     #[error("{}: has no images; put some there or remove the class", path.display())]
-    EmptyClass {
-        path: PathBuf,
-    },
+    EmptyClass { path: PathBuf },
     /// A class of the test set that is not in the training set.
     #[error("{}: the training images have no class {class:?}; remove it or add training images", path.display())]
     UnknownClass {
@@ -165,9 +155,7 @@ pub enum DataError {
     },
     /// Nothing to tell apart.
     #[error("{}: all of its labels are one class; give data of two or more", path.display())]
-    OneClass {
-        path: PathBuf,
-    },
+    OneClass { path: PathBuf },
     /// More classes than labels can tell apart.
     #[error("{}: has {found} classes, at most {MAX_CLASSES} can be trained; leave some out", path.display())]
     TooManyClasses {

@@ -12,29 +12,19 @@ use parapet_onnx::runtime::RuntimeError;
 pub enum DeployedError {
     /// No such file.
     #[error("{}: no such model; give an .onnx file, a TorchScript .pt file or REPOSITORY/NAME", path.display())]
-    Missing {
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// A file of some other kind.
     #[error("{}: what model is this? --model takes .onnx, TorchScript (.pt, .pth, .ts) or REPOSITORY/NAME", path.display())]
-    Kind {
-        path: PathBuf,
-    },
+    Kind { path: PathBuf },
     /// A folder that is no entry of a model repository.
     #[error("{}: a folder without model.toml; give REPOSITORY/NAME or the model's file", path.display())]
-    NotEntry {
-        path: PathBuf,
-    },
+    NotEntry { path: PathBuf },
     /// A parity model where the deployed one is wanted.
     #[error("{}: is a parity model; --model wants the deployed one", path.display())]
-    ParityModel {
-        path: PathBuf,
-    },
+    ParityModel { path: PathBuf },
     /// A model without a code where a parity model is wanted.
     #[error("{}: its model.toml has no [code]; --parity wants parity models", path.display())]
-    NotParity {
-        path: PathBuf,
-    },
+    NotParity { path: PathBuf },
     /// ONNX Runtime gives no gradients.
     #[error(
         "{}: {reason}, and gradients cannot flow through ONNX Runtime, as a learned code needs; give the model as TorchScript \

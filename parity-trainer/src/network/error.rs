@@ -11,10 +11,7 @@ pub enum NetworkError {
          `resnet18` or `vgg11`, each with `:WIDTH` (channels of the first convolution) or `xFACTOR`, `mlp:INPUTS,HIDDEN,...` \
          such as `mlp:784,200,100`, `cells:ROWSxCOLUMNS:NETWORK`, `dilated:CHANNELS` or `script:FILE.pt`"
     )]
-    Name {
-        name: String,
-        reason: &'static str,
-    },
+    Name { name: String, reason: &'static str },
     /// The network takes other samples.
     #[error(
         "network `{network}` takes samples of {wanted}, the data's have shape {shape:?}; {fix}"
@@ -47,9 +44,7 @@ pub enum NetworkError {
         "network `{network}` is a TorchScript module and cannot be written as ONNX; write it as TorchScript, which instances \
          built with the feature `torch` serve"
     )]
-    NoOnnx {
-        network: String,
-    },
+    NoOnnx { network: String },
     /// A normalisation of other samples.
     #[error(
         "network `{network}`: a normalisation of {found} channels, samples have {wanted}; compute it from samples of this shape"

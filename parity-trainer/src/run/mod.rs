@@ -44,23 +44,16 @@ pub enum RunError {
     },
     /// A checkpoint that is not whole.
     #[error("{}: not a whole checkpoint: {problem}", path.display())]
-    Torn {
-        path: PathBuf,
-        problem: String,
-    },
+    Torn { path: PathBuf, problem: String },
     /// The checkpoint of a run with other settings.
     #[error(
         "{}: belongs to a run with other settings, data or deployed model; resume with those of config.toml, or give another --run",
         path.display()
     )]
-    OtherRun {
-        path: PathBuf,
-    },
+    OtherRun { path: PathBuf },
     /// A folder that is used for something else.
     #[error("{}: holds another program's config.toml; name another folder with --run", path.display())]
-    NotARun {
-        path: PathBuf,
-    },
+    NotARun { path: PathBuf },
     /// Another process is at work there.
     #[error(
         "{}: another run{} is at work there; wait for its end, or name another folder with --{flag}",
@@ -75,15 +68,10 @@ pub enum RunError {
     },
     /// No run to go on with.
     #[error("{}: no run to resume; leave --resume away to begin one, or name its folder with --run", path.display())]
-    NoRun {
-        path: PathBuf,
-    },
+    NoRun { path: PathBuf },
     /// Checkpoints are there, none is whole.
     #[error("{}: none of the {count} checkpoints is whole; begin again without --resume", path.display())]
-    AllTorn {
-        path: PathBuf,
-        count: usize,
-    },
+    AllTorn { path: PathBuf, count: usize },
     /// A plot that cannot be drawn.
     #[error("cannot draw: {0}")]
     Plot(String),

@@ -100,10 +100,7 @@ pub(crate) enum DataError {
     TooLarge { path: PathBuf, limit: u64 },
     /// A line without a text.
     #[error("{}: line {line} has no tab-separated label, identifier and text: it may be truncated, fetch it again", path.display())]
-    Line {
-        path: PathBuf,
-        line: usize,
-    },
+    Line { path: PathBuf, line: usize },
     /// Nothing to learn from, or nothing to judge by.
     #[error("{}: no rows: check that this is the right file", .0.display())]
     Empty(PathBuf),

@@ -26,9 +26,7 @@ pub enum RegistryError {
         "`{given}` names no registry: write `parapet://HOST:PORT` (a coordinator that serves one) or \
          `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`, such as `etcd://10.0.0.5:2379/mnist`"
     )]
-    Address {
-        given: String,
-    },
+    Address { given: String },
     /// A document is larger than a store takes.
     #[error("{what} has {bytes} bytes, {limit} are allowed: cut the arrays into fewer shards")]
     TooLarge {
@@ -39,17 +37,12 @@ pub enum RegistryError {
     },
     /// Others have changed it again and again meanwhile.
     #[error("{what} was changed by others {attempts} times meanwhile: try again")]
-    Contended {
-        what: &'static str,
-        attempts: u32,
-    },
+    Contended { what: &'static str, attempts: u32 },
     /// An array is there already, and is another one.
     #[error(
         "{array} is there with other keys or another number of shards: take another number for the new array"
     )]
-    OtherArray {
-        array: ArrayId,
-    },
+    OtherArray { array: ArrayId },
     /// A member has too many reports at once.
     #[error("{limit} reports of this member stand already: retract some")]
     TooManyReports {
@@ -66,10 +59,7 @@ pub enum RegistryError {
     #[error(
         "the registry's {key} cannot be read ({cause}): it was written by another version, or by something else"
     )]
-    Malformed {
-        key: String,
-        cause: String,
-    },
+    Malformed { key: String, cause: String },
     /// The registry was shut down.
     #[error("the registry is closed in this process")]
     Closed,

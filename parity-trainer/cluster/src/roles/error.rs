@@ -21,16 +21,10 @@ pub enum ClusterError {
     },
     /// A server's control plane.
     #[error("{node} does not answer questions ({cause}): see whether it runs")]
-    Control {
-        node: NodeId,
-        cause: String,
-    },
+    Control { node: NodeId, cause: String },
     /// A server's control plane answers, but a refusal.
     #[error("{node} refuses: {cause}")]
-    Refused {
-        node: NodeId,
-        cause: String,
-    },
+    Refused { node: NodeId, cause: String },
     /// An array's description is not understood here.
     #[error(
         "{array} is described as `{description}`, which this version does not know ({cause}): run one version on all nodes"
@@ -53,9 +47,7 @@ pub enum ClusterError {
     Ended,
     /// What is said of the training cannot be read.
     #[error("the cluster's job cannot be read ({cause}): run one version on all nodes")]
-    Job {
-        cause: String,
-    },
+    Job { cause: String },
     /// A push or pull failed for good.
     #[error("the parameter servers refuse {what} of step {step}: {cause}")]
     Task {
@@ -67,10 +59,7 @@ pub enum ClusterError {
     #[error(
         "step {step} is not done after {waited:?}: see `top` for servers and workers that are missing"
     )]
-    Late {
-        step: u64,
-        waited: Duration,
-    },
+    Late { step: u64, waited: Duration },
     /// The servers hold another state than the training's.
     #[error(
         "the servers hold step {found} of keys {keys}, not step {step}: whoever leads the training has been replaced"
@@ -101,16 +90,10 @@ pub enum ClusterError {
     #[error(
         "{array} has no servers after {waited:?}: start some, and a coordinator, with the same --registry"
     )]
-    NoServers {
-        array: ArrayId,
-        waited: Duration,
-    },
+    NoServers { array: ArrayId, waited: Duration },
     /// A server that wanted to leave still holds shards.
     #[error(
         "{node} still holds shards after {waited:?} and was stopped: their other replicas go on"
     )]
-    NotEmptied {
-        node: NodeId,
-        waited: Duration,
-    },
+    NotEmptied { node: NodeId, waited: Duration },
 }

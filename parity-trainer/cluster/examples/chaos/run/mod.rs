@@ -76,10 +76,7 @@ pub enum ChaosError {
     Registry(#[from] RegistryError),
     /// A push or pull.
     #[error("clock {clock}: {error}")]
-    Task {
-        clock: u64,
-        error: TaskError,
-    },
+    Task { clock: u64, error: TaskError },
     #[error("{what}: {source}")]
     Process {
         what: String,

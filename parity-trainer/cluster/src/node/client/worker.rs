@@ -109,10 +109,7 @@ pub enum TaskError {
     #[error(
         "the task takes a message of {bytes} bytes, and {limit} are the limit: cut its range, or raise the limit on all nodes"
     )]
-    TooLong {
-        bytes: u64,
-        limit: u64,
-    },
+    TooLong { bytes: u64, limit: u64 },
     /// A server refused it for good.
     #[error("a server refused the task: {0}")]
     Refused(Refusal),

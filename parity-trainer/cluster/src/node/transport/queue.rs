@@ -37,9 +37,7 @@ pub enum SendError {
     Closed,
     /// The queue is as long as it may be.
     #[error("{bytes} bytes wait to be sent already: wait for room")]
-    Full {
-        bytes: usize,
-    },
+    Full { bytes: usize },
 }
 
 /// A queue in which `long` bytes count as long.

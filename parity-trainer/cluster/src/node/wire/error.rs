@@ -13,17 +13,12 @@ pub enum WireError {
     #[error(
         "it speaks protocol version {found}, this node version {VERSION}: run the same release on all nodes"
     )]
-    Version {
-        found: u16,
-    },
+    Version { found: u16 },
     /// A node of another cluster.
     #[error(
         "it belongs to the cluster \"{found}\", this node to \"{own}\": check the address or the cluster's name"
     )]
-    Cluster {
-        found: String,
-        own: String,
-    },
+    Cluster { found: String, own: String },
     /// The handshake's checksum or fields are wrong.
     #[error("its handshake is damaged: connect again")]
     Handshake,
@@ -31,18 +26,12 @@ pub enum WireError {
     #[error(
         "it takes frames of {found} bytes, this node of {own}: set the same limit on all nodes"
     )]
-    FrameLimit {
-        found: u64,
-        own: u64,
-    },
+    FrameLimit { found: u64, own: u64 },
     /// A frame above the limit.
     #[error(
         "a frame of {length} bytes, and {limit} are the limit: cut the push or pull, or raise the limit on all nodes"
     )]
-    TooLong {
-        length: u64,
-        limit: u64,
-    },
+    TooLong { length: u64, limit: u64 },
     /// The header is not what was sent.
     #[error("a frame's header is damaged: connect again")]
     Header,
