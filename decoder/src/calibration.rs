@@ -1,10 +1,10 @@
-//! What a score is worth: how often reconstructions that scored so agreed with the deployed model.
+//! Measured agreement of reconstructions with the deployed model, by their score.
 //!
 //! A reconstruction is a difference of outputs and tends to be surer of itself than it is right.
-//! Whoever trains a parity model measures, on data that it was not trained with, how often
-//! reconstructions of each score name the deployed model's class, and writes the table beside the
-//! code. Histogram binning (Zadrozny and Elkan, ICML 2001), made monotone by pooling neighbours
-//! that violate the order (their *isotonic regression*, KDD 2002).
+//! Training measures, on validation data, the share of reconstructions of each score that name the
+//! deployed model's class, and writes the table beside the code. Histogram binning (Zadrozny and
+//! Elkan, ICML 2001), made monotone by pooling neighbours that violate the order (their *isotonic
+//! regression*, KDD 2002).
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -18,7 +18,7 @@ pub const MAX_BINS: usize = 256;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
-    /// Which score the table is for.
+    /// Score that the table is for.
     #[serde(default)]
     pub score: Score,
     /// Where bins meet, strictly rising, between 0 and 1; a score at an edge is in the
@@ -34,30 +34,32 @@ pub struct Calibration {
 pub enum CalibrationError {
     /// Lengths that do not go together, or too many bins.
     #[error(
-        "code.calibration: {edges} edges and {agreement} agreements; give one agreement more, and at most {MAX_BINS}"
+        "code.calibration: {edges} edges and {agreement} agreements; give one agreement more, and \
+            at most {MAX_BINS}"
     )]
     Lengths {
-        /// Edges given.
+        /// Number of edges given.
         edges: usize,
-        /// Agreements given.
+        /// Number of agreements given.
         agreement: usize,
     },
     /// Edges that do not rise, or lie outside 0 to 1.
     #[error("code.calibration.edges[{index}] = {value}: edges must rise and lie between 0 and 1")]
     Edge {
-        /// Its place.
+        /// Index of the edge.
         index: usize,
-        /// The edge.
+        /// Value of the edge.
         value: f32,
     },
     /// Agreements that fall, or lie outside 0 to 1.
     #[error(
-        "code.calibration.agreement[{index}] = {value}: agreements must not fall and lie between 0 and 1"
+        "code.calibration.agreement[{index}] = {value}: agreements must not fall and lie between \
+            0 and 1"
     )]
     Agreement {
-        /// Its place.
+        /// Index of the agreement.
         index: usize,
-        /// The agreement.
+        /// Value of the agreement.
         value: f32,
     },
 }

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ClassScores;
 
-/// How sure one sample's outputs are of their top class: between 0 and 1, more is surer. Of logits
-/// or log-probabilities, whose softmax is taken. None is calibrated.
+/// Measure of one sample's certainty about its top class, between 0 and 1. Of logits or
+/// log-probabilities, whose softmax is taken. None is calibrated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Score {

@@ -7,12 +7,13 @@ use thiserror::Error;
 pub enum DecodeError {
     /// The slices do not have k and r entries, or the slot is out of range.
     #[error(
-        "decoder for k = {k}, r = {r} was handed {predictions} predictions, {parity} parity outputs, slot {slot}"
+        "decoder for k = {k}, r = {r} was handed {predictions} predictions, {parity} parity \
+            outputs, slot {slot}"
     )]
     GroupShape {
         /// Queries of a group.
         k: usize,
-        /// Parity rows.
+        /// Number of parity rows.
         r: usize,
         /// Predictions handed in.
         predictions: usize,
@@ -24,7 +25,7 @@ pub enum DecodeError {
     /// More predictions are missing than parity outputs are there.
     #[error("{missing} predictions are missing and only {available} parity outputs are there")]
     Unrecoverable {
-        /// Missing predictions.
+        /// Number of missing predictions.
         missing: usize,
         /// Parity outputs that answered.
         available: usize,
@@ -32,7 +33,7 @@ pub enum DecodeError {
     /// The slot asked for has its exact prediction.
     #[error("slot {slot} is not missing")]
     NotMissing {
-        /// The slot.
+        /// Slot of the bad prediction.
         slot: usize,
     },
     /// An output has another length than `out`.
@@ -50,7 +51,7 @@ pub enum DecodeError {
     /// A learned decoder's network broke.
     #[error("the decoder's network failed: {reason}")]
     Network {
-        /// What ran it says, on one line.
+        /// Message of the runtime, on one line.
         reason: String,
     },
 }

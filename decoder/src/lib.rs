@@ -29,7 +29,7 @@ pub trait Decoder: Send + Sync + std::fmt::Debug {
     /// The code it decodes.
     fn code(&self) -> &Code;
 
-    /// What the numbers of a reconstruction are.
+    /// Returns the scale that the numbers of a reconstruction are on.
     fn output_domain(&self) -> OutputDomain {
         self.code().transform().output_domain()
     }
@@ -69,7 +69,7 @@ pub fn build_decoder(spec: &CodeSpec, output_len: usize) -> Result<Box<dyn Decod
     }
 }
 
-/// What every decoder checks before it touches `out`, which has `expected` elements.
+/// Checks a group before a decoder touches `out`, which has `expected` elements.
 ///
 /// # Errors
 /// [`DecodeError`] when the numbers of outputs or their lengths do not fit, `slot` is there, or too

@@ -48,16 +48,25 @@ proptest! {
 
         for missing in 1u32..1 << k {
             for answered in 0u32..1 << r {
-                let predictions: Vec<_> =
-                    (0..k).map(|i| (missing & (1 << i) == 0).then(|| truth[i].clone())).collect();
-                let rows: Vec<_> = (0..r).map(|j| (answered & (1 << j) != 0).then(|| parity[j].clone())).collect();
+                let predictions: Vec<_> = (0..k)
+                    .map(|i| (missing & (1 << i) == 0).then(|| truth[i].clone()))
+                    .collect();
+                let rows: Vec<_> = (0..r)
+                    .map(|j| (answered & (1 << j) != 0).then(|| parity[j].clone()))
+                    .collect();
                 let recoverable = missing.count_ones() <= answered.count_ones();
                 for slot in (0..k).filter(|i| missing & (1 << i) != 0) {
                     let mut out = vec![0.0; CLASSES];
-                    let result = decoder.decode(&views(&predictions), &views(&rows), slot, &mut out);
+                    let result =
+                        decoder.decode(&views(&predictions), &views(&rows), slot, &mut out);
                     if recoverable {
                         prop_assert_eq!(result, Ok(()));
-                        prop_assert!(close(&out, &truth[slot]), "{:?} against {:?}", out, &truth[slot]);
+                        prop_assert!(
+                            close(&out, &truth[slot]),
+                            "{:?} against {:?}",
+                            out,
+                            &truth[slot]
+                        );
                     } else {
                         let refused = matches!(result, Err(DecodeError::Unrecoverable { .. }));
                         prop_assert!(refused, "{:?}", result);
@@ -84,16 +93,26 @@ proptest! {
         let (mean, deviation) = (mean[..entries].to_vec(), deviation[..entries].to_vec());
         let of_class = |entries: &[f32], class: usize| entries[if for_each { class } else { 0 }];
         let linear = |input: &[f32]| -> Vec<f32> {
-            input.chunks(INPUTS).flat_map(|sample| apply(&weights, sample)).collect()
+            input
+                .chunks(INPUTS)
+                .flat_map(|sample| apply(&weights, sample))
+                .collect()
         };
         let deployed = |input: &[f32]| -> Vec<f32> {
-            let scaled = linear(input).into_iter().enumerate().map(|(i, y)| {
-                y * of_class(&deviation, i % CLASSES) + of_class(&mean, i % CLASSES)
-            });
+            let scaled = linear(input)
+                .into_iter()
+                .enumerate()
+                .map(|(i, y)| y * of_class(&deviation, i % CLASSES) + of_class(&mean, i % CLASSES));
             scaled.collect()
         };
-        let transform = OutputTransform::Standardised { mean: mean.clone(), deviation: deviation.clone() };
-        let spec = CodeSpec { transform, ..CodeSpec::new(EncoderKind::Sum, k, r) };
+        let transform = OutputTransform::Standardised {
+            mean: mean.clone(),
+            deviation: deviation.clone(),
+        };
+        let spec = CodeSpec {
+            transform,
+            ..CodeSpec::new(EncoderKind::Sum, k, r)
+        };
         let encoder = build_encoder(&spec, &[INPUTS]).unwrap();
         let decoder = LinearDecoder::new(Code::try_from(&spec).unwrap(), CLASSES).unwrap();
         let queries: Vec<&[f32]> = inputs.chunks(2 * INPUTS).take(k).collect();
@@ -105,10 +124,16 @@ proptest! {
                 Some(linear(&query))
             })
             .collect();
-        let predictions: Vec<_> = truth.iter().enumerate().map(|(i, y)| (i >= r).then(|| y.clone())).collect();
+        let predictions: Vec<_> = truth
+            .iter()
+            .enumerate()
+            .map(|(i, y)| (i >= r).then(|| y.clone()))
+            .collect();
         for slot in 0..r {
             let mut out = vec![0.0; 2 * CLASSES];
-            decoder.decode(&views(&predictions), &views(&parity), slot, &mut out).unwrap();
+            decoder
+                .decode(&views(&predictions), &views(&parity), slot, &mut out)
+                .unwrap();
             for (y, truth) in out.iter().zip(&truth[slot]) {
                 prop_assert!((y - truth).abs() < 0.02, "{y} for {truth}");
             }
@@ -125,18 +150,39 @@ proptest! {
     ) {
         let slot = slot % k;
         let transform = OutputTransform::LogSoftmax { floor: -20.0 };
-        let spec = CodeSpec { transform: transform.clone(), ..CodeSpec::new(EncoderKind::Sum, k, 1) };
+        let spec = CodeSpec {
+            transform: transform.clone(),
+            ..CodeSpec::new(EncoderKind::Sum, k, 1)
+        };
         let decoder = LinearDecoder::new(Code::try_from(&spec).unwrap(), CLASSES).unwrap();
-        let truth: Vec<Vec<f32>> = logits.chunks(2 * CLASSES).take(k).map(<[f32]>::to_vec).collect();
+        let truth: Vec<Vec<f32>> = logits
+            .chunks(2 * CLASSES)
+            .take(k)
+            .map(<[f32]>::to_vec)
+            .collect();
         let mut coded = truth.clone();
-        coded.iter_mut().for_each(|outputs| transform.apply(outputs, CLASSES));
-        let parity: Vec<f32> = (0..2 * CLASSES).map(|i| coded.iter().map(|y| y[i]).sum()).collect();
-        let predictions: Vec<_> =
-            truth.iter().enumerate().map(|(i, y)| (i != slot).then_some(y.as_slice())).collect();
+        coded
+            .iter_mut()
+            .for_each(|outputs| transform.apply(outputs, CLASSES));
+        let parity: Vec<f32> = (0..2 * CLASSES)
+            .map(|i| coded.iter().map(|y| y[i]).sum())
+            .collect();
+        let predictions: Vec<_> = truth
+            .iter()
+            .enumerate()
+            .map(|(i, y)| (i != slot).then_some(y.as_slice()))
+            .collect();
         let mut out = vec![0.0; 2 * CLASSES];
-        decoder.decode(&predictions, &[Some(&parity)], slot, &mut out).unwrap();
+        decoder
+            .decode(&predictions, &[Some(&parity)], slot, &mut out)
+            .unwrap();
         prop_assert_eq!(decoder.output_domain().name(), "log_probabilities");
-        prop_assert!(close(&out, &coded[slot]), "{:?} against {:?}", out, &coded[slot]);
+        prop_assert!(
+            close(&out, &coded[slot]),
+            "{:?} against {:?}",
+            out,
+            &coded[slot]
+        );
     }
 
     /// For concatenation the linear parity model exists when the deployed model sees an image only
@@ -152,7 +198,13 @@ proptest! {
         let deployed = |image: &[f32]| -> Vec<f32> {
             pair_weights
                 .chunks(6)
-                .map(|row| image.chunks(2).zip(row).map(|(pair, w)| w * (pair[0] + pair[1])).sum())
+                .map(|row| {
+                    image
+                        .chunks(2)
+                        .zip(row)
+                        .map(|(pair, w)| w * (pair[0] + pair[1]))
+                        .sum()
+                })
                 .collect()
         };
         let spec = CodeSpec::new(EncoderKind::Concat, 2, 1);
@@ -161,14 +213,23 @@ proptest! {
         encoder.encode(0, &[&left, &right], &mut query).unwrap();
         let parity: Vec<f32> = pair_weights
             .chunks(6)
-            .map(|row| query.chunks(6).map(|half| half.iter().zip(row).map(|(x, w)| 2.0 * w * x).sum::<f32>()).sum())
+            .map(|row| {
+                query
+                    .chunks(6)
+                    .map(|half| half.iter().zip(row).map(|(x, w)| 2.0 * w * x).sum::<f32>())
+                    .sum()
+            })
             .collect();
         let decoder = LinearDecoder::new(Code::try_from(&spec).unwrap(), CLASSES).unwrap();
         let (l, r) = (deployed(&left), deployed(&right));
         let mut out = vec![0.0; CLASSES];
-        decoder.decode(&[None, Some(&r)], &[Some(&parity)], 0, &mut out).unwrap();
+        decoder
+            .decode(&[None, Some(&r)], &[Some(&parity)], 0, &mut out)
+            .unwrap();
         prop_assert!(close(&out, &l));
-        decoder.decode(&[Some(&l), None], &[Some(&parity)], 1, &mut out).unwrap();
+        decoder
+            .decode(&[Some(&l), None], &[Some(&parity)], 1, &mut out)
+            .unwrap();
         prop_assert!(close(&out, &r));
     }
 }

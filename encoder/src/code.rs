@@ -11,7 +11,7 @@ pub const K_MAX: usize = 16;
 /// Most parity rows. Every u x u system with u <= R_MAX is solved on the stack.
 pub const R_MAX: usize = 4;
 
-/// How the queries of a group are combined.
+/// Ways to combine the queries of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EncoderKind {
@@ -49,7 +49,7 @@ impl std::fmt::Display for EncoderKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CodeSpec {
-    /// How queries are combined.
+    /// Way in which queries are combined.
     pub encoder: EncoderKind,
     /// Queries in a coding group.
     pub k: usize,
@@ -101,12 +101,12 @@ impl Code {
         self.k
     }
 
-    /// Parity rows.
+    /// Number of parity rows.
     pub fn r(&self) -> usize {
         self.r
     }
 
-    /// How queries are combined.
+    /// Returns the way in which queries are combined.
     pub fn encoder(&self) -> EncoderKind {
         self.encoder
     }

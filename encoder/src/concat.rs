@@ -344,7 +344,11 @@ mod tests {
         /// whatever the factor.
         #[test]
         fn every_cell_holds_its_own_image(
-            k in 2usize..=9, channels in 1usize..3, height in 3usize..40, width in 3usize..40, batch in 1usize..3,
+            k in 2usize..=9,
+            channels in 1usize..3,
+            height in 3usize..40,
+            width in 3usize..40,
+            batch in 1usize..3,
         ) {
             let encoder = encoder(k, &[channels, height, width]);
             let len = batch * channels * height * width;
@@ -359,7 +363,10 @@ mod tests {
                     for row in top..top + encoder.cell_height {
                         for column in left..left + encoder.cell_width {
                             let value = plane[row * width + column];
-                            prop_assert!((value - (slot as f32 + 1.0)).abs() < 1e-4, "slot {slot}: {value}");
+                            prop_assert!(
+                                (value - (slot as f32 + 1.0)).abs() < 1e-4,
+                                "slot {slot}: {value}"
+                            );
                         }
                     }
                 }

@@ -1,4 +1,4 @@
-//! What can be wrong with a code, and with a group handed to an encoder.
+//! Errors of codes and of groups handed to an encoder.
 
 use thiserror::Error;
 
@@ -20,7 +20,8 @@ pub enum CodeError {
     },
     /// r outside 1..=min(k, R_MAX).
     #[error(
-        "code.r = {r}: parity rows must number 1 to {max} (never more than k = {k}); set r = 1 to begin with"
+        "code.r = {r}: parity rows must number 1 to {max} (never more than k = {k}); set r = 1 to \
+            begin with"
     )]
     ParityRows {
         /// The r asked for.
@@ -32,18 +33,19 @@ pub enum CodeError {
     },
     /// The generator is not r rows of k numbers.
     #[error(
-        "code.generator has {rows} rows, row {row} has {columns} numbers; it must be r = {r} rows of k = {k}"
+        "code.generator has {rows} rows, row {row} has {columns} numbers; it must be r = {r} rows \
+            of k = {k}"
     )]
     GeneratorShape {
-        /// Rows given.
+        /// Number of rows given.
         rows: usize,
         /// First row with the wrong length (or the row count when that is what is wrong).
         row: usize,
         /// Numbers in that row.
         columns: usize,
-        /// Rows wanted.
+        /// Number of rows wanted.
         r: usize,
-        /// Columns wanted.
+        /// Number of columns wanted.
         k: usize,
     },
     /// A coefficient that makes a query unrecoverable from that row.
@@ -53,13 +55,14 @@ pub enum CodeError {
         row: usize,
         /// Column of the coefficient.
         column: usize,
-        /// The coefficient.
+        /// Value of the coefficient.
         value: f32,
     },
     /// Some erasure pattern could not be decoded.
     #[error(
-        "code.generator: rows {rows:?} and columns {columns:?} form a (nearly) singular matrix, so those queries could \
-         not be recovered together; leave the generator out to use the default"
+        "code.generator: rows {rows:?} and columns {columns:?} form a (nearly) singular matrix, \
+            so those queries could not be recovered together; leave the generator out to use the \
+            default"
     )]
     Singular {
         /// Parity rows of the submatrix.
@@ -69,8 +72,9 @@ pub enum CodeError {
     },
     /// Concatenation wants image samples.
     #[error(
-        "code.encoder = \"concat\" needs samples of shape [channels, height, width] with height and width of at least \
-         {grid} for k = {k}, the model's input is {shape:?}; use encoder = \"sum\""
+        "code.encoder = \"concat\" needs samples of shape [channels, height, width] with height \
+            and width of at least {grid} for k = {k}, the model's input is {shape:?}; use encoder \
+            = \"sum\""
     )]
     NotAnImage {
         /// The model's sample shape.
@@ -82,7 +86,8 @@ pub enum CodeError {
     },
     /// Concatenation is one parity query, so it has one row of ones.
     #[error(
-        "code.encoder = \"concat\" supports r = 1 with a generator of ones, not r = {r}; use encoder = \"sum\""
+        "code.encoder = \"concat\" supports r = 1 with a generator of ones, not r = {r}; use \
+            encoder = \"sum\""
     )]
     ConcatRows {
         /// The r asked for.
@@ -91,30 +96,33 @@ pub enum CodeError {
     /// A learned code has networks in place of coefficients.
     #[error("code.generator: encoder = \"{encoder}\" takes none, k and r say it all; leave it out")]
     NoGenerator {
-        /// The encoder.
+        /// Encoder that takes no coefficients.
         encoder: EncoderKind,
     },
     /// Learned codes are networks, which this crate cannot run.
     #[error(
-        "code.encoder = \"learned\" has networks of its own; load the code from its model repository"
+        "code.encoder = \"learned\" has networks of its own; load the code from its model \
+            repository"
     )]
     Networks,
     /// The transform's two lists do not go together.
     #[error(
-        "code.transform: {mean} means and {deviation} deviations; give one of each, or one for each output"
+        "code.transform: {mean} means and {deviation} deviations; give one of each, or one for \
+            each output"
     )]
     TransformUnequal {
-        /// Means given.
+        /// Number of means given.
         mean: usize,
-        /// Deviations given.
+        /// Number of deviations given.
         deviation: usize,
     },
     /// The transform's lists do not fit the model's output.
     #[error(
-        "code.transform: {entries} entries, the model has {output_len} outputs a sample; give 1 or {output_len}"
+        "code.transform: {entries} entries, the model has {output_len} outputs a sample; give 1 \
+            or {output_len}"
     )]
     TransformLength {
-        /// Entries given.
+        /// Number of entries given.
         entries: usize,
         /// The model's outputs for one sample.
         output_len: usize,
@@ -122,9 +130,9 @@ pub enum CodeError {
     /// A mean that is no number.
     #[error("code.transform.mean[{index}] = {value}: means must be finite")]
     TransformMean {
-        /// Its place.
+        /// Index of the mean.
         index: usize,
-        /// The mean.
+        /// Value of the mean.
         value: f32,
     },
     /// A deviation that cannot be divided by.
@@ -132,23 +140,24 @@ pub enum CodeError {
         "code.transform.deviation[{index}] = {value}: deviations must be finite and above zero"
     )]
     TransformDeviation {
-        /// Its place.
+        /// Index of the deviation.
         index: usize,
-        /// The deviation.
+        /// Value of the deviation.
         value: f32,
     },
     /// A floor that is no log-probability.
     #[error(
-        "code.transform.floor = {floor}: the least log-probability must be finite and below zero, like -20"
+        "code.transform.floor = {floor}: the least log-probability must be finite and below zero, \
+            like -20"
     )]
     TransformFloor {
-        /// The floor.
+        /// Value of the floor.
         floor: f32,
     },
     /// Log-softmax of nothing to choose from.
     #[error(
-        "code.transform.kind = \"log_softmax\" needs at least two outputs a sample, the model has {output_len}; use \
-         \"raw\" or \"standardised\""
+        "code.transform.kind = \"log_softmax\" needs at least two outputs a sample, the model has \
+            {output_len}; use \"raw\" or \"standardised\""
     )]
     TransformOneOutput {
         /// The model's outputs for one sample.
@@ -177,7 +186,7 @@ pub enum EncodeError {
     /// Not k queries.
     #[error("a coding group of {got} queries was handed to a code with k = {expected}")]
     GroupSize {
-        /// k.
+        /// Number of queries that the code wants, k.
         expected: usize,
         /// Queries handed in.
         got: usize,
@@ -203,7 +212,7 @@ pub enum EncodeError {
     /// A learned encoder's network broke.
     #[error("the encoder's network failed: {reason}")]
     Network {
-        /// What ran it says, on one line.
+        /// Message of the runtime, on one line.
         reason: String,
     },
 }

@@ -61,7 +61,7 @@ pub fn build_encoder(
     }
 }
 
-/// What every encoder of samples of `sample_len` elements checks before it touches data.
+/// Checks a group of samples of `sample_len` elements before an encoder touches data.
 ///
 /// # Errors
 /// [`EncodeError`] when the row, the number of queries or a length does not fit.

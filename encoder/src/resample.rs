@@ -16,14 +16,14 @@ pub(crate) const STRIP: usize = 512;
 /// Output pixels whose inputs fit into a strip.
 #[derive(Debug, Clone)]
 pub(crate) struct Strip {
-    /// The output pixels.
+    /// Output pixels of one axis.
     pub(crate) cells: Range<usize>,
     /// The inputs that they cover, at most [`STRIP`].
     pub(crate) pixels: Range<usize>,
 }
 
-/// How `source_len` pixels of one axis become `cell_len`: for each output pixel, the inputs it
-/// covers and their shares.
+/// Plan that shrinks `source_len` pixels of one axis to `cell_len`: for each output pixel, the
+/// inputs it covers and their shares.
 #[derive(Debug, Clone)]
 pub(crate) struct AxisPlan {
     /// First input pixel of each output pixel.
@@ -160,7 +160,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shares_add_up_and_each_pixel_counts_equally(source in 1usize..300, divisor in 1usize..6) {
+        fn shares_add_up_and_each_pixel_counts_equally(
+            source in 1usize..300,
+            divisor in 1usize..6,
+        ) {
             let cells = (source / divisor).max(1);
             let plan = AxisPlan::new(source, cells);
             let mut used = vec![0.0f64; source];

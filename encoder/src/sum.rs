@@ -3,7 +3,7 @@
 
 use crate::{Code, CodeError, EncodeError, Encoder, check_group};
 
-/// The weighted-sum encoder.
+/// Encoder that adds queries with weights.
 #[derive(Debug, Clone)]
 pub struct SumEncoder {
     code: Code,
@@ -94,17 +94,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_the_weighted_sum(k in 2usize..=6, row in 0usize..2, len in 1usize..3000, seed in any::<u32>()) {
+        fn is_the_weighted_sum(
+            k in 2usize..=6,
+            row in 0usize..2,
+            len in 1usize..3000,
+            seed in any::<u32>(),
+        ) {
             let encoder = encoder(k, 2, len);
             let queries: Vec<Vec<f32>> = (0..k)
-                .map(|i| (0..len).map(|e| ((e * 31 + i * 7 + seed as usize % 1000) % 97) as f32 / 9.7 - 5.0).collect())
+                .map(|i| {
+                    (0..len)
+                        .map(|e| ((e * 31 + i * 7 + seed as usize % 1000) % 97) as f32 / 9.7 - 5.0)
+                        .collect()
+                })
                 .collect();
             let views: Vec<&[f32]> = queries.iter().map(Vec::as_slice).collect();
             let mut parity = vec![f32::NAN; len];
             encoder.encode(row, &views, &mut parity).unwrap();
             for e in 0..len {
                 let expected: f64 = (0..k)
-                    .map(|i| f64::from(encoder.code().coefficient(row, i)) * f64::from(queries[i][e]))
+                    .map(|i| {
+                        f64::from(encoder.code().coefficient(row, i)) * f64::from(queries[i][e])
+                    })
                     .sum();
                 prop_assert!((f64::from(parity[e]) - expected).abs() < 1e-3);
             }

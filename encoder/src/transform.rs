@@ -3,9 +3,9 @@
 //! ParM (section 3.2) adds the deployed model's outputs as they are. Nothing in the method asks for
 //! that: with any transform T of an output, the same in training and in decoding, a parity model
 //! can be trained for `F_Pj(P_j) ~ sum_i a_ji T(F(X_i))`, and a missing `T(F(X_m))` is what the
-//! decoder finds. T puts the outputs of badly scaled models on a scale that a network can fit.
-//! Which one is best depends on the model, so the trainer chooses it on validation data. The parity
-//! model gives its outputs in T's domain; it is never transformed itself.
+//! decoder finds. T puts the outputs of badly scaled models on a scale that a network can fit. The
+//! best one depends on the model, so the trainer chooses it on validation data. The parity model
+//! gives its outputs in T's domain; it is never transformed itself.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ use crate::CodeError;
 /// Least log-probability that counts, where none is given: far below what any decision turns on.
 pub const DEFAULT_FLOOR: f32 = -20.0;
 
-/// What is done to each prediction before it is added to, or subtracted from, others.
+/// Transform of each prediction before predictions are added or subtracted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum OutputTransform {
@@ -23,9 +23,9 @@ pub enum OutputTransform {
     Raw,
     /// `(y - mean) / deviation`, with one entry for all of a sample's outputs, or one for each.
     Standardised {
-        /// What is subtracted.
+        /// Value subtracted from each output.
         mean: Vec<f32>,
-        /// What it is divided by; above zero.
+        /// Value that each output is divided by; above zero.
         deviation: Vec<f32>,
     },
     /// `max(y - ln(sum_c exp(y_c)), floor)`: for classifiers that give logits, the
@@ -42,7 +42,7 @@ fn default_floor() -> f32 {
     DEFAULT_FLOOR
 }
 
-/// What the numbers of a reconstruction are.
+/// Scale that the numbers of a reconstruction are on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OutputDomain {
     /// The deployed model's own outputs.
@@ -68,7 +68,7 @@ impl OutputTransform {
         *self == Self::Raw
     }
 
-    /// What [`invert`](Self::invert) leads back to.
+    /// Returns the scale that [`invert`](Self::invert) leads back to.
     pub const fn output_domain(&self) -> OutputDomain {
         match self {
             Self::Raw | Self::Standardised { .. } => OutputDomain::Deployed,
@@ -97,7 +97,7 @@ impl OutputTransform {
         }
     }
 
-    /// What can be checked without knowing the model.
+    /// Checks the numbers that need no model to be checked.
     pub(crate) fn check_numbers(&self) -> Result<(), CodeError> {
         match self {
             Self::Raw => {}
@@ -334,7 +334,9 @@ mod tests {
             OutputTransform::LogSoftmax { floor: -20.0 }.apply(&mut clamped, 7);
             prop_assert!(clamped.iter().all(|&y| (-20.0..=1e-4).contains(&y)));
             let top = |values: &[f32]| {
-                (0..7).max_by(|&a, &b| values[a].total_cmp(&values[b]).then(b.cmp(&a))).unwrap()
+                (0..7)
+                    .max_by(|&a, &b| values[a].total_cmp(&values[b]).then(b.cmp(&a)))
+                    .unwrap()
             };
             prop_assert_eq!(top(&clamped), top(&outputs));
         }
@@ -351,7 +353,10 @@ mod tests {
             transform.apply(&mut applied, 4);
             for (sum, y) in sums.iter().zip(applied) {
                 let expected = 0.5 + weight * y;
-                prop_assert!((sum - expected).abs() <= 1e-4 * expected.abs().max(1.0), "{sum}, {expected}");
+                prop_assert!(
+                    (sum - expected).abs() <= 1e-4 * expected.abs().max(1.0),
+                    "{sum}, {expected}"
+                );
             }
         }
     }
@@ -369,10 +374,16 @@ mod tests {
             outputs in proptest::collection::vec(-300.0f32..300.0, 1..40),
         ) {
             let top = outputs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let sum: f64 = outputs.iter().map(|&y| (f64::from(y) - f64::from(top)).exp()).sum();
+            let sum: f64 = outputs
+                .iter()
+                .map(|&y| (f64::from(y) - f64::from(top)).exp())
+                .sum();
             let exact = f64::from(top) + sum.ln();
             let level = f64::from(log_sum_exp(&outputs));
-            prop_assert!((level - exact).abs() <= 4e-7 * exact.abs().max(1.0), "{level} for {exact}");
+            prop_assert!(
+                (level - exact).abs() <= 4e-7 * exact.abs().max(1.0),
+                "{level} for {exact}"
+            );
         }
     }
 

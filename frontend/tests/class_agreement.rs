@@ -107,8 +107,9 @@ async fn outputs_without_classes_are_compared_by_nothing_and_have_no_confidence(
     }
 }
 
-const BACKUP: &str = "kind = \"approximate_backup\"\nmodel = \"cheap\"\ninstances = [\"127.0.0.1:7200\"]\n\
-                      delay = { fixed_ms = 30 }\neager = true";
+const BACKUP: &str = "kind = \"approximate_backup\"\nmodel = \"cheap\"\ninstances = \
+    [\"127.0.0.1:7200\"]\n\
+    delay = { fixed_ms = 30 }\neager = true";
 
 /// Late truths that were compared with a backup model's answers.
 async fn backups_compared((shape, answers): (&[usize], Answers)) -> f64 {

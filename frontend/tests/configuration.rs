@@ -257,7 +257,8 @@ fn every_strategy_is_configured() {
 fn classes_have_strategies_and_pools_of_their_own() {
     let repository = repository();
     add_model(repository.path(), "cheap", None);
-    let batch = "[[models.classes]]\nname = \"batch\"\n[models.classes.strategy]\nkind = \"approximate_backup\"\n\
+    let batch = "[[models.classes]]\nname = \"batch\"\n[models.classes.strategy]\nkind = \
+        \"approximate_backup\"\n\
                  model = \"cheap\"\ninstances = [\"127.0.0.1:9201\"]\n";
     let text = coded(repository.path()) + batch;
     let model = config(&text).unwrap().models.remove(0);
@@ -272,7 +273,8 @@ fn classes_have_strategies_and_pools_of_their_own() {
         &["models[0].classes[0].name", "a name of its own"],
     );
     let equal = coded(repository.path())
-        + "[[models.classes]]\nname = \"x\"\n[models.classes.strategy]\nkind = \"equal_resources\"\ninstances = []\n";
+        + "[[models.classes]]\nname = \"x\"\n[models.classes.strategy]\nkind = \
+            \"equal_resources\"\ninstances = []\n";
     refused(
         &equal,
         &[

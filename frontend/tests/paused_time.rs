@@ -22,7 +22,8 @@ use tokio::time::{sleep, timeout};
 const HOLD_BACK: Duration = Duration::from_millis(30);
 
 const HEDGE: &str = "kind = \"hedge\"\ndelay = { fixed_ms = 30 }\nshare = 0.5";
-const BACKUP: &str = "kind = \"approximate_backup\"\nmodel = \"cheap\"\ninstances = [\"127.0.0.1:7100\"]\n\
+const BACKUP: &str = "kind = \"approximate_backup\"\nmodel = \"cheap\"\ninstances = \
+    [\"127.0.0.1:7100\"]\n\
                       delay = { fixed_ms = 30 }";
 
 #[tokio::test(start_paused = true)]
@@ -298,7 +299,8 @@ async fn a_backup_model_answers_when_the_deployed_one_is_late() {
 async fn coded_and_hedged_two_frozen_instances_cost_no_answer() {
     let coded = "kind = \"coded_hedged\"\nencoder = \"sum\"\nk = 2\nhold_back = { fixed_ms = 30 }\n\
                  hedge = { share = 0.5, burst = 4 }\n\
-                 [[models.strategy.parity]]\nmodel = \"linear-parity\"\ninstances = [\"127.0.0.1:7100\"]";
+                 [[models.strategy.parity]]\nmodel = \"linear-parity\"\ninstances = \
+                 [\"127.0.0.1:7100\"]";
     let fixture = with_strategy(4, 1, coded).await;
     for index in 0..2 {
         fixture.memory.set(id(0, index), State::Frozen);

@@ -369,11 +369,16 @@ proptest! {
         let encloses = |_: &usize| {
             // Of uniform samples, the quantile q is q; how many lie below says which ranks enclose
             // it.
-            let below = (0..samples).filter(|_| random.random::<f64>() < quantile).count() as u64;
+            let below = (0..samples)
+                .filter(|_| random.random::<f64>() < quantile)
+                .count() as u64;
             (ranks.low..ranks.high).contains(&below)
         };
         let hits = (0..TRIALS).filter(encloses).count();
         // 95 % less four standard deviations.
-        prop_assert!(hits as f64 > (0.95 - 4.0 * (0.95_f64 * 0.05 / TRIALS as f64).sqrt()) * TRIALS as f64, "{hits}");
+        prop_assert!(
+            hits as f64 > (0.95 - 4.0 * (0.95_f64 * 0.05 / TRIALS as f64).sqrt()) * TRIALS as f64,
+            "{hits}"
+        );
     }
 }

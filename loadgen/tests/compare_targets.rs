@@ -212,9 +212,12 @@ async fn an_experiment_names_frontends_and_where_their_metrics_are() {
     let (coded, _) = common::start(|_, _| Act::Exact).await;
     let (metrics, _) = common::start_with_metrics(|_, _| Act::Exact).await;
     let experiment = format!(
-        "model = \"digits\"\nrate = 2000\nrequests = 20\nblocks = 2\nwarm_up = 0\nbaseline = \"none\"\n\
-         [[strategies]]\nname = \"none\"\nurl = \"http://{none}\"\nmetrics_url = \"http://127.0.0.1:1\"\n\
-         [[strategies]]\nname = \"coded\"\nurl = \"http://{coded}\"\nmetrics_url = \"http://{metrics}\"\n"
+        "model = \"digits\"\nrate = 2000\nrequests = 20\nblocks = 2\nwarm_up = 0\nbaseline = \
+            \"none\"\n\
+         [[strategies]]\nname = \"none\"\nurl = \"http://{none}\"\nmetrics_url = \
+         \"http://127.0.0.1:1\"\n\
+         [[strategies]]\nname = \"coded\"\nurl = \"http://{coded}\"\nmetrics_url = \
+         \"http://{metrics}\"\n"
     );
     std::fs::write(folder.path().join("experiment.toml"), experiment).unwrap();
     let output = run(

@@ -205,33 +205,57 @@ proptest! {
     /// Whatever happens, every query has one answer, and no redundant request has two fates.
     #[test]
     fn nothing_is_lost(
-        strategy in prop::sample::select(&[
-            "none", "equal_resources", "replicate", "hedge", "approximate_backup", "coded", "coded:k=3:r=2",
-            "coded_hedged",
-        ][..]),
+        strategy in prop::sample::select(&[ "none", "equal_resources", "replicate", "hedge", "approximate_backup", "coded", "coded:k=3:r=2", "coded_hedged", ][..]),
         (instances, redundant, slots, batch) in (3_usize..6, 2_usize..4, 1_u32..4, 1_usize..4),
         (rate, seed) in (20.0_f64..1_500.0, any::<u64>()),
         (error_probability, probability, crash_ms) in (0.0..0.3, 0.0..0.5, 100.0..5_000.0),
     ) {
         let faults = FaultProfile {
             error_probability,
-            straggle: Some(Straggling { probability, min_ms: 5.0, max_ms: 1_200.0 }),
-            freeze: Some(Freezing { mean_interval_ms: 500.0, min_ms: 1.0, max_ms: 300.0 }),
+            straggle: Some(Straggling {
+                probability,
+                min_ms: 5.0,
+                max_ms: 1_200.0,
+            }),
+            freeze: Some(Freezing {
+                mean_interval_ms: 500.0,
+                min_ms: 1.0,
+                max_ms: 300.0,
+            }),
             ..constant(10.0)
         };
-        let load = Load { seed, ..load(rate, 400) };
-        let roles = Roles { instances, redundant };
+        let load = Load {
+            seed,
+            ..load(rate, 400)
+        };
+        let roles = Roles {
+            instances,
+            redundant,
+        };
         let mut chaos = Simulation::of(&strategy.parse().unwrap(), roles, slots, load).unwrap();
         chaos = chaos.with_faults(&faults);
         chaos.instance.max_batch_size = batch;
         chaos.instance.queue_capacity = 2;
-        chaos.crashes =
-            Some(Crashes { mean_interval_ms: crash_ms, away: Span { min_ms: 1.0, max_ms: 2_000.0 } });
+        chaos.crashes = Some(Crashes {
+            mean_interval_ms: crash_ms,
+            away: Span {
+                min_ms: 1.0,
+                max_ms: 2_000.0,
+            },
+        });
         let simulated = run(chaos);
-        let answers: u64 = simulated.provenance.values().map(|answered| answered.count).sum();
+        let answers: u64 = simulated
+            .provenance
+            .values()
+            .map(|answered| answered.count)
+            .sum();
         prop_assert_eq!(answers, simulated.counts.answered as u64);
         let work = simulated.redundancy;
-        prop_assert!(work.won + work.wasted + work.failed <= work.issued, "{:?}", work);
+        prop_assert!(
+            work.won + work.wasted + work.failed <= work.issued,
+            "{:?}",
+            work
+        );
         let longest = simulated.latency.all.unwrap().max;
         prop_assert!(longest < 1_005.0, "{} ms is past the deadline", longest);
         prop_assert!(simulated.pools.iter().all(|pool| pool.utilisation <= 1.0));

@@ -103,12 +103,14 @@ fn strategies_are_compared_in_every_form() {
 #[test]
 fn a_file_says_what_flags_do_not() {
     let folder = TempDir::new().unwrap();
-    let experiment = "model = \"m\"\nrate = 200\nrequests = 2000\nbaseline = \"none\"\nencoding = \"json\"\n\
+    let experiment = "model = \"m\"\nrate = 200\nrequests = 2000\nbaseline = \"none\"\nencoding = \
+        \"json\"\n\
                       instances = { deployed = 12, redundant = 4 }\n[simulation.network]\n\
                       client = { constant_ms = 0.5 }\nto_instance = { constant_ms = 0 }\n\
                       to_frontend = { constant_ms = 0 }\n[faults]\nseed = 5\n\
                       service_time = { distribution = \"constant\", ms = 10.0 }\n[[strategies]]\nname = \"coding\"\n\
-                      settings = { kind = \"coded\", encoder = \"sum\", k = 3 }\nparity_models = [\"p\"]\n\
+                      settings = { kind = \"coded\", encoder = \"sum\", k = 3 }\nparity_models = \
+                      [\"p\"]\n\
                       [[strategies]]\nname = \"none\"\nsettings = { kind = \"none\" }\n";
     std::fs::write(folder.path().join("experiment.toml"), experiment).unwrap();
     let arguments = [
@@ -218,7 +220,8 @@ fn the_experiments_of_real_clusters_are_simulated() {
 #[test]
 fn events_happen_when_they_are_said_to() {
     let folder = TempDir::new().unwrap();
-    let experiment = "model = \"m\"\nrate = 50\narrivals = \"constant\"\nrequests = 400\nblocks = 2\n\
+    let experiment = "model = \"m\"\nrate = 50\narrivals = \"constant\"\nrequests = 400\nblocks = \
+        2\n\
                       baseline = \"none\"\nfaults = { seed = 1, service_time = { distribution = \"constant\", ms = 1 } }\n\
                       instances = { deployed = 1, redundant = 0 }\n\
                       events = [{ block = 0, after_s = 1, what = \"freeze\", instance = 0, for_s = 1 },\n\

@@ -8,8 +8,8 @@ use std::process::{Command, Output};
 use parapet_loadgen::compare::SweepReport;
 use tempfile::TempDir;
 
-const USUAL: &str = "--instances 12 --redundant-instances 6 --service-time constant:18 --straggle 0.01:15:45 \
-    --strategy coded,equal_resources --queries 6000";
+const USUAL: &str = "--instances 12 --redundant-instances 6 --service-time constant:18 --straggle \
+    0.01:15:45 --strategy coded,equal_resources --queries 6000";
 
 fn run(folder: &Path, arguments: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));

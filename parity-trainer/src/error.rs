@@ -45,7 +45,8 @@ pub enum TrainError {
     },
     /// A label that the model has no output for.
     #[error(
-        "the data have {classes} classes, the model only {outputs} outputs; give it the data it was trained on"
+        "the data have {classes} classes, the model only {outputs} outputs; give it the data it \
+            was trained on"
     )]
     Classes {
         /// Classes of the data.
@@ -55,7 +56,8 @@ pub enum TrainError {
     },
     /// An output without a top class, by which models are judged.
     #[error(
-        "the model's output has {0}, but models are judged by the top class of one axis of class scores"
+        "the model's output has {0}, but models are judged by the top class of one axis of class \
+            scores"
     )]
     NoClasses(#[from] parapet_decoder::NotClassScores),
     /// Not enough samples for a coding group.
@@ -87,7 +89,8 @@ pub enum TrainError {
     },
     /// What was learned cannot be written into the repository.
     #[error(
-        "{}: cannot write the entry: {source}; make room, then the same command with --resume writes it without training again",
+        "{}: cannot write the entry: {source}; make room, then the same command with --resume \
+            writes it without training again",
         path.display()
     )]
     Entry {
@@ -166,7 +169,8 @@ pub enum SetupError {
     Needed { name: &'static str },
     /// libtorch does not see the device.
     #[error(
-        "--device {name}: libtorch sees {cards} such devices; give --device cpu, or set LIBTORCH to a PyTorch with CUDA and build anew"
+        "--device {name}: libtorch sees {cards} such devices; give --device cpu, or set LIBTORCH \
+            to a PyTorch with CUDA and build anew"
     )]
     Device { name: String, cards: i64 },
     /// A number out of its range.
@@ -178,7 +182,8 @@ pub enum SetupError {
     },
     /// Parity models that are not of one code.
     #[error(
-        "--parity: {first} and {second} are not rows of one code: {problem}; name the parity models of one training"
+        "--parity: {first} and {second} are not rows of one code: {problem}; name the parity \
+            models of one training"
     )]
     Codes {
         first: String,

@@ -11,7 +11,8 @@ use std::path::Path;
 use common::{complaint, trainer, write_quarters};
 
 fn train_deployed(folder: &Path) {
-    let line = "train-deployed --data . --network mlp:256,32 --epochs 8 --seed 5 --augment none --out models --name quarters";
+    let line = "train-deployed --data . --network mlp:256,32 --epochs 8 --seed 5 --augment none \
+        --out models --name quarters";
     let output = trainer(folder, line);
     assert!(
         output.status.success(),
@@ -25,8 +26,9 @@ fn a_parity_model_is_trained_for_a_deployed_one() {
     let folder = tempfile::tempdir().unwrap();
     write_quarters(folder.path(), 400, 100);
     train_deployed(folder.path());
-    let line = "train --model models/quarters --data . --k 2 --encoder sum --network mlp:256,64 --steps 300 --seed 5 \
-                --augment none --transform raw --out models --name quarters-parity --json report.json";
+    let line = "train --model models/quarters --data . --k 2 --encoder sum --network mlp:256,64 \
+        --steps 300 --seed 5 --augment none --transform raw --out models --name quarters-parity \
+        --json report.json";
     let output = trainer(folder.path(), line);
     assert!(
         output.status.success(),
@@ -83,8 +85,9 @@ fn images_alone_are_enough_for_a_parity_model() {
     for file in ["train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte"] {
         fs::copy(folder.join(file), images.join(file)).unwrap();
     }
-    let line = "train --model models/quarters --data images --encoder sum --network mlp:256,64 --steps 300 --seed 5 \
-                --augment none --transform raw --out models --name parity --json report.json";
+    let line = "train --model models/quarters --data images --encoder sum --network mlp:256,64 \
+        --steps 300 --seed 5 --augment none --transform raw --out models --name parity --json \
+        report.json";
     let message = common::succeed_saying(folder, line);
     assert!(
         message.contains("test samples of shape [1, 16, 16], no labels"),
@@ -222,8 +225,8 @@ fn a_model_without_class_scores_is_refused_in_one_line() {
         fs::write(folder.join(format!("{name}.onnx")), graph).unwrap();
         for encoder in ["sum", "learned"] {
             let line = format!(
-                "train --model {name}.onnx --data . --encoder {encoder} --network mlp:256,8 --steps 2 \
-                 --augment none --transform raw --out models --name parity"
+                "train --model {name}.onnx --data . --encoder {encoder} --network mlp:256,8 \
+                    --steps 2 --augment none --transform raw --out models --name parity"
             );
             let message = common::last_complaint(folder, &line);
             assert!(
@@ -287,7 +290,8 @@ fn concatenation_wants_images() {
     }
     let line = "train-deployed --data . --network mlp:6 --epochs 1 --out models --name vectors";
     assert!(trainer(folder.path(), line).status.success());
-    let line = "train --model models/vectors --data . --encoder concat --steps 1 --out models --name parity";
+    let line = "train --model models/vectors --data . --encoder concat --steps 1 --out models \
+        --name parity";
     let message = complaint(folder.path(), line);
     assert!(message.contains("use encoder = \"sum\""), "{message}");
 }
@@ -322,8 +326,9 @@ fn a_card_learns_what_the_processor_learns() {
         let loss = |device: &str| {
             let name = format!("parity-{device}");
             let line = format!(
-                "train --model models/quarters --data . --k 2 --encoder sum --network {network} --steps 40 --seed 5 --augment none \
-                 --transform raw --out {device} --name {name} --json {device}.json --device {device}"
+                "train --model models/quarters --data . --k 2 --encoder sum --network {network} \
+                    --steps 40 --seed 5 --augment none --transform raw --out {device} --name \
+                    {name} --json {device}.json --device {device}"
             );
             let output = trainer(folder.path(), &line);
             assert!(

@@ -13,10 +13,11 @@ fn a_code_of_two_rows_is_evaluated_for_every_loss() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path();
     write_quarters(folder, 300, 120);
-    let line = "train-deployed --data . --network mlp:256,16 --epochs 6 --augment none --out models --name quarters";
+    let line = "train-deployed --data . --network mlp:256,16 --epochs 6 --augment none --out \
+        models --name quarters";
     succeed(folder, line);
-    let line = "train --model models/quarters --data . --k 3 --r 2 --encoder sum --network mlp:256,64 --steps 300 \
-                --transform raw --augment none --out models --name p";
+    let line = "train --model models/quarters --data . --k 3 --r 2 --encoder sum --network \
+        mlp:256,64 --steps 300 --transform raw --augment none --out models --name p";
     succeed(folder, line);
     let eval = "eval --model models/quarters --data . --parity";
     let table = succeed(

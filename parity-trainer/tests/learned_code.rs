@@ -247,7 +247,8 @@ fn a_code_is_trained_written_and_judged_by_the_command() {
     write_quarters(folder, 400, 120);
     succeed(
         folder,
-        "train-deployed --data . --network mlp:256,32 --epochs 8 --augment none --out models --name quarters",
+        "train-deployed --data . --network mlp:256,32 --epochs 8 --augment none --out models \
+            --name quarters",
     );
     let train =
         "train --model models/quarters --data . --encoder learned --augment none --out models";
@@ -340,12 +341,13 @@ fn a_convolutional_encoder_is_trained_and_judged() {
     write_quarters(folder, 120, 40);
     succeed(
         folder,
-        "train-deployed --data . --network lenet:4 --epochs 1 --augment none --out models --name quarters",
+        "train-deployed --data . --network lenet:4 --epochs 1 --augment none --out models --name \
+            quarters",
     );
     let table = succeed(
         folder,
-        "train --model models/quarters --data . --encoder learned --network dilated:6 --steps 12 --batch 8 --loss mse \
-         --transform standardised --augment none --out models --name conv",
+        "train --model models/quarters --data . --encoder learned --network dilated:6 --steps 12 \
+            --batch 8 --loss mse --transform standardised --augment none --out models --name conv",
     );
     assert!(table.contains("learned-k2-r1"), "{table}");
     let card = fs::read_to_string(folder.join("models/conv/model.toml")).unwrap();

@@ -60,15 +60,16 @@ impl Drop for Cluster {
 fn workplace() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     write_quarters(folder.path(), 200, 60);
-    let line = "train-deployed --data . --network mlp:256,32 --epochs 2 --seed 5 --augment none --out models --name quarters";
+    let line = "train-deployed --data . --network mlp:256,32 --epochs 2 --seed 5 --augment none \
+        --out models --name quarters";
     succeed_saying(folder.path(), line);
     folder
 }
 
 fn line(name: &str, rest: &str) -> String {
     format!(
-        "train --model models/quarters --data . --k 2 --encoder sum --network mlp:256,64 --seed 5 --augment none \
-         --transform raw --out models --name {name} {rest}"
+        "train --model models/quarters --data . --k 2 --encoder sum --network mlp:256,64 --seed 5 \
+            --augment none --transform raw --out models --name {name} {rest}"
     )
 }
 

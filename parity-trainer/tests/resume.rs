@@ -18,7 +18,8 @@ use nix::unistd::Pid;
 fn workplace() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     write_quarters(folder.path(), 120, 20);
-    let line = "train-deployed --data . --network mlp:256,16 --epochs 3 --augment none --out models --name quarters";
+    let line = "train-deployed --data . --network mlp:256,16 --epochs 3 --augment none --out \
+        models --name quarters";
     succeed_saying(folder.path(), line);
     folder
 }
@@ -32,7 +33,8 @@ fn train(name: &str, rest: &str) -> String {
         "--encoder sum --transform raw"
     };
     format!(
-        "train --model models/quarters --data . {code} --augment none --batch 16 --seed 3 --out models --name {name} {rest}"
+        "train --model models/quarters --data . {code} --augment none --batch 16 --seed 3 --out \
+            models --name {name} {rest}"
     )
 }
 
@@ -118,15 +120,16 @@ fn running_moments_and_fillers_survive_as_well() {
 
 #[test]
 fn a_learned_codes_training_survives_a_kill() {
-    let settings = "--encoder learned --network mlp:512,48 --steps 600 --checkpoint-steps 15 --trial-share 0.02";
+    let settings = "--encoder learned --network mlp:512,48 --steps 600 --checkpoint-steps 15 \
+        --trial-share 0.02";
     survives_a_kill(|name| train(name, settings));
 }
 
 /// Running moments, augmented samples and the order of a pass have to come back.
 fn train_deployed(name: &str) -> String {
     format!(
-        "train-deployed --data . --network resnet8:4 --epochs 10 --batch 16 --augment shift --seed 3 --checkpoint-steps 5 \
-         --out models --name {name}"
+        "train-deployed --data . --network resnet8:4 --epochs 10 --batch 16 --augment shift \
+            --seed 3 --checkpoint-steps 5 --out models --name {name}"
     )
 }
 
@@ -341,7 +344,8 @@ fn a_job_that_may_be_started_again_takes_one_command() {
         (train("rows", &format!("{settings} --r 2")), "after step 60"),
         (
             format!(
-                "train-deployed --data . --network mlp:256,16 --epochs 2 --augment none --out models --name own --checkpoint-steps 1 {}",
+                "train-deployed --data . --network mlp:256,16 --epochs 2 --augment none --out \
+                    models --name own --checkpoint-steps 1 {}",
                 "--resume-if-begun"
             ),
             "goes on after step",
@@ -367,8 +371,8 @@ fn a_job_that_may_be_started_again_takes_one_command() {
 fn a_run_is_recorded_and_can_be_had_again_from_its_config() {
     let folder = workplace();
     let folder = folder.path();
-    let line = "train --model models/quarters --data . --encoder sum --network mlp:256,32 --steps 120 --transform auto \
-                --seed 7 --augment none --out models";
+    let line = "train --model models/quarters --data . --encoder sum --network mlp:256,32 --steps \
+        120 --transform auto --seed 7 --augment none --out models";
     let message = succeed_saying(folder, line);
     assert!(
         message.contains("transform raw: ") && message.contains("transform log_softmax: "),

@@ -106,7 +106,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// within TLS, so that there is a certificate.
 fn with_all_metrics(replicas: &[String], parity: &[String]) -> String {
     let traces = "[traces]\nendpoint = \"http://127.0.0.1:9\"\nshare = 1.0\n\n";
-    let tls = "[admin.tls]\ncertificate = \"admin.crt\"\nkey = \"admin.key\"\nclient_ca = \"admin.crt\"\nclient_crl = \"admin.crl\"\n\n";
+    let tls = "[admin.tls]\ncertificate = \"admin.crt\"\nkey = \"admin.key\"\nclient_ca = \
+        \"admin.crt\"\nclient_crl = \"admin.crl\"\n\n";
     let admin = format!("[admin]\nlisten = \"127.0.0.1:0\"\n{tls}");
     traces.to_owned() + &admin + &sample::coded(replicas, parity)
 }

@@ -66,10 +66,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     step("plain training, in one process");
     place.finish(train(args, &place, "plain", None), "plain")?;
     let mut text = format!(
-        "### Workers and servers that come and go during a training\n\n1, 4, 2 workers (the process that leads is one of them) and \
-         1, 3, 2 servers (two replicas where there are two), as processes; {} steps of `lenet:8`, k = 2. The loss curve and the \
-         model are those of a cluster that stays as it is, bit for bit; with one part a step, those of plain training, too.\n\n\
-         | parts a step | change | at step | lost, s | a step takes, ms |\n|---|---|---|---|---|\n",
+        "### Workers and servers that come and go during a training\n\n1, 4, 2 workers (the \
+            process that leads is one of them) and 1, 3, 2 servers (two replicas where there are \
+            two), as processes; {} steps of `lenet:8`, k = 2. The loss curve and the model are \
+            those of a cluster that stays as it is, bit for bit; with one part a step, those of \
+            plain training, too.\n\n\
+            | parts a step | change | at step | lost, s | a step takes, ms \
+            |\n|---|---|---|---|---|\n",
         args.steps
     );
     for parts in [1, 4] {
@@ -344,8 +347,10 @@ mod tests {
 
     #[test]
     fn servers_in_chains_are_counted_once() {
-        let top = "registry r, led by nobody\n\nSERVER  ADDRESS\n1       a:1\n\nARRAY  KEYS      EPOCH  CHAIN  APPLIED\n\
-                   1      [0, 50)   4      3 > 5  17\n1      [50, 99)  4      5      17\n\nWORKER  KIND\n7  process\n";
+        let top = "registry r, led by nobody\n\nSERVER  ADDRESS\n1       a:1\n\nARRAY  KEYS      \
+            EPOCH  CHAIN  APPLIED\n\
+                   1      [0, 50)   4      3 > 5  17\n1      [50, 99)  4      5      17\n\nWORKER \
+                    KIND\n7  process\n";
         assert_eq!(in_chains(top), BTreeSet::from(["3", "5"]));
         assert!(in_chains("").is_empty());
     }

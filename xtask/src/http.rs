@@ -51,7 +51,8 @@ fn exchange(method: &str, url: &str, body: &str) -> Result<String> {
         stream.set_read_timeout(Some(TIMEOUT))?;
         write!(
             stream,
-            "{method} {path} HTTP/1.0\r\nhost: {authority}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.0\r\nhost: {authority}\r\ncontent-type: \
+                application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         )?;
         let mut answer = Vec::new();

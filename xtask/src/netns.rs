@@ -183,7 +183,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let stood_still = stood_still.context("the training waits for the host that is cut off")?;
         let (successor, led) = successor.map_err(|_| anyhow!("a thread ended"))??;
         eprintln!(
-            "    {first} is cut off at step {before}; {successor} leads after {:.1} s; the training stood still for {:.1} s",
+            "    {first} is cut off at step {before}; {successor} leads after {:.1} s; the \
+                training stood still for {:.1} s",
             led.as_secs_f64(),
             stood_still.as_secs_f64()
         );

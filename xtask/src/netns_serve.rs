@@ -161,7 +161,8 @@ fn cut_off(args: &Args, place: &Place, network: &Network) -> Result<()> {
         );
     }
     println!(
-        "\n| requests to the frontends of the two others | whole | while it was cut off |\n|---|---|---|"
+        "\n| requests to the frontends of the two others | whole | while it was cut off \
+            |\n|---|---|---|"
     );
     let gone = meanwhile.less(&before);
     for ((what, all), (_, then)) in seen.rows().into_iter().zip(gone.rows()) {

@@ -7,8 +7,9 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 /// What makes revocation lists as Parapet reads them: with their number, and the key of who signs.
-const AUTHORITY: &str = "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\ncrlnumber = crlnumber\ndefault_md = sha256\n\
-                         crl_extensions = list\n[list]\nauthorityKeyIdentifier = keyid\n";
+const AUTHORITY: &str = "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\ncrlnumber = \
+    crlnumber\ndefault_md = sha256\n\
+    crl_extensions = list\n[list]\nauthorityKeyIdentifier = keyid\n";
 
 /// A certificate that is its own authority, in `NAME.crt` and `NAME.key`.
 ///

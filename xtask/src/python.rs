@@ -114,8 +114,8 @@ impl<'a> Lock<'a> {
 }
 
 fn call(command: &mut Command) -> Result<()> {
-    let needs = "it needs CPython 3.11 or 3.12 with pip and venv (Debian: `apt install python3-venv`), \
-                 and a package index";
+    let needs = "it needs CPython 3.11 or 3.12 with pip and venv (Debian: `apt install \
+        python3-venv`), and a package index";
     let status = command
         .status()
         .with_context(|| format!("cannot start {command:?}; {needs}"))?;

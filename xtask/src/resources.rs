@@ -124,7 +124,8 @@ impl ProcessorTime {
         let idle = percent(self.idle, before.idle);
         let stolen = percent(self.stolen, before.stolen);
         format!(
-            "the processors were idle {idle:.0} % of the time, and taken away by the hypervisor {stolen:.1} %"
+            "the processors were idle {idle:.0} % of the time, and taken away by the hypervisor \
+                {stolen:.1} %"
         )
     }
 }

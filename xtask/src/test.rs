@@ -40,8 +40,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .is_err()
     {
         eprintln!(
-            "etcd is not installed, so the tests of the registry in etcd were skipped (Debian, Ubuntu: `apt install \
-             etcd-server`)"
+            "etcd is not installed, so the tests of the registry in etcd were skipped (Debian, \
+                Ubuntu: `apt install etcd-server`)"
         );
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What the core tells the driver to do, and how upstream requests end.
+//! Actions that the core gives to the driver, and the outcomes of upstream requests.
 
 use std::sync::Arc;
 
@@ -6,40 +6,40 @@ use thiserror::Error;
 
 use crate::{ClassId, GroupId, InstanceId, JobId, QueryId, Row, Slot, Time};
 
-/// What the driver is to do. In order, except that it may start sends first.
+/// Action for the driver. In order, except that it may start sends first.
 #[derive(Debug, Clone)]
 pub enum Action<I, O> {
     /// Send `input` to `instance`; report with [`Engine::finished`](crate::Engine::finished).
     Send {
-        /// The request's id.
+        /// Id of the request.
         job: JobId,
-        /// Where to.
+        /// Instance to send to.
         instance: InstanceId,
-        /// What.
+        /// Input to send.
         input: Arc<I>,
     },
     /// Stop waiting for this request; its end need not be reported.
     Abort {
-        /// The request.
+        /// Request to withdraw.
         job: JobId,
     },
     /// Find out whether this instance is well; report with
     /// [`Engine::instance_up`](crate::Engine::instance_up).
     Probe {
-        /// The instance.
+        /// Instance to probe.
         instance: InstanceId,
     },
     /// An instance that was told to leave has nothing in flight any more; its connections can be
     /// closed. Nothing is reported back.
     Left {
-        /// The instance.
+        /// Instance that has left.
         instance: InstanceId,
     },
     /// Compute the parity query of `row`; report with [`Engine::encoded`](crate::Engine::encoded).
     Encode {
-        /// The group.
+        /// Group to encode.
         group: GroupId,
-        /// The parity row.
+        /// Parity row to compute.
         row: Row,
         /// The k inputs in slot order.
         inputs: Vec<Arc<I>>,
@@ -48,7 +48,7 @@ pub enum Action<I, O> {
     Reconstruct {
         /// The query in that slot.
         query: QueryId,
-        /// The slot.
+        /// Slot to reconstruct.
         slot: Slot,
         /// The k predictions; `None` where missing, `slot` among them.
         predictions: Vec<Option<Arc<O>>>,
@@ -58,16 +58,16 @@ pub enum Action<I, O> {
     /// Give the client its answer. Exactly one for each accepted query that is not abandoned
     /// (CG-1).
     Answer {
-        /// The query.
+        /// Query that is answered.
         query: QueryId,
-        /// Its answer.
+        /// Its terminal answer.
         answer: Answer<O>,
     },
     /// Measure a reconstruction against the truth; nothing is reported back.
     Compare(Comparison<O>),
 }
 
-/// A terminal answer.
+/// Terminal answer of a query.
 #[derive(Debug, Clone)]
 pub enum Answer<O> {
     /// The deployed model's own prediction.
@@ -90,16 +90,16 @@ pub enum Comparison<O> {
     LateTruth {
         /// The class of the query.
         class: ClassId,
-        /// What was sent.
+        /// Reconstruction that was sent.
         reconstruction: Arc<O>,
-        /// What the deployed model said.
+        /// Prediction of the deployed model.
         truth: Arc<O>,
     },
     /// A sampled group in which nothing straggled: decode `slot` as though it had, and compare.
     Audit {
         /// The class of the group.
         class: ClassId,
-        /// The slot.
+        /// Slot of the query in its group.
         slot: Slot,
         /// All k predictions.
         predictions: Vec<Arc<O>>,
@@ -108,14 +108,14 @@ pub enum Comparison<O> {
     },
 }
 
-/// How an upstream request ended.
+/// Outcome of an upstream request.
 pub type Outcome<O> = Result<O, Failure>;
 
 /// Reason why a query, or one request for it, failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{kind}: {detail}")]
 pub struct Failure {
-    /// What kind of failure.
+    /// Kind of the failure.
     pub kind: FailureKind,
     /// The words of the instance, or the reason; never its address: clients see it.
     pub detail: Arc<str>,

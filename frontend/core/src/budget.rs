@@ -21,7 +21,7 @@ impl TokenBucket {
         }
     }
 
-    /// How it stands.
+    /// Returns the state of the budget.
     pub fn view(&self) -> BudgetView {
         BudgetView {
             share: self.share,
@@ -60,7 +60,7 @@ impl TokenBucket {
 pub struct BudgetView {
     /// Redundant requests allowed for each accepted query over time.
     pub share: f64,
-    /// Those allowed at once.
+    /// Limit of tokens, and so of redundant requests at once.
     pub burst: f64,
     /// Of those, how many are left now.
     pub left: f64,

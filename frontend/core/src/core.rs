@@ -1,5 +1,5 @@
-//! What all strategies share: the query table, the pools, retries, deadlines. It alone answers
-//! queries, so no strategy can break CG-1 or CG-2.
+//! State that all strategies share: the query table, the pools, retries, deadlines. It alone
+//! answers queries, so no strategy can break CG-1 or CG-2.
 
 mod blame;
 mod instances;
@@ -24,7 +24,7 @@ use crate::{
 /// One pool's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolConfig {
-    /// Instances.
+    /// Number of instances.
     pub instances: usize,
     /// Concurrent requests that each instance is given.
     pub slots: u32,
@@ -73,7 +73,7 @@ pub struct Core<I, O> {
     queries: FxHashMap<QueryId, Query<I>>,
     jobs: FxHashMap<JobId, Job<I>>,
     pools: Vec<Pool>,
-    /// By class.
+    /// Outcomes by class.
     fates: Vec<Fates>,
     retry_budget: TokenBucket,
     max_queries: usize,
@@ -117,7 +117,7 @@ impl<I, O> Core<I, O> {
         self.now
     }
 
-    /// Running totals.
+    /// Returns the running totals.
     pub fn stats_mut(&mut self) -> &mut Stats {
         &mut self.stats
     }
@@ -127,7 +127,7 @@ impl<I, O> Core<I, O> {
         self.pools.get(usize::from(pool.0))
     }
 
-    /// What became of the redundant requests of a class.
+    /// Returns the outcomes of the redundant requests of a class.
     pub fn fates(&self, class: ClassId) -> Fates {
         self.fates
             .get(usize::from(class.0))

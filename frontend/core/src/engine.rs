@@ -19,18 +19,18 @@ use crate::{
 /// A query as the driver hands it in.
 #[derive(Debug, Clone)]
 pub struct Arrival<I> {
-    /// Its input.
+    /// Input of the query.
     pub input: Arc<I>,
     /// Memory that the input holds, which counts for as long as a strategy keeps it
     /// after the answer.
     pub bytes: usize,
-    /// What it may share a group with.
+    /// Key of the groups that it may share.
     pub key: GroupKey,
     /// When it must be answered.
     pub deadline: Time,
     /// True if its client takes an approximation: a reconstruction, or a backup model's prediction.
     pub allow_approximate: bool,
-    /// Which strategy is its, where classes have their own.
+    /// Class of the query, for its strategy.
     pub class: ClassId,
 }
 
@@ -331,8 +331,7 @@ impl<I, O> Engine<I, O> {
         if in_flight {
             return; // another attempt is under way, and may still do it
         }
-        // Nobody needs the prediction so much that it is asked for anew once its own client's time
-        // is over.
+        // A prediction for others is not asked for anew once its own client's time is over.
         let in_time = self.core.now < query.deadline;
         let wanted = waiting || in_time && self.strategy.keep_until(&self.core, id).is_some();
         if wanted && self.core.may_retry(id, failure.kind) {

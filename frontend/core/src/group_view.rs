@@ -5,7 +5,7 @@ use crate::{GroupId, Time};
 /// One group as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupView {
-    /// The group.
+    /// Id of the group.
     pub id: GroupId,
     /// Members it takes.
     pub k: usize,

@@ -28,9 +28,9 @@ pub enum HoldBackPolicy {
         /// have been seen.
         max: Duration,
         /// Never more than this many medians of the same latency. Once stragglers are more frequent
-        /// than `percentile` leaves room for, the quantile is their own latency, and whoever waits
-        /// for it waits for them; the median is a healthy instance's until half of all are slow.
-        /// Infinite for no such bound.
+        /// than `percentile` leaves room for, the quantile is their own latency, and a client that
+        /// waits for it waits for them; the median is a healthy instance's until half of all are
+        /// slow. Infinite for no such bound.
         max_over_median: f64,
     },
 }
@@ -39,7 +39,7 @@ pub enum HoldBackPolicy {
 #[derive(Debug)]
 pub struct HoldBack {
     configured: HoldBackPolicy,
-    /// What holds: the configured one, or what was put in its place.
+    /// Policy in force: the configured one, or an override.
     policy: HoldBackPolicy,
     /// Two half windows: `current` fills while `previous` still counts.
     current: Histogram<u32>,
@@ -49,14 +49,14 @@ pub struct HoldBack {
 }
 
 impl HoldBackPolicy {
-    /// `max_over_median`, unless somebody says otherwise.
+    /// Default of `max_over_median`.
     pub const MAX_OVER_MEDIAN: f64 = 1.5;
-    /// `min`, unless somebody says otherwise.
+    /// Default of `min`.
     pub const MIN: Duration = Duration::from_millis(1);
-    /// `max`, unless somebody says otherwise.
+    /// Default of `max`.
     pub const MAX: Duration = Duration::from_millis(200);
 
-    /// What holds until predictions have been seen.
+    /// Returns the hold-back until predictions have been seen.
     fn initial(&self) -> Duration {
         match self {
             Self::Fixed(delay) => *delay,
@@ -64,7 +64,7 @@ impl HoldBackPolicy {
         }
     }
 
-    /// What holds with `change` in its place: what it says nothing of stays as it is.
+    /// Returns the policy with the override's values in place of its own.
     fn changed(&self, change: HoldBackOverride) -> Self {
         match (change, self) {
             (HoldBackOverride::Fixed(delay), _) => Self::Fixed(delay),
@@ -169,7 +169,7 @@ impl HoldBack {
         }
     }
 
-    /// What has been learned; `None` where nothing has, or is to be.
+    /// Returns the learned estimate; `None` without enough observations, or with a fixed hold-back.
     fn estimate(&self) -> Option<Duration> {
         let HoldBackPolicy::Learned {
             percentile,

@@ -32,7 +32,7 @@ macro_rules! classed {
                 Self(with_class(serial, class))
             }
 
-            /// Its class.
+            /// Returns the class.
             pub const fn class(self) -> ClassId {
                 ClassId((self.0 >> SERIAL_BITS) as u8)
             }
@@ -101,7 +101,7 @@ impl PoolId {
 /// One instance of one pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceId {
-    /// Its pool.
+    /// Pool of the instance.
     pub pool: PoolId,
     /// Its place in the pool's configuration; those that join later are numbered on.
     pub index: u32,
@@ -123,7 +123,7 @@ pub struct DomainId(pub u32);
 /// (CG-6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKey {
-    /// The tenants.
+    /// Mixing domain of its tenants.
     pub domain: DomainId,
     /// Model, version, shape and datatype: the driver gives each combination a number.
     pub kind: u32,

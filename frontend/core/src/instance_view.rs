@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::InstanceId;
 
-/// What an instance is good for.
+/// Availability of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstanceState {
     /// It gets requests.
@@ -18,7 +18,7 @@ pub enum InstanceState {
 }
 
 impl InstanceState {
-    /// Its name.
+    /// Returns the name that metrics and the live page show.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -32,15 +32,15 @@ impl InstanceState {
 /// One instance as it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InstanceView {
-    /// The instance.
+    /// Id of the instance.
     pub id: InstanceId,
-    /// What it is good for.
+    /// Its availability.
     pub state: InstanceState,
     /// Requests in flight there.
     pub in_flight: u32,
     /// For how long the oldest of them has been.
     pub oldest: Option<Duration>,
-    /// What its requests take of late: an average in which each counts an eighth.
+    /// Moving average of its latency, in which each request counts an eighth.
     pub latency: Option<Duration>,
     /// Of its last requests, how many failed by its own fault, and how many those are. Begun anew
     /// when it is ejected.

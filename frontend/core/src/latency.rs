@@ -1,5 +1,5 @@
-//! How long answers took in the last half minute, and how long they would have taken without
-//! approximations.
+//! Percentiles of latency in the last half minute, as answered and as they would have
+//! been without approximations.
 //!
 //! A query that was answered with an approximation has its own request in flight still, to compare
 //! ([`Comparison`]). When that one's prediction comes is when the query would have been answered
@@ -27,11 +27,11 @@ const CEILING_US: u64 = 60_000_000;
 /// Percentiles of latency, from a query's arrival at the engine to its answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Percentiles {
-    /// Queries.
+    /// Number of queries.
     pub count: u64,
-    /// The median.
+    /// Median latency.
     pub p50: Duration,
-    /// The 99th percentile.
+    /// 99th percentile of latency.
     pub p99: Duration,
     /// The 99.9th percentile.
     pub p999: Duration,
@@ -40,7 +40,7 @@ pub struct Percentiles {
 /// Latency in the last half minute.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LatencyView {
-    /// As answered.
+    /// Latency as answered.
     pub answered: Percentiles,
     /// Of those, how many were answered with an approximation.
     pub approximated: u64,

@@ -78,7 +78,7 @@ struct Record {
     unproven: (u32, Time),
 }
 
-/// What is known of instances by their answers.
+/// Record of instances' answers, for the ejection of outliers.
 #[derive(Debug)]
 pub(crate) struct Outliers {
     config: OutlierConfig,

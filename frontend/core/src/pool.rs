@@ -18,7 +18,7 @@ use crate::{InstanceId, JobId, PoolId};
 /// Instances to avoid when there is a choice.
 pub(crate) type Avoid = SmallVec<[InstanceId; 4]>;
 
-/// What became of a submitted job.
+/// Outcome of submitting a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Submitted {
     /// Start it on this instance now.
@@ -45,7 +45,7 @@ struct Instance {
     leaving: bool,
     /// Grows with each release: among equally loaded instances the longest idle goes first.
     idle_since: u64,
-    /// What its requests take of late.
+    /// Moving average of its requests' latency.
     latency: Option<Duration>,
 }
 
@@ -82,7 +82,8 @@ struct Waiting {
 struct WaitingCopy {
     ticket: u64,
     job: JobId,
-    /// A parity query: nobody is late yet, so it takes no slot that a query waits for (CG-3).
+    /// A parity query that is sent before any query is late takes no slot that a query
+    /// waits for (CG-3).
     yields: bool,
 }
 
@@ -113,8 +114,8 @@ pub struct Pool {
     queue: VecDeque<Waiting>,
     /// Jobs in `queue` that were withdrawn; they leave when they reach its head, or by compaction.
     withdrawn: FxHashSet<JobId>,
-    /// Redundant copies in line. Apart from `queue`, so that one that must not go where a slot is
-    /// free holds nobody up.
+    /// Redundant copies in line. They have a queue of their own, so that one that must not go where
+    /// a slot is free blocks no other.
     copies: VecDeque<WaitingCopy>,
     tickets: u64,
     capacity: usize,
@@ -161,7 +162,7 @@ impl Pool {
         self.available.is_empty() && self.queued() >= self.capacity
     }
 
-    /// Instances.
+    /// Returns the number of instances.
     pub fn len(&self) -> usize {
         self.instances.len()
     }

@@ -1,4 +1,4 @@
-//! What the core knows of one accepted query.
+//! Record of one accepted query.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl<I> Query<I> {
     }
 }
 
-/// What a request is for.
+/// Purpose of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// An attempt to get a query's own prediction.
@@ -72,7 +72,7 @@ pub(crate) enum Purpose {
     Copy(QueryId),
     /// A request for a backup model's prediction.
     Backup(QueryId),
-    /// A parity query.
+    /// Parity query of a group.
     Parity(crate::GroupId, crate::Row),
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct Job<I> {
     pub(crate) apart_from: Option<Box<Apart>>,
 }
 
-/// What a parity query at the deployed model shares no instance with.
+/// Queries whose instances a parity query at the deployed model avoids.
 #[derive(Debug, Default)]
 pub(crate) struct Apart {
     /// The members of its group, whatever requests they have.

@@ -1,20 +1,20 @@
-//! How many queries may wait for a slot: as many as keep the wait short, found out while serving.
+//! Bound on the queue of queries that keeps the wait short, adapted while serving.
 //!
 //! A fixed bound is either too small for a burst or, under lasting overload, a queue in which
 //! everybody waits as long as the bound allows, until answers come too late to be of use. Two
 //! things tell a burst from overload, after CoDel (Nichols and Jacobson, "Controlling queue delay",
-//! ACM Queue 2012; RFC 8289): a burst's queue drains, so that in any interval of some length
-//! somebody waits hardly at all; the *shortest* wait in an interval is that of the standing queue.
+//! ACM Queue 2012; RFC 8289): a burst's queue drains, so that in any interval of some length one
+//! wait is close to zero; the *shortest* wait in an interval is that of the standing queue.
 //!
 //! Once the shortest wait exceeds the target, the bound becomes what drains within the target at
 //! the rate at which queries were started meanwhile (Little's law, as BBR sizes a window by
 //! bandwidth times delay). From then on the mean wait is held to the target: above it the bound is
 //! set in the same way, well below it it grows by a tenth and one, up to the fixed bound, at which
-//! the search for a standing queue begins anew; in between it stays, since the waits of those whom
-//! a bound that swings lets in are its longest. The target is a share of the service time, which is
-//! learned: a wait of 10 ms is long for a model that takes 2 ms, and nothing for one that takes a
-//! second. It is not learned under overload: where an instance is sent several requests at a time,
-//! most of what it takes then is the wait for its other requests.
+//! the search for a standing queue begins anew; in between it stays, since a bound that swings lets
+//! in the queries that wait longest. The target is a share of the service time, which is learned: a
+//! wait of 10 ms is long for a model that takes 2 ms, and nothing for one that takes a second. It
+//! is not learned under overload: where an instance is sent several requests at a time, most of
+//! what it takes then is the wait for its other requests.
 //!
 //! Limits on concurrency like Netflix's gradient2 or TCP Vegas estimate the queue from latency
 //! against its best value, which they must keep learning anew; here the frontend itself holds the
@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use crate::Time;
 
-/// How the bound is found.
+/// Settings of the adaptive bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QueueLimitConfig {
     /// The wait aimed at under overload, as a share of the time that an instance takes.

@@ -3,7 +3,7 @@
 /// Running totals since the engine's start, but for the gauges at the end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Queries accepted.
+    /// Number of accepted queries.
     pub accepted: u64,
     /// Queries refused because a bound was reached.
     pub rejected: u64,
@@ -37,7 +37,7 @@ pub struct Stats {
     pub redundant_issued: u64,
     /// Of those, with an outcome that answered a query.
     pub redundant_won: u64,
-    /// Of those, with an outcome that nobody needed, or withdrawn.
+    /// Of those, with an outcome that no query needed, or withdrawn.
     pub redundant_wasted: u64,
     /// Not sent: budget, overload, no instance for it (CG-7).
     pub redundant_shed: u64,
@@ -67,22 +67,22 @@ pub struct Stats {
     pub hold_back_us: u64,
 }
 
-/// What became of redundant requests; as in [`Stats`], for one class of requests.
+/// Outcomes of redundant requests, as in [`Stats`], for one class of requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fates {
-    /// Sent.
+    /// Number of requests sent.
     pub issued: u64,
     /// Answered a query.
     pub won: u64,
     /// Not needed in the end.
     pub wasted: u64,
-    /// Not sent.
+    /// Number of requests not sent.
     pub shed: u64,
-    /// Failed.
+    /// Number of requests that failed.
     pub failed: u64,
 }
 
-/// What became of one redundant request.
+/// Outcome of one redundant request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Issued,

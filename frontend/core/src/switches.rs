@@ -1,24 +1,24 @@
-//! What operators change while the engine serves.
+//! Switches that operators set while the engine serves.
 
 use std::time::Duration;
 
-/// What counts as late, in place of what is configured.
+/// Hold-back in place of the configured one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum HoldBackOverride {
-    /// Whoever has waited this long.
+    /// A query is late after this time.
     Fixed(Duration),
-    /// Whoever has waited longer than this quantile (0 to 1) of recent latency, within
+    /// A query is late after this quantile (0 to 1) of recent latency, within
     /// the configured bounds.
     Percentile(f64),
 }
 
-/// How the switches stand. The default is what is configured.
+/// State of the switches. The default is what is configured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Switches {
     /// True if new queries get redundancy. Without it each gets its one request, with retries; what
     /// was begun for queries before ends as it would have.
     pub redundancy: bool,
-    /// What counts as late, for all classes.
+    /// Hold-back of all classes.
     pub hold_back: Option<HoldBackOverride>,
 }
 

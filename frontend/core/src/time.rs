@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct Time(u64);
 
 impl Time {
-    /// The driver's start.
+    /// Time at which the driver started.
     pub const ZERO: Self = Self(0);
     /// Later than any event.
     pub const MAX: Self = Self(u64::MAX);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::{GroupId, InstanceId, JobId, QueryId, Time};
 
-/// What a timer is for.
+/// Purpose of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     /// The query must have been answered.
@@ -14,7 +14,7 @@ pub(crate) enum Timer {
     Late(QueryId),
     /// The strategy asked to look at this group: complete it with fillers.
     Flush(GroupId),
-    /// Nobody will wait for this answered query's own prediction any longer.
+    /// End of the wait for an answered query's own prediction.
     GiveUp(QueryId),
     /// A parity query took too long.
     Job(JobId),

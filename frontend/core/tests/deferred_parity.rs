@@ -23,8 +23,8 @@ fn deferring(k: usize, r: usize) -> CodedConfig {
     }
 }
 
-/// Its parity queries have always taken 2 ms, so that they have to go some 4 ms before
-/// somebody is late.
+/// Its parity queries have always taken 2 ms, so that they have to go some 4 ms before a
+/// query is late.
 fn warm(config: CodedConfig) -> Harness {
     let k = config.k;
     let mut harness = Harness::coded(4, 2, config);
@@ -255,12 +255,20 @@ proptest! {
 
     /// The harness checks CG-1 to CG-8 at every action, and that nothing is left in memory.
     #[test]
-    fn the_invariants_hold(ops in prop::collection::vec(op(), 1..200), k in 2usize..4, r in 1usize..3) {
+    fn the_invariants_hold(
+        ops in prop::collection::vec(op(), 1..200),
+        k in 2usize..4,
+        r in 1usize..3,
+    ) {
         let mut harness = warm(deferring(k, r.min(k - 1)));
         for op in ops {
             match op {
-                Op::Arrive { allow_approximate, deadline_ms } => {
-                    let _ = harness.arrive(0, allow_approximate, Duration::from_millis(deadline_ms));
+                Op::Arrive {
+                    allow_approximate,
+                    deadline_ms,
+                } => {
+                    let _ =
+                        harness.arrive(0, allow_approximate, Duration::from_millis(deadline_ms));
                 }
                 Op::Complete { index, fails } => {
                     harness.complete(index, fails.then_some(FailureKind::InstanceError));
@@ -272,7 +280,13 @@ proptest! {
                     }
                 }
                 Op::SetUp { pool, index, up } => {
-                    harness.set_up(InstanceId { pool: PoolId(pool), index }, up);
+                    harness.set_up(
+                        InstanceId {
+                            pool: PoolId(pool),
+                            index,
+                        },
+                        up,
+                    );
                 }
                 Op::Advance { micros } => harness.advance(Duration::from_micros(micros)),
             }

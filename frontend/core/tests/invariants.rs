@@ -180,7 +180,10 @@ proptest! {
     #[test]
     fn coded_hedged_k2_r1_without_parity_models(ops in ops()) {
         let coded = unmodified_config(2, 1);
-        let hedged = CodedHedgedConfig { coded, ..coded_hedged_config(2, 1) };
+        let hedged = CodedHedgedConfig {
+            coded,
+            ..coded_hedged_config(2, 1)
+        };
         run(Harness::of(3, 1, StrategyConfig::CodedHedged(hedged)), ops);
     }
 
@@ -209,17 +212,26 @@ proptest! {
 
     #[test]
     fn two_copies(ops in ops()) {
-        run(Harness::of(4, 2, StrategyConfig::Replicate(replicate_config(2))), ops);
+        run(
+            Harness::of(4, 2, StrategyConfig::Replicate(replicate_config(2))),
+            ops,
+        );
     }
 
     #[test]
     fn three_copies_of_one_slot_each(ops in ops()) {
-        run(Harness::of(4, 1, StrategyConfig::Replicate(replicate_config(3))), ops);
+        run(
+            Harness::of(4, 1, StrategyConfig::Replicate(replicate_config(3))),
+            ops,
+        );
     }
 
     #[test]
     fn hedge(ops in ops()) {
-        run(Harness::of(4, 1, StrategyConfig::Hedge(hedge_config())), ops);
+        run(
+            Harness::of(4, 1, StrategyConfig::Hedge(hedge_config())),
+            ops,
+        );
     }
 
     #[test]
@@ -233,24 +245,36 @@ proptest! {
 
     #[test]
     fn approximate_backup_asked_at_arrival(ops in ops()) {
-        run(Harness::of(4, 1, StrategyConfig::ApproximateBackup(backup_config(true))), ops);
+        run(
+            Harness::of(4, 1, StrategyConfig::ApproximateBackup(backup_config(true))),
+            ops,
+        );
     }
 
     #[test]
     fn approximate_backup_asked_when_late(ops in ops()) {
         let mut config = backup_config(false);
         config.share = 0.3;
-        run(Harness::of(4, 2, StrategyConfig::ApproximateBackup(config)), ops);
+        run(
+            Harness::of(4, 2, StrategyConfig::ApproximateBackup(config)),
+            ops,
+        );
     }
 
     #[test]
     fn coded_hedged_k2_r1(ops in ops()) {
-        run(Harness::of(4, 2, StrategyConfig::CodedHedged(coded_hedged_config(2, 1))), ops);
+        run(
+            Harness::of(4, 2, StrategyConfig::CodedHedged(coded_hedged_config(2, 1))),
+            ops,
+        );
     }
 
     #[test]
     fn coded_hedged_k3_r2(ops in ops()) {
-        run(Harness::of(4, 1, StrategyConfig::CodedHedged(coded_hedged_config(3, 2))), ops);
+        run(
+            Harness::of(4, 1, StrategyConfig::CodedHedged(coded_hedged_config(3, 2))),
+            ops,
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What each invariant means, one story at a time.
+//! One scenario for each invariant.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -655,7 +655,7 @@ fn answered_queries_that_are_not_kept_leave_their_open_group() {
         harness.complete_client(other, None);
     }
     is_reconstructed(&mut harness, waits);
-    // Nobody comes after it, and it is held no longer; the harness counts at the end.
+    // No query comes after it, and it is held no longer; the harness counts at the end.
     let last = harness.arrive(0, true, MINUTE).unwrap();
     harness.complete_client(last, None);
     harness.finish();

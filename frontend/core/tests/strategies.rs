@@ -1,4 +1,4 @@
-//! What each redundancy strategy does, one story at a time.
+//! One scenario for each behaviour of the redundancy strategies.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

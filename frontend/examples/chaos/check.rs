@@ -162,7 +162,8 @@ fn in_time(question: &Question, answer: &Answer, now: Circumstances) -> Result<(
     if was_missing && answer.took > limit + now.delay && !now.stalled {
         let Question { deadline, .. } = question;
         let said = format!(
-            "answered after {:?}, the deadline was {deadline:?}; the client was scheduled up to {:?} late",
+            "answered after {:?}, the deadline was {deadline:?}; the client was scheduled up to \
+                {:?} late",
             answer.took, now.delay
         );
         return Err(Violation::new("CG-1", said));

@@ -307,7 +307,8 @@ impl Client {
             .and_then(|key| keys.get(key))
             .map_or("parapet_nobodys_key", |key| key.text());
         let mut head = format!(
-            "POST /v2/models/{DEPLOYED}/infer HTTP/1.1\r\nhost: x\r\nx-request-id: {}\r\nauthorization: Bearer {key}\r\n\
+            "POST /v2/models/{DEPLOYED}/infer HTTP/1.1\r\nhost: x\r\nx-request-id: \
+                {}\r\nauthorization: Bearer {key}\r\n\
              content-type: {}\r\ncontent-length: {}\r\n",
             question.id,
             encoded.content_type(),

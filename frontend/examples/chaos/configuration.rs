@@ -101,22 +101,29 @@ impl Cluster<'_> {
         let (replicas, parity_pool) = (list(self.replicas), list(self.parity));
         format!(
             "[server]\nlisten = \"{data}\"\ndrain_delay_ms = {}\ndrain_grace_ms = {}\n\
-             [admin]\nlisten = \"{admin}\"\n\
-             {}\
-             [repository]\npath = {:?}\n\
-             [[models]]\nname = \"{DEPLOYED}\"\ninstances = {replicas}\nslots_per_instance = 2\nmax_queue = 32\n\
-             max_in_flight = {MAX_IN_FLIGHT}\ntimeout_ms = 800\n\
-             [models.health]\ninterval_ms = 300\nrecovery_interval_ms = 100\ntimeout_ms = 400\nsuspect_after_ms = 300\n\
-             eject_ms = 1000\n\
-             [models.strategy]\nkind = \"{kind}\"\nencoder = \"sum\"\nk = {k}\nlate_truth_wait_ms = 1000\n\
-             redundant_share = 0.6\nredundant_burst = 8\n{settings}\
-             [[models.strategy.parity]]\nmodel = \"{parity}\"\ninstances = {parity_pool}\n\
-             [[models.classes]]\nname = \"{CLASS_PLAIN}\"\n[models.classes.strategy]\nkind = \"none\"\n\
-             [[models.classes]]\nname = \"{CLASS_HEDGED}\"\n[models.classes.strategy]\nkind = \"hedge\"\n\
-             delay = {{ fixed_ms = 25 }}\nshare = 0.3\nburst = 8\n\
-             [[models.classes]]\nname = \"{CLASS_BACKUP}\"\n[models.classes.strategy]\nkind = \"approximate_backup\"\n\
-             model = \"{CHEAP}\"\ninstances = {parity_pool}\ndelay = {{ fixed_ms = 25 }}\nshare = 0.3\nburst = 8\n\
-             late_truth_wait_ms = 1000\n",
+                [admin]\nlisten = \"{admin}\"\n\
+                {}[repository]\npath = {:?}\n\
+                [[models]]\nname = \"{DEPLOYED}\"\ninstances = {replicas}\nslots_per_instance = \
+                2\nmax_queue = 32\n\
+                max_in_flight = {MAX_IN_FLIGHT}\ntimeout_ms = 800\n\
+                [models.health]\ninterval_ms = 300\nrecovery_interval_ms = 100\ntimeout_ms = \
+                400\nsuspect_after_ms = 300\n\
+                eject_ms = 1000\n\
+                [models.strategy]\nkind = \"{kind}\"\nencoder = \"sum\"\nk = \
+                {k}\nlate_truth_wait_ms = 1000\n\
+                redundant_share = 0.6\nredundant_burst = \
+                8\n{settings}[[models.strategy.parity]]\nmodel = \"{parity}\"\ninstances = \
+                {parity_pool}\n\
+                [[models.classes]]\nname = \"{CLASS_PLAIN}\"\n[models.classes.strategy]\nkind = \
+                \"none\"\n\
+                [[models.classes]]\nname = \"{CLASS_HEDGED}\"\n[models.classes.strategy]\nkind = \
+                \"hedge\"\n\
+                delay = {{ fixed_ms = 25 }}\nshare = 0.3\nburst = 8\n\
+                [[models.classes]]\nname = \"{CLASS_BACKUP}\"\n[models.classes.strategy]\nkind = \
+                \"approximate_backup\"\n\
+                model = \"{CHEAP}\"\ninstances = {parity_pool}\ndelay = {{ fixed_ms = 25 \
+                }}\nshare = 0.3\nburst = 8\n\
+                late_truth_wait_ms = 1000\n",
             DRAIN_DELAY.as_millis(),
             DRAIN_GRACE.as_millis(),
             self.tenants.toml(),

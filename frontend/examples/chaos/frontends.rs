@@ -226,7 +226,8 @@ impl Frontend {
         let asking = async {
             let mut stream = TcpStream::connect(self.admin).await?;
             let head = format!(
-                "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+                "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: \
+                    close\r\ncontent-length: 0\r\n\r\n"
             );
             stream.write_all(head.as_bytes()).await?;
             Reader::new(stream).next().await

@@ -187,7 +187,8 @@ mod tests {
     use super::*;
 
     const SCRAPE: &str = "# HELP parapet_queries_in_flight x\n\
-        parapet_queries_in_flight{model=\"linear\"} 0\nparapet_coding_groups_in_flight{model=\"linear\"} 0\n\
+        parapet_queries_in_flight{model=\"linear\"} \
+        0\nparapet_coding_groups_in_flight{model=\"linear\"} 0\n\
         parapet_queries_queued{model=\"linear\"} 0\nparapet_request_bodies_bytes 0\n\
         parapet_requests_total{model=\"linear\",outcome=\"exact\"} 10\n\
         parapet_requests_total{model=\"linear\",outcome=\"reconstructed\"} 2\n\

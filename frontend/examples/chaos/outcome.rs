@@ -193,10 +193,10 @@ impl Noted {
 
     pub fn text(&self, line: &str, ran: Duration, stood_still: (Duration, Duration)) -> String {
         let mut text = format!(
-            "`{line}`, {:.0} s: {} answers judged: {}; errors {} ({}); refusals of wrong requests {}. \
-             {} requests given up by their clients. The latest answer came {:.0} ms after its \
-             deadline, as its client saw it ({} ms are allowed).\n\
-             **Violations: {}.**",
+            "`{line}`, {:.0} s: {} answers judged: {}; errors {} ({}); refusals of wrong requests \
+                {}. {} requests given up by their clients. The latest answer came {:.0} ms after \
+                its deadline, as its client saw it ({} ms are allowed).\n\
+                **Violations: {}.**",
             ran.as_secs_f64(),
             self.count(|_| true),
             self.shares(&Verdict::PREDICTIONS),
@@ -210,8 +210,9 @@ impl Noted {
         );
         let _ = write!(
             text,
-            " {} approximations were held to their hold-back, {} more came while predictions were lost at once. Frontends were looked \
-             at {} times: {} groups at most, {:.0} MB at most. {} answers of instances were spoilt; {} frontends served.",
+            " {} approximations were held to their hold-back, {} more came while predictions were \
+                lost at once. Frontends were looked at {} times: {} groups at most, {:.0} MB at \
+                most. {} answers of instances were spoilt; {} frontends served.",
             self.hold_backs[0],
             self.hold_backs[1],
             self.looks,
@@ -224,8 +225,8 @@ impl Noted {
         if !total.is_zero() {
             let _ = write!(
                 text,
-                " The machine stood still for {:.1} s in all ({:.1} s at most), about which nothing is said; {} requests had no \
-                 answer then.",
+                " The machine stood still for {:.1} s in all ({:.1} s at most), about which \
+                    nothing is said; {} requests had no answer then.",
                 total.as_secs_f64(),
                 longest.as_secs_f64(),
                 self.excused,

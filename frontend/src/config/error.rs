@@ -13,7 +13,10 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("{}: cannot read the configuration: {source}; give its path with --config", path.display())]
+    #[error(
+        "{}: cannot read the configuration: {source}; give its path with --config",
+        path.display()
+    )]
     Read {
         path: PathBuf,
         source: std::io::Error,

@@ -43,7 +43,9 @@ mod tests {
     proptest! {
         /// Joins and leaves bring what is known to what is found, and nobody who stays is touched.
         #[test]
-        fn brings_the_known_to_the_found(rounds in prop::collection::vec(prop::collection::btree_map(0u8..12, 0u8..3, 0..8), 1..20)) {
+        fn brings_the_known_to_the_found(
+            rounds in prop::collection::vec(prop::collection::btree_map(0u8..12, 0u8..3, 0..8), 1..20),
+        ) {
             let mut known: BTreeMap<Place, u32> = BTreeMap::new();
             let mut next = 0;
             for found in rounds {
@@ -60,7 +62,11 @@ mod tests {
                 prop_assert_eq!(&known.keys().cloned().collect::<Addresses>(), &found);
                 for (place, id) in before {
                     if found.contains(&place) {
-                        prop_assert_eq!(known.get(&place), Some(&id), "one that stays keeps its place");
+                        prop_assert_eq!(
+                            known.get(&place),
+                            Some(&id),
+                            "one that stays keeps its place"
+                        );
                     }
                 }
             }

@@ -105,7 +105,8 @@ impl<'de> Deserialize<'de> for Settings {
             (false, Some(etcd), None) => Ok(Backend::Etcd(etcd)),
             (false, None, Some(kubernetes)) => Ok(Backend::Kubernetes(kubernetes)),
             _ => custom(
-                "expected a list of addresses, or a table with one of dns, srv, etcd and kubernetes",
+                "expected a list of addresses, or a table with one of dns, srv, etcd and \
+                    kubernetes",
             ),
         }?;
         Ok(Self {

@@ -250,9 +250,9 @@ impl<T: Transport> Driver<T> {
         let output = self.coder(query.class()).and_then(|coder| {
             coder
                 .decode(slot, predictions, parity)
-                .inspect_err(
-                    |error| tracing::warn!(%query, %error, "a prediction could not be reconstructed"),
-                )
+                .inspect_err(|error| {
+                    tracing::warn!(%query, %error, "a prediction could not be reconstructed")
+                })
                 .ok()
         });
         self.feed_reconstructed(query, output);

@@ -89,15 +89,19 @@ mod tests {
     #[test]
     fn what_differs_between_the_forms() {
         let text = "# HELP a_total How \"many\"\n# TYPE a_total counter\na_total{m=\"x\"} 3\n\n\
-                    # HELP b_seconds B\n# TYPE b_seconds histogram\nb_seconds_bucket{m=\"x\",le=\"0.5\"} 1\n\
-                    b_seconds_bucket{m=\"x\",le=\"1\"} 2\nb_seconds_bucket{m=\"x\",le=\"+Inf\"} 2\nb_seconds_sum{m=\"x\"} 1.25\n\
+                    # HELP b_seconds B\n# TYPE b_seconds \
+                    histogram\nb_seconds_bucket{m=\"x\",le=\"0.5\"} 1\n\
+                    b_seconds_bucket{m=\"x\",le=\"1\"} 2\nb_seconds_bucket{m=\"x\",le=\"+Inf\"} \
+                    2\nb_seconds_sum{m=\"x\"} 1.25\n\
                     b_seconds_count{m=\"x\"} 2\n\n# TYPE c gauge\nc{title=\"1\"} 7\n";
         let after = |series: &str| (series.to_owned(), "# {trace_id=\"ab\"} 0.75 1.5".to_owned());
         let exemplars = HashMap::from([after("b_seconds_bucket{m=\"x\",le=\"1\"}"), after("d")]);
         let expected = "# HELP a How \"many\"\n# TYPE a counter\na_total{m=\"x\"} 3\n\
-                        # HELP b_seconds B\n# TYPE b_seconds histogram\nb_seconds_bucket{m=\"x\",le=\"0.5\"} 1\n\
+                        # HELP b_seconds B\n# TYPE b_seconds \
+                        histogram\nb_seconds_bucket{m=\"x\",le=\"0.5\"} 1\n\
                         b_seconds_bucket{m=\"x\",le=\"1.0\"} 2 # {trace_id=\"ab\"} 0.75 1.5\n\
-                        b_seconds_bucket{m=\"x\",le=\"+Inf\"} 2\nb_seconds_sum{m=\"x\"} 1.25\nb_seconds_count{m=\"x\"} 2\n\
+                        b_seconds_bucket{m=\"x\",le=\"+Inf\"} 2\nb_seconds_sum{m=\"x\"} \
+                        1.25\nb_seconds_count{m=\"x\"} 2\n\
                         # TYPE c gauge\nc{title=\"1\"} 7\n# EOF\n";
         assert_eq!(of(text, &exemplars), expected);
     }

@@ -354,7 +354,8 @@ fn judged(model: &ModelConfig, spec: &TensorSpec) -> Option<JudgedOutput> {
         tracing::warn!(
             model,
             output,
-            "the output has {reason}: reconstructions are sent without a confidence, and their agreement is not measured"
+            "the output has {reason}: reconstructions are sent without a confidence, and their \
+                agreement is not measured"
         );
         None
     })

@@ -42,7 +42,8 @@ fn unpacked(text: Text) -> Bytes {
 
 fn request(field: &str, body: &[u8]) -> Bytes {
     let head = format!(
-        "POST {INFER} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{field}content-length: {}\r\n\r\n",
+        "POST {INFER} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{field}content-length: \
+            {}\r\n\r\n",
         body.len()
     );
     [head.as_bytes(), body].concat().into()

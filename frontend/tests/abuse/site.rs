@@ -15,8 +15,10 @@ use tokio::task::JoinHandle;
 use crate::support::{INPUTS, body, close, instance, linear, plain_toml, repository, wait_until};
 
 /// The bounds under which most kinds of abuse take place.
-const SERVER: &str = "max_connections = 60\nmax_connections_per_peer = 24\nheader_read_timeout_ms = 400\n\
-                      body_read_timeout_ms = 400\nwrite_timeout_ms = 400\nmax_bodies_bytes = 300000\n";
+const SERVER: &str = "max_connections = 60\nmax_connections_per_peer = 24\nheader_read_timeout_ms \
+    = 400\n\
+                      body_read_timeout_ms = 400\nwrite_timeout_ms = 400\nmax_bodies_bytes = \
+                      300000\n";
 /// The most that abuse may make the frontend grow by.
 const MEMORY_KB: u64 = 64 * 1024;
 /// Time that anything may take before the test counts it as hung.
@@ -282,7 +284,8 @@ impl Site {
     pub async fn status(&self, headers: &str, body: impl AsRef<[u8]>) -> u16 {
         let body = body.as_ref();
         let head = format!(
-            "POST {INFER} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n",
+            "POST {INFER} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: \
+                {}\r\n{headers}\r\n",
             body.len()
         );
         status_of(&self.send([head.as_bytes(), body].concat()).await)

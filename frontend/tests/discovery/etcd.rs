@@ -60,7 +60,8 @@ impl Etcd {
 
     async fn post(&self, path: &str, body: &serde_json::Value) -> bool {
         let request = format!(
-            "POST {path} HTTP/1.1\r\nhost: etcd\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            "POST {path} HTTP/1.1\r\nhost: etcd\r\nconnection: close\r\ncontent-length: \
+                {}\r\n\r\n{body}",
             body.to_string().len()
         );
         let asking = async {

@@ -63,7 +63,8 @@ pub enum ClusterError {
     },
     /// Frontends of different models.
     #[error(
-        "strategy {strategy}: its model takes other inputs than that of {first}; compare frontends of one model"
+        "strategy {strategy}: its model takes other inputs than that of {first}; compare \
+            frontends of one model"
     )]
     Inputs { strategy: String, first: String },
     /// Processes are to be started, and nobody says from where.
@@ -72,7 +73,8 @@ pub enum ClusterError {
     )]
     NoPlaces,
     /// Instances stay down.
-    #[error("strategy {strategy}: not all of its instances came up within {} s; see the logs in {logs}", SETTLE_LIMIT.as_secs())]
+    #[error("strategy {strategy}: not all of its instances came up within {} s; see the logs in \
+        {logs}", SETTLE_LIMIT.as_secs())]
     NotReady {
         strategy: String,
         /// Where the logs are.

@@ -19,7 +19,10 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
     /// Its program cannot be started.
-    #[error("cannot start {}: {source}; build it, or give its folder with --bin-dir", program.display())]
+    #[error(
+        "cannot start {}: {source}; build it, or give its folder with --bin-dir",
+        program.display()
+    )]
     Start {
         program: PathBuf,
         source: std::io::Error,

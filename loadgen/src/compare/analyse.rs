@@ -27,7 +27,10 @@ const TAIL: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnalyseError {
     /// No strategy of the baseline's name.
-    #[error("baseline {baseline:?} is not among the strategies; choose one of {}", strategies.join(", "))]
+    #[error(
+        "baseline {baseline:?} is not among the strategies; choose one of {}",
+        strategies.join(", ")
+    )]
     Baseline {
         /// The name that was asked for.
         baseline: String,
@@ -38,7 +41,8 @@ pub enum AnalyseError {
     Name { name: String },
     /// Ended in the first round.
     #[error(
-        "no round was finished by all strategies, so there is nothing to compare; run longer, or in shorter blocks"
+        "no round was finished by all strategies, so there is nothing to compare; run longer, or \
+            in shorter blocks"
     )]
     NoRound,
     /// No request was due.

@@ -23,7 +23,8 @@ impl CompareReport {
                 interval: None,
             } => {
                 format!(
-                    "{name} has a gap between p99.9 and p50 that is {value:.2} times narrower than {base}'s"
+                    "{name} has a gap between p99.9 and p50 that is {value:.2} times narrower \
+                        than {base}'s"
                 )
             }
             Estimate {
@@ -39,11 +40,13 @@ impl CompareReport {
                     )
                 } else if range.high < 1.0 {
                     format!(
-                        "No strategy does better than {base}: the gap of the next, {name}, is {interval}"
+                        "No strategy does better than {base}: the gap of the next, {name}, is \
+                            {interval}"
                     )
                 } else {
                     format!(
-                        "No strategy can be told from {base}: the gap of the best other one, {name}, is {interval}"
+                        "No strategy can be told from {base}: the gap of the best other one, \
+                            {name}, is {interval}"
                     )
                 }
             }

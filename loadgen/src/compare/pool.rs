@@ -129,9 +129,14 @@ mod tests {
         ) {
             let pool = Pool::new(blocks.iter().map(|(block, _)| block.as_slice()));
             let times: Vec<u32> = blocks.iter().map(|(_, times)| *times).collect();
-            let written = blocks.iter().flat_map(|(block, times)| vec![block.as_slice(); *times as usize]);
+            let written = blocks
+                .iter()
+                .flat_map(|(block, times)| vec![block.as_slice(); *times as usize]);
             let written = Pool::new(written);
-            prop_assert_eq!(pool.weighted_quantile_ms(quantile, &times), written.quantile_ms(quantile));
+            prop_assert_eq!(
+                pool.weighted_quantile_ms(quantile, &times),
+                written.quantile_ms(quantile)
+            );
         }
     }
 }

@@ -41,7 +41,8 @@ impl Display for CompareText<'_> {
         answers(out, report, width)?;
         writeln!(
             out,
-            "\nintervals: 95 %, block bootstrap, {} draws of {} rounds; * has too few samples to be quoted",
+            "\nintervals: 95 %, block bootstrap, {} draws of {} rounds; * has too few samples to \
+                be quoted",
             report.bootstrap.resamples, report.rounds
         )
     }

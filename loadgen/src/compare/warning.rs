@@ -54,7 +54,8 @@ pub(super) fn warnings(report: &CompareReport) -> Vec<Warning> {
     if report.partial {
         let (done, planned) = (report.rounds, report.settings.blocks);
         let text = format!(
-            "ended early: {done} of {planned} rounds were finished by all strategies, and only these count"
+            "ended early: {done} of {planned} rounds were finished by all strategies, and only \
+                these count"
         );
         warnings.push(Warning {
             kind: WarningKind::Partial,
@@ -65,7 +66,8 @@ pub(super) fn warnings(report: &CompareReport) -> Vec<Warning> {
     if report.rounds < FEW_ROUNDS {
         let rounds = report.rounds;
         let text = format!(
-            "{rounds} rounds are few for the bootstrap, whose intervals are then too narrow; run at least {FEW_ROUNDS}"
+            "{rounds} rounds are few for the bootstrap, whose intervals are then too narrow; run \
+                at least {FEW_ROUNDS}"
         );
         warnings.push(Warning {
             kind: WarningKind::FewRounds,
@@ -113,16 +115,17 @@ fn of_strategy(strategy: &StrategyReport, report: &CompareReport) -> Vec<(Warnin
     } = strategy;
     if *invalid_blocks > 0 {
         let text = format!(
-            "{name}: the generator was late in {invalid_blocks} of {} blocks, which measure the generator; lower the rate \
-             or free a core",
+            "{name}: the generator was late in {invalid_blocks} of {} blocks, which measure the \
+                generator; lower the rate or free a core",
             report.rounds
         );
         found.push((WarningKind::InvalidGenerator, text));
     }
     if *stalled_blocks > 0 {
         let text = format!(
-            "{name}: the machine stood still for a thousandth of the time or longer in {stalled_blocks} of {} blocks, \
-             which its p99.9 may show; use a machine whose host is less busy",
+            "{name}: the machine stood still for a thousandth of the time or longer in \
+                {stalled_blocks} of {} blocks, which its p99.9 may show; use a machine whose host \
+                is less busy",
             report.rounds
         );
         found.push((WarningKind::StalledHost, text));

@@ -218,7 +218,8 @@ impl Experiment {
                 );
                 if k > deployed {
                     let problem = format!("k = {k} with {deployed} deployed instances");
-                    let fix = "a group's members go to different instances: lower k or raise instances.deployed";
+                    let fix = "a group's members go to different instances: lower k or raise \
+                        instances.deployed";
                     return Err(("settings.k", problem, fix.to_owned()));
                 }
                 let encoder = strategy

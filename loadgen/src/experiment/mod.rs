@@ -40,7 +40,8 @@ pub enum ExperimentError {
     },
     /// Groups that no pool can serve.
     #[error(
-        "k = {k} is more than the {instances} instances of the deployed model; lower k or add instances"
+        "k = {k} is more than the {instances} instances of the deployed model; lower k or add \
+            instances"
     )]
     TooFewForGroup {
         /// Queries in a group.
@@ -50,7 +51,8 @@ pub enum ExperimentError {
     },
     /// A strategy with pools of its own, and too few instances for them.
     #[error(
-        "strategy {strategy} needs at least {needed} redundant instances and has {redundant}; add some"
+        "strategy {strategy} needs at least {needed} redundant instances and has {redundant}; add \
+            some"
     )]
     TooFewRedundant {
         strategy: &'static str,

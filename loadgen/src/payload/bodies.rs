@@ -83,7 +83,8 @@ pub enum BodiesError {
     Inputs { model: String, inputs: usize },
     /// The input is not FP32.
     #[error(
-        "model {model:?}: input {input:?} is {datatype}; only FP32 inputs can be sent, choose another --model"
+        "model {model:?}: input {input:?} is {datatype}; only FP32 inputs can be sent, choose \
+            another --model"
     )]
     Datatype {
         model: String,
@@ -92,8 +93,8 @@ pub enum BodiesError {
     },
     /// Samples and input differ in their number of elements.
     #[error(
-        "model {model:?}: input {input:?} has shape {wanted:?} but the images are {found:?}, another number of elements; \
-         give --images that fit the model"
+        "model {model:?}: input {input:?} has shape {wanted:?} but the images are {found:?}, \
+            another number of elements; give --images that fit the model"
     )]
     Shape {
         model: String,

@@ -28,7 +28,8 @@ pub enum NpzError {
         arrays: String,
     },
     /// No name given, and not just one array that could be meant.
-    #[error("{}: has {found} arrays that could be {role} ({wanted}); choose with {option} from: {arrays}", path.display())]
+    #[error("{}: has {found} arrays that could be {role} ({wanted}); choose with {option} from: \
+        {arrays}", path.display())]
     Ambiguous {
         path: PathBuf,
         found: usize,
@@ -41,7 +42,8 @@ pub enum NpzError {
         arrays: String,
     },
     /// The array named has another type or number of axes.
-    #[error("{}: array {array} cannot be {role}, which are {wanted}; convert it, or choose another with {option}", path.display())]
+    #[error("{}: array {array} cannot be {role}, which are {wanted}; convert it, or choose \
+        another with {option}", path.display())]
     Form {
         path: PathBuf,
         /// The array with its form.
@@ -53,7 +55,8 @@ pub enum NpzError {
         option: &'static str,
     },
     /// A value that cannot be sent.
-    #[error("{}: array {array:?}: element {element} is {value}; images want finite numbers, labels classes from 0", path.display())]
+    #[error("{}: array {array:?}: element {element} is {value}; images want finite numbers, \
+        labels classes from 0", path.display())]
     Value {
         path: PathBuf,
         array: String,

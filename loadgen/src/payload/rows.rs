@@ -27,7 +27,8 @@ pub enum RowsError {
         option: &'static str,
     },
     /// Wrong number of axes, as when images and labels are swapped.
-    #[error("{}: has {axes} axes; images want 2 or more (count, then a sample's), labels 1; check which file is which", path.display())]
+    #[error("{}: has {axes} axes; images want 2 or more (count, then a sample's), labels 1; check \
+        which file is which", path.display())]
     Axes {
         path: PathBuf,
         /// Its number of axes.

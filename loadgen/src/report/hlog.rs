@@ -42,7 +42,8 @@ pub fn write_hlog(
     let mut log = IntervalLogWriterBuilder::new()
         .add_comment("[Histogram log format version 1.3]")
         .add_comment(
-            "[Latency of answers from the planned send, in us; by the second in which they were due]",
+            "[Latency of answers from the planned send, in us; by the second in which they were \
+                due]",
         )
         .with_start_time(started)
         .with_base_time(started)

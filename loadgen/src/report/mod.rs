@@ -142,7 +142,8 @@ impl Settings {
             ) => {
                 let hash = sha256.get(..12).unwrap_or(sha256);
                 return format!(
-                    "trace {file} ({times} times, SHA-256 {hash}) at {scale} times its speed, {rate:.1} requests/s, seed {seed}"
+                    "trace {file} ({times} times, SHA-256 {hash}) at {scale} times its speed, \
+                        {rate:.1} requests/s, seed {seed}"
                 );
             }
             (None, Some(arrivals)) => arrivals.to_string(),

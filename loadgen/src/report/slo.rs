@@ -45,7 +45,8 @@ const FIGURES: [(&str, Figure); 9] = [
 pub enum SloError {
     /// Not of the form `FIGURE=LIMIT`, or of a figure that there is not.
     #[error(
-        "{0:?} is no objective; give FIGURE=LIMIT with p50, p90, p99, p99.5, p99.9, mean, max, failed or accuracy"
+        "{0:?} is no objective; give FIGURE=LIMIT with p50, p90, p99, p99.5, p99.9, mean, max, \
+            failed or accuracy"
     )]
     Figure(String),
     /// The limit is no time.

@@ -259,8 +259,8 @@ mod tests {
         assert_eq!(value["schema"], "parapet-loadgen/run/1");
         let mut top = keys("");
         top.sort();
-        let expected = "accuracy answered_per_s counts elapsed_s errors lag latency partial provenance schema service \
-                        settings time_to_failure valid";
+        let expected = "accuracy answered_per_s counts elapsed_s errors lag latency partial \
+            provenance schema service settings time_to_failure valid";
         assert_eq!(top.join(" "), expected);
         for (pointer, expected) in [
             ("/counts", "answered failed planned sent unanswered unsent"),

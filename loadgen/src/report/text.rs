@@ -125,7 +125,8 @@ fn verdict(out: &mut Formatter<'_>, report: &RunReport) -> fmt::Result {
     if !report.valid {
         writeln!(
             out,
-            "NOT VALID: p99 lag is over {:.3} ms, so these figures measure the generator; lower --rate or free a core",
+            "NOT VALID: p99 lag is over {:.3} ms, so these figures measure the generator; lower \
+                --rate or free a core",
             lag.limit
         )?;
     }

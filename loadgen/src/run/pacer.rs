@@ -74,7 +74,8 @@ impl Timer {
         let timer = Self(TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?);
         #[expect(
             deprecated,
-            reason = "its successor is unsafe, for types that do not own their descriptor; this one does"
+            reason = "its successor is unsafe, for types that do not own their descriptor; this \
+                one does"
         )]
         AsyncFd::with_interest(timer, Interest::READABLE)
     }

@@ -31,8 +31,8 @@ pub enum UnknownArrivals {
     Name,
     /// Bursts of an impossible shape.
     #[error(
-        "unknown bursts; use bursts or bursts:RATIO:MEAN_ON_MS:MEAN_OFF_MS in whole numbers, a ratio from 2 to 1000000 \
-         and positive times, as in bursts:5:200:800"
+        "unknown bursts; use bursts or bursts:RATIO:MEAN_ON_MS:MEAN_OFF_MS in whole numbers, a \
+            ratio from 2 to 1000000 and positive times, as in bursts:5:200:800"
     )]
     Bursts,
 }
@@ -97,7 +97,8 @@ impl JsonSchema for Arrivals {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         schemars::json_schema!({
-            "description": "How requests are spread over time: constant, poisson or bursts:RATIO:MEAN_ON_MS:MEAN_OFF_MS.",
+            "description": "How requests are spread over time: constant, poisson or \
+                bursts:RATIO:MEAN_ON_MS:MEAN_OFF_MS.",
             "type": "string"
         })
     }

@@ -201,8 +201,17 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
         #[test]
-        fn the_mean_rate_holds(seed: u64, ratio in 2..20_u32, mean_on_ms in 20..200_u32, mean_off_ms in 20..200_u32) {
-            let bursts = Bursts { ratio, mean_on_ms, mean_off_ms };
+        fn the_mean_rate_holds(
+            seed: u64,
+            ratio in 2..20_u32,
+            mean_on_ms in 20..200_u32,
+            mean_off_ms in 20..200_u32,
+        ) {
+            let bursts = Bursts {
+                ratio,
+                mean_on_ms,
+                mean_off_ms,
+            };
             let of_seed = || times(Arrivals::Bursts(bursts), seed).take(60_000);
             let times: Vec<f64> = of_seed().collect();
             prop_assert!(of_seed().eq(times.iter().copied()));
@@ -215,8 +224,16 @@ mod tests {
         }
 
         #[test]
-        fn text_goes_round(ratio in 2..1_000_000_u32, mean_on_ms in 1..u32::MAX, mean_off_ms in 1..u32::MAX) {
-            let bursts = Bursts { ratio, mean_on_ms, mean_off_ms };
+        fn text_goes_round(
+            ratio in 2..1_000_000_u32,
+            mean_on_ms in 1..u32::MAX,
+            mean_off_ms in 1..u32::MAX,
+        ) {
+            let bursts = Bursts {
+                ratio,
+                mean_on_ms,
+                mean_off_ms,
+            };
             prop_assert_eq!(bursts.to_string().parse(), Ok(bursts));
         }
     }

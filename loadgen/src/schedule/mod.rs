@@ -37,7 +37,8 @@ pub enum ScheduleError {
     Rate(f64),
     /// Bursts so short that the gaps between requests hide them.
     #[error(
-        "at {rate} requests/s, {bursts} has next to no requests in a burst; raise --rate, or use --arrivals poisson"
+        "at {rate} requests/s, {bursts} has next to no requests in a burst; raise --rate, or use \
+            --arrivals poisson"
     )]
     Bursts {
         /// Requests/s asked for.
@@ -49,7 +50,8 @@ pub enum ScheduleError {
     Empty,
     /// More requests than [`MAX_REQUESTS`], or times that do not fit microseconds in 64 bits.
     #[error(
-        "{rate} requests/s for that long is more than {MAX_REQUESTS} requests; lower --rate, --duration or --requests"
+        "{rate} requests/s for that long is more than {MAX_REQUESTS} requests; lower --rate, \
+            --duration or --requests"
     )]
     TooLong {
         /// Requests/s asked for.
@@ -190,14 +192,23 @@ mod tests {
             for arrivals in [Arrivals::Constant, Arrivals::Poisson] {
                 let length = Length::Requests(10_000);
                 let schedule = Schedule::plan(arrivals, rate, length, seed).unwrap();
-                prop_assert_eq!(&schedule, &Schedule::plan(arrivals, rate, length, seed).unwrap());
+                prop_assert_eq!(
+                    &schedule,
+                    &Schedule::plan(arrivals, rate, length, seed).unwrap()
+                );
                 prop_assert!(schedule.planned_us().is_sorted());
                 let endless = endless(arrivals, rate, seed).unwrap().take(10_000);
                 prop_assert!(endless.eq(schedule.planned_us().iter().copied()));
                 // The mean of 10,000 exponential gaps lies within 5 % of theirs but once in 1.7
                 // million (5 sigma).
-                let measured = 1e6 * 9_999.0 / (schedule.planned_us()[9_999] - schedule.planned_us()[0]) as f64;
-                prop_assert!((measured / rate - 1.0).abs() < 0.05, "{} against {}", measured, rate);
+                let measured = 1e6 * 9_999.0
+                    / (schedule.planned_us()[9_999] - schedule.planned_us()[0]) as f64;
+                prop_assert!(
+                    (measured / rate - 1.0).abs() < 0.05,
+                    "{} against {}",
+                    measured,
+                    rate
+                );
             }
         }
 

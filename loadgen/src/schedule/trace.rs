@@ -38,7 +38,10 @@ pub enum TraceError {
         source: std::io::Error,
     },
     /// The compressed contents end early or are damaged.
-    #[error("{}: line {line}: truncated or damaged gzip file ({source}); make it again", path.display())]
+    #[error(
+        "{}: line {line}: truncated or damaged gzip file ({source}); make it again",
+        path.display()
+    )]
     Gzip {
         path: PathBuf,
         /// The line that could not be read.
@@ -57,13 +60,15 @@ pub enum TraceError {
     },
     /// A line too long to be a time.
     #[error(
-        "{}: line {line}: longer than {MAX_LINE_BYTES} bytes; write one time a line, in seconds from the start",
+        "{}: line {line}: longer than {MAX_LINE_BYTES} bytes; write one time a line, in seconds \
+            from the start",
         path.display()
     )]
     LongLine { path: PathBuf, line: usize },
     /// No number where a time is to be.
     #[error(
-        "{}: line {line}: {found:?} is not a number; write one time a line (or in the first column), in seconds from the \
+        "{}: line {line}: {found:?} is not a number; write one time a line (or in the first \
+            column), in seconds from the \
          start, as in 0.25",
         path.display()
     )]
@@ -73,14 +78,20 @@ pub enum TraceError {
         found: String,
     },
     /// A time before the start.
-    #[error("{}: line {line}: {found} is negative; count from the start of the trace", path.display())]
+    #[error(
+        "{}: line {line}: {found} is negative; count from the start of the trace",
+        path.display()
+    )]
     Negative {
         path: PathBuf,
         line: usize,
         found: f64,
     },
     /// A time before that of the line above.
-    #[error("{}: line {line}: {found} comes after {before}, which is later; sort the times", path.display())]
+    #[error(
+        "{}: line {line}: {found} comes after {before}, which is later; sort the times",
+        path.display()
+    )]
     NotAscending {
         path: PathBuf,
         line: usize,
@@ -90,7 +101,8 @@ pub enum TraceError {
     },
     /// A time so late that the unit or the origin must be another.
     #[error(
-        "{}: line {line}: {found} is {:.0} days into the run, more than {:.0}; give seconds from the start, or a larger \
+        "{}: line {line}: {found} is {:.0} days into the run, more than {:.0}; give seconds from \
+            the start, or a larger \
          --trace-scale", path.display(), found / scale / 86_400.0, MAX_SECONDS / 86_400.0
     )]
     Late {

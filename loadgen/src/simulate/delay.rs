@@ -106,7 +106,8 @@ pub enum CalibrationError {
     TooFew(usize),
     /// Latencies below the service time.
     #[error(
-        "the median latency is below the service time; measure at a low rate, with that constant service time"
+        "the median latency is below the service time; measure at a low rate, with that constant \
+            service time"
     )]
     BelowService,
 }

@@ -43,7 +43,8 @@ pub enum TargetError {
     UnknownModel { target: String, model: String },
     /// The server answers, but not as the Open Inference Protocol has it.
     #[error(
-        "target {target}: asked for the metadata of {model}, gave {reason}; is it an Open Inference Protocol server, and ready?"
+        "target {target}: asked for the metadata of {model}, gave {reason}; is it an Open \
+            Inference Protocol server, and ready?"
     )]
     Metadata {
         target: String,
@@ -52,7 +53,8 @@ pub enum TargetError {
     },
     /// The requests' form is the other protocol's.
     #[error(
-        "target {target} cannot be sent {encoding}; grpc:// goes with encoding grpc, http:// with binary or json"
+        "target {target} cannot be sent {encoding}; grpc:// goes with encoding grpc, http:// with \
+            binary or json"
     )]
     Encoding {
         target: String,

@@ -128,7 +128,8 @@ impl FromStr for Consistency {
             "bsp" if number.is_none() => Ok(Self::Bsp),
             "eventual" if number.is_none() => Ok(Self::Eventual),
             _ => Err(format!(
-                "'{text}' is no consistency model: write bsp, bounded-delay:4, ssp:4, eager-ssp:4 or eventual"
+                "'{text}' is no consistency model: write bsp, bounded-delay:4, ssp:4, eager-ssp:4 \
+                    or eventual"
             )),
         }
     }

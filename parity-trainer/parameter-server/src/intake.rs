@@ -379,18 +379,35 @@ mod tests {
         fn sparse_sums_are_those_of_each_key_in_the_order_of_pushes(
             pushes in prop::collection::vec(prop::collection::btree_map(0u64..30, (-1e6f32..1e6, -1.0f32..1.0), 0..20), 0..6),
         ) {
-            let rows: Vec<Vec<(Key, [f32; 2])>> =
-                pushes.iter().map(|push| push.iter().map(|(&key, &(a, b))| (key, [a, b])).collect()).collect();
+            let rows: Vec<Vec<(Key, [f32; 2])>> = pushes
+                .iter()
+                .map(|push| push.iter().map(|(&key, &(a, b))| (key, [a, b])).collect())
+                .collect();
             let mut expected: BTreeMap<Key, [f32; 2]> = BTreeMap::new();
             for &(key, row) in rows.iter().flatten() {
                 expected
                     .entry(key)
-                    .and_modify(|sum| sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value))
+                    .and_modify(|sum| {
+                        sum.iter_mut()
+                            .zip(row)
+                            .for_each(|(sum, value)| *sum += value)
+                    })
                     .or_insert(row);
             }
-            let (keys, values) = add_sparse(rows.iter().flatten().map(|(key, row)| (*key, &row[..])).collect());
-            prop_assert_eq!(keys, Keys::List(expected.keys().copied().collect::<Vec<_>>().into()));
-            prop_assert_eq!(values, Values::from(expected.into_values().flatten().collect::<Vec<_>>()));
+            let (keys, values) = add_sparse(
+                rows.iter()
+                    .flatten()
+                    .map(|(key, row)| (*key, &row[..]))
+                    .collect(),
+            );
+            prop_assert_eq!(
+                keys,
+                Keys::List(expected.keys().copied().collect::<Vec<_>>().into())
+            );
+            prop_assert_eq!(
+                values,
+                Values::from(expected.into_values().flatten().collect::<Vec<_>>())
+            );
         }
     }
 }

@@ -88,7 +88,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn holds_what_was_inserted(ranges in prop::collection::vec((0u64..60, 0u64..6), 0..40), most in 1usize..20, up_to in 0u64..60) {
+        fn holds_what_was_inserted(
+            ranges in prop::collection::vec((0u64..60, 0u64..6), 0..40),
+            most in 1usize..20,
+            up_to in 0u64..60,
+        ) {
             let mut set = RangeSet::new(most);
             let mut keys = BTreeSet::new();
             for (start, len) in ranges {
@@ -102,7 +106,9 @@ mod tests {
             let first = set.first();
             let before = set.len();
             set.remove_first_up_to(up_to);
-            let removed = first.and_then(|first| first.intersect(KeyRange::new(0, up_to))).map_or(0, KeyRange::len);
+            let removed = first
+                .and_then(|first| first.intersect(KeyRange::new(0, up_to)))
+                .map_or(0, KeyRange::len);
             prop_assert_eq!(set.len(), before - removed);
         }
     }

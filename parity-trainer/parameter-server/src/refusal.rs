@@ -41,7 +41,8 @@ pub enum Refusal {
     /// The update, of all workers whose pushes it adds up, would make a number that is not finite.
     /// Nothing was changed, and the workers' clocks are as before: each may push the clock again.
     #[error(
-        "the update of key {key} overflows, and was not made: lower the learning rate, or clip gradients"
+        "the update of key {key} overflows, and was not made: lower the learning rate, or clip \
+            gradients"
     )]
     Overflow {
         /// The first such key.
@@ -49,7 +50,8 @@ pub enum Refusal {
     },
     /// Rows of a copy that this server cannot hold.
     #[error(
-        "the copied rows do not fit this server's array, or are not finite: describe it alike on all servers"
+        "the copied rows do not fit this server's array, or are not finite: describe it alike on \
+            all servers"
     )]
     BadRows,
     /// The range stands still while its last changes are copied to a server that joins.

@@ -361,7 +361,8 @@ impl From<Vec<f32>> for Values {
 pub enum ValuesError {
     /// Not as many numbers as its keys ask for.
     #[error(
-        "{found} numbers where the keys and the array's width make {expected}: send one row for each key"
+        "{found} numbers where the keys and the array's width make {expected}: send one row for \
+            each key"
     )]
     Length {
         /// Keys times width.

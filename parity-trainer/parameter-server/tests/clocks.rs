@@ -97,7 +97,10 @@ proptest! {
             match op {
                 Op::Join(worker, clock) => {
                     if clocks.join(WorkerId(worker), Clock(clock)) {
-                        reference.extend((RANGE.start..RANGE.end).map(|key| ((WorkerId(worker), key), Clock(clock))));
+                        reference.extend(
+                            (RANGE.start..RANGE.end)
+                                .map(|key| ((WorkerId(worker), key), Clock(clock))),
+                        );
                     }
                 }
                 Op::Leave(worker) => {
@@ -122,7 +125,10 @@ proptest! {
                     let mut lower = RangedClocks::from_entries(RANGE, &clocks.to_entries());
                     prop_assert_eq!(&lower, &clocks);
                     let upper = lower.split_off(key);
-                    prop_assert_eq!((lower.range().end, upper.range().end), (upper.range().start, RANGE.end));
+                    prop_assert_eq!(
+                        (lower.range().end, upper.range().end),
+                        (upper.range().start, RANGE.end)
+                    );
                     agree(&lower, &reference);
                     agree(&upper, &reference);
                 }

@@ -313,7 +313,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn pulls_miss_nothing_they_must_see(steps in steps(), model in prop::sample::select(&MODELS[..])) {
+    fn pulls_miss_nothing_they_must_see(
+        steps in steps(),
+        model in prop::sample::select(&MODELS[..]),
+    ) {
         run(model, &model, &steps)?;
     }
 }

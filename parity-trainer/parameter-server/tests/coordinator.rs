@@ -489,31 +489,52 @@ proptest! {
         shards in 1u64..5,
         replicas in 1usize..4,
     ) {
-        let placement = Placement { points: 8, replicas };
-        let config = CoordinatorConfig { placement, ..config() };
+        let placement = Placement {
+            points: 8,
+            replicas,
+        };
+        let config = CoordinatorConfig {
+            placement,
+            ..config()
+        };
         let mut coordinator = Coordinator::new(config);
-        let suspicions: BTreeSet<(Peer, NodeId)> =
-            suspicions.into_iter().map(|(by, of)| (Peer::Server(NodeId(by)), NodeId(of))).collect();
-        let mut cluster = Cluster { servers, arrays: [(ARRAY, (KeyRange::new(0, 60), shards))].into(), ..Cluster::default() };
+        let suspicions: BTreeSet<(Peer, NodeId)> = suspicions
+            .into_iter()
+            .map(|(by, of)| (Peer::Server(NodeId(by)), NodeId(of)))
+            .collect();
+        let mut cluster = Cluster {
+            servers,
+            arrays: [(ARRAY, (KeyRange::new(0, 60), shards))].into(),
+            ..Cluster::default()
+        };
         cluster.routing = coordinator.decide(ms(0), &cluster).routing;
         cluster.suspicions = suspicions;
         for round in 0u64.. {
             prop_assert!(round < 200, "no end: {cluster:?}");
             let change = coordinator.decide(ms(round), &cluster);
-            if change.routing == cluster.routing && change.hand_overs == cluster.hand_overs && cluster.proposals.is_empty() {
+            if change.routing == cluster.routing
+                && change.hand_overs == cluster.hand_overs
+                && cluster.proposals.is_empty()
+            {
                 prop_assert!(change.hand_overs.is_empty());
                 break;
             }
             for route in change.routing.routes() {
                 let old = cluster.routing.route(ARRAY, route.range.start).unwrap();
-                prop_assert!(route.epoch == old.epoch && route == old || route.epoch == old.epoch.next());
+                prop_assert!(
+                    route.epoch == old.epoch && route == old || route.epoch == old.epoch.next()
+                );
                 prop_assert!(!route.chain.is_empty());
             }
             cluster.proposals = change.hand_overs.iter().copied().collect();
             cluster.routing = change.routing;
             cluster.hand_overs = change.hand_overs;
         }
-        let live: usize = cluster.servers.iter().filter(|&(_, &weight)| weight > 0).count();
+        let live: usize = cluster
+            .servers
+            .iter()
+            .filter(|&(_, &weight)| weight > 0)
+            .count();
         if cluster.suspicions.is_empty() && live > 0 {
             for route in cluster.routing.routes() {
                 prop_assert_eq!(route.chain.len(), replicas.min(live));

@@ -125,39 +125,88 @@ fn lost(pushes: &[Given], filters: ArrayFilters, width: usize) -> Result<f64, Te
 proptest! {
     /// Of numbers whose sums 32-bit floats hold exactly, exactly.
     #[test]
-    fn what_was_sent_and_what_is_kept_is_what_was_given(pushes in prop::collection::vec(given((-4096i16..=4096).prop_map(|n| f32::from(n) / 64.0)), 1..12), filters in filters(), width in 1..=WIDEST) {
+    fn what_was_sent_and_what_is_kept_is_what_was_given(
+        pushes in prop::collection::vec(given((-4096i16..=4096).prop_map(|n| f32::from(n) / 64.0)), 1..12),
+        filters in filters(),
+        width in 1..=WIDEST,
+    ) {
         prop_assert_eq!(lost(&pushes, filters, width)?, 0.0);
     }
 
     /// Of any numbers, also beyond the range of 16-bit floats, up to the rounding of the additions.
     #[test]
-    fn nothing_but_the_rounding_of_additions_is_lost(pushes in prop::collection::vec(given(-1e6f32..1e6), 1..12), filters in filters(), width in 1..=WIDEST) {
+    fn nothing_but_the_rounding_of_additions_is_lost(
+        pushes in prop::collection::vec(given(-1e6f32..1e6), 1..12),
+        filters in filters(),
+        width in 1..=WIDEST,
+    ) {
         let most = 1e6 * pushes.len() as f64;
         let rounding = most * pushes.len() as f64 * f64::from(f32::EPSILON);
         prop_assert!(lost(&pushes, filters, width)? <= rounding);
     }
 
     #[test]
-    fn the_largest_rows_go_first(each in given(-100f32..100.0), top in 0.01f64..1.0, width in 1..=WIDEST) {
+    fn the_largest_rows_go_first(
+        each in given(-100f32..100.0),
+        top in 0.01f64..1.0,
+        width in 1..=WIDEST,
+    ) {
         let (range, keys, values) = push(&each, width);
-        let mut filter = PushFilter::new(ARRAY, width, ArrayFilters { top: Some(top), ..ArrayFilters::default() });
+        let mut filter = PushFilter::new(
+            ARRAY,
+            width,
+            ArrayFilters {
+                top: Some(top),
+                ..ArrayFilters::default()
+            },
+        );
         let (_, sent) = filter.filter(range, &keys, &values, None).unwrap();
         let (_, kept) = filter.flush(range);
-        let squares = |values: &Values| values.to_f32().chunks_exact(width).map(|row| row.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>()).collect::<Vec<_>>();
+        let squares = |values: &Values| {
+            values
+                .to_f32()
+                .chunks_exact(width)
+                .map(|row| row.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>())
+                .collect::<Vec<_>>()
+        };
         let least = squares(&sent).into_iter().fold(f64::INFINITY, f64::min);
         prop_assert!(squares(&kept).into_iter().all(|square| square <= least));
         let bytes = filter.traffic().of(ARRAY, Filter::Top);
-        prop_assert_eq!(bytes.after, (sent.len() / width * 8 + sent.len() * 4) as u64);
+        prop_assert_eq!(
+            bytes.after,
+            (sent.len() / width * 8 + sent.len() * 4) as u64
+        );
     }
 
     /// What is dropped is what has no effect, whatever else is on.
     #[test]
-    fn kkt_drops_small_gradients_of_zero_weights_alone(each in given(-2f32..2.0), zeros in prop::collection::vec(any::<bool>(), KEYS as usize * WIDEST), width in 1..=WIDEST, filters in filters()) {
+    fn kkt_drops_small_gradients_of_zero_weights_alone(
+        each in given(-2f32..2.0),
+        zeros in prop::collection::vec(any::<bool>(), KEYS as usize * WIDEST),
+        width in 1..=WIDEST,
+        filters in filters(),
+    ) {
         let (range, keys, values) = push(&each, width);
-        let kkt = Kkt { threshold: 1.0, scale: 2.0, left_out: LeftOut::Dropped };
-        let mut filter = PushFilter::new(ARRAY, width, ArrayFilters { kkt: Some(kkt), ..filters });
-        let weights: Vec<f32> = zeros[..values.len()].iter().map(|&zero| if zero { 0.0 } else { -0.25 }).collect();
-        let (sent_keys, sent) = filter.filter(range, &keys, &values, Some(&Values::from(weights.clone()))).unwrap();
+        let kkt = Kkt {
+            threshold: 1.0,
+            scale: 2.0,
+            left_out: LeftOut::Dropped,
+        };
+        let mut filter = PushFilter::new(
+            ARRAY,
+            width,
+            ArrayFilters {
+                kkt: Some(kkt),
+                ..filters
+            },
+        );
+        let weights: Vec<f32> = zeros[..values.len()]
+            .iter()
+            .map(|&zero| if zero { 0.0 } else { -0.25 })
+            .collect();
+        let (sent_keys, sent) = filter
+            .filter(range, &keys, &values, Some(&Values::from(weights.clone())))
+            .unwrap();
         let mut found = Sums::default();
         found.add(range, &sent_keys, &sent, width);
         let (kept_keys, kept) = filter.flush(range);
@@ -166,7 +215,8 @@ proptest! {
         let numbers = values.to_f32();
         for (i, key) in keys.iter(range).enumerate() {
             let row = i * width..(i + 1) * width;
-            let silent = numbers[row.clone()].iter().all(|g| g.abs() <= 0.5) && weights[row.clone()].iter().all(|w| *w == 0.0);
+            let silent = numbers[row.clone()].iter().all(|g| g.abs() <= 0.5)
+                && weights[row.clone()].iter().all(|w| *w == 0.0);
             if !silent {
                 let one = KeyRange::new(key, key + 1);
                 expected.add(one, &Keys::All, &Values::from(numbers[row].to_vec()), width);

@@ -108,8 +108,23 @@ proptest! {
     /// Messages both ways, of which any may be lost, between ends that remember different numbers
     /// of lists: each arrives as it was, at the latest when the list that was missed has been sent.
     #[test]
-    fn what_is_unpacked_is_what_was_packed(messages in prop::collection::vec((message(), any::<bool>(), prop::bool::weighted(0.3)), 1..40), key_lists: bool, lz4: bool, lists in 0usize..6, others in 0usize..6) {
-        let ends = |lists| link(key_lists, lz4, LinkLimits { lists, ..LinkLimits::default() });
+    fn what_is_unpacked_is_what_was_packed(
+        messages in prop::collection::vec((message(), any::<bool>(), prop::bool::weighted(0.3)), 1..40),
+        key_lists: bool,
+        lz4: bool,
+        lists in 0usize..6,
+        others in 0usize..6,
+    ) {
+        let ends = |lists| {
+            link(
+                key_lists,
+                lz4,
+                LinkLimits {
+                    lists,
+                    ..LinkLimits::default()
+                },
+            )
+        };
         let mut ends = [ends(lists), ends(others)];
         for (message, is_back, is_lost) in messages {
             if is_back {
@@ -140,22 +155,48 @@ proptest! {
     /// Whatever comes over the network: an error or some numbers, no more memory than the limit,
     /// and no panic.
     #[test]
-    fn broken_blocks_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..80), count in prop_oneof![0u64..400, any::<u64>()], kind in 0..4) {
-        let mut end = link(true, true, LinkLimits { bytes: 1_000, ..LinkLimits::default() });
+    fn broken_blocks_do_no_harm(
+        bytes in prop::collection::vec(any::<u8>(), 0..80),
+        count in prop_oneof![0u64..400, any::<u64>()],
+        kind in 0..4,
+    ) {
+        let mut end = link(
+            true,
+            true,
+            LinkLimits {
+                bytes: 1_000,
+                ..LinkLimits::default()
+            },
+        );
         let message = push(Keys::none(), Values::none());
         let bytes = bytes.into();
         let (keys, values) = match kind {
-            0 => (Some(PackedKeys::Lz4 { count, bytes, remember: true }), None),
+            0 => (
+                Some(PackedKeys::Lz4 {
+                    count,
+                    bytes,
+                    remember: true,
+                }),
+                None,
+            ),
             1 => (None, Some(PackedValues::Lz4F32 { count, bytes })),
             2 => (None, Some(PackedValues::Lz4Bf16 { count, bytes })),
             _ => (None, Some(PackedValues::Lz4F16 { count, bytes })),
         };
-        match end.unpack(Packed { message, keys, values }) {
+        match end.unpack(Packed {
+            message,
+            keys,
+            values,
+        }) {
             Ok(Message::Push(push)) => {
-                prop_assert!(push.values.as_bytes().len() <= 1_000 && push.keys.len(RANGE) * 8 <= 1_000);
+                prop_assert!(
+                    push.values.as_bytes().len() <= 1_000 && push.keys.len(RANGE) * 8 <= 1_000
+                );
             }
             Ok(other) => prop_assert!(false, "{other:?}"),
-            Err(UnpackError::TooLong { length, limit }) => prop_assert!(length > limit && limit == 1_000),
+            Err(UnpackError::TooLong { length, limit }) => {
+                prop_assert!(length > limit && limit == 1_000)
+            }
             Err(UnpackError::Corrupt) => {}
             Err(error) => prop_assert!(false, "{error}"),
         }

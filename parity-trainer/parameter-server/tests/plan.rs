@@ -88,7 +88,13 @@ fn is_allowed(before: &Routing, after: &Routing) -> bool {
 
 proptest! {
     #[test]
-    fn plans_lead_there_by_allowed_steps(present in table(), wanted in table(), live in prop::collection::btree_set((0u64..6).prop_map(NodeId), 1..=6), max_copies in 1usize..4, order: u64) {
+    fn plans_lead_there_by_allowed_steps(
+        present in table(),
+        wanted in table(),
+        live in prop::collection::btree_set((0u64..6).prop_map(NodeId), 1..=6),
+        max_copies in 1usize..4,
+        order: u64,
+    ) {
         let planner = Planner { max_copies };
         let mut table = present.clone();
         let mut copies = 0;
@@ -98,12 +104,25 @@ proptest! {
             let plan = planner.plan(&table, &wanted, &live);
             let shards: BTreeSet<ShardRef> = plan.steps.iter().map(Step::at).collect();
             prop_assert_eq!(shards.len(), plan.steps.len(), "two steps for a shard");
-            let appends = plan.steps.iter().filter(|step| matches!(step, Step::Append { .. })).count();
+            let appends = plan
+                .steps
+                .iter()
+                .filter(|step| matches!(step, Step::Append { .. }))
+                .count();
             prop_assert!(appends <= max_copies);
-            prop_assert!(plan.lost.iter().all(|at| alive(table.route(ARRAY, at.range.start).unwrap(), &live) == 0));
+            prop_assert!(
+                plan.lost
+                    .iter()
+                    .all(|at| alive(table.route(ARRAY, at.range.start).unwrap(), &live) == 0)
+            );
             // Any of the steps may be the next to be carried out.
             turn = turn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let Some(step) = plan.steps.get((turn >> 33) as usize % plan.steps.len().max(1)) else { break };
+            let Some(step) = plan
+                .steps
+                .get((turn >> 33) as usize % plan.steps.len().max(1))
+            else {
+                break;
+            };
             if let Step::Append { add, .. } = step {
                 prop_assert!(live.contains(add));
                 copies += 1;
@@ -113,8 +132,14 @@ proptest! {
             for route in next.routes() {
                 let old = table.route(ARRAY, route.range.start).unwrap();
                 let target = wanted.route(ARRAY, route.range.start).unwrap();
-                prop_assert!(alive(route, &live) >= alive(old, &live).min(target.chain.len()), "{step:?}");
-                prop_assert!(route.chain.len() <= old.chain.len().max(target.chain.len() + 1), "{step:?}");
+                prop_assert!(
+                    alive(route, &live) >= alive(old, &live).min(target.chain.len()),
+                    "{step:?}"
+                );
+                prop_assert!(
+                    route.chain.len() <= old.chain.len().max(target.chain.len() + 1),
+                    "{step:?}"
+                );
             }
             // What the plan was made of is no longer there.
             let stale = matches!(step.apply(&next), Err(RoutingError::Stale { .. }));
@@ -131,34 +156,79 @@ proptest! {
                 continue;
             }
             let held: BTreeSet<NodeId> = route.chain.iter().copied().collect();
-            let named: BTreeSet<NodeId> = target.chain.iter().copied().filter(|node| live.contains(node)).collect();
+            let named: BTreeSet<NodeId> = target
+                .chain
+                .iter()
+                .copied()
+                .filter(|node| live.contains(node))
+                .collect();
             prop_assert!(held.is_superset(&named) && held.is_subset(&live));
-            prop_assert!(held == named || held.len() <= target.chain.len(), "{held:?} for {named:?}");
-            needed += named.iter().filter(|node| !was.chain.contains(node)).count();
+            prop_assert!(
+                held == named || held.len() <= target.chain.len(),
+                "{held:?} for {named:?}"
+            );
+            needed += named
+                .iter()
+                .filter(|node| !was.chain.contains(node))
+                .count();
         }
         prop_assert_eq!(copies, needed, "copies that were not needed");
     }
 
     /// Servers join and leave a cluster placed by the ring: what is copied is what the ring moved.
     #[test]
-    fn a_cluster_follows_its_ring(first in prop::collection::btree_set(0u64..20, 2..6), second in prop::collection::btree_set(0u64..20, 2..6)) {
-        let placement = Placement { points: 32, replicas: 2 };
-        let weights = |nodes: &BTreeSet<u64>| -> BTreeMap<NodeId, u32> { nodes.iter().map(|&node| (NodeId(node), 1)).collect() };
+    fn a_cluster_follows_its_ring(
+        first in prop::collection::btree_set(0u64..20, 2..6),
+        second in prop::collection::btree_set(0u64..20, 2..6),
+    ) {
+        let placement = Placement {
+            points: 32,
+            replicas: 2,
+        };
+        let weights = |nodes: &BTreeSet<u64>| -> BTreeMap<NodeId, u32> {
+            nodes.iter().map(|&node| (NodeId(node), 1)).collect()
+        };
         let ranges = || KeyRange::new(0, 1_000).cut(16).map(|range| (ARRAY, range));
-        let mut table = placement.ring(&weights(&first)).routing(1, ranges()).unwrap();
-        let wanted = placement.ring(&weights(&second)).routing(1, ranges()).unwrap();
+        let mut table = placement
+            .ring(&weights(&first))
+            .routing(1, ranges())
+            .unwrap();
+        let wanted = placement
+            .ring(&weights(&second))
+            .routing(1, ranges())
+            .unwrap();
         // Those that leave are drained first.
         let live: BTreeSet<NodeId> = first.union(&second).copied().map(NodeId).collect();
-        let moved: usize = table.routes().iter().zip(wanted.routes()).map(|(a, b)| b.chain.iter().filter(|node| !a.chain.contains(node)).count()).sum();
+        let moved: usize = table
+            .routes()
+            .iter()
+            .zip(wanted.routes())
+            .map(|(a, b)| {
+                b.chain
+                    .iter()
+                    .filter(|node| !a.chain.contains(node))
+                    .count()
+            })
+            .sum();
         let mut copies = 0;
-        while let Some(step) = Planner::default().plan(&table, &wanted, &live).steps.first() {
+        while let Some(step) = Planner::default()
+            .plan(&table, &wanted, &live)
+            .steps
+            .first()
+        {
             copies += usize::from(matches!(step, Step::Append { .. }));
             table = step.apply(&table).unwrap();
-            prop_assert!(table.routes().iter().all(|route| (2..=3).contains(&route.chain.len())));
+            prop_assert!(
+                table
+                    .routes()
+                    .iter()
+                    .all(|route| (2..=3).contains(&route.chain.len()))
+            );
         }
         prop_assert_eq!(copies, moved);
         for (route, target) in table.routes().iter().zip(wanted.routes()) {
-            let sets = [&route.chain, &target.chain].map(|chain| chain.iter().copied().collect::<BTreeSet<_>>());
+            let sets = [&route.chain, &target.chain]
+                .map(|chain| chain.iter().copied().collect::<BTreeSet<_>>());
             prop_assert_eq!(&sets[0], &sets[1]);
         }
     }

@@ -44,21 +44,58 @@ proptest! {
     #[test]
     fn add_sgd_and_momentum(gradients in gradients(), start in -1.0f32..1.0, nesterov: bool) {
         let mut w = f64::from(start);
-        let expected: Vec<f64> = gradients.iter().map(|&g| { w += f64::from(g); w }).collect();
+        let expected: Vec<f64> = gradients
+            .iter()
+            .map(|&g| {
+                w += f64::from(g);
+                w
+            })
+            .collect();
         assert_close(&run(Add, start, &gradients), &expected);
 
         let mut w = f64::from(start);
-        let expected: Vec<f64> = gradients.iter().map(|&g| { w -= 0.1 * (f64::from(g) + 0.01 * w); w }).collect();
-        assert_close(&run(Sgd { rate: 0.1, decay: 0.01 }, start, &gradients), &expected);
+        let expected: Vec<f64> = gradients
+            .iter()
+            .map(|&g| {
+                w -= 0.1 * (f64::from(g) + 0.01 * w);
+                w
+            })
+            .collect();
+        assert_close(
+            &run(
+                Sgd {
+                    rate: 0.1,
+                    decay: 0.01,
+                },
+                start,
+                &gradients,
+            ),
+            &expected,
+        );
 
         let (mut w, mut v) = (f64::from(start), 0.0);
-        let expected: Vec<f64> = gradients.iter().map(|&g| {
-            let g = f64::from(g) + 0.01 * w;
-            v = 0.9 * v + g;
-            w -= 0.05 * if nesterov { g + 0.9 * v } else { v };
-            w
-        }).collect();
-        assert_close(&run(Momentum { rate: 0.05, momentum: 0.9, nesterov, decay: 0.01 }, start, &gradients), &expected);
+        let expected: Vec<f64> = gradients
+            .iter()
+            .map(|&g| {
+                let g = f64::from(g) + 0.01 * w;
+                v = 0.9 * v + g;
+                w -= 0.05 * if nesterov { g + 0.9 * v } else { v };
+                w
+            })
+            .collect();
+        assert_close(
+            &run(
+                Momentum {
+                    rate: 0.05,
+                    momentum: 0.9,
+                    nesterov,
+                    decay: 0.01,
+                },
+                start,
+                &gradients,
+            ),
+            &expected,
+        );
     }
 
     #[test]
@@ -67,29 +104,66 @@ proptest! {
         // ill-conditioned in f32.
         let (rate, b1, b2, epsilon, decay) = (0.01, 0.9, 0.999, 1e-3, 0.1);
         let (mut w, mut m, mut v) = (f64::from(start), 0.0, 0.0);
-        let expected: Vec<f64> = gradients.iter().enumerate().map(|(i, &g)| {
-            let mut g = f64::from(g);
-            if decoupled { w -= rate * decay * w } else { g += decay * w }
-            m = b1 * m + (1.0 - b1) * g;
-            v = b2 * v + (1.0 - b2) * g * g;
-            let t = f64::from(u32::try_from(i).unwrap() + 1);
-            w -= rate * (m / (1.0 - b1.powf(t))) / ((v / (1.0 - b2.powf(t))).sqrt() + epsilon);
-            w
-        }).collect();
-        let decay = if decoupled { Decay::Decoupled(0.1) } else { Decay::Penalty(0.1) };
-        assert_close(&run(Adam { rate: 0.01, epsilon: 1e-3, decay, ..Adam::default() }, start, &gradients), &expected);
+        let expected: Vec<f64> = gradients
+            .iter()
+            .enumerate()
+            .map(|(i, &g)| {
+                let mut g = f64::from(g);
+                if decoupled {
+                    w -= rate * decay * w
+                } else {
+                    g += decay * w
+                }
+                m = b1 * m + (1.0 - b1) * g;
+                v = b2 * v + (1.0 - b2) * g * g;
+                let t = f64::from(u32::try_from(i).unwrap() + 1);
+                w -= rate * (m / (1.0 - b1.powf(t))) / ((v / (1.0 - b2.powf(t))).sqrt() + epsilon);
+                w
+            })
+            .collect();
+        let decay = if decoupled {
+            Decay::Decoupled(0.1)
+        } else {
+            Decay::Penalty(0.1)
+        };
+        assert_close(
+            &run(
+                Adam {
+                    rate: 0.01,
+                    epsilon: 1e-3,
+                    decay,
+                    ..Adam::default()
+                },
+                start,
+                &gradients,
+            ),
+            &expected,
+        );
     }
 
     #[test]
     fn adagrad(gradients in gradients(), start in -1.0f32..1.0) {
         let (mut w, mut n) = (f64::from(start), 0.0);
-        let expected: Vec<f64> = gradients.iter().map(|&g| {
-            let g = f64::from(g);
-            n += g * g;
-            w -= 0.1 * g / (n.sqrt() + 1e-3);
-            w
-        }).collect();
-        assert_close(&run(AdaGrad { rate: 0.1, epsilon: 1e-3 }, start, &gradients), &expected);
+        let expected: Vec<f64> = gradients
+            .iter()
+            .map(|&g| {
+                let g = f64::from(g);
+                n += g * g;
+                w -= 0.1 * g / (n.sqrt() + 1e-3);
+                w
+            })
+            .collect();
+        assert_close(
+            &run(
+                AdaGrad {
+                    rate: 0.1,
+                    epsilon: 1e-3,
+                },
+                start,
+                &gradients,
+            ),
+            &expected,
+        );
     }
 
     /// The reference is the leader itself: the minimum of `g.w + sum sigma (w - w_s)^2 / 2 + l1 |w|
@@ -97,18 +171,35 @@ proptest! {
     #[test]
     fn ftrl(gradients in gradients()) {
         let (alpha, beta, l1, l2) = (0.1f64, 1.0f64, 0.5f64, 0.3f64);
-        let (mut past, mut sum, mut squares, mut w): (Vec<(f64, f64)>, f64, f64, f64) = (Vec::new(), 0.0, 0.0, 0.0);
-        let expected: Vec<f64> = gradients.iter().map(|&g| {
-            let g = f64::from(g);
-            past.push((((squares + g * g).sqrt() - squares.sqrt()) / alpha, w));
-            sum += g;
-            squares += g * g;
-            let pull = sum - past.iter().map(|(sigma, w)| sigma * w).sum::<f64>();
-            let curvature = past.iter().map(|(sigma, _)| sigma).sum::<f64>() + beta / alpha + l2;
-            w = -pull.signum() * (pull.abs() - l1).max(0.0) / curvature;
-            w
-        }).collect();
-        assert_close(&run(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.5, l2: 0.3 }, 0.0, &gradients), &expected);
+        let (mut past, mut sum, mut squares, mut w): (Vec<(f64, f64)>, f64, f64, f64) =
+            (Vec::new(), 0.0, 0.0, 0.0);
+        let expected: Vec<f64> = gradients
+            .iter()
+            .map(|&g| {
+                let g = f64::from(g);
+                past.push((((squares + g * g).sqrt() - squares.sqrt()) / alpha, w));
+                sum += g;
+                squares += g * g;
+                let pull = sum - past.iter().map(|(sigma, w)| sigma * w).sum::<f64>();
+                let curvature =
+                    past.iter().map(|(sigma, _)| sigma).sum::<f64>() + beta / alpha + l2;
+                w = -pull.signum() * (pull.abs() - l1).max(0.0) / curvature;
+                w
+            })
+            .collect();
+        assert_close(
+            &run(
+                Ftrl {
+                    alpha: 0.1,
+                    beta: 1.0,
+                    l1: 0.5,
+                    l2: 0.3,
+                },
+                0.0,
+                &gradients,
+            ),
+            &expected,
+        );
     }
 }
 
@@ -161,7 +252,14 @@ proptest! {
         pushes in prop::collection::vec((number(), -1.0f32..1.0), 1..8),
     ) {
         let range = KeyRange::new(0, 2);
-        let mut store = Store::new(Layout { rule, sparse, ..Layout::dense(1, Add) }, range);
+        let mut store = Store::new(
+            Layout {
+                rule,
+                sparse,
+                ..Layout::dense(1, Add)
+            },
+            range,
+        );
         for (large, small) in pushes {
             let before = store.extract(range, usize::MAX);
             let result = store.update(range, &Keys::All, &vec![small, large].into());
@@ -181,8 +279,16 @@ proptest! {
     ) {
         let [mut value, mut first, mut second, gradient] = signs.map(|sign| [sign * MODERATE]);
         let mut state = [&mut first[..], &mut second[..]];
-        rule.apply(step, &gradient, &mut value, state.get_mut(..rule.slots()).unwrap());
-        let finite = [value, first, second].iter().flatten().all(|number| number.is_finite());
+        rule.apply(
+            step,
+            &gradient,
+            &mut value,
+            state.get_mut(..rule.slots()).unwrap(),
+        );
+        let finite = [value, first, second]
+            .iter()
+            .flatten()
+            .all(|number| number.is_finite());
         prop_assert!(finite || !rule.keeps_moderate_finite());
     }
 }

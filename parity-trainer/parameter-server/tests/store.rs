@@ -192,8 +192,20 @@ proptest! {
     ) {
         let layout = match rule {
             0 => Layout::dense(width, Adam::default()),
-            1 => Layout::dense(width, Sgd { rate: 0.1, decay: 0.0 }),
-            _ => Layout::dense(width, Replaced { adam: Adam::default(), from: border }),
+            1 => Layout::dense(
+                width,
+                Sgd {
+                    rate: 0.1,
+                    decay: 0.0,
+                },
+            ),
+            _ => Layout::dense(
+                width,
+                Replaced {
+                    adam: Adam::default(),
+                    from: border,
+                },
+            ),
         };
         check(Layout { sparse, ..layout }.starting_from(initial), ops);
     }

@@ -448,7 +448,8 @@ mod tests {
             for (step, seed) in seeds.iter().enumerate() {
                 if step == cut {
                     let state = served.state().unwrap();
-                    served = EmbeddedBackend::under(model, rule(optimiser), start.zeroes_like()).unwrap();
+                    served = EmbeddedBackend::under(model, rule(optimiser), start.zeroes_like())
+                        .unwrap();
                     served.restore(&state, &[]).unwrap();
                 }
                 for push in 0..pushes {
@@ -457,7 +458,11 @@ mod tests {
                     served.push(&gradients).unwrap();
                 }
                 prop_assert_eq!(plain.clock().unwrap(), served.clock().unwrap());
-                prop_assert_eq!(plain.clock().unwrap(), served.clock().unwrap(), "no gradients, no step");
+                prop_assert_eq!(
+                    plain.clock().unwrap(),
+                    served.clock().unwrap(),
+                    "no gradients, no step"
+                );
                 let (mut one, mut other) = (start.zeroes_like(), start.zeroes_like());
                 plain.pull(&mut one).unwrap();
                 served.pull(&mut other).unwrap();

@@ -86,8 +86,11 @@ pub(crate) fn model_name(name: &str) -> Result<String, String> {
         {
             Ok(name.to_owned())
         }
-        _ => Err("a model's name has letters, digits, '-', '_' and '.', and begins with a letter or digit"
-            .to_owned()),
+        _ => Err(
+            "a model's name has letters, digits, '-', '_' and '.', and begins with a letter \
+            or digit"
+                .to_owned(),
+        ),
     }
 }
 

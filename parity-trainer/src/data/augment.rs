@@ -43,7 +43,8 @@ enum Movement {
 /// A way to vary images that means nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{name}`: {reason}; write `none`, or some of `shift` or `crop`, `flip` and `cutout`, such as `crop+flip`"
+    "`{name}`: {reason}; write `none`, or some of `shift` or `crop`, `flip` and `cutout`, such as \
+        `crop+flip`"
 )]
 pub struct AugmentError {
     name: String,

@@ -9,14 +9,18 @@ use super::MAX_CLASSES;
 pub enum DataError {
     /// None of the formats.
     #[error(
-        "{}: no data set in it: no train-images-idx3-ubyte[.gz] (MNIST's four IDX files), no train/CLASS/*.png or *.jpg with \
-         test/CLASS/... (image folder; without labels train/*.png, or *.png), no data_batch_1.bin or train.bin (CIFAR's binary files), and not one file .npz, \
-         .safetensors, .tar, .tar.gz or .tgz; give --data one of these",
+        "{}: no data set in it: no train-images-idx3-ubyte[.gz] (MNIST's four IDX files), no \
+            train/CLASS/*.png or *.jpg with test/CLASS/... (image folder; without labels \
+            train/*.png, or *.png), no data_batch_1.bin or train.bin (CIFAR's binary files), and \
+            not one file .npz, .safetensors, .tar, .tar.gz or .tgz; give --data one of these",
         path.display()
     )]
     Unrecognised { path: PathBuf },
     /// Several files that could be meant.
-    #[error("{}: has {first} and {second}: which is meant? give --data the path of one", path.display())]
+    #[error(
+        "{}: has {first} and {second}: which is meant? give --data the path of one",
+        path.display()
+    )]
     Ambiguous {
         path: PathBuf,
         /// One file's name.
@@ -25,8 +29,9 @@ pub enum DataError {
     },
     /// No file by any of the usual names.
     #[error(
-        "{}: no {stem}[.gz]; --data wants a folder with the four IDX files of MNIST's layout (train-images-idx3-ubyte, \
-         train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte, each plain or .gz)",
+        "{}: no {stem}[.gz]; --data wants a folder with the four IDX files of MNIST's layout \
+            (train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, \
+            t10k-labels-idx1-ubyte, each plain or .gz)",
         folder.display()
     )]
     Missing {
@@ -53,7 +58,8 @@ pub enum DataError {
     Damaged { path: PathBuf, problem: String },
     /// Images and labels that do not belong together.
     #[error(
-        "{} has {images} samples, {} has {labels} labels: the two files do not belong together; fetch both again",
+        "{} has {images} samples, {} has {labels} labels: the two files do not belong together; \
+            fetch both again",
         images_path.display(), labels_path.display()
     )]
     CountMismatch {
@@ -67,14 +73,16 @@ pub enum DataError {
         labels: usize,
     },
     /// A file of samples whose values have too few or too many axes.
-    #[error("{}: has {dims} axes; samples want 2 (count, features) or 3 (count, height, width), labels 1", path.display())]
+    #[error("{}: has {dims} axes; samples want 2 (count, features) or 3 (count, height, width), \
+        labels 1", path.display())]
     Dimensions {
         path: PathBuf,
         /// Its number of axes.
         dims: usize,
     },
     /// Training and test samples differ in shape.
-    #[error("{}: training samples have shape {train:?}, test samples {test:?}; use files of one data set", folder.display())]
+    #[error("{}: training samples have shape {train:?}, test samples {test:?}; use files of one \
+        data set", folder.display())]
     ShapeMismatch {
         folder: PathBuf,
         /// Shape of a training sample.
@@ -114,8 +122,8 @@ pub enum DataError {
     },
     /// Samples whose labels are needed.
     #[error(
-        "{}: has no labels, which are needed to {purpose}; add them (train-labels-idx1-ubyte, arrays y_train and y_test, or a \
-         folder for each class)",
+        "{}: has no labels, which are needed to {purpose}; add them (train-labels-idx1-ubyte, \
+            arrays y_train and y_test, or a folder for each class)",
         path.display()
     )]
     Unlabelled {
@@ -126,7 +134,8 @@ pub enum DataError {
     #[error("{}: {reason}; images are png or jpeg: convert it, or fetch it again", path.display())]
     Image { path: PathBuf, reason: String },
     /// A file of an image folder that lies where no image should.
-    #[error("{}: {problem}; an image folder has train/CLASS/*.png or *.jpg, and test/CLASS/...; or, without labels, no CLASS at all", path.display())]
+    #[error("{}: {problem}; an image folder has train/CLASS/*.png or *.jpg, and test/CLASS/...; \
+        or, without labels, no CLASS at all", path.display())]
     Misplaced {
         path: PathBuf,
         problem: &'static str,
@@ -147,7 +156,10 @@ pub enum DataError {
     #[error("{}: has no images; put some there or remove the class", path.display())]
     EmptyClass { path: PathBuf },
     /// A class of the test set that is not in the training set.
-    #[error("{}: the training images have no class {class:?}; remove it or add training images", path.display())]
+    #[error(
+        "{}: the training images have no class {class:?}; remove it or add training images",
+        path.display()
+    )]
     UnknownClass {
         /// Where the test images are.
         path: PathBuf,
@@ -157,7 +169,10 @@ pub enum DataError {
     #[error("{}: all of its labels are one class; give data of two or more", path.display())]
     OneClass { path: PathBuf },
     /// More classes than labels can tell apart.
-    #[error("{}: has {found} classes, at most {MAX_CLASSES} can be trained; leave some out", path.display())]
+    #[error(
+        "{}: has {found} classes, at most {MAX_CLASSES} can be trained; leave some out",
+        path.display()
+    )]
     TooManyClasses {
         /// Where they are.
         path: PathBuf,

@@ -11,13 +11,20 @@ use parapet_onnx::runtime::RuntimeError;
 #[derive(Debug, thiserror::Error)]
 pub enum DeployedError {
     /// No such file.
-    #[error("{}: no such model; give an .onnx file, a TorchScript .pt file or REPOSITORY/NAME", path.display())]
+    #[error(
+        "{}: no such model; give an .onnx file, a TorchScript .pt file or REPOSITORY/NAME",
+        path.display()
+    )]
     Missing { path: PathBuf },
     /// A file of some other kind.
-    #[error("{}: what model is this? --model takes .onnx, TorchScript (.pt, .pth, .ts) or REPOSITORY/NAME", path.display())]
+    #[error("{}: what model is this? --model takes .onnx, TorchScript (.pt, .pth, .ts) or \
+        REPOSITORY/NAME", path.display())]
     Kind { path: PathBuf },
     /// A folder that is no entry of a model repository.
-    #[error("{}: a folder without model.toml; give REPOSITORY/NAME or the model's file", path.display())]
+    #[error(
+        "{}: a folder without model.toml; give REPOSITORY/NAME or the model's file",
+        path.display()
+    )]
     NotEntry { path: PathBuf },
     /// A parity model where the deployed one is wanted.
     #[error("{}: is a parity model; --model wants the deployed one", path.display())]
@@ -27,8 +34,8 @@ pub enum DeployedError {
     NotParity { path: PathBuf },
     /// ONNX Runtime gives no gradients.
     #[error(
-        "{}: {reason}, and gradients cannot flow through ONNX Runtime, as a learned code needs; give the model as TorchScript \
-         (.pt), or use another encoder",
+        "{}: {reason}, and gradients cannot flow through ONNX Runtime, as a learned code needs; \
+            give the model as TorchScript (.pt), or use another encoder",
         path.display()
     )]
     NoGradient {
@@ -50,7 +57,12 @@ pub enum DeployedError {
         reason: String,
     },
     /// Several inputs or outputs.
-    #[error("{}: has {} {side}s: {}; name one with --{side}", path.display(), names.len(), names.join(", "))]
+    #[error(
+        "{}: has {} {side}s: {}; name one with --{side}",
+        path.display(),
+        names.len(),
+        names.join(", ")
+    )]
     Ambiguous {
         path: PathBuf,
         /// `input` or `output`.
@@ -68,7 +80,8 @@ pub enum DeployedError {
         names: Vec<String>,
     },
     /// An input or output of other numbers than 32-bit floats.
-    #[error("{}: its {side} `{name}` is of type {datatype}; only 32-bit floats can be coded, export it with them", path.display())]
+    #[error("{}: its {side} `{name}` is of type {datatype}; only 32-bit floats can be coded, \
+        export it with them", path.display())]
     Datatype {
         path: PathBuf,
         /// `input` or `output`.
@@ -77,14 +90,18 @@ pub enum DeployedError {
         datatype: String,
     },
     /// The first axis is not free.
-    #[error("{}: its batch axis is fixed at {batch}; export it with a dynamic batch axis", path.display())]
+    #[error(
+        "{}: its batch axis is fixed at {batch}; export it with a dynamic batch axis",
+        path.display()
+    )]
     FixedBatch {
         path: PathBuf,
         /// The length it is fixed at.
         batch: i64,
     },
     /// The model takes samples of another shape.
-    #[error("{}: the model takes samples of shape {model}, the data's have {data:?}; give it data of its shape", path.display())]
+    #[error("{}: the model takes samples of shape {model}, the data's have {data:?}; give it data \
+        of its shape", path.display())]
     Shape {
         path: PathBuf,
         /// The model's shape, `?` for a free axis.
@@ -100,7 +117,8 @@ pub enum DeployedError {
         reason: String,
     },
     /// Another output than one row for each sample.
-    #[error("{}: gave outputs of shape {got:?} for {samples} samples, expected {samples} rows of {width}", path.display())]
+    #[error("{}: gave outputs of shape {got:?} for {samples} samples, expected {samples} rows of \
+        {width}", path.display())]
     Output {
         path: PathBuf,
         /// Shape of what came.
@@ -112,8 +130,9 @@ pub enum DeployedError {
     },
     /// An output without a top class, by which parity models are chosen and judged.
     #[error(
-        "{}: its output has {source}, but training and evaluation go by the top class; give a model whose output is one \
-         axis of two or more class scores, or name another with --output",
+        "{}: its output has {source}, but training and evaluation go by the top class; give a \
+            model whose output is one axis of two or more class scores, or name another with \
+            --output",
         path.display()
     )]
     NoClasses {
@@ -123,7 +142,8 @@ pub enum DeployedError {
     },
     /// An output that is no number.
     #[error(
-        "{}: answers sample {sample} with {value}; check --input-scale and --input-mean, or the model's export",
+        "{}: answers sample {sample} with {value}; check --input-scale and --input-mean, or the \
+            model's export",
         path.display()
     )]
     NotFinite {
@@ -146,7 +166,10 @@ pub enum DeployedError {
         source: std::io::Error,
     },
     /// Cached outputs cannot be written.
-    #[error("{}: cannot write the cached outputs: {source}; free some space, or give --cache another folder", path.display())]
+    #[error(
+        "{}: cannot write the cached outputs: {source}; free some space, or give --cache another folder",
+        path.display()
+    )]
     Cache {
         path: PathBuf,
         source: std::io::Error,

@@ -62,8 +62,9 @@ fn write_all(
     }
     writeln!(
         text,
-        "\nIn brackets: 95 % bootstrap intervals over groups, those of losses paired. The untrained control is the deployed model used as its own \
-         parity model.\n\nConfidence: ECE {:.3}.",
+        "\nIn brackets: 95 % bootstrap intervals over groups, those of losses paired. The \
+            untrained control is the deployed model used as its own parity model.\n\nConfidence: \
+            ECE {:.3}.",
         trained.calibration.expected_error
     )?;
     if !trained.overall.is_empty() {

@@ -7,9 +7,11 @@ use std::path::PathBuf;
 pub enum NetworkError {
     /// The name means nothing.
     #[error(
-        "network `{name}`: {reason}; write `lenet`, `lenet:WIDTH`, `lenet:WIDTHxKERNEL`, `resnet8`, `resnet14`, `resnet20`, \
-         `resnet18` or `vgg11`, each with `:WIDTH` (channels of the first convolution) or `xFACTOR`, `mlp:INPUTS,HIDDEN,...` \
-         such as `mlp:784,200,100`, `cells:ROWSxCOLUMNS:NETWORK`, `dilated:CHANNELS` or `script:FILE.pt`"
+        "network `{name}`: {reason}; write `lenet`, `lenet:WIDTH`, `lenet:WIDTHxKERNEL`, \
+            `resnet8`, `resnet14`, `resnet20`, `resnet18` or `vgg11`, each with `:WIDTH` \
+            (channels of the first convolution) or `xFACTOR`, `mlp:INPUTS,HIDDEN,...` such as \
+            `mlp:784,200,100`, `cells:ROWSxCOLUMNS:NETWORK`, `dilated:CHANNELS` or \
+            `script:FILE.pt`"
     )]
     Name { name: String, reason: &'static str },
     /// The network takes other samples.
@@ -24,7 +26,8 @@ pub enum NetworkError {
     },
     /// A network that gives images where a few values are wanted.
     #[error(
-        "network `{network}` gives images of {plane} pixels a channel, not {outputs} values; it is for learned encoders"
+        "network `{network}` gives images of {plane} pixels a channel, not {outputs} values; it \
+            is for learned encoders"
     )]
     Output {
         network: String,
@@ -41,13 +44,14 @@ pub enum NetworkError {
     },
     /// A network that ONNX has no words for.
     #[error(
-        "network `{network}` is a TorchScript module and cannot be written as ONNX; write it as TorchScript, which instances \
-         built with the feature `torch` serve"
+        "network `{network}` is a TorchScript module and cannot be written as ONNX; write it as \
+            TorchScript, which instances built with the feature `torch` serve"
     )]
     NoOnnx { network: String },
     /// A normalisation of other samples.
     #[error(
-        "network `{network}`: a normalisation of {found} channels, samples have {wanted}; compute it from samples of this shape"
+        "network `{network}`: a normalisation of {found} channels, samples have {wanted}; compute \
+            it from samples of this shape"
     )]
     Normalisation {
         network: String,
@@ -64,7 +68,10 @@ pub enum NetworkError {
         source: tch::TchError,
     },
     /// The weights' file lacks some.
-    #[error("{}: no weights of a `{network}`: {variable} is missing; train the model again", path.display())]
+    #[error(
+        "{}: no weights of a `{network}`: {variable} is missing; train the model again",
+        path.display()
+    )]
     Missing {
         path: PathBuf,
         /// The network it should hold.
@@ -74,7 +81,8 @@ pub enum NetworkError {
     },
     /// Weights to begin with that are another network's.
     #[error(
-        "{}: has {what}, so a `{network}` cannot begin with it; name a model of the same layers, or of those of one cell",
+        "{}: has {what}, so a `{network}` cannot begin with it; name a model of the same layers, \
+            or of those of one cell",
         path.display()
     )]
     Start {

@@ -59,7 +59,8 @@ pub(super) fn load(
     })?;
     if answer.size() != [TRIAL as i64, outputs as i64] || answer.kind() != Kind::Float {
         let problem = format!(
-            "answers {TRIAL} samples of shape {shape:?} with {:?} of shape {:?}, wanted Float of shape [{TRIAL}, {outputs}]",
+            "answers {TRIAL} samples of shape {shape:?} with {:?} of shape {:?}, wanted Float of \
+                shape [{TRIAL}, {outputs}]",
             answer.kind(),
             answer.size()
         );

@@ -279,19 +279,28 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(checkpoint in checkpoints()) {
-            prop_assert_eq!(Checkpoint::decode(&checkpoint.encode().unwrap()), Ok(checkpoint));
+            prop_assert_eq!(
+                Checkpoint::decode(&checkpoint.encode().unwrap()),
+                Ok(checkpoint)
+            );
         }
 
         #[test]
-        fn no_damage_goes_unnoticed(checkpoint in checkpoints(), at in any::<prop::sample::Index>(), flip in 1u8..) {
+        fn no_damage_goes_unnoticed(
+            checkpoint in checkpoints(),
+            at in any::<prop::sample::Index>(),
+            flip in 1u8..,
+        ) {
             let whole = checkpoint.encode().unwrap();
             let cut = at.index(whole.len());
             prop_assert!(Checkpoint::decode(&whole[..cut]).is_err());
             let mut damaged = whole;
             damaged[cut] ^= flip;
             // A change of the header that means the same (a blank) is no damage.
-            prop_assert!(Checkpoint::decode(&damaged).is_ok_and(|read| read == checkpoint)
-                || Checkpoint::decode(&damaged).is_err());
+            prop_assert!(
+                Checkpoint::decode(&damaged).is_ok_and(|read| read == checkpoint)
+                    || Checkpoint::decode(&damaged).is_err()
+            );
         }
     }
 }

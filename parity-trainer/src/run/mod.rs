@@ -31,7 +31,8 @@ pub use log::LogRecord;
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The disk is full, or the folder cannot be written.
-    #[error("{}: cannot write: {source}; checkpoints before this one are whole: make room and go on with --resume", path.display())]
+    #[error("{}: cannot write: {source}; checkpoints before this one are whole: make room and go \
+        on with --resume", path.display())]
     Write {
         path: PathBuf,
         source: std::io::Error,
@@ -47,16 +48,21 @@ pub enum RunError {
     Torn { path: PathBuf, problem: String },
     /// The checkpoint of a run with other settings.
     #[error(
-        "{}: belongs to a run with other settings, data or deployed model; resume with those of config.toml, or give another --run",
+        "{}: belongs to a run with other settings, data or deployed model; resume with those of \
+            config.toml, or give another --run",
         path.display()
     )]
     OtherRun { path: PathBuf },
     /// A folder that is used for something else.
-    #[error("{}: holds another program's config.toml; name another folder with --run", path.display())]
+    #[error(
+        "{}: holds another program's config.toml; name another folder with --run",
+        path.display()
+    )]
     NotARun { path: PathBuf },
     /// Another process is at work there.
     #[error(
-        "{}: another run{} is at work there; wait for its end, or name another folder with --{flag}",
+        "{}: another run{} is at work there; wait for its end, or name another folder with \
+            --{flag}",
         path.display(), holder.map(|id| format!(" (process {id})")).unwrap_or_default()
     )]
     Busy {
@@ -67,10 +73,14 @@ pub enum RunError {
         flag: &'static str,
     },
     /// No run to go on with.
-    #[error("{}: no run to resume; leave --resume away to begin one, or name its folder with --run", path.display())]
+    #[error("{}: no run to resume; leave --resume away to begin one, or name its folder with \
+        --run", path.display())]
     NoRun { path: PathBuf },
     /// Checkpoints are there, none is whole.
-    #[error("{}: none of the {count} checkpoints is whole; begin again without --resume", path.display())]
+    #[error(
+        "{}: none of the {count} checkpoints is whole; begin again without --resume",
+        path.display()
+    )]
     AllTorn { path: PathBuf, count: usize },
     /// A plot that cannot be drawn.
     #[error("cannot draw: {0}")]

@@ -11,9 +11,10 @@ use zip::write::SimpleFileOptions;
 /// A module that flattens its input and multiplies by its one parameter, `weight` of `[inputs,
 /// outputs]`.
 pub fn write_linear_module(path: &Path, inputs: u8, outputs: u8, weight: &[f32]) {
-    let code = "class Linear(Module):\n  __parameters__ = [\"weight\", ]\n  __buffers__ = []\n  weight : Tensor\n  \
-                training : bool\n  def forward(self: __torch__.Linear,\n    x: Tensor) -> Tensor:\n    \
-                flat = torch.flatten(x, 1, -1)\n    return torch.matmul(flat, self.weight)\n";
+    let code = "class Linear(Module):\n  __parameters__ = [\"weight\", ]\n  __buffers__ = []\n  \
+        weight : Tensor\n  training : bool\n  def forward(self: __torch__.Linear,\n    x: Tensor) \
+        -> Tensor:\n    flat = torch.flatten(x, 1, -1)\n    return torch.matmul(flat, \
+        self.weight)\n";
     let floats: Vec<u8> = weight
         .iter()
         .flat_map(|value| value.to_le_bytes())

@@ -28,7 +28,8 @@ impl Client {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
         let mut request = format!(
-            "POST {path} HTTP/1.1\r\nHost: {authority}\r\nContent-Type: application/octet-stream\r\n\
+            "POST {path} HTTP/1.1\r\nHost: {authority}\r\nContent-Type: \
+                application/octet-stream\r\n\
              Inference-Header-Content-Length: {header_length}\r\nContent-Length: {}\r\n\r\n",
             body.len()
         )

@@ -330,10 +330,13 @@ impl fmt::Display for Trained {
 
 fn markdown(args: &Args, rounds: &[Round]) -> String {
     let mut text = format!(
-        "### A parity model, trained by one process and by a cluster on the same processors\n\n{} for `{}`, {} steps of 64 \
-         groups: one process with {} threads, and clusters of workers of one thread each (the process that leads is one of \
-         them) and two servers, replication 2. In turns. Seconds include what a cluster needs before it is complete.\n\n\
-         | seed | | s | A_d, % | times the one process | points more |\n|---|---|---|---|---|---|\n",
+        "### A parity model, trained by one process and by a cluster on the same processors\n\n{} \
+            for `{}`, {} steps of 64 groups: one process with {} threads, and clusters of workers \
+            of one thread each (the process that leads is one of them) and two servers, \
+            replication 2. In turns. Seconds include what a cluster needs before it is \
+            complete.\n\n\
+            | seed | | s | A_d, % | times the one process | points more \
+            |\n|---|---|---|---|---|---|\n",
         args.network,
         args.model.file_name().unwrap_or_default().display(),
         args.steps,
@@ -369,8 +372,8 @@ fn markdown(args: &Args, rounds: &[Round]) -> String {
         let more = of(|alone, cluster| cluster.reconstructed - alone.reconstructed);
         let mean = more.iter().sum::<f64>() / more.len().max(1) as f64;
         text += &format!(
-            "\n{}: {:.2} times as long as one process (median; {:.2} to {:.2}; aim {times}: {}); A_d differs by {mean:.2} \
-             points in the mean (aim {points}: {}).\n",
+            "\n{}: {:.2} times as long as one process (median; {:.2} to {:.2}; aim {times}: {}); \
+                A_d differs by {mean:.2} points in the mean (aim {points}: {}).\n",
             name(shape),
             ratio.median,
             ratio.lowest,
@@ -387,7 +390,8 @@ fn markdown(args: &Args, rounds: &[Round]) -> String {
     );
     let deployed = Spread::new(rounds.iter().map(|(alone, _)| alone.deployed).collect());
     text += &format!(
-        "\nOne process's own A_d, seed by seed: {:.2} to {:.2} %. The deployed model has {:.2} %.\n",
+        "\nOne process's own A_d, seed by seed: {:.2} to {:.2} %. The deployed model has {:.2} \
+            %.\n",
         alone.lowest, alone.highest, deployed.median
     );
     text

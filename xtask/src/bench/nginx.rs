@@ -98,9 +98,11 @@ fn text(folder: &Path, address: &str, upstreams: &[String]) -> String {
          events {{ worker_connections 1024; }}\n\
          http {{\n  access_log off;\n  client_body_buffer_size 1m;\n  keepalive_requests 100000000;\n\
          \x20 client_body_temp_path {folder}/body;\n  proxy_temp_path {folder}/proxy;\n\
-         \x20 fastcgi_temp_path {folder}/fastcgi;\n  uwsgi_temp_path {folder}/uwsgi;\n  scgi_temp_path {folder}/scgi;\n\
+         \x20 fastcgi_temp_path {folder}/fastcgi;\n  uwsgi_temp_path {folder}/uwsgi;\n  \
+         scgi_temp_path {folder}/scgi;\n\
          \x20 upstream instances {{ {servers}keepalive 64; keepalive_requests 100000000; }}\n\
          \x20 server {{\n    listen {address};\n    location / {{\n      proxy_pass http://instances;\n\
-         \x20     proxy_http_version 1.1;\n      proxy_set_header Connection \"\";\n    }}\n  }}\n}}\n"
+         \x20     proxy_http_version 1.1;\n      proxy_set_header Connection \"\";\n    }}\n  \
+         }}\n}}\n"
     )
 }

@@ -175,9 +175,12 @@ fn part(frontend: &Server, title: &str, rate: f64, seconds: u32) -> Result<Part>
 /// The section's text, and the aims that were missed.
 fn report(args: &Args, capacity: f64, parts: &[Part]) -> (String, Vec<String>) {
     let mut text = format!(
-        "`cargo xtask bench overload`: {} instances with an emulated service time of {} ms, so that {capacity:.0} requests/s is all that\n\
-         they can do; coded, k = 2, with {} parity instances; one thread of the frontend; the generator on the same 2 cores.\n\n\
-         | load | offered, requests/s | answered | p50, ms | p99, ms | refused (503) | p99 of refusing, ms | other failures | most memory, MB |\n\
+        "`cargo xtask bench overload`: {} instances with an emulated service time of {} ms, so \
+            that {capacity:.0} requests/s is all that\n\
+         they can do; coded, k = 2, with {} parity instances; one thread of the frontend; the \
+         generator on the same 2 cores.\n\n\
+         | load | offered, requests/s | answered | p50, ms | p99, ms | refused (503) | p99 of \
+         refusing, ms | other failures | most memory, MB |\n\
          |---|---|---|---|---|---|---|---|---|\n",
         args.instances,
         args.service_ms,

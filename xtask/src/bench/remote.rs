@@ -22,7 +22,8 @@ impl RemoteInstance {
         let address = listener.local_addr()?.to_string();
         let response: Arc<[u8]> = response.into();
         let other = format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{metadata}",
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: \
+                {}\r\n\r\n{metadata}",
             metadata.len()
         );
         let other: Arc<[u8]> = other.as_bytes().into();

@@ -307,8 +307,9 @@ impl Variant {
     }
 }
 
-const HEADER: &str = "| strategy | instances | requests | lost | p50 ms | p99 | p99.9 | gap | ratio | 95 % | reconstructed | \
-    accuracy | of these | extra work |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|";
+const HEADER: &str = "| strategy | instances | requests | lost | p50 ms | p99 | p99.9 | gap | \
+    ratio | 95 % | reconstructed | accuracy | of these | extra work \
+    |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|";
 
 /// Two-second periods, about a third of the time, in which 40 % of the instances take 15 to
 /// 45 ms longer.

@@ -92,7 +92,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             highest,
         } = Spread::new(ratios);
         println!(
-            "| {network} | {batch} | {rust:.1} | {python:.1} | {median:.2} [{lowest:.2}, {highest:.2}] |"
+            "| {network} | {batch} | {rust:.1} | {python:.1} | {median:.2} [{lowest:.2}, \
+                {highest:.2}] |"
         );
     }
     Ok(())

@@ -19,9 +19,8 @@ const COLOURS: [&str; 6] = [
 /// # Errors
 /// If Prometheus does not answer.
 pub(super) fn draw(queries: &[Query], prometheus: &Prometheus, seconds: u64) -> Result<String> {
-    let mut page = "<!DOCTYPE html><meta charset=\"utf-8\"><title>Panels</title><style>body{font:13px sans-serif;display:flex;\
-                    flex-wrap:wrap;gap:12px;margin:12px}figure{margin:0;border:1px solid #ccc;border-radius:6px;padding:8px;width:400px}\
-                    figcaption{font-weight:bold}p{margin:2px 0}</style>"
+    let mut page = "<!DOCTYPE html><meta \
+        charset=\"utf-8\"><title>Panels</title><style>body{font:13px sans-serif;display:flex;flex-wrap:wrap;gap:12px;margin:12px}figure{margin:0;border:1px solid #ccc;border-radius:6px;padding:8px;width:400px}figcaption{font-weight:bold}p{margin:2px 0}</style>"
         .to_owned();
     let titles = queries
         .iter()
@@ -70,7 +69,8 @@ fn plot(page: &mut String, title: &str, unit: &str, lines: &[(String, Vec<(f64, 
     let top = if top > 0.0 { top * 1.05 } else { 1.0 };
     let _ = write!(
         page,
-        "<figure><figcaption>{}</figcaption><p>0 to {}</p><svg width=\"{WIDTH}\" height=\"{HEIGHT}\">",
+        "<figure><figcaption>{}</figcaption><p>0 to {}</p><svg width=\"{WIDTH}\" \
+            height=\"{HEIGHT}\">",
         escape(title),
         shown(top, unit)
     );

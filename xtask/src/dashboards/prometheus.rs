@@ -35,7 +35,8 @@ impl Prometheus {
         let bare = |url: &String| format!("\"{}\"", url.trim_start_matches("http://"));
         let instances: Vec<String> = cluster.instances.iter().map(bare).collect();
         let config = format!(
-            "global: {{ scrape_interval: 500ms, evaluation_interval: 1s }}\nrule_files: [{:?}]\nscrape_configs:\n\
+            "global: {{ scrape_interval: 500ms, evaluation_interval: 1s }}\nrule_files: \
+                [{:?}]\nscrape_configs:\n\
              - job_name: parapet-frontend\n  static_configs: [{{ targets: [{}], labels: {{ namespace: check, pod: frontend }} }}]\n\
              - job_name: parapet-instance\n  static_configs: [{{ targets: [{}] }}]\n",
             workspace::root().join(RULES),

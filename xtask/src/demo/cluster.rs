@@ -105,7 +105,8 @@ impl Cluster {
         {
             if let Err(error) = TcpListener::bind(("127.0.0.1", port)) {
                 bail!(
-                    "port {port}: {error}; `cargo xtask demo --stop` ends an earlier demo, --port-offset moves this one"
+                    "port {port}: {error}; `cargo xtask demo --stop` ends an earlier demo, \
+                        --port-offset moves this one"
                 );
             }
         }

@@ -94,7 +94,8 @@ pub(crate) fn describe(faults: &[Planned]) -> String {
             .count()
     };
     format!(
-        "{} freezes of a replica and {} of a parity instance, {} to {} ms each, at most one of a kind at a time",
+        "{} freezes of a replica and {} of a parity instance, {} to {} ms each, at most one of a \
+            kind at a time",
         freezes(0..REPLICAS),
         freezes(REPLICAS..REPLICAS + PARITY),
         FREEZE_MS.start,

@@ -115,7 +115,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         );
     } else {
         println!(
-            "To try it by hand, `cargo xtask demo --keep --reuse-models` leaves it running; then:\n\n{lines}"
+            "To try it by hand, `cargo xtask demo --keep --reuse-models` leaves it running; \
+                then:\n\n{lines}"
         );
     }
     table::check(coded)

@@ -73,7 +73,8 @@ pub(crate) fn write(ports: Ports) -> Result<String> {
     );
     Ok(format!(
         "curl -i {url} -d @.parapet/demo/query.json\n\
-         curl -i {url} -H 'Inference-Header-Content-Length: {}' --data-binary @.parapet/demo/query.bin\n",
+         curl -i {url} -H 'Inference-Header-Content-Length: {}' --data-binary \
+         @.parapet/demo/query.bin\n",
         binary.header_length
     ))
 }

@@ -18,8 +18,9 @@ pub(crate) fn render(plain: &Value, coded: &Value, faults: &[Planned]) -> Result
     )?;
     writeln!(
         text,
-        "Requests are sent at constant intervals, not at random. Without coding {REPLICAS} instances serve, with \
-         coding {}: {PARITY} parity instances beside the {REPLICAS} replicas.\n",
+        "Requests are sent at constant intervals, not at random. Without coding {REPLICAS} \
+            instances serve, with coding {}: {PARITY} parity instances beside the {REPLICAS} \
+            replicas.\n",
         REPLICAS + PARITY
     )?;
     writeln!(
@@ -87,7 +88,8 @@ pub(crate) fn render(plain: &Value, coded: &Value, faults: &[Planned]) -> Result
     }
     writeln!(
         text,
-        "Latency counts from the planned send time; a request without an answer counts as the timeout."
+        "Latency counts from the planned send time; a request without an answer counts as the \
+            timeout."
     )?;
     Ok(text)
 }
@@ -103,7 +105,8 @@ pub(crate) fn check(coded: &Value) -> Result<()> {
     let (failed, unanswered) = (count("/counts/failed"), count("/counts/unanswered"));
     ensure!(
         unanswered == 0 && failed == 0,
-        "with coding, {failed} requests failed and {unanswered} stayed unanswered; see .parapet/demo/logs"
+        "with coding, {failed} requests failed and {unanswered} stayed unanswered; see \
+            .parapet/demo/logs"
     );
     Ok(())
 }

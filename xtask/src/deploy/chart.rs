@@ -104,8 +104,10 @@ const MISTAKES: [(&[&str], &str); 19] = [
 ];
 /// Of the Prometheus operator; a cluster that has them gets them without being asked.
 const OPERATORS: [&str; 2] = ["ServiceMonitor", "PrometheusRule"];
-const HEADER: &str = "# Made from deploy/helm/parapet with its default values, by `cargo xtask check deploy --write`: do not edit.\n\
-                      # What needs the Prometheus operator and the dashboard are left out; alerts and dashboard are in deploy/prometheus and deploy/grafana.\n";
+const HEADER: &str = "# Made from deploy/helm/parapet with its default values, by `cargo xtask \
+    check deploy --write`: do not edit.\n\
+                      # What needs the Prometheus operator and the dashboard are left out; alerts \
+                      and dashboard are in deploy/prometheus and deploy/grafana.\n";
 
 /// Checks the chart; what it renders with its default values, with all that these leave out, and
 /// for a training.
@@ -172,7 +174,8 @@ pub(super) fn check(tools: &Tools, deploy: &Path, write: bool) -> Result<[String
         fs::write(&file, manifests).with_context(|| format!("cannot write {}", file.display()))?;
     } else if fs::read_to_string(&file).unwrap_or_default() != manifests {
         bail!(
-            "deploy/kubernetes/parapet.yaml is not what the chart renders: run `cargo xtask check deploy --write`"
+            "deploy/kubernetes/parapet.yaml is not what the chart renders: run `cargo xtask check \
+                deploy --write`"
         );
     }
     Ok([rendered, everything, render(&["trainer.enabled=true"])?])

@@ -51,7 +51,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     configs::check(&deploy, &folder, &rendered)?;
     arguments::check(&rendered)?;
     println!(
-        "deploy/: units, compose file, chart, configurations and arguments are sound; images were not built"
+        "deploy/: units, compose file, chart, configurations and arguments are sound; images were \
+            not built"
     );
     Ok(())
 }

@@ -59,7 +59,8 @@ pub(super) fn of(page: &str, text: &str) -> Result<Vec<Block>> {
                 let command = PROGRAMS.iter().any(|program| indented.starts_with(program));
                 ensure!(
                     !command,
-                    "docs/{page}:{number}: put the command into a fenced block, `sh run` or `sh not-run: WHY`"
+                    "docs/{page}:{number}: put the command into a fenced block, `sh run` or `sh \
+                        not-run: WHY`"
                 );
             }
         }
@@ -95,7 +96,8 @@ mod tests {
 
     #[test]
     fn blocks_are_found_and_must_be_marked() {
-        let text = "```sh run\ncurl x\n```\ntext\n```toml\na = 1\n```\n```sh not-run: needs a cluster\nhelm x\n```\n";
+        let text = "```sh run\ncurl x\n```\ntext\n```toml\na = 1\n```\n```sh not-run: needs a \
+            cluster\nhelm x\n```\n";
         let blocks = of("p.md", text).unwrap();
         assert_eq!(blocks.len(), 2);
         assert_eq!(

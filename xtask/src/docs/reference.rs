@@ -117,7 +117,8 @@ mod tests {
 
     #[test]
     fn what_is_declared_is_found_and_told_apart() {
-        let source = "pub const A: &str = \"parapet_a_total\";\nconst B: &str = \"parapet_parameter_server_b\";\n";
+        let source = "pub const A: &str = \"parapet_a_total\";\nconst B: &str = \
+            \"parapet_parameter_server_b\";\n";
         assert_eq!(
             declared(&METRICS, source),
             ["parapet_a_total", "parapet_parameter_server_b"]

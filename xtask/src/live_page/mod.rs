@@ -145,7 +145,13 @@ fn look(
     )?;
     page.until("latency is there", r"[...document.querySelectorAll('[data-latency=answered] td')].slice(1).every((cell) => /\d ms/.test(cell.textContent))")?;
     std::thread::sleep(end.saturating_duration_since(Instant::now()));
-    let spared: f64 = page.text("views.get([...views.keys()][0]).model.latency.without.p99_ms - views.get([...views.keys()][0]).model.latency.answered.p99_ms")?.parse().context("no p99 on the page")?;
+    let spared: f64 = page
+        .text(
+            "views.get([...views.keys()][0]).model.latency.without.p99_ms - \
+        views.get([...views.keys()][0]).model.latency.answered.p99_ms",
+        )?
+        .parse()
+        .context("no p99 on the page")?;
     ensure!(
         spared > 0.0,
         "p99 is no better with reconstruction than without: {spared} ms"
@@ -229,7 +235,8 @@ fn switches(page: &Page<'_>) -> Result<()> {
     click(page, "Fix")?;
     page.until(
         "the hold-back is another",
-        "document.querySelector('[data-switch=hold-back]').textContent.includes('fixed here at 12.5 ms')",
+        "document.querySelector('[data-switch=hold-back]').textContent.includes('fixed here at \
+            12.5 ms')",
     )?;
     page.evaluate("document.querySelector('[aria-label^=percentile]').value = '400'")?;
     click(page, "Learn")?;
@@ -253,7 +260,8 @@ fn enter(page: &Page<'_>, key: &str) -> Result<()> {
 
 fn click(page: &Page<'_>, button: &str) -> Result<()> {
     let found = format!(
-        "[...document.querySelectorAll('button')].find((button) => button.textContent === {button:?})"
+        "[...document.querySelectorAll('button')].find((button) => button.textContent === \
+            {button:?})"
     );
     page.until(
         &format!("there is a button {button:?}"),
@@ -280,7 +288,8 @@ fn new_key() -> Result<(String, String)> {
 /// Coded, with an admin listener that asks for a key, and a class of requests whose name is markup.
 fn configuration(admin: &str, hash: &str, replicas: &[String], parity: &[String]) -> String {
     format!(
-        "[server]\nlisten = \"127.0.0.1:0\"\n[admin]\nlisten = \"{admin}\"\nkey_sha256 = [\"{hash}\"]\n\
+        "[server]\nlisten = \"127.0.0.1:0\"\n[admin]\nlisten = \"{admin}\"\nkey_sha256 = \
+            [\"{hash}\"]\n\
          [repository]\npath = \"models\"\n\
          [[models]]\nname = \"{MODEL}\"\ninstances = {replicas:?}\nslots_per_instance = 2\n\
          [models.health]\ninterval_ms = 200\ntimeout_ms = 200\n\

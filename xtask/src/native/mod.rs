@@ -42,8 +42,8 @@ pub(crate) fn users_libtorch() -> Option<PathBuf> {
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(
         cfg!(all(target_os = "linux", target_arch = "x86_64")),
-        "native libraries are pinned for x86-64 Linux only: elsewhere install libtorch 2.11 and ONNX Runtime 1.24 or \
-         later by hand and set LIBTORCH and ORT_DYLIB_PATH"
+        "native libraries are pinned for x86-64 Linux only: elsewhere install libtorch 2.11 and \
+            ONNX Runtime 1.24 or later by hand and set LIBTORCH and ORT_DYLIB_PATH"
     );
     let native = workspace::native();
     install(&ONNX_RUNTIME, &native)?;

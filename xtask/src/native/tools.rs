@@ -18,8 +18,8 @@ pub(super) fn require_cxx() -> Result<()> {
         .is_ok();
     ensure!(
         found,
-        "the C++ compiler `{}` is missing: install one (Debian, Ubuntu: `apt install g++`), or serve without training \
-         after `cargo xtask setup --serving-only`",
+        "the C++ compiler `{}` is missing: install one (Debian, Ubuntu: `apt install g++`), or \
+            serve without training after `cargo xtask setup --serving-only`",
         compiler.to_string_lossy()
     );
     Ok(())

@@ -1,4 +1,4 @@
-//! What people see of the engine, and the switches that they throw.
+//! Views of the engine for operators, and the switches that they set.
 
 use super::Engine;
 use crate::{
@@ -12,14 +12,14 @@ impl<I, O> Engine<I, O> {
         self.switches.redundancy = on;
     }
 
-    /// What counts as late from now on, for all classes; `None` for what is configured. Queries
+    /// Sets the hold-back of all classes from now on; `None` restores the configured one. Queries
     /// that have arrived keep to what held then.
     pub fn set_hold_back(&mut self, hold_back: Option<HoldBackOverride>) {
         self.switches.hold_back = hold_back;
         self.strategy.set_hold_back(hold_back);
     }
 
-    /// How the switches stand.
+    /// Returns the state of the switches.
     pub fn switches(&self) -> Switches {
         self.switches
     }
@@ -57,7 +57,7 @@ impl<I, O> Engine<I, O> {
         self.core.latency.view(now)
     }
 
-    /// What a class may spend on redundant requests, and what is left; `None` where
+    /// Returns the redundancy budget of a class, and the tokens left; `None` where
     /// it spends nothing.
     pub fn budget(&self, class: ClassId) -> Option<BudgetView> {
         self.strategy.view_budget(class)

@@ -14,7 +14,7 @@ fn anywhere(_: JobId, _: InstanceId) -> bool {
     true
 }
 
-/// What starts when a request there ends.
+/// Starts the next job when a request of the instance ends.
 fn freed(pool: &mut Pool, instance: InstanceId) -> Option<(JobId, InstanceId)> {
     pool.release(instance);
     pool.start_next(anywhere)
@@ -170,7 +170,7 @@ fn one_that_leaves_finishes_its_work_and_one_that_joins_waits_to_be_found_well()
     assert_eq!(pool.join(), at(2), "no index is given twice");
 }
 
-/// What the pool is held against.
+/// Reference model of the pool.
 #[derive(Debug, Default)]
 struct Model {
     running: Vec<(JobId, InstanceId)>,
@@ -189,7 +189,10 @@ proptest! {
     fn keeps_its_books(ops in proptest::collection::vec((0u8..7, 0u32..6), 1..300)) {
         let (slots, capacity) = (2u32, 5usize);
         let mut pool = Pool::new(POOL, 3, slots, capacity);
-        let mut model = Model { up: (0..3).map(|index| (index, true)).collect(), ..Model::default() };
+        let mut model = Model {
+            up: (0..3).map(|index| (index, true)).collect(),
+            ..Model::default()
+        };
         let mut next = 0;
         for (op, index) in ops {
             let mut started = Vec::new();
@@ -205,7 +208,9 @@ proptest! {
                 }
                 2 => {
                     if !model.running.is_empty() {
-                        let (_, instance) = model.running.swap_remove(index as usize % model.running.len());
+                        let (_, instance) = model
+                            .running
+                            .swap_remove(index as usize % model.running.len());
                         let is_left = |(_, other): &(JobId, InstanceId)| *other != instance;
                         let last = model.running.iter().all(is_left);
                         let gone = pool.release(instance);
@@ -215,7 +220,10 @@ proptest! {
                 }
                 3 => {
                     if !model.queued.is_empty() {
-                        let job = model.queued.remove(index as usize % model.queued.len()).unwrap();
+                        let job = model
+                            .queued
+                            .remove(index as usize % model.queued.len())
+                            .unwrap();
                         pool.withdraw(job);
                     }
                 }
@@ -224,7 +232,10 @@ proptest! {
                     prop_assert_eq!(model.up.insert(joined.index, false), None);
                 }
                 5 => {
-                    let idle = model.running.iter().all(|(_, instance)| instance.index != index);
+                    let idle = model
+                        .running
+                        .iter()
+                        .all(|(_, instance)| instance.index != index);
                     let member = model.up.remove(&index).is_some();
                     prop_assert_eq!(pool.leave(at(index)), member && idle);
                     if member && !idle {
@@ -232,24 +243,41 @@ proptest! {
                     }
                 }
                 _ => {
-                    let now_up = model.up.get_mut(&index).map(|up| { *up = !*up; *up });
-                    prop_assert_eq!(pool.set_up(at(index), now_up.unwrap_or(true)), now_up.is_some());
+                    let now_up = model.up.get_mut(&index).map(|up| {
+                        *up = !*up;
+                        *up
+                    });
+                    prop_assert_eq!(
+                        pool.set_up(at(index), now_up.unwrap_or(true)),
+                        now_up.is_some()
+                    );
                     while let Some(start) = pool.start_next(anywhere) {
                         started.push(start);
                     }
                 }
             }
             for (job, instance) in started {
-                prop_assert_eq!(model.up.get(&instance.index), Some(&true), "started on one that is down or left");
+                prop_assert_eq!(
+                    model.up.get(&instance.index),
+                    Some(&true),
+                    "started on one that is down or left"
+                );
                 model.queued.retain(|&waiting| waiting != job);
                 model.running.push((job, instance));
             }
             for &index in model.up.keys().chain(&model.leaving) {
-                let load = model.running.iter().filter(|(_, instance)| instance.index == index).count();
+                let load = model
+                    .running
+                    .iter()
+                    .filter(|(_, instance)| instance.index == index)
+                    .count();
                 prop_assert!(load <= slots as usize);
                 prop_assert_eq!(load, pool.in_flight(at(index)) as usize);
             }
-            prop_assert_eq!(pool.slots(), (model.up.len() + model.leaving.len()) * slots as usize);
+            prop_assert_eq!(
+                pool.slots(),
+                (model.up.len() + model.leaving.len()) * slots as usize
+            );
             prop_assert_eq!(pool.queued(), model.queued.len());
             if pool.has_free_slot() {
                 prop_assert!(model.queued.is_empty(), "a job waits beside a free slot");

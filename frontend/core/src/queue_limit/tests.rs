@@ -143,7 +143,11 @@ proptest! {
 
     #[test]
     fn overload_keeps_the_slots_busy_and_the_wait_short(
-        slots in 2usize..24, service_ms in 2.0f64..400.0, load in 1.5f64..6.0, constant: bool, seed: u64,
+        slots in 2usize..24,
+        service_ms in 2.0f64..400.0,
+        load in 1.5f64..6.0,
+        constant: bool,
+        seed: u64,
     ) {
         let service = service_ms / 1e3;
         let mut queue = Queue::new(slots, service, constant, seed);
@@ -160,17 +164,28 @@ proptest! {
         let p99 = outcome.wait_at(0.99);
         // Exponential service times make for long waits however short the queue.
         let most = if constant { 3.0 } else { 6.0 };
-        prop_assert!(p99 < most * target, "p99 of the wait is {p99}, target {target}");
+        prop_assert!(
+            p99 < most * target,
+            "p99 of the wait is {p99}, target {target}"
+        );
         prop_assert!(queue.limit.is_overloaded(queue.time()));
     }
 
     #[test]
     fn hardly_anybody_is_refused_at_moderate_load(
-        slots in 4usize..24, service_ms in 2.0f64..400.0, load in 0.1f64..0.6, seed: u64,
+        slots in 4usize..24,
+        service_ms in 2.0f64..400.0,
+        load in 0.1f64..0.6,
+        seed: u64,
     ) {
         let mut queue = Queue::new(slots, service_ms / 1e3, true, seed);
         let outcome = queue.run(load, 1_000.0, 0.0);
-        prop_assert!(outcome.refused * 200 <= outcome.arrived, "{} of {}", outcome.refused, outcome.arrived);
+        prop_assert!(
+            outcome.refused * 200 <= outcome.arrived,
+            "{} of {}",
+            outcome.refused,
+            outcome.arrived
+        );
     }
 
     #[test]
@@ -179,7 +194,12 @@ proptest! {
         queue.run(4.0, 400.0, 0.0);
         prop_assert!(queue.limit.limit() < 64, "{}", queue.limit.limit());
         let outcome = queue.run(0.5, 500.0, 100.0);
-        prop_assert!(outcome.refused * 200 <= outcome.arrived, "{} of {}", outcome.refused, outcome.arrived);
+        prop_assert!(
+            outcome.refused * 200 <= outcome.arrived,
+            "{} of {}",
+            outcome.refused,
+            outcome.arrived
+        );
     }
 
     #[test]
@@ -193,8 +213,16 @@ proptest! {
         for (pause, lasted, starts) in events {
             now += pause;
             let lasted = Duration::from_nanos(lasted);
-            if starts { limit.started(Time::from_nanos(now), lasted) } else { limit.finished(Time::from_nanos(now), lasted) }
-            prop_assert!((config.min..=max.max(config.min)).contains(&limit.limit()), "{}", limit.limit());
+            if starts {
+                limit.started(Time::from_nanos(now), lasted)
+            } else {
+                limit.finished(Time::from_nanos(now), lasted)
+            }
+            prop_assert!(
+                (config.min..=max.max(config.min)).contains(&limit.limit()),
+                "{}",
+                limit.limit()
+            );
         }
     }
 }

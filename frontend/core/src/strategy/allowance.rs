@@ -1,5 +1,5 @@
-//! What all strategies ask before they add a request: the budget, and whether the deployed model
-//! has room (CG-7).
+//! Gate that all strategies ask before they add a request: the budget, and room at the
+//! deployed model (CG-7).
 
 use crate::stats::Fate;
 use crate::{BudgetView, Core, Failure, PoolId, QueryId, TokenBucket};
@@ -21,7 +21,7 @@ impl Allowance {
         }
     }
 
-    /// How the budget stands.
+    /// Returns the state of the budget.
     pub(super) fn view(&self) -> BudgetView {
         self.bucket.view()
     }

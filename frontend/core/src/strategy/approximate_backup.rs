@@ -41,7 +41,7 @@ pub struct ApproximateBackupConfig {
     pub shed_above: usize,
 }
 
-/// What is known of one query that may be answered by the backup model.
+/// Record of one query that the backup model may answer.
 #[derive(Debug)]
 struct Backed<O> {
     late: bool,

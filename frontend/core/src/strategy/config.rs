@@ -12,7 +12,7 @@ use crate::{
 /// A redundancy strategy and its settings.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum StrategyConfig {
-    /// No redundancy.
+    /// Strategy without redundancy.
     #[default]
     None,
     /// No redundancy, but as many machines.
@@ -23,7 +23,7 @@ pub enum StrategyConfig {
     Hedge(HedgeConfig),
     /// A cheaper model when late.
     ApproximateBackup(ApproximateBackupConfig),
-    /// Coded redundancy.
+    /// Strategy that codes groups of queries.
     Coded(CodedConfig),
     /// Coded redundancy, hedged.
     CodedHedged(CodedHedgedConfig),

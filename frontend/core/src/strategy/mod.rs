@@ -22,7 +22,7 @@ pub(crate) mod none;
 mod parity;
 pub(crate) mod replicate;
 
-/// What a strategy makes of a query whose own attempts have all failed.
+/// Decision about a query whose own attempts have all failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It may still answer; keep the query until its deadline.
@@ -96,8 +96,8 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
         let _ = (core, group, row, parity);
     }
 
-    /// A parity query was answered so long after it was handed to its pool, whether or not
-    /// anybody needed it.
+    /// Records the time from a parity query's hand-over to its pool until its answer,
+    /// needed or not.
     fn on_parity_took(&mut self, group: GroupId, took: Duration) {
         let _ = (group, took);
     }
@@ -130,7 +130,7 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
         let _ = hold_back;
     }
 
-    /// What this class may spend on redundant requests; `None` where that is nothing.
+    /// Returns the redundancy budget of this class; `None` where it spends nothing.
     fn view_budget(&self, class: ClassId) -> Option<BudgetView> {
         let _ = class;
         None

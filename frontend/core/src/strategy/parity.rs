@@ -17,7 +17,7 @@ pub(super) enum Parity<I, O> {
         input: Arc<I>,
         retried: bool,
     },
-    /// It answered.
+    /// Output of the model.
     Output(Arc<O>),
     /// Shed, failed, or no longer needed.
     Dead,

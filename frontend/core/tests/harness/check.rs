@@ -1,4 +1,4 @@
-//! What must hold at every action: the invariants, as far as a driver sees them.
+//! Checks of the invariants at every action, as far as a driver sees them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -141,7 +141,7 @@ impl Harness {
                     .iter()
                     .any(|&other| other != number && self.clients[other].fate == Fate::Waiting)
         });
-        // A group whose parity queries are not due is known to nobody else yet.
+        // A group whose parity queries are not due is not known outside the engine yet.
         let defers = self
             .strategies
             .iter()

@@ -78,7 +78,7 @@ pub fn coded_hedged_config(k: usize, r: usize) -> CodedHedgedConfig {
     }
 }
 
-/// What a strategy may spend: its share and burst, and those of its hedge.
+/// Returns the budget of a strategy: its share and burst, and those of its hedge.
 pub fn budget(strategy: &StrategyConfig) -> (f64, f64) {
     match strategy {
         StrategyConfig::None | StrategyConfig::EqualResources => (0.0, 0.0),

@@ -31,7 +31,7 @@ use parapet_frontend_core::{
     PoolId, QueryId, Rejected, Row, Slot, StrategyConfig, Time,
 };
 
-/// What a client sends; a parity query has no number.
+/// Input of a client; a parity query has no number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Input {
     pub number: Option<usize>,
@@ -53,7 +53,7 @@ pub fn backup_model(value: f32) -> f32 {
     model(value) + 0.5
 }
 
-/// What became of a query.
+/// Outcome of a query.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fate {
     Waiting,
@@ -81,7 +81,7 @@ pub struct Client {
     pub lost: bool,
     /// Redundancy was switched off when it arrived.
     pub plain: bool,
-    /// What held when it arrived.
+    /// Hold-back at its arrival.
     pub hold_back: Duration,
     /// True if the engine has its input still.
     input: Weak<Input>,
@@ -121,13 +121,13 @@ pub struct Harness {
     pub down: BTreeSet<InstanceId>,
     /// Told to leave, and still at work.
     pub leaving: BTreeSet<InstanceId>,
-    /// Those that the engine has let go of.
+    /// Instances that the engine has released.
     pub gone: BTreeSet<InstanceId>,
     /// Groups that were encoded: their members' numbers.
     pub groups: BTreeMap<GroupId, Vec<usize>>,
     pub encoded_total: usize,
     config: CoreConfig,
-    /// By class.
+    /// Strategies by class.
     strategies: Vec<StrategyConfig>,
     coded: Option<CodedConfig>,
     backup: Option<PoolId>,
@@ -136,7 +136,7 @@ pub struct Harness {
 }
 
 impl Harness {
-    /// What approximations are held back for, at least, of queries that arrive now.
+    /// Returns the shortest hold-back of queries that arrive now.
     fn hold_back(&self) -> Duration {
         let configured = self.coded.as_ref().map(|coded| &coded.hold_back);
         match (self.engine.switches().hold_back, configured) {

@@ -28,8 +28,8 @@ static DOCUMENT: LazyLock<Document> = LazyLock::new(|| Document {
         .replace("/* style */", STYLE)
         .replace("/* script */", SCRIPT),
     policy: format!(
-        "default-src 'none'; script-src '{}'; style-src '{}'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
-         frame-ancestors 'none'",
+        "default-src 'none'; script-src '{}'; style-src '{}'; connect-src 'self'; base-uri \
+            'none'; form-action 'none'; frame-ancestors 'none'",
         hash(SCRIPT),
         hash(STYLE)
     ),

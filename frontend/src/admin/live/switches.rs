@@ -69,7 +69,8 @@ pub(super) async fn hold_back(
         let model = app.model(&name, None)?;
         if !model.has_hold_back() {
             return Err(input(
-                "its strategy waits for no query to be late; set models.strategy.kind in the configuration",
+                "its strategy waits for no query to be late; set models.strategy.kind in the \
+                    configuration",
             ));
         }
         let hold_back = wanted.parse()?;

@@ -56,7 +56,8 @@ impl CodedTensors {
                     .is_some_and(|of| of.shape == own.shape && is_coded(own) && is_coded(of));
                 if !takes_its_place {
                     let problem = format!(
-                        "{:?} in {} has another shape than the deployed model's {name:?}, or one is not FP32",
+                        "{:?} in {} has another shape than the deployed model's {name:?}, or one \
+                            is not FP32",
                         own.name,
                         toml.display()
                     );

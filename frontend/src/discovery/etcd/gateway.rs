@@ -291,7 +291,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_range_holds_exactly_the_keys_with_the_prefix(prefix in "[a-z/]{1,6}", key in "[a-z/]{0,8}") {
+        fn a_range_holds_exactly_the_keys_with_the_prefix(
+            prefix in "[a-z/]{1,6}",
+            key in "[a-z/]{0,8}",
+        ) {
             let end = end_of(&prefix);
             let within = key.as_bytes() >= prefix.as_bytes() && key.as_bytes() < end.as_slice();
             prop_assert_eq!(within, key.starts_with(&prefix));

@@ -109,7 +109,8 @@ impl Recordings {
             let name = file_name(strategy);
             if let Some(other) = names.insert(name.clone(), strategy) {
                 anyhow::bail!(
-                    "strategies {other:?} and {strategy:?} would both be written to {name}; rename one"
+                    "strategies {other:?} and {strategy:?} would both be written to {name}; \
+                        rename one"
                 );
             }
         }

@@ -118,7 +118,8 @@ mod tests {
             ),
             (
                 "--trace a --rate 5 --arrivals poisson",
-                "the argument '--trace <TRACE>' cannot be used with: --rate <RATE> --arrivals <ARRIVALS>; see --help",
+                "the argument '--trace <TRACE>' cannot be used with: --rate <RATE> --arrivals \
+                    <ARRIVALS>; see --help",
             ),
             (
                 "",
@@ -130,7 +131,8 @@ mod tests {
             ),
             (
                 "--rat 5",
-                "unexpected argument '--rat' found tip: a similar argument exists: '--rate'; see --help",
+                "unexpected argument '--rat' found tip: a similar argument exists: '--rate'; see \
+                    --help",
             ),
         ] {
             let words = usual.split_whitespace().chain(arguments.split_whitespace());

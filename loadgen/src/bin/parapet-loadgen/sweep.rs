@@ -84,7 +84,8 @@ fn prepare(args: &Args) -> anyhow::Result<Vec<Point>> {
     );
     ensure!(
         args.simulate.recordings.is_empty(),
-        "--csv, --hgrm and --hlog hold one simulation of each strategy, and a sweep makes many; give --json"
+        "--csv, --hgrm and --hlog hold one simulation of each strategy, and a sweep makes many; \
+            give --json"
     );
     for path in [&args.simulate.json, &args.simulate.html]
         .into_iter()
@@ -130,7 +131,8 @@ fn prepare(args: &Args) -> anyhow::Result<Vec<Point>> {
     });
     ensure!(
         points.len() > 1,
-        "a sweep needs several points; give several of --rates, --ks, --rs or --straggle-probabilities"
+        "a sweep needs several points; give several of --rates, --ks, --rs or \
+            --straggle-probabilities"
     );
     let varies_code = !args.ks.is_empty() || !args.rs.is_empty();
     for point in &mut points {
@@ -149,7 +151,8 @@ fn prepare(args: &Args) -> anyhow::Result<Vec<Point>> {
         let all = setup.queries.saturating_mul(strategies as u64);
         ensure!(
             all <= MAX_RECORDS,
-            "a point of a sweep has at most {MAX_RECORDS} queries of all strategies together, not {all}; lower --queries"
+            "a point of a sweep has at most {MAX_RECORDS} queries of all strategies together, not \
+                {all}; lower --queries"
         );
     }
     simulate::tell_ignored(&ignored);
@@ -224,7 +227,8 @@ fn table(report: &SweepReport) -> std::io::Result<()> {
                 .map_or_else(|| "-".to_owned(), |ratio| format!("{:.2}", ratio.value));
             writeln!(
                 out,
-                "  {:<28} p50 {:>8.2}  p99 {:>8.2}  p99.9 {:>8.2} ms  gap {ratio:>6} times narrower  extra work {:>6.1} %",
+                "  {:<28} p50 {:>8.2}  p99 {:>8.2}  p99.9 {:>8.2} ms  gap {ratio:>6} times \
+                    narrower  extra work {:>6.1} %",
                 row.name,
                 row.p50,
                 row.p99,

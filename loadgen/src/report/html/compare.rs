@@ -115,9 +115,10 @@ fn times(report: &CompareReport) -> String {
         &median,
     ];
     format!(
-        "<h2>Latency</h2>\n{}<p class=\"note\">From the planned send, over all requests that were due; one without an \
-         answer counts as the timeout or longer. Small: 95 % intervals by the block bootstrap. * has too few samples to be \
-         quoted; below it, how many more it takes.</p>\n",
+        "<h2>Latency</h2>\n{}<p class=\"note\">From the planned send, over all requests that were \
+            due; one without an answer counts as the timeout or longer. Small: 95 % intervals by \
+            the block bootstrap. * has too few samples to be quoted; below it, how many more it \
+            takes.</p>\n",
         table(&header, &rows)
     )
 }

@@ -19,7 +19,8 @@ pub(super) fn document(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n\
+         <meta name=\"color-scheme\" content=\"light \
+         dark\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n\
          <body>\n<h1>{title}</h1>\n{body}</body>\n</html>\n"
     )
 }
@@ -89,7 +90,8 @@ pub(super) fn figure(title: &str, legend: &[(usize, &str)], plots: &str, note: &
 /// A name with its colour.
 pub(super) fn swatch(series: usize, name: &str) -> String {
     format!(
-        "<span class=\"swatch\"><svg viewBox=\"0 0 30 10\" aria-hidden=\"true\"><path class=\"line s{}\" d=\"M0 5H30\"/>\
+        "<span class=\"swatch\"><svg viewBox=\"0 0 30 10\" aria-hidden=\"true\"><path \
+            class=\"line s{}\" d=\"M0 5H30\"/>\
          </svg>{}</span>",
         series % SERIES,
         escape(name)

@@ -12,8 +12,9 @@ pub(super) struct Distribution<'a> {
     pub(super) series: usize,
 }
 
-pub(super) const SPECTRUM_NOTE: &str = "A share of the requests, on the horizontal axis, was answered within the time on the vertical one. A line is faint \
-     where it rests on too few requests for the percentile to be quoted.";
+pub(super) const SPECTRUM_NOTE: &str = "A share of the requests, on the horizontal axis, was \
+    answered within the time on the vertical one. A line is faint where it rests on too few \
+    requests for the percentile to be quoted.";
 
 /// Latency against percentile.
 pub(super) fn spectrum(distributions: &[Distribution<'_>]) -> String {
@@ -62,8 +63,8 @@ pub(super) fn spectrum(distributions: &[Distribution<'_>]) -> String {
     plot.svg("latency against percentile")
 }
 
-pub(super) const SERIES_NOTE: &str = "By the time at which requests were due: the median as a thick line, the 99th percentile as a thin one, the slowest \
-     request as a dot.";
+pub(super) const SERIES_NOTE: &str = "By the time at which requests were due: the median as a \
+    thick line, the 99th percentile as a thin one, the slowest request as a dot.";
 
 /// The axes of time series, the same for all of them.
 pub(super) fn series_axes<'a>(all: impl Iterator<Item = &'a Series>) -> (Axis, Axis) {

@@ -100,7 +100,8 @@ impl Plot {
             .map(|(mark, row)| self.mark(mark, *row, &frame))
             .collect();
         format!(
-            "<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{}\">{marks}{}{layers}</svg>\n",
+            "<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" \
+                aria-label=\"{}\">{marks}{}{layers}</svg>\n",
             escape(name),
             self.axes(&frame)
         )
@@ -139,7 +140,8 @@ impl Plot {
         format!(
             "{lines}<path class=\"axis\" d=\"M{LEFT} {top:.1}V{bottom:.1}H{right}\"/>\
              <text class=\"label\" x=\"{across:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
-             <text class=\"label\" transform=\"translate(15 {middle:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
+             <text class=\"label\" transform=\"translate(15 {middle:.1}) rotate(-90)\" \
+             text-anchor=\"middle\">{}</text>",
             bottom + 38.0,
             escape(&self.x.label),
             escape(&self.y.label)
@@ -178,7 +180,8 @@ impl Plot {
                 let (x, low, high) = (self.x(*x), self.y(*low, frame), self.y(*high, frame));
                 let (left, right) = (x - 4.0, x + 4.0);
                 format!(
-                    "<path class=\"line thin s{series}\" d=\"M{x:.1} {low:.1}V{high:.1}M{left:.1} {low:.1}H{right:.1}\
+                    "<path class=\"line thin s{series}\" d=\"M{x:.1} {low:.1}V{high:.1}M{left:.1} \
+                        {low:.1}H{right:.1}\
                      M{left:.1} {high:.1}H{right:.1}\"/>"
                 )
             }
@@ -188,7 +191,8 @@ impl Plot {
                 let (anchor, at) = beside(x);
                 format!(
                     "<path class=\"line rule s{series}\" d=\"M{x:.1} {:.1}V{:.1}\"/>\
-                     <text class=\"t{series}\" x=\"{at:.1}\" y=\"{foot:.1}\" text-anchor=\"{anchor}\">{}</text>",
+                     <text class=\"t{series}\" x=\"{at:.1}\" y=\"{foot:.1}\" \
+                     text-anchor=\"{anchor}\">{}</text>",
                     frame.top,
                     frame.bottom,
                     escape(label)
@@ -215,14 +219,17 @@ impl Plot {
             // A line below another may come out a rounding error nearer than LINE, and would be
             // moved for ever.
             while let Some(other) = taken.iter().find(|(other_left, other_right, other_line)| {
-                *other_left < left + width && left < *other_right && (line - other_line).abs() < LINE - 0.5
+                *other_left < left + width
+                    && left < *other_right
+                    && (line - other_line).abs() < LINE - 0.5
             }) {
                 line = other.2 + LINE;
             }
             taken.push((left, left + width, line));
             format!(
                 "<circle class=\"point s{series}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"6\"/>\
-                 <text class=\"t{series} name\" x=\"{at:.1}\" y=\"{line:.1}\" text-anchor=\"{anchor}\">{}</text>",
+                 <text class=\"t{series} name\" x=\"{at:.1}\" y=\"{line:.1}\" \
+                 text-anchor=\"{anchor}\">{}</text>",
                 escape(name)
             )
         });
@@ -269,7 +276,8 @@ impl Plot {
             )
         });
         format!(
-            "<rect class=\"fault\" x=\"{from:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\"><title>{}</title></rect>{}",
+            "<rect class=\"fault\" x=\"{from:.1}\" y=\"{:.1}\" width=\"{width:.1}\" \
+                height=\"{:.1}\"><title>{}</title></rect>{}",
             frame.top,
             frame.bottom - frame.top,
             escape(&mark.label),

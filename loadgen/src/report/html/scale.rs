@@ -197,15 +197,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_has_a_place(values in proptest::collection::vec(-1e9_f64..1e9, 0..5), value in any::<f64>()) {
+        fn every_value_has_a_place(
+            values in proptest::collection::vec(-1e9_f64..1e9, 0..5),
+            value in any::<f64>(),
+        ) {
             for axis in [
                 Axis::log("", values.iter().copied()),
                 Axis::linear("", values.iter().copied(), true),
                 Axis::linear("", values.iter().copied(), false),
             ] {
                 prop_assert!(axis.ticks.len() < 30);
-                for value in values.iter().copied().chain([value]).filter(|value| value.is_finite()) {
-                    prop_assert!((0.0..=1.0).contains(&axis.place(value)), "{:?} {}", axis, value);
+                for value in values
+                    .iter()
+                    .copied()
+                    .chain([value])
+                    .filter(|value| value.is_finite())
+                {
+                    prop_assert!(
+                        (0.0..=1.0).contains(&axis.place(value)),
+                        "{:?} {}",
+                        axis,
+                        value
+                    );
                 }
             }
         }

@@ -173,8 +173,8 @@ fn regions(report: &SweepReport, names: &[String], axis: &str) -> String {
         .collect();
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     format!(
-        "<h2>Where each strategy wins</h2>\n<div class=\"cells\">{}</div><p class=\"note\">The lowest p99.9; a tie where \
-         the 95 % intervals overlap.</p>\n",
+        "<h2>Where each strategy wins</h2>\n<div class=\"cells\">{}</div><p class=\"note\">The \
+            lowest p99.9; a tie where the 95 % intervals overlap.</p>\n",
         table(&header, &rows)
     )
 }
@@ -245,7 +245,8 @@ fn plots(report: &SweepReport, names: &[String], axis: &str) -> String {
         String::new()
     };
     let note = format!(
-        "Bars are 95 % intervals; dashed lines mark knees, where p99.9 exceeds {KNEE} times its first value.{more}"
+        "Bars are 95 % intervals; dashed lines mark knees, where p99.9 exceeds {KNEE} times its \
+            first value.{more}"
     );
     let title = if axis == RATE {
         "Latency against rate".to_owned()

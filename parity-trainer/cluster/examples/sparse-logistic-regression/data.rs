@@ -50,7 +50,10 @@ pub(crate) enum Format {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DataError {
     /// No such folder.
-    #[error("{}: no such folder: give one with train and t10k files, or leave --data out", .0.display())]
+    #[error(
+        "{}: no such folder: give one with train and t10k files, or leave --data out",
+        .0.display()
+    )]
     NoFolder(PathBuf),
     /// A file is missing.
     #[error("{}: no file {wanted}: check that this is the right folder", folder.display())]
@@ -63,7 +66,8 @@ pub(crate) enum DataError {
     Idx(#[from] IdxError),
     /// A file of rows and one of labels that do not belong together.
     #[error(
-        "{}: {rows:?} where one row for each of {labels} labels is wanted: check that both files are of one set",
+        "{}: {rows:?} where one row for each of {labels} labels is wanted: check that both files \
+            are of one set",
         path.display()
     )]
     Shape {
@@ -74,7 +78,8 @@ pub(crate) enum DataError {
         labels: usize,
     },
     /// Training rows and held-out rows of different lengths.
-    #[error("{}: its rows have {found} features, those to learn from {wanted}: check that both are of one set", path.display())]
+    #[error("{}: its rows have {found} features, those to learn from {wanted}: check that both \
+        are of one set", path.display())]
     Features {
         path: PathBuf,
         /// Features of its rows.
@@ -83,14 +88,18 @@ pub(crate) enum DataError {
         wanted: usize,
     },
     /// A class that is neither of the two.
-    #[error("{}: label {found} of row {row} is neither 0 nor 1: logistic regression tells two classes apart", path.display())]
+    #[error("{}: label {found} of row {row} is neither 0 nor 1: logistic regression tells two \
+        classes apart", path.display())]
     Label {
         path: PathBuf,
         row: usize,
         found: String,
     },
     /// A file of text cannot be read to its end.
-    #[error("{}: cannot be read to its end ({source}): fetch it again if it is truncated", path.display())]
+    #[error(
+        "{}: cannot be read to its end ({source}): fetch it again if it is truncated",
+        path.display()
+    )]
     Read {
         path: PathBuf,
         source: std::io::Error,
@@ -99,7 +108,8 @@ pub(crate) enum DataError {
     #[error("{}: holds more than {limit} bytes unpacked: use a smaller file", path.display())]
     TooLarge { path: PathBuf, limit: u64 },
     /// A line without a text.
-    #[error("{}: line {line} has no tab-separated label, identifier and text: it may be truncated, fetch it again", path.display())]
+    #[error("{}: line {line} has no tab-separated label, identifier and text: it may be \
+        truncated, fetch it again", path.display())]
     Line { path: PathBuf, line: usize },
     /// Nothing to learn from, or nothing to judge by.
     #[error("{}: no rows: check that this is the right file", .0.display())]

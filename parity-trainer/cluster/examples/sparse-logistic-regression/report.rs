@@ -81,7 +81,8 @@ pub(crate) fn outcome(data: &DataSet, outcome: &Outcome) -> String {
     let left_out = 100.0 * (1.0 - payload.rows_sent as f64 / payload.rows.max(1) as f64);
     let _ = write!(
         text,
-        "keys and values: {} asked, {} answered, {} pushed; KKT left out {left_out:.1} % of the gradients",
+        "keys and values: {} asked, {} answered, {} pushed; KKT left out {left_out:.1} % of the \
+            gradients",
         megabytes(payload.asked),
         megabytes(payload.answered),
         megabytes(payload.pushed)

@@ -7,7 +7,8 @@ use parapet_parameter_server::{ArrayId, RoutingError};
 pub enum RegistryError {
     /// No answer in time, or none at all.
     #[error(
-        "the registry at {endpoints} does not answer ({cause}): start it, or name its addresses in --registry"
+        "the registry at {endpoints} does not answer ({cause}): start it, or name its addresses \
+            in --registry"
     )]
     Unreachable {
         /// Where it should be.
@@ -23,8 +24,8 @@ pub enum RegistryError {
     },
     /// The setting names no registry.
     #[error(
-        "`{given}` names no registry: write `parapet://HOST:PORT` (a coordinator that serves one) or \
-         `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`, such as `etcd://10.0.0.5:2379/mnist`"
+        "`{given}` names no registry: write `parapet://HOST:PORT` (a coordinator that serves one) \
+            or `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`, such as `etcd://10.0.0.5:2379/mnist`"
     )]
     Address { given: String },
     /// A document is larger than a store takes.
@@ -40,7 +41,8 @@ pub enum RegistryError {
     Contended { what: &'static str, attempts: u32 },
     /// An array is there already, and is another one.
     #[error(
-        "{array} is there with other keys or another number of shards: take another number for the new array"
+        "{array} is there with other keys or another number of shards: take another number for \
+            the new array"
     )]
     OtherArray { array: ArrayId },
     /// A member has too many reports at once.
@@ -57,7 +59,8 @@ pub enum RegistryError {
     Conflict,
     /// What is written makes no sense.
     #[error(
-        "the registry's {key} cannot be read ({cause}): it was written by another version, or by something else"
+        "the registry's {key} cannot be read ({cause}): it was written by another version, or by \
+            something else"
     )]
     Malformed { key: String, cause: String },
     /// The registry was shut down.

@@ -223,7 +223,8 @@ impl Reign {
         for &at in &change.unrecoverable {
             if self.told.insert(at) {
                 tracing::error!(
-                    "{}, keys {}: all servers that held it are gone: go on from the training's checkpoint (--resume)",
+                    "{}, keys {}: all servers that held it are gone: go on from the training's \
+                        checkpoint (--resume)",
                     at.array,
                     at.range
                 );

@@ -63,12 +63,14 @@ pub enum CommandError {
     },
     /// There is nothing that could compute.
     #[error(
-        "this program has no workers: start them by `parity-trainer cluster up`, or leave --workers out"
+        "this program has no workers: start them by `parity-trainer cluster up`, or leave \
+            --workers out"
     )]
     NoWorkers,
     /// No server is left.
     #[error(
-        "all servers have ended: start the cluster again; a run with --resume goes on from its checkpoint"
+        "all servers have ended: start the cluster again; a run with --resume goes on from its \
+            checkpoint"
     )]
     NoServers,
 }

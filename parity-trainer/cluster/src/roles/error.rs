@@ -27,7 +27,8 @@ pub enum ClusterError {
     Refused { node: NodeId, cause: String },
     /// An array's description is not understood here.
     #[error(
-        "{array} is described as `{description}`, which this version does not know ({cause}): run one version on all nodes"
+        "{array} is described as `{description}`, which this version does not know ({cause}): run \
+            one version on all nodes"
     )]
     Array {
         array: ArrayId,
@@ -57,12 +58,14 @@ pub enum ClusterError {
         cause: String,
     },
     #[error(
-        "step {step} is not done after {waited:?}: see `top` for servers and workers that are missing"
+        "step {step} is not done after {waited:?}: see `top` for servers and workers that are \
+            missing"
     )]
     Late { step: u64, waited: Duration },
     /// The servers hold another state than the training's.
     #[error(
-        "the servers hold step {found} of keys {keys}, not step {step}: whoever leads the training has been replaced"
+        "the servers hold step {found} of keys {keys}, not step {step}: whoever leads the \
+            training has been replaced"
     )]
     Torn {
         /// The step asked for.
@@ -72,8 +75,9 @@ pub enum ClusterError {
     },
     /// The parameters are those after different steps, and stay so.
     #[error(
-        "some parameters are those after step {step}, others those after step {newest}, for {waited:?}: a process died while \
-         it handed in a gradient; take part again, so that others compute it"
+        "some parameters are those after step {step}, others those after step {newest}, for \
+            {waited:?}: a process died while it handed in a gradient; take part again, so that \
+            others compute it"
     )]
     Apart {
         /// The step that all contain.
@@ -88,7 +92,8 @@ pub enum ClusterError {
     Runtime(std::io::Error),
     /// Nobody came to hold an array.
     #[error(
-        "{array} has no servers after {waited:?}: start some, and a coordinator, with the same --registry"
+        "{array} has no servers after {waited:?}: start some, and a coordinator, with the same \
+            --registry"
     )]
     NoServers { array: ArrayId, waited: Duration },
     /// A server that wanted to leave still holds shards.

@@ -156,7 +156,8 @@ fn describe() {
     );
     describe_counter!(
         FILTERED,
-        "Bytes of keys and values before and after each filter, by array; the difference is what it saves."
+        "Bytes of keys and values before and after each filter, by array; the difference is what \
+            it saves."
     );
     describe_counter!(CONNECTIONS, "Connections that were made and lost.");
     describe_gauge!(SHARDS, "Shards held here, by array.");

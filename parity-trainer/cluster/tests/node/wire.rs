@@ -113,7 +113,8 @@ proptest! {
         most in prop_oneof![1_000usize..5_000, Just(usize::MAX)],
     ) {
         let mut batch = Batch::new(LIMITS.max_frame);
-        sent.iter().for_each(|frame| batch.push(frame.clone()).unwrap());
+        sent.iter()
+            .for_each(|frame| batch.push(frame.clone()).unwrap());
         let bytes = bytes_of(&mut batch, most);
         let (received, end) = decode(&bytes, &cuts, LIMITS);
         prop_assert_eq!(end, Ok(()));
@@ -121,7 +122,11 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_byte_is_noticed(frame in frames::frame(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+    fn a_changed_byte_is_noticed(
+        frame in frames::frame(),
+        at in any::<prop::sample::Index>(),
+        bit in 0u8..8,
+    ) {
         let mut bytes = encode(std::slice::from_ref(&frame));
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;

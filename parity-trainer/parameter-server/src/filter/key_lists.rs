@@ -91,7 +91,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_lists_used_last_are_kept(uses in prop::collection::vec((0u64..12, any::<bool>()), 0..80), max_lists in 0usize..6, max_keys in 0usize..40) {
+        fn the_lists_used_last_are_kept(
+            uses in prop::collection::vec((0u64..12, any::<bool>()), 0..80),
+            max_lists in 0usize..6,
+            max_keys in 0usize..40,
+        ) {
             let mut lists = KeyLists::new(max_lists, max_keys);
             // Least lately used first.
             let mut reference: Vec<(u64, usize)> = Vec::new();
@@ -113,12 +117,17 @@ mod tests {
                 if max_lists > 0 && keys.len() <= max_keys {
                     reference.push((which, keys.len()));
                 }
-                while reference.len() > max_lists || reference.iter().map(|&(_, len)| len).sum::<usize>() > max_keys {
+                while reference.len() > max_lists
+                    || reference.iter().map(|&(_, len)| len).sum::<usize>() > max_keys
+                {
                     reference.remove(0);
                 }
                 prop_assert_eq!(lists.lists.len(), reference.len());
                 prop_assert_eq!(lists.order.len(), reference.len());
-                prop_assert_eq!(lists.keys, reference.iter().map(|&(_, len)| len).sum::<usize>());
+                prop_assert_eq!(
+                    lists.keys,
+                    reference.iter().map(|&(_, len)| len).sum::<usize>()
+                );
             }
         }
     }

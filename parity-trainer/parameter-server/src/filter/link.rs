@@ -396,7 +396,8 @@ fn rows_of(message: &mut Message) -> Option<(ArrayId, &mut Keys, Option<&mut Val
 pub enum UnpackError {
     /// The list was forgotten here, or its message was lost.
     #[error(
-        "no list of keys with digest {digest} here: tell the sender to forget it, and it will send the list"
+        "no list of keys with digest {digest} here: tell the sender to forget it, and it will \
+            send the list"
     )]
     UnknownKeys {
         /// Which.
@@ -407,7 +408,8 @@ pub enum UnpackError {
     Corrupt,
     /// More than the link's limit.
     #[error(
-        "a message's keys or values take {length} bytes, more than {limit}: raise the link's limit or cut the push"
+        "a message's keys or values take {length} bytes, more than {limit}: raise the link's \
+            limit or cut the push"
     )]
     TooLong {
         /// Bytes.

@@ -292,7 +292,8 @@ impl Checker {
                         let sent = self.submitted.get(&(key, worker)).copied().unwrap_or(0);
                         if found != sent {
                             return Err(format!(
-                                "PS-2: at the end {node} has {found:#b} of {worker}, key {key}: {sent:#b} is right"
+                                "PS-2: at the end {node} has {found:#b} of {worker}, key {key}: \
+                                    {sent:#b} is right"
                             ));
                         }
                     }

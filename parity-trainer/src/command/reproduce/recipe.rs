@@ -539,8 +539,8 @@ mod tests {
         let mnist = row(&recipes, "mnist-k2");
         assert_eq!(
             recipes.evaluate(mnist).to_string(),
-            "parity-trainer eval --model MODELS/ccexam_mnist.onnx --data DATA/mnist --parity OUT/models/mnist-k2 \
-             --out OUT/reports/mnist-k2"
+            "parity-trainer eval --model MODELS/ccexam_mnist.onnx --data DATA/mnist --parity \
+                OUT/models/mnist-k2 --out OUT/reports/mnist-k2"
         );
         let mut rows = mnist.clone();
         rows.train.insert("r".to_owned(), 2.into());

@@ -22,8 +22,8 @@ the test set; the chance in the training shows in how the seeds differ.
 ";
 
 /// Origin of the settings.
-const CHOSEN: &str = "\
-Settings, weights and transforms were chosen on samples set aside from the training set";
+const CHOSEN: &str = "Settings, weights and transforms were chosen on samples set aside from the \
+    training set";
 /// The same of a table with marked rows.
 const MARKED: &str = ", except what the column
 \"chosen on the test set\" names: those settings were chosen, or changed, after a figure of the very test
@@ -39,8 +39,8 @@ pub(super) fn markdown(rows: &[Row<'_>], machine: &Machine, notes: &str) -> Stri
     text += &counts(rows);
     text += &misses(rows);
     text += "\n## The table\n\n\
-        | row | data, deployed model | A_a | k | encoder, transform | network | A_d | loss, mean of seeds | each seed's \
-        [paired 95 %] | at most | | chosen on the test set | others |\n\
+        | row | data, deployed model | A_a | k | encoder, transform | network | A_d | loss, mean \
+        of seeds | each seed's [paired 95 %] | at most | | chosen on the test set | others |\n\
         |---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
     for row in rows {
         text += &table_row(row);
@@ -52,13 +52,15 @@ pub(super) fn markdown(rows: &[Row<'_>], machine: &Machine, notes: &str) -> Stri
         .collect();
     if !more.is_empty() {
         text += "\n## Several queries of a group missing\n\n\
-            | row | missing | A_d | loss | agreement | reconstructions |\n|---|---|---|---|---|---|\n";
+            | row | missing | A_d | loss | agreement | reconstructions \
+            |\n|---|---|---|---|---|---|\n";
         text += &more;
     }
     text += "\n## How each was made\n\n";
     text += &format!(
-        "On {} ({} processors, of which {} used), parity-trainer {}, libtorch {}. `DATA`, `MODELS` and `OUT` are the folders \
-         given to `reproduce`; every command takes `--threads {}` besides. The figures are those of each `eval`.\n",
+        "On {} ({} processors, of which {} used), parity-trainer {}, libtorch {}. `DATA`, \
+            `MODELS` and `OUT` are the folders given to `reproduce`; every command takes \
+            `--threads {}` besides. The figures are those of each `eval`.\n",
         machine.processor,
         machine.processors,
         machine.threads,
@@ -78,7 +80,8 @@ pub(super) fn markdown(rows: &[Row<'_>], machine: &Machine, notes: &str) -> Stri
 fn counts(rows: &[Row<'_>]) -> String {
     let count = |of: fn(&Verdict) -> bool| rows.iter().filter(|row| of(&row.verdict())).count();
     format!(
-        "{} rows: {} missed, {} not run, {} met, {} of too few seeds to be judged, {} without an aim.\n",
+        "{} rows: {} missed, {} not run, {} met, {} of too few seeds to be judged, {} without an \
+            aim.\n",
         rows.len(),
         count(|verdict| *verdict == Verdict::Missed),
         count(|verdict| *verdict == Verdict::NotRun),

@@ -80,7 +80,8 @@ pub(crate) type PreparedRun = (ParityRun, Arc<TrainingSet>, Arc<TrainingSet>);
 pub(crate) fn prepare_shared(task: &SharedTask, threads: usize) -> Result<PreparedRun, TrainError> {
     let checked = prepare::check(&task.settings, threads)?;
     if checked.digest != task.digest {
-        let problem = "the data or the deployed model here are not those of the process that leads the training";
+        let problem = "the data or the deployed model here are not those of the process that \
+            leads the training";
         return Err(SetupError::config(Some(&task.settings.data), problem).into());
     }
     let prepared = checked.answered(&task.settings)?;

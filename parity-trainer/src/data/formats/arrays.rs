@@ -209,7 +209,8 @@ fn values(path: &Path, array: Array) -> Result<(Vec<usize>, Vec<f32>), DataError
         }
         [_, channels, height, width] => (vec![channels, height, width], false),
         _ => {
-            let wanted = "samples are (count, features), (count, height, width) or images with channels first or last";
+            let wanted = "samples are (count, features), (count, height, width) or images with \
+                channels first or last";
             return Err(wrong(format!("of shape {shape:?}"), wanted));
         }
     };

@@ -183,7 +183,8 @@ const COLUMNS: &str = "\
 ";
 
 const GOAL: &str = "\
-\nParapet sums up a 64-bit checksum of every message at both ends and refuses numbers that are not finite; mxnet does neither. The
+\nParapet sums up a 64-bit checksum of every message at both ends and refuses numbers that are \
+not finite; mxnet does neither. The
 goal is a ratio of 1.5 from 64 KiB on, and 150 thousand op/s at 64 B.
 ";
 

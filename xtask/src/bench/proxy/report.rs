@@ -88,9 +88,12 @@ pub(super) fn write(
     targets: &[Target; 3],
 ) -> (String, Vec<String>) {
     let mut text = format!(
-        "`cargo xtask bench proxy`: binary tensors of 3 KB; the proxy on one core, clients and 4 emulated instances (which answer at\n\
-         once what a real one has answered; 2 more for parity queries) on the other; medians of {rounds} rounds in turns.\n\n\
-         | | requests/s, {connections} connections | p99 then, ms | p99 at {rate}/s, ms | processor time of a request at {rate}/s, us |\n\
+        "`cargo xtask bench proxy`: binary tensors of 3 KB; the proxy on one core, clients and 4 \
+            emulated instances (which answer at\n\
+         once what a real one has answered; 2 more for parity queries) on the other; medians of \
+         {rounds} rounds in turns.\n\n\
+         | | requests/s, {connections} connections | p99 then, ms | p99 at {rate}/s, ms | \
+         processor time of a request at {rate}/s, us |\n\
          |---|---|---|---|---|\n"
     );
     for target in targets {
@@ -123,7 +126,8 @@ pub(super) fn write(
         (
             processor <= 1.3,
             format!(
-                "coding takes {processor:.2} times the processor time of a request without it (wanted: 1.3 at most)"
+                "coding takes {processor:.2} times the processor time of a request without it \
+                    (wanted: 1.3 at most)"
             ),
         ),
     ];

@@ -37,8 +37,9 @@ pub(super) fn svg(table: &Table) -> String {
     };
     let y = |seconds: f64| HEIGHT - BOTTOM - seconds.min(most) / most * (HEIGHT - TOP - BOTTOM);
     let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
-         font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n<text x=\"{LEFT}\" y=\"18\">{}</text>\n",
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+            font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" \
+            fill=\"white\"/>\n<text x=\"{LEFT}\" y=\"18\">{}</text>\n",
         table.title()
     );
     // Writing to a string never fails.
@@ -63,8 +64,9 @@ pub(super) fn svg(table: &Table) -> String {
     }
     let _ = writeln!(
         text,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">clocks that may be missed</text>\n<text x=\"14\" y=\"{:.1}\" \
-         transform=\"rotate(-90 14 {:.1})\" text-anchor=\"middle\">seconds to the loss</text>",
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">clocks that may be \
+            missed</text>\n<text x=\"14\" y=\"{:.1}\" transform=\"rotate(-90 14 {:.1})\" \
+            text-anchor=\"middle\">seconds to the loss</text>",
         (LEFT + WIDTH - RIGHT) / 2.0,
         HEIGHT - 8.0,
         HEIGHT / 2.0,
@@ -93,8 +95,8 @@ pub(super) fn svg(table: &Table) -> String {
             let (low, high) = (y(spread.lowest), y(spread.highest));
             let _ = writeln!(
                 text,
-                "<path d=\"M{at:.1} {low:.1}V{high:.1}\" stroke=\"{colour}\"/><circle cx=\"{at:.1}\" cy=\"{:.1}\" r=\"3\" \
-                 fill=\"{colour}\"/>",
+                "<path d=\"M{at:.1} {low:.1}V{high:.1}\" stroke=\"{colour}\"/><circle \
+                    cx=\"{at:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{colour}\"/>",
                 y(spread.median)
             );
         }
@@ -102,7 +104,8 @@ pub(super) fn svg(table: &Table) -> String {
         let left = WIDTH - RIGHT + 14.0;
         let _ = writeln!(
             text,
-            "<path d=\"M{left} {:.1}h18\" stroke=\"{colour}\"/><text x=\"{:.1}\" y=\"{at:.1}\">{label}</text>",
+            "<path d=\"M{left} {:.1}h18\" stroke=\"{colour}\"/><text x=\"{:.1}\" \
+                y=\"{at:.1}\">{label}</text>",
             at - 4.0,
             left + 24.0
         );

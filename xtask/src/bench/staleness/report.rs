@@ -137,9 +137,10 @@ impl Table {
             .unwrap_or_default();
         let (title, clocks) = (self.title(), self.clocks);
         let mut text = format!(
-            "### Time to a loss: {title}\n\nThe held-out loss that BSP reaches after {clocks} clocks. Medians of {seeds} seeds \
-             (lowest-highest).\n\n| model | seconds to the loss | sooner than BSP, times | minibatches by then | idle | ended \
-             late |\n|---|---|---|---|---|---|\n"
+            "### Time to a loss: {title}\n\nThe held-out loss that BSP reaches after {clocks} \
+                clocks. Medians of {seeds} seeds (lowest-highest).\n\n| model | seconds to the \
+                loss | sooner than BSP, times | minibatches by then | idle | ended late \
+                |\n|---|---|---|---|---|---|\n"
         );
         for (model, runs) in &self.rows {
             let of = |get: fn(&Run) -> f64| Spread::new(runs.iter().map(get).collect()).median;

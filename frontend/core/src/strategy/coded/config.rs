@@ -19,7 +19,7 @@ pub struct CodedConfig {
     /// Send parity queries only when they are due to be in time for the first member that would be
     /// late, instead of at once.
     pub defer_parity: bool,
-    /// Time that a group may stay open while somebody in it waits.
+    /// Time that a group may stay open while a query in it waits.
     pub flush_after: Duration,
     /// Time that the own prediction of a reconstructed query is awaited, to compare.
     pub late_truth_wait: Duration,

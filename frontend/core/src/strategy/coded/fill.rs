@@ -1,4 +1,4 @@
-//! How a group fills, is sealed and encoded.
+//! Filling, sealing and encoding of groups.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::strategy::parity::Parity;
 use crate::timers::Timer;
 use crate::{Action, ClassId, Core, GroupId, GroupKey, QueryId, Row};
 
-/// Returns true if an open group has nobody in it who waits.
+/// Returns true if no query in an open group waits.
 pub(super) fn abandoned<I, O>(
     groups: &FxHashMap<GroupId, Group<I, O>>,
 ) -> impl Fn(GroupId) -> bool {
@@ -159,7 +159,7 @@ impl<I, O> Coded<I, O> {
     }
 
     /// Takes a member that will never have a prediction out of an open group, so that it
-    /// takes nobody's slot.
+    /// takes no slot.
     pub(super) fn leave_open_group(&mut self, query: QueryId, id: GroupId, slot: usize) {
         self.membership.remove(&query);
         let Some(group) = self.groups.get_mut(&id) else {

@@ -152,7 +152,7 @@ impl<I, O> Group<I, O> {
             .any(|member| member.status == Status::Waiting)
     }
 
-    /// Returns true if somebody other than the member in `slot` waits who could be reconstructed
+    /// Returns true if a waiting query other than the member in `slot` could be reconstructed
     /// with its prediction.
     pub(super) fn is_needed_by_others(&self, slot: usize) -> bool {
         let mut others = self.members.iter().enumerate().filter(|&(i, _)| i != slot);
@@ -223,7 +223,7 @@ impl<I, O> Group<I, O> {
         self.rows.iter().any(Parity::is_pending)
     }
 
-    /// What a parity query at the deployed model shares no instance with.
+    /// Returns the queries whose instances a parity query at the deployed model avoids.
     pub(super) fn apart(&self) -> Apart {
         Apart {
             queries: self

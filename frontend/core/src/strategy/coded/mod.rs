@@ -35,7 +35,7 @@ use crate::{
     HoldBackOverride, JobId, Outcome, QueryId, Row, Strategy, Time, TokenBucket, Verdict,
 };
 
-/// The coded strategy.
+/// Strategy that codes groups of queries.
 #[derive(Debug)]
 pub struct Coded<I, O> {
     config: CodedConfig,
@@ -266,8 +266,8 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             self.resend_overdue(core, id);
             return self.advance(core, id);
         }
-        // With nobody waiting there is nothing to protect; the group stays open and is decodable at
-        // once when it fills.
+        // With no query waiting there is nothing to protect; the group stays open and is decodable
+        // at once when it fills.
         if !group.sealed && group.is_any_waiting() && !self.complete_with_fillers(core, id) {
             let after = self.config.flush_after;
             if let Some(group) = self.groups.get_mut(&id) {

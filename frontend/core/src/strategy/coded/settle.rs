@@ -1,4 +1,4 @@
-//! What follows from a change to a group: reconstructions, failures, and the group's end.
+//! Consequences of a change to a group: reconstructions, failures, and the group's end.
 
 use std::sync::Arc;
 
@@ -74,8 +74,7 @@ impl<I, O> Coded<I, O> {
         })
     }
 
-    /// Looks after the group's parity queries once they ought to have answered and
-    /// somebody is late.
+    /// Retries the group's parity queries once they are overdue and a query is late.
     pub(super) fn watch_parity(&mut self, core: &mut Core<I, O>, id: GroupId) {
         let (Some(after), Some(group)) = (self.timing.overdue_after(), self.groups.get_mut(&id))
         else {
@@ -164,8 +163,8 @@ impl<I, O> Coded<I, O> {
         });
     }
 
-    /// Frees what a sealed group in which nobody waits no longer needs, and the group itself once
-    /// nothing is pending.
+    /// Frees the unneeded state of a sealed group in which no query waits, and the group itself
+    /// once nothing is pending.
     fn finish_if_done(&mut self, core: &mut Core<I, O>, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id) else {
             return;

@@ -54,8 +54,8 @@ mod tests {
     #[test]
     fn status_has_counts_and_latency() {
         let status = run_status(&snapshot(), "");
-        let expected = "sent 5000000/10000000  answered 4999000  failed or timed out 12  reconstructed 345  \
-                        p50 1.23  p90 12.3  p99 123.4  p99.9 5000  lag max 0.25 ms";
+        let expected = "sent 5000000/10000000  answered 4999000  failed or timed out 12  \
+            reconstructed 345  p50 1.23  p90 12.3  p99 123.4  p99.9 5000  lag max 0.25 ms";
         assert_eq!(
             status,
             Status {

@@ -113,7 +113,8 @@ fn parse_delay(text: &str) -> anyhow::Result<Delay> {
         let ms = part.parse::<f64>().ok().filter(|ms| *ms >= 0.0);
         ms.ok_or_else(|| {
             anyhow!(
-                "network {text:?}: {part:?} is no time; write CONSTANT_MS or CONSTANT_MS:MEAN_EXPONENTIAL_MS, as 0.1:0.05"
+                "network {text:?}: {part:?} is no time; write CONSTANT_MS or \
+                    CONSTANT_MS:MEAN_EXPONENTIAL_MS, as 0.1:0.05"
             )
         })
     };

@@ -69,14 +69,15 @@ fn prepare(args: &Args) -> anyhow::Result<(Setup, Vec<(StrategySpec, Simulation)
         .check(simulations.iter().map(|(spec, _)| spec.label.as_str()))?;
     ensure!(
         args.recordings.is_empty() || keep_records,
-        "--csv, --hgrm and --hlog hold at most {MAX_RECORDS} queries of all strategies together, not {all}; leave them \
-         out, or lower --queries"
+        "--csv, --hgrm and --hlog hold at most {MAX_RECORDS} queries of all strategies together, \
+            not {all}; leave them out, or lower --queries"
     );
     ensure!(
         (args.html.is_none() && args.compare_json.is_none())
             || (keep_records && simulations.len() > 1),
-        "--html and --compare-json compare at least two strategies, of at most {MAX_RECORDS} queries together, and {all} of {} were asked \
-         for; leave them out, or change --strategy or --queries",
+        "--html and --compare-json compare at least two strategies, of at most {MAX_RECORDS} \
+            queries together, and {all} of {} were asked for; leave them out, or change \
+            --strategy or --queries",
         simulations.len()
     );
     simulations

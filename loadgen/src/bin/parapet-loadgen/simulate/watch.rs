@@ -99,7 +99,8 @@ impl Watch {
             // Nobody may be reading; the simulation goes on.
             let _ = writeln!(
                 std::io::stderr(),
-                "{title}{name}: simulated {sent}/{planned}  {elapsed_s:.1} s of virtual time  p99 {p99_ms:.1} ms"
+                "{title}{name}: simulated {sent}/{planned}  {elapsed_s:.1} s of virtual time  p99 \
+                    {p99_ms:.1} ms"
             );
         }
         drop(state);

@@ -284,7 +284,8 @@ async fn until(
     );
     let (hand_overs, reports) = (&view.table.hand_overs, reports.collect::<Vec<_>>());
     Err(ChaosError::Hangs(format!(
-        "{what} (servers {servers:?}, led by {:?}, chains {chains:?}, hand-overs {hand_overs:?}, reports {reports:?})",
+        "{what} (servers {servers:?}, led by {:?}, chains {chains:?}, hand-overs {hand_overs:?}, \
+            reports {reports:?})",
         view.leader
     )))
 }

@@ -132,7 +132,8 @@ impl Outcome {
         {
             let _ = write!(
                 text,
-                "\nRegistry stopped for {} s: {acknowledged} pushes acknowledged meanwhile; the longest then and after took {} ms.\n",
+                "\nRegistry stopped for {} s: {acknowledged} pushes acknowledged meanwhile; the \
+                    longest then and after took {} ms.\n",
                 length.as_secs(),
                 ms(longest)
             );
@@ -140,7 +141,8 @@ impl Outcome {
         if let (Some(loss), Some((low, high))) = (self.loss, noise) {
             let _ = write!(
                 text,
-                "\nFinal loss after {} steps: {loss:.6}; {} undisturbed trainings allow {low:.6} to {high:.6}.\n",
+                "\nFinal loss after {} steps: {loss:.6}; {} undisturbed trainings allow {low:.6} \
+                    to {high:.6}.\n",
                 self.steps,
                 self.undisturbed.len()
             );

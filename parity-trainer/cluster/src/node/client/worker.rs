@@ -107,7 +107,8 @@ pub enum TaskError {
     Submit(#[from] SubmitError),
     /// It would take a longer message than the cluster allows.
     #[error(
-        "the task takes a message of {bytes} bytes, and {limit} are the limit: cut its range, or raise the limit on all nodes"
+        "the task takes a message of {bytes} bytes, and {limit} are the limit: cut its range, or \
+            raise the limit on all nodes"
     )]
     TooLong { bytes: u64, limit: u64 },
     /// A server refused it for good.

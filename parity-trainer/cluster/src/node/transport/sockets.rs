@@ -44,7 +44,8 @@ impl Transport for Sockets {
         listening.unix = match same_machine::listen(&listening.address) {
             Ok(listener) => Some(listener),
             Err(error) => {
-                tracing::warn!(address = listening.address, %error, "no Unix socket; this machine's nodes use TCP");
+                tracing::warn!(address = listening.address, %error, "no Unix socket; this \
+                    machine's nodes use TCP");
                 None
             }
         };

@@ -11,12 +11,14 @@ pub enum WireError {
     NotOurs,
     /// Another version of the protocol.
     #[error(
-        "it speaks protocol version {found}, this node version {VERSION}: run the same release on all nodes"
+        "it speaks protocol version {found}, this node version {VERSION}: run the same release on \
+            all nodes"
     )]
     Version { found: u16 },
     /// A node of another cluster.
     #[error(
-        "it belongs to the cluster \"{found}\", this node to \"{own}\": check the address or the cluster's name"
+        "it belongs to the cluster \"{found}\", this node to \"{own}\": check the address or the \
+            cluster's name"
     )]
     Cluster { found: String, own: String },
     /// The handshake's checksum or fields are wrong.
@@ -29,7 +31,8 @@ pub enum WireError {
     FrameLimit { found: u64, own: u64 },
     /// A frame above the limit.
     #[error(
-        "a frame of {length} bytes, and {limit} are the limit: cut the push or pull, or raise the limit on all nodes"
+        "a frame of {length} bytes, and {limit} are the limit: cut the push or pull, or raise the \
+            limit on all nodes"
     )]
     TooLong { length: u64, limit: u64 },
     /// The header is not what was sent.
@@ -37,7 +40,8 @@ pub enum WireError {
     Header,
     /// The content is not what was sent.
     #[error(
-        "a frame's checksum is wrong: connect again; if it happens often, check the network's hardware"
+        "a frame's checksum is wrong: connect again; if it happens often, check the network's \
+            hardware"
     )]
     Checksum,
     /// A kind of frame that this version does not know.

@@ -152,7 +152,8 @@ fn misses_are_told_first_and_nothing_is_hidden() {
         "{misses}"
     );
     let line = "| met | digits, own net | 96.00 % | 2 | concat, raw | lenet | 94.00 % | 2.00 | \
-                2.00 [1.00, 3.00]; 2.00 [1.00, 3.00]; 2.00 [1.00, 3.00] | 2.5 | met |  | others 90 |";
+                2.00 [1.00, 3.00]; 2.00 [1.00, 3.00]; 2.00 [1.00, 3.00] | 2.5 | met |  | others \
+                90 |";
     assert!(text.contains(line), "{text}");
     assert!(
         text.contains("| no labels | 2 | concat, raw | lenet | agreement 90.00 % |"),
@@ -203,8 +204,8 @@ fn a_cost_whose_count_was_lost_says_so() {
         text.contains("Seed 7: trained in 60 s of processor time (61 s by the clock)."),
         "{text}"
     );
-    let bound = "Seed 8: trained in at least 60 s of processor time \
-                 (61 s by the clock; a kill lost the rest of the count).";
+    let bound = "Seed 8: trained in at least 60 s of processor time (61 s by the clock; a kill \
+        lost the rest of the count).";
     assert!(text.contains(bound), "{text}");
 }
 

@@ -94,7 +94,8 @@ proptest! {
     /// Two domains use no more than their third of a table that a third one asks for without end.
     #[test]
     fn no_domain_loses_its_share_to_the_others(
-        asks in prop::collection::vec((0u32..3, 0u32..40, any::<bool>()), 1..300), share in 1u32..6,
+        asks in prop::collection::vec((0u32..3, 0u32..40, any::<bool>()), 1..300),
+        share in 1u32..6,
     ) {
         let mut keys = Keys::new(3 * share as usize, 2, 100);
         let mut used = std::collections::BTreeSet::new();
@@ -106,7 +107,10 @@ proptest! {
                 used.insert(key(domain, kind));
             }
             prop_assert!(keys.table.len() <= keys.capacity);
-            prop_assert!(used.iter().all(|key| keys.get(*key).is_some()), "a kind was lost");
+            prop_assert!(
+                used.iter().all(|key| keys.get(*key).is_some()),
+                "a kind was lost"
+            );
         }
     }
 
@@ -120,15 +124,36 @@ proptest! {
             // One kind with two queries of 15 are a third.
             let (kind, bytes) = if domain == 0 { (kind, bytes) } else { (0, 15) };
             open(&mut keys, Time::ZERO, key(domain, kind), true);
-            let before: Vec<usize> = (1..3).map(|domain| keys.held_by(DomainId(domain)).bytes).collect();
-            keys.remember(Time::ZERO, key(domain, kind), answered(number, bytes), |_| true, &mut Gone::default());
+            let before: Vec<usize> = (1..3)
+                .map(|domain| keys.held_by(DomainId(domain)).bytes)
+                .collect();
+            keys.remember(
+                Time::ZERO,
+                key(domain, kind),
+                answered(number, bytes),
+                |_| true,
+                &mut Gone::default(),
+            );
             for (domain, before) in (1..3).zip(before) {
-                prop_assert!(keys.held_by(DomainId(domain)).bytes >= before.min(30), "domain {}", domain);
+                prop_assert!(
+                    keys.held_by(DomainId(domain)).bytes >= before.min(30),
+                    "domain {}",
+                    domain
+                );
             }
             let recent = keys.table.values().flat_map(|state| &state.recent);
-            prop_assert_eq!(recent.map(|answered| answered.bytes).sum::<usize>(), keys.bytes);
-            prop_assert_eq!(keys.held.values().map(|held| held.bytes).sum::<usize>(), keys.bytes);
-            prop_assert_eq!(keys.held.values().map(|held| held.kinds).sum::<usize>(), keys.table.len());
+            prop_assert_eq!(
+                recent.map(|answered| answered.bytes).sum::<usize>(),
+                keys.bytes
+            );
+            prop_assert_eq!(
+                keys.held.values().map(|held| held.bytes).sum::<usize>(),
+                keys.bytes
+            );
+            prop_assert_eq!(
+                keys.held.values().map(|held| held.kinds).sum::<usize>(),
+                keys.table.len()
+            );
             prop_assert!(keys.bytes <= keys.max_bytes);
         }
     }
