@@ -39,7 +39,7 @@ impl fmt::Display for Handle {
 pub struct ClientArray {
     /// Numbers in a row.
     pub width: usize,
-    /// What this worker may miss: decides whether rows that a server sent of its own accord
+    /// Consistency model of this worker: decides whether rows that a server sent of its own accord
     /// are fresh enough.
     pub consistency: Consistency,
 }
@@ -72,7 +72,7 @@ impl Default for ClientConfig {
     }
 }
 
-/// What a task does.
+/// Work of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Work {
     /// Adds `keys x width` gradients at the end of iteration `clock`; see [`crate::Push`].
@@ -84,15 +84,15 @@ pub enum Work {
 /// A task to submit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// What.
+    /// Push or pull to do.
     pub work: Work,
-    /// The array.
+    /// Array that the task is on.
     pub array: ArrayId,
     /// The keys that it is about.
     pub range: KeyRange,
-    /// Those of them that have a row here.
+    /// Keys of those rows that exist here.
     pub keys: Keys,
-    /// The iteration.
+    /// Iteration that the task belongs to.
     pub clock: Clock,
     /// Tasks that must have ended before this one is sent.
     pub after: Vec<Handle>,
@@ -100,12 +100,12 @@ pub struct Task {
     pub priority: u32,
 }
 
-/// How a task ended.
+/// Outcome of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// The push is safe.
     Pushed,
-    /// The rows.
+    /// Rows that were pulled.
     Pulled {
         /// Every live worker's updates up to this clock are contained.
         clock: Clock,
@@ -129,10 +129,10 @@ pub enum SubmitError {
     /// Too many are unfinished.
     #[error("{limit} tasks are unfinished: wait for some before submitting more")]
     Full {
-        /// The bound.
+        /// Limit of unfinished tasks.
         limit: usize,
     },
-    /// Unknown array.
+    /// The cluster has no such array.
     #[error("{0} is not configured: name it when the client is made")]
     UnknownArray(ArrayId),
     /// Keys or values that do not fit, as a server would find.
@@ -140,7 +140,7 @@ pub enum SubmitError {
     Malformed(Refusal),
 }
 
-/// What a client is told.
+/// Event that a client handles.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(
     clippy::large_enum_variant,
@@ -159,21 +159,21 @@ pub enum ClientEvent {
     Tick,
 }
 
-/// What a client wants done.
+/// Action that a client asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientAction {
-    /// Send this.
+    /// Send a message.
     Send {
-        /// To whom.
+        /// Server to send it to.
         to: NodeId,
-        /// What.
+        /// Message to send.
         message: Message,
     },
-    /// A task ended.
+    /// A task has ended.
     Done {
-        /// Which.
+        /// Handle of the task.
         handle: Handle,
-        /// How.
+        /// Outcome of the task.
         outcome: Outcome,
     },
     /// Fetch the routing table: a server has another one.
@@ -195,7 +195,7 @@ struct Fresh {
     values: Values,
 }
 
-/// A worker's state.
+/// State machine of a worker.
 pub struct Client {
     worker: WorkerId,
     config: ClientConfig,

@@ -27,7 +27,7 @@ impl RangedClocks {
         }
     }
 
-    /// The keys.
+    /// Returns the range of keys.
     pub const fn range(&self) -> KeyRange {
         self.range
     }
@@ -51,7 +51,7 @@ impl RangedClocks {
         self.workers.contains_key(&worker)
     }
 
-    /// The workers.
+    /// Returns the workers.
     pub fn workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.workers.keys().copied()
     }

@@ -16,7 +16,7 @@ use std::str::FromStr;
 
 use crate::{Clock, KeyRange, RangedClocks, WorkerId};
 
-/// How far workers may be apart in what they see.
+/// Bound on the staleness of what workers read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consistency {
     /// Bulk synchronous: every iteration sees exactly those before it.
@@ -31,7 +31,8 @@ pub enum Consistency {
     Eventual,
 }
 
-/// What a server asks of a consistency model. A trait, so that a test can plant a wrong one.
+/// Rules of a consistency model that a server follows. A trait, so that a test can
+/// plant a wrong one.
 pub trait ConsistencyPolicy: std::fmt::Debug + Send + Sync {
     /// Returns true if a pull of `range` by `worker` in iteration `clock` can be answered from
     /// values that contain `applied`.

@@ -1,5 +1,5 @@
-//! What the leader of a cluster decides: who is alive, who serves which shard, and which hand-over
-//! is given up.
+//! Decisions of a cluster's leader: which servers are alive, which hold each shard, and which
+//! hand-overs are given up.
 //!
 //! [`Coordinator::decide`] looks at all that the registry knows ([`Cluster`]) and says how the
 //! routing table should be changed ([`Change`]). It is asked again whenever the registry changes,
@@ -36,7 +36,7 @@ pub struct HandOver {
     pub to: NodeId,
 }
 
-/// What the registry knows of a cluster.
+/// State of a cluster in the registry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cluster {
     /// The servers that have joined, each with its weight; one of weight 0 is to be emptied.
@@ -44,13 +44,13 @@ pub struct Cluster {
     /// The arrays: their keys, and into how many shards they are to be cut; 0: the array is to go,
     /// with all it holds.
     pub arrays: BTreeMap<ArrayId, (KeyRange, u64)>,
-    /// Who holds what.
+    /// Routing table.
     pub routing: Routing,
     /// The hand-overs that tails have been told of.
     pub hand_overs: Vec<HandOver>,
-    /// Who believes of which server that it is dead, at this moment.
+    /// Suspicions held at this moment: the holder, and the server it takes for dead.
     pub suspicions: BTreeSet<(Peer, NodeId)>,
-    /// What tails ask for when a hand-over is complete.
+    /// Changes that tails propose when a hand-over is complete.
     pub proposals: BTreeSet<HandOver>,
     /// Servers that were named for a shard whose state never came to them.
     pub lost: BTreeSet<(NodeId, ShardRef)>,
@@ -60,14 +60,14 @@ pub struct Cluster {
     pub present_workers: BTreeSet<WorkerId>,
 }
 
-/// What should change.
+/// Changes that the leader decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The routing table as it should be. All at once: it is one compare-and-swap.
     pub routing: Routing,
     /// The hand-overs that tails should work on.
     pub hand_overs: Vec<HandOver>,
-    /// Workers that nobody should wait for any longer.
+    /// Workers that others wait for no longer.
     pub gone_workers: Vec<WorkerId>,
     /// Shards whose servers are all gone.
     pub unrecoverable: Vec<ShardRef>,
@@ -76,11 +76,11 @@ pub struct Change {
 /// Settings of a [`Coordinator`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoordinatorConfig {
-    /// Who should hold what.
+    /// Placement of ranges on servers.
     pub placement: Placement,
     /// Shards that are copied at the same time, at most.
     pub max_copies: usize,
-    /// For how long the registry may miss a server or worker whom nobody suspects.
+    /// Limit of the time that the registry may miss a server or worker that is not suspected.
     pub absence: Duration,
     /// For how long a server is not believed that suspects all of two or more others: if it is cut
     /// off itself, they have noticed, too, and said so by then.
@@ -118,14 +118,14 @@ impl Default for CoordinatorConfig {
     }
 }
 
-/// The leader's memory.
+/// Memory of the leader.
 #[derive(Debug, Clone)]
 pub struct Coordinator {
     config: CoordinatorConfig,
     liveness: Liveness,
     /// When hand-overs were first seen.
     since: BTreeMap<HandOver, Duration>,
-    /// How often a server's hand-over of a range was given up.
+    /// Number of hand-overs to each server that were given up, by range.
     given_up: BTreeMap<(ArrayId, KeyRange, NodeId), u32>,
     /// When shards that are still at their first epoch were first seen.
     born: BTreeMap<(ArrayId, Key), Duration>,
@@ -162,7 +162,7 @@ impl Coordinator {
             .min()
     }
 
-    /// What should change in `cluster`, as it is at `now`, which never goes back.
+    /// Decides on changes to `cluster` at the time `now`, which never goes back.
     pub fn decide(&mut self, now: Duration, cluster: &Cluster) -> Change {
         self.decided = now;
         let live = self.liveness.servers(now, cluster);

@@ -3,9 +3,9 @@
 //!
 //! Two kinds, at two places:
 //! - What changes numbers or leaves rows out is done once for each push, *before* the push is
-//!   submitted to the [`Client`](crate::Client): [`PushFilter`]. Were it done again for each
-//!   resend, the resend would carry other numbers than the first copy, and nobody could say which
-//!   of the two is in the store (PS-2).
+//!   submitted to the [`Client`](crate::Client): [`PushFilter`]. If they were applied again for
+//!   each resend, the resend would carry other values than the first copy, and it would be unknown
+//!   which of the two is in the store (PS-2).
 //! - What the receiver undoes exactly is done for each message, between a state machine and its
 //!   transport: [`Link`].
 

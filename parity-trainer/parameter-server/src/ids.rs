@@ -66,11 +66,11 @@ impl Seq {
     }
 }
 
-/// Who a message comes from or goes to.
+/// Sender or receiver of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Peer {
-    /// A server.
+    /// A server, by its node.
     Server(NodeId),
-    /// A worker.
+    /// A worker, by its id.
     Worker(WorkerId),
 }

@@ -36,7 +36,7 @@ impl Pending {
 #[derive(Debug, Clone)]
 pub struct Intake {
     width: usize,
-    /// What has been received: in the log, or pending.
+    /// Clocks of pushes that have been received: in the log, or pending.
     received: RangedClocks,
     pending: Vec<Pending>,
     /// Where something may have become due since it was last looked for.

@@ -12,11 +12,11 @@ use crate::{
 /// A range of an array, as the sender's routing table knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardRef {
-    /// The array.
+    /// Array of the shard.
     pub array: ArrayId,
     /// The keys: a shard, or a part of one.
     pub range: KeyRange,
-    /// The shard's epoch.
+    /// Epoch of the shard.
     pub epoch: Epoch,
 }
 
@@ -29,7 +29,7 @@ pub struct ShardRef {
 pub struct Push {
     /// The range; all of it in one shard.
     pub at: ShardRef,
-    /// The sender.
+    /// Worker that sends.
     pub worker: WorkerId,
     /// The worker's iteration, one above that of its last push to the same keys.
     pub clock: Clock,
@@ -55,14 +55,14 @@ pub struct PushAck {
 pub struct Pull {
     /// The range; all of it in one shard.
     pub at: ShardRef,
-    /// The sender.
+    /// Worker that sends.
     pub worker: WorkerId,
     /// To find the answer's place.
     pub request: RequestId,
-    /// The iteration the values are for: the worker has pushed those before it. At 0, anybody may
-    /// read whatever there is; above, only a member.
+    /// The iteration the values are for: the worker has pushed those before it. At 0 the rows are
+    /// read as they are, by a member or not; above, by members alone.
     pub clock: Clock,
-    /// The rows.
+    /// Keys of the rows.
     pub keys: Keys,
 }
 
@@ -77,7 +77,7 @@ pub struct PullReply {
     pub clock: Clock,
     /// The receiver's own updates up to this clock are contained.
     pub own: Clock,
-    /// The rows' keys.
+    /// Keys of the rows.
     pub keys: Keys,
     /// `keys x width` parameters.
     pub values: Values,
@@ -86,9 +86,9 @@ pub struct PullReply {
 /// A worker's clock on some keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerClock {
-    /// The worker.
+    /// Worker that sent the push or pull.
     pub worker: WorkerId,
-    /// The keys.
+    /// Range of the operation.
     pub range: KeyRange,
     /// The last clock whose updates are contained.
     pub clock: Clock,
@@ -102,15 +102,15 @@ pub enum Operation {
     Update {
         /// The part of the shard that the pushes were about.
         range: KeyRange,
-        /// Whose pushes these are: their clocks on `range`.
+        /// Workers and their clocks of the pushes on `range`.
         clocks: Vec<(WorkerId, Clock)>,
-        /// The rows.
+        /// Keys of the rows.
         keys: Keys,
         /// `keys x width` gradients.
         values: Values,
     },
-    /// Who takes part from here on. A worker that is new counts as having finished the clock beside
-    /// it; nobody waits any longer for a worker that is not named.
+    /// The workers from here on. A worker that is new counts as having finished the clock beside
+    /// it; workers that are not named are waited for no longer.
     Members {
         /// The registry's version of the list: a later head does not go back to an earlier one.
         version: u64,
@@ -141,11 +141,11 @@ impl Operation {
 /// 2004).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replicate {
-    /// The whole shard.
+    /// Shard, whole.
     pub at: ShardRef,
-    /// The entry's place.
+    /// Number of the log entry.
     pub seq: Seq,
-    /// The entry.
+    /// Operation of the log entry.
     pub operation: Operation,
 }
 
@@ -153,7 +153,7 @@ pub struct Replicate {
 /// the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplicateAck {
-    /// The whole shard.
+    /// Shard, whole.
     pub at: ShardRef,
     /// The last entry that the tail has.
     pub seq: Seq,
@@ -174,13 +174,13 @@ pub struct Rows {
     /// The keys that the message is about. In a sparse array, those of them that are not named
     /// have no row.
     pub range: KeyRange,
-    /// The rows.
+    /// Keys of the rows.
     pub keys: Keys,
     /// `keys x width` parameters.
     pub values: Values,
     /// `slots x keys x width` numbers of the optimiser: one slot of all rows after the other.
     pub state: Values,
-    /// How often each row was updated; empty if the rule does not count.
+    /// Number of updates of each row; empty if the rule does not count them.
     pub steps: Vec<u32>,
 }
 
@@ -192,9 +192,9 @@ pub struct Rows {
 pub struct Snapshot {
     /// The whole shard, under the epoch before the join.
     pub at: ShardRef,
-    /// Which attempt.
+    /// Attempt that the part belongs to.
     pub transfer: TransferId,
-    /// From 0.
+    /// Number of the part, from 0.
     pub part: u32,
     /// True if the range is in use.
     pub phase: SnapshotPhase,
@@ -204,7 +204,7 @@ pub struct Snapshot {
     pub end: Option<SnapshotEnd>,
 }
 
-/// What belongs to a range beside its rows.
+/// State of a range besides its rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SnapshotEnd {
     /// The last log entry that the rows contain.
@@ -226,31 +226,31 @@ pub struct SnapshotAck {
     pub part: u32,
 }
 
-/// What a refusal is about.
+/// Request that is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// A push.
+    /// A push is refused.
     Push {
-        /// Whose.
+        /// Worker that sent it.
         worker: WorkerId,
         /// Of which clock.
         clock: Clock,
     },
-    /// A pull.
+    /// A pull is refused.
     Pull {
-        /// Which.
+        /// Id of the pull.
         request: RequestId,
     },
-    /// A log entry.
+    /// A log entry is refused.
     Replicate {
-        /// Which.
+        /// Number of the log entry.
         seq: Seq,
     },
     /// A piece of a range's state.
     Snapshot {
         /// Of which attempt.
         transfer: TransferId,
-        /// Which.
+        /// Number of the part.
         part: u32,
     },
 }
@@ -260,9 +260,9 @@ pub enum Request {
 pub struct Refused {
     /// As in the request.
     pub at: ShardRef,
-    /// The request.
+    /// Request that is refused.
     pub request: Request,
-    /// Why.
+    /// Reason of the refusal.
     pub reason: Refusal,
 }
 
@@ -283,10 +283,10 @@ pub enum Message {
     ReplicateAck(ReplicateAck),
     /// Tail to a server that joins.
     Snapshot(Snapshot),
-    /// And back.
+    /// Acknowledges a part of a snapshot.
     SnapshotAck(SnapshotAck),
     /// Registry to everyone.
     Routing(Routing),
-    /// Back to whoever asked.
+    /// Refuses a request of the receiver.
     Refused(Refused),
 }

@@ -1,14 +1,13 @@
-//! Which servers should hold which range: consistent hashing (Karger et al., STOC 1997) with
-//! virtual nodes, and chains of the servers that follow, as in Chord (Li et al., OSDI 2014, section
-//! 4.3).
+//! Placement of ranges on servers: consistent hashing (Karger et al., STOC 1997) with virtual
+//! nodes, and chains of the servers that follow, as in Chord (Li et al., OSDI 2014, section 4.3).
 //!
-//! A server has `points x weight` places on a ring of 64-bit numbers, a range one; the chain of a
-//! range is made of the first servers at and after its place. A server that joins, leaves or
-//! changes its weight moves nobody else on the ring: what is left of every chain without it keeps
-//! its order. That spreads load evenly only as far as there are many ranges for each server, so
-//! [`Ring::routing`] then moves a few: no server is without a range that it heads if an array has
-//! as many, all of one size, as there are servers, all of one weight. Cut arrays accordingly
-//! ([`KeyRange::cut`]).
+//! A server has `points x weight` places on a ring of 64-bit numbers, a range one; the chain
+//! of a range is made of the first servers at and after its place. A server that joins,
+//! leaves or changes its weight moves no other on the ring: what is left of every chain
+//! without it keeps its order. That spreads load evenly only as far as there are many ranges
+//! for each server, so [`Ring::routing`] then moves a few: no server is without a range that
+//! it heads if an array has as many, all of one size, as there are servers, all of one
+//! weight. Cut arrays accordingly ([`KeyRange::cut`]).
 //!
 //! All is a pure function of its arguments, the same on every machine and in every version: the
 //! hash is XXH3.
@@ -31,7 +30,7 @@ const MAX_POINTS: u32 = 1 << 16;
 const SERVER: u64 = 1;
 const RANGE: u64 = 2;
 
-/// How ranges are spread over servers.
+/// Distribution of ranges over servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placement {
     /// Places on the ring for each unit of a server's weight. A server's share of the ring varies
@@ -76,7 +75,7 @@ impl Placement {
 /// Servers on a ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ring {
-    /// Ascending.
+    /// Points on the ring, ascending.
     points: Vec<(u64, NodeId)>,
     /// At most as many as there are servers.
     replicas: usize,

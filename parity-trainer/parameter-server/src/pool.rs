@@ -1,4 +1,4 @@
-//! Vectors for messages and sums, used again once nobody has them any more.
+//! Pool of vectors for messages and sums, reused once they are released.
 //!
 //! Fresh memory is not free: the system maps and clears each page, which costs about as much as
 //! reading a message from the socket. The pool keeps a reference to each vector that it gave out;
@@ -34,8 +34,8 @@ impl<T: Copy + Default> Pool<T> {
         }
     }
 
-    /// A vector of at least `len` elements that nobody else has; what is in it is
-    /// left from earlier.
+    /// Returns a vector of at least `len` elements that is shared with no other owner; its contents
+    /// are left from earlier.
     pub fn take(&mut self, len: usize) -> Arc<Vec<T>> {
         let fits = |kept: &Arc<Vec<T>>| kept.capacity() >= len && kept.capacity() / 2 <= len;
         // The latest first: it may still be in the processor's cache.

@@ -7,7 +7,7 @@ use crate::Key;
 /// The keys from `start` up to, but not with, `end`. Empty if they are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyRange {
-    /// The first key.
+    /// First key of the range.
     pub start: Key,
     /// The key after the last.
     pub end: Key,

@@ -1,13 +1,13 @@
-//! Which servers hold which range.
+//! Routing table: the servers that hold each range.
 
 use crate::{ArrayId, Epoch, Key, KeyRange, NodeId};
 
 /// A shard: a range of an array, and the chain of servers that holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// The array.
+    /// Array of the route.
     pub array: ArrayId,
-    /// Its keys.
+    /// Range of the route.
     pub range: KeyRange,
     /// Raised by every change of the chain or the range.
     pub epoch: Epoch,
@@ -127,7 +127,7 @@ impl Routing {
     }
 }
 
-/// What can be wrong with a routing table or a change of it.
+/// Errors of a routing table or a change of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RoutingError {
     /// An empty range, an empty chain, or a server twice in one chain.
@@ -135,29 +135,29 @@ pub enum RoutingError {
         "{array}, keys {range}: a route needs keys and a chain of one or more different servers"
     )]
     Malformed {
-        /// The array.
+        /// Array of the route.
         array: ArrayId,
-        /// The route's keys.
+        /// Range of the route.
         range: KeyRange,
     },
     /// Two routes for one key.
     #[error("{array}: the routes for keys {first} and {second} overlap: cut one of them")]
     Overlap {
-        /// The array.
+        /// Array of the routes.
         array: ArrayId,
         /// One route's keys.
         first: KeyRange,
-        /// The other's.
+        /// Range of the other route.
         second: KeyRange,
     },
     /// The shard is not there, or no longer at this epoch.
     #[error("{array}, keys {range}: no shard at {epoch}: read the table again and decide anew")]
     Stale {
-        /// The array.
+        /// Array of the route.
         array: ArrayId,
-        /// The keys.
+        /// Range of the route.
         range: KeyRange,
-        /// What the change was based on.
+        /// Epoch that the change was based on.
         epoch: Epoch,
     },
 }

@@ -12,7 +12,7 @@ pub use sgd::{Add, Momentum, Sgd};
 
 use crate::{Key, MODERATE};
 
-/// How a gradient changes parameters.
+/// Rule by which a gradient changes parameters.
 ///
 /// Replicas apply the same operations each for itself, so a rule must be deterministic to the last
 /// bit (PS-5): no clock, no random number, no interior state, no library function whose result

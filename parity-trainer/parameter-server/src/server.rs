@@ -3,9 +3,9 @@
 //! Each shard is held by a chain of servers (van Renesse & Schneider, "Chain Replication", OSDI
 //! 2004). The head takes pushes, adds them up, and gives the sums places in its log; each server
 //! applies an entry, sends it on, and forgets it when the tail has it; then the head acknowledges
-//! the pushes in it. The tail answers pulls, so that nobody sees what could still be lost. Compared
-//! with sending every push to every replica, the head's sums save the copies (Li et al., OSDI 2014,
-//! section 4.3).
+//! the pushes in it. The tail answers pulls, so that no value is read that could still be lost.
+//! Compared with sending every push to every replica, the head's sums save the copies (Li et al.,
+//! OSDI 2014, section 4.3).
 //!
 //! A server never decides who is in a chain: the registry does, by raising the shard's epoch.
 //! Entries of an older epoch are refused, so that a head that was replaced, and does not know it,
@@ -35,9 +35,9 @@ use transfer::Incoming;
 /// An array, as every server knows it.
 #[derive(Debug, Clone)]
 pub struct ArrayConfig {
-    /// Its rows.
+    /// Layout of its rows.
     pub layout: Layout,
-    /// What its readers may miss.
+    /// Consistency model of its readers.
     pub policy: Arc<dyn ConsistencyPolicy>,
 }
 
@@ -81,26 +81,26 @@ impl Default for ServerConfig {
     }
 }
 
-/// What a server is told.
+/// Event that a server handles.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(
     clippy::large_enum_variant,
     reason = "passed on at once: a box would cost an allocation for each message"
 )]
 pub enum Event {
-    /// A message came.
+    /// A message has arrived.
     Received {
-        /// From whom.
+        /// Sender of the message.
         from: Peer,
-        /// What.
+        /// Message that arrived.
         message: Message,
     },
     /// The registry's list of workers, with the clocks they joined at. Join a worker at the clock
-    /// of the most advanced or later: nobody can be made to wait for what is past.
+    /// of the most advanced or later: no worker can be made to wait for what is past.
     Members {
         /// Raised by every change.
         version: u64,
-        /// All workers.
+        /// Workers and the clocks that they have finished.
         workers: Vec<(WorkerId, Clock)>,
     },
     /// The registry asks this server, the tail, to copy a shard to a server that will join the
@@ -115,25 +115,25 @@ pub enum Event {
     Tick,
 }
 
-/// What a server wants done.
+/// Action that a server asks for.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(
     clippy::large_enum_variant,
     reason = "passed on at once: a box would cost an allocation for each message"
 )]
 pub enum Action {
-    /// Send this.
+    /// Send a message.
     Send {
-        /// To whom.
+        /// Receiver of the message.
         to: Peer,
-        /// What.
+        /// Message to send.
         message: Message,
     },
     /// Ask the registry to append `add` to the shard's chain, if the shard is still at this epoch.
     /// The shard stands still until its epoch is raised, by this change or by another, for which it
     /// is asked again and again.
     Propose {
-        /// The shard.
+        /// Shard that is concerned.
         at: ShardRef,
         /// The server that has all of it.
         add: NodeId,
@@ -141,7 +141,7 @@ pub enum Action {
     /// Tell the registry that it named this server for a shard whose state never came here, or is
     /// another than its head's.
     Lost {
-        /// The shard.
+        /// Shard that is concerned.
         at: ShardRef,
     },
     /// Tell the operator that a server cannot join a shard's chain.
@@ -150,12 +150,12 @@ pub enum Action {
         at: ShardRef,
         /// The server that was to join.
         to: NodeId,
-        /// The cause.
+        /// Cause of the refusal.
         reason: Refusal,
     },
 }
 
-/// A server's state.
+/// State machine of a server.
 pub struct Server {
     node: NodeId,
     config: ServerConfig,
@@ -209,7 +209,7 @@ impl Server {
         }
     }
 
-    /// Its number.
+    /// Returns the server's node.
     pub const fn node(&self) -> NodeId {
         self.node
     }

@@ -31,16 +31,16 @@ impl<F: Fn(Key, &mut [f32]) + Send + Sync> Initial for F {
     }
 }
 
-/// What an array is made of. Every server is given the same.
+/// Layout of an array. Every server is given the same.
 #[derive(Clone)]
 pub struct Layout {
     /// Numbers in a row, at least 1.
     pub width: usize,
     /// True if rows are there only once they have been updated.
     pub sparse: bool,
-    /// What a push does.
+    /// Rule that pushes follow.
     pub rule: Arc<dyn UpdateRule>,
-    /// What a row is before its first update; zeros if `None`.
+    /// Value of a row before its first update; zeros if `None`.
     pub initial: Option<Arc<dyn Initial>>,
 }
 
@@ -133,12 +133,12 @@ impl Store {
         self.chunks.partition_point(|chunk| chunk.last_key() < key)
     }
 
-    /// The range.
+    /// Returns the range.
     pub const fn range(&self) -> KeyRange {
         self.range
     }
 
-    /// What the rows are made of.
+    /// Returns the layout of the rows.
     pub const fn layout(&self) -> &Layout {
         &self.layout
     }

@@ -1,4 +1,4 @@
-//! What messages carry: keys and values in shared buffers.
+//! Contents of messages: keys and values in shared buffers.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -211,7 +211,7 @@ pub enum Values {
 }
 
 impl Values {
-    /// No values.
+    /// Returns an empty list of values.
     pub fn none() -> Self {
         Self::F32(Shared::default())
     }
@@ -356,7 +356,7 @@ impl From<Vec<f32>> for Values {
     }
 }
 
-/// What can be wrong with a message's values.
+/// Errors of a message's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ValuesError {
     /// Not as many numbers as its keys ask for.
@@ -367,13 +367,13 @@ pub enum ValuesError {
     Length {
         /// Keys times width.
         expected: usize,
-        /// What the message carries.
+        /// Number of values that the message carries.
         found: usize,
     },
     /// A NaN or an infinity.
     #[error("number {at} is not finite: skip the step whose gradient overflowed")]
     NotFinite {
-        /// Its place.
+        /// Index of the value.
         at: usize,
     },
 }

@@ -234,7 +234,7 @@ fn what_finds_no_room_waits_in_line() {
     assert_eq!(clocks_with(&mut client, &[(0, 1)]), [3]);
     assert_eq!(clocks_with(&mut client, &[(0, 1 << 20)]), [4]);
     assert!(client.held_back().is_empty());
-    // To a server to which there is no way nothing is sent, and nobody waits for room there.
+    // A server without a connection is sent nothing, and no task waits for room there.
     assert_eq!(clocks_with(&mut client, &[(9, 1)]), []);
     assert_eq!(clocks(submit(&mut client, push_values(), 5, &[], 0).1), []);
     assert!(client.held_back().is_empty());

@@ -92,7 +92,7 @@ fn count(value: f32, worker: WorkerId) -> u64 {
     (value as u64 >> (4 * worker.0)) & 15
 }
 
-/// How often pulls were answered, or what was wrong.
+/// Returns the number of answered pulls, or the first violation.
 fn run(
     model: Consistency,
     policy: &dyn ConsistencyPolicy,

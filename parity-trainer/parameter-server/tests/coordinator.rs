@@ -110,7 +110,7 @@ fn whoever_is_cut_off_is_not_believed() {
 }
 
 /// A dead server is listed until its lease ends. When one more dies meanwhile, the survivor
-/// suspects all others, as one that is cut off would; but nobody of those says that it is.
+/// suspects all others, as one that is cut off would; but none of those claims to be alive.
 #[test]
 fn a_lone_survivor_is_believed_when_nobody_contradicts_it() {
     let mut coordinator = Coordinator::new(config());
@@ -168,7 +168,7 @@ fn what_the_registry_misses_is_given_nothing() {
         coordinator.decide(ms(900), &cluster).hand_overs,
         after.hand_overs
     );
-    // One that is missed, and whom the table still names, keeps its place and gets no further one.
+    // A server that is missed but still in the table keeps its place and gets no further one.
     cluster.servers = [(NodeId(2), 1)].into();
     let route = |start, end, chain: &[u64]| Route {
         array: ARRAY,
@@ -196,8 +196,8 @@ fn what_the_registry_misses_is_given_nothing() {
     );
 }
 
-/// The only one that has found a server dead may die itself before that one's lease ends: nobody
-/// who is believed says so any longer.
+/// The only server that has found another one dead may die itself before that one's lease ends:
+/// then no believed server says so any longer.
 #[test]
 fn whom_a_dead_server_has_found_dead_is_given_nothing() {
     let mut coordinator = Coordinator::new(config());
@@ -216,7 +216,7 @@ fn whom_a_dead_server_has_found_dead_is_given_nothing() {
         .map(|h| h.to)
         .collect::<Vec<_>>();
     assert_eq!(to, nodes(&[4]));
-    // Whoever holds shards keeps its part, whatever one says of it that is not believed.
+    // A server that holds shards keeps its part, whatever a server that is not believed says of it.
     let mut accused = cluster(&[1, 2, 3], &[1, 2]);
     suspect(&mut accused, &[(3, 1), (1, 3), (2, 3)]);
     let change = Coordinator::new(config()).decide(ms(0), &accused);

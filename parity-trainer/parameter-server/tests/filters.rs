@@ -60,7 +60,7 @@ impl Sums {
         }
     }
 
-    /// The largest difference.
+    /// Returns the largest difference.
     fn distance(&self, other: &Self) -> f64 {
         let of = |sums: &Self, at| sums.0.get(at).copied().unwrap_or(0.0);
         self.0
@@ -178,7 +178,7 @@ proptest! {
         );
     }
 
-    /// What is dropped is what has no effect, whatever else is on.
+    /// Only gradients that have no effect are dropped, whatever else is on.
     #[test]
     fn kkt_drops_small_gradients_of_zero_weights_alone(
         each in given(-2f32..2.0),

@@ -1,4 +1,4 @@
-//! Consistent hashing: the same everywhere, spread by weight, and nobody moves who need not.
+//! Consistent hashing: the same everywhere, spread by weight, and no server moves without need.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -44,9 +44,9 @@ fn alive(route: &Route, live: &BTreeSet<NodeId>) -> usize {
         .count()
 }
 
-/// What the registry allows between two tables, said without the planner's words: one shard is
-/// gone, and in its place are two with its chain, or one with a server more at the end, or one with
-/// some servers fewer in the same order.
+/// Returns true if the registry allows the change, without the planner's words: one shard is gone,
+/// and in its place are two with its chain, or one with a server more at the end, or one with some
+/// servers fewer in the same order.
 fn is_allowed(before: &Routing, after: &Routing) -> bool {
     let gone: Vec<&Route> = before
         .routes()

@@ -127,7 +127,7 @@ fn bsp_adds_up_before_it_replicates() {
 }
 
 /// Seed 226 of the simulation: a tail that was replaced before it heard of the workers
-/// waited for nobody.
+/// waited for none.
 #[test]
 fn a_tail_that_does_not_know_the_reader_does_not_answer_it() {
     let mut tail = Node::new(1, Consistency::Ssp(0), 1, &[0, 1]);

@@ -1,4 +1,4 @@
-//! What answers make of tasks.
+//! Progress of tasks by the answers that arrive.
 
 use std::time::Duration;
 

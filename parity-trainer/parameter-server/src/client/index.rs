@@ -9,7 +9,7 @@ use crate::{ArrayId, Clock, KeyRange, RequestId};
 /// A task's place in the line: by clock, then priority, then age.
 pub(super) type Place = (Clock, u32, Handle);
 
-/// What was counted of a task when it was looked at last.
+/// Progress of a task when it was counted last.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counted {
     pulls_under_way: usize,
@@ -26,7 +26,7 @@ pub(super) struct Index {
     /// Parts of pushes that have been sent.
     sent: BTreeMap<(ArrayId, Clock, KeyRange), Handle>,
     asked: BTreeMap<RequestId, Handle>,
-    /// Who waits for a task.
+    /// Tasks that wait for each task.
     waiting: BTreeMap<Handle, Vec<Handle>>,
     counted: BTreeMap<Handle, Counted>,
     total: Counted,

@@ -12,11 +12,11 @@ const PATIENCE: u32 = 16;
 pub(super) enum State {
     /// To be sent, when it may be.
     Ready,
-    /// Under way.
+    /// The part is under way.
     Sent { at: Duration },
     /// Refused for now.
     Delayed { until: Duration },
-    /// Answered.
+    /// The part has been answered.
     Done {
         clock: Clock,
         own: Clock,

@@ -1,4 +1,4 @@
-//! How much the ways to the servers take.
+//! Room in the connections to servers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,11 @@ use crate::NodeId;
 /// Bytes of a message beside its keys and values, about.
 const HEAD: usize = 128;
 
-/// What is sent without room is lost, and sent again only when it was waited for in vain. So a part
-/// that finds none stays where it is, in line before those that would overtake it.
+/// A message sent without room is lost, and is sent again only after a wait. So a part that finds
+/// none stays where it is, in line before those that would overtake it.
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
-    /// Bytes that each way takes still; `None` while nobody has said: all that comes.
+    /// Bytes that each connection can still take; `None` for no limit, until one is reported.
     left: Option<BTreeMap<NodeId, usize>>,
     /// Where parts wait for room.
     held_back: BTreeSet<NodeId>,

@@ -1,4 +1,4 @@
-//! Which part goes where, and when.
+//! Routing of parts to servers, and the order in which they are sent.
 
 use std::ops::Bound;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Who is alive.
+//! Detection of dead servers and workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,19 +13,19 @@ struct Known {
     missing: Option<Duration>,
 }
 
-/// What is remembered of servers and workers.
+/// Memory of the liveness of servers and workers.
 ///
 /// A suspicion counts as long as it is held. One server's is enough, for it must be acted upon
 /// within a second; workers' count if all of them agree, because servers do not watch workers in
-/// turn. Whoever is suspected is not believed. Nor is, for a while, a server that suspects all of
-/// two or more others: if it is cut off itself, they will say so. If they do not, it is the last
-/// that lives: the dead are listed for as long as their leases last.
+/// turn. Suspicions held by a suspected server do not count. Nor is, for a while, a server that
+/// suspects all of two or more others: if it is cut off itself, they will say so. If they do not,
+/// it is the last that lives: the dead are listed for as long as their leases last.
 #[derive(Debug, Clone)]
 pub(super) struct Liveness {
     absence: Duration,
     doubt: Duration,
     servers: BTreeMap<NodeId, Known>,
-    /// Those that suspect all others, and since when.
+    /// Servers that suspect all others, and the time since they do.
     alone: BTreeMap<NodeId, Duration>,
     suspects: BTreeSet<NodeId>,
     missing_workers: BTreeMap<WorkerId, Duration>,
@@ -107,7 +107,7 @@ impl Liveness {
         live.map(|(&node, _)| node).collect()
     }
 
-    /// What each of these servers weighs that may be given shards.
+    /// Returns the weights of the servers that may be given shards.
     pub(super) fn weights(
         &self,
         live: &BTreeSet<NodeId>,
@@ -133,7 +133,8 @@ impl Liveness {
             && cluster.suspicions.iter().any(counts)
     }
 
-    /// Whoever has the most accusers is judged first, and is not believed from then on.
+    /// The server with the most accusers is judged first, and its own suspicions do not count
+    /// from then on.
     fn judge(&mut self, now: Duration, cluster: &Cluster) {
         let before = std::mem::take(&mut self.suspects);
         loop {

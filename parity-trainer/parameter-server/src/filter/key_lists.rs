@@ -8,8 +8,8 @@ use twox_hash::XxHash3_128;
 use crate::{Key, Shared};
 
 /// Stands for a list of keys: its XXH3 hash of 128 bits. Two lists of one digest are not to be
-/// expected in any training run (a billion lists: one chance in 10^20), if nobody makes them on
-/// purpose: workers and servers trust one another.
+/// expected in any training run (a billion lists: one chance in 10^20) unless an attacker makes
+/// them: workers and servers trust one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub u128);
 

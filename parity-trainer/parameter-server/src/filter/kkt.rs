@@ -14,14 +14,14 @@ use crate::{Key, KeyRange};
 pub struct Kkt {
     /// The most that a gradient may be to be left out; below the weight of the penalty.
     pub threshold: f32,
-    /// What makes of this worker's gradient an estimate of the sum of all: the number of workers,
-    /// where each has an equal part of the data.
+    /// Factor that makes this worker's gradient an estimate of the sum of all: the number of
+    /// workers, where each has an equal part of the data.
     pub scale: f32,
-    /// What becomes of what is left out.
+    /// Treatment of gradients that are left out.
     pub left_out: LeftOut,
 }
 
-/// What becomes of a gradient that is left out.
+/// Treatment of a gradient that is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeftOut {
     /// It is gone. For rules that judge each gradient by itself, as the proximal step of the paper

@@ -21,14 +21,14 @@ pub enum PackedKeys {
     /// As they are. With `remember`, the receiver keeps them: their digest may stand
     /// for them later.
     Plain {
-        /// The keys.
+        /// Keys of the list.
         keys: Keys,
         /// Set if the list is to be kept.
         remember: bool,
     },
     /// A list that both ends have.
     Known {
-        /// Which.
+        /// Digest of the list.
         digest: Digest,
         /// Number of keys.
         count: u64,
@@ -37,7 +37,7 @@ pub enum PackedKeys {
     Lz4 {
         /// Number of keys.
         count: u64,
-        /// Their differences.
+        /// Differences of successive keys, packed.
         bytes: Shared<u8>,
         /// As for plain keys.
         remember: bool,
@@ -64,21 +64,21 @@ pub enum PackedValues {
     Lz4F32 {
         /// Number of numbers.
         count: u64,
-        /// The numbers.
+        /// Packed values.
         bytes: Shared<u8>,
     },
     /// [`Values::Bf16`], compressed.
     Lz4Bf16 {
         /// Number of numbers.
         count: u64,
-        /// The numbers.
+        /// Packed values.
         bytes: Shared<u8>,
     },
     /// [`Values::F16`], compressed.
     Lz4F16 {
         /// Number of numbers.
         count: u64,
-        /// The numbers.
+        /// Packed values.
         bytes: Shared<u8>,
     },
 }
@@ -197,7 +197,7 @@ impl Link {
         }
     }
 
-    /// The message again.
+    /// Restores the message.
     pub fn unpack(&mut self, packed: Packed) -> Result<Message, UnpackError> {
         let Packed {
             mut message,
@@ -400,7 +400,7 @@ pub enum UnpackError {
             send the list"
     )]
     UnknownKeys {
-        /// Which.
+        /// Digest of the unknown list.
         digest: Digest,
     },
     /// Not what the message says it is.
@@ -412,9 +412,9 @@ pub enum UnpackError {
             limit or cut the push"
     )]
     TooLong {
-        /// Bytes.
+        /// Length in bytes.
         length: usize,
-        /// The most.
+        /// Limit in bytes.
         limit: usize,
     },
 }

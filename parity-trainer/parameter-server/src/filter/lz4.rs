@@ -71,7 +71,7 @@ pub(super) fn differences(keys: &[Key]) -> Vec<Key> {
         .collect()
 }
 
-/// The keys again.
+/// Restores keys from their differences.
 pub(super) fn sums(mut differences: Vec<Key>) -> Vec<Key> {
     let mut sum: Key = 0;
     for key in &mut differences {

@@ -1,11 +1,11 @@
 //! Filters that change what is pushed, with error feedback.
 //!
-//! What a push does not say, because its row was not among the largest or its numbers were rounded,
-//! is kept and added to the next push of the row: the sum of what was sent and of what is kept is
-//! the sum of what was given (up to the rounding of 32-bit additions). This serves rules that add
-//! up what they are given (SGD, momentum); a rule that divides by the size of gradients (Adam,
-//! AdaGrad, FTRL) sees other sizes and still converges, less predictably. What is kept is lost with
-//! the worker, as is the gradient that it was computing. The same holds of what KKT keeps back.
+//! Values that a push leaves out, because their row was not among the largest or they were rounded,
+//! are kept and added to the next push of the row: the sum of sent and kept values is the sum of
+//! the given ones (up to the rounding of 32-bit additions). This serves rules that add up what they
+//! are given (SGD, momentum); a rule that divides by the size of gradients (Adam, AdaGrad, FTRL)
+//! sees other sizes and still converges, less predictably. What is kept is lost with the worker, as
+//! is the gradient that it was computing. The same holds of what KKT keeps back.
 
 use super::kkt::Kept;
 use super::row_list::RowList;
@@ -33,7 +33,7 @@ struct Judged {
     given: RowList,
     /// To be kept back, with what was kept of the same rows before.
     kept: RowList,
-    /// What was kept back of these rows is given with them.
+    /// The values kept back of these rows are given with them.
     released: Vec<Key>,
 }
 
@@ -60,8 +60,8 @@ impl PushFilter {
         self.residual.len() + self.kept.len()
     }
 
-    /// What to push to `range` in the place of these rows. `weights`, only for KKT, are the rows'
-    /// present weights as they were pulled; without them nothing is left out.
+    /// Returns the rows to push to `range` in place of these. `weights`, only for KKT, are the
+    /// rows' present weights as they were pulled; without them nothing is left out.
     ///
     /// On an error nothing is kept of the push: it can be corrected and filtered again.
     pub fn filter(
@@ -127,7 +127,8 @@ impl PushFilter {
         (Keys::List(rows.keys.into()), Values::from(rows.values))
     }
 
-    /// Which rows have an effect, with what was kept back of them.
+    /// Splits rows into those that have an effect, with the values kept back of them,
+    /// and the others.
     fn judge<'a>(
         &self,
         kkt: Kkt,
@@ -214,8 +215,8 @@ impl PushFilter {
     }
 }
 
-/// Which rows to send: those with the largest sums of squares, `wanted` of them, or so many more
-/// that at most `room` are left; never one of zeros.
+/// Chooses the rows to send: those with the largest sums of squares, `wanted` of them, or so many
+/// more that at most `room` are left; never one of zeros.
 fn largest(rows: &RowList, width: usize, wanted: usize, room: usize) -> Vec<bool> {
     let square = |row: &[f32]| {
         row.iter()
@@ -242,7 +243,7 @@ fn largest(rows: &RowList, width: usize, wanted: usize, room: usize) -> Vec<bool
     chosen
 }
 
-/// What is left of `rows` when the chosen ones have been sent as `sent`: no row of zeros.
+/// Returns the remainder of `rows` when the chosen ones have been sent as `sent`: no row of zeros.
 fn remainder(rows: &RowList, chosen: &[bool], sent: &[f32], width: usize) -> RowList {
     let mut rest = RowList::default();
     let mut sent = sent.chunks_exact(width);
@@ -263,7 +264,7 @@ fn remainder(rows: &RowList, chosen: &[bool], sent: &[f32], width: usize) -> Row
     rest
 }
 
-/// What can be wrong with a push that is to be filtered.
+/// Errors of a push that is to be filtered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     /// Keys out of order, or out of the range.
@@ -271,18 +272,18 @@ pub enum FilterError {
         "{array}: the push's keys are not ascending within {range}: sort them and remove duplicates"
     )]
     Keys {
-        /// The array.
+        /// Array of the push.
         array: ArrayId,
-        /// The push's range.
+        /// Range of the push.
         range: KeyRange,
     },
     /// Too few or too many numbers, or numbers that are not finite, perhaps only with what
     /// was kept back.
     #[error("{array}: {source}")]
     Values {
-        /// The array.
+        /// Array of the push.
         array: ArrayId,
-        /// What is wrong.
+        /// Error in its values.
         source: ValuesError,
     },
 }

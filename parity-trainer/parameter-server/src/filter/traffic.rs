@@ -1,4 +1,4 @@
-//! What filters save.
+//! Bytes that filters save.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ pub enum Filter {
     Kkt,
     /// Only the largest rows sent.
     Top,
-    /// 16-bit floats.
+    /// Values as 16-bit floats.
     Precision,
     /// Digests in place of lists of keys.
     KeyLists,
-    /// Compression.
+    /// Compression with LZ4.
     Lz4,
 }
 

@@ -1,5 +1,5 @@
-//! How gradients become updates: optimisers with libtorch's arithmetic, learning rates over a run,
-//! and both as a parameter server's rule. Pure, so that every server of a cluster and a plain loop
+//! Update rules: optimisers with libtorch's arithmetic, learning rates over a run, and both
+//! as a parameter server's rule. Pure, so that every server of a cluster and a plain loop
 //! give the same bits.
 
 mod rule;

@@ -7,14 +7,14 @@ use crate::optimiser::{OptimiserSpec, Schedule};
 /// As in PyTorch: keeps a vanishing gradient's scale finite.
 const CLIP_EPSILON: f64 = 1e-6;
 
-/// How gradients become updates.
+/// Update rule of a training: optimiser and learning rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct UpdateRule {
-    /// The optimiser.
+    /// Optimiser of the rule.
     pub optimiser: OptimiserSpec,
     /// Peak learning rate.
     pub learning_rate: f64,
-    /// How the rate goes from there.
+    /// Schedule of the learning rate.
     pub schedule: Schedule,
     /// Steps that the schedule spans.
     pub steps: u64,

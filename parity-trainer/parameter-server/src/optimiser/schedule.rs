@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 const WARM_UP: f64 = 0.03;
 /// Part of a one-cycle run in which the rate grows.
 const RISE: f64 = 0.3;
-/// What a one-cycle run's peak is divided by for its first rate, and for its last.
+/// Divisors of a one-cycle run's peak that give its first rate and its last.
 const ONE_CYCLE_DIVISORS: (f64, f64) = (25.0, 25e4);
 
-/// How the learning rate goes from its peak.
+/// Schedule of the learning rate, relative to its peak.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
-    /// Stays.
+    /// Constant rate.
     Constant,
     /// A short linear warm-up, then half a cosine down to zero (Loshchilov and Hutter, SGDR, 2017,
     /// without restarts).

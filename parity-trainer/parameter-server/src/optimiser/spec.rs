@@ -3,25 +3,25 @@
 use crate::MODERATE;
 use serde::{Deserialize, Serialize};
 
-/// Which optimiser, with its constants; the learning rate comes with each step.
+/// Optimiser and its constants; the learning rate comes with each step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum OptimiserSpec {
     /// Kingma and Ba 2015; weight decay is added to the gradient.
     Adam {
-        /// Weight decay.
+        /// Factor of the weight decay.
         weight_decay: f64,
     },
     /// Loshchilov and Hutter 2019; weight decay shrinks the weights themselves.
     AdamW {
-        /// Weight decay.
+        /// Factor of the weight decay.
         weight_decay: f64,
     },
     /// Gradient descent with (heavy-ball) momentum; weight decay is added to the gradient.
     Sgd {
         /// Part of the last update that goes on.
         momentum: f64,
-        /// Weight decay.
+        /// Factor of the weight decay.
         weight_decay: f64,
     },
 }

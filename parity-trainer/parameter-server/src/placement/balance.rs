@@ -34,7 +34,7 @@ pub(super) fn balance(
     }
 }
 
-/// What is counted as load.
+/// Places that count as load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seats {
     /// The first of each chain; another server takes its place, or changes places with it if it is
@@ -171,8 +171,8 @@ impl<'a> Balance<'a> {
         found.is_some_and(|(index, from)| self.replace(index, from, to))
     }
 
-    /// Which range to move, if one is small enough to bring both closer to their shares: one that
-    /// needs no copy, then a large one, then by hash.
+    /// Returns the range to move, if one is small enough to bring both closer to their shares: one
+    /// that needs no copy, then a large one, then by hash.
     fn candidate(&self, from: NodeId, to: NodeId) -> Option<usize> {
         let gap = self.excess(from) - self.excess(to);
         let holds = |index: usize| {

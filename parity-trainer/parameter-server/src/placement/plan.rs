@@ -2,8 +2,8 @@
 //! time.
 //!
 //! A plan names, for each shard, the next change alone: every change raises the shard's epoch, and
-//! copying takes time in which servers come and go. Whoever runs the registry plans again after
-//! each change, so that a plan needs no memory and a new leader simply goes on.
+//! copying takes time in which servers come and go. The registry's leader plans again after each
+//! change, so that a plan needs no memory and a new leader simply goes on.
 //!
 //! In this order, for each shard:
 //! 1. servers that are gone leave the chain, if another one lives;
@@ -25,21 +25,21 @@ use crate::{Key, KeyRange, NodeId, Route, Routing, RoutingError, ShardRef};
 pub enum Step {
     /// Cut the shard at a key inside it; both parts keep the chain.
     Split {
-        /// The shard.
+        /// Shard to change.
         at: ShardRef,
         /// The first key of the upper part.
         key: Key,
     },
     /// Tell the tail to hand the shard over to `add`, and append `add` when the tail proposes it.
     Append {
-        /// The shard.
+        /// Shard to change.
         at: ShardRef,
         /// Not in the chain.
         add: NodeId,
     },
     /// Take servers out of the chain.
     Remove {
-        /// The shard.
+        /// Shard to change.
         at: ShardRef,
         /// Some of the chain, not all.
         nodes: Vec<NodeId>,
@@ -47,7 +47,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// The shard.
+    /// Returns the shard.
     pub const fn at(&self) -> ShardRef {
         match self {
             Self::Split { at, .. } | Self::Append { at, .. } | Self::Remove { at, .. } => *at,
@@ -102,7 +102,7 @@ impl Step {
     }
 }
 
-/// What to do next.
+/// Steps that a planner proposes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     /// By array and key, one for each shard at most.
@@ -111,7 +111,7 @@ pub struct Plan {
     pub lost: Vec<ShardRef>,
 }
 
-/// Makes plans.
+/// Planner of changes to the routing table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Planner {
     /// Shards that are copied at the same time, at most: copying takes a part of the servers' time

@@ -6,7 +6,7 @@ use super::{BOUND, UpdateRule, fit};
 /// epsilon)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdaGrad {
-    /// The learning rate.
+    /// Learning rate.
     pub rate: f32,
     /// Added to the denominator.
     pub epsilon: f32,

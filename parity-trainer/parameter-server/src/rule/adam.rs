@@ -2,7 +2,7 @@
 
 use super::{BOUND, UpdateRule, fit};
 
-/// How Adam shrinks weights.
+/// Ways in which Adam shrinks weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Decay {
     /// `g += decay w`: Adam with an L2 penalty.
@@ -19,15 +19,15 @@ pub enum Decay {
 /// been there alone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Adam {
-    /// The learning rate.
+    /// Learning rate.
     pub rate: f32,
-    /// How much of the first moment stays.
+    /// Share of the first moment that is kept.
     pub beta1: f32,
-    /// How much of the second moment stays.
+    /// Share of the second moment that is kept.
     pub beta2: f32,
     /// Added to the denominator.
     pub epsilon: f32,
-    /// Weight decay.
+    /// Way in which weights are shrunk.
     pub decay: Decay,
 }
 

@@ -25,7 +25,7 @@ impl UpdateRule for Add {
 /// `w -= rate (g + decay w)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sgd {
-    /// The learning rate.
+    /// Learning rate.
     pub rate: f32,
     /// The weight of the L2 penalty.
     pub decay: f32,
@@ -53,11 +53,11 @@ impl UpdateRule for Sgd {
 /// velocity).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Momentum {
-    /// The learning rate.
+    /// Learning rate.
     pub rate: f32,
-    /// How much of the velocity stays, 0 to 1.
+    /// Share of the velocity that is kept, 0 to 1.
     pub momentum: f32,
-    /// Look ahead.
+    /// Nesterov's look-ahead.
     pub nesterov: bool,
     /// The weight of the L2 penalty.
     pub decay: f32,

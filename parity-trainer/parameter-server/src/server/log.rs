@@ -1,4 +1,4 @@
-//! What the chain has not acknowledged yet.
+//! Log of operations that the chain has not acknowledged yet.
 
 use std::collections::VecDeque;
 

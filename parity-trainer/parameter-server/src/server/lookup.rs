@@ -9,11 +9,11 @@ use crate::{ArrayId, Clock, Epoch, Key, KeyRange, RangedClocks, Refusal, Seq, Sh
 /// A look into a shard, for tests and metrics.
 #[derive(Debug, Clone, Copy)]
 pub struct ShardView<'a> {
-    /// The shard.
+    /// Shard that is held.
     pub at: ShardRef,
-    /// Its rows.
+    /// Rows of the shard.
     pub store: &'a Store,
-    /// What they contain of each worker.
+    /// Clocks of each worker that the rows contain.
     pub clocks: &'a RangedClocks,
     /// The last log entry they contain.
     pub applied: Seq,

@@ -14,7 +14,7 @@ use crate::{
     ReplicateAck, Request, Route, Seq, ShardRef, Store, Values, WorkerId,
 };
 
-/// What a shard is handed with each event.
+/// Context that a shard is handed with each event.
 pub(super) struct Context<'a> {
     pub(super) now: Duration,
     pub(super) node: NodeId,
@@ -34,7 +34,7 @@ impl Context<'_> {
 pub(super) struct Replica {
     pub(super) route: Route,
     pub(super) store: Store,
-    /// What the rows contain.
+    /// Clocks that the rows contain.
     pub(super) clocks: RangedClocks,
     /// The part of it that is in the whole chain.
     pub(super) committed: RangedClocks,
@@ -344,7 +344,7 @@ impl Replica {
         }
     }
 
-    /// Forgets the log up to `seq`, and tells whoever waits for it.
+    /// Drops the log up to `seq`, and answers those that wait for it.
     pub(super) fn commit(&mut self, seq: Seq, context: &mut Context<'_>) {
         let sends_fresh_rows = context.policy.sends_fresh_rows();
         let finished = |replica: &Self| replica.committed.finished(replica.range());
@@ -419,7 +419,7 @@ impl Replica {
         if !pull.keys.are_valid(pull.at.range) {
             return Err(Refusal::BadKeys);
         }
-        // A tail that was replaced before it heard of the workers would find nobody to wait for.
+        // A tail that was replaced before it heard of the workers would wait for none.
         if pull.clock > Clock::default() && !self.clocks.contains(pull.worker) {
             return Err(Refusal::UnknownWorker);
         }
@@ -517,7 +517,7 @@ impl Replica {
     }
 }
 
-/// What an operation says of the workers' clocks.
+/// Records the workers' clocks that an operation states.
 fn take_note(clocks: &mut RangedClocks, operation: &Operation) {
     match operation {
         Operation::Update {

@@ -1,4 +1,4 @@
-//! What is sent again because no answer came.
+//! Messages that are sent again because no answer came.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a new routing table makes of the shards held here.
+//! Changes to the shards held here that a new routing table brings.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -66,7 +66,7 @@ impl Server {
     }
 
     /// Puts complete copies that let this server into a chain in the place of what it held before.
-    /// What it held is older: while it was being copied to, it was not in the chain.
+    /// The rows it held are older: while it was being copied to, it was not in the chain.
     fn take_in_copies(&mut self, old: &mut BTreeMap<(ArrayId, Key), Replica>, routing: &Routing) {
         let copied = self.incoming.extract_if(.., |_, incoming| {
             let at = incoming.at();

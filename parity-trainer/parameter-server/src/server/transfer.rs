@@ -22,7 +22,7 @@ use crate::{
 /// Ranges on the list; more are joined, which copies keys between them once more.
 const MAX_RANGES: usize = 4096;
 
-/// The copying side.
+/// Copying side of a hand-over.
 pub(super) struct Outgoing {
     to: NodeId,
     transfer: TransferId,
@@ -246,7 +246,7 @@ impl Replica {
     }
 }
 
-/// The receiving side.
+/// Receiving side of a hand-over.
 pub(super) struct Incoming {
     at: ShardRef,
     from: Peer,

@@ -24,7 +24,7 @@ pub(super) struct Chunk {
     values: Vec<f32>,
     /// One column for each slot of the rule, so that a run of rows is one slice of each.
     state: SmallVec<[Vec<f32>; 2]>,
-    /// How often each row was updated; empty if the rule does not count.
+    /// Number of updates of each row; empty if the rule does not count them.
     steps: Vec<u32>,
 }
 

@@ -17,7 +17,7 @@ pub struct Checker {
     submitted: BTreeMap<(Key, WorkerId), u32>,
     /// Bit c: the worker was told that clock c is safe, whether or not it named the key.
     acknowledged: BTreeMap<(Key, WorkerId), u32>,
-    /// Who has acknowledged pushes to a key in an epoch.
+    /// Server that has acknowledged pushes to a key in an epoch.
     heads: BTreeMap<(ArrayId, Key, Epoch), NodeId>,
     joined: BTreeMap<WorkerId, Clock>,
     /// The workers that heads knew of when they answered this iteration's pull of a reader. One
@@ -55,7 +55,8 @@ impl Checker {
         *self.submitted.entry((key, worker)).or_default() |= 1 << clock.0;
     }
 
-    /// The worker hears that a push is safe; returns whoever else acknowledged in the same epoch.
+    /// Records that a worker learned that a push is safe; returns another server that acknowledged
+    /// in the same epoch.
     pub fn acknowledge(&mut self, node: NodeId, ack: &PushAck) -> Option<NodeId> {
         let mut other = None;
         for key in ack.at.range.start..ack.at.range.end {
@@ -76,7 +77,7 @@ impl Checker {
         self.known.retain(|&(other, _), _| other != reader);
     }
 
-    /// What a server sends.
+    /// Records a message of a server.
     pub fn said(
         &mut self,
         node: NodeId,
@@ -187,7 +188,7 @@ impl Checker {
         ))
     }
 
-    /// What a server holds.
+    /// Records the state of a server.
     pub fn holds(
         &mut self,
         server: &Server,

@@ -15,7 +15,7 @@ use super::{COUNTED, Due, KEYS, Simulation, TRAINED};
 
 /// A decision on its way to the registry.
 pub struct Decision {
-    /// What it is based on.
+    /// Revision that it is based on.
     revision: u64,
     change: Change,
 }
@@ -23,7 +23,7 @@ pub struct Decision {
 pub struct Leading {
     config: CoordinatorConfig,
     coordinator: Coordinator,
-    /// What the registry knows, but for the routing table and the list of workers.
+    /// State of the registry, but for the routing table and the list of workers.
     cluster: Cluster,
     /// Raised by every change of the table or the hand-overs.
     revision: u64,
@@ -123,7 +123,7 @@ impl Simulation {
         self.leading.as_mut().map(report);
     }
 
-    /// The first table.
+    /// Makes the first table.
     pub fn begin_to_lead(&mut self) {
         let Some(leading) = &mut self.leading else {
             return;
@@ -146,7 +146,7 @@ impl Simulation {
             .iter()
             .filter(|new| !cluster.hand_overs.contains(new))
         {
-            // The shard would stand still until somebody notices.
+            // Otherwise the shard stands still for ever.
             assert!(
                 cluster.servers.contains_key(to),
                 "{at:?} is to be copied to {to}, which is not there"
@@ -168,7 +168,7 @@ impl Simulation {
         self.at(next, Due::Lead);
     }
 
-    /// The registry's compare-and-swap.
+    /// Compares and swaps the registry's table.
     pub fn commit(&mut self, Decision { revision, change }: Decision) {
         let Some(leading) = &mut self.leading else {
             return;

@@ -130,7 +130,7 @@ impl Ord for Scheduled {
     }
 }
 
-/// What happened, so that a test can tell that a run was not idle.
+/// Counts of events, so that a test can tell that a run was not idle.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Tally {
     pub crashes: usize,

@@ -154,8 +154,7 @@ impl Simulation {
         }
     }
 
-    /// What a registry does now and then: removes the dead, ends hand-overs that
-    /// hang, tells everyone.
+    /// Maintains the registry: removes the dead, ends hand-overs that hang, tells everyone.
     pub fn upkeep(&mut self) {
         if self.leading.is_some() {
             return self.broadcast(false);
