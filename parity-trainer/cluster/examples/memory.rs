@@ -31,8 +31,8 @@ const WORKER: WorkerId = WorkerId(0);
 /// Numbers in a row.
 const WIDTH: usize = 1000;
 
-/// A busy machine must not look like a dead one: the registry of a single process gives up whom it
-/// has suspected once.
+/// A busy machine must not look like a dead one: the registry of a single process removes every
+/// server that it suspects.
 const TIMING: Timing = Timing {
     heartbeat: Duration::from_secs(1),
 };
@@ -44,7 +44,7 @@ const AT_ONCE: u64 = 1000;
 struct Args {
     #[command(subcommand)]
     role: Role,
-    /// What a push does
+    /// Update rule of the array
     #[arg(long, global = true, default_value = "add")]
     rule: Rule,
     /// Parameters, in millions

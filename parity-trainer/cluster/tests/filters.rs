@@ -12,8 +12,8 @@ use support::learning::{EXECUTORS, new, plain, start, work};
 use support::{CLUSTER, Cluster, soon};
 use tokio::sync::mpsc;
 
-/// What the filters of all servers made of an array's messages: of those that were sent, and of
-/// those that were received.
+/// Returns the bytes that the filters of all servers saved of an array's messages: of sent ones,
+/// and of received ones.
 async fn traffic<T: Transport>(cluster: &Cluster<T>, array: ArrayId, filter: Filter) -> [Bytes; 2] {
     let (mut sent, mut received) = (Traffic::default(), Traffic::default());
     for counters in cluster.counters().await {

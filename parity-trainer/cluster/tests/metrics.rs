@@ -1,4 +1,4 @@
-//! What Prometheus gets from a server.
+//! Metrics of a server, as Prometheus gets them.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -69,7 +69,7 @@ async fn training_goes_on_with_an_etcd_that_stands_still() {
     );
 }
 
-/// What `top --once` says, when it says `what`.
+/// Returns the output of `top --once` once it contains `what`.
 fn top(registry: &str, what: &str) -> String {
     let until = Instant::now() + Duration::from_secs(100);
     loop {

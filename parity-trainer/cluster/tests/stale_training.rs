@@ -20,7 +20,7 @@ use tokio::time::Instant;
 const STEPS: u64 = 60;
 const LENGTH: usize = 600;
 
-/// What is to be learned: the mean of what the executors are given.
+/// Returns the value to learn: the mean of what the executors are given.
 fn target(index: usize, executor: usize) -> f32 {
     (index as f32 * 0.37).sin() + executor as f32 - 1.5
 }
@@ -39,8 +39,8 @@ fn distance(weights: &[f32]) -> f32 {
     (squares.sum::<f32>() / weights.len() as f32).sqrt()
 }
 
-/// What a process has seen after each of its steps: the step, and that of the slowest executor in
-/// the parameters it got.
+/// Progress that a process has seen after each of its steps: the step, and that of the slowest
+/// executor in the parameters it got.
 type Seen = Vec<(u64, u64)>;
 
 /// One process's steps until the last, each of its parts in so much time.
@@ -115,7 +115,7 @@ async fn begin<T: Transport>(
         .unwrap()
 }
 
-/// How far apart the processes came, the fast one and the slow one, and how long it took.
+/// Largest distance between the fast process and the slow one, and the time it took.
 struct Race {
     fast: Seen,
     slow: Seen,

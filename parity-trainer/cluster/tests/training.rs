@@ -146,7 +146,7 @@ async fn a_process_without_an_executor_follows_the_training_and_the_bits_stay() 
             .await
             .unwrap();
     }
-    // The last ones to come have nothing to do, and nobody waits for them.
+    // The last ones to come have nothing to do, and are not waited for.
     let mut idle = joined.split_off(EXECUTORS - 1);
     assert_eq!(idle.len(), 2);
     for (training, _) in &mut idle {
@@ -293,7 +293,7 @@ async fn a_training_goes_on_from_a_state_and_only_one_runs_at_a_time() {
     assert_eq!((later.steps_done(), later.weights()), (4, &weights[..]));
     soon(work(&mut later, 9, &told)).await.unwrap();
     assert_eq!(later.weights(), plain(9).0);
-    // A gradient that is no number is named, and nobody hangs.
+    // A gradient that is no number is named, and no process hangs.
     later
         .push(0, std::iter::repeat_n(f32::NAN, LENGTH))
         .await

@@ -39,7 +39,7 @@ impl Place for Memory {
     }
 }
 
-/// What a cluster is made of.
+/// Settings of a cluster.
 #[derive(Debug, Clone)]
 pub(crate) struct ClusterSettings {
     /// Number of servers, at least 1: the keys are cut into as many ranges.

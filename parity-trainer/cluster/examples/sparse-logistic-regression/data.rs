@@ -12,7 +12,7 @@ use parapet_parameter_server::{Key, KeyRange};
 use crate::Rows;
 pub(crate) use generated::{Generated, generate};
 
-/// What is learned from, and what it is judged by.
+/// Rows for training and rows for evaluation.
 #[derive(Debug, Clone)]
 pub(crate) struct DataSet {
     /// Where it comes from, for reports.
@@ -34,7 +34,7 @@ impl DataSet {
     }
 }
 
-/// What a folder is read as.
+/// Format of a folder of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// IDX files of one row of bytes for each sample, named as MNIST's are:

@@ -25,7 +25,7 @@ pub(crate) fn log_loss(probability: f32, label: bool) -> f64 {
     -of_label.max(f64::from(f32::MIN_POSITIVE)).ln()
 }
 
-/// What a minibatch asks of its weights.
+/// Weights that a minibatch needs, and its gradient.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Gradient {
     /// The sums over its rows, one for each of its keys.

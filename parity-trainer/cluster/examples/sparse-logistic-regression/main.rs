@@ -92,17 +92,16 @@ struct Cli {
     /// Servers that hold each range
     #[arg(long, default_value_t = 1, value_parser = at_least_1)]
     replication: usize,
-    /// What workers may miss of one another: bsp, bounded-delay:TAU, ssp:SLACK, eager-ssp:SLACK or
-    /// eventual
+    /// Consistency model: bsp, bounded-delay:TAU, ssp:SLACK, eager-ssp:SLACK or eventual
     #[arg(long, default_value = "bsp")]
     consistency: Consistency,
-    /// How messages go
+    /// Transport of messages
     #[arg(long, value_enum, default_value_t = Via::Tcp)]
     transport: Via,
     /// Rows of a minibatch
     #[arg(long, default_value_t = 1000, value_parser = at_least_1)]
     batch: usize,
-    /// How often all rows are learned from
+    /// Number of passes over all rows
     #[arg(long, default_value_t = 1, value_parser = at_least_1)]
     passes: usize,
     /// FTRL: the scale of the learning rate

@@ -1,4 +1,4 @@
-//! Which rows a worker learns from in which iteration, and what it has to pull for them.
+//! Rows of each worker in each iteration, and the keys to pull for them.
 
 use parapet_parameter_server::Key;
 use rand::SeedableRng;

@@ -1,4 +1,4 @@
-//! What stands on the command line.
+//! Arguments of the command line.
 
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! What is printed and written.
+//! Printed and written results.
 
 use std::fmt::Write as _;
 

@@ -14,7 +14,7 @@ pub(crate) struct Rows {
 /// One of them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Row<'a> {
-    /// Which features are not 0, each once.
+    /// Features that are not 0, each once.
     pub(crate) features: &'a [u32],
     pub(crate) values: &'a [f32],
     pub(crate) label: bool,

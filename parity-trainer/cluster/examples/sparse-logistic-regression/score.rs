@@ -1,4 +1,4 @@
-//! How good predictions are.
+//! Quality of predictions.
 
 use serde::Serialize;
 

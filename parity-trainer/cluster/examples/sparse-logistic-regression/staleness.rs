@@ -1,4 +1,4 @@
-//! What staleness buys when a worker is slow: the time until workers that may miss some of one
+//! Benefit of staleness with a slow worker: the time until workers that may miss some of one
 //! another's updates reach the loss that bulk-synchronous ones reach after a number of clocks (Ho
 //! et al., NIPS 2013, section 5).
 //!

@@ -21,7 +21,7 @@ use crate::{ARRAY, Batches, Cluster, ClusterSettings, Place, Score, logistic};
 /// Weights that are read at once when the model is judged.
 const READ: u64 = 1 << 20;
 
-/// What an element takes: a key, a number, and the digest of a list of keys with its length.
+/// Bytes of a key, a number, and the digest of a list of keys with its length.
 const KEY: u64 = size_of::<Key>() as u64;
 const NUMBER: u64 = size_of::<f32>() as u64;
 const DIGEST: u64 = 24;
@@ -34,11 +34,11 @@ pub(crate) struct TrainSettings {
     pub(crate) servers: usize,
     /// Servers that hold each range.
     pub(crate) replicas: usize,
-    /// What a worker may miss of the others.
+    /// Consistency model of the workers.
     pub(crate) consistency: Consistency,
     /// Rows of a minibatch, at least 1.
     pub(crate) batch: usize,
-    /// How often all rows are learned from.
+    /// Number of passes over all rows.
     pub(crate) passes: usize,
     /// The servers' update. Its gradients are sums over minibatches, so that the penalty weighs
     /// against the sum over all rows, whatever the size of a minibatch.

@@ -53,7 +53,7 @@ impl WorkerRun<'_> {
             clock = clock.next();
             let keys = Keys::List(batch.keys().to_vec().into());
             let spec = TaskSpec::new(ARRAY, self.keys, clock).keys(keys.clone());
-            // An empty minibatch only raises the clock, so that nobody waits for this worker.
+            // An empty minibatch only raises the clock, so that no one waits for this worker.
             let pull = if batch.keys().is_empty() {
                 None
             } else {

@@ -1,5 +1,5 @@
-//! A worker's end: one task that owns a [`Client`] and its connections, and handles for whoever
-//! computes.
+//! Worker's side: one task that owns a [`Client`] and its connections, and handles for
+//! the computing threads.
 
 mod worker;
 
@@ -27,7 +27,7 @@ pub use worker::{Pending, Pulled, PushPull, TaskError, TaskId, TaskSpec, Worker}
 /// Things taken from the inbox, and tasks taken, at a time.
 const AT_ONCE: usize = 128;
 
-/// What a worker is started with.
+/// Settings of a worker's node.
 #[derive(Debug, Clone)]
 pub struct ClientNodeConfig {
     /// Its number: one life of a worker.
@@ -96,7 +96,7 @@ pub struct ClientNode<T: Transport> {
     connections: Connections<T>,
     membership: Membership,
     commands: mpsc::Receiver<Command>,
-    /// Who waits for a task; and the tasks under the numbers that workers know.
+    /// Awaited answers of tasks, and the tasks under the numbers that workers know.
     running: BTreeMap<Handle, (TaskId, worker::Answer)>,
     handles: BTreeMap<TaskId, Handle>,
     since: Instant,
@@ -143,7 +143,7 @@ impl<T: Transport> ClientNode<T> {
         worker
     }
 
-    /// What happened to messages so far.
+    /// Returns the counts of messages so far.
     pub fn counters(&self) -> Counters {
         self.connections.counters()
     }
@@ -310,7 +310,7 @@ impl<T: Transport> ClientNode<T> {
             Outcome::Refused(reason) => Err(TaskError::Refused(reason)),
             Outcome::DependencyFailed(_) => Err(TaskError::DependencyFailed),
         };
-        // Whoever asked may have lost interest.
+        // The receiver may have been dropped.
         let _ = answer.send(done);
     }
 }

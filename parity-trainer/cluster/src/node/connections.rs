@@ -35,7 +35,7 @@ const TURN: usize = 512 * 1024;
 /// Handshakes with those who connect, at once.
 const HANDSHAKES: usize = 64;
 
-/// What comes to a node from its connections.
+/// Event from a node's connections.
 #[derive(Debug)]
 #[allow(
     clippy::large_enum_variant,
@@ -63,7 +63,7 @@ pub(crate) enum Inbound {
     },
 }
 
-/// What that means to a state machine.
+/// Event for the state machine.
 #[derive(Debug)]
 #[allow(
     clippy::large_enum_variant,
@@ -181,7 +181,7 @@ impl<T: Transport> Connections<T> {
         }
     }
 
-    /// What happened to messages so far.
+    /// Returns the counts of messages so far.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.counters.clone();
         self.live.values().for_each(|live| counters.add(&live.link));
@@ -260,7 +260,8 @@ impl<T: Transport> Connections<T> {
         self.inbox.recv_many(inbound, most).await;
     }
 
-    /// What it means. The bytes are accounted for as received until the result is dropped.
+    /// Turns it into an event for the state machine. The bytes are accounted for as received until
+    /// the result is dropped.
     pub(crate) fn take(&mut self, inbound: Inbound) -> Option<Happened> {
         match inbound {
             Inbound::Connected {
@@ -335,7 +336,7 @@ impl<T: Transport> Connections<T> {
         }
     }
 
-    /// Those whose requests wait, to be asked for room.
+    /// Returns the queues of peers whose requests wait, to be asked for room.
     pub(crate) fn parked(&self) -> Option<Sender> {
         self.live
             .values()

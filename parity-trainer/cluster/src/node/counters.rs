@@ -1,22 +1,21 @@
-//! What a node counts.
+//! Counters of a node.
 
 use parapet_parameter_server::{Link, Traffic};
 
-/// What happened to messages since the start.
+/// Counts of messages since the start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counters {
     pub received: u64,
     pub sent: u64,
-    /// Messages for which there was no connection or no room: they are sent again
-    /// when nobody answers.
+    /// Messages for which there was no connection or no room: they are sent again after a wait.
     pub dropped: u64,
     /// Connections that were made.
     pub connected: u64,
     /// Connections that were lost.
     pub lost: u64,
-    /// What filters made of the messages that were sent.
+    /// Bytes of sent messages, before and after filters.
     pub filtered: Traffic,
-    /// What they had made of those that were received.
+    /// Bytes of received messages, before and after filters.
     pub unfiltered: Traffic,
 }
 

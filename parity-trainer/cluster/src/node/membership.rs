@@ -1,5 +1,5 @@
-//! What a node hears from the registry, and tells it. The registry itself is none of the data
-//! plane's business.
+//! Views that a node gets from the registry, and its reports to it. The registry itself is none of
+//! the data plane's business.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub struct View {
     pub hand_overs: Vec<(ShardRef, NodeId)>,
 }
 
-/// What a node tells the registry.
+/// Report of a node to the registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Report {
     /// This server has all of the shard: append it to the chain.
@@ -105,7 +105,7 @@ impl Embedded {
         }
     }
 
-    /// What a caller changes the view with while [`Embedded::run`] runs.
+    /// Sender through which a caller changes the view while [`Embedded::run`] runs.
     pub fn view(&self) -> watch::Sender<Arc<View>> {
         self.view.clone()
     }
@@ -169,7 +169,7 @@ fn decide(view: &View, report: Report) -> Option<View> {
                     .copied()
                     .filter(|&other| other != node)
                     .collect();
-                // The last replica stays: nobody else has the state.
+                // The last replica stays: no other one has the state.
                 let without = next.routing.replace(
                     route.array,
                     route.range,

@@ -30,7 +30,7 @@ const TURN: usize = 512 * 1024;
 /// Reports that wait for room.
 const REPORTS: usize = 4096;
 
-/// What a server is started with.
+/// Settings of a server's node.
 #[derive(Debug, Clone)]
 pub struct ServerNodeConfig {
     /// Its number: one life of a process. A restarted process has another.

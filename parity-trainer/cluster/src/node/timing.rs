@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Intervals and timeouts in multiples of the heartbeat. A cluster has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// How often a node gives a sign of life on each connection.
+    /// Interval of heartbeats on each connection.
     pub heartbeat: Duration,
 }
 
@@ -41,7 +41,7 @@ impl Timing {
         self.heartbeat.saturating_mul(5)
     }
 
-    /// How often a state machine is asked whether something is to be sent again.
+    /// Interval at which a state machine is asked for messages to send again.
     pub fn tick(self) -> Duration {
         self.heartbeat / 5
     }

@@ -26,7 +26,7 @@ pub(crate) enum Key<'a> {
     Workers,
     /// The number that the next member gets.
     Next,
-    /// What is to be worked on.
+    /// Job of the cluster.
     Job,
     /// A member that is there.
     Member(Member),
@@ -91,7 +91,7 @@ pub(crate) fn report_key(by: Member, report: &Report) -> String {
     }
 }
 
-/// Who made the report of this key, the part after `reports/`.
+/// Returns the member that made the report of this key, the part after `reports/`.
 pub(crate) fn reporter(rest: &str) -> Option<Member> {
     parse_member(rest.split('/').next()?)
 }
@@ -170,7 +170,7 @@ struct WorkersDocument {
     version: u64,
     /// Each with the clock it joined at.
     workers: Vec<(u64, u64)>,
-    /// Those of them that no process is.
+    /// Workers of the list that are executors, not processes.
     #[serde(default)]
     executors: Vec<u64>,
 }

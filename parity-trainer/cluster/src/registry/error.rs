@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of the registry.
 
 use parapet_parameter_server::{ArrayId, RoutingError};
 
@@ -51,7 +51,7 @@ pub enum RegistryError {
         /// The most it may have.
         limit: usize,
     },
-    /// Somebody else leads by now.
+    /// Another member leads by now.
     #[error("somebody else leads: campaign again when the view says that nobody does")]
     Deposed,
     /// The table has changed since it was read.

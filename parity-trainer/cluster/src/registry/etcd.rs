@@ -83,7 +83,7 @@ impl EtcdConfig {
     }
 }
 
-/// What all parts of the store share.
+/// State that all parts of the store share.
 #[derive(Clone)]
 struct Connection {
     members: Arc<Members>,
@@ -164,7 +164,7 @@ impl Connection {
             .unwrap_or_else(|_| Err(self.silent()))
     }
 
-    /// Asks for what may be done only once. After an error nobody knows whether it was done.
+    /// Asks for what may be done only once. After an error it is unknown whether it was done.
     async fn ask_once<T, F>(&self, call: impl FnOnce(Client) -> F) -> Result<T, RegistryError>
     where
         F: Future<Output = Result<T, Error>>,
@@ -201,7 +201,7 @@ impl Connection {
         in_time.unwrap_or_else(|_| Err(Unanswered::Failed(self.silent())))
     }
 
-    /// What to do about an error of `member`: another one is asked if this one cannot be reached
+    /// Handles an error of `member`: another one is asked if this one cannot be reached
     /// and another can.
     async fn failed(&self, member: &Member, error: &Error) -> Unanswered {
         if is_away(error) && self.members.seek(member).await {

@@ -1,5 +1,5 @@
-//! Following a store that other processes serve: until nobody listens any longer, however often it
-//! breaks off.
+//! Follows a store that other processes serve until the last listener is gone, however often
+//! the connection breaks.
 
 use std::convert::Infallible;
 
@@ -11,7 +11,7 @@ use crate::registry::store::Batch;
 
 #[derive(Debug)]
 pub(crate) enum End {
-    /// Nobody listens any longer.
+    /// The last listener is gone.
     Unwanted,
     /// The store no longer has the changes that are next: all has to be read again.
     Compacted,

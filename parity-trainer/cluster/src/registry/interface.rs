@@ -30,7 +30,7 @@ pub enum Joining {
     Coordinator,
 }
 
-/// What a cluster agrees on. Clones share one connection and one view.
+/// Shared state that a cluster agrees on. Clones share one connection and one view.
 #[derive(Debug, Clone)]
 pub struct Registry {
     store: Arc<dyn Store>,
@@ -233,7 +233,7 @@ impl Registry {
         })
     }
 
-    /// Takes executors off the list: nobody waits for them any longer.
+    /// Takes executors off the list: they are waited for no longer.
     ///
     /// # Errors
     /// If the store does not answer.
@@ -266,7 +266,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError::Conflict`] if the table has changed, [`RegistryError::Deposed`] if
-    /// somebody else leads.
+    /// another member leads.
     pub async fn change(
         &self,
         term: Term,
@@ -293,10 +293,10 @@ impl Registry {
         }
     }
 
-    /// Takes workers off the list, if `term` still lasts: nobody waits for them any longer.
+    /// Takes workers off the list, if `term` still lasts: they are waited for no longer.
     ///
     /// # Errors
-    /// [`RegistryError::Deposed`] if somebody else leads.
+    /// [`RegistryError::Deposed`] if another member leads.
     pub async fn drop_workers(&self, term: Term, gone: &[WorkerId]) -> Result<(), RegistryError> {
         let lasts = [Compare::new(documents::LEADER, term.0)];
         match self.take_off(gone, &lasts).await {

@@ -1,4 +1,4 @@
-//! Whoever leads changes the table.
+//! Leader's loop: changes the table.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -21,7 +21,7 @@ pub struct LeaderConfig {
 struct Reign {
     term: Term,
     coordinator: Coordinator,
-    /// What was written last: a view without it is outdated.
+    /// Revision written last: a view without it is outdated.
     written: Revision,
     told: BTreeSet<ShardRef>,
 }
@@ -29,9 +29,9 @@ struct Reign {
 /// Takes part in the election of a leader, and leads while elected, until the registry is closed.
 ///
 /// Run it in as many processes as may fail together, and one more: servers do it beside their work.
-/// Whoever suspects the leader to be dead ([`Report::Suspect`]) campaigns against it at once; its
-/// lease would take two seconds and more. So does a server whose suspicion of another has led to
-/// nothing within twice the time after which it must be believed ([`CoordinatorConfig::doubt`]):
+/// A member that suspects the leader to be dead ([`Report::Suspect`]) campaigns against it at once;
+/// its lease would take two seconds and more. So does a server whose suspicion of another has led
+/// to nothing within twice the time after which it must be believed ([`CoordinatorConfig::doubt`]):
 /// the leader hangs, or is a coordinator that is dead, which no connection tells of. Neither is a
 /// danger: each change is made on the condition that its author still leads.
 ///
@@ -95,7 +95,7 @@ pub async fn lead(membership: &Membership, config: LeaderConfig) -> Result<(), R
     }
 }
 
-/// What this member has against the leader.
+/// Reason for this member to suspect the leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Grievance {
     None,
@@ -126,7 +126,7 @@ impl Grievance {
     }
 }
 
-/// For whoever looks into how a cluster came to be as it is.
+/// Logs changes, for operators who ask how a cluster came to be as it is.
 fn tell_changes(table: &Table, change: &Change) {
     let old = &table.routing;
     for route in change.routing.routes() {
@@ -173,7 +173,7 @@ impl Neglect {
 }
 
 /// Returns true if a server suspects one that should leave a chain then: one with others in it.
-/// Whoever is suspected itself need not be believed.
+/// Reports of a suspected member need not be believed.
 fn is_neglected(view: &View, own: Member) -> bool {
     let Member::Server(node) = own else {
         return false;
@@ -264,7 +264,7 @@ mod tests {
         Member::Server(NodeId(node))
     }
 
-    /// Led by a coordinator; one shard under this chain, and who suspects whom.
+    /// Led by a coordinator; one shard under this chain, and these suspicions.
     fn view(chain: &[u64], suspicions: &[(u64, u64)]) -> View {
         let chain = chain.iter().copied().map(NodeId).collect();
         let route = Route {

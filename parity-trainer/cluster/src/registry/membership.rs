@@ -16,7 +16,7 @@ use crate::registry::{Member, Registry, RegistryError, Report, ServerInfo, Term,
 /// Reports of a member that can stand at once.
 pub const MAX_REPORTS: usize = 4096;
 
-/// What should be in the store, under the member's lease.
+/// Entries that should be in the store, under the member's lease.
 type Kept = BTreeMap<String, Vec<u8>>;
 type CurrentLease = watch::Sender<Option<Arc<dyn Lease>>>;
 
@@ -118,7 +118,8 @@ impl Membership {
         Ok(())
     }
 
-    /// Tries to lead: if nobody does, or instead of a leader of this term, which is over then.
+    /// Tries to lead: if there is no leader, or instead of a leader of this term, which
+    /// is over then.
     ///
     /// # Errors
     /// If the store does not answer.

@@ -26,7 +26,7 @@ struct Held {
 struct Inner {
     revision: u64,
     entries: BTreeMap<String, Held>,
-    /// Whoever holds one of them knows that it is over when its guard is dropped.
+    /// The holder of one of them sees its end when its guard is dropped.
     leases: BTreeMap<LeaseId, DropGuard>,
     last_lease: i64,
     away: bool,
@@ -34,7 +34,7 @@ struct Inner {
     linger: Duration,
 }
 
-/// What followers are told: that there is something new.
+/// Notice to followers that there is something new.
 type News = watch::Sender<u64>;
 
 /// A store within this process. Clones share it.
@@ -63,7 +63,7 @@ impl MemoryStore {
         store
     }
 
-    /// From now on nobody reaches it, or everybody again: for tests.
+    /// Cuts the store off from all processes, or ends that: for tests.
     pub fn set_reachable(&self, reachable: bool) {
         self.inner.lock().away = !reachable;
         self.news.send_modify(|news| *news += 1);

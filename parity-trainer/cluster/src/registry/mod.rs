@@ -1,5 +1,5 @@
-//! What a cluster of parameter servers must agree on: who takes part, who leads, which servers hold
-//! which shard.
+//! State that a cluster of parameter servers must agree on: members, leader, and the servers
+//! of each shard.
 //!
 //! Only that: parameters and updates never pass through here. A [`Registry`] is the same over every
 //! [`Store`], a small ordered map with compare-and-swap transactions and leases: [`MemoryStore`]

@@ -1,13 +1,13 @@
-//! What members tell the leader.
+//! Reports of members to the leader.
 
 use std::fmt;
 
 use parapet_parameter_server::{HandOver, NodeId, Peer, ShardRef, WorkerId};
 
-/// Somebody who takes part.
+/// Member of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Member {
-    /// Holds parameters.
+    /// Member that holds parameters.
     Server(NodeId),
     /// Reads and updates them.
     Worker(WorkerId),

@@ -1,10 +1,10 @@
 //! A store in one process that serves it to the others over gRPC: for clusters with nothing else to
 //! start.
 //!
-//! It holds what the process holds in memory, and is lost with it: then servers and workers go on
-//! with the routing table they have, but nobody joins and nobody is replaced. Each life of the
-//! process has a number of its own, which every request names, so that nobody takes a new, empty
-//! store for the one it knows. Where that is too little, use etcd.
+//! It holds its entries in the process's memory, and they are lost with it: then servers and
+//! workers go on with the routing table they have, but none joins and none is replaced. Each life
+//! of the process has a number of its own, which every request names, so that a new, empty store is
+//! not taken for the one before. Where that is too little, use etcd.
 
 mod client;
 mod server;

@@ -1,4 +1,4 @@
-//! What a registry is kept in.
+//! Store that a registry is kept in.
 
 use std::fmt;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub enum Outcome {
     Failed,
 }
 
-/// News for whoever follows a store.
+/// News for the followers of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Batch {
     /// All that there is: at first, and after a gap.

@@ -25,7 +25,7 @@ pub struct ArrayInfo {
     pub keys: KeyRange,
     /// Into how many shards it is to be cut; 0 if it was given up.
     pub shards: u64,
-    /// What servers and workers have to know of it besides; a registry does not look into it.
+    /// Description for servers and workers; a registry does not look into it.
     pub description: String,
 }
 
@@ -59,8 +59,8 @@ pub struct Workers {
     pub version: u64,
     /// All workers, with the clocks they joined at.
     pub workers: Vec<(WorkerId, Clock)>,
-    /// Those of them that no process is: executors, which move between the processes that are there
-    /// (Qiao et al., "Litz", ATC 2018). They stay on the list until they are taken off it.
+    /// Workers of the list that are executors, which move between processes (Qiao et al., "Litz",
+    /// ATC 2018). They stay on the list until they are taken off it.
     pub executors: BTreeSet<WorkerId>,
 }
 
@@ -87,7 +87,7 @@ pub struct View {
     /// The workers whose clocks count.
     pub workers: Workers,
     pub arrays: BTreeMap<ArrayId, ArrayInfo>,
-    /// What is to be worked on, if anything is; a registry does not look into it.
+    /// Job to work on, if there is one; a registry does not look into it.
     pub job: Option<String>,
     pub table: Table,
     pub leader: Option<Leader>,
@@ -204,7 +204,7 @@ impl View {
 #[derive(Debug, Default)]
 pub(crate) struct ViewBuilder {
     view: View,
-    /// What of the store is in the view.
+    /// Revisions of the store's entries in the view.
     taken: BTreeMap<String, Revision>,
 }
 

@@ -95,8 +95,8 @@ fn tell(membership: &registry::Membership, report: node::Report) {
     }
 }
 
-/// What the registry has told of: arrays, whose descriptions never change, so that each is read
-/// once; and where servers are. One that the registry misses, but the table still names, keeps its
+/// Arrays and addresses that the registry has reported. Descriptions of arrays never change, so
+/// that each is read once. One that the registry misses, but the table still names, keeps its
 /// place: the registry may have been away itself, and whether it is dead shows in its connections.
 #[derive(Debug, Default)]
 struct Known {

@@ -30,19 +30,19 @@ pub enum Command {
     Top(top::Args),
 }
 
-/// What can be done with a whole cluster.
+/// Commands on a whole cluster.
 #[derive(Debug, clap::Subcommand)]
 pub enum ClusterCommand {
     /// Start servers and workers as processes on this machine, and end them with this one
     Up(up::Args),
 }
 
-/// How `cluster up` starts what this program cannot be itself.
+/// Programs that `cluster up` starts for roles that this one does not have.
 #[derive(Debug, Clone, Default)]
 pub struct Programs {
-    /// What has the command `server`; this program if it is `None`.
+    /// Program with the command `server`; this program if it is `None`.
     pub server: Option<PathBuf>,
-    /// What has the command `worker`, if anything has.
+    /// Program with the command `worker`, if there is one.
     pub worker: Option<PathBuf>,
     /// Threads of each worker; by default the workers share the processors.
     pub threads: Option<u16>,

@@ -23,7 +23,7 @@ pub(crate) mod proto {
 /// Bytes of a message, at most.
 const MAX_MESSAGE: usize = 256 << 20;
 
-/// What a server says about itself.
+/// Status of a server, as it reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Status {
     pub received: u64,
@@ -46,6 +46,6 @@ pub struct ShardStatus {
     pub committed: u64,
     /// Bytes that its rows take.
     pub memory: u64,
-    /// What it contains of each worker: the clock that its every row has.
+    /// Clock of each worker that every row contains.
     pub clocks: Vec<(WorkerId, Clock)>,
 }

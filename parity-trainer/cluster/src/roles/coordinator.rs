@@ -1,4 +1,4 @@
-//! A coordinator: somebody who can lead, and does nothing else.
+//! Coordinator: a process that can lead, and does nothing else.
 
 use crate::registry::{Joining, LeaderConfig, Registry, lead};
 

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of roles.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub enum ClusterError {
     /// The training that this process took part in is over.
     #[error("the training is over: whoever led it has ended it or began another")]
     Ended,
-    /// What is said of the training cannot be read.
+    /// The description of the training cannot be read.
     #[error("the cluster's job cannot be read ({cause}): run one version on all nodes")]
     Job { cause: String },
     /// A push or pull failed for good.

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use parapet_parameter_server::{ArrayFilters, Precision};
 use serde::{Deserialize, Serialize};
 
-/// What shortens the messages about a dense array, as `lz4`, `bf16` or `f16`, or `lz4` and one of
-/// the others. By default, nothing does.
+/// Filters of the messages about a dense array, as `lz4`, `bf16` or `f16`, or `lz4` and one of the
+/// others. By default, nothing does.
 ///
 /// Others fit no training: all of its rows are pushed, so that there are no lists of keys; and a
 /// row that is left out of a push would fall behind in its learning rate and Adam's corrections,

@@ -1,4 +1,4 @@
-//! What all listeners of a process have in common.
+//! Listeners that a process has, whatever its role.
 
 use tokio::net::TcpListener;
 

@@ -37,7 +37,7 @@ const HAND_OVERS: &str = "parapet_parameter_server_hand_overs";
 /// Connections of those who scrape, at most.
 const SCRAPERS: usize = 16;
 
-/// What a server holds of one array.
+/// Part of one array that a server holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Held {
     shards: u32,
@@ -48,7 +48,7 @@ struct Held {
     memory: usize,
     /// Log entries that the chain has not acknowledged, of all shards.
     log: u64,
-    /// How far the fastest worker is ahead of the slowest, in the shard where it is most.
+    /// Lead of the fastest worker over the slowest, in the shard where it is largest.
     apart: u64,
 }
 
@@ -247,7 +247,7 @@ mod tests {
 
     use super::*;
 
-    /// Names and labels are a promise to whoever scrapes.
+    /// Names and labels are a promise to the users' dashboards.
     #[test]
     fn metrics_are_named_like_this() {
         let mut filtered = Traffic::default();

@@ -17,7 +17,7 @@ use crate::roles::control::ControlServer;
 use crate::roles::metrics::MetricsServer;
 use crate::roles::{Bridge, ClusterError};
 
-/// What a server is started with.
+/// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct ServerSettings {
     /// The cluster's name; those of other names are refused.
@@ -35,7 +35,7 @@ pub struct ServerSettings {
     pub weight: u32,
     /// Intervals and timeouts, from the heartbeat.
     pub timing: Timing,
-    /// What it decides by while it leads; `None`: it takes no part in the election.
+    /// Settings for its time as a leader; `None` keeps it out of the election.
     pub leads: Option<LeaderConfig>,
     /// For how long a server that is to leave may wait for others to take its shards.
     pub leave: Duration,
@@ -177,7 +177,8 @@ impl<T: Transport> ServerRole<T> {
     /// Serves until `stop`, then goes on until others hold its shards, and leaves.
     ///
     /// # Errors
-    /// [`ClusterError::NotEmptied`] if nobody took them in time. It has left then, like a crash.
+    /// [`ClusterError::NotEmptied`] if its shards were not taken over in time. It has left then,
+    /// like a crash.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ClusterError> {
         let Self {
             id,
@@ -251,7 +252,7 @@ fn holds(view: &View, id: NodeId) -> bool {
         || table.hand_overs.iter().any(|&HandOver { to, .. }| to == id)
 }
 
-/// Returns true if there is nobody else to take its shards.
+/// Returns true if no other server can take its shards.
 fn is_last(view: &View, id: NodeId) -> bool {
     !view
         .servers

@@ -1,4 +1,4 @@
-//! What an array is, written down.
+//! Description of an array, written down.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct ArraySpec {
     pub filters: FilterSpec,
 }
 
-/// What a push does to the rows it names.
+/// Effect of a push on the rows it names.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum RuleSpec {
@@ -55,7 +55,7 @@ pub enum RuleSpec {
         beta1: f32,
         /// Decay of the second moment.
         beta2: f32,
-        /// What keeps the divisor off zero.
+        /// Term that keeps the divisor off zero.
         epsilon: f32,
         #[serde(default)]
         decay: f32,
@@ -66,7 +66,7 @@ pub enum RuleSpec {
     /// AdaGrad (Duchi et al. 2011).
     AdaGrad {
         rate: f32,
-        /// What keeps the divisor off zero.
+        /// Term that keeps the divisor off zero.
         epsilon: f32,
     },
     /// FTRL-proximal (McMahan et al. 2013).
@@ -81,7 +81,7 @@ pub enum RuleSpec {
     Training(TrainingRule),
 }
 
-/// How far workers may be apart in what they see, as text.
+/// Consistency model, as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum ConsistencySpec {
@@ -215,7 +215,7 @@ impl ArraySpec {
             .map_err(|error| Self::unreadable(array, description, error.message()))
     }
 
-    /// What stands in the registry.
+    /// Returns the text that is kept in the registry.
     ///
     /// # Errors
     /// If it does not read back as it is: a number is none.

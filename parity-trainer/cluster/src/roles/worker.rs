@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::roles::{ArraySpec, Bridge, ClusterError};
 
-/// What a worker is started with.
+/// Settings of a worker.
 #[derive(Debug, Clone)]
 pub struct WorkerSettings {
     /// The cluster's name; those of other names are refused.
@@ -89,7 +89,7 @@ impl WorkerRole {
         &self.worker
     }
 
-    /// Leaves: nobody waits for its clock any longer. Wait for its tasks before.
+    /// Leaves: its clock is waited for no longer. Wait for its tasks before.
     ///
     /// # Errors
     /// If the registry does not answer.

@@ -64,7 +64,7 @@ async fn in_memory_works_alike() {
     tokio::join!(count(&one, 1..=20, 2.0), count(&other, 1..=20, 2.0));
 }
 
-/// What is given to a full queue, or before there is a connection, is lost, and sent again after
+/// A message given to a full queue, or before there is a connection, is lost, and sent again after
 /// two seconds: the worker must wait for room before that.
 #[tokio::test(start_paused = true)]
 async fn many_large_pushes_at_once_wait_for_room() {

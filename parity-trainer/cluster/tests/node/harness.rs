@@ -290,7 +290,7 @@ impl<T: Transport> Cluster<T> {
         soon(view.wait_for(everywhere)).await.unwrap();
     }
 
-    /// What happened to a server's messages.
+    /// Returns the counts of a server's messages.
     pub(crate) async fn counters(&self, server: u64) -> Counters {
         soon(self.servers[&server].handle.look(|_, counters| counters))
             .await

@@ -159,7 +159,7 @@ async fn futures_poll<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
 
 async fn notices_a_loss_at_once<T: Transport>(transport: T, address: &str) {
     let (one, mut other) = pair(&transport, address).await;
-    // Stopped in the middle of sending to somebody who does not receive.
+    // Stopped in the middle of sending to a peer that does not receive.
     while one.sender.try_send(push(1, 4096)).is_ok() {}
     while other.sender.try_send(push(1, 4096)).is_ok() {}
     drop(one);
@@ -272,7 +272,7 @@ async fn what_waits_to_be_read_is_not_used_again() {
     soon(async { tokio::join!(sending, receiving) }).await;
 }
 
-/// What a server makes of these bytes after a good handshake.
+/// Returns the error that a server reports for these bytes after a good handshake.
 async fn after_the_handshake(bytes: &[u8], then_close: bool) -> Result<Frame, Reason> {
     let mut listener = Tcp.listen("127.0.0.1:0", Arc::new(server())).await.unwrap();
     let mut raw = TcpStream::connect(listener.address()).await.unwrap();

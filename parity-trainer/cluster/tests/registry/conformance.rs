@@ -1,4 +1,4 @@
-//! What every store must do for a registry, over each of them.
+//! Requirements of a registry on its store, tested with each of them.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! What only an etcd can do to a registry.
+//! Behaviour of a registry that only etcd can cause.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 #[tokio::test]
 async fn an_etcd_that_is_not_there_is_named() {
-    // A port where nobody listens, and one where nobody answers.
+    // A port that is closed, and one that takes connections and never answers.
     let closed = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -158,7 +158,7 @@ async fn told(batches: &mut tokio::sync::mpsc::Receiver<Batch>, key: &str) {
     tokio::time::timeout(support::LIMIT, tell).await.unwrap();
 }
 
-/// For as long as a lease that nobody renews.
+/// Waits as long as a lease lasts that is not renewed.
 async fn outlive(etcd: &Etcd) {
     let mut client = etcd_client::Client::connect([etcd.endpoint()], None)
         .await
@@ -194,15 +194,15 @@ async fn requests_and_watches_leave_a_member_that_falls_silent() {
     told(&mut batches, "before").await;
 
     proxy.fall_silent();
-    // Told only if the watch leaves by itself: nobody asks anything.
+    // The only sign is that the watch leaves by itself: there are no requests.
     near.commit(put("watched", None)).await.unwrap();
     told(&mut batches, "watched").await;
     far.commit(put("asked", None)).await.unwrap();
     told(&mut batches, "asked").await;
 }
 
-/// Nobody asks anything meanwhile, so that nothing but the renewal can find out. Two leases that
-/// nobody renews end, one after the other; the one that is renewed does not.
+/// There are no requests meanwhile, so that only the renewal can find out. Two leases that are not
+/// renewed end, one after the other; the one that is renewed does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_alone_leaves_a_member_that_falls_silent() {
     let Some(etcd) = Etcd::start().await else {

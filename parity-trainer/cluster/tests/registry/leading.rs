@@ -180,7 +180,7 @@ async fn a_dead_server_is_replaced(fixture: Fixture) {
         assert_eq!(new.chain, rest);
     }
     carry_out_hand_overs(&nodes, is_replicated).await;
-    // Suspicions of whoever is gone are not kept.
+    // Suspicions of members that are gone are not kept.
     until(&registry, "nothing is reported", |view| {
         view.reports.is_empty()
     })
@@ -206,7 +206,7 @@ async fn a_dead_leader_is_replaced_at_once(fixture: Fixture) {
     fixture.assert_within(Duration::from_secs(1), start);
 }
 
-/// A coordinator that hangs, or was killed and is listed still: nobody has a connection to it
+/// A coordinator that hangs, or was killed and is listed still: there is no connection to it
 /// that could break.
 async fn a_leader_that_does_not_act_is_replaced(fixture: Fixture) {
     let registry = fixture.open().await;
@@ -364,7 +364,7 @@ async fn dead_workers_are_taken_off(fixture: Fixture) {
     drop(nodes);
 }
 
-/// Each has a right to depose the other, and nobody is there to decide between them.
+/// Each has a right to depose the other, and there is no third one to decide between them.
 #[tokio::test(start_paused = true)]
 async fn two_that_suspect_each_other_take_turns_at_leisure() {
     let fixture = Fixture::memory();

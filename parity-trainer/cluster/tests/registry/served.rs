@@ -1,4 +1,4 @@
-//! What only a served store has: a process that may be started anew, and one that is not there.
+//! Behaviour of a served store alone: the process may be started anew, or be gone.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -98,7 +98,7 @@ async fn a_new_life_of_the_process_is_not_taken_for_the_old_one() {
         1,
         "an empty store is not taken over"
     );
-    // Whoever begins now is in the new life.
+    // A client that begins now is in the new life.
     let later = address.open().await.unwrap();
     assert!(later.view().borrow().servers.is_empty());
     drop(membership);

@@ -58,7 +58,7 @@ pub fn plain(steps: u64) -> (Vec<f32>, [Vec<f32>; 2]) {
     (weights, state)
 }
 
-/// Steps until `steps` are done or somebody else has ended it.
+/// Steps until `steps` are done or another process has ended it.
 pub async fn work<T: Transport>(
     training: &mut Training<T>,
     steps: u64,

@@ -81,8 +81,8 @@ impl<T: Transport> Drop for Cluster<T> {
 }
 
 impl<T: Transport> Cluster<T> {
-    /// With an array that servers hold in chains of this many; the servers lead if
-    /// nobody else does.
+    /// Starts with an array that servers hold in chains of this many; the servers lead if there
+    /// is no coordinator.
     pub async fn start(
         transport: T,
         servers: usize,

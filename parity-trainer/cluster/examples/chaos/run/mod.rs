@@ -92,7 +92,7 @@ pub enum ChaosError {
     #[error("{acknowledged} pushes were acknowledged, the values show {least} to {greatest}")]
     Wrong {
         acknowledged: u64,
-        /// What all values should have added up to.
+        /// Sum that all values should have reached.
         least: f32,
         greatest: f32,
     },

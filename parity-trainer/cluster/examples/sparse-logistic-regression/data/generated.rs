@@ -8,7 +8,7 @@ use rand_distr::{Distribution, Normal, Zipf};
 use super::DataSet;
 use crate::{Row, Rows, logistic};
 
-/// How often features occur: the k-th most frequent in proportion to `k^-1.1`, as words do.
+/// Frequency of features: the k-th most frequent in proportion to `k^-1.1`, as words do.
 const EXPONENT: f64 = 1.1;
 
 /// The share of features whose true weight is not 0.

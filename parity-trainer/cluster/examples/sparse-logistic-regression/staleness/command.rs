@@ -13,8 +13,8 @@ pub(crate) struct Args {
     /// bsp, bounded-delay:TAU, ssp:SLACK, eager-ssp:SLACK or eventual
     #[arg(long)]
     consistency: Consistency,
-    /// Who is slow: never, always (the first worker) or turns:MILLISECONDS (one at a time, drawn
-    /// anew)
+    /// Slow worker: never, always (the first worker) or turns:MILLISECONDS (one at a
+    /// time, drawn anew)
     #[arg(long)]
     slowdown: Slowdown,
     /// Factor by which a slow worker's computation takes longer
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Servers
     #[arg(long, default_value_t = 2)]
     servers: u64,
-    /// Milliseconds that a minibatch takes where nobody is slow
+    /// Milliseconds that a minibatch takes without slowdown
     #[arg(long, default_value_t = 8)]
     compute: u64,
     /// The loss to reach is that of BSP after so many clocks

@@ -1,4 +1,4 @@
-//! Which worker is slow, and for how long that makes it compute.
+//! Choice of the slow worker, and the time that this makes it compute.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -66,7 +66,7 @@ impl Injection {
         }
     }
 
-    /// When a computation ends that begins at `start` and takes `work` where nobody is slow.
+    /// Returns the end of a computation that begins at `start` and takes `work` without slowdown.
     pub(crate) fn end(&self, worker: usize, start: Duration, work: Duration) -> Duration {
         let (mut now, mut left) = (start, work);
         loop {

@@ -18,7 +18,7 @@ use crate::cluster::StartError;
 use crate::data::{DataSet, Generated, generate};
 use crate::{ARRAY, Batches, Cluster, ClusterSettings, Minibatch, Rows, logistic};
 
-/// How often the loss is looked at.
+/// Interval at which the loss is evaluated.
 const LOOKS: Duration = Duration::from_millis(10);
 
 /// Pushes that are not acknowledged yet, before a worker waits for the oldest.
@@ -32,12 +32,12 @@ const LATE: Duration = Duration::from_millis(2);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Experiment {
-    /// What workers may miss of one another.
+    /// Consistency model of the workers.
     pub(crate) consistency: Consistency,
-    /// Who is slow; also how many workers there are.
+    /// Injected slowness, and the number of workers.
     pub(crate) injection: Injection,
     pub(crate) servers: u64,
-    /// Time that a minibatch takes where nobody is slow.
+    /// Time that a minibatch takes without slowdown.
     pub(crate) compute: Duration,
     /// The loss to reach is that of bulk-synchronous workers after so many clocks.
     pub(crate) clocks: usize,
@@ -78,7 +78,7 @@ pub(crate) enum RaceError {
     Worker(#[from] JoinError),
 }
 
-/// What a worker did until it was stopped.
+/// Work of a worker until it was stopped.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     minibatches: u64,

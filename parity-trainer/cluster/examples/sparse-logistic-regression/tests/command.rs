@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 
 use crate::Cli;
 
-/// What the program prints; else the exit code and the error.
+/// Returns the program's output; else the exit code and the error.
 fn run(arguments: &[&str]) -> Result<String, (i32, String)> {
     let program = ["sparse-logistic-regression"];
     let cli = Cli::try_parse_from(program.iter().chain(arguments))

@@ -1,4 +1,4 @@
-//! What whoever computes works with: tasks are submitted, and what they give is awaited.
+//! Interface for the computing side: tasks are submitted, and their results awaited.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) struct Command {
     pub(super) answer: Answer,
 }
 
-/// What a task is about: which rows, in which iteration, and when.
+/// Rows, iteration and order of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskSpec {
     pub array: ArrayId,

@@ -21,7 +21,7 @@ pub struct Memory {
     listeners: Arc<Mutex<BTreeMap<String, mpsc::Sender<Request>>>>,
 }
 
-/// Somebody who connects: the ends that are to be the listener's.
+/// Request for a connection, with the ends that are to be the listener's.
 #[derive(Debug)]
 struct Request {
     hello: Hello,

@@ -2,7 +2,7 @@
 //!
 //! A connection's outgoing queue is bounded in bytes, softly: [`Sender::room`] waits until it is
 //! short again, and a node takes a peer's requests only then; [`Sender::try_send`] refuses only at
-//! four times that, where somebody has not waited; a single frame may be longer than both. The
+//! four times that, if the sender has not waited; a single frame may be longer than both. The
 //! incoming side has no queue: what is not received stays with the peer.
 
 mod memory;
@@ -25,7 +25,7 @@ pub use sockets::{Sockets, Tcp};
 
 use crate::node::wire::{Frame, Hello, Limits, WireError};
 
-/// What a node says and bears on each of its connections.
+/// Own identity and limits on each of a node's connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Local {
     pub hello: Hello,
@@ -38,7 +38,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// What the decoder of one connection takes.
+    /// Returns the limits of the decoder of one connection.
     pub const fn limits(&self) -> Limits {
         Limits {
             max_frame: self.hello.max_frame,
@@ -80,7 +80,7 @@ pub trait Listener: Send + 'static {
 /// A connection after the handshake.
 #[derive(Debug)]
 pub struct Connection {
-    /// Who is at the other end.
+    /// Peer at the other end.
     pub peer: Peer,
     pub sender: Sender,
     pub receiver: Receiver,
@@ -127,7 +127,7 @@ pub struct TransportError {
     pub reason: Reason,
 }
 
-/// Whoever is at the other end, as far as known.
+/// Peer at the other end, as far as known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Who {
     /// Before the handshake.
@@ -150,7 +150,7 @@ pub enum Reason {
     /// The address cannot be listened at.
     #[error("cannot listen there ({0}): choose another address or stop what uses it")]
     Listen(std::io::Error),
-    /// Nobody takes connections there.
+    /// The address takes no connections.
     #[error("cannot connect ({0}): check the address and that the node runs")]
     Connect(std::io::Error),
     /// The peer took longer than the limit.

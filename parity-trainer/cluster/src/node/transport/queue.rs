@@ -71,7 +71,8 @@ impl Sender {
     pub fn try_send(&self, frame: Frame) -> Result<(), SendError> {
         let cost = frame.cost();
         let bytes = self.state.bytes.load(Ordering::Relaxed);
-        // One frame may be longer than the queue: whoever has waited for room gets it through.
+        // One frame may be longer than the queue: a sender that has waited for room
+        // gets it through.
         if bytes >= self.state.long
             && bytes.saturating_add(cost) > self.state.long.saturating_mul(HARD)
         {
@@ -93,7 +94,7 @@ impl Sender {
         open.then(|| self.state.long.saturating_sub(bytes))
     }
 
-    /// What closes the connection in this direction when it is dropped.
+    /// Returns a guard that closes the connection in this direction when it is dropped.
     pub(super) fn severing(&self) -> Severing {
         Severing(Arc::clone(&self.state))
     }

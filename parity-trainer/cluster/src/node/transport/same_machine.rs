@@ -1,9 +1,9 @@
 //! Unix sockets between nodes on one machine, named after the TCP address that a node listens at.
 //!
 //! The names are abstract: nothing is left behind in a file system when a process is killed, and
-//! they are seen within one network namespace, as the TCP addresses are. Anybody on the machine may
-//! take any name, so both ends look at whose process the other is: only one of the same user is
-//! talked to.
+//! they are seen within one network namespace, as the TCP addresses are. Any process of the
+//! machine may take any name, so both ends look at whose process the other is: only one of the
+//! same user is accepted.
 
 use std::io;
 use std::os::fd::AsFd as _;

@@ -1,8 +1,8 @@
 //! Sockets: TCP, and Unix sockets between nodes on one machine.
 //!
-//! One task for each connection writes; whoever receives reads, so that no frame changes tasks on
-//! its way in. Nagle's algorithm is off: the queue itself puts small frames together, as many as
-//! there are when the socket can take more.
+//! One task for each connection writes; the receiver reads in its own, so that no frame changes
+//! tasks on its way in. Nagle's algorithm is off: the queue itself puts small frames together, as
+//! many as there are when the socket can take more.
 
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::sync::Arc;
@@ -26,9 +26,9 @@ const TOGETHER: usize = 256 * 1024;
 /// Sockets: nodes on one machine connect through a Unix socket, others with TCP.
 ///
 /// A node listens at its TCP address and, where the system has abstract Unix sockets (Linux), at
-/// one that is named after it. Whoever connects tries that first: it exists only within one network
-/// namespace, and is taken only between processes of one user. A byte costs less than half of what
-/// it costs over TCP, on either side.
+/// one that is named after it. A connecting node tries that first: it exists only within one
+/// network namespace, and is taken only between processes of one user. A byte costs less than half
+/// of what it costs over TCP, on either side.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sockets;
 

@@ -11,7 +11,7 @@ use super::fields::Fields;
 use super::read::{self, Kind, Plan, Slice, Source};
 use super::{Frame, HEADER_LEN, MAX_HEAD, PIECE, SUM_LEN, WireError};
 
-/// What a decoder takes, and what it keeps.
+/// Limits of a decoder's input and of what it keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// The longest frame, in bytes after its header.
@@ -48,7 +48,7 @@ const SHORT: usize = 16 * 1024;
 pub struct Decoder {
     limits: Limits,
     staging: Vec<u8>,
-    /// What has come and was not taken, in `staging`.
+    /// Start of the received and unused bytes in `staging`.
     start: usize,
     end: usize,
     /// A long frame that is being read into its place.
@@ -344,7 +344,7 @@ impl Long {
         Ok(long)
     }
 
-    /// What is missing of the current section.
+    /// Free part of the current section.
     fn space(&mut self) -> &mut [u8] {
         let (filled, length) = (self.filled, self.length);
         let bytes = self

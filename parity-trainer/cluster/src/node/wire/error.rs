@@ -1,4 +1,4 @@
-//! What can be wrong with bytes from a peer.
+//! Errors of bytes from a peer.
 
 use super::VERSION;
 

@@ -20,7 +20,7 @@ const MAGIC: [u8; 8] = *b"\x93PARAPET";
 
 const MAX_CLUSTER: usize = 64;
 
-/// What a node says of itself before anything else.
+/// First message of a node, which identifies it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
     pub peer: Peer,

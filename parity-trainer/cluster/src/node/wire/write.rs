@@ -23,7 +23,7 @@ pub(super) mod tag {
     pub(in super::super) const REFUSED: u8 = 11;
 }
 
-/// What may be large, as it lies in memory.
+/// Large part of a message, as it lies in memory.
 #[derive(Debug)]
 pub(super) enum Section {
     Words(Vec<u64>),

@@ -141,8 +141,8 @@ async fn next(
     }
 }
 
-/// What changed. The header's revision is not taken for seen: etcd before 3.4.25 may tell of
-/// progress before it tells of the changes that belong to it.
+/// Returns the changes of a response. The header's revision is not taken for seen: etcd before
+/// 3.4.25 may tell of progress before it tells of the changes that belong to it.
 fn changes(
     connection: &Connection,
     response: &WatchResponse,

@@ -16,8 +16,8 @@ use tokio::time::{sleep, timeout};
 
 use super::EtcdConfig;
 
-/// How often a connection on which requests are waiting is asked for a sign of life, so that one to
-/// a member that is gone for good is given up; etcd refuses pings that are less than 5 s apart.
+/// Interval of pings on a connection with waiting requests, so that one to a member that is gone
+/// for good is given up; etcd refuses pings that are less than 5 s apart.
 const PING: Duration = Duration::from_secs(10);
 
 /// All members that the configuration names.

@@ -62,7 +62,7 @@ impl ServedStore {
     /// Connects.
     ///
     /// # Errors
-    /// [`RegistryError::Unreachable`] if nobody answers in time.
+    /// [`RegistryError::Unreachable`] if no answer comes in time.
     pub async fn connect(config: ServedConfig) -> Result<Self, RegistryError> {
         let config = Arc::new(config);
         let refused = |error: tonic::transport::Error| RegistryError::Refused {

@@ -26,7 +26,7 @@ const MAX_LEASES: usize = 65_536;
 pub struct ServeConfig {
     /// For how long a member is kept that is not heard from.
     pub lease: Duration,
-    /// How often followers are given a sign of life.
+    /// Interval of heartbeats to followers.
     pub heartbeat: Duration,
 }
 
@@ -310,7 +310,7 @@ async fn tell(
     }
 }
 
-/// What is new among all keys.
+/// Returns the news among all keys.
 fn difference(
     told: &mut Option<BTreeMap<String, u64>>,
     entries: impl Iterator<Item = proto::Entry>,

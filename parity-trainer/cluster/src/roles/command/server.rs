@@ -40,7 +40,7 @@ pub struct Args {
     attached: bool,
 }
 
-/// How whoever leads decides; the same on all that may lead.
+/// Settings of the leader's decisions; the same on all that may lead.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct LeadingArgs {
     /// Servers that hold each range

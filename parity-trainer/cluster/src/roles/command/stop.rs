@@ -44,8 +44,8 @@ impl Stop {
     }
 }
 
-/// Waits until whoever started this process has ended, if `attached`: its end of the standard input
-/// is closed then.
+/// Waits until the process that started this one has ended, if `attached`: its end of the standard
+/// input is closed then.
 pub(crate) async fn abandoned(attached: bool) {
     if !attached {
         return std::future::pending().await;

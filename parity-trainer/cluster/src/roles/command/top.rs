@@ -15,7 +15,7 @@ use super::stop::Stop;
 use super::{CommandError, RegistryArgs};
 use crate::roles::control::{Control, Status};
 
-/// Time that a server may take to answer: whoever looks wants to see the others now.
+/// Time that a server may take to answer: the user wants to see the others now.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Arguments of `top`.
@@ -51,14 +51,14 @@ pub(super) async fn run(args: &Args) -> Result<(), CommandError> {
         let clear = if screen { "\x1b[H\x1b[2J" } else { "" };
         let mut out = std::io::stdout().lock();
         let written = write!(out, "{clear}{text}").and_then(|()| out.flush());
-        // Whoever reads has seen enough.
+        // The reader has seen enough.
         if args.once || written.is_err() {
             return Ok(());
         }
     }
 }
 
-/// What the servers say; those that do not answer are left out.
+/// Asks the servers for their status; those that do not answer are left out.
 async fn ask(
     view: &View,
     controls: &mut BTreeMap<NodeId, (String, Control)>,

@@ -67,7 +67,7 @@ impl Control {
         }
     }
 
-    /// How it is.
+    /// Asks the server for its status.
     ///
     /// # Errors
     /// If it does not answer.

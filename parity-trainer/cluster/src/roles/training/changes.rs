@@ -1,9 +1,9 @@
-//! What it costs a training when servers and workers come and go.
+//! Cost to a training of servers and workers that come and go.
 //!
-//! Steps are bulk synchronous, so whatever a change makes anybody wait for shows in the length of
-//! the step. The time that a change has cost is by how much the steps around it were longer than
-//! steps usually are: the one in which it was seen, for a death is seen at the end of what it cost,
-//! and some after it, in which shards are copied.
+//! Steps are bulk synchronous, so every wait that a change causes shows in the length of the step.
+//! The time that a change has cost is by how much the steps around it were longer than steps
+//! usually are: the one in which it was seen, for a death is seen at the end of what it cost, and
+//! some after it, in which shards are copied.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -17,7 +17,7 @@ const USUAL: usize = 33;
 /// Steps after a change that still count as disturbed by it.
 const AFTER: u32 = 8;
 
-/// Changes that nobody has asked for yet.
+/// Limit of changes that wait to be asked for.
 const KEPT: usize = 256;
 
 /// A change of who takes part, and what it has cost.
@@ -27,7 +27,7 @@ pub struct MembershipChange {
     pub step: u64,
     /// Servers that hold shards now, and processes that compute, and did not before.
     pub joined: BTreeSet<Member>,
-    /// Those that do so no longer.
+    /// Members that have left.
     pub left: BTreeSet<Member>,
     /// By how much the steps around it were longer than usual, added up.
     pub lost: Duration,

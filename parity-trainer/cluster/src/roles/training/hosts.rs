@@ -24,15 +24,15 @@ pub(super) struct Hosts<T: Transport> {
     pushes: Pushes,
 }
 
-/// What this process pushes for its executors.
+/// Pushes of a process for its executors.
 #[derive(Debug)]
 struct Pushes {
     array: ArrayId,
     spec: ArraySpec,
     keys: KeyRange,
-    /// Those that are learned: others carry what is measured, which no filter may change.
+    /// Keys that are learned: others carry measurements, which no filter may change.
     learned: KeyRange,
-    /// What has not been pushed yet of what the executors here were given.
+    /// Remainders of the executors' gradients that have not been pushed yet.
     filters: BTreeMap<usize, PushFilter>,
     /// The same of executors that have gone to other processes: a step is the sum of all gradients,
     /// so that any other executor here can push it. Empty if there is nothing.
@@ -85,7 +85,7 @@ impl<T: Transport> Hosts<T> {
         self.pushes.keep(own);
     }
 
-    /// What to push for the executor at this place, by ranges: its gradient, or what filters
+    /// Returns the push for the executor at this place, by ranges: its gradient, or what filters
     /// make of it.
     pub(super) fn filter(
         &mut self,

@@ -1,4 +1,4 @@
-//! What a training is, as its processes read it in the registry.
+//! Description of a training, as its processes read it in the registry.
 
 use std::collections::BTreeSet;
 
@@ -20,14 +20,14 @@ pub struct Job {
     pub executors: Vec<u64>,
     /// The member that leads it.
     pub driver: u64,
-    /// What is learned from what; the processes that compute know how to read it.
+    /// Task and data; the computing processes know how to read it.
     pub task: String,
-    /// What a step may miss of other processes'.
+    /// Consistency model of the training.
     #[serde(default)]
     pub consistency: ConsistencySpec,
     #[serde(default, skip_serializing_if = "FilterSpec::is_none")]
     pub filters: FilterSpec,
-    /// What the servers do with gradients.
+    /// Rule that servers apply to gradients.
     pub training: TrainingRule,
 }
 
@@ -56,7 +56,7 @@ impl Job {
         KeyRange::new(0, self.length.div_ceil(ROW) as u64)
     }
 
-    /// Those that are learned: the first ones.
+    /// Returns the keys that are learned: the first ones.
     pub(super) fn learned_keys(&self) -> KeyRange {
         let all = self.keys();
         KeyRange::new(

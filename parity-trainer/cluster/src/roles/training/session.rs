@@ -33,10 +33,10 @@ const APART_LEADING: Duration = Duration::from_secs(120);
 /// Time that a process waits before it asks again for such parameters.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// How often a process without executors looks how far the others are.
+/// Interval at which a process without executors checks the others' progress.
 pub(super) const LOOKS: Duration = Duration::from_millis(200);
 
-/// How far a step has come.
+/// Progress of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {
     /// It is done: the parameters are those after it.

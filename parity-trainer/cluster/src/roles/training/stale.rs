@@ -21,19 +21,20 @@ use super::session::{LOOKS, PATIENCE, over};
 use super::{Settled, Training};
 use crate::roles::ClusterError;
 
-/// How far the executors of a process are.
+/// Progress of a process's executors.
 #[derive(Debug, Default)]
 pub(super) struct Stale {
     /// The steps that each has handed in a gradient for.
     pub(super) steps: BTreeMap<usize, u64>,
-    /// What was pushed in this step.
+    /// Pushes of this step.
     pub(super) pushed: Vec<Pending<()>>,
     /// The latest step that all executors were seen to have done.
     seen: u64,
 }
 
 impl Stale {
-    /// Those of `own` that have the step after `step` to do. How far others are is not known yet.
+    /// Returns those of `own` that have the step after `step` to do. How far others are is
+    /// not known yet.
     pub(super) fn to_do(&self, own: &BTreeSet<usize>, step: u64) -> Vec<usize> {
         own.iter()
             .copied()
@@ -105,8 +106,8 @@ impl<T: Transport> Training<T> {
         Ok(Some(Settled::Done))
     }
 
-    /// What the model lets the process's own executors read after this step; nothing if they are
-    /// others by now.
+    /// Returns the parameters that the model lets the process's own executors read after this step;
+    /// `None` if they are others by now.
     async fn next_parameters(
         &mut self,
         asker: usize,

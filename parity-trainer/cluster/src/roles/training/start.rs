@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A training to begin.
 #[derive(Debug, Clone, Copy)]
 pub struct NewTraining<'a> {
-    /// What the servers do with gradients.
+    /// Rule that servers apply to gradients.
     pub rule: UpdateRule,
     /// Into how many parts each step's batch is cut.
     pub executors: usize,
@@ -31,14 +31,14 @@ pub struct NewTraining<'a> {
     pub weights: &'a [f32],
     /// The first row of them that is not learned, but measured: see [`TrainingRule`].
     pub measured_from: Option<Key>,
-    /// What a step may miss of other processes'. Under every model but BSP each part's push is an
-    /// update by itself, with its part of the learning rate.
+    /// Consistency model of the training. Under every model but BSP each part's push is an update
+    /// by itself, with its part of the learning rate.
     pub consistency: ConsistencySpec,
     pub filters: FilterSpec,
     /// Where it goes on from: steps done, and the optimiser's slots, each as long as the learned
     /// parameters or longer.
     pub from: Option<(u64, &'a [Vec<f32>])>,
-    /// What is learned from what, for the other processes; one line or more.
+    /// Task and data, for the other processes; one line or more.
     pub task: &'a str,
 }
 

@@ -16,11 +16,11 @@ use crate::roles::control::Control;
 const SUCCESSION: Duration = Duration::from_secs(10);
 
 impl<T: Transport> Training<T> {
-    /// What the servers keep for the optimiser, slot by slot, each as long as the parameters.
+    /// Returns the servers' optimiser state, slot by slot, each as long as the parameters.
     ///
     /// # Errors
-    /// If a server does not answer, or the state is not that of the last step: whoever has no
-    /// executor cannot ask. Under models other than BSP it is what there is about then.
+    /// If a server does not answer, or the state is not that of the last step: a process without
+    /// executors cannot ask. Under models other than BSP it is what there is about then.
     pub async fn optimiser_state(&mut self) -> Result<Vec<Vec<f32>>, ClusterError> {
         let slots = self.job.training.rule.optimiser.slots();
         let mut state = vec![vec![0.0; self.job.length]; slots];

@@ -68,7 +68,7 @@ impl Fixture {
         })
     }
 
-    /// `None`: there is no etcd, and nobody insists on it.
+    /// Returns `None` if there is no etcd, and the environment does not demand it.
     pub async fn etcd() -> Option<Self> {
         Etcd::start().await.map(Self::Etcd)
     }
@@ -98,7 +98,7 @@ impl Fixture {
         assert!(start.elapsed() < limit, "{:?}", start.elapsed());
     }
 
-    /// Nobody reaches the store, until [`Fixture::resume`].
+    /// Makes the store unreachable, until [`Fixture::resume`].
     pub fn suspend(&self) {
         match self {
             Self::Memory(store) | Self::Served(Served { store, .. }) => store.set_reachable(false),

@@ -4,11 +4,11 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// What becomes of what is sent.
+/// Fate of sent messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
-    /// It is lost, and nobody is told.
+    /// It is lost without a notice.
     Silent,
     /// Connections are reset.
     Closed,
