@@ -1,6 +1,6 @@
-//! What each fuzz target does with its bytes. Plain functions that panic if something does not
-//! hold, so that a test without a nightly compiler replays the corpus, and changes of it, by the
-//! same code (`tests/abuse/replay.rs`).
+//! Targets for fuzzers. Plain functions that panic if something does not hold, so
+//! that a test without a nightly compiler replays the corpus, and changes of it, by
+//! the same code (`tests/abuse/replay.rs`).
 
 use std::path::Path;
 

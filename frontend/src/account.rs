@@ -1,5 +1,5 @@
-//! What every request for inference has in common, whatever protocol it comes by: what names it and
-//! says how it was answered, the meters, the trace, and the log.
+//! Common part of all inference requests, whatever their protocol: names and outcome, meters,
+//! trace and log.
 
 use http::HeaderMap;
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use crate::traces::TracedRequest;
 pub(crate) const REQUEST_ID: &str = "x-request-id";
 /// The trace of a request that is traced.
 pub(crate) const TRACE_ID: &str = "parapet-trace-id";
-/// How the answer came about, for clients and proxies that don't read the body.
+/// Provenance of the answer, for clients and proxies that don't read the body.
 pub(crate) const PROVENANCE: &str = "parapet-provenance";
 pub(crate) const CONFIDENCE: &str = "parapet-confidence";
 pub(crate) const CODE: &str = "parapet-code";

@@ -51,7 +51,7 @@ pub enum ServeError {
     /// A header, parameter or tensor that the model cannot take.
     #[error("{0}")]
     Input(String),
-    /// No key, or one that nobody has.
+    /// No key, or an unknown one.
     #[error("no known key; send the header `Authorization: Bearer KEY`")]
     Unauthenticated,
     /// A browser asks for the page of another site.

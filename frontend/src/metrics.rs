@@ -134,12 +134,12 @@ pub enum Source {
     Audit,
 }
 
-/// What metrics say of a class of requests.
+/// Labels of a class of requests.
 #[derive(Debug, Clone)]
 pub struct ClassLabels {
     pub class: String,
     pub strategy: &'static str,
-    /// What approximates: the code's short name, `backup`, or `none`.
+    /// Source of approximations: the code's short name, `backup`, or `none`.
     pub code: String,
 }
 
@@ -352,7 +352,7 @@ impl ModelMeters {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often approximations of a class were compared with the truth: late truths that agreed
+    /// Returns the comparisons of a class's approximations with the truth: late truths that agreed
     /// and that did not, audits that agreed and that did not.
     pub fn agreement(&self, class: usize) -> [u64; 4] {
         let count = |(_, count): &(Counter, AtomicU64)| count.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What the core carries without looking at it: a query's input, and a prediction.
+//! Input of a query and prediction, which the core carries unread.
 
 use std::sync::{LazyLock, OnceLock};
 
@@ -23,8 +23,7 @@ pub struct Input {
     /// The upstream request's body over HTTP, once it was asked for: in binary form, and in JSON.
     binary: OnceLock<Encoded>,
     json: OnceLock<Encoded>,
-    /// When nobody waits for its answer any more; instances that know of it need not begin
-    /// with it then.
+    /// End of the client's wait; instances that know of it need not begin with it then.
     pub deadline: Option<Instant>,
     /// The traced requests that it is for.
     pub traces: Members,
@@ -66,7 +65,7 @@ impl Input {
         self
     }
 
-    /// Nobody waits for its answer after `deadline`.
+    /// Its answer is of no use after `deadline`.
     #[must_use]
     pub fn by(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);

@@ -17,7 +17,7 @@ pub enum ReloadError {
     /// The file, the repository, or a certificate is at fault.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// What a running process cannot change.
+    /// A setting that a running process cannot change.
     #[error("{field} has changed, which takes a restart; nothing was reloaded")]
     NeedsRestart { field: &'static str },
     /// The process ends, or another reload is under way.

@@ -17,7 +17,7 @@ use crate::http::{App, ListenersTls, router};
 use crate::metrics::Metrics;
 use crate::traces::Traces;
 
-/// How often recorded samples are moved into their buckets.
+/// Interval at which recorded samples are moved into their buckets.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// Connections of operators, scrapers and the page that is open in their browsers.
 const ADMIN_CONNECTIONS: usize = 64;
@@ -180,7 +180,7 @@ impl Frontend {
         }
         if app.traces().is_some() {
             let app = Arc::clone(&app);
-            // It waits for the collector, to whom this thread talks.
+            // It waits for the collector, which this thread serves.
             let _ended =
                 tokio::task::spawn_blocking(move || app.traces().map(Traces::shutdown)).await;
         }

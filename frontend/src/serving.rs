@@ -1,4 +1,4 @@
-//! What is served and to whom: all that a reload of the configuration replaces, as one.
+//! Models and tenants: all that a reload of the configuration replaces, as one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

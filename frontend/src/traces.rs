@@ -278,7 +278,8 @@ impl Members {
         (spans, members)
     }
 
-    /// What tells an instance of the trace that its request belongs to (of several, the first).
+    /// Returns the header that gives an instance the trace that its request belongs to (of
+    /// several, the first).
     pub(crate) fn traceparent(&self) -> Option<HeaderValue> {
         let context = &self.0.first()?.trace.parent;
         let flags = context.trace_flags() & TraceFlags::SAMPLED;
@@ -305,7 +306,7 @@ impl Spans {
         }
     }
 
-    /// Nobody needed it any more.
+    /// No query needed it any more.
     pub(crate) fn withdrawn(&mut self) {
         for span in &mut self.0 {
             span.set_attribute(KeyValue::new("parapet.withdrawn", true));

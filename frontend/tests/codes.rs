@@ -1,4 +1,4 @@
-//! What clients get from each code: instances in memory, paused time.
+//! Answers that clients get from each code: instances in memory, paused time.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

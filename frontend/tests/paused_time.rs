@@ -358,7 +358,7 @@ async fn an_instance_that_answers_badly_is_ejected_and_let_back_in() {
         }
         fixture.memory.log.lock().contains(&bad)
     };
-    // Its health checks succeed: without its answers nobody would know.
+    // Its health checks succeed: only its answers show that it fails.
     asks_it(40).await;
     assert!((fixture.metric("parapet_instances_ejected") - 1.0).abs() < 1e-9);
     assert!(!asks_it(40).await, "it is out");
@@ -477,7 +477,7 @@ async fn instances_join_and_leave_while_requests_are_served() {
         "{text}"
     );
 
-    // Neither an outage of the backend nor its knowing nobody takes an instance away.
+    // Neither an outage of the backend nor an empty answer takes an instance away.
     let up = r#"parapet_discovery_up{model="linear",pool="deployed"}"#;
     for outage in [Err("gone".to_owned()), Ok(Addresses::new())] {
         assert!((fixture.metric(up) - 1.0).abs() < 1e-9);
@@ -497,7 +497,7 @@ async fn instances_join_and_leave_while_requests_are_served() {
 }
 
 /// A reload replaces a model while a parity query of its is out: it is counted when it ends, though
-/// nobody asks the model.
+/// the model gets no more queries.
 #[tokio::test(start_paused = true)]
 async fn redundant_requests_of_a_model_that_was_replaced_end_in_the_counters() {
     let fixture = coded_with(2, 1, "slots_per_instance = 1").await;

@@ -1,4 +1,4 @@
-//! What traces show of a straggler's way, and that spans reach a collector.
+//! Traces of a straggler's way, and spans that reach a collector.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

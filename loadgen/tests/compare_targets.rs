@@ -156,7 +156,7 @@ async fn strategies_take_turns_on_one_schedule() {
 async fn a_block_in_which_the_generator_was_late_is_measured_again_and_counted_once() {
     let folder = folder();
     let (coded, requests) = common::start_with_metrics(|_, _| Act::Exact).await;
-    // Nobody keeps a schedule of ten million requests a second.
+    // No generator keeps a schedule of ten million requests a second.
     let output = run(
         folder.path(),
         &[

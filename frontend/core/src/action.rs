@@ -60,7 +60,7 @@ pub enum Action<I, O> {
     Answer {
         /// Query that is answered.
         query: QueryId,
-        /// Its terminal answer.
+        /// Terminal answer of the query.
         answer: Answer<O>,
     },
     /// Measure a reconstruction against the truth; nothing is reported back.

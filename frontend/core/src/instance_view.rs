@@ -34,7 +34,7 @@ impl InstanceState {
 pub struct InstanceView {
     /// Id of the instance.
     pub id: InstanceId,
-    /// Its availability.
+    /// Availability of the instance.
     pub state: InstanceState,
     /// Requests in flight there.
     pub in_flight: u32,

@@ -29,7 +29,7 @@ const CEILING_US: u64 = 60_000_000;
 pub struct Percentiles {
     /// Number of queries.
     pub count: u64,
-    /// Median latency.
+    /// Median of the latency.
     pub p50: Duration,
     /// 99th percentile of latency.
     pub p99: Duration,

@@ -1,4 +1,4 @@
-//! What every answer must be, whatever is done to the cluster meanwhile. Pure: a question, what
+//! Requirements on every answer, whatever is done to the cluster meanwhile. Pure: a question, what
 //! came back, and what was going on.
 
 use std::time::Duration;
@@ -15,12 +15,12 @@ pub use crate::verdict::{Verdict, Violation};
 /// cores with all of the cluster, so they need time to be scheduled. The client's own delay does
 /// not count: see [`Answer::missing_at`].
 pub const GRACE: Duration = Duration::from_millis(50);
-/// Whoever gives a healthy cluster this long gets a prediction.
+/// A client that gives a healthy cluster this long gets a prediction.
 const ENOUGH: Duration = Duration::from_millis(300);
 /// Clocks of two processes, and whole milliseconds where deadlines have them.
 const EARLY: Duration = Duration::from_millis(3);
 
-/// What must come of a request.
+/// Expected answer of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     /// A prediction, or an error that is not the client's.
@@ -66,7 +66,7 @@ impl Answer {
     }
 }
 
-/// What was going on while it was asked.
+/// Faults that were active while it was asked.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Circumstances {
     /// Instances failed requests at once: a query may have lost its prediction before it was late.
@@ -82,10 +82,10 @@ pub struct Circumstances {
     pub calm: bool,
 }
 
-/// What an answer to a request is.
+/// Judges an answer to a request.
 ///
 /// # Errors
-/// Which invariant it breaks.
+/// Returns the invariant that it breaks.
 pub fn judge(
     question: &Question,
     answer: &Answer,
@@ -101,7 +101,7 @@ pub fn judge(
         } else {
             401
         };
-        // Those whom it has no room for it turns away before it has looked at what they bring.
+        // Clients without a place are turned away before their request is read.
         let no_room = question.expected == Expected::BadRequest && answer.status == 503;
         if answer.status != wanted && !no_room {
             return Err(Violation::new(

@@ -67,7 +67,7 @@ impl Client {
     }
 
     /// Asks until `end`. Most of the time at a steady rate; then all clients at once without a
-    /// pause; then one alone, whose groups nobody fills.
+    /// pause; then one alone, whose groups no other query fills.
     pub async fn run(mut self, end: Duration, calm: Duration) {
         while self.clock.elapsed() < end {
             let phase = self.clock.elapsed().as_secs() % 20;

@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 const TICK: Duration = Duration::from_millis(10);
-/// Whoever misses this much was not merely late.
+/// A client that misses its deadline by this much was not merely late.
 const STALL: Duration = Duration::from_millis(150);
 /// Delay of a tick that is not worth noting.
 const PROMPT: Duration = Duration::from_millis(5);
-/// Older ones concern nobody.
+/// Older ones are dropped.
 const KEPT: usize = 1000;
 
 /// Clones are the same clock.

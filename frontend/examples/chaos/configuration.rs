@@ -54,7 +54,7 @@ pub const COUNT: usize = VARIANTS.len();
 
 #[derive(Debug)]
 pub struct Tenants {
-    /// Two that share groups, and one that shares them with nobody.
+    /// Two that share groups, and one that shares them with no other.
     pub keys: [Key; 3],
 }
 

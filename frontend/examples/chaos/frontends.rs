@@ -67,7 +67,7 @@ fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
-/// All of them. Clients ask whoever is at a place now, as a load balancer would have them do.
+/// All of them. Clients ask the current one of a place, as a load balancer would have them do.
 #[derive(Debug)]
 pub struct Frontends {
     site: Site,

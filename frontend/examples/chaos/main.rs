@@ -66,7 +66,7 @@ struct Cli {
     /// Where configurations, models and logs go
     #[arg(long)]
     folder: PathBuf,
-    /// How long
+    /// Seconds that the run lasts
     #[arg(long, default_value_t = 600)]
     seconds: u64,
     /// Of faults and questions

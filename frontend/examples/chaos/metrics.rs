@@ -1,4 +1,4 @@
-//! What a frontend counts itself, and what must hold of it.
+//! Counts of a frontend, and the conditions that they meet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,7 +74,7 @@ impl Metrics {
     }
 }
 
-/// What must hold at any time.
+/// Returns violations of the conditions that hold at any time.
 pub fn at_any_time(metrics: &Metrics) -> Vec<Violation> {
     let mut found = Vec::new();
     let violated = metrics.sum("parapet_invariant_violations_total", &[]);
@@ -109,7 +109,7 @@ pub fn at_any_time(metrics: &Metrics) -> Vec<Violation> {
     found
 }
 
-/// What clients have seen of one frontend.
+/// Answers that clients have seen of one frontend.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
     /// Requests with an answer, by what it was.
@@ -122,7 +122,7 @@ pub struct Seen {
     pub configurations: u64,
 }
 
-/// What must hold once nobody asks any more and all is over.
+/// Returns violations of the conditions that hold once all requests have ended.
 pub fn at_rest(metrics: &Metrics, seen: &Seen) -> Vec<Violation> {
     let mut found = Vec::new();
     for (name, most) in [
@@ -147,7 +147,7 @@ pub fn at_rest(metrics: &Metrics, seen: &Seen) -> Vec<Violation> {
     ] {
         let counted = metrics.sum("parapet_requests_total", &[("outcome", verdict.outcome())]);
         let least = seen.answers.get(&verdict).copied().unwrap_or_default() as f64;
-        // Nobody knows what those would have been answered who went away.
+        // Answers to clients that went away are unknown.
         if counted < least || counted > least + seen.abandoned as f64 {
             let said = format!(
                 "{counted} requests counted as {}, clients have seen {least} and given up {}",

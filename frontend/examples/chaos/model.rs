@@ -17,13 +17,12 @@ use parapet_onnx::linear_model;
 pub const INPUTS: usize = 8;
 pub const OUTPUTS: usize = 5;
 pub const DEPLOYED: &str = "linear";
-/// What another model answers in its place for requests of the class `backup`; it
-/// says something else.
+/// Model that answers in its place for requests of the class `backup`; its outputs differ.
 pub const CHEAP: &str = "cheap";
 /// Parity models, by k.
 pub const PARITY: [(usize, &str); 2] = [(2, "parity-2"), (3, "parity-3")];
 
-/// Which model an answer is from.
+/// Model that an answer is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     Deployed,
@@ -39,7 +38,7 @@ fn weight(of: Of, output: usize, input: usize) -> f32 {
     f32::from(number) - f32::from(modulus / 2)
 }
 
-/// What the model says to these samples, one after the other.
+/// Returns the model's outputs for these samples, one after the other.
 pub fn truth(of: Of, samples: &[f32]) -> Vec<f32> {
     let rows = samples.chunks(INPUTS);
     rows.flat_map(|row| {

@@ -1,4 +1,4 @@
-//! What came of a run.
+//! Outcome of a run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -113,7 +113,7 @@ impl Record {
         }
     }
 
-    /// What was going on from `asked` until now.
+    /// Returns the faults from `asked` until now.
     pub fn circumstances(&self, asked: Instant) -> Circumstances {
         let faults = self.faults.lock();
         let met = |of: fn(&Fault) -> bool| {

@@ -1,4 +1,4 @@
-//! What is done to the cluster and when, drawn from the seed alone.
+//! Faults of the cluster and their times, drawn from the seed alone.
 
 use std::fmt;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub fn is_relayed(instance: Instance) -> bool {
     instance != 0 && instance != REPLICAS
 }
 
-/// How an answer is spoilt on its way from an instance to a frontend.
+/// Way in which an answer is spoilt between an instance and a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Spoil {
     /// One of its numbers is not one.
@@ -57,7 +57,7 @@ impl Spoil {
     ];
 }
 
-/// What a configuration that is refused is like.
+/// Mistake in a configuration that is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mistake {
     NoToml,

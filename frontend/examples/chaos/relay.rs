@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use crate::plan::Spoil;
 use crate::wire::{Message, Reader};
 
-/// What is done to answers, in percent of them.
+/// Spoilt answers, in percent of all.
 pub type Spoiling = Option<(Spoil, u8)>;
 
 /// A relay that runs until it is dropped.

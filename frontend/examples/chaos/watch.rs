@@ -20,7 +20,7 @@ const EVERY: Duration = Duration::from_millis(500);
 const WARM: Duration = Duration::from_secs(10);
 /// The most that it may hold more than it held then.
 const MEMORY_KB: u64 = 64 * 1024;
-/// What waits for a late truth, and for instances that are frozen still, is over by then.
+/// Waits for late truths, and for instances that are frozen still, are over by then.
 const REST: Duration = Duration::from_secs(20);
 
 /// Looks at both, again and again.
@@ -94,7 +94,7 @@ fn ejected(state: &Value) -> impl Iterator<Item = String> {
     ejected.map(|instance| instance["name"].as_str().unwrap_or_default().to_owned())
 }
 
-/// What must hold of the groups that `/debug/groups` shows.
+/// Returns violations of the conditions on the groups that `/debug/groups` shows.
 fn groups_of(shown: &Value) -> Vec<Violation> {
     let mut found = Vec::new();
     for (model, shown) in shown["models"].as_object().into_iter().flatten() {
@@ -126,7 +126,7 @@ fn groups_of(shown: &Value) -> Vec<Violation> {
     found
 }
 
-/// Once nobody asks any more: waits until all is over, and sees whether it adds up.
+/// Waits until all is over once clients have stopped, and checks the sums.
 pub async fn at_rest(frontends: &Frontends, record: &Record) -> Result<()> {
     for frontend in frontends.all() {
         let seen = frontend.seen.lock().clone();

@@ -72,7 +72,7 @@ impl<S: AsyncRead + Unpin> Reader<S> {
         }
     }
 
-    /// What has come that belongs to no message that was asked for.
+    /// Returns the number of bytes that belong to no message that was asked for.
     pub fn left_over(&self) -> usize {
         self.buffer.len()
     }

@@ -1,10 +1,10 @@
-//! Who may ask for what operators see and do.
+//! Authentication of operators.
 //!
-//! With keys in the configuration, whoever sends one. Without, the listener is on a loopback
-//! address, and the pages of other sites that a browser on the same machine shows must not use
-//! that: requests that a browser marks with another origin are refused, and so is a `Host` that is
-//! no name of this machine, since a site's own name may be made to resolve to a loopback address
-//! (DNS rebinding).
+//! With keys in the configuration, all requests that send one. Without, the listener is on a
+//! loopback address, and the pages of other sites that a browser on the same machine shows must
+//! not use that: requests that a browser marks with another origin are refused, and so is a
+//! `Host` that is no name of this machine, since a site's own name may be made to resolve to a
+//! loopback address (DNS rebinding).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::error::ServeError;
 use crate::http::{App, error};
 use crate::tenants::{KeyHash, bearer};
 
-/// Who was let in; in the request's extensions.
+/// Operator that was let in; in the request's extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operator {
     /// By the key at this place in `admin.key_sha256`.

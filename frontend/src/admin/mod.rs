@@ -102,7 +102,7 @@ fn group(view: &GroupView, at: Duration) -> Value {
 }
 
 async fn reload(State(app): State<Arc<App>>) -> Response {
-    // It goes on if whoever asked for it does not wait.
+    // It goes on if its client does not wait.
     let reloaded = tokio::spawn(async move { app.reload().await }).await;
     let reloaded = reloaded.unwrap_or(Err(ReloadError::NotNow(
         "the reload broke off; the log says where",

@@ -65,7 +65,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         return hash_key(stdin);
     }
     if arguments.onnxruntime.is_some() {
-        // Once loaded it is there for whoever needs it.
+        // Once loaded it is there for every code that needs it.
         OnnxRuntime::load(arguments.onnxruntime.as_deref())?;
     }
     let config = FrontendConfig::load(&arguments.config)?;
@@ -88,7 +88,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     runtime.enable_all().build()?.block_on(serve(config))
 }
 
-/// A key is shown once, to whoever asked for it; the configuration has its hash.
+/// A key is shown once, to the user; the configuration has its hash.
 fn hash_key(stdin: bool) -> anyhow::Result<()> {
     if !stdin {
         let key = Key::generate();

@@ -1,4 +1,4 @@
-//! Who may enter: the admin listener and the tenants.
+//! Access to the admin listener and of tenants.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

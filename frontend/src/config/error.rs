@@ -32,12 +32,12 @@ pub enum ConfigError {
         problem: String,
         fix: String,
     },
-    /// What a field names in the model repository is missing or broken.
+    /// An entry of the model repository that a field names is missing or broken.
     #[error("{}: {field}: {source}", path.display())]
     Repository {
         path: PathBuf,
         field: String,
-        /// What is wrong in the repository.
+        /// Error in the repository.
         source: Box<RepositoryError>,
     },
     /// The networks of a learned code cannot be used.
@@ -60,7 +60,7 @@ pub enum ConfigError {
     Code {
         path: PathBuf,
         field: String,
-        /// What is wrong with the code.
+        /// Error in the code.
         source: Box<CodeError>,
     },
 }

@@ -35,7 +35,7 @@ pub struct FrontendConfig {
     pub server_tls: Option<Arc<ServerTls>>,
     /// The admin listener, if there is one.
     pub admin: Option<AdminSettings>,
-    /// Who may ask; everybody, if there are none.
+    /// Tenants; without any, every client may ask.
     pub tenants: Vec<TenantConfig>,
     /// The models that are served, each with its metadata out of the model repository.
     pub models: Vec<ModelConfig>,

@@ -212,7 +212,7 @@ pub(super) fn resolve(path: &Path, file: File) -> Result<FrontendConfig, ConfigE
     })
 }
 
-/// What can be said of a file by itself.
+/// Checks that need no other file.
 pub(super) fn check(path: &Path, file: File) -> Result<(), ConfigError> {
     check_server(path, &file.server)?;
     resolve_tenants(path, file.tenants)?;

@@ -41,7 +41,7 @@ pub struct TlsSettings {
     /// The chain of certificates, the server's first.
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// Who signs clients' certificates; they need none without it.
+    /// Authority that signs clients' certificates; without it they need none.
     pub client_ca: Option<PathBuf>,
     pub client_crl: Option<PathBuf>,
 }
@@ -159,7 +159,7 @@ pub struct TraceSettings {
     /// `traceparent`.
     #[serde(default = "one_percent")]
     pub share: f64,
-    /// What the collector knows this frontend by.
+    /// Name of this frontend at the collector.
     #[serde(default = "service_name")]
     pub service_name: String,
 }

@@ -1,4 +1,4 @@
-//! Who joined and who left, a pure function of what was known and what is found.
+//! Joins and leaves, a pure function of the known and the found instances.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use crate::discovery::{Addresses, Place};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference<Id> {
-    /// Places that nobody is known at.
+    /// Places without a known instance.
     pub joined: Vec<Place>,
-    /// Those at whose place nobody is found any more. One that has another name now leaves, and
+    /// Instances whose place was not found any more. One that has another name now leaves, and
     /// joins under that.
     pub left: Vec<(Place, Id)>,
 }
@@ -41,7 +41,7 @@ mod tests {
     }
 
     proptest! {
-        /// Joins and leaves bring what is known to what is found, and nobody who stays is touched.
+        /// Joins and leaves turn the known into the found, and leave the others alone.
         #[test]
         fn brings_the_known_to_the_found(
             rounds in prop::collection::vec(prop::collection::btree_map(0u8..12, 0u8..3, 0..8), 1..20),

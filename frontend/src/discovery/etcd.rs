@@ -1,5 +1,5 @@
-//! etcd: every key under a prefix is an instance, its value the address. Whoever runs the instances
-//! writes the keys, each with a lease that ends with its instance.
+//! etcd: every key under a prefix is an instance, its value the address. Instances' operators write
+//! the keys, each with a lease that ends with its instance.
 //!
 //! Spoken is etcd's JSON gateway (`/v3/kv/range`, `/v3/watch`; etcd 3.4 and later) over HTTP/1.1,
 //! within TLS for `https://` members: the gRPC client would need protoc at build time. A watch says

@@ -1,4 +1,4 @@
-//! Asks a backend for as long as somebody wants to know, and keeps what it said last.
+//! Asks a backend until the last receiver is gone, and keeps its latest answer.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::discovery::{Addresses, Discovery, DiscoveryError, MAX_INSTANCES};
 /// Pauses after failures in a row: from the first to the last, twice as long each time.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
-/// What is known of where instances are.
+/// Latest addresses of instances.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct View {
     /// Their addresses: the last ones that were found.
@@ -45,8 +45,8 @@ pub fn follow<D: Discovery>(mut discovery: D, name: String) -> watch::Receiver<V
     receiver
 }
 
-/// Takes in what was found; none at all is no news, but an outage of whoever writes
-/// the backend's entries.
+/// Takes in the addresses that were found; none at all counts as an outage of the backend's
+/// writers, and changes nothing.
 fn learn(view: &watch::Sender<View>, name: &str, found: Result<Addresses, DiscoveryError>) {
     let was_current = view.borrow().is_current;
     match found {

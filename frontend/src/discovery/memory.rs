@@ -23,7 +23,7 @@ impl Memory {
 impl Discovery for Memory {
     async fn next(&mut self) -> Result<Addresses, DiscoveryError> {
         if self.said && self.says.changed().await.is_err() {
-            // Nobody will say anything any more.
+            // No more news will come.
             std::future::pending::<()>().await;
         }
         let says = self.says.borrow_and_update().clone();

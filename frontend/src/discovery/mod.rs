@@ -53,7 +53,7 @@ pub trait Discovery: Send + 'static {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{backend}: {reason}")]
 pub struct DiscoveryError {
-    /// Which backend, and what it was asked for.
+    /// Backend, and the name that it was asked for.
     pub backend: String,
     pub reason: String,
 }

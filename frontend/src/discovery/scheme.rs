@@ -1,4 +1,4 @@
-//! What an instance's address says of the protocol it speaks.
+//! Protocol of an instance, by its address.
 
 use std::fmt;
 

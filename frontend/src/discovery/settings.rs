@@ -13,7 +13,7 @@ use crate::discovery::{Addresses, Discovery, DiscoveryError, Dns, Etcd, Scheme};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub backend: Backend,
-    /// What all of the instances speak.
+    /// Protocol of all of the instances.
     pub scheme: Scheme,
 }
 
@@ -45,9 +45,9 @@ pub struct DnsSettings {
 pub struct EtcdSettings {
     /// `HOST:PORT` of its members, each or none of them with `https://` before it.
     pub endpoints: Vec<String>,
-    /// What the keys of instances begin with; their values are `IP:PORT`.
+    /// Prefix of the keys of instances; their values are `IP:PORT`.
     pub prefix: String,
-    /// Whom to trust of its members, and who asks.
+    /// Authorities that members' certificates need, and the client's own certificate.
     pub tls: Option<ClientSettings>,
     #[serde(skip)]
     pub loaded: Option<ClientTls>,
@@ -228,7 +228,7 @@ impl Settings {
         Ok(())
     }
 
-    /// What the backend is asked with, if it is asked within TLS.
+    /// Returns the settings for TLS with the backend, if it uses TLS.
     pub fn tls(&self) -> Option<&ClientTls> {
         match &self.backend {
             Backend::Etcd(etcd) => etcd.loaded.as_ref(),

@@ -64,7 +64,7 @@ pub(super) async fn watch<T: Transport>(
     }
 }
 
-/// What the log has of an instance.
+/// State of an instance that has been logged.
 #[derive(Debug, Default)]
 struct Told {
     up: Option<bool>,

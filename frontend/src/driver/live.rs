@@ -1,4 +1,4 @@
-//! What operators see of a model while it serves, and the switches that they throw.
+//! Views of a model for operators while it serves, and the switches that they set.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ impl<T: Transport> Driver<T> {
         self.locked.lock().engine.set_redundancy(on);
     }
 
-    /// What counts as late from now on; `None` for what is configured.
+    /// Sets the hold-back from now on; `None` restores the configured one.
     pub(crate) fn set_hold_back(&self, hold_back: Option<HoldBackOverride>) {
         self.locked.lock().engine.set_hold_back(hold_back);
     }

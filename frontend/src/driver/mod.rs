@@ -34,7 +34,7 @@ use crate::payload::{Input, Output};
 use crate::traces::{Members, Trace};
 use crate::upstream::Transport;
 
-/// What a driver is made of.
+/// Parts of a driver.
 #[derive(Debug)]
 pub struct Parts<T> {
     pub engine: Engine<Input, Output>,
@@ -177,7 +177,7 @@ impl<T: Transport> Driver<T> {
         self.coder(class).map(Coder::label)
     }
 
-    /// What the numbers of this class's reconstructions are.
+    /// Returns the scale of this class's reconstructions.
     pub fn output_domain(&self, class: ClassId) -> OutputDomain {
         self.coder(class)
             .map_or(OutputDomain::Deployed, Coder::output_domain)
@@ -335,7 +335,7 @@ impl<T: Transport> Driver<T> {
     }
 }
 
-/// Who waits for a query's answer.
+/// Receiver of a query's answer.
 #[derive(Debug)]
 struct Waiter {
     sender: oneshot::Sender<Answer<Output>>,

@@ -1,4 +1,4 @@
-//! What the engine's actions come to, outside its lock.
+//! Execution of the engine's actions, outside its lock.
 
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ impl<T: Transport> Driver<T> {
     pub(super) fn run(self: &Arc<Self>, work: Vec<Work>) {
         for work in work {
             match work {
-                // The client may have gone; then nobody wants to know.
+                // The client may have gone; then the answer is dropped.
                 Work::Answer(waiter, answer) => drop(waiter.send(answer)),
                 Work::Send {
                     job,

@@ -77,8 +77,8 @@ impl Service {
     }
 }
 
-/// What the call itself says of the request: its class, and how long the client waits. The
-/// message's own word counts, but nobody waits longer than the client does.
+/// Takes the request's class and the client's deadline from the call's metadata. The message's own
+/// timeout counts, but never beyond the call's deadline.
 fn take_metadata(request: &mut InferRequest, metadata: &MetadataMap) {
     if let Some(class) = metadata
         .get(CLASS_HEADER)
@@ -156,7 +156,7 @@ impl InferenceService for Service {
         request: Request<ModelInferRequest>,
     ) -> Result<Response<ModelInferResponse>, Status> {
         let (metadata, mut extensions, _) = request.into_parts();
-        // Whom the request may share a coding group with, as its key says.
+        // Mixing domain of the request, by its key.
         let domain = extensions.get().copied().unwrap_or(MixingDomain::SHARED);
         // The guard has decoded it, of every message that tonic takes for one.
         let Some(Inference {
@@ -197,7 +197,7 @@ impl InferenceService for Service {
     }
 }
 
-/// What the answer calls its request.
+/// Names that the answer repeats from its request.
 pub(super) struct Names {
     pub(super) request_id: String,
     pub(super) trace_id: Option<String>,

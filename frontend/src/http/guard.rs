@@ -1,5 +1,5 @@
-//! What every request passes on its way in: the key and the quota; and on its way out, while the
-//! server drains: the wish that its client goes elsewhere.
+//! Layers of every request: on its way in the key and the quota; on its way out, while the server
+//! drains, the wish that its client goes elsewhere.
 
 use std::sync::Arc;
 
@@ -46,8 +46,7 @@ fn admit(app: &App, request: &mut Request) -> Result<(), ServeError> {
     let Some(tenant) = serving.tenants().identify(request.headers())? else {
         return Ok(());
     };
-    // Whoever asks what there is costs nothing; predictions are asked for by POST, by whatever
-    // protocol.
+    // Metadata costs nothing; predictions are asked for by POST, by whatever protocol.
     if request.method() == Method::POST {
         serving.tenants().admit(&tenant)?;
     }

@@ -50,7 +50,7 @@ async fn answer(app: &App, name: &str, version: Option<&str>, request: Request) 
         body,
     ) = request.into_parts();
     let headers = &headers;
-    // Whom the request may share a coding group with, as its key says.
+    // Mixing domain of the request, by its key.
     let domain = extensions.get().copied().unwrap_or(MixingDomain::SHARED);
     let request_id = request_id(headers);
     let model = app.model(name, version);
@@ -145,7 +145,7 @@ async fn respond(encoded: Encoded, accepted: Option<Coding>) -> Response {
     response
 }
 
-/// Which outputs go in binary form; kept while the request itself moves on.
+/// Outputs that go in binary form; kept while the request itself moves on.
 struct BinaryOutputs(InferRequest);
 
 impl BinaryOutputs {

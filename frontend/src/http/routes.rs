@@ -79,7 +79,7 @@ impl App {
         Self { traces, ..self }
     }
 
-    /// What traces requests, if anything does.
+    /// Returns the exporter of traces, if there is one.
     pub(crate) fn traces(&self) -> Option<&Traces> {
         self.traces.as_ref()
     }
@@ -120,7 +120,8 @@ impl App {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// What is served now. A request keeps to what it was given, whatever a reload does meanwhile.
+    /// Returns the models that are served now. A request keeps to what it was given, whatever a
+    /// reload does meanwhile.
     pub fn serving(&self) -> Arc<Serving> {
         self.serving.load_full()
     }
@@ -157,7 +158,7 @@ impl App {
                 .all(|model| model.driver().is_ready())
     }
 
-    /// What the protocol says of the server.
+    /// Returns the metadata of the server.
     pub(crate) fn metadata() -> ServerMetadata {
         ServerMetadata {
             name: "parapet".to_owned(),
@@ -170,7 +171,7 @@ impl App {
         &self.metrics
     }
 
-    /// What keeps the serving thread awake while there is load.
+    /// Returns the task that keeps the serving thread awake while there is load.
     pub(crate) fn busy_poll(&self) -> &BusyPoll {
         &self.busy_poll
     }
@@ -180,7 +181,7 @@ impl App {
         &self.connections
     }
 
-    /// What the bodies of all requests share.
+    /// Returns the memory that the bodies of all requests share.
     pub(crate) fn body_memory(&self) -> &Arc<BodyMemory> {
         &self.body_memory
     }
@@ -215,7 +216,7 @@ impl App {
         self.metrics.certificates(self.certificates());
     }
 
-    /// Every certificate that is shown to somebody, as it was read last.
+    /// Returns every certificate that this frontend presents, as it was read last.
     fn certificates(&self) -> Vec<ShownCertificate> {
         let serving = self.serving.load();
         let listener = |role, tls: Option<&Arc<ServerTls>>| {
@@ -349,8 +350,7 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> 
     }
 }
 
-/// What tenants do is nothing for each other: where there are any, metrics are
-/// the admin listener's.
+/// Tenants must not see each other: where there are any, metrics are the admin listener's.
 async fn data_metrics(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Response {
     let serving = app.serving();
     if serving

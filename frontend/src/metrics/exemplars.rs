@@ -18,7 +18,7 @@ pub(super) struct Exemplar {
     at: SystemTime,
 }
 
-/// Those of each bucket, and of what is longer than the last.
+/// Exemplars of each bucket, and of the rest.
 type Buckets = [Option<Exemplar>; SECONDS.len() + 1];
 
 /// By model and provenance.
@@ -46,7 +46,7 @@ impl Exemplars {
         }
     }
 
-    /// What comes after the sample of each series that has one.
+    /// Returns the exemplar of each series that has one.
     pub(super) fn by_series(&self) -> HashMap<String, String> {
         let kept = self.0.lock();
         let bounds = || {

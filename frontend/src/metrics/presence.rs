@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 
 use super::{CERTIFICATE_EXPIRY, DISCOVERY_UP, INSTANCE_UP, REVOCATION_LIST_EXPIRY};
 
-/// A certificate that this frontend shows to somebody.
+/// Certificate that this frontend presents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownCertificate {
-    /// Whose certificate it is, or to whom it is shown.
+    /// Owner of the certificate, or the peers that it is presented to.
     pub role: &'static str,
     /// The model and the pool whose instances it is for.
     pub pool: Option<(String, String)>,
@@ -22,7 +22,7 @@ pub struct ShownCertificate {
     pub expiry: Expiry,
 }
 
-/// Which instances there are, and where they are looked for.
+/// Instances of a pool, and the place where they are looked for.
 #[derive(Debug, Default)]
 pub(super) struct Presence {
     /// By model, pool and address: whether it is up.

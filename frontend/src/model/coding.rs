@@ -207,7 +207,7 @@ impl Coder {
         &self.label
     }
 
-    /// What the numbers of a reconstruction are.
+    /// Returns the scale of a reconstruction's numbers.
     pub fn output_domain(&self) -> OutputDomain {
         self.outputs
             .first()

@@ -30,7 +30,7 @@ use crate::payload::{Input, Output};
 use crate::tenants::MixingDomain;
 use crate::upstream::{Instances, Transport};
 
-/// How an answer came about; in the response's parameters and headers.
+/// Provenance of an answer; in the response's parameters and headers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Provenance {
     /// One of [`Provenance::KINDS`].
@@ -43,7 +43,7 @@ pub struct Provenance {
     pub calibrated: bool,
     /// For a reconstruction, the code's short name.
     pub code: Option<String>,
-    /// What the output's numbers are: the deployed model's own, but for reconstructions
+    /// Scale of the output's numbers: the deployed model's own, but for reconstructions
     /// by some codes.
     pub domain: OutputDomain,
 }
@@ -117,12 +117,12 @@ impl<T: Transport> ServedModel<T> {
         !learned(config) && format!("{:?}", self.config) == format!("{config:?}")
     }
 
-    /// What its pools speak TLS with, those that do; some may share theirs.
+    /// Returns the TLS settings of its pools that have them; some may share theirs.
     pub(crate) fn tls(&self) -> impl Iterator<Item = &ClientTls> {
         pool_settings(&self.config).filter_map(|pool| pool.tls.as_ref())
     }
 
-    /// What it shows to instances, and to those who know where they are.
+    /// Returns the certificates that it presents to instances and to backends.
     pub(crate) fn certificates(&self) -> impl Iterator<Item = ShownCertificate> {
         let pools = pool_labels(&self.config)
             .into_iter()
@@ -239,7 +239,7 @@ impl<T: Transport> ServedModel<T> {
         self.config.max_timeout
     }
 
-    /// What the protocol says of it.
+    /// Returns the metadata of the model.
     pub fn metadata(&self) -> ModelMetadata {
         ModelMetadata {
             versions: vec![self.config.version.to_string()],
@@ -425,7 +425,7 @@ fn group_key(domain: MixingDomain, rows: usize) -> Result<GroupKey, ServeError> 
     })
 }
 
-/// What metrics call the deployed model's pool.
+/// Label of the deployed model's pool.
 const DEPLOYED: &str = "deployed";
 
 /// Times the first ejection that the longest lasts.
@@ -509,7 +509,7 @@ fn strategy(config: &ModelConfig) -> (Box<dyn Strategy<Input, Output>>, Vec<Opti
     (Box::new(ByClass::new(default, strategies)), coders)
 }
 
-/// What metrics call a class, for each of them.
+/// Returns the labels of each class.
 fn class_labels(
     config: &ModelConfig,
     code: impl Fn(ClassId) -> Option<String>,

@@ -1,4 +1,4 @@
-//! What a request asks for, checked against the model.
+//! Request checked against the model.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -10,7 +10,7 @@ use subtle::ConstantTimeEq as _;
 /// A key as its owner has it. Not to be logged: it has no `Debug` that shows it.
 pub struct Key(String);
 
-/// What a key begins with, so that people and secret scanners know one when they see it.
+/// Prefix of a key, so that people and secret scanners recognise one.
 const PREFIX: &str = "parapet_";
 
 impl Key {
@@ -25,7 +25,7 @@ impl Key {
         &self.0
     }
 
-    /// What the configuration has of it.
+    /// Returns the hash for the configuration.
     pub fn hash(&self) -> KeyHash {
         KeyHash::of(self.0.as_bytes())
     }

@@ -1,7 +1,7 @@
-//! Who asks: bearer keys, quotas, and who shares coding groups with whom.
+//! Tenants: bearer keys, quotas, and the mixing domains of coding groups.
 //!
 //! Keys are random and long ([`Key::generate`]), so that a plain SHA-256 of them is enough at rest:
-//! nobody guesses 256 bits, and a slow hash is for passwords that people think of. What a client
+//! 256 bits cannot be guessed, and a slow hash is for passwords that people think of. What a client
 //! sends is hashed and compared with every tenant's hashes in constant time, whichever matches.
 
 mod key;
@@ -58,7 +58,7 @@ impl MixingDomain {
     }
 }
 
-/// Somebody with a key.
+/// Client with a key.
 #[derive(Debug)]
 pub struct Tenant {
     config: TenantConfig,
@@ -72,7 +72,7 @@ impl Tenant {
         &self.config.name
     }
 
-    /// Whom its queries may share groups with.
+    /// Returns the mixing domain of its queries.
     pub fn domain(&self) -> MixingDomain {
         if self.config.may_mix {
             MixingDomain::SHARED
@@ -112,12 +112,12 @@ impl Tenants {
         }
     }
 
-    /// Returns true if anybody may ask without a key.
+    /// Returns true if requests need no key.
     pub fn is_open(&self) -> bool {
         self.tenants.is_empty()
     }
 
-    /// Whose request this is; `None` where nobody needs a key.
+    /// Returns the tenant of a request; `None` where no key is needed.
     ///
     /// # Errors
     /// [`ServeError::Unauthenticated`].

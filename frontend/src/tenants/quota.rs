@@ -28,7 +28,7 @@ impl Quota {
     /// Takes a token at `now`.
     ///
     /// # Errors
-    /// How long it takes until there is one.
+    /// Returns the time until there is one.
     pub fn take(&mut self, now: Duration) -> Result<(), Duration> {
         let passed = now.saturating_sub(self.at).as_secs_f64();
         self.at = self.at.max(now);

@@ -27,7 +27,7 @@ use super::{Scheme, TIMER, Unready, given_up};
 use crate::payload::{Input, Output};
 use crate::traces::TRACEPARENT;
 
-/// Bytes of answers on their way that nobody has read; one of this size needs no round trip more.
+/// Bytes of unread answers on their way; one of this size needs no round trip more.
 const WINDOW: u32 = 1 << 20;
 
 /// One instance of a model.
@@ -146,7 +146,7 @@ impl Instance {
         failure(&self.name, kind, reason)
     }
 
-    /// What a status says about the instance and the query.
+    /// Returns the failure that a status means.
     fn failed(&self, status: &Status, input: &Input) -> Failure {
         if let Some(failure) = self.tls_failure(status) {
             return self.failure(
@@ -194,7 +194,7 @@ fn said(status: &Status) -> String {
     format!("{:?} {said}", status.code())
 }
 
-/// What is at the bottom of a status that was made here.
+/// Returns the innermost cause of a status that was made here.
 fn cause(status: &Status) -> String {
     let mut last: Option<&(dyn std::error::Error + 'static)> = status.source();
     while let Some(next) = last.and_then(std::error::Error::source) {

@@ -25,7 +25,7 @@ use super::{Scheme, Unready, given_up};
 use crate::payload::{Input, Output};
 use crate::traces::TRACEPARENT;
 
-/// Microseconds for which somebody waits for the answer. A header, since the body is written once
+/// Microseconds that the client waits for the answer. A header, since the body is written once
 /// for all attempts.
 const TIMEOUT: &str = "parapet-timeout-us";
 
@@ -37,11 +37,10 @@ pub(super) struct Instance {
     /// Number that are open at once is the dispatcher's business, which gives an instance no more
     /// requests than it has slots.
     connections: Connections,
-    /// What its requests have in common; `None` if its address or model name makes
-    /// no valid request.
+    /// Common part of its requests; `None` if its address or model name makes no valid request.
     target: Option<Target>,
     expected: Arc<Expected>,
-    /// What the instance reads, as it says of itself.
+    /// Encoding that the instance reads, by its metadata.
     form: AtomicU8,
     /// True if it is to be asked that, for the first time or again.
     ask_form: AtomicBool,
@@ -225,7 +224,7 @@ impl Instance {
         self.expected.check(response, input.rows).map_err(invalid)
     }
 
-    /// What a status other than 200 says about the instance and the query.
+    /// Returns the failure that a status other than 200 means.
     fn refusal(&self, response: &Response, input: &Input) -> Failure {
         let kind = match response.status {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {

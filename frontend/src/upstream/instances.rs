@@ -19,12 +19,12 @@ use crate::payload::{Input, Output};
 /// All instances of one served model.
 #[derive(Debug)]
 pub struct Instances {
-    /// How the instances of each pool are reached.
+    /// Connections to the instances of each pool.
     pools: Vec<Pool>,
     instances: RwLock<FxHashMap<InstanceId, Arc<Instance>>>,
 }
 
-/// What the instances of a pool have in common.
+/// Settings of the instances of a pool.
 #[derive(Debug)]
 struct Pool {
     model: String,
@@ -32,7 +32,7 @@ struct Pool {
     expected: Arc<Expected>,
     connect_timeout: Duration,
     max_idle: usize,
-    /// What instances that join it speak.
+    /// Protocol of instances that join it.
     scheme: Scheme,
     /// For those that are spoken to within TLS.
     tls: Option<ClientTls>,
@@ -139,7 +139,7 @@ impl Pool {
         }
     }
 
-    /// How to speak TLS with an instance that is found by the name `host`.
+    /// Returns the TLS settings for an instance that is found by the name `host`.
     fn tls_for(&self, host: &str) -> Option<Tls> {
         let client = self.tls.as_ref()?;
         Some(Tls {

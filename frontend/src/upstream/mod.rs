@@ -39,11 +39,11 @@ pub trait Transport: Send + Sync + std::fmt::Debug + 'static {
     fn left(&self, instance: InstanceId);
 }
 
-/// How coarse the clocks of an instance's timers are, and of ours.
+/// Resolution of the timers of an instance, and of ours.
 const TIMER: Duration = Duration::from_millis(5);
 
-/// What an instance that gave a query up for lack of time says: nothing of itself, if the time that
-/// it was told is over.
+/// Returns the failure of an instance that gave a query up for lack of time; it does not count
+/// against the instance if the time that it was given is over.
 fn given_up(input: &Input) -> FailureKind {
     match input.deadline {
         Some(deadline) if Instant::now() + TIMER >= deadline => FailureKind::DeadlineExceeded,

@@ -1,4 +1,4 @@
-//! What an instance's answer must be.
+//! Checks of an instance's answer.
 
 use parapet_config::repository::{ModelEntry, TensorSpec};
 use parapet_open_inference::{InferResponse, Tensor};

@@ -114,7 +114,7 @@ pub async fn garbled_chunks(site: &Site) {
     }
 }
 
-/// What goes with a chunk is bounded as well.
+/// Trailers and extensions of chunks are bounded as well.
 pub async fn endless_chunk_parts(site: &Site) {
     for start in ["1;", "1\r\n \r\n0\r\n"] {
         let mut stream = begin(site, "transfer-encoding: chunked").await;

@@ -35,8 +35,8 @@ pub async fn flood_from_one(site: &Site) {
     for _ in 0..300 {
         abusers.push(site.abuser().await);
     }
-    // Whoever got no place knows at once, well before idle connections are closed; another peer
-    // still has room.
+    // A client without a place is refused at once, well before idle connections are closed; another
+    // peer still has room.
     let mut other = TcpStream::connect(site.address).await.unwrap();
     assert_eq!(
         ask(&mut other, &[1.0; INPUTS])
@@ -107,8 +107,7 @@ pub async fn half_closed(site: &Site) {
     }
 }
 
-/// Requests without end, and nobody who reads the answers: writing is blocked, and the
-/// client cut off.
+/// Sends requests without end and reads no answer: writing is blocked, and the client cut off.
 pub async fn pipelined_unread(site: &Site) {
     let mut abusers = JoinSet::new();
     for _ in 0..3 {

@@ -147,7 +147,7 @@ pub async fn http_2_preface(site: &Site) {
         .await
         .unwrap();
     let _ = stream.write_all(&settings).await;
-    // Streams that are opened and reset at once, without end: nobody takes them.
+    // Streams that are opened and reset at once, without end: none is served.
     let mut sent = 0;
     let (open, reset) = (
         [0, 0, 1, 1, 5, 0, 0, 0, 1, 0x82],

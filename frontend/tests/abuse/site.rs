@@ -320,7 +320,7 @@ async fn connect(from: Ipv4Addr, to: SocketAddr) -> TcpStream {
     socket.connect(to).await.unwrap()
 }
 
-/// What the server says until it closes the connection, however it does so.
+/// Returns the server's bytes until it closes the connection, however it does so.
 pub async fn until_closed(stream: &mut TcpStream) -> String {
     let mut said = Vec::new();
     let mut buffer = [0; 4096];

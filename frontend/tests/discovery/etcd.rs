@@ -249,7 +249,7 @@ async fn members_are_asked_within_tls() {
     assert!(missing.contains("nowhere.pem"), "{missing}");
 }
 
-/// What an authority is not trusted with any more is not asked again.
+/// A member whose authority is not trusted any more is not asked again.
 #[tokio::test]
 async fn certificates_for_members_are_read_again() {
     let Some(etcd) = Etcd::start().await else {

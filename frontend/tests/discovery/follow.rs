@@ -1,4 +1,4 @@
-//! What is kept when a backend is lost, in paused time.
+//! Addresses that are kept when a backend is lost, in paused time.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Who may ask for what.
+//! Permissions of keys.
 
 use std::sync::atomic::Ordering;
 

@@ -23,7 +23,7 @@ async fn scrape(served: &Served) -> Answer {
 #[tokio::test]
 async fn a_bucket_names_the_trace_of_the_request_that_fell_into_it() {
     let repository = repository();
-    // Nobody listens there: the spans are dropped.
+    // The port is closed: the spans are dropped.
     let traces = "[traces]\nendpoint = \"http://127.0.0.1:9\"\nshare = 1.0\n";
     let instances = [instance::start(None).await];
     let text = with_admin(traces) + &plain_toml(repository.path(), &instances, "");

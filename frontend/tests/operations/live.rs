@@ -67,7 +67,7 @@ async fn the_state_shows_what_coding_does() {
             .all(|instance| instance["state"] == "up")
     })
     .await;
-    // A group takes the straggler and whoever comes beside it.
+    // A group takes the straggler and the query that comes beside it.
     let [_, late] = with_a_straggler(&served).await;
     assert_eq!(
         late.header("parapet-provenance"),

@@ -1,4 +1,4 @@
-//! What operators rely on: keys and quotas, the admin listener, TLS, reloads, and restarts that
+//! Operations: keys and quotas, the admin listener, TLS, reloads, and restarts that
 //! lose no request.
 
 #![allow(

@@ -74,7 +74,7 @@ async fn a_sound_configuration_replaces_the_old_one_and_no_request_is_lost() {
     assert_eq!(up, 2, "instances that are gone are not up\n{text}");
 }
 
-/// Whoever asks for a reload need not wait for it.
+/// The client of a reload need not wait for it.
 #[tokio::test]
 async fn a_reload_goes_on_when_its_client_has_gone() {
     let served = serve_plain(repository(), &[instance::start(None).await]).await;

@@ -44,7 +44,7 @@ pub async fn coded_with(deployed: u32, parity: u32, extra: &str) -> Fixture {
     fixture(repository, &text, Memory::new(deployed, parity)).await
 }
 
-/// What is said of a configuration with these lines in it.
+/// Returns the error of a configuration with these lines in it.
 pub fn config_error(lines: &str) -> String {
     let repository = repository();
     let text = plain_toml(repository.path(), &addresses(1, 7000), "");

@@ -31,7 +31,7 @@ pub enum State {
 #[derive(Debug, Clone)]
 pub struct Memory {
     instances: Arc<Mutex<BTreeMap<InstanceId, watch::Sender<State>>>>,
-    /// Those that left with nothing in flight.
+    /// Instances that left with nothing in flight.
     pub gone: Arc<Mutex<Vec<InstanceId>>>,
     /// Requests that are being served.
     pub in_flight: Arc<AtomicUsize>,
@@ -40,7 +40,7 @@ pub struct Memory {
     answer: Answer,
 }
 
-/// What the instances of a pool answer for a request's values.
+/// Answer of the instances of a pool to a request's values.
 pub type Model = fn(PoolId, &[f32]) -> Vec<f32>;
 
 #[derive(Debug, Clone, Copy)]

@@ -38,7 +38,7 @@ pub const OUTPUTS: usize = 3;
 const WEIGHTS: [f32; INPUTS * OUTPUTS] =
     [1.0, 2.0, 0.0, -1.0, 0.5, 0.0, 3.0, 1.0, -2.0, 1.0, 1.0, 0.0];
 
-/// What the model `linear` answers for one sample.
+/// Returns the outputs of the model `linear` for one sample.
 pub fn linear(sample: &[f32]) -> Vec<f32> {
     WEIGHTS
         .chunks(INPUTS)

@@ -1,4 +1,5 @@
-//! What every way to an instance must do, whatever protocol it speaks: one suite, run over each.
+//! Requirements on every connection to an instance, whatever its protocol: one suite,
+//! run over each.
 
 mod tls;
 
@@ -241,7 +242,7 @@ async fn the_form_that_a_server_reads_is_not_forgotten_when_it_is_not_ready() {
     infer().await.unwrap();
 }
 
-/// What the frontend's repository says of the model is not what the instance answers.
+/// The repository's metadata of the model is not what the instance answers.
 async fn another_output_is_invalid(scheme: &'static str) {
     let way = Way::start(scheme, &[]).await;
     let other = tempfile::tempdir().unwrap();

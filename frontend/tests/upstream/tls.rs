@@ -1,6 +1,5 @@
-//! Instances within TLS, over either protocol: who trusts whom, and what certificates that change
-//! do. A real instance stands behind something that ends TLS before it, as a proxy beside an
-//! instance does.
+//! Instances within TLS, over either protocol: trust, and certificates that change. A real instance
+//! stands behind something that ends TLS before it, as a proxy beside an instance does.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -34,7 +33,7 @@ use super::samples;
 struct Site {
     scheme: &'static str,
     folder: tempfile::TempDir,
-    /// Who signs the servers' certificates, and its file, which the client trusts.
+    /// Issuer of the servers' certificates, and its file, which the client trusts.
     issuer: Issuer,
     ca: PathBuf,
     instance: Instance,
@@ -189,7 +188,7 @@ async fn answers(instances: &Instances) {
     assert!(close(&output.tensors[0].f32s().unwrap(), &expected));
 }
 
-/// What is wrong with a server's certificate is told, and nothing is sent to it.
+/// Errors in a server's certificate are reported, and nothing is sent to it.
 async fn servers_that_are_not_trusted(scheme: &'static str) {
     let site = Site::start(scheme).await;
     // One that has our authority's name, and not its key.
@@ -469,8 +468,7 @@ async fn an_instance_speaks_tls_at_its_grpc_listener_too() {
     ask(&instances).await.unwrap();
 }
 
-/// A frontend, and instances of the deployed and the parity model that let nobody in
-/// but their clients.
+/// A frontend, and instances of the deployed and the parity model that accept their clients alone.
 #[tokio::test]
 async fn instances_and_frontend_know_each_other() {
     let repository = repository();
@@ -518,7 +516,7 @@ async fn instances_and_frontend_know_each_other() {
     assert!(!plain.contains("200 OK"), "{plain}");
 }
 
-/// What an instance answers somebody who speaks no TLS.
+/// Returns the instance's answer to a client without TLS.
 async fn spoken_to_plainly(address: SocketAddr) -> String {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = TcpStream::connect(address).await.unwrap();

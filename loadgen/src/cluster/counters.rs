@@ -1,4 +1,4 @@
-//! What a frontend's metrics say of its redundant work.
+//! Redundant work, by a frontend's metrics.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ pub(super) fn redundancy(scrape: &str, model: &str) -> Redundancy {
     }
 }
 
-/// What was added between two scrapes.
+/// Returns the increase between two scrapes.
 pub(super) fn difference(before: &Redundancy, after: &Redundancy) -> Redundancy {
     combine(before, after, |before, after| after.saturating_sub(before))
 }

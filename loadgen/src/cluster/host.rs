@@ -1,9 +1,9 @@
-//! Whether the machine itself stood still.
+//! Detection of stalls of the machine.
 //!
 //! On a virtual machine a core may stand still for tens of milliseconds because its host runs
-//! somebody else. Whatever is measured meanwhile is late through no fault of its own. One thread
-//! for each core wakes up every millisecond, with a real-time priority that nothing measured has,
-//! so how late it wakes up is how long nothing could run there.
+//! another one. Whatever is measured meanwhile is late through no fault of its own. One thread for
+//! each core wakes up every millisecond, with a real-time priority that nothing measured has, so
+//! how late it wakes up is how long nothing could run there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use thread_priority::{
 
 use crate::compare::HostStalls;
 
-/// How often a core is looked at.
+/// Interval at which a core is checked.
 const PERIOD: Duration = Duration::from_millis(1);
 /// Shorter waits are the scheduler's and the kernel's own.
 const STALL: Duration = Duration::from_millis(3);
@@ -34,7 +34,7 @@ pub(super) struct HostWatch {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What stood still up to a moment, by core, in microseconds.
+/// Stalled time up to a moment, by core, in microseconds.
 #[derive(Debug)]
 pub(super) struct Mark(Vec<u64>);
 
@@ -117,8 +117,8 @@ impl HostWatch {
         )
     }
 
-    /// What stood still since the newest mark. `None` where that cannot be told from the load's own
-    /// doing: without the right to real-time priorities.
+    /// Returns the stalls since the newest mark. `None` where that cannot be told from the load's
+    /// own doing: without the right to real-time priorities.
     pub(super) fn since(&self, mark: &Mark) -> Option<HostStalls> {
         let told = |core: &Arc<Core>| {
             core.ready.load(Ordering::Acquire) && core.apart.load(Ordering::Relaxed)

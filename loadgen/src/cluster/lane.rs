@@ -17,7 +17,7 @@ pub(super) struct Lane {
     process: Option<Process>,
     model: String,
     metrics: Option<Metrics>,
-    /// What the metrics said before the first block.
+    /// Metrics before the first block.
     before: Option<Redundancy>,
     pub(super) transport: Arc<AnyTransport>,
     pub(super) measured: Measured,
@@ -158,7 +158,7 @@ impl Lane {
         Ok(())
     }
 
-    /// What was measured, with what was counted since [`Self::begin`].
+    /// Returns the measurements, with the counts since [`Self::begin`].
     pub(super) async fn finish(mut self) -> Result<Measured, ClusterError> {
         let after = self.counted().await?;
         let counted = self.before.as_ref().zip(after.as_ref());

@@ -85,7 +85,7 @@ pub enum ClusterError {
     Thread(#[from] std::io::Error),
 }
 
-/// What is going on, for a display.
+/// Event of a comparison, for a display.
 #[derive(Debug)]
 pub enum Update<'a> {
     /// So many of so many instances run.

@@ -158,7 +158,7 @@ struct Counted<'a> {
 /// A draw's percentiles, in the order of [`PERCENTILES`]; `None` if the rounds drawn were empty.
 type Drawn = Option<[f64; PERCENTILES.len()]>;
 
-/// What a strategy is compared with.
+/// Relation of a strategy to the baseline.
 struct Relation<'a> {
     base: &'a Counted<'a>,
     base_drawn: &'a [Drawn],

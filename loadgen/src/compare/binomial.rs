@@ -1,4 +1,4 @@
-//! How far a percentile of `n` samples can be trusted, from nothing but `n`.
+//! Confidence in a percentile of `n` samples, from `n` alone.
 //!
 //! The number of samples at or below the true quantile `q` is binomial with `n` trials of
 //! probability `q`, whatever the distribution of the samples. So the order statistics of ranks `l <

@@ -76,7 +76,7 @@ pub(super) fn series<'a>(
     }
 }
 
-/// What the plots of a single run show.
+/// Data for the plots of a single run.
 pub(crate) struct RecordingPlots {
     /// Number and distribution of all requests that were due.
     pub(crate) all: (u64, Vec<SpectrumPoint>),

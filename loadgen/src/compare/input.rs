@@ -1,4 +1,4 @@
-//! What a comparison measured.
+//! Measurements of a comparison.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,13 +14,14 @@ use crate::schedule::Arrivals;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     pub settings: Settings,
-    /// What each strategy did. Block `i` of every strategy had the same planned times and rows.
+    /// Measurements of each strategy. Block `i` of every strategy had the same planned
+    /// times and rows.
     pub strategies: Vec<Measured>,
     /// Faults injected meanwhile.
     pub faults: Vec<FaultMark>,
 }
 
-/// What a comparison was asked to do.
+/// Settings of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Settings {
     pub model: String,
@@ -52,18 +53,18 @@ pub struct Settings {
 pub struct Measured {
     /// Short name, unlike the others'.
     pub name: String,
-    /// What it does, in a line.
+    /// Description of the strategy, in a line.
     pub description: String,
-    /// Instances that it ran on, those for redundancy included; `None` if nobody says.
+    /// Instances that it ran on, those for redundancy included; `None` if unknown.
     pub instances: Option<usize>,
     /// Its blocks, in the order of the schedule.
     pub blocks: Vec<Block>,
     /// Blocks that were measured again because the generator had been late or the machine had stood
     /// still; what was measured first is not in `blocks`.
     pub repeated_blocks: usize,
-    /// Those of them in which the machine had stood still ([`Block::is_disturbed`]).
+    /// Number of those in which the machine had stood still ([`Block::is_disturbed`]).
     pub stalled_repeats: usize,
-    /// What it spent on redundancy, over all its blocks; `None` if nobody says.
+    /// Redundant work over all its blocks; `None` if unknown.
     pub redundancy: Option<Redundancy>,
 }
 
@@ -116,11 +117,11 @@ pub struct Block {
     pub recording: Recording,
     /// True if the generator kept the block's schedule ([`crate::report::LagReport::is_valid`]).
     pub valid: bool,
-    /// How the machine stood still meanwhile; `None` if nobody watched.
+    /// Stalls of the machine meanwhile; `None` if they were not watched.
     pub stalls: Option<HostStalls>,
 }
 
-/// Cores of the machine that nothing could run on, because its host ran somebody else.
+/// Cores of the machine that nothing could run on, because its host ran another one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HostStalls {
     /// Milliseconds of all cores together, in stalls of at least 3 ms.
@@ -169,7 +170,7 @@ pub struct FaultMark {
     pub at_s: f64,
     /// When it ended; `None` where it is a moment, or did not end.
     pub until_s: Option<f64>,
-    /// What was done, such as `stopped`.
+    /// Event, such as `stopped`.
     pub what: String,
     pub instance: String,
     /// The strategy whose cluster it hit; `None` if it hit all.

@@ -1,4 +1,4 @@
-//! What a comparison found.
+//! Results of a comparison.
 
 use std::collections::BTreeMap;
 
@@ -23,15 +23,15 @@ pub struct CompareReport {
     pub valid: bool,
     /// True if the comparison was ended before all its blocks were done.
     pub partial: bool,
-    /// What was asked for.
+    /// Settings of the comparison.
     pub settings: Settings,
     /// Name of the strategy that the others are compared with.
     pub baseline: String,
     /// Rounds that every strategy finished; only these count.
     pub rounds: usize,
-    /// How intervals were made.
+    /// Settings of the intervals.
     pub bootstrap: Bootstrap,
-    /// What a reader should know first.
+    /// Warnings that a reader should know first.
     pub warnings: Vec<Warning>,
     /// The strategies, in the order in which they ran.
     pub strategies: Vec<StrategyReport>,
@@ -39,7 +39,7 @@ pub struct CompareReport {
     pub faults: Vec<FaultMark>,
 }
 
-/// How the block bootstrap draws.
+/// Settings of the block bootstrap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Bootstrap {
     /// Number of times that the rounds are resampled.
@@ -60,9 +60,9 @@ impl Default for Bootstrap {
 /// One strategy's figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StrategyReport {
-    /// Its name.
+    /// Name of the strategy.
     pub name: String,
-    /// What it does, in a line.
+    /// Description of the strategy, in a line.
     pub description: String,
     /// Instances that it ran on; absent if its frontend does not say.
     pub instances: Option<usize>,
@@ -73,21 +73,21 @@ pub struct StrategyReport {
     /// what was measured.
     #[serde(default)]
     pub repeated_blocks: usize,
-    /// Those of them in which the machine had stood still.
+    /// Number of repeats because the machine had stood still.
     #[serde(default)]
     pub stalled_repeats: usize,
     /// Blocks that count although the machine stood still for a thousandth of their time or longer.
     #[serde(default)]
     pub stalled_blocks: usize,
-    /// What became of the requests.
+    /// Outcomes of the requests.
     pub counts: Counts,
     /// Failed requests by kind.
     pub errors: BTreeMap<String, usize>,
     /// Of all requests that were due, as in a run's `latency.all`, but as exact order statistics:
     /// the value at `q` is the smallest that at least a share `q` of the requests do not exceed.
     pub latency: Summary,
-    /// How sure the percentiles of `latency` are, under the same names: `p50`, `p90`, `p99`,
-    /// `p99_5`, `p99_9`.
+    /// Confidence in the percentiles of `latency`, under the same names: `p50`, `p90`,
+    /// `p99`, `p99_5`, `p99_9`.
     pub confidence: BTreeMap<String, Confidence>,
     /// `p99_9 - p50`.
     pub gap_ms: Estimate,
@@ -99,7 +99,7 @@ pub struct StrategyReport {
     pub provenance: BTreeMap<Provenance, Answers>,
     /// Accuracy over all answers; absent where no class is known.
     pub accuracy: Option<Accuracy>,
-    /// What redundancy took.
+    /// Cost of redundancy.
     pub cost: Cost,
     /// The whole distribution of `latency`, ascending, at most ten points for each factor of ten.
     pub spectrum: Vec<SpectrumPoint>,
@@ -111,22 +111,22 @@ pub struct StrategyReport {
 /// bootstrap; absent with fewer than two rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Estimate {
-    /// The figure.
+    /// Value of the figure.
     pub value: f64,
-    /// Its range.
+    /// Interval of the figure.
     pub interval: Option<Interval>,
 }
 
-/// A range.
+/// Interval of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interval {
-    /// Its lower end.
+    /// Lower end of the interval.
     pub low: f64,
-    /// Its upper end.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
-/// How sure a percentile is.
+/// Confidence in a percentile.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Confidence {
     /// Range from the number of samples alone, were they independent ([`super::OrderInterval`]);
@@ -140,7 +140,7 @@ pub struct Confidence {
     pub needs_samples: u64,
 }
 
-/// What redundancy took, over all blocks.
+/// Cost of redundancy, over all blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cost {
     /// Requests that were sent and not refused (429, 503, no connection).
@@ -172,7 +172,7 @@ pub struct SpectrumPoint {
 pub struct Series {
     /// Seconds that each bin covers.
     pub bin_s: f64,
-    /// The bins.
+    /// Bins of time.
     pub bins: Vec<Bin>,
 }
 
@@ -181,13 +181,13 @@ pub struct Series {
 pub struct Bin {
     /// Its beginning, in seconds since the comparison's start.
     pub at_s: f64,
-    /// Requests.
+    /// Number of requests.
     pub count: usize,
-    /// Their median.
+    /// Median latency in milliseconds.
     pub p50: f64,
-    /// Their 99th percentile.
+    /// 99th percentile in milliseconds.
     pub p99: f64,
-    /// The slowest.
+    /// Largest latency in milliseconds.
     pub max: f64,
 }
 

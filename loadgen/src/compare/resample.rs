@@ -13,7 +13,7 @@ use rand_chacha::ChaCha12Rng;
 use super::pool::rank;
 use super::{Bootstrap, CONFIDENCE, Interval};
 
-/// How often each round occurs in each draw.
+/// Returns the number of times that each round occurs in each draw.
 pub(super) fn draws(rounds: usize, bootstrap: Bootstrap) -> Vec<Vec<u32>> {
     if rounds < 2 {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What a reader of a comparison should know before its figures.
+//! Warnings that a reader of a comparison should know before its figures.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub struct Warning {
     pub kind: WarningKind,
     /// The strategy that it is about; `None` if it is about all.
     pub strategy: Option<String>,
-    /// What is wrong and what to do, in a line.
+    /// Problem and remedy, in a line.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! What can be wrong with an experiment, each told in one line.
+//! Errors of an experiment, each told in one line.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -117,7 +117,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// What cannot happen to frontends that run already.
+    /// Returns settings that frontends which run already cannot have.
     fn check_given(&self) -> Result<(), (&'static str, String, &'static str)> {
         let given = self
             .strategies

@@ -16,7 +16,7 @@ use crate::payload::WireEncoding;
 use crate::schedule::Arrivals;
 use crate::simulate::Surroundings;
 
-/// What `parapet-loadgen compare` runs and `parapet-loadgen simulate` simulates.
+/// Experiment that `parapet-loadgen compare` runs and `parapet-loadgen simulate` simulates.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
@@ -26,7 +26,7 @@ pub struct Experiment {
     pub seed: u64,
     /// Mean requests/s.
     pub rate: f64,
-    /// How they are spread over time.
+    /// Distribution of arrivals over time.
     #[serde(default = "poisson")]
     pub arrivals: Arrivals,
     /// Requests to each strategy.
@@ -38,9 +38,9 @@ pub struct Experiment {
     /// connections and percentiles.
     #[serde(default = "warm_up")]
     pub warm_up: usize,
-    /// How often a block in which the generator was late, or the machine stood still, is measured
-    /// again, at once and for the strategy alone. Whether it is depends on nothing that was
-    /// measured. Blocks with events are not.
+    /// Repeats of a block in which the generator was late, or the machine stood still, at once and
+    /// for the strategy alone. Whether it is depends on nothing that was measured. Blocks with
+    /// events are not.
     #[serde(default = "repeats")]
     pub repeats: usize,
     /// Milliseconds after which a request is given up.
@@ -56,11 +56,11 @@ pub struct Experiment {
     pub instances: Instances,
     #[serde(default)]
     pub faults: FaultProfile,
-    /// What happens to single ones, in the blocks of every strategy.
+    /// Events of single instances, in the blocks of every strategy.
     #[serde(default)]
     pub events: Vec<Event>,
     pub strategies: Vec<Strategy>,
-    /// What a real cluster has by itself, and a simulation must be told.
+    /// Settings that a simulation needs and a real cluster has by itself.
     #[serde(default)]
     pub simulation: Surroundings,
     /// Names of the fields that the file has.
@@ -107,7 +107,7 @@ pub struct Event {
     pub for_s: Option<f64>,
 }
 
-/// What can be done to an instance's process.
+/// Event of an instance's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
@@ -123,7 +123,7 @@ pub enum What {
 pub struct Strategy {
     /// Short name, unlike the others'.
     pub name: String,
-    /// What it does, in a line.
+    /// Description of the strategy, in a line.
     #[serde(default)]
     pub description: String,
     /// `[models.strategy]` of the frontend's configuration, but for instances and models, which
@@ -277,8 +277,7 @@ impl Experiment {
     }
 }
 
-/// The strategy that others are compared with, if nobody says: the same machines without
-/// redundancy, or the first.
+/// Returns the default baseline: the same machines without redundancy, or the first.
 pub fn usual_baseline<'a>(mut names: impl Iterator<Item = &'a str> + Clone) -> &'a str {
     let usual = names
         .clone()

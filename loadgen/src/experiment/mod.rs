@@ -1,5 +1,5 @@
-//! What an experiment is made of, the same for a real run and a simulated one: which strategies on
-//! which instances, and what happens to those. Pure, but for [`Experiment::read`].
+//! Experiments, for a real run and a simulated one: strategies, their instances, and those
+//! instances' events. Pure, but for [`Experiment::read`].
 //!
 //! Every strategy has as many instances in all: `instances` that one without redundancy would have,
 //! and `redundant` more, which [`Roles`] gives to whatever the strategy needs.

@@ -1,4 +1,4 @@
-//! Which instance does what.
+//! Roles of instances.
 
 use std::fmt;
 

@@ -57,7 +57,7 @@ impl StrategyKind {
         Self::ALL.map(Self::name).join(", ")
     }
 
-    /// What it does, in a line.
+    /// Returns a description, in a line.
     pub const fn description(self) -> &'static str {
         match self {
             Self::None => "one request for each query",
@@ -82,7 +82,7 @@ pub struct StrategySettings {
     pub copies: u32,
     /// When a query counts as late.
     pub hold_back: HoldBackPolicy,
-    /// Time that a coding group may stay open while somebody in it waits.
+    /// Time that a coding group may stay open while a query in it waits.
     pub flush_after: Duration,
     /// True if a backup model is asked for each query on its arrival, and not only when it is late.
     pub eager: bool,
@@ -125,7 +125,7 @@ impl Default for StrategySettings {
 /// A strategy with its settings, written `name` or `name:k=3:r=1`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StrategySpec {
-    /// What it is called in reports: as it was written.
+    /// Label in reports: as it was written.
     pub label: String,
     pub kind: StrategyKind,
     pub settings: StrategySettings,

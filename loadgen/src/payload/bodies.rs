@@ -64,7 +64,7 @@ impl FromStr for WireEncoding {
     }
 }
 
-/// What every request asks of the server beside the prediction.
+/// Options that every request sends beside its inputs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RequestOptions {
     /// Form of inputs and outputs.

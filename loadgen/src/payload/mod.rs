@@ -1,5 +1,5 @@
-//! What is sent: samples as request bodies, all encoded before the run so that sending costs next
-//! to nothing.
+//! Payload: samples as request bodies, all encoded before the run so that sending costs
+//! next to nothing.
 
 mod bodies;
 mod npz;

@@ -66,7 +66,7 @@ pub enum NpzError {
     },
 }
 
-/// What an array is wanted for.
+/// Role of an array.
 #[derive(Debug, Clone, Copy)]
 struct Role {
     name: &'static str,

@@ -9,7 +9,7 @@ use crate::run::{Outcome, Record};
 /// `200`, `timeout`, `unsent`, `pending` (sent, and the run was ended), or the kind of failure.
 ///
 /// # Errors
-/// What `out` says.
+/// Errors of `out`.
 pub fn write_csv(mut out: impl Write, records: &[Record]) -> io::Result<()> {
     writeln!(
         out,

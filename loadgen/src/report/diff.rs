@@ -1,4 +1,4 @@
-//! What changed between two reports.
+//! Changes between two reports.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -14,9 +14,9 @@ const DEVIATIONS: f64 = 1.959_964;
 /// A report of either kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AnyReport {
-    /// A run's.
+    /// Report of a run.
     Run(Box<RunReport>),
-    /// A comparison's.
+    /// Report of a comparison.
     Compare(Box<CompareReport>),
 }
 
@@ -26,9 +26,9 @@ pub enum DiffError {
     /// No report at all.
     #[error("{file}: is no report ({cause}); give a file that --json wrote")]
     Form {
-        /// The file.
+        /// Path of the report.
         file: String,
-        /// What is wrong.
+        /// Cause, in a line.
         cause: String,
     },
     /// A report of a kind or version that is not known here.
@@ -37,15 +37,15 @@ pub enum DiffError {
         compare::SCHEMA
     )]
     Schema {
-        /// The file.
+        /// Path of the report.
         file: String,
-        /// Its schema.
+        /// Schema that the report names.
         schema: String,
     },
     /// Reports of two kinds.
     #[error("{file}: is a report of another kind than the first; give two of the same schema")]
     Kinds {
-        /// The second file.
+        /// Path of the second report.
         file: String,
     },
 }
@@ -79,10 +79,10 @@ pub fn read_report(file: &str, text: &str) -> Result<AnyReport, DiffError> {
     }
 }
 
-/// What changed from one report to another.
+/// Changes from one report to another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Diff {
-    /// What to know first: different settings, doubtful reports.
+    /// Notes to read first: different settings, doubtful reports.
     pub notes: Vec<String>,
     /// The figures, by strategy; a run has one part without a name.
     pub parts: Vec<(String, Vec<Change>)>,
@@ -103,7 +103,7 @@ pub struct Change {
     pub within: Option<bool>,
 }
 
-/// What changed from `from` to `to`, the latter from the file named.
+/// Returns the changes from `from` to `to`, the latter from the file named.
 ///
 /// # Errors
 /// When they are of two kinds.

@@ -10,7 +10,7 @@ const STEPS_PER_HALF: u32 = 5;
 /// Writes a histogram of microseconds.
 ///
 /// # Errors
-/// What `out` says.
+/// Errors of `out`.
 pub fn write_hgrm(mut out: impl Write, histogram: &Histogram<u64>) -> io::Result<()> {
     writeln!(
         out,

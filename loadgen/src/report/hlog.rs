@@ -19,7 +19,7 @@ const PER_MS: f64 = 1e3;
 /// which some were due. `started` is when the run began.
 ///
 /// # Errors
-/// What `out` says.
+/// Errors of `out`.
 pub fn write_hlog(
     mut out: impl Write,
     recording: &Recording,

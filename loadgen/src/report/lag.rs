@@ -1,4 +1,4 @@
-//! Whether the generator kept its schedule.
+//! Lag of the generator behind its schedule.
 //!
 //! Latency counts from the planned time, so a late send is charged to the server. That is right for
 //! lateness which the server caused, and here it causes none (sends wait for nothing); all lag is
@@ -17,11 +17,11 @@ const SHARE_OF_MEDIAN: f64 = 0.05;
 /// Time from planned to actual sends, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LagReport {
-    /// Median.
+    /// Median lag in milliseconds.
     pub p50: f64,
-    /// 99th percentile.
+    /// 99th percentile in milliseconds.
     pub p99: f64,
-    /// Largest.
+    /// Largest lag in milliseconds.
     pub max: f64,
     /// Largest p99 of a valid run.
     pub limit: f64,

@@ -49,7 +49,7 @@ use crate::target::Provenance;
 /// Name and version of [`RunReport`]'s form.
 pub const SCHEMA: &str = "parapet-loadgen/run/1";
 
-/// A run's figures.
+/// Figures of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunReport {
     /// Name and version of this form.
@@ -59,13 +59,13 @@ pub struct RunReport {
     pub valid: bool,
     /// True if the run was ended before its schedule was.
     pub partial: bool,
-    /// What was asked for.
+    /// Settings of the run.
     pub settings: Settings,
     /// Seconds from the start to the last answer.
     pub elapsed_s: f64,
     /// Answers for each second of `elapsed_s`.
     pub answered_per_s: f64,
-    /// What became of the requests.
+    /// Outcomes of the requests.
     pub counts: Counts,
     /// Time from the planned send.
     pub latency: Latency,
@@ -80,16 +80,16 @@ pub struct RunReport {
     /// Failed requests by kind: `http-STATUS`, `grpc-CODE`, `connect`, `connection-lost`,
     /// `invalid-answer`.
     pub errors: BTreeMap<String, usize>,
-    /// How late requests were sent.
+    /// Lag of the generator.
     pub lag: LagReport,
 }
 
-/// What a run was asked to do.
+/// Settings of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Settings {
-    /// Server.
+    /// Address of the server.
     pub target: String,
-    /// Model.
+    /// Name of the model.
     pub model: String,
     /// Seed of the schedule and of the order of rows.
     pub seed: u64,
@@ -116,7 +116,7 @@ pub struct Settings {
 /// A trace file that was sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TraceSettings {
-    /// The file.
+    /// Path of the trace.
     pub file: String,
     /// SHA-256 of its contents, hexadecimal.
     pub sha256: String,
@@ -153,20 +153,20 @@ impl Settings {
     }
 }
 
-/// What became of the requests.
+/// Outcomes of the requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
     /// In the schedule.
     pub planned: usize,
-    /// Sent.
+    /// Requests that were sent.
     pub sent: usize,
     /// Answered with a prediction.
     pub answered: usize,
-    /// Ended otherwise.
+    /// Requests that ended without a prediction.
     pub failed: usize,
     /// Sent, but not ended within the timeout or the run.
     pub unanswered: usize,
-    /// Never sent.
+    /// Requests that were never sent.
     pub unsent: usize,
 }
 
@@ -182,7 +182,7 @@ pub struct Latency {
 /// Answers of one provenance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Answers {
-    /// How many.
+    /// Number of samples.
     pub count: usize,
     /// Share of all answers, `0.0..=1.0`.
     pub share: f64,
@@ -194,12 +194,12 @@ pub struct Answers {
     pub mean_confidence: Option<f64>,
 }
 
-/// How often the top class was the row's.
+/// Accuracy of the answers' top class.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Accuracy {
     /// Answers whose class and row's class are known.
     pub judged: usize,
-    /// Those where they agree.
+    /// Number of answers that agree.
     pub correct: usize,
     /// `correct / judged`.
     pub accuracy: f64,

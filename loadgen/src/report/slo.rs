@@ -57,7 +57,7 @@ pub enum SloError {
     Share(String),
 }
 
-/// What objectives are held against.
+/// Figures that objectives are compared with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SloFigures {
     latency: Option<Summary>,
@@ -69,14 +69,13 @@ pub struct SloFigures {
 /// An objective that was not met.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Breach {
-    /// The objective.
+    /// Objective that is not met.
     pub slo: Slo,
-    /// What was found instead; `None` if the figure is not known, which does not meet
-    /// an objective either.
+    /// Figure found; `None` if it is not known, which does not meet an objective either.
     pub found: Option<f64>,
 }
 
-/// Those of the objectives that the figures do not meet.
+/// Returns the objectives that the figures do not meet.
 pub fn check(slos: &[Slo], figures: SloFigures) -> Vec<Breach> {
     let breach = |slo: &Slo| {
         let found = figures.of(slo.figure);

@@ -77,7 +77,8 @@ pub(crate) fn count<'a>(records: impl Iterator<Item = &'a Record>) -> Counts {
     counts
 }
 
-/// What a request counts as in `latency.all`; `None` if it was not due before sending ended.
+/// Returns the latency with which a request counts in `latency.all`; `None` if it was not due
+/// before sending ended.
 pub(crate) fn charged_us(record: &Record, timeout_us: u64, recording: &Recording) -> Option<u64> {
     if record.answer().is_some() {
         return record.latency_us();

@@ -24,7 +24,7 @@ struct State {
     snapshot: Snapshot,
 }
 
-/// How far a run has come.
+/// Progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Snapshot {
     /// Requests planned in all.
@@ -35,7 +35,7 @@ pub struct Snapshot {
     pub without_answer: usize,
     /// Answers that were reconstructed.
     pub reconstructed: usize,
-    /// How late a request was sent at worst.
+    /// Largest lag of a request.
     pub lag_max: Duration,
     /// Median of the latency of answers so far.
     pub p50: Duration,

@@ -1,4 +1,4 @@
-//! What came of each request.
+//! Outcome of each request.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ impl Record {
         Some(self.done_us?.saturating_sub(self.sent_us?))
     }
 
-    /// How late the generator sent it.
+    /// Returns the lag with which the generator sent it.
     pub fn lag_us(&self) -> Option<u64> {
         self.sent_us
             .map(|sent| sent.saturating_sub(self.planned_us))

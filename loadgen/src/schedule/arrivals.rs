@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bursts::{Bursts, Modulated};
 
-/// How requests are spread over time. Reports hold its text form.
+/// Distribution of arrivals over time. Reports hold its text form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Arrivals {

@@ -1,4 +1,4 @@
-//! What is simulated.
+//! Cluster that is simulated.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub struct Simulation {
     pub network: Network,
     /// Processes that end and are started again.
     pub crashes: Option<Crashes>,
-    /// What happens to single instances at given times.
+    /// Events of single instances at given times.
     pub outages: Vec<Outage>,
     /// Keep a record of each query, for reports that need them.
     pub keep_records: bool,
@@ -61,7 +61,7 @@ pub struct SimulatedPool {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
-    /// How queries are spread over time.
+    /// Distribution of arrivals over time.
     pub arrivals: Arrivals,
     /// Mean queries/s.
     pub rate: f64,
@@ -124,7 +124,7 @@ impl Default for Frontend {
     }
 }
 
-/// How an instance runs what it is sent: batches one after the other, of whatever waits when the
+/// Model of an instance: it runs batches one after the other, of the requests that wait when the
 /// last one ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InstanceModel {
@@ -346,7 +346,7 @@ impl Simulation {
             retry_share: self.frontend.retry_share,
             retry_burst: self.frontend.retry_burst,
             suspect_after: self.frontend.suspect_after,
-            // Experiments are held against queueing theory, whose queues turn nobody away, and
+            // Experiments are compared with queueing theory, whose queues refuse no query, and
             // simulated instances answer well.
             queue_limit: None,
             outliers: None,

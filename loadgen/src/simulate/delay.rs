@@ -63,8 +63,7 @@ pub(super) fn to_nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What a request takes beside an instance's own time: sockets, codecs, wake-ups of threads,
-/// on each way.
+/// Time of a request beside an instance's own: sockets, codecs, wake-ups of threads, on each way.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Network {
@@ -125,12 +124,11 @@ impl Network {
     /// The delays that a real run shows: `latencies_ms` of a run without redundancy, faults and
     /// queueing (a constant service time of `service_ms`, and a rate far below capacity).
     ///
-    /// What a latency has beyond the service time is taken for a shifted exponential. It has its
-    /// tenth percentile at `c + 0.105 m` and its median at `c + 0.693 m`, which give its shift
-    /// `c` and mean `m`; a fit by the mean would follow the few requests that the machine itself
-    /// delayed. Half of the shift goes to the client's side, which the latencies cannot tell
-    /// apart from the instance's, a quarter to each way to the instance, and the random part is
-    /// on the way back.
+    /// The latency beyond the service time is taken for a shifted exponential. It has its tenth
+    /// percentile at `c + 0.105 m` and its median at `c + 0.693 m`, which give its shift `c` and
+    /// mean `m`; a fit by the mean would follow the few requests that the machine itself delayed.
+    /// Half of the shift goes to the client's side, which the latencies cannot tell apart from the
+    /// instance's, a quarter to each way to the instance, and the random part is on the way back.
     ///
     /// # Errors
     /// When there are too few latencies, or they are below the service time.

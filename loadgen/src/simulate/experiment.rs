@@ -9,9 +9,9 @@ use toml::Value;
 use super::{Setup, SimulatedStrategy};
 use crate::experiment::{Experiment, FileError, Role, Strategy, StrategyKind};
 
-/// What only a real cluster has.
+/// Settings that only a real cluster has.
 const REAL_FIELDS: [&str; 3] = ["encoding", "warm_up", "repeats"];
-/// What of a strategy's settings has no part in a simulation: predictions have no content.
+/// Settings of a strategy that have no part in a simulation: predictions have no content.
 const REAL_SETTINGS: [&str; 6] = [
     "encoder",
     "audit_every",
@@ -184,7 +184,7 @@ fn spec(strategy: &Strategy, ignored: &mut Vec<String>) -> Result<String, String
     Ok(spec)
 }
 
-/// What `model` is called in a simulation.
+/// Returns the name of `model` in a simulation.
 fn role<'a>(experiment: &Experiment, model: &'a str) -> &'a str {
     let serves = |of: &dyn Fn(&Strategy) -> bool| experiment.strategies.iter().any(of);
     if *model == experiment.model {

@@ -19,7 +19,7 @@ pub(super) struct Begun {
     pub(super) life: u32,
 }
 
-/// What an instance does with a request.
+/// Fate of a request at an instance.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Taken {
     /// It waits or runs; a batch began if there is one.

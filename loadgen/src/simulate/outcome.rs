@@ -1,4 +1,4 @@
-//! What a simulation found.
+//! Results of a simulation.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub struct Simulated {
     pub retries: u64,
     /// Time after which queries counted as late at the end; zero where none ever does.
     pub hold_back_ms: f64,
-    /// What each pool did, in the order of their ids.
+    /// Use of each pool, in the order of their ids.
     pub pools: Vec<PoolUse>,
     /// Each query, if they were kept.
     #[serde(skip)]

@@ -1,4 +1,4 @@
-//! What will happen, in order of time.
+//! Queue of events, in order of time.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

@@ -20,7 +20,7 @@ pub struct SimulationReport {
     pub schema: String,
     /// True if the simulation was broken off.
     pub partial: bool,
-    /// What was asked for.
+    /// Settings of the simulation.
     pub settings: Setup,
     /// Each strategy, in the order asked for.
     pub strategies: Vec<StrategyFigures>,
@@ -36,7 +36,7 @@ pub struct StrategyFigures {
     pub name: String,
     /// Instances of all its pools.
     pub instances: usize,
-    /// Its figures.
+    /// Figures of the strategy.
     #[serde(flatten)]
     pub simulated: Simulated,
 }

@@ -1,5 +1,4 @@
-//! What is simulated, all in one place: the same cluster under the same load, once for each
-//! strategy.
+//! Setup of a simulation: the same cluster under the same load, once for each strategy.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use super::{Crashes, InstanceModel, Invalid, Load, Network, Outage, Simulation};
 use crate::experiment::{Event, ExperimentError, Role, Roles, StrategySettings, StrategySpec};
 use crate::schedule::Arrivals;
 
-/// What a real cluster has by itself, and a simulation must be told: `[simulation]` of
+/// Settings that a simulation needs and a real cluster has by itself: `[simulation]` of
 /// an experiment's file.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -49,9 +48,9 @@ impl Default for Surroundings {
 /// A strategy to simulate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SimulatedStrategy {
-    /// What it is called in reports.
+    /// Name in reports.
     pub name: String,
-    /// What it does, in a line; empty for its kind's own.
+    /// Description in a line; empty for its kind's own.
     pub description: String,
     /// Its kind and settings, as [`StrategySpec::parse`] takes them.
     pub spec: String,
@@ -68,12 +67,12 @@ impl From<&str> for SimulatedStrategy {
     }
 }
 
-/// What to simulate: the same cluster under the same load, once for each strategy.
+/// Setup of a simulation: the same cluster under the same load, once for each strategy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Setup {
     /// Strategies, each on as many instances.
     pub strategies: Vec<SimulatedStrategy>,
-    /// The one that the others are compared with, if anybody said.
+    /// Baseline of the comparison, if one was named.
     pub baseline: Option<String>,
     /// Instances without redundancy.
     pub instances: usize,
@@ -81,7 +80,7 @@ pub struct Setup {
     pub redundant_instances: usize,
     /// Requests that the frontend gives an instance at a time.
     pub slots: u32,
-    /// How queries are spread over time.
+    /// Distribution of arrivals over time.
     pub arrivals: Arrivals,
     /// Mean queries/s.
     pub rate: f64,
@@ -96,7 +95,7 @@ pub struct Setup {
     /// Service times and faults; `model_service_time` may name `deployed`, `parity` and `backup`.
     pub faults: Option<FaultProfile>,
     pub events: Vec<Event>,
-    /// What a real cluster has by itself.
+    /// Settings that a real cluster has by itself.
     pub surroundings: Surroundings,
     /// Queries in a coding group, unless the strategy says.
     pub k: usize,

@@ -19,7 +19,7 @@ use crate::compare::Redundancy;
 use crate::schedule;
 use crate::target::{self, Provenance};
 
-/// How far a simulation has come.
+/// Progress of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
     /// Queries in all.
@@ -265,7 +265,7 @@ impl Simulator {
                     queue.push(now + decode, Event::Decoded { query })
                 }
                 Action::Answer { query, answer } => self.answer(query, &answer),
-                // Nobody joins or leaves here.
+                // No instance joins or leaves here.
                 Action::Compare(_) | Action::Left { .. } => {}
             }
         }

@@ -139,7 +139,7 @@ pub(super) enum Unanswered {
     Wrong(String),
 }
 
-/// What the server at `address` says of `model`.
+/// Returns the metadata of `model` at `address`.
 pub(super) async fn metadata(
     address: SocketAddr,
     model: &str,

@@ -13,7 +13,7 @@ use super::metadata::{TargetError, TargetUrl, model_path};
 use super::{Answer, Failure, Provenance, Transport};
 use crate::payload::Body;
 
-/// How an answer came about, in Parapet's frontend.
+/// Header with an answer's provenance, of Parapet's frontend.
 const PROVENANCE: &str = "parapet-provenance";
 /// The frontend's confidence in it.
 const CONFIDENCE: &str = "parapet-confidence";
@@ -98,7 +98,7 @@ fn answer(response: Response) -> Result<Answer, Failure> {
     })
 }
 
-/// What a server says of how an answer came about.
+/// Returns the provenance that a server's header states.
 pub(super) fn provenance(said: Option<&str>) -> Provenance {
     match said {
         None | Some("exact") => Provenance::Exact,

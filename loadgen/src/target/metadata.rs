@@ -166,7 +166,7 @@ impl TargetUrl {
         }
     }
 
-    /// What a GET of `path` at `address` says, within `limit`.
+    /// Returns the body of a GET of `path` at `address`, within `limit`.
     ///
     /// # Errors
     /// [`TargetError::Unreachable`], for any status but 200 too.

@@ -26,7 +26,7 @@ use tokio::net::TcpListener;
 pub(crate) const CLASSES: usize = 10;
 pub(crate) const SIDE: usize = 4;
 
-/// What the server does with its n-th request.
+/// Answer of the server to its n-th request.
 pub(crate) type Behaviour = fn(usize, &InferRequest) -> Act;
 
 #[derive(Debug, Clone, Copy)]

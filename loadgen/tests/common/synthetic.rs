@@ -1,5 +1,4 @@
-//! Comparisons that nobody measured: queues are left out, stragglers are drawn, and a seed replays
-//! all of it.
+//! Simulated comparisons: queues are left out, stragglers are drawn, and a seed replays all of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

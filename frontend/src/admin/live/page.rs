@@ -35,7 +35,7 @@ static DOCUMENT: LazyLock<Document> = LazyLock::new(|| Document {
     ),
 });
 
-/// What a policy calls an inline script or style of this text.
+/// Returns the hash by which a policy names an inline script or style of this text.
 fn hash(text: &str) -> String {
     format!("sha256-{}", STANDARD.encode(Sha256::digest(text)))
 }

@@ -1,4 +1,4 @@
-//! What the page shows, as JSON. Of each model at most [`MOST_INSTANCES`] instances and
+//! State that the page shows, as JSON. Of each model at most [`MOST_INSTANCES`] instances and
 //! [`MOST_GROUPS`] groups, of at most [`MOST_MODELS`] models; totals since the model was started,
 //! from which the page takes rates.
 
@@ -81,7 +81,7 @@ fn model(model: &ServedModel) -> Value {
     })
 }
 
-/// How the switches stand, and which of them there are.
+/// Returns the switches that the model has, and their state.
 pub(super) fn switches(model: &ServedModel, switches: &Switches) -> Value {
     let hold_back = switches.hold_back.map(|hold_back| match hold_back {
         HoldBackOverride::Fixed(delay) => json!({ "fixed_ms": millis(delay) }),

@@ -1,4 +1,4 @@
-//! What operators switch while a model serves. It holds until it is switched back, the
+//! Switches that operators set while a model serves. It holds until it is switched back, the
 //! configuration is reloaded, or the process ends.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Which of a model's tensors a code covers.
+//! Tensors of a model that a code covers.
 
 use parapet_config::repository::{CodeMetadata, ModelEntry, TensorSpec};
 use parapet_open_inference::Datatype;
@@ -17,7 +17,7 @@ pub struct CodedTensors {
 }
 
 impl CodedTensors {
-    /// Those that the `[code]` of `entry` names, whose own tensors take their place.
+    /// Returns the tensors that the `[code]` of `entry` names, with its own in their place.
     pub(super) fn named(
         at: &At<'_>,
         entry: &ModelEntry,

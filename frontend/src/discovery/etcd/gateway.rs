@@ -29,11 +29,11 @@ const MAX_BYTES: usize = 4 * 1024 * 1024;
 pub(super) struct Gateway {
     host: String,
     sender: SendRequest<Full<Bytes>>,
-    /// What drives the connection; it ends with this.
+    /// Task that drives the connection; it ends with this.
     driver: JoinSet<()>,
 }
 
-/// What stands under a prefix, at a revision.
+/// Entries under a prefix, at a revision.
 pub(super) struct Found {
     pub(super) entries: Vec<(String, String)>,
     pub(super) revision: i64,

@@ -118,7 +118,7 @@ pub async fn flood_from_one(site: &Site) {
     for _ in 0..300 {
         abusers.push(site.grpc_abuser().await);
     }
-    // Whoever got no place knows at once; another peer still has room.
+    // A client without a place is refused at once; another peer still has room.
     let other = Endpoint::from_shared(format!("http://{}", site.grpc_address))
         .unwrap()
         .connect()

@@ -47,8 +47,8 @@ pub(crate) struct Args {
     /// Mean requests/s, instead of the experiment's
     #[arg(long, allow_negative_numbers = true)]
     rate: Option<f64>,
-    /// How they are spread over time, as for run, instead of the experiment's [default with
-    /// --target: poisson]
+    /// Distribution of arrivals over time, as for run, instead of the experiment's [default
+    /// with --target: poisson]
     #[arg(long)]
     arrivals: Option<Arrivals>,
     /// Requests to each strategy, instead of the experiment's
@@ -61,8 +61,8 @@ pub(crate) struct Args {
     /// --target: 300]
     #[arg(long)]
     warm_up: Option<usize>,
-    /// How often a block in which the generator was late is measured again, instead of the
-    /// experiment's [default: 2]
+    /// Repeats of a block in which the generator was late, instead of the experiment's [default:
+    /// 2] 2]
     #[arg(long)]
     repeats: Option<usize>,
     /// Milliseconds after which a request is given up, instead of the experiment's [default with
@@ -372,7 +372,7 @@ async fn drive(
     })
 }
 
-/// A line for each block; nobody may be reading.
+/// Writes a line for each block; the reader may be gone.
 fn show(experiment: &Experiment, update: &Update<'_>) {
     let name = |strategy: usize| {
         experiment

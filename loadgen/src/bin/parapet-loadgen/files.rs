@@ -65,7 +65,7 @@ pub(crate) fn write_json(path: &Path, report: &impl Serialize) -> anyhow::Result
     })
 }
 
-/// What `run` writes of its requests, for each of several strategies.
+/// Recordings of requests that `run` writes, for each of several strategies.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Recordings {
     /// Folder for a CSV file of each strategy, with a line for each request

@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the parser complains of, in one line and without the usage.
+/// Returns the parser's complaint, in one line and without the usage.
 fn complaint(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let lines = text

@@ -1,4 +1,4 @@
-//! What is sent, as the command line says it.
+//! Requests to send, as the command line describes them.
 
 use std::path::PathBuf;
 

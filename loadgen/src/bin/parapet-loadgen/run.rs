@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// Mean requests/s
     #[arg(long, allow_negative_numbers = true, required_unless_present = "trace")]
     rate: Option<f64>,
-    /// How requests are spread over time: constant, poisson, bursts or
+    /// Distribution of arrivals over time: constant, poisson, bursts or
     /// bursts:RATIO:MEAN_ON_MS:MEAN_OFF_MS
     #[arg(long, default_value_t = Arrivals::Poisson)]
     arrivals: Arrivals,

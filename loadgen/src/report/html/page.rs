@@ -13,7 +13,7 @@ pub(super) fn escape(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// A whole document.
+/// Returns a whole document.
 pub(super) fn document(title: &str, body: &str) -> String {
     let title = escape(title);
     format!(
@@ -25,7 +25,7 @@ pub(super) fn document(title: &str, body: &str) -> String {
     )
 }
 
-/// A box that nobody overlooks.
+/// Returns a box that stands out.
 pub(super) fn banner(class: &str, word: &str, text: &str) -> String {
     format!(
         "<p class=\"banner {class}\"><strong>{}</strong> {}</p>\n",

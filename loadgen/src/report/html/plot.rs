@@ -19,7 +19,7 @@ const CHARACTER: f64 = 6.6;
 /// Rows of fault labels; further faults have a band only.
 const MARK_ROWS: usize = 3;
 
-/// A plot.
+/// Plot on a page.
 #[derive(Debug)]
 pub(super) struct Plot {
     pub(super) x: Axis,
@@ -38,7 +38,7 @@ pub(super) enum Layer {
         series: usize,
         class: &'static str,
     },
-    /// Small dots.
+    /// Small dots at points.
     Dots {
         points: Vec<(f64, f64)>,
         series: usize,

@@ -8,7 +8,7 @@ const LINEAR_TICKS: f64 = 6.0;
 /// One axis of a plot.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Axis {
-    /// What it shows, with its unit.
+    /// Label of the plot, with its unit.
     pub(super) label: String,
     /// Values with what is written there.
     pub(super) ticks: Vec<(f64, String)>,

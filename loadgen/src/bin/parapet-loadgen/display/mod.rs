@@ -28,7 +28,7 @@ pub(crate) async fn plain(progress: &Progress) -> Infallible {
         ticks.tick().await;
         let snapshot = progress.snapshot();
         let p99_ms = milliseconds(snapshot.p99);
-        // Nobody may be reading; the run goes on.
+        // The reader may be gone; the run goes on.
         let _ = writeln!(
             std::io::stderr(),
             "sent {}/{}  answered {}  failed or timed out {}  p99 {p99_ms} ms",

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Mean queries/s
     #[arg(long, allow_negative_numbers = true)]
     rate: Option<f64>,
-    /// How queries are spread over time: constant or poisson [default: poisson]
+    /// Distribution of arrivals over time: constant or poisson [default: poisson]
     #[arg(long)]
     arrivals: Option<Arrivals>,
     /// Queries to simulate [default: 100000]

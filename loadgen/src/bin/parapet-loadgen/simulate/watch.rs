@@ -96,7 +96,7 @@ impl Watch {
                 format!("{}: ", state.title)
             };
             let name = state.name();
-            // Nobody may be reading; the simulation goes on.
+            // The reader may be gone; the simulation goes on.
             let _ = writeln!(
                 std::io::stderr(),
                 "{title}{name}: simulated {sent}/{planned}  {elapsed_s:.1} s of virtual time  p99 \
