@@ -1,4 +1,4 @@
-//! What can go wrong in a training run.
+//! Errors of training runs.
 
 use std::path::PathBuf;
 
@@ -87,7 +87,7 @@ pub enum TrainError {
         path: PathBuf,
         source: std::io::Error,
     },
-    /// What was learned cannot be written into the repository.
+    /// The trained model cannot be written into the repository.
     #[error(
         "{}: cannot write the entry: {source}; make room, then the same command with --resume \
             writes it without training again",

@@ -8,7 +8,7 @@ use std::path::Path;
 /// the new one, after a crash too; when writing fails, the old one is untouched.
 ///
 /// # Errors
-/// What the system says.
+/// Errors of the file system.
 pub fn write_aside(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".partial");

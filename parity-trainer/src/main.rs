@@ -47,7 +47,8 @@ enum Command {
     Reproduce(reproduce::Args),
 }
 
-/// How OpenMP's threads, which libtorch computes with, wait for each other.
+/// Environment variable that decides how OpenMP's threads, which libtorch computes with, wait
+/// for each other.
 const WAIT_POLICY: &str = "OMP_WAIT_POLICY";
 /// Spins of GNU's OpenMP before a waiting thread sleeps.
 const SPIN_COUNT: (&str, &str) = ("GOMP_SPINCOUNT", "10000");
@@ -78,7 +79,7 @@ fn start_with_patient_threads() {
     }
 }
 
-/// How `cluster up` starts processes: servers without libtorch where that program is
+/// Returns the programs that `cluster up` starts: servers without libtorch where that program is
 /// beside this one.
 fn programs(threads: Option<u16>) -> cluster::Programs {
     let own = std::env::current_exe().ok();

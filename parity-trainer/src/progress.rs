@@ -8,7 +8,7 @@ use parity_trainer::StepReport;
 /// Weight of the newest step in the smoothed figures.
 const NEWEST: f64 = 0.05;
 const LINES: usize = 10;
-/// What takes less than this is not worth lines in a log.
+/// Shorter phases get no line in the log.
 const QUIET: Duration = Duration::from_secs(2);
 const TEMPLATE: &str = "{prefix} [{bar:30}] {percent:>3}%  {msg}  {eta} left";
 

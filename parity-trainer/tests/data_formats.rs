@@ -251,7 +251,7 @@ fn images_may_come_without_labels() {
     }
     assert_eq!(tint(folder.train.sample(0)), 2, "in the order of the names");
 
-    // Nobody has split these.
+    // These have no split.
     let names: Vec<String> = (10..32).map(|at| format!("{at}.png")).collect();
     let flat: Vec<(&str, Vec<u8>)> = names
         .iter()

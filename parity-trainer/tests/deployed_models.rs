@@ -1,4 +1,4 @@
-//! Models of anybody's making: what can be learned from, and one clear line for what cannot.
+//! Models of any origin: those that can be used, and one clear line for those that cannot.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 

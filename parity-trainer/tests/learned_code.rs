@@ -145,8 +145,8 @@ fn a_code_is_learned_through_a_torch_script_module_with_every_loss() {
     }
 }
 
-/// What training computes with libtorch is what serving computes with ONNX Runtime, zeros for
-/// missing outputs and all: r = 2, so that rows, patterns and slots have a chance to be mixed up.
+/// Training with libtorch computes the same as serving with ONNX Runtime, zeros for missing outputs
+/// and all: r = 2, so that rows, patterns and slots have a chance to be mixed up.
 #[test]
 fn what_was_trained_is_what_is_served() {
     let folder = tempfile::tempdir().unwrap();

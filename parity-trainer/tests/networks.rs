@@ -1,5 +1,4 @@
-//! What networks keep: their weights on disk, what a seed makes, what training and serving do
-//! differently.
+//! State of networks: weights on disk, weights of a seed, differences between training and serving.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 

@@ -116,7 +116,7 @@ fn a_cluster_gives_the_model_of_one_process() {
     );
 }
 
-/// Which process was how fast decides what the model is, but for one that makes all steps alone.
+/// The model depends on the processes' speeds, unless one makes all steps alone.
 #[test]
 fn processes_learn_with_stale_weights() {
     let folder = workplace();
@@ -143,8 +143,8 @@ fn processes_learn_with_stale_weights() {
     assert!(resumed.contains("goes on after step 200"), "{resumed}");
 }
 
-/// Batch norm's running moments are measured by whoever computes a part, and belong to the model
-/// that is written.
+/// Batch norm's running moments are measured by the process that computes a part, and belong to the
+/// model that is written.
 #[test]
 fn a_model_with_batch_norm_does_not_depend_on_the_number_of_workers() {
     const NETWORK: &str = "--network resnet8:4 --steps 12 --validate-every 3 --checkpoint-steps 5";

@@ -257,7 +257,7 @@ fn two_runs_keep_out_of_each_others_way() {
     let message = refused(&train_deployed("long"));
     assert!(message.contains(&holder), "{message}");
 
-    // What a killed process has left behind keeps nobody out.
+    // The remains of a killed process block no other.
     child.kill().unwrap();
     child.wait().unwrap();
     succeed_saying(folder, &train("long", "--network mlp:256,64 --steps 5"));

@@ -19,7 +19,7 @@ const WORTH_WRITING: u64 = 600;
 /// Arguments of `cargo xtask chaos serving`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How long
+    /// Seconds that the run lasts
     #[arg(long, default_value_t = 600)]
     seconds: u64,
     /// Of what is done, and of what is asked

@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Every request is traced, so that there are exemplars; nobody collects the traces. Operators come
+/// Every request is traced, so that there are exemplars; there is no collector. Operators come
 /// within TLS, so that there is a certificate.
 fn with_all_metrics(replicas: &[String], parity: &[String]) -> String {
     let traces = "[traces]\nendpoint = \"http://127.0.0.1:9\"\nshare = 1.0\n\n";
@@ -142,7 +142,7 @@ fn load(cluster: &Cluster, length: Duration) -> Result<()> {
     Ok(())
 }
 
-/// What the dashboard shows and the rules use exists: a metric that was renamed is found out even
+/// Checks that every metric of the dashboard and the rules exists: a renamed one is found even
 /// where a query hides it.
 fn every_metric_is_there(cluster: &Cluster, queries: &[queries::Query]) -> Result<()> {
     let mut served = BTreeSet::new();

@@ -200,7 +200,7 @@ fn needs(tree: &Path) -> Result<String> {
     Ok(format!("{}.{}", newest.0, newest.1))
 }
 
-/// What ONNX Runtime may need beside: C++ and threads.
+/// Returns true for libraries that ONNX Runtime may need: C++ and threads.
 fn is_runtimes(program: &str, library: &str) -> bool {
     let more = ["libstdc++.so", "libpthread.so", "librt.so"];
     program == "libonnxruntime.so" && more.iter().any(|allowed| library.starts_with(allowed))

@@ -243,7 +243,7 @@ fn in_chains(top: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-/// What the log has of each validation, and these columns of all records, as they are written.
+/// Returns these columns of all validation records in the log, as they are written.
 fn curve(place: &Place, name: &str, columns: &[&str]) -> Result<Vec<String>> {
     let path = place
         .folder

@@ -1,7 +1,7 @@
 //! `cargo xtask interop`: real clients, and another server, against the frontend and the instance.
 //!
-//! What is asked and how stands in `xtask/interop/*.py`; here the programs are built, the models
-//! written, and the Python packages installed.
+//! The requests stand in `xtask/interop/*.py`; here the programs are built, the models written, and
+//! the Python packages installed.
 
 use std::fs;
 use std::path::Path;

@@ -3,9 +3,9 @@
 //!
 //! The hosts are network namespaces, joined by a bridge in a fourth; nothing of the machine's own
 //! network is touched. Each has an etcd, a parameter server and a worker; the training runs on the
-//! third. Once it is under way the host of whoever leads the cluster is cut off for some seconds.
-//! The training must not wait for it to come back, and must end with the same model, byte for byte,
-//! as the same training on whole network.
+//! third. Once it is under way the host of the cluster's leader is cut off for some seconds. The
+//! training must not wait for it to come back, and must end with the same model, byte for byte, as
+//! the same training on whole network.
 
 pub(crate) mod hosts;
 
@@ -271,8 +271,7 @@ pub(crate) fn etcd(host: &Host, all: &[Host], folder: &Path) -> Command {
     command
 }
 
-/// Who leads the cluster, or "nobody", as seen from `host`. Nothing if the registry
-/// does not answer.
+/// Returns the leader of the cluster as seen from `host`. Nothing if the registry does not answer.
 fn led_by(place: &Place, host: &Host, registry: &str) -> Result<Option<String>> {
     let mut command = host.run(&place.trainer);
     let output = command

@@ -5,9 +5,9 @@
 //! and `deploy/etcd/register.sh` keeps its instances registered; the first has a Prometheus.
 //! Clients at the bridge ask the frontends of the first two hosts all along. The third is cut off
 //! for some seconds: its instances must be taken out of service by health checks, and out of the
-//! pools when their leases end; nobody may be left without an answer, and late queries are
-//! reconstructed; its own frontend goes on for clients of its own; afterwards all is as before. The
-//! times are those of docs/operations.md.
+//! pools when their leases end; every request must be answered, and late queries are reconstructed;
+//! its own frontend goes on for clients of its own; afterwards all is as before. The times are
+//! those of docs/operations.md.
 
 mod clients;
 mod cluster;
@@ -31,8 +31,8 @@ const LEASE_SECONDS: u64 = 5;
 /// Health checks as they are by default: two that fail, the second of which comes after
 /// the shorter interval.
 const UNHEALTHY_WITHIN: Duration = Duration::from_millis(1100 + 1000 + 220 + 1000);
-/// A lease, the pause of whoever looks for leases that are over, and another lease if etcd's leader
-/// was cut off, too: its successor lets each begin anew.
+/// A lease, the interval at which expired leases are found, and another lease if etcd's leader was
+/// cut off, too: its successor lets each begin anew.
 const GONE_WITHIN: Duration = Duration::from_secs(2 * LEASE_SECONDS + 3);
 /// The registration is tried every second, with up to two for members that are silent; then etcd's
 /// members find each other, and a health check succeeds.

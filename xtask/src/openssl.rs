@@ -6,7 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// What makes revocation lists as Parapet reads them: with their number, and the key of who signs.
+/// Configuration for openssl that makes revocation lists as Parapet reads them: with their number,
+/// and the signer's key.
 const AUTHORITY: &str = "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\ncrlnumber = \
     crlnumber\ndefault_md = sha256\n\
     crl_extensions = list\n[list]\nauthorityKeyIdentifier = keyid\n";

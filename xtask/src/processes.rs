@@ -62,7 +62,7 @@ impl Place {
         }
     }
 
-    /// How far the training `name` says that it is.
+    /// Returns the number of steps that the training `name` reports.
     pub(crate) fn steps(&self, name: &str) -> Option<u64> {
         let log = fs::read_to_string(
             self.folder

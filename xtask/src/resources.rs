@@ -1,4 +1,4 @@
-//! What a process uses of the machine: which core, how much processor time, how much memory.
+//! Use of the machine by a process: core, processor time, memory.
 
 use std::fs;
 use std::path::Path;

@@ -25,7 +25,7 @@ use super::{
 const ROW: usize = 256;
 const ARRAY: ArrayId = ArrayId(0);
 const SERVER: NodeId = NodeId(1);
-/// Who a restored state comes from: nobody that is still there.
+/// Sender of a restored state: none that still exists.
 const CHECKPOINT: NodeId = NodeId(0);
 const WORKER: WorkerId = WorkerId(1);
 /// Time is of no use where nothing is ever lost or late.
@@ -33,7 +33,7 @@ const NOW: Duration = Duration::ZERO;
 
 /// One server and one worker with nothing between them: the state machines of a cluster, driven by
 /// function calls. Gives the very weights of plain training ([`super::LocalBackend`]), whatever the
-/// consistency model: there is nobody to miss updates of.
+/// consistency model: there are no other workers whose updates it could miss.
 pub struct EmbeddedBackend {
     rule: UpdateRule,
     consistency: Consistency,

@@ -55,9 +55,9 @@ pub trait ParameterBackend: std::fmt::Debug {
     /// If it is another model's or another optimiser's.
     fn restore(&mut self, state: &BackendState, buffers: &[f32]) -> Result<(), BackendError>;
 
-    /// Returns true if it keeps the buffers, too, because nobody computes all parts of a step: they
-    /// are then pulled with the weights, and each part begins with those of the step and pushes its
-    /// own with its gradients. The next step's are their mean.
+    /// Returns true if it keeps the buffers, too, because no process computes all parts of a step:
+    /// they are then pulled with the weights, and each part begins with those of the step and
+    /// pushes its own with its gradients. The next step's are their mean.
     fn keeps_buffers(&self) -> bool {
         false
     }
@@ -98,8 +98,8 @@ pub trait ParameterBackend: std::fmt::Debug {
         self.clock().map(Some)
     }
 
-    /// What there is to tell since it was asked last, a line each: on a cluster, what it has cost
-    /// that servers and workers came and went.
+    /// Returns the news since the last call, a line each: on a cluster, the cost of servers and
+    /// workers that came and went.
     fn news(&mut self) -> Vec<String> {
         Vec::new()
     }

@@ -88,16 +88,16 @@ pub struct RemotePlan {
     pub rule: UpdateRule,
     /// Parts that the batch of each step is cut into.
     pub executors: usize,
-    /// What a step may miss of other processes'.
+    /// Consistency model of the training.
     pub consistency: ConsistencySpec,
     pub filters: FilterSpec,
-    /// What the other processes need to know to take part.
+    /// Description of the task for the other processes.
     pub task: String,
 }
 
 impl RemotePlan {
-    /// What a part's gradient and buffers count for, where they are added to those of the others.
-    /// Where they are not, each is an update by itself.
+    /// Returns the weight of a part's gradient and buffers in the sum over all parts. Where they
+    /// are not, each is an update by itself.
     fn share(&self) -> f64 {
         if self.consistency.adds_up_clocks() {
             1.0 / self.executors as f64
@@ -116,7 +116,7 @@ impl RemotePlan {
 #[derive(Debug)]
 pub struct RemoteBackend {
     cluster: Cluster,
-    /// What a training that goes on is begun with.
+    /// Plan of a training that is resumed.
     plan: RemotePlan,
     training: Option<Training<Sockets>>,
     pushed: Pushed,
@@ -317,7 +317,7 @@ impl ParameterBackend for RemoteBackend {
     }
 
     fn push_part(&mut self, part: usize, gradients: &ParameterSet) -> Result<(), BackendError> {
-        // Clipped by itself: nobody knows the length of the sum before it is made.
+        // Clipped by itself: the length of the sum is not known before it is made.
         let (norm, scale) = self.plan.rule.scale(gradients.values(), 1);
         self.gradient_norm = norm;
         let share = self.plan.share();

@@ -16,7 +16,7 @@ pub(crate) const EXIT_CODE: u8 = 130;
 enum Answer {
     /// The program ends, and says how to go on.
     Now { hint: &'static str },
-    /// Whoever is at work asks [`Interrupt::is_asked`] after each step, and may have to
+    /// The running command asks [`Interrupt::is_asked`] after each step, and may have to
     /// write a checkpoint.
     Later,
 }

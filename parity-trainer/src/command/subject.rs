@@ -1,4 +1,4 @@
-//! What an evaluation is of: a deployed model and a test set.
+//! Subject of an evaluation: a deployed model and a test set.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -83,7 +83,7 @@ fn take_part(
 ) -> Result<u64, TrainError> {
     let task = SharedTask::parse(&job.task)?;
     let (mut run, train, validation) = prepare_shared(&task, threads)?;
-    // Whoever leads the training judges it.
+    // The process that leads the training validates.
     run.validate_every = u64::MAX;
     run.groups /= job.executors.len().max(1);
     let mut join = |weights: ParameterSet| -> Result<Box<dyn ParameterBackend>, BackendError> {

@@ -19,8 +19,8 @@ const CROP: usize = 8;
 /// 2017).
 const CUTOUT: usize = 2;
 
-/// How training images are varied: `none`, or some of `shift` (or `crop`), `flip` and `cutout` with
-/// `+` between.
+/// Augmentation of training images: `none`, or some of `shift` (or `crop`), `flip` and `cutout`
+/// with `+` between.
 ///
 /// Flipping and cutting out are for data where they keep the class: they spoil digits and letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,7 +117,8 @@ impl Augment {
     }
 }
 
-/// What is cut out along an axis: its middle is anywhere, so that it may reach beyond an edge.
+/// Returns the pixels to cut out along an axis: their middle is anywhere, so that they may reach
+/// beyond an edge.
 fn hole(rng: &mut impl Rng, length: usize) -> std::ops::Range<usize> {
     let (side, middle) = (length / CUTOUT, rng.random_range(0..length.max(1)));
     middle.saturating_sub(side / 2)..(middle + side.div_ceil(2)).min(length)

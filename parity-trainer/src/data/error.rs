@@ -1,4 +1,4 @@
-//! What can be wrong with data.
+//! Errors of data.
 
 use std::path::PathBuf;
 
@@ -149,7 +149,7 @@ pub enum DataError {
         path: PathBuf,
         /// Its width and height.
         found: (usize, usize),
-        /// Those of the images before it.
+        /// Shape of the images before it.
         wanted: (usize, usize),
     },
     /// A class without images.

@@ -40,7 +40,7 @@ pub struct Samples {
 #[derive(Debug, Clone)]
 pub struct DataSet {
     pub train: Samples,
-    /// What they are evaluated on; training never looks at it.
+    /// Test samples; training never looks at them.
     pub test: Samples,
     /// Classes: one more than the largest label, or as many as there are names; 0 without labels.
     pub classes: usize,

@@ -1,4 +1,4 @@
-//! Which format the data are in.
+//! Detection of the format of data.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -16,7 +16,7 @@ pub(super) enum Source {
     Cifar(PathBuf),
     /// A folder with `train/CLASS/` and `test/CLASS/`, or with images right in the two.
     ImageFolder(PathBuf),
-    /// A folder with images that nobody has split or labelled.
+    /// A folder with images without split or labels.
     Images(PathBuf),
     /// An image folder in a tar file, compressed or not.
     ImageArchive(PathBuf),

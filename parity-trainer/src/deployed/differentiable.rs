@@ -12,8 +12,8 @@ use tch::Tensor;
 use super::{Deployed, DeployedError, TorchScriptModel, read_entry};
 use crate::network::{Network, NetworkSpec};
 
-/// How far outputs of the network and of the ONNX file that was made of it may lie apart, as a part
-/// of their size.
+/// Limit of the difference between the outputs of the network and of the ONNX file made of it, as a
+/// share of their size.
 const TOLERANCE: f32 = 1e-3;
 /// Key under `[training]` that names the network.
 const NETWORK: &str = "network";

@@ -1,4 +1,4 @@
-//! What can be wrong with a deployed model.
+//! Errors of deployed models.
 
 use std::path::PathBuf;
 
@@ -46,7 +46,7 @@ pub enum DeployedError {
     /// A learned code that cannot be run.
     #[error("{reason}")]
     LearnedCode {
-        /// What is wrong with which file.
+        /// Reason, with the file.
         reason: String,
     },
     /// The runtime does not take the file.
@@ -156,7 +156,7 @@ pub enum DeployedError {
     Scaling {
         /// `scale` or `mean`.
         flag: &'static str,
-        /// What is wrong, and the fix.
+        /// Problem and remedy.
         problem: String,
     },
     /// The file cannot be read.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// How protobuf begins the entry `key: "location", value: ..` of a tensor's `external_data`.
+/// First bytes in protobuf of the entry `key: "location", value: ..` of a tensor's `external_data`.
 const LOCATION: &[u8] = b"\x0a\x08location\x12";
 
 /// The files that an ONNX file names, relative to its folder. What only looks like a name is one

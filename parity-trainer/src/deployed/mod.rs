@@ -1,9 +1,8 @@
-//! The deployed model: frozen, of anybody's making, known only by what it answers (ParM section
-//! 4.1).
+//! Deployed model: frozen, of any origin, known only by its outputs (ParM section 4.1).
 //!
 //! A parity model is trained on the deployed model's raw outputs, so all that is wanted of it is a
 //! function from samples to outputs. [`open`] makes one of an ONNX file, a model repository's entry
-//! or a TorchScript file, and tries it on a few samples before anybody waits for hours.
+//! or a TorchScript file, and tries it on a few samples before a run of hours begins.
 
 mod cache;
 mod differentiable;
@@ -69,7 +68,7 @@ pub trait DeployedModel: std::fmt::Debug {
     fn infer(&self, samples: &[f32]) -> Result<Vec<f32>, DeployedError>;
 }
 
-/// What to know of a model besides its file.
+/// Settings of a model besides its file.
 #[derive(Debug, Clone, Default)]
 pub struct OpenOptions {
     /// The input to feed, of a model with several.
@@ -93,7 +92,7 @@ pub struct Deployed {
     pub sha256: String,
     /// The network that this trainer made it with, where it did (`training.network` of its entry).
     pub network: Option<String>,
-    /// What runs it, with its version.
+    /// Runtime of the model, with its version.
     pub runtime: String,
     pub model: Box<dyn DeployedModel>,
 }
@@ -278,7 +277,7 @@ pub fn open_learned(
 /// The file with the weights of the entry `REPOSITORY/NAME`, which this trainer has written.
 ///
 /// # Errors
-/// If there is no such entry, or it is somebody else's and has no weights beside the model.
+/// If there is no such entry, or it is of other origin and has no weights beside the model.
 pub fn weights_file(path: &Path) -> Result<PathBuf, DeployedError> {
     let entry = read_entry(path)?;
     let file = entry

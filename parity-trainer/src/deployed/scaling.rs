@@ -1,4 +1,4 @@
-//! The ranges that somebody else's model wants its inputs in.
+//! Input range of a model of other origin.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,9 +12,9 @@ use super::DeployedError;
 /// scaled samples as well: the scaling is applied before all else, and no server has to know of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InputScaling {
-    /// What differences to the mean are multiplied with.
+    /// Factor of differences to the mean.
     pub scale: f32,
-    /// What is subtracted first; empty for nothing.
+    /// Mean that is subtracted first; empty for none.
     pub mean: Vec<f32>,
 }
 

@@ -1,4 +1,4 @@
-//! Whether a model takes the data's samples.
+//! Compatibility of a model with the data's samples.
 
 /// Returns true if samples of shape `data` can be given to a model that wants `model` (-1 for a
 /// free axis), and as what shape.

@@ -10,7 +10,7 @@ use crate::network::stream;
 
 /// Units that are resampled at most; groups beyond are gathered into them.
 const UNITS: usize = 5000;
-/// What lies on either side of the 95 % interval.
+/// Share on either side of the 95 % interval.
 const TAIL: f64 = 0.025;
 
 /// A part of 1, or a difference of two, and where it probably lies.

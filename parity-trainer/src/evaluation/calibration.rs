@@ -1,4 +1,4 @@
-//! Whether reconstructions are as often right as they are sure: the expected calibration error (Guo
+//! Calibration: agreement of confidence and accuracy, as the expected calibration error (Guo
 //! et al. 2017).
 
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! How good a deployed model is, and how good its reconstructions are (ParM section 5.1).
+//! Accuracy of a deployed model and of its reconstructions (ParM section 5.1).
 //!
 //! The test set is cut into groups of k; every pattern of missing queries that the parity models at
 //! hand can make up for is tried on every group. A_a is the deployed model's accuracy, A_d the
@@ -41,8 +41,7 @@ pub struct CodedModels<'a> {
     /// Parity models, each with its row. Not all rows need be there.
     pub parity: &'a [(usize, &'a dyn DeployedModel)],
     pub code: &'a CodeSpec,
-    /// What scores are worth, for each of `parity` in its order: serving goes by them if all have
-    /// one. Else empty.
+    /// Calibrations of `parity`, in its order: serving uses them if all have one. Else empty.
     pub calibrations: &'a [parapet_decoder::Calibration],
 }
 
@@ -231,7 +230,8 @@ pub fn evaluate_with(
     Ok(tally.finish(count, groups, accuracy_deployed, resamples, plan.seed))
 }
 
-/// What a client would be told: by the tables of the models that answered, if all have one.
+/// Returns the confidence that a client gets: by the tables of the models that answered, if
+/// all have one.
 fn confidence(
     tables: &[parapet_decoder::Calibration],
     pattern: &Pattern,
@@ -250,7 +250,7 @@ fn class_axis(model: &dyn DeployedModel) -> Result<ClassAxis, TrainError> {
     Ok(ClassAxis::of(model.output_shape())?)
 }
 
-/// What the deployed model says for each sample.
+/// Returns the deployed model's class of each sample.
 fn classes(
     model: &dyn DeployedModel,
     samples: &Samples,

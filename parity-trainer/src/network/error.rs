@@ -1,4 +1,4 @@
-//! What can go wrong with a network.
+//! Errors of networks.
 
 use std::path::PathBuf;
 

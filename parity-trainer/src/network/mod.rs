@@ -162,7 +162,7 @@ impl Network {
         Ok(())
     }
 
-    /// How the network scales what it takes.
+    /// Returns the scaling of the network's inputs.
     ///
     /// # Errors
     /// If libtorch does not hand the values over.
@@ -267,7 +267,7 @@ impl Network {
         }
     }
 
-    /// What the cells of [`cells`](Self::cells) add to the outputs, `[batch, cells,
+    /// Returns the shares of the cells of [`cells`](Self::cells) in the outputs, `[batch, cells,
     /// outputs]`, in training.
     pub(crate) fn forward_cells(&self, input: &Tensor) -> Tensor {
         let (_, layers) = self.layers.split_last().unwrap_or((&Layer::Flatten, &[]));

@@ -8,7 +8,7 @@
 /// differs from its mean would otherwise drown the others when it does.
 const FLOOR: f64 = 0.1;
 
-/// How samples are scaled: `(x - mean) / deviation` for each channel of an image, or each feature
+/// Scaling of samples: `(x - mean) / deviation` for each channel of an image, or each feature
 /// of a vector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Normalisation {
@@ -28,7 +28,7 @@ impl Normalisation {
 
     /// Mean and deviation of whole samples of `shape`, row-major.
     ///
-    /// What is normalised should look like what the network will be given: for a parity
+    /// Statistics are taken of samples like those that the network is given: for a parity
     /// model, parity queries.
     pub fn of(samples: &[f32], shape: &[usize]) -> Self {
         let channels = channels(shape);

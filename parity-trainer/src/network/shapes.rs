@@ -1,4 +1,4 @@
-//! Which samples a network takes.
+//! Check that a network fits the samples.
 
 use super::{NetworkError, NetworkSpec};
 

@@ -1,4 +1,4 @@
-//! How networks are named: `lenet`, `lenet:48`, `lenet:16x3`, `resnet8:24`, `vgg11x0.5`,
+//! Names of networks: `lenet`, `lenet:48`, `lenet:16x3`, `resnet8:24`, `vgg11x0.5`,
 //! `mlp:784,200,100`, `cells:1x2:lenet:16x3`, `dilated:40`, `script:module.pt`.
 
 use std::fmt;
@@ -46,8 +46,8 @@ pub enum NetworkSpec {
     /// For the parity queries of concatenation: the sum of one network's outputs over the cells
     /// of a grid.
     ///
-    /// What a parity model has to learn there, `F(X_1) + .. + F(X_k)` from the shrunken images
-    /// side by side, is such a sum. With the structure given, the network learns F on shrunken
+    /// The target of a parity model, `F(X_1) + .. + F(X_k)` from the shrunken images side by
+    /// side, is such a sum. With the structure given, the network learns F on shrunken
     /// images, from k examples a group, and need not find out that what it learns of one cell
     /// holds for the others.
     Cells {

@@ -17,7 +17,7 @@ const CONFIG: &str = "config.toml";
 const LOG: &str = "log.jsonl";
 const LOCK: &str = "lock";
 const REPLACED: &str = "replaced";
-/// What is added to the name of a checkpoint that is not whole.
+/// Suffix of a checkpoint that is not whole.
 const TORN: &str = ".torn";
 /// The first line of every `config.toml` of a run: how a folder is known to be one.
 const MARK: &str = "# A run of parity-trainer: everything that it was given\n";
@@ -117,7 +117,7 @@ impl RunFolder {
         }
     }
 
-    /// Puts a run aside, if there is one: nobody can go on with it.
+    /// Puts a run aside, if there is one: it cannot be resumed.
     ///
     /// # Errors
     /// As [`begin`](Self::begin)'s.

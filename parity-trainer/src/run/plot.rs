@@ -14,9 +14,9 @@ pub struct Series {
 
 #[derive(Debug, Clone)]
 pub struct Panel {
-    /// What the x axis is, with its unit.
+    /// Label of the x axis, with its unit.
     pub x: String,
-    /// What the y axis is, with its unit.
+    /// Label of the y axis, with its unit.
     pub y: String,
     /// The y axis's ends; as the points have it where there are none.
     pub y_range: Option<(f64, f64)>,

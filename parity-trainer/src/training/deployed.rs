@@ -11,7 +11,7 @@ use crate::backend::{OptimiserSpec, Schedule, UpdateRule};
 use crate::data::{Augment, Samples};
 use crate::network::{Network, NetworkSpec, batch, stream};
 
-/// How a deployed model is trained.
+/// Settings for training a deployed model.
 #[derive(Debug, Clone)]
 pub struct DeployedRun {
     pub network: NetworkSpec,
@@ -25,7 +25,7 @@ pub struct DeployedRun {
     pub weight_decay: f64,
     /// Probability mass that targets give to all classes alike, `0.0..1.0`.
     pub label_smoothing: f64,
-    /// How samples are varied, afresh each pass.
+    /// Augmentation of samples, drawn afresh each pass.
     pub augment: Augment,
     /// Seed of everything random.
     pub seed: u64,
@@ -37,7 +37,7 @@ impl DeployedRun {
         self.batch.clamp(1, samples.max(1))
     }
 
-    /// How gradients become updates, for all passes over `samples` samples.
+    /// Returns the update rule for all passes over `samples` samples.
     pub fn rule(&self, samples: usize) -> UpdateRule {
         UpdateRule {
             optimiser: OptimiserSpec::AdamW {

@@ -15,7 +15,7 @@ use crate::network::stream;
 /// Number of the latest queries among which training draws a group's last one, as a frontend does.
 const RECENT: usize = 16;
 
-/// What a parity model learns from: whole samples, and the deployed model's outputs for them.
+/// Training set of a parity model: whole samples, and the deployed model's outputs for them.
 #[derive(Debug, Clone)]
 pub struct TrainingSet {
     /// Shape of one sample.
@@ -87,7 +87,7 @@ pub fn training_inputs(
     inputs
 }
 
-/// Which samples form the next groups. All of its state can be saved.
+/// Sampler of groups. All of its state can be saved.
 #[derive(Debug)]
 pub(super) struct GroupSampler {
     shuffle: Shuffle,

@@ -41,7 +41,7 @@ pub enum Trained {
     },
 }
 
-/// What a training loop tells after each step.
+/// Report of a training loop after each step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepReport {
     pub step: usize,

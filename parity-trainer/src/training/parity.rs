@@ -1,4 +1,4 @@
-//! What decides how a parity model, or a learned code, is trained.
+//! Settings for training a parity model, or a learned code.
 
 use std::path::PathBuf;
 
@@ -8,18 +8,18 @@ use super::learned_code::LearnedRun;
 use crate::backend::UpdateRule;
 use crate::network::NetworkSpec;
 
-/// How a parity model, or a learned code, is trained.
+/// Settings for training a parity model, or a learned code.
 #[derive(Debug, Clone)]
 pub struct ParityRun {
     /// The network; a learned code's encoder.
     pub network: NetworkSpec,
     /// The code, with its output transform.
     pub code: CodeSpec,
-    /// Which of the code's parity rows the model is for.
+    /// Index of the parity row that the model is for.
     pub row: usize,
     /// Coding groups a step.
     pub groups: usize,
-    /// How gradients become updates, for how many steps.
+    /// Update rule, and the number of steps.
     pub rule: UpdateRule,
     /// Steps from one validation to the next; the last step is always followed by one.
     pub validate_every: u64,

@@ -1,4 +1,4 @@
-//! What a training loop learns.
+//! Learner that a training loop drives.
 
 use parapet_decoder::Score;
 use rand_chacha::ChaCha8Rng;
@@ -19,7 +19,7 @@ pub(super) trait Task: std::fmt::Debug {
     /// Takes a step's samples, which `draw` names, forward to the loss.
     fn attempt(&mut self, step: u64, draw: &mut Draw<'_>) -> Result<Attempt, TrainError>;
 
-    /// How good the weights are; nothing if there are no samples to tell by.
+    /// Returns the quality of the weights; `None` without validation samples.
     fn validate(&self) -> Result<Option<Validation>, TrainError> {
         Ok(None)
     }
@@ -34,7 +34,7 @@ pub(super) trait Task: std::fmt::Debug {
     fn freeze(self: Box<Self>) -> Trained;
 }
 
-/// What a step is made of: all that is random about it, so that a checkpoint has it all.
+/// Random choices of a step, so that a checkpoint has them all.
 #[derive(Debug)]
 pub(super) struct Draw<'a> {
     pub(super) sampler: &'a mut GroupSampler,

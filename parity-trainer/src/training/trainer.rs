@@ -50,7 +50,7 @@ pub struct RngPosition {
 pub struct TrainerState {
     /// Weights and optimiser.
     pub backend: BackendState,
-    /// What the network keeps besides its weights.
+    /// Buffers of the network, besides its weights.
     pub buffers: Vec<Buffer>,
     /// The best weights so far.
     pub best: Option<Best>,
@@ -77,7 +77,7 @@ pub struct Trainer {
     best: Option<Best>,
 }
 
-/// What of a run is the same whatever is learned.
+/// Settings that every run has.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     /// Steps in all.
@@ -201,7 +201,7 @@ impl Trainer {
         self.best.as_ref()
     }
 
-    /// What the backend has to tell since it was asked last, a line each.
+    /// Returns the backend's news since the last call, a line each.
     pub fn news(&mut self) -> Vec<String> {
         self.backend.news()
     }
@@ -372,10 +372,9 @@ impl Trainer {
         })
     }
 
-    /// What was learned, with the best weights (without validations: the last), frozen; and what
-    /// the scores of its reconstructions are worth: how often those of each score name the deployed
-    /// model's class, as measured on the validation samples; none if a score is no number, or
-    /// nothing is reconstructed.
+    /// Returns the best network (without validations: the last), frozen; and its calibration: the
+    /// agreement with the deployed model's class for each score, as measured on the validation
+    /// samples; none if a score is no number, or nothing is reconstructed.
     ///
     /// # Errors
     /// If libtorch does not take them.

@@ -1,5 +1,5 @@
-//! Which output transform the code adds in: where a deployed model's outputs are badly scaled it
-//! decides everything.
+//! Choice of the output transform that the code adds in: where a deployed model's outputs are badly
+//! scaled it decides everything.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub enum TransformChoice {
     LogSoftmax,
 }
 
-/// How one transform did in its trial.
+/// Result of one transform's trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TransformTrial {
     pub transform: OutputTransform,

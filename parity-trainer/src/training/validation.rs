@@ -1,4 +1,4 @@
-//! How good a parity model is on samples that it does not learn from.
+//! Validation of a parity model on samples that it is not trained on.
 
 use parapet_decoder::Score;
 use parapet_encoder::Encoder;

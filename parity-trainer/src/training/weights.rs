@@ -32,7 +32,8 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// Those of `networks`, with their values; names begin with each network's own word.
+    /// Collects the buffers of `networks`, with their values; names begin with each
+    /// network's own word.
     pub(super) fn of(networks: &[(&str, &Network)]) -> Result<Self, TrainError> {
         let named = networks.iter().flat_map(|(word, network)| {
             let variables = network.variables().variables().into_iter();
@@ -189,7 +190,7 @@ fn read(tensor: &Tensor, values: &mut [f32]) -> Result<(), NetworkError> {
         .f_copy_data(values, values.len())?)
 }
 
-/// Puts `values` in place of the tensor's own; whoever shares the tensor sees them.
+/// Puts `values` in place of the tensor's own; others that share the tensor see them.
 fn write(tensor: &mut Tensor, values: &[f32]) -> Result<(), NetworkError> {
     let fresh = Tensor::f_from_slice(values)?
         .f_view(tensor.size().as_slice())?

@@ -37,7 +37,7 @@ pub(crate) struct Args {
 /// Names in the experiment.
 const STRATEGIES: [&str; 4] = ["none", "equal_resources", "hedge", "coded"];
 
-/// How far apart the two may be, as a share.
+/// Limit of the difference between the two, as a share.
 const BOUND: f64 = 0.10;
 
 /// Emulated service time of the experiment.

@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What a real instance answers to the first image, a whole HTTP response, and its metadata.
+/// Returns a real instance's answer to the first image, a whole HTTP response, and its metadata.
 fn real_answers() -> Result<(Vec<u8>, String)> {
     let mut servers = Servers::new(&folder())?;
     let instance = servers.instance("instance", "fashion", &[])?;

@@ -1,4 +1,4 @@
-//! What several runs of one thing gave.
+//! Summary of several runs.
 
 /// The middle one of the runs, and the ends; `NaN` of none.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -18,7 +18,7 @@ use super::section;
 use crate::{cargo, workspace};
 use report::{Run, Table};
 
-/// What workers may miss, as the program reads it.
+/// Consistency models, as the program reads them.
 const MODELS: [&str; 11] = [
     "bsp",
     "bounded-delay:1",
@@ -36,8 +36,8 @@ const MODELS: [&str; 11] = [
 /// Arguments of `cargo xtask bench staleness`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Who is slow: never, always (one worker all the time) or turns:MILLISECONDS (one at a time,
-    /// drawn anew)
+    /// Slow worker: never, always (one worker all the time) or turns:MILLISECONDS (one at a
+    /// time, drawn anew)
     #[arg(long, value_delimiter = ',', default_value = "turns:100,always,never")]
     slowdowns: Vec<String>,
     /// Seeds, each a run of every model

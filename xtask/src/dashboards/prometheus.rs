@@ -138,7 +138,7 @@ impl Prometheus {
         Ok(())
     }
 
-    /// What a query gives over the last `seconds`, each second.
+    /// Returns the values of a query over the last `seconds`, each second.
     pub(super) fn range(&self, expression: &str, seconds: u64) -> Result<Vec<Line>> {
         let end = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)?

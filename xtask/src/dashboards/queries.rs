@@ -1,4 +1,4 @@
-//! What the dashboard, the rules and the adapter ask Prometheus for.
+//! Queries of the dashboard, the rules and the adapter.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -11,7 +11,7 @@ pub(super) struct Query {
     pub(super) panel: Option<Panel>,
 }
 
-/// What a panel makes of a query.
+/// Panel with its queries.
 pub(super) struct Panel {
     pub(super) title: String,
     pub(super) unit: String,
@@ -19,7 +19,7 @@ pub(super) struct Panel {
     pub(super) legend: String,
 }
 
-/// Those of all panels, with Grafana's variables filled in.
+/// Returns the queries of all panels, with Grafana's variables filled in.
 pub(super) fn of_dashboard(json: &str) -> Result<Vec<Query>> {
     let dashboard: Value = serde_json::from_str(json).context("the dashboard")?;
     let panels = dashboard
@@ -71,8 +71,8 @@ pub(super) fn of_dashboard(json: &str) -> Result<Vec<Query>> {
     Ok(queries)
 }
 
-/// Those of all rules. Of an alert, what stands before the comparison: the whole of it gives
-/// nothing while all is well.
+/// Returns the queries of all rules. Of an alert, what stands before the comparison: the whole of
+/// it gives nothing while all is well.
 pub(super) fn of_rules(rules: &Value) -> Result<Vec<Query>> {
     let groups = rules
         .pointer("/data/groups")
@@ -104,7 +104,8 @@ pub(super) fn of_rules(rules: &Value) -> Result<Vec<Query>> {
     Ok(queries)
 }
 
-/// Those of the Prometheus adapter, with its templates filled in as it does for a pod.
+/// Returns the queries of the Prometheus adapter, with its templates filled in as it does
+/// for a pod.
 pub(super) fn of_adapter(yaml: &str) -> Result<Vec<Query>> {
     let field = |name: &str| -> Result<&str> {
         let line = yaml

@@ -1,4 +1,4 @@
-//! What the chart's containers give our programs as arguments: the programs read them.
+//! Arguments of our programs in the chart's containers: the programs read them.
 
 use std::process::Command;
 

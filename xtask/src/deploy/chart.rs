@@ -17,7 +17,7 @@ const MISSING: &str = "helm cannot be started";
 /// a new one.
 const KUBERNETES: [&str; 2] = ["1.30", "1.35"];
 const EVERYTHING: &str = "ci/everything-values.yaml";
-/// What is rendered beside the defaults and beside that.
+/// Sets of values that are rendered beside the defaults.
 const VARIANTS: [&[&str]; 7] = [
     &[
         "model.discovery=kubernetes",

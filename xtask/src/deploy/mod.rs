@@ -71,8 +71,8 @@ fn compose(deploy: &Path) -> Result<()> {
     .map(drop)
 }
 
-/// What a command says on its standard output, if it succeeds; `missing` is said if it
-/// is not there.
+/// Returns a command's standard output, if it succeeds; the error is `missing` if it
+/// is not installed.
 fn output(command: &mut Command, missing: &str) -> Result<String> {
     let output = command.output().with_context(|| missing.to_owned())?;
     if !output.status.success() {

@@ -69,7 +69,7 @@ pub(super) fn of(page: &str, text: &str) -> Result<Vec<Block>> {
     Ok(blocks)
 }
 
-/// What a block's first line says; `None` for what is no commands.
+/// Reads a block's first line; `None` for blocks without commands.
 fn marked(page: &str, line: usize, info: &str) -> Result<Option<Run>> {
     // Markdown would not take the line as the beginning of a block.
     ensure!(

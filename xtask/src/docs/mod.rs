@@ -28,7 +28,7 @@ pub(crate) struct Args {
     only: Option<String>,
 }
 
-/// What one block may take, in seconds.
+/// Limit of a block's time, in seconds.
 const LIMIT: u64 = 60;
 
 /// Runs the checks.

@@ -1,5 +1,5 @@
-//! What the reference pages must name: every metric, every alert, every flag of an instance. Each
-//! is found where it is declared, whether or not a running program would show it.
+//! Names that the reference pages must have: every metric, every alert, every flag of an instance.
+//! Each is found where it is declared, whether or not a running program would show it.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ struct Reference {
     before: &'static str,
     after: char,
     page: &'static str,
-    /// What stands before a name on the page, which may have it without.
+    /// Prefix of names on the page, which may leave it out.
     shared: &'static str,
 }
 

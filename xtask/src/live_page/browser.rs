@@ -22,7 +22,7 @@ pub(super) struct Browser {
     commands: RefCell<ChildStdin>,
     messages: Receiver<Value>,
     last_id: Cell<u64>,
-    /// What went wrong on pages: exceptions, and what the browser logged as an error.
+    /// Errors on pages: exceptions, and errors that the browser logged.
     complaints: RefCell<Vec<String>>,
 }
 

@@ -2,8 +2,8 @@
 //! straggles under load.
 //!
 //! It is opened without a key, with a wrong one and with the right one; a frozen instance, decoded
-//! groups, latency and accuracy must be on it; its switch is thrown, and refused to whoever has no
-//! key; a server that says hostile things must see them shown as text. Screenshots are left in
+//! groups, latency and accuracy must be on it; its switch is set, and refused to a client without a
+//! key; hostile strings of a server must appear as text. Screenshots are left in
 //! `target/live-page`, for people to look at.
 
 mod browser;

@@ -1,4 +1,4 @@
-//! What is fetched, and which parts of it are kept.
+//! Downloads of native libraries, and the files of them that are kept.
 
 /// A native library: its wheels and the files of them that are kept.
 #[derive(Debug)]
@@ -11,7 +11,7 @@ pub(super) struct Component {
     pub(super) requirements: &'static str,
     /// Size of all wheels, bytes; for the progress bar.
     pub(super) download_bytes: u64,
-    /// What of the wheels is kept; the first rule that matches a wheel's entry counts.
+    /// Rules for the files to keep; the first rule that matches a wheel's entry counts.
     pub(super) rules: &'static [Rule],
     /// Files written besides: path and contents.
     pub(super) written: &'static [(&'static str, &'static str)],
@@ -103,7 +103,7 @@ pub(super) const PROTOC: Component = Component {
 };
 
 impl Component {
-    /// What identifies an installation: another pin or another layout asks for a fresh one.
+    /// Returns the identity of an installation: another pin or another layout needs a fresh one.
     pub(super) fn stamp(&self) -> String {
         format!(
             "{}{:?}{:?}{:?}\n",

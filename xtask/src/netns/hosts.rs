@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sched::{CloneFlags, setns};
 
-/// Where whoever stands at the bridge is.
+/// Address of processes at the bridge.
 pub(crate) const HUB_ADDRESS: &str = "10.77.0.254";
 
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Nothing goes to or from `host` any longer, and nobody is told.
+    /// Cuts `host` off, without notice to any process.
     pub(crate) fn cut(&self, host: &Host) -> Result<()> {
         ip(&["-n", &self.hub, "link", "set", host.name, "down"])
     }
@@ -115,8 +115,7 @@ impl Network {
         ip(&["-n", &self.hub, "link", "set", host.name, "up"])
     }
 
-    /// Makes this thread, and those that it starts, stand at the bridge, as whoever
-    /// asks from outside.
+    /// Puts this thread, and those that it starts, at the bridge, as clients from outside.
     ///
     /// # Errors
     /// If the system does not let it.

@@ -125,7 +125,7 @@ impl Clients {
         })
     }
 
-    /// What has been seen until now.
+    /// Returns the events seen until now.
     pub(super) fn so_far(&self) -> Seen {
         let mut so_far = self.so_far.borrow_mut();
         for (answer, took) in self.seen.try_iter() {

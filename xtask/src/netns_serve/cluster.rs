@@ -1,4 +1,4 @@
-//! What runs on the hosts, and what can be seen of it.
+//! Processes on the hosts, and their observable state.
 
 use std::fs;
 use std::path::Path;

@@ -33,7 +33,7 @@ pub(crate) struct Cluster {
     pub(crate) frontend: String,
 }
 
-/// What a cluster is to be like.
+/// Layout of a cluster.
 pub(crate) struct Layout<'a> {
     /// Instances of the model.
     pub(crate) replicas: usize,

@@ -25,7 +25,7 @@ pub struct Inference {
     pub model: String,
     /// Its version; empty for the one that the server chooses.
     pub version: String,
-    /// Decoded request.
+    /// Request that was decoded.
     pub request: InferRequest,
     /// Form of its tensors' contents.
     pub form: Form,

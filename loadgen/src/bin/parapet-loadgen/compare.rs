@@ -61,8 +61,7 @@ pub(crate) struct Args {
     /// --target: 300]
     #[arg(long)]
     warm_up: Option<usize>,
-    /// Repeats of a block in which the generator was late, instead of the experiment's [default:
-    /// 2] 2]
+    /// Repeats of a block in which the generator was late, instead of the experiment's [default: 2]
     #[arg(long)]
     repeats: Option<usize>,
     /// Milliseconds after which a request is given up, instead of the experiment's [default with

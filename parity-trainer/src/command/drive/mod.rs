@@ -13,7 +13,7 @@ use super::interrupt::Interrupt;
 use crate::progress::Progress;
 use log::Log;
 
-/// How an interrupted training goes on.
+/// Advice on how to resume an interrupted training.
 pub(crate) const RESUME: &str = "the same command with --resume goes on from the checkpoint";
 
 /// When checkpoints are written.

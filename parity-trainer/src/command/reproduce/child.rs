@@ -16,7 +16,7 @@ use super::command_line::{CommandLine, Roots};
 use super::record::Cost;
 use crate::command::interrupt::{EXIT_CODE, Interrupt};
 
-/// How often it is looked whether a child has ended or the user wants an end.
+/// Interval at which it is checked whether a child has ended or the user wants an end.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// The exit code of a command that was interrupted and can go on.
 const INTERRUPTED: i32 = EXIT_CODE as i32;
@@ -33,7 +33,7 @@ pub(crate) fn end_with_parent() {
     else {
         return;
     };
-    // The parent may have gone before the request: then nobody would send the signal.
+    // The parent may have gone before the request: then the signal would never be sent.
     if prctl::set_pdeathsig(Signal::SIGTERM).is_err() || getppid() != Pid::from_raw(parent) {
         let _ = kill(Pid::this(), Signal::SIGTERM);
     }

@@ -18,7 +18,7 @@ pub(super) const SHAPE: [usize; 3] = [3, 48, 192];
 const DIGITS: usize = 8;
 /// Rows of a line above its digits, and below.
 const MARGIN: usize = 4;
-/// What MNIST's images have around the digit, as a part of their side: 4 pixels of 28.
+/// Border of MNIST's images around the digit, as a share of their side: 4 pixels of 28.
 const BORDER: f32 = 4.0 / 28.0;
 const TRAIN: usize = 3000;
 const TEST: usize = 1000;

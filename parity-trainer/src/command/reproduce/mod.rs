@@ -1,5 +1,5 @@
-//! `parity-trainer reproduce`: the accuracy table, each row by the commands that anybody can give
-//! by hand.
+//! `parity-trainer reproduce`: the accuracy table, each row by commands that users can
+//! give by hand.
 //!
 //! A recipe says what to train on what; its rows become command lines of `train-deployed`, `train`
 //! and `eval`, which run as processes of their own: what stands beside a figure in RESULTS.md is
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// The folder with the data sets: mnist, fashion-mnist and so on
     #[arg(long, value_name = "FOLDER")]
     data: PathBuf,
-    /// The folder with the ONNX files of deployed models that somebody else has trained
+    /// The folder with the ONNX files of deployed models that others have trained
     #[arg(long, value_name = "FOLDER")]
     models: PathBuf,
     /// Where models, reports and RESULTS.md go; finished rows found there are kept
@@ -293,7 +293,7 @@ impl Reproduction<'_> {
         Ok(None)
     }
 
-    /// What is not there that the row needs, in one line.
+    /// Returns the input that the row needs and that is missing, in one line.
     fn missing(&self, row: &RowRecipe) -> Option<String> {
         if let Some(problem) = &row.unsupported {
             return Some(problem.clone());

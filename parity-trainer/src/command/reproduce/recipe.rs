@@ -10,7 +10,7 @@ use super::command_line::{CommandLine, Root, Roots};
 
 /// The table's own recipes.
 const PUBLISHED: &str = include_str!("../../../recipes/accuracy.toml");
-/// What RESULTS.md says after the table.
+/// Text of RESULTS.md after the table.
 const NOTES: &str = include_str!("../../../recipes/notes.md");
 /// The model repository, in `--out`.
 const MODELS: &str = "models";
@@ -31,16 +31,16 @@ pub(super) struct Recipes {
     /// Rows, in the order in which they are run and told.
     #[serde(rename = "row")]
     pub(super) rows: Vec<RowRecipe>,
-    /// What is told after the table, Markdown.
+    /// Text after the table, Markdown.
     #[serde(default)]
     pub(super) notes: String,
 }
 
-/// A deployed model: somebody else's file, or one that is trained.
+/// Deployed model: a given file, or one that is trained.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DeployedRecipe {
-    /// What it is called in the table.
+    /// Title in the table.
     pub(super) title: String,
     /// Its data, in `--data`.
     pub(super) data: String,
@@ -80,10 +80,10 @@ pub(super) struct RowRecipe {
     /// Settings that were chosen by figures of the test set; the table marks them.
     #[serde(default)]
     pub(super) chosen_on_test: String,
-    /// What others, or earlier runs, have reached.
+    /// Figures that others, or earlier runs, have reached.
     #[serde(default)]
     pub(super) reference: String,
-    /// What was tried, for a row that misses its aim.
+    /// Attempts at a row that misses its aim.
     #[serde(default)]
     pub(super) tried: String,
     /// A model whose weights the training begins with: a deployed model or an earlier row.
@@ -93,7 +93,7 @@ pub(super) struct RowRecipe {
     pub(super) optional: bool,
     /// Settings of `train`.
     pub(super) train: toml::Table,
-    /// What this build does not know of it.
+    /// Settings that this build does not know.
     #[serde(skip)]
     pub(super) unsupported: Option<String>,
     /// True if the user has not asked for it.
@@ -326,7 +326,7 @@ impl Recipes {
         ])
     }
 
-    /// What must be there before the row can be begun, in the order of its making.
+    /// Returns the files that the row needs, in the order of its making.
     pub(super) fn needs(&self, row: &RowRecipe) -> Vec<(Root, String)> {
         let Some(deployed) = self.deployed.get(&row.deployed) else {
             return Vec::new();

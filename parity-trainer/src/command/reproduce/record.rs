@@ -1,4 +1,4 @@
-//! What is known of finished rows, one JSON file each: a later run takes them over.
+//! Records of finished rows, one JSON file each: a later run takes them over.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub(super) struct RowRecord {
     /// Of its commands: a row whose recipe has changed is another.
     pub(super) digest: String,
     pub(super) commands: Vec<String>,
-    /// What the training has cost, before an interruption, too.
+    /// Cost of the training, before an interruption, too.
     pub(super) cost: Cost,
     pub(super) outcome: Outcome,
 }
@@ -60,7 +60,7 @@ pub(super) struct Outcome {
     /// The domain in which predictions were added.
     pub(super) transform: Kind,
     pub(super) evaluation: Figures,
-    /// Those of the deployed model as its own parity model.
+    /// Figures of the deployed model as its own parity model.
     pub(super) untrained_control: Figures,
 }
 
@@ -131,7 +131,7 @@ impl Outcome {
     }
 }
 
-/// What a row that was begun before has cost so far.
+/// Cost so far of a row that was begun before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Spent {
     digest: String,
@@ -145,11 +145,11 @@ struct Spent {
 pub(super) struct Begun {
     /// True if the same was begun before.
     pub(super) again: bool,
-    /// What it has cost so far.
+    /// Cost so far.
     pub(super) cost: Cost,
 }
 
-/// What the record of the deployed model `name` is called.
+/// Returns the name of the record of the deployed model `name`.
 pub(super) fn of_deployed(name: &str) -> String {
     format!("deployed-{name}")
 }
@@ -159,7 +159,7 @@ pub(super) fn of_deployed(name: &str) -> String {
 pub(super) struct Records(PathBuf);
 
 impl Records {
-    /// Those in `out`; the folder is made.
+    /// Opens the records in `out`; the folder is made.
     pub(super) fn at(out: &Path) -> Result<Self, TrainError> {
         let folder = out.join(FOLDER);
         fs::create_dir_all(&folder).map_err(|source| TrainError::Write {
@@ -238,7 +238,7 @@ impl Records {
     }
 }
 
-/// What the figures were made on.
+/// Machine that the figures were made on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Machine {
     /// The processor's name, where the system tells it.

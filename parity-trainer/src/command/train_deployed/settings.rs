@@ -19,7 +19,7 @@ const NETWORK: &str = "lenet";
 /// Arguments of `train-deployed`.
 pub(crate) type Args = Flags<Options>;
 
-/// What can be set; a setting's name in the file is the flag's.
+/// Options of the command; a setting's name in the file is the flag's.
 #[derive(Debug, Clone, Default, clap::Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Options {
@@ -48,7 +48,7 @@ pub(crate) struct Options {
     /// parity model learns more easily [default: 0.1]
     #[arg(long)]
     label_smoothing: Option<f64>,
-    /// How images are varied: `none`, or some of `shift` or `crop`, `flip` and `cutout`, such as
+    /// Augmentation of images: `none`, or some of `shift` or `crop`, `flip` and `cutout`, such as
     /// `crop+flip` [default: shift for images]
     #[arg(long)]
     augment: Option<Augment>,
@@ -136,7 +136,7 @@ impl Checked for Settings {
 }
 
 impl Settings {
-    /// How the model is trained, `augment` being what varies samples.
+    /// Returns the settings for training the model with `augment`.
     pub(super) fn deployed_run(&self, augment: Augment) -> Result<DeployedRun, TrainError> {
         Ok(DeployedRun {
             network: self.network.clone().map_or_else(|| NETWORK.parse(), Ok)?,

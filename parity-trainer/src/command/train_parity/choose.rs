@@ -18,12 +18,12 @@ const MARGIN: f64 = 0.005;
 /// The choice of an output transform, in the run's folder.
 pub(super) const CHOICE: &str = "transform.toml";
 
-/// What was chosen on validation data.
+/// Settings chosen on validation data.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Choice {
     /// Digest of the run.
     run: String,
-    /// What a learned code's training lessens.
+    /// Loss of a learned code's training.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) loss: Option<Loss>,
     pub(super) transform: OutputTransform,

@@ -1,5 +1,4 @@
-//! What is particular to learned codes: their networks, the choice of their loss, and how they are
-//! judged.
+//! Options of learned codes: their networks, the choice of their loss, and their evaluation.
 
 use std::path::Path;
 
@@ -57,8 +56,8 @@ pub(super) fn prepare(
     ))
 }
 
-/// What is tried: the transforms, for a learned code each with the losses. Raw outputs are not
-/// among those of a learned code if others are: networks want them scaled.
+/// Returns the candidates for trials: the transforms, for a learned code each with the losses. Raw
+/// outputs are not among those of a learned code if others are: networks want them scaled.
 pub(super) fn candidates(
     settings: &Settings,
     transforms: Vec<OutputTransform>,

@@ -17,7 +17,7 @@ use crate::command::settings::{Flags, RunOptions, optional_network};
 /// Arguments of `train`.
 pub(crate) type Args = Flags<Options>;
 
-/// What can be set; a setting's name in the file is the flag's.
+/// Options of the command; a setting's name in the file is the flag's.
 #[derive(Debug, Clone, Default, clap::Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Options {
@@ -33,11 +33,11 @@ pub(crate) struct Options {
     /// The output to learn, of a model with several
     #[arg(long, value_name = "TENSOR")]
     output: Option<String>,
-    /// What samples are multiplied with, the mean subtracted, for a model that wants other ranges
-    /// than 0 to 1 [default: 1]
+    /// Factor of samples, the mean subtracted, for a model that wants other ranges than 0 to
+    /// 1 [default: 1]
     #[arg(long, value_name = "FACTOR")]
     input_scale: Option<f64>,
-    /// What is subtracted from samples first: one value, or one for each channel
+    /// Mean that is subtracted from samples first: one value, or one for each channel
     #[arg(
         long,
         value_name = "MEAN,..",
@@ -61,9 +61,9 @@ pub(crate) struct Options {
     /// Train this parity row only, from 0
     #[arg(long)]
     row: Option<usize>,
-    /// How the queries of a group become one: `sum` (any samples), `concat` (images), or `learned`
-    /// (any samples: an encoder and a decoder are trained, and the deployed model answers the
-    /// parity queries) [default: concat]
+    /// Way in which the queries of a group are combined: `sum` (any samples), `concat` (images), or
+    /// `learned` (any samples: an encoder and a decoder are trained, and the deployed model answers
+    /// the parity queries) [default: concat]
     #[arg(long, value_parser = encoder_kind)]
     encoder: Option<EncoderKind>,
     /// Coefficients of the weighted sum, a row for each parity model: `1,1;1,-0.5` [default: a
@@ -90,7 +90,7 @@ pub(crate) struct Options {
     #[arg(long)]
     #[serde(serialize_with = "optional_network::serialize")]
     decoder_network: Option<NetworkSpec>,
-    /// What a learned code's training lessens [default: the better of mse and kl in short trials]
+    /// Loss of a learned code's training [default: the better of mse and kl in short trials]
     #[arg(long)]
     loss: Option<Loss>,
     /// Scale what the network takes by its mean and deviation [default: true]
@@ -110,13 +110,13 @@ pub(crate) struct Options {
     /// Coding groups a step [default: 64]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     batch: Option<u32>,
-    /// How gradients become updates [default: adamw]
+    /// Optimiser [default: adamw]
     #[arg(long)]
     optimiser: Option<super::settings::OptimiserKind>,
     /// Peak learning rate [default: 0.003]
     #[arg(long)]
     learning_rate: Option<f64>,
-    /// How the learning rate goes [default: cosine]
+    /// Schedule of the learning rate [default: cosine]
     #[arg(long)]
     schedule: Option<Schedule>,
     /// Momentum of sgd [default: 0.9]
@@ -128,7 +128,7 @@ pub(crate) struct Options {
     /// Longest gradient; longer ones are scaled down to it [default: any]
     #[arg(long, value_name = "NORM")]
     clip: Option<f64>,
-    /// How images are varied: `none`, or some of `shift` or `crop`, `flip` and `cutout`, such as
+    /// Augmentation of images: `none`, or some of `shift` or `crop`, `flip` and `cutout`, such as
     /// `crop+flip` [default: shift for images]
     #[arg(long)]
     augment: Option<Augment>,
@@ -170,15 +170,16 @@ pub(crate) struct Options {
     /// weights of a run without a cluster [default: 4]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     executors: Option<u32>,
-    /// What processes may miss of one another's steps: `bsp`, nothing; `bounded-delay:STEPS`,
-    /// `ssp:STEPS` or `eager-ssp:STEPS`, so many; `eventual`, any. Under all but bsp a slow process
-    /// holds nobody up until it is as far behind, each part of a step is an update of its own, and
-    /// the model is another one each time, unless one process with one part makes it [default: bsp]
+    /// Consistency model, a bound on the staleness of parameters: `bsp`, nothing;
+    /// `bounded-delay:STEPS`, `ssp:STEPS` or `eager-ssp:STEPS`, so many; `eventual`, any. Under all
+    /// but bsp a slow process delays the others only once it is as far behind, each part of a step
+    /// is an update of its own, and the model is another one each time, unless one process with one
+    /// part makes it [default: bsp]
     #[arg(long, value_name = "MODEL")]
     consistency: Option<ConsistencySpec>,
-    /// What shortens messages on a cluster: `lz4`; `bf16` or `f16`, for gradients, where what
-    /// rounding leaves is added to later ones; or `lz4` and one of these, such as `lz4,bf16`. With
-    /// lz4 alone the weights keep their very bits [default: none]
+    /// Filters of messages on a cluster: `lz4`; `bf16` or `f16`, for gradients, where what rounding
+    /// leaves is added to later ones; or `lz4` and one of these, such as `lz4,bf16`. With lz4 alone
+    /// the weights keep their very bits [default: none]
     #[arg(long, value_name = "FILTER,..")]
     filters: Option<FilterSpec>,
 }

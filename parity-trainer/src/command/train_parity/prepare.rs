@@ -1,4 +1,4 @@
-//! What a training needs before its first step; whatever is wrong with it shows here.
+//! Preparation of a training before its first step; errors in its inputs show here.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) struct Prepared {
     pub(super) digest: String,
 }
 
-/// What is known to fit together; the deployed model has not been asked about the samples yet.
+/// Inputs that fit together; the deployed model has not been asked about the samples yet.
 #[derive(Debug)]
 pub(super) struct Checked {
     data: DataSet,

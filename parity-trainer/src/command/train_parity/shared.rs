@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::prepare::{self, Prepared};
 use super::settings::Settings;
 
-/// What the other processes need to know to take part.
+/// Description of the task for the other processes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SharedTask {
     /// Digest of all that the training goes by, data and deployed model included.

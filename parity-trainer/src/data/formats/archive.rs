@@ -99,7 +99,7 @@ fn collect(
     Ok(())
 }
 
-/// What an entry of the archive is.
+/// Place of an entry of the archive.
 #[derive(Debug, PartialEq, Eq)]
 enum Place<'a> {
     Image {

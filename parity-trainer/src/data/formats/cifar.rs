@@ -13,7 +13,7 @@ const PIXELS: usize = 3 * 32 * 32;
 /// Most bytes of a file; the largest published one has 154 MB.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// How one of the two lays its files out.
+/// Layout of the files of one of the two.
 #[derive(Debug)]
 struct Layout {
     train: &'static [&'static str],

@@ -118,7 +118,7 @@ fn collect(images: &[Image], mut collector: Collector<'_>) -> Result<Loaded, Dat
     collector.finish()
 }
 
-/// What lies in a folder, by name, without what is hidden.
+/// Returns the entries of a folder, by name, without hidden ones.
 fn children(folder: &Path) -> Result<Vec<(String, PathBuf)>, DataError> {
     let failed = |source| DataError::Read {
         path: folder.to_path_buf(),

@@ -1,11 +1,10 @@
-//! What the training of a learned code lessens (arXiv 1806.01259, section 4.2), on libtorch's
-//! tensors.
+//! Losses of learned codes (arXiv 1806.01259, section 4.2), on libtorch's tensors.
 
 use parapet_encoder::OutputTransform;
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Reduction, Tensor};
 
-/// How far a reconstruction is from what the deployed model says.
+/// Distance between a reconstruction and the deployed model's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]

@@ -29,7 +29,7 @@ use crate::TrainError;
 use crate::deployed::Differentiable;
 use crate::network::{Network, NetworkSpec, Normalisation, batch, stream};
 
-/// What a learned code's training needs besides a parity model's.
+/// Settings of a learned code's training besides a parity model's.
 #[derive(Debug, Clone)]
 pub struct LearnedRun {
     pub decoder: NetworkSpec,
@@ -55,7 +55,7 @@ pub(super) struct LearnedCodeTask {
     members: Vec<usize>,
 }
 
-/// What became of a batch of groups.
+/// Results of a batch of groups.
 struct Forward {
     /// Reconstructions in the transform's domain, `[count, outputs]`.
     made: Tensor,

@@ -1,4 +1,4 @@
-//! Which outputs of a group are missing.
+//! Patterns of missing outputs of a group.
 
 use tch::{Device, Tensor};
 
@@ -42,7 +42,7 @@ pub(super) fn all(k: usize, r: usize) -> Vec<Pattern> {
     patterns
 }
 
-/// Those of one step: all, or so many in turn.
+/// Returns the patterns of one step: all, or so many in turn.
 pub(super) fn of_step(all: &[Pattern], step: u64) -> Vec<Pattern> {
     if all.len() <= MOST {
         return all.to_vec();

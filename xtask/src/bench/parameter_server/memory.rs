@@ -1,4 +1,4 @@
-//! What a server of many parameters holds in memory.
+//! Memory of a server with many parameters.
 
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -12,7 +12,7 @@ use crate::bench::spread::Spread;
 #[derive(Debug, Default)]
 pub(super) struct Cell(Vec<Seconds>);
 
-/// What is measured in each run.
+/// Phase of a run that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Push,
