@@ -194,7 +194,7 @@ async fn every_process_may_be_killed_and_started_again_in_any_order() {
         for (step, &process) in order.iter().enumerate() {
             cluster.processes[process].kill();
             if order[..=step].contains(&FRONTEND) {
-                continue; // nobody to ask until it is back
+                continue; // down until it is back
             }
             let answered = cluster.ask().await;
             let replica_is_up = (0..2).any(|replica| !order[..=step].contains(&replica));

@@ -36,7 +36,6 @@ pub(crate) struct Args {
     out: PathBuf,
 }
 
-/// Runs it.
 ///
 /// # Errors
 /// If a process fails, a change does not happen before the training is over, or

@@ -41,7 +41,6 @@ pub(crate) struct Args {
     trainer: Option<PathBuf>,
 }
 
-/// Runs it.
 ///
 /// # Errors
 /// If namespaces are not allowed, etcd is missing, a step fails, the training stops while the host

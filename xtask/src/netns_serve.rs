@@ -51,7 +51,6 @@ pub(crate) struct Args {
     programs: Option<PathBuf>,
 }
 
-/// Runs it.
 ///
 /// # Errors
 /// If a step fails, takes longer than is documented, or a request has no answer.

@@ -12,7 +12,7 @@
 //! | CG-2 | an `exact` answer is the model's, bit for bit; not to be seen: whether one was in hand when a reconstruction went out |
 //! | CG-3 | not to be seen from outside; `frontend/core/tests/invariants.rs` has it |
 //! | CG-4 | no reconstruction, and no backup answer, sooner than the shortest hold-back, unless predictions may have been lost at once |
-//! | CG-5 | one client asks alone for a quarter of the time: its groups fill from nobody else, and every answer is judged |
+//! | CG-5 | one client asks alone for a quarter of the time: its groups fill from no other client, and every answer is judged |
 //! | CG-6 | a reconstruction is the model's answer to its own query, bit for bit: sums are exact; nothing that is no number, no other shape; no audit disagrees |
 //! | CG-7 | redundant requests within share and burst, each with one end; with the parity pool lost, answers go on |
 //! | CG-8 | when all is over no query, group or body is left, though clients went away all along |

@@ -67,7 +67,7 @@ pub enum ClusterError {
             frontends of one model"
     )]
     Inputs { strategy: String, first: String },
-    /// Processes are to be started, and nobody says from where.
+    /// Processes are to be started, and no repository is given.
     #[error(
         "no model repository for the instances; give it with --repository, or every strategy a url"
     )]

@@ -158,7 +158,7 @@ pub async fn control_flood(site: &Site) {
     }
 }
 
-/// Those beyond the limit are refused, and a client that ignores it is cut off.
+/// Streams beyond the limit are refused, and a client that ignores it is cut off.
 pub async fn too_many_streams(site: &Site) {
     let mut stream = site.grpc_abuser().await;
     stream.write_all(&hello()).await.unwrap();

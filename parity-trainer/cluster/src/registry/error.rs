@@ -57,7 +57,7 @@ pub enum RegistryError {
     /// The table has changed since it was read.
     #[error("the routing table has changed meanwhile: decide anew on what it is now")]
     Conflict,
-    /// What is written makes no sense.
+    /// An entry cannot be read.
     #[error(
         "the registry's {key} cannot be read ({cause}): it was written by another version, or by \
             something else"

@@ -90,7 +90,7 @@ pub enum ClusterError {
     /// Nothing can be started in this process.
     #[error("the process cannot be set up ({0}): raise its limits")]
     Runtime(std::io::Error),
-    /// Nobody came to hold an array.
+    /// No server came to hold an array.
     #[error(
         "{array} has no servers after {waited:?}: start some, and a coordinator, with the same \
             --registry"
