@@ -9,7 +9,6 @@
 
 #![allow(missing_docs, reason = "the programs build on it alone")]
 
-mod account;
 pub mod admin;
 mod busy_poll;
 pub mod config;
@@ -22,6 +21,7 @@ pub mod metrics;
 pub mod model;
 pub mod payload;
 pub mod reload;
+mod request_context;
 mod server;
 pub mod serving;
 pub mod tenants;

@@ -22,7 +22,7 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram, with_local_r
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
-use parapet_frontend_core::{ClassId, Fates, InstanceId, PoolId, Stats, Switches};
+use parapet_frontend_core::{ClassId, InstanceId, PoolId, RedundancyOutcomes, Stats, Switches};
 
 use self::exemplars::Exemplars;
 use self::names::*;
@@ -362,14 +362,14 @@ impl ModelMeters {
     }
 
     /// Publishes the core's totals, and those of each class.
-    pub fn publish_totals(&self, stats: &Stats, fates: &[Fates]) {
-        for (class, fates) in self.classes.iter().zip(fates) {
+    pub fn publish_totals(&self, stats: &Stats, redundancy_outcomes: &[RedundancyOutcomes]) {
+        for (class, redundancy_outcomes) in self.classes.iter().zip(redundancy_outcomes) {
             let totals = [
-                fates.issued,
-                fates.won,
-                fates.wasted,
-                fates.shed,
-                fates.failed,
+                redundancy_outcomes.issued,
+                redundancy_outcomes.won,
+                redundancy_outcomes.wasted,
+                redundancy_outcomes.shed,
+                redundancy_outcomes.failed,
             ];
             for (counter, total) in class.redundant.iter().zip(totals) {
                 counter.publish(total);

@@ -34,7 +34,7 @@ async fn served(parity: u32) -> Fixture {
     fixture(repository, &text, memory).await
 }
 
-/// Fates of the honest queries, and ejections.
+/// RedundancyOutcomes of the honest queries, and ejections.
 #[derive(Debug, Default)]
 struct Seen {
     asked: usize,

@@ -24,9 +24,9 @@ const SECONDS: [f64; 16] = [
 ];
 const ROWS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 
-/// Outcome of a request for inference; the label `outcome`.
+/// InferenceOutcome of a request for inference; the label `outcome`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum InferenceOutcome {
     /// Answered with a prediction.
     Ok,
     /// The client's mistake: any status of 400 to 499.
@@ -144,13 +144,13 @@ impl Metrics {
 
 impl ModelMetrics {
     /// Counts a request.
-    pub fn request(&self, outcome: Outcome) {
+    pub fn request(&self, outcome: InferenceOutcome) {
         let counter = match outcome {
-            Outcome::Ok => &self.ok,
-            Outcome::Rejected => &self.rejected,
-            Outcome::Overloaded => &self.overloaded,
-            Outcome::TimedOut => &self.timed_out,
-            Outcome::Failed => &self.failed,
+            InferenceOutcome::Ok => &self.ok,
+            InferenceOutcome::Rejected => &self.rejected,
+            InferenceOutcome::Overloaded => &self.overloaded,
+            InferenceOutcome::TimedOut => &self.timed_out,
+            InferenceOutcome::Failed => &self.failed,
         };
         counter.increment(1);
     }
@@ -192,7 +192,7 @@ mod tests {
     fn names_labels_and_buckets_are_as_documented() {
         let metrics = Metrics::new().unwrap();
         let model = metrics.model("m");
-        model.request(Outcome::Ok);
+        model.request(InferenceOutcome::Ok);
         let _in_flight = model.in_flight();
         model.batch.batch(3, Duration::from_millis(2));
         model.batch.queued(Duration::from_micros(50));

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use self::prometheus::Prometheus;
-use crate::sample::{self, Cluster, Layout};
+use crate::sample::{self, Layout, SampleCluster};
 use crate::{http, openssl, workspace};
 
 /// Arguments of `cargo xtask check dashboards`.
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     openssl::self_signed(&folder, "admin")?;
     openssl::revocation_list(&folder, "admin")?;
-    let mut cluster = Cluster::start_as(&folder, &Layout::small(&with_all_metrics))?;
+    let mut cluster = SampleCluster::start_as(&folder, &Layout::small(&with_all_metrics))?;
     let prometheus = Prometheus::start(&mut cluster, &folder)?;
     load(&cluster, Duration::from_secs(args.load_s))?;
     for url in std::iter::once(&cluster.frontend).chain(&cluster.instances) {
@@ -118,7 +118,7 @@ fn root_file(path: &str) -> Result<String> {
 
 /// Requests one after the other, some of them while the first replica is frozen, some
 /// of them mistaken.
-fn load(cluster: &Cluster, length: Duration) -> Result<()> {
+fn load(cluster: &SampleCluster, length: Duration) -> Result<()> {
     let end = Instant::now() + length;
     let mut number = 0_u8;
     while Instant::now() < end {
@@ -144,7 +144,7 @@ fn load(cluster: &Cluster, length: Duration) -> Result<()> {
 
 /// Checks that every metric of the dashboard and the rules exists: a renamed one is found even
 /// where a query hides it.
-fn every_metric_is_there(cluster: &Cluster, queries: &[queries::Query]) -> Result<()> {
+fn every_metric_is_there(cluster: &SampleCluster, queries: &[queries::Query]) -> Result<()> {
     let mut served = BTreeSet::new();
     for url in std::iter::once(&cluster.frontend).chain(&cluster.instances) {
         let metrics = http::get(&format!("{url}/metrics"))?;

@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn compare(args: &Args, place: &Place, parts: u64) -> Result<Vec<String>> {
     step(&format!("{parts} parts a step, on a cluster that changes"));
     let changing = format!("changing-{parts}");
-    let mut cluster = Cluster::start(place, &format!("coordinator-{parts}"))?;
+    let mut cluster = ElasticCluster::start(place, &format!("coordinator-{parts}"))?;
     cluster.server("server-1")?;
     let started = Instant::now();
     let mut training = Processes::default();
@@ -146,7 +146,7 @@ fn compare(args: &Args, place: &Place, parts: u64) -> Result<Vec<String>> {
 
     step(&format!("{parts} parts a step, on a cluster that does not"));
     let fixed = format!("fixed-{parts}");
-    let mut cluster = Cluster::start(place, &format!("coordinator-fixed-{parts}"))?;
+    let mut cluster = ElasticCluster::start(place, &format!("coordinator-fixed-{parts}"))?;
     cluster.server("server-1")?;
     cluster.server("server-2")?;
     cluster.worker("worker-2")?;
@@ -272,13 +272,13 @@ fn model(place: &Place, name: &str) -> Result<Vec<u8>> {
 }
 
 /// A coordinator that serves its registry, and what takes part.
-struct Cluster<'a> {
+struct ElasticCluster<'a> {
     place: &'a Place,
     registry: String,
     processes: Processes,
 }
 
-impl<'a> Cluster<'a> {
+impl<'a> ElasticCluster<'a> {
     fn start(place: &'a Place, name: &str) -> Result<Self> {
         let mut processes = Processes::default();
         let mut command = Command::new(&place.trainer);

@@ -22,7 +22,7 @@ use crate::netns::hosts::{self, Network};
 use crate::processes::Place;
 use crate::sample;
 use clients::Clients;
-use cluster::Cluster;
+use cluster::CheckedHosts;
 
 /// Where everything of a run lies.
 const FOLDER: &str = ".parapet/netns-serve";
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn cut_off(args: &Args, place: &Place, network: &Network) -> Result<()> {
     step("three hosts, with a member of etcd, a frontend, two replicas and a parity instance each");
     let programs = args.programs.clone().unwrap_or_else(|| sample::binary(""));
-    let mut cluster = Cluster::start(
+    let mut cluster = CheckedHosts::start(
         place,
         network,
         &std::path::absolute(programs)?,

@@ -108,8 +108,8 @@ pub enum Comparison<O> {
     },
 }
 
-/// Outcome of an upstream request.
-pub type Outcome<O> = Result<O, Failure>;
+/// AttemptResult of an upstream request.
+pub type AttemptResult<O> = Result<O, Failure>;
 
 /// Reason why a query, or one request for it, failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

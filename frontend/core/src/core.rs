@@ -17,8 +17,8 @@ use crate::query::{Job, Phase, Query};
 use crate::stats::Fate;
 use crate::timers::{Timer, Timers};
 use crate::{
-    Action, Answer, ClassId, Failure, FailureKind, Fates, GroupView, JobId, OutlierConfig, Pool,
-    PoolId, QueryId, QueueLimit, QueueLimitConfig, Stats, Time, TokenBucket,
+    Action, Answer, ClassId, Failure, FailureKind, GroupView, JobId, OutlierConfig, Pool, PoolId,
+    QueryId, QueueLimit, QueueLimitConfig, RedundancyOutcomes, Stats, Time, TokenBucket,
 };
 
 /// One pool's size.
@@ -74,7 +74,7 @@ pub struct Core<I, O> {
     jobs: FxHashMap<JobId, Job<I>>,
     pools: Vec<Pool>,
     /// Outcomes by class.
-    fates: Vec<Fates>,
+    redundancy_outcomes: Vec<RedundancyOutcomes>,
     retry_budget: TokenBucket,
     max_queries: usize,
     max_attempts: u32,
@@ -99,7 +99,7 @@ impl<I, O> Core<I, O> {
             pools: pools
                 .map(|(pool, id)| Pool::new(PoolId(id), pool.instances, pool.slots, pool.queue))
                 .collect(),
-            fates: Vec::new(),
+            redundancy_outcomes: Vec::new(),
             retry_budget: TokenBucket::new(config.retry_share, config.retry_burst),
             max_queries: config.max_queries,
             max_attempts: config.max_attempts.max(1),
@@ -128,8 +128,8 @@ impl<I, O> Core<I, O> {
     }
 
     /// Returns the outcomes of the redundant requests of a class.
-    pub fn fates(&self, class: ClassId) -> Fates {
-        self.fates
+    pub fn redundancy_outcomes(&self, class: ClassId) -> RedundancyOutcomes {
+        self.redundancy_outcomes
             .get(usize::from(class.0))
             .copied()
             .unwrap_or_default()
@@ -138,11 +138,12 @@ impl<I, O> Core<I, O> {
     pub(crate) fn count(&mut self, class: ClassId, fate: Fate) {
         self.stats.count(fate);
         let class = usize::from(class.0);
-        if self.fates.len() <= class {
-            self.fates.resize(class + 1, Fates::default());
+        if self.redundancy_outcomes.len() <= class {
+            self.redundancy_outcomes
+                .resize(class + 1, RedundancyOutcomes::default());
         }
-        if let Some(fates) = self.fates.get_mut(class) {
-            fates.count(fate);
+        if let Some(redundancy_outcomes) = self.redundancy_outcomes.get_mut(class) {
+            redundancy_outcomes.count(fate);
         }
     }
 

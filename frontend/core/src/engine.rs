@@ -12,8 +12,8 @@ use crate::query::{Phase, Purpose, Query};
 use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{
-    Action, Answer, ClassId, Core, CoreConfig, Failure, FailureKind, GroupId, GroupKey, InstanceId,
-    JobId, Outcome, Pool, PoolId, QueryId, Row, Strategy, Switches, Time, Verdict,
+    Action, Answer, AttemptResult, ClassId, Core, CoreConfig, Failure, FailureKind, GroupId,
+    GroupKey, InstanceId, JobId, Pool, PoolId, QueryId, Row, Strategy, Switches, Time, Verdict,
 };
 
 /// A query as the driver hands it in.
@@ -125,7 +125,7 @@ impl<I, O> Engine<I, O> {
         &mut self,
         now: Time,
         job: JobId,
-        outcome: Outcome<O>,
+        outcome: AttemptResult<O>,
         actions: &mut Vec<Action<I, O>>,
     ) {
         self.core.now = now;
@@ -297,7 +297,7 @@ impl<I, O> Engine<I, O> {
         &self.core
     }
 
-    fn attempt_ended(&mut self, query: QueryId, outcome: Outcome<O>, is_copy: bool) {
+    fn attempt_ended(&mut self, query: QueryId, outcome: AttemptResult<O>, is_copy: bool) {
         match outcome {
             Ok(output) => {
                 let output = Arc::new(output);

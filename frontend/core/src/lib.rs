@@ -50,7 +50,7 @@ mod switches;
 mod time;
 mod timers;
 
-pub use action::{Action, Answer, Comparison, Failure, FailureKind, Outcome};
+pub use action::{Action, Answer, AttemptResult, Comparison, Failure, FailureKind};
 pub use budget::{BudgetView, TokenBucket};
 pub use core::{AS_MANY_AS_SLOTS, Core, CoreConfig, PoolConfig};
 pub use engine::{Arrival, Engine, Rejected};
@@ -64,7 +64,7 @@ pub use latency::{LatencyView, Percentiles};
 pub use outliers::OutlierConfig;
 pub use pool::{Pool, Submitted};
 pub use queue_limit::{QueueLimit, QueueLimitConfig};
-pub use stats::{Fates, Stats};
+pub use stats::{RedundancyOutcomes, Stats};
 pub use strategy::approximate_backup::{ApproximateBackup, ApproximateBackupConfig};
 pub use strategy::by_class::ByClass;
 pub use strategy::coded::{Coded, CodedConfig};

@@ -18,7 +18,7 @@ use crate::{InstanceId, JobId, PoolId};
 /// Instances to avoid when there is a choice.
 pub(crate) type Avoid = SmallVec<[InstanceId; 4]>;
 
-/// Outcome of submitting a job.
+/// AttemptResult of submitting a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Submitted {
     /// Start it on this instance now.

@@ -102,12 +102,12 @@ pub(crate) struct Job<I> {
     /// The failure of the request in whose place it was sent: a good answer proves it.
     pub(crate) unproven: Option<UnprovenFailure>,
     /// For a parity query at the deployed model.
-    pub(crate) apart_from: Option<Box<Apart>>,
+    pub(crate) apart_from: Option<Box<AntiAffinity>>,
 }
 
 /// Queries whose instances a parity query at the deployed model avoids.
 #[derive(Debug, Default)]
-pub(crate) struct Apart {
+pub(crate) struct AntiAffinity {
     /// The members of its group, whatever requests they have.
     pub(crate) queries: SmallVec<[QueryId; 4]>,
     /// The group's other parity queries.

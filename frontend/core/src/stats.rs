@@ -69,7 +69,7 @@ pub struct Stats {
 
 /// Outcomes of redundant requests, as in [`Stats`], for one class of requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Fates {
+pub struct RedundancyOutcomes {
     /// Number of requests sent.
     pub issued: u64,
     /// Answered a query.
@@ -104,7 +104,7 @@ impl Stats {
     }
 }
 
-impl Fates {
+impl RedundancyOutcomes {
     pub(crate) fn count(&mut self, fate: Fate) {
         match fate {
             Fate::Issued => self.issued += 1,

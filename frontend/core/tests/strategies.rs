@@ -424,8 +424,18 @@ fn each_class_has_its_own_strategy_and_its_own_books() {
         (harness.places(plain).len(), harness.places(hedged).len()),
         (1, 2)
     );
-    assert_eq!(harness.engine.core().fates(ClassId::DEFAULT).issued, 0);
-    assert_eq!(harness.engine.core().fates(ClassId(1)).issued, 1);
+    assert_eq!(
+        harness
+            .engine
+            .core()
+            .redundancy_outcomes(ClassId::DEFAULT)
+            .issued,
+        0
+    );
+    assert_eq!(
+        harness.engine.core().redundancy_outcomes(ClassId(1)).issued,
+        1
+    );
     harness.finish();
 }
 

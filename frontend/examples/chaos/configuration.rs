@@ -83,14 +83,14 @@ impl Tenants {
 
 /// Where everything is.
 #[derive(Debug)]
-pub struct Cluster<'a> {
+pub struct Topology<'a> {
     pub repository: &'a Path,
     pub replicas: &'a [SocketAddr],
     pub parity: &'a [SocketAddr],
     pub tenants: &'a Tenants,
 }
 
-impl Cluster<'_> {
+impl Topology<'_> {
     /// The configuration of a frontend with these listeners.
     pub fn toml(&self, data: SocketAddr, admin: SocketAddr, variant: usize) -> String {
         let (kind, k, settings) = VARIANTS[variant % COUNT];

@@ -24,14 +24,14 @@ use crate::relay::Relay;
 const SERVICE: &str = "service_time = { distribution = \"lognormal\", median_ms = 4.0, sigma = 0.3 }\n\
                        straggle = { probability = 0.02, min_ms = 40.0, max_ms = 150.0 }\n";
 
-pub struct Cluster {
+pub struct FaultyInstances {
     instances: Vec<Mutex<Instance>>,
     /// Of those that are reached by way of one.
     relays: Vec<Option<Relay>>,
     addresses: Vec<SocketAddr>,
 }
 
-impl Cluster {
+impl FaultyInstances {
     pub async fn start(
         programs: &Path,
         folder: &Path,
@@ -118,7 +118,7 @@ impl Cluster {
 /// Waits for its time, does it, and makes it good.
 pub async fn act(
     planned: Planned,
-    cluster: &Cluster,
+    cluster: &FaultyInstances,
     frontends: &Arc<Frontends>,
     record: &Arc<Record>,
     clock: &Clock,
@@ -137,7 +137,7 @@ pub async fn act(
 
 async fn done(
     planned: Planned,
-    cluster: &Cluster,
+    cluster: &FaultyInstances,
     frontends: &Arc<Frontends>,
     record: &Arc<Record>,
     clock: &Clock,

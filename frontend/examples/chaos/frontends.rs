@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::process::Child;
 
 use crate::check::Violation;
-use crate::configuration::{Cluster, DRAIN_DELAY, DRAIN_GRACE, Tenants};
+use crate::configuration::{DRAIN_DELAY, DRAIN_GRACE, Tenants, Topology};
 use crate::metrics::Seen;
 use crate::plan::{FRONTENDS, Instance, Mistake};
 use crate::processes;
@@ -52,8 +52,8 @@ pub struct Site {
 }
 
 impl Site {
-    fn cluster(&self) -> Cluster<'_> {
-        Cluster {
+    fn cluster(&self) -> Topology<'_> {
+        Topology {
             repository: &self.repository,
             replicas: &self.replicas,
             parity: &self.parity,

@@ -48,7 +48,7 @@ use tokio::task::JoinSet;
 
 use client::Client;
 use clock::Clock;
-use faults::Cluster;
+use faults::FaultyInstances;
 use frontends::{Frontends, Site};
 use outcome::Record;
 
@@ -171,7 +171,7 @@ async fn run(cli: &Cli) -> Result<bool> {
     Ok(finished && noted.violated == 0)
 }
 
-async fn start(cli: &Cli) -> Result<(Frontends, Cluster)> {
+async fn start(cli: &Cli) -> Result<(Frontends, FaultyInstances)> {
     if cli.folder.exists() {
         fs::remove_dir_all(&cli.folder)
             .with_context(|| format!("cannot remove {}", cli.folder.display()))?;
@@ -180,7 +180,7 @@ async fn start(cli: &Cli) -> Result<(Frontends, Cluster)> {
     fs::create_dir_all(&repository)
         .with_context(|| format!("cannot make {}", repository.display()))?;
     model::write_repository(&repository)?;
-    let cluster = Cluster::start(&cli.programs, &cli.folder, &repository, cli.seed).await?;
+    let cluster = FaultyInstances::start(&cli.programs, &cli.folder, &repository, cli.seed).await?;
     let addresses = cluster.addresses();
     let (replicas, parity) = addresses.split_at(plan::REPLICAS);
     let site = Site {

@@ -27,7 +27,7 @@ pub(super) async fn watch<T: Transport>(
         unready,
     } = member;
     let mut failures = settings.failures;
-    let mut told = Told::default();
+    let mut logged = LoggedState::default();
     loop {
         let result = tokio::select! {
             () = stop.cancelled() => return,
@@ -36,7 +36,7 @@ pub(super) async fn watch<T: Transport>(
         let (ready, reason) = (result.is_ok(), result.err());
         failures = if ready { 0 } else { failures.saturating_add(1) };
         let up = failures < settings.failures;
-        if told.is_new(up, reason.as_ref()) {
+        if logged.is_new(up, reason.as_ref()) {
             let pool = instance.pool.0;
             match &reason {
                 Some(reason) if !up => {
@@ -66,13 +66,13 @@ pub(super) async fn watch<T: Transport>(
 
 /// State of an instance that has been logged.
 #[derive(Debug, Default)]
-struct Told {
+struct LoggedState {
     up: Option<bool>,
     reason: Option<Unready>,
     at: Option<Instant>,
 }
 
-impl Told {
+impl LoggedState {
     /// Returns true if the log is to have this, which it then has.
     fn is_new(&mut self, up: bool, reason: Option<&Unready>) -> bool {
         let changed = self.up != Some(up);
@@ -105,23 +105,23 @@ mod tests {
             Unready::Unreachable("refused".to_owned()),
             Unready::TooLate(RETOLD),
         );
-        let mut told = Told::default();
+        let mut logged = LoggedState::default();
         assert!(
-            told.is_new(false, Some(&refused)),
+            logged.is_new(false, Some(&refused)),
             "the first check counts as news"
         );
-        assert!(!told.is_new(false, Some(&refused)) && !told.is_new(false, Some(&late)));
+        assert!(!logged.is_new(false, Some(&refused)) && !logged.is_new(false, Some(&late)));
         tokio::time::advance(RETOLD).await;
         assert!(
-            !told.is_new(false, Some(&refused)),
-            "the same reason is never told again"
+            !logged.is_new(false, Some(&refused)),
+            "the same reason is never logged again"
         );
-        assert!(told.is_new(false, Some(&late)) && !told.is_new(false, Some(&refused)));
-        assert!(told.is_new(true, None) && !told.is_new(true, None));
+        assert!(logged.is_new(false, Some(&late)) && !logged.is_new(false, Some(&refused)));
+        assert!(logged.is_new(true, None) && !logged.is_new(true, None));
         assert!(
-            !told.is_new(true, Some(&late)),
+            !logged.is_new(true, Some(&late)),
             "one failure of several does not take it down"
         );
-        assert!(told.is_new(false, Some(&late)));
+        assert!(logged.is_new(false, Some(&late)));
     }
 }

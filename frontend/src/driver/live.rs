@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use parapet_frontend_core::{
-    BudgetView, ClassId, Fates, GroupView, HoldBackOverride, InstanceView, LatencyView, Stats,
-    Switches,
+    BudgetView, ClassId, GroupView, HoldBackOverride, InstanceView, LatencyView,
+    RedundancyOutcomes, Stats, Switches,
 };
 
 use super::Driver;
@@ -18,7 +18,7 @@ pub(crate) struct Snapshot {
     pub(crate) stats: Stats,
     pub(crate) switches: Switches,
     pub(crate) latency: LatencyView,
-    pub(crate) fates: Vec<Fates>,
+    pub(crate) redundancy_outcomes: Vec<RedundancyOutcomes>,
     pub(crate) budgets: Vec<Option<BudgetView>>,
     /// With their names, and why the last health check failed, if it did.
     pub(crate) instances: Vec<(InstanceView, String, Option<String>)>,
@@ -40,9 +40,9 @@ impl<T: Transport> Driver<T> {
             stats: engine.stats(),
             switches: engine.switches(),
             latency: engine.latency(now),
-            fates: classes
+            redundancy_outcomes: classes
                 .iter()
-                .map(|class| engine.core().fates(*class))
+                .map(|class| engine.core().redundancy_outcomes(*class))
                 .collect(),
             budgets: classes.iter().map(|class| engine.budget(*class)).collect(),
             instances: Vec::new(),

@@ -15,8 +15,8 @@ use std::time::Duration;
 use parapet_config::repository::TensorSpec;
 use parapet_encoder::OutputDomain;
 use parapet_frontend_core::{
-    Action, Answer, Arrival, ClassId, Engine, Failure, FailureKind, Fates, GroupKey, InstanceId,
-    JobId, PoolId, QueryId, Rejected, Stats, Time,
+    Action, Answer, Arrival, ClassId, Engine, Failure, FailureKind, GroupKey, InstanceId, JobId,
+    PoolId, QueryId, RedundancyOutcomes, Rejected, Stats, Time,
 };
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -93,18 +93,18 @@ impl<T> Driver<T> {
 /// last is not lost.
 impl<T> Drop for Driver<T> {
     fn drop(&mut self) {
-        let (stats, fates) = totals(self.locked.get_mut(), &self.meters);
-        self.meters.publish_totals(&stats, &fates);
+        let (stats, redundancy_outcomes) = totals(self.locked.get_mut(), &self.meters);
+        self.meters.publish_totals(&stats, &redundancy_outcomes);
     }
 }
 
-fn totals(locked: &mut Locked, meters: &ModelMeters) -> (Stats, Vec<Fates>) {
+fn totals(locked: &mut Locked, meters: &ModelMeters) -> (Stats, Vec<RedundancyOutcomes>) {
     let stats = locked.engine.stats();
     let classes = (0u8..).map(ClassId).take(meters.classes());
     (
         stats,
         classes
-            .map(|class| locked.engine.core().fates(class))
+            .map(|class| locked.engine.core().redundancy_outcomes(class))
             .collect(),
     )
 }
@@ -214,13 +214,13 @@ impl<T: Transport> Driver<T> {
 
     /// Brings the model's meters up to date with the engine's totals.
     pub fn publish(&self) {
-        let (stats, switches, fates) = {
+        let (stats, switches, redundancy_outcomes) = {
             let mut locked = self.locked.lock();
             let switches = locked.engine.switches();
-            let (stats, fates) = totals(&mut locked, &self.meters);
-            (stats, switches, fates)
+            let (stats, redundancy_outcomes) = totals(&mut locked, &self.meters);
+            (stats, switches, redundancy_outcomes)
         };
-        self.meters.publish_totals(&stats, &fates);
+        self.meters.publish_totals(&stats, &redundancy_outcomes);
         self.meters.publish_state(&stats, &switches);
     }
 

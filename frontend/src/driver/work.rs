@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use parapet_frontend_core::{
-    Action, Answer, ClassId, Comparison, GroupId, InstanceId, JobId, Outcome, QueryId, Row, Slot,
+    Action, Answer, AttemptResult, ClassId, Comparison, GroupId, InstanceId, JobId, QueryId, Row,
+    Slot,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 use super::{Driver, Locked};
 use crate::metrics::Source;
 use crate::model::coding::Coder;
-use crate::model::line::Line;
+use crate::model::coding_queue::CodingQueue;
 use crate::payload::{Input, Output};
 use crate::traces::{Members, Trace};
 use crate::upstream::Transport;
@@ -190,7 +191,7 @@ impl<T: Transport> Driver<T> {
     ) {
         let started = Instant::now();
         let mut spans = input.traces.predict(instance);
-        let outcome: Outcome<Output> = tokio::select! {
+        let outcome: AttemptResult<Output> = tokio::select! {
             biased;
             outcome = self.transport.infer(instance, input) => outcome,
             _ = withdrawn => return spans.withdrawn(),
@@ -236,7 +237,7 @@ impl<T: Transport> Driver<T> {
     }
 
     /// Where a class's coding waits for its turn, if it takes long.
-    fn line(&self, class: ClassId) -> Option<&Line> {
+    fn line(&self, class: ClassId) -> Option<&CodingQueue> {
         self.coder(class).and_then(Coder::line)
     }
 

@@ -12,9 +12,9 @@ use tonic::body::Body;
 use tower::{Service, service_fn};
 
 use super::service::{Names, server, status};
-use crate::account::Account;
 use crate::error::ServeError;
 use crate::http::App;
+use crate::request_context::RequestContext;
 use crate::serving::Serving;
 use crate::tenants::MixingDomain;
 
@@ -145,9 +145,9 @@ fn identify(app: &App, parts: &mut Parts, infers: bool) -> Result<(), ServeError
 fn refuse(app: &App, headers: &HeaderMap, error: &ServeError) -> tonic::Status {
     let mut refused = status(error);
     let mut names = Names::of(headers);
-    let account = Account::begin(app, None, &names.request_id, headers);
-    names.trace_id = account.trace_id();
-    account.unknown(error);
+    let request_context = RequestContext::begin(app, None, &names.request_id, headers);
+    names.trace_id = request_context.trace_id();
+    request_context.unknown(error);
     names.write(refused.metadata_mut());
     refused
 }

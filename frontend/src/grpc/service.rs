@@ -17,12 +17,13 @@ use tonic::codec::CompressionEncoding;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response, Status};
 
-use crate::account::{
-    Account, CLASS_HEADER, CODE, CONFIDENCE, PROVENANCE, REQUEST_ID, TRACE_ID, fresh_request_id,
-};
 use crate::error::ServeError;
 use crate::http::App;
 use crate::model::{CLASS, MAX_REQUEST_ID, Provenance, ServedModel};
+use crate::request_context::{
+    CLASS_HEADER, CODE, CONFIDENCE, PROVENANCE, REQUEST_ID, RequestContext, TRACE_ID,
+    fresh_request_id,
+};
 use crate::tenants::MixingDomain;
 
 /// The service, behind its [`guard`](super::guard).
@@ -172,20 +173,20 @@ impl InferenceService for Service {
         let mut names = Names::of(&headers);
         let model = self.model(&model, &version);
         let known = model.as_ref().ok().map(|model| model.name());
-        let account = Account::begin(&self.app, known, &names.request_id, &headers);
-        names.trace_id = account.trace_id();
+        let request_context = RequestContext::begin(&self.app, known, &names.request_id, &headers);
+        names.trace_id = request_context.trace_id();
         let mut result = match &model {
             Ok(model) => {
-                let result = account
+                let result = request_context
                     .scope(self.infer_on(model, domain, &headers, (request, form)))
                     .await;
-                account.end(model, &result);
+                request_context.end(model, &result);
                 result
                     .map(|(response, _)| response)
                     .map_err(|refused| status(&refused))
             }
             Err(unknown) => {
-                account.unknown(unknown);
+                request_context.unknown(unknown);
                 Err(status(unknown))
             }
         };

@@ -17,11 +17,12 @@ use parapet_open_inference::{
 use super::body;
 use super::response::{error, with_type};
 use super::routes::App;
-use crate::account::{
-    Account, CLASS_HEADER, CODE, CONFIDENCE, PROVENANCE, REQUEST_ID, TRACE_ID, fresh_request_id,
-};
 use crate::error::ServeError;
 use crate::model::{CLASS, MAX_REQUEST_ID, Provenance, ServedModel};
+use crate::request_context::{
+    CLASS_HEADER, CODE, CONFIDENCE, PROVENANCE, REQUEST_ID, RequestContext, TRACE_ID,
+    fresh_request_id,
+};
 use crate::tenants::MixingDomain;
 
 pub(super) async fn infer(
@@ -55,18 +56,19 @@ async fn answer(app: &App, name: &str, version: Option<&str>, request: Request) 
     let request_id = request_id(headers);
     let model = app.model(name, version);
     let known = model.as_ref().ok().map(|model| model.name());
-    let account = Account::begin(app, known, request_id.to_str().unwrap_or_default(), headers);
-    let trace_id = account.trace_id();
+    let request_context =
+        RequestContext::begin(app, known, request_id.to_str().unwrap_or_default(), headers);
+    let trace_id = request_context.trace_id();
     let mut response = match &model {
         Ok(model) => {
             // On the heap, since each layer of the server around it would copy it once or twice.
             let inferring = Box::pin(infer_on(app, model, domain, headers, body));
-            let result = account.scope(inferring).await;
-            account.end(model, &result);
+            let result = request_context.scope(inferring).await;
+            request_context.end(model, &result);
             result.map_or_else(|refused| error(&refused), |(response, _)| response)
         }
         Err(unknown) => {
-            account.unknown(unknown);
+            request_context.unknown(unknown);
             error(unknown)
         }
     };

@@ -11,8 +11,8 @@ use parapet_frontend_core::{CodedConfig, Row, Slot};
 use parapet_open_inference::{ProtocolError, Tensor};
 use thiserror::Error;
 
+use super::coding_queue::CodingQueue;
 use super::judged::JudgedOutput;
-use super::line::Line;
 use crate::config::{ClassCode, CodedTensors, LearnedConfig, ModelConfig, RedundantPool};
 use crate::payload::{Input, Output};
 
@@ -51,7 +51,7 @@ pub struct Coder {
     /// True if no output of the model is left out.
     covers_all: bool,
     /// See [`Coder::line`].
-    line: Option<Line>,
+    line: Option<CodingQueue>,
 }
 
 #[derive(Debug)]
@@ -133,7 +133,7 @@ impl Coder {
         Ok(Self {
             label,
             calibrations,
-            line: Some(Line::new(learned.max_queue)),
+            line: Some(CodingQueue::new(learned.max_queue)),
             ..coder
         })
     }
@@ -198,7 +198,7 @@ impl Coder {
 
     /// Where encoding and decoding wait for their turn, if they compute networks: no request should
     /// wait behind them.
-    pub fn line(&self) -> Option<&Line> {
+    pub fn line(&self) -> Option<&CodingQueue> {
         self.line.as_ref()
     }
 

@@ -1,8 +1,8 @@
 //! A served model: what the protocol says of it, what it takes, and the driver behind it.
 
 pub mod coding;
+pub mod coding_queue;
 pub mod judged;
-pub mod line;
 mod request;
 
 pub use request::{CLASS, MAX_REQUEST_ID, Options};

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_frontend_core::{Failure, FailureKind, Outcome};
+use parapet_frontend_core::{AttemptResult, Failure, FailureKind};
 use parapet_net::client::Tls;
 use parapet_net::tls::TlsFailure;
 use parapet_open_inference::InferRequest;
@@ -90,7 +90,7 @@ impl Instance {
         }
     }
 
-    pub(super) async fn infer(&self, input: &Input) -> Outcome<Output> {
+    pub(super) async fn infer(&self, input: &Input) -> AttemptResult<Output> {
         let (model, version) = &self.model;
         let request = InferRequest {
             inputs: input.tensors.clone(),

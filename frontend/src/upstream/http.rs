@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
-use parapet_frontend_core::{Failure, FailureKind, Outcome};
+use parapet_frontend_core::{AttemptResult, Failure, FailureKind};
 use parapet_net::client::{Connections, Limits, Response, SendError, Tls};
 use parapet_open_inference::{
     BINARY_EXTENSION, Encoding, ErrorObject, HEADER_CONTENT_LENGTH, InferResponse, ProtocolError,
@@ -107,7 +107,7 @@ impl Instance {
         }
     }
 
-    pub(super) async fn infer(&self, input: &Input) -> Outcome<Output> {
+    pub(super) async fn infer(&self, input: &Input) -> AttemptResult<Output> {
         let encoding = match self.form.load(Ordering::Relaxed) {
             JSON => Encoding::Json,
             _ => Encoding::Binary,
@@ -213,7 +213,7 @@ impl Instance {
         )
     }
 
-    fn prediction(&self, response: Response, input: &Input) -> Outcome<Output> {
+    fn prediction(&self, response: Response, input: &Input) -> AttemptResult<Output> {
         if response.status != StatusCode::OK {
             return Err(self.refusal(&response, input));
         }

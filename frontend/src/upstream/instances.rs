@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_config::repository::ModelEntry;
-use parapet_frontend_core::{Failure, FailureKind, InstanceId, Outcome, PoolId};
+use parapet_frontend_core::{AttemptResult, Failure, FailureKind, InstanceId, PoolId};
 use parapet_net::client::Tls;
 use parapet_net::tls::ClientTls;
 use parking_lot::RwLock;
@@ -154,7 +154,7 @@ fn without_port(host: &str) -> &str {
 }
 
 impl Transport for Instances {
-    async fn infer(&self, id: InstanceId, input: Arc<Input>) -> Outcome<Output> {
+    async fn infer(&self, id: InstanceId, input: Arc<Input>) -> AttemptResult<Output> {
         match &*self.instance(id)? {
             Instance::Http(instance) => instance.infer(&input).await,
             Instance::Grpc(instance) => instance.infer(&input).await,

@@ -14,7 +14,7 @@ pub use unready::Unready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_frontend_core::{FailureKind, InstanceId, Outcome};
+use parapet_frontend_core::{AttemptResult, FailureKind, InstanceId};
 use tokio::time::Instant;
 
 use crate::config::HealthSettings;
@@ -26,7 +26,7 @@ pub trait Transport: Send + Sync + std::fmt::Debug + 'static {
         &self,
         instance: InstanceId,
         input: Arc<Input>,
-    ) -> impl Future<Output = Outcome<Output>> + Send;
+    ) -> impl Future<Output = AttemptResult<Output>> + Send;
 
     /// Returns true if an instance is ready to infer, or why not.
     fn ready(&self, instance: InstanceId) -> impl Future<Output = Result<(), Unready>> + Send;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parapet_frontend::payload::{Input, Output};
 use parapet_frontend::upstream::{Place, Transport, Unready};
-use parapet_frontend_core::{Failure, FailureKind, InstanceId, Outcome, PoolId};
+use parapet_frontend_core::{AttemptResult, Failure, FailureKind, InstanceId, PoolId};
 use parapet_open_inference::Tensor;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -157,7 +157,7 @@ impl Drop for InFlight {
 }
 
 impl Transport for Memory {
-    async fn infer(&self, instance: InstanceId, input: Arc<Input>) -> Outcome<Output> {
+    async fn infer(&self, instance: InstanceId, input: Arc<Input>) -> AttemptResult<Output> {
         self.log.lock().push(instance);
         self.in_flight.fetch_add(1, Ordering::SeqCst);
         let _guard = InFlight(Arc::clone(&self.in_flight));

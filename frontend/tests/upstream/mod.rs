@@ -12,7 +12,7 @@ use axum::routing::{get, post};
 use http::{HeaderMap, StatusCode};
 use parapet_frontend::payload::Input;
 use parapet_frontend::upstream::{Instances, Transport as _, Unready};
-use parapet_frontend_core::{FailureKind, Outcome};
+use parapet_frontend_core::{AttemptResult, FailureKind};
 use parapet_models::Instance;
 use parapet_open_inference::{HEADER_CONTENT_LENGTH, Tensor};
 use tokio::net::TcpListener;
@@ -56,7 +56,7 @@ impl Way {
         }
     }
 
-    async fn infer(&self, tensor: Tensor) -> Outcome<parapet_frontend::payload::Output> {
+    async fn infer(&self, tensor: Tensor) -> AttemptResult<parapet_frontend::payload::Output> {
         let rows = tensor.shape[0];
         self.instances
             .infer(id(0, 0), Arc::new(Input::new(vec![tensor], rows)))

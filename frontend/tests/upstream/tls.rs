@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parapet_frontend::config::ModelConfig;
 use parapet_frontend::payload::Input;
 use parapet_frontend::upstream::{Instances, Place, Transport as _, Unready};
-use parapet_frontend_core::{FailureKind, Outcome};
+use parapet_frontend_core::{AttemptResult, FailureKind};
 use parapet_models::Instance;
 use parapet_net::test_certificates::{
     Issuer, authority, expired_identity, identity, identity_for, revocation_list,
@@ -175,7 +175,7 @@ impl Relay {
     }
 }
 
-async fn ask(instances: &Instances) -> Outcome<parapet_frontend::payload::Output> {
+async fn ask(instances: &Instances) -> AttemptResult<parapet_frontend::payload::Output> {
     instances
         .infer(id(0, 0), Arc::new(Input::new(vec![samples(1)], 1)))
         .await

@@ -9,8 +9,8 @@ mod counters;
 mod events;
 mod frontend;
 mod host;
-mod lane;
 mod processes;
+mod strategy_run;
 
 pub use processes::{Places, ProcessError};
 
@@ -23,8 +23,8 @@ use parking_lot::Mutex;
 
 use self::events::Actor;
 use self::host::HostWatch;
-use self::lane::Lane;
 use self::processes::Fleet;
+use self::strategy_run::StrategyRun;
 use crate::compare::{Block, Comparison, FaultMark, HostStalls, Settings};
 use crate::experiment::{Event, Experiment, Instances};
 use crate::payload::{Bodies, BodiesError, RequestOptions, Rows};
@@ -138,13 +138,13 @@ pub async fn compare(
         })?),
         None => return Err(ClusterError::NoPlaces),
     };
-    let mut lanes: Vec<Lane> = Vec::with_capacity(experiment.strategies.len());
+    let mut lanes: Vec<StrategyRun> = Vec::with_capacity(experiment.strategies.len());
     let mut metadata: Option<ModelMetadata> = None;
     for strategy in &experiment.strategies {
-        let (lane, of_model) = match (&strategy.url, &fleet, places) {
-            (Some(url), ..) => Lane::given(experiment, strategy, url).await?,
+        let (strategy_run, of_model) = match (&strategy.url, &fleet, places) {
+            (Some(url), ..) => StrategyRun::given(experiment, strategy, url).await?,
             (None, Some(fleet), Some(places)) => {
-                Lane::start(experiment, strategy, fleet, places).await?
+                StrategyRun::start(experiment, strategy, fleet, places).await?
             }
             (None, ..) => return Err(ClusterError::NoPlaces),
         };
@@ -157,7 +157,7 @@ pub async fn compare(
             });
         }
         metadata.get_or_insert(of_model);
-        lanes.push(lane);
+        lanes.push(strategy_run);
     }
     let fleet = fleet.map(|fleet| Arc::new(Mutex::new(fleet)));
     let settings = settings(experiment, &lanes, files);
@@ -195,8 +195,8 @@ pub async fn compare(
     };
     if experiment.warm_up > 0 {
         let plan = plan(experiment.warm_up, WARM_UP_SEED)?;
-        for (index, lane) in lanes.iter().enumerate() {
-            lane.settle(places).await?;
+        for (index, strategy_run) in lanes.iter().enumerate() {
+            strategy_run.settle(places).await?;
             let progress = Arc::new(Progress::new(&plan.schedule));
             observe(Update::Begins {
                 strategy: index,
@@ -205,7 +205,7 @@ pub async fn compare(
             });
             run(
                 &plan,
-                Arc::clone(&lane.transport),
+                Arc::clone(&strategy_run.transport),
                 KernelPacer,
                 progress,
                 stop,
@@ -213,8 +213,8 @@ pub async fn compare(
             .await?;
         }
     }
-    for lane in &mut lanes {
-        lane.begin().await?;
+    for strategy_run in &mut lanes {
+        strategy_run.begin().await?;
     }
     let mut faults: Vec<FaultMark> = Vec::new();
     let watch = HostWatch::start()?;
@@ -228,7 +228,7 @@ pub async fn compare(
             .filter(|event| event.block == block)
             .copied()
             .collect();
-        for (index, lane) in lanes.iter_mut().enumerate() {
+        for (index, strategy_run) in lanes.iter_mut().enumerate() {
             // What is done to instances is not done twice.
             let mut repeats = if events.is_empty() {
                 experiment.repeats
@@ -239,8 +239,8 @@ pub async fn compare(
                 break 'blocks;
             }
             let ended = loop {
-                lane.settle(places).await?;
-                let counted = lane.counted().await?;
+                strategy_run.settle(places).await?;
+                let counted = strategy_run.counted().await?;
                 let progress = Arc::new(Progress::new(&plan.schedule));
                 let begun = Arc::clone(&progress);
                 observe(Update::Begins {
@@ -251,7 +251,7 @@ pub async fn compare(
                 let started_s = started.elapsed().as_secs_f64();
                 let actor = match &fleet {
                     Some(fleet) => {
-                        let name = lane.measured.name.clone();
+                        let name = strategy_run.measured.name.clone();
                         Some(Actor::start(
                             Arc::clone(fleet),
                             events.clone(),
@@ -264,7 +264,7 @@ pub async fn compare(
                 let mark = watch.mark();
                 let recording = run(
                     &plan,
-                    Arc::clone(&lane.transport),
+                    Arc::clone(&strategy_run.transport),
                     KernelPacer,
                     progress,
                     stop,
@@ -290,7 +290,7 @@ pub async fn compare(
                 }
                 repeats -= 1;
                 for_stalls -= usize::from(disturbed);
-                lane.forget_block(counted, disturbed).await?;
+                strategy_run.forget_block(counted, disturbed).await?;
                 let stalls = stalls.filter(|_| disturbed);
                 observe(Update::Repeats {
                     strategy: index,
@@ -303,12 +303,12 @@ pub async fn compare(
                 block,
                 recording: &ended.recording,
             });
-            lane.measured.blocks.push(ended);
+            strategy_run.measured.blocks.push(ended);
         }
     }
     let mut strategies = Vec::with_capacity(lanes.len());
-    for lane in lanes {
-        strategies.push(lane.finish().await?);
+    for strategy_run in lanes {
+        strategies.push(strategy_run.finish().await?);
     }
     Ok(Comparison {
         settings,
@@ -319,7 +319,7 @@ pub async fn compare(
 
 fn settings(
     experiment: &Experiment,
-    lanes: &[Lane],
+    lanes: &[StrategyRun],
     (images, labels): (String, Option<String>),
 ) -> Settings {
     let mut notes = BTreeMap::new();
@@ -338,8 +338,8 @@ fn settings(
         notes.insert("faults".to_owned(), faults(experiment));
     }
     let given = experiment.strategies.iter().zip(lanes);
-    let given = given.filter_map(|(strategy, lane)| {
-        let silent = if lane.has_metrics() {
+    let given = given.filter_map(|(strategy, strategy_run)| {
+        let silent = if strategy_run.has_metrics() {
             ""
         } else {
             " (no metrics)"

@@ -9,7 +9,7 @@ use super::{
     warning,
 };
 use crate::report::{Summary, accuracy, by_provenance, charged_us, count, errors};
-use crate::run::{Outcome, Record};
+use crate::run::{Record, RequestOutcome};
 use crate::target::Failure;
 
 /// The percentiles that are reported, by the names of [`Summary`]'s fields.
@@ -338,7 +338,7 @@ fn cost(measured: &Measured) -> Cost {
         use Failure::{Connect, Status};
         matches!(
             record.outcome,
-            Some(Outcome::Failed(Connect | Status(429 | 503)))
+            Some(RequestOutcome::Failed(Connect | Status(429 | 503)))
         )
     };
     let records = measured

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
-use crate::run::{Outcome, Record};
+use crate::run::{Record, RequestOutcome};
 
 /// Writes the header and a line for each record. Fields without a value are empty; `status` is
 /// `200`, `timeout`, `unsent`, `pending` (sent, and the run was ended), or the kind of failure.
@@ -17,9 +17,9 @@ pub fn write_csv(mut out: impl Write, records: &[Record]) -> io::Result<()> {
     )?;
     for (request, record) in records.iter().enumerate() {
         let status = match record.outcome {
-            Some(Outcome::Answered(_)) => "200".to_owned(),
-            Some(Outcome::Failed(failure)) => failure.to_string(),
-            Some(Outcome::TimedOut) => "timeout".to_owned(),
+            Some(RequestOutcome::Answered(_)) => "200".to_owned(),
+            Some(RequestOutcome::Failed(failure)) => failure.to_string(),
+            Some(RequestOutcome::TimedOut) => "timeout".to_owned(),
             None if record.sent_us.is_some() => "pending".to_owned(),
             None => "unsent".to_owned(),
         };

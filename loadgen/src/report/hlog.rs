@@ -71,7 +71,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::run::Outcome;
+    use crate::run::RequestOutcome;
     use crate::target::{Answer, Failure, Provenance};
 
     #[test]
@@ -89,10 +89,10 @@ mod tests {
             ..Record::default()
         };
         let records = vec![
-            record(0, Outcome::Answered(answer)),
-            record(900_000, Outcome::Answered(answer)),
-            record(950_000, Outcome::Failed(Failure::Connect)),
-            record(2_100_000, Outcome::Answered(answer)),
+            record(0, RequestOutcome::Answered(answer)),
+            record(900_000, RequestOutcome::Answered(answer)),
+            record(950_000, RequestOutcome::Failed(Failure::Connect)),
+            record(2_100_000, RequestOutcome::Answered(answer)),
         ];
         let ended = Duration::from_secs(3);
         let recording = Recording {

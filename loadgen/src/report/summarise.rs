@@ -7,14 +7,14 @@ use hdrhistogram::Histogram;
 
 use super::summary::histogram;
 use super::{Accuracy, Answers, Counts, LagReport, Latency, RunReport, SCHEMA, Settings, Summary};
-use crate::run::{Outcome, Record, Recording};
+use crate::run::{Record, Recording, RequestOutcome};
 use crate::target::Provenance;
 
 /// The figures of a run.
 pub fn summarise(settings: Settings, recording: &Recording) -> RunReport {
     let records = &recording.records;
     let timeout_us = settings.timeout_ms.saturating_mul(1000);
-    let failed = |record: &&Record| matches!(record.outcome, Some(Outcome::Failed(_)));
+    let failed = |record: &&Record| matches!(record.outcome, Some(RequestOutcome::Failed(_)));
     let failures = records.iter().filter(failed).filter_map(Record::latency_us);
     let answers = || records.iter().filter(|record| record.answer().is_some());
     let counts = count(records.iter());
@@ -67,9 +67,9 @@ pub(crate) fn count<'a>(records: impl Iterator<Item = &'a Record>) -> Counts {
         let sent = record.sent_us.is_some();
         counts.sent += usize::from(sent);
         match record.outcome {
-            Some(Outcome::Answered(_)) => counts.answered += 1,
-            Some(Outcome::Failed(_)) => counts.failed += 1,
-            Some(Outcome::TimedOut) => counts.unanswered += 1,
+            Some(RequestOutcome::Answered(_)) => counts.answered += 1,
+            Some(RequestOutcome::Failed(_)) => counts.failed += 1,
+            Some(RequestOutcome::TimedOut) => counts.unanswered += 1,
             None if sent => counts.unanswered += 1,
             None => counts.unsent += 1,
         }
@@ -135,7 +135,7 @@ pub(crate) fn accuracy<'a>(records: impl Iterator<Item = &'a Record>) -> Option<
 pub(crate) fn errors<'a>(records: impl Iterator<Item = &'a Record>) -> BTreeMap<String, usize> {
     let mut errors = BTreeMap::new();
     for record in records {
-        if let Some(Outcome::Failed(failure)) = record.outcome {
+        if let Some(RequestOutcome::Failed(failure)) = record.outcome {
             *errors.entry(failure.to_string()).or_default() += 1;
         }
     }
@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    fn record(planned_us: u64, done_us: Option<u64>, outcome: Option<Outcome>) -> Record {
+    fn record(planned_us: u64, done_us: Option<u64>, outcome: Option<RequestOutcome>) -> Record {
         let sent_us = done_us.map(|_| planned_us + 1_000);
         Record {
             planned_us,
@@ -178,9 +178,9 @@ mod tests {
         }
     }
 
-    fn answered(class: usize) -> Option<Outcome> {
+    fn answered(class: usize) -> Option<RequestOutcome> {
         let provenance = Provenance::Exact;
-        Some(Outcome::Answered(Answer {
+        Some(RequestOutcome::Answered(Answer {
             provenance,
             confidence: Some(0.5),
             class: Some(class),
@@ -193,7 +193,7 @@ mod tests {
             record(
                 1_000,
                 Some(3_000),
-                Some(Outcome::Failed(Failure::Status(429))),
+                Some(RequestOutcome::Failed(Failure::Status(429))),
             ),
             record(2_000, Some(12_000), answered(8)),
             record(3_000, None, None),

@@ -9,7 +9,7 @@ mod record;
 
 pub use pacer::{KernelPacer, Pacer, Release};
 pub use progress::{Progress, Snapshot};
-pub use record::{Outcome, Record, Recording};
+pub use record::{Record, Recording, RequestOutcome};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,9 +96,9 @@ impl<T: Transport> Sender<T> {
         let answer = tokio::time::timeout(self.plan.timeout, self.transport.send(body)).await;
         let done = self.start.elapsed();
         let outcome = match answer {
-            Ok(Ok(answer)) => Outcome::Answered(answer),
-            Ok(Err(failure)) => Outcome::Failed(failure),
-            Err(_) => Outcome::TimedOut,
+            Ok(Ok(answer)) => RequestOutcome::Answered(answer),
+            Ok(Err(failure)) => RequestOutcome::Failed(failure),
+            Err(_) => RequestOutcome::TimedOut,
         };
         self.progress.done(index, done, outcome);
     }

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
 use super::record::micros;
-use super::{Outcome, Record, Recording};
+use super::{Record, Recording, RequestOutcome};
 use crate::payload::Body;
 use crate::report::histogram;
 use crate::schedule::Schedule;
@@ -97,13 +97,13 @@ impl Progress {
         }
     }
 
-    pub(super) fn done(&self, index: usize, at: Duration, outcome: Outcome) {
+    pub(super) fn done(&self, index: usize, at: Duration, outcome: RequestOutcome) {
         let state = &mut *self.0.lock();
         let Some(record) = state.records.get_mut(index) else {
             return;
         };
         (record.done_us, record.outcome) = (Some(micros(at)), Some(outcome));
-        if let Outcome::Answered(answer) = outcome {
+        if let RequestOutcome::Answered(answer) = outcome {
             state.snapshot.answered += 1;
             state.snapshot.reconstructed +=
                 usize::from(answer.provenance == Provenance::Reconstructed);

@@ -1,11 +1,11 @@
-//! Outcome of each request.
+//! RequestOutcome of each request.
 
 use std::time::Duration;
 
 use crate::target::{Answer, Failure};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// With a prediction.
     Answered(Answer),
     /// With an error.
@@ -23,7 +23,7 @@ pub struct Record {
     pub sent_us: Option<u64>,
     /// When it ended; `None` if the run ended first.
     pub done_us: Option<u64>,
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<RequestOutcome>,
     /// Row of the payload file that it carried.
     pub row: usize,
     /// The row's class, if known.
@@ -51,7 +51,7 @@ impl Record {
     /// The answer, if there is one.
     pub fn answer(&self) -> Option<Answer> {
         match self.outcome {
-            Some(Outcome::Answered(answer)) => Some(answer),
+            Some(RequestOutcome::Answered(answer)) => Some(answer),
             _ => None,
         }
     }

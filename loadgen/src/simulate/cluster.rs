@@ -17,7 +17,7 @@ const CHECKS_STREAM: u64 = 2;
 const CRASHES_STREAM: u64 = 1 << 32;
 
 #[derive(Debug)]
-pub(super) struct Cluster {
+pub(super) struct SimulatedCluster {
     instances: Vec<Instance>,
     ids: Vec<InstanceId>,
     /// The number of each pool's first instance.
@@ -41,7 +41,7 @@ struct Watch {
     failures: u32,
 }
 
-impl Cluster {
+impl SimulatedCluster {
     /// All instances, idle; `queue` gets the first end of each process.
     pub(super) fn new(simulation: &Simulation, queue: &mut Queue) -> Self {
         let (mut instances, mut ids, mut first) = (Vec::new(), Vec::new(), Vec::new());

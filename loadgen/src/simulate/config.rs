@@ -1,4 +1,4 @@
-//! Cluster that is simulated.
+//! SimulatedCluster that is simulated.
 
 use std::time::Duration;
 

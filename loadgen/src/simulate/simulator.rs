@@ -10,7 +10,7 @@ use parapet_frontend_core::{
 };
 use rustc_hash::FxHashMap;
 
-use super::cluster::Cluster;
+use super::cluster::SimulatedCluster;
 use super::delay::to_nanos;
 use super::queue::{Event, Queue};
 use super::tally::{Sent, Tally};
@@ -37,7 +37,7 @@ const LOOK_EVERY: u64 = 8192;
 pub struct Simulator {
     simulation: Simulation,
     engine: Engine<(), ()>,
-    cluster: Cluster,
+    cluster: SimulatedCluster,
     queue: Queue,
     now: u64,
     arrivals: Box<dyn Iterator<Item = u64> + Send>,
@@ -84,7 +84,7 @@ impl Simulator {
         let mut queue = Queue::default();
         Ok(Self {
             engine: Engine::new(&simulation.core_config(), simulation.strategy.build()),
-            cluster: Cluster::new(&simulation, &mut queue),
+            cluster: SimulatedCluster::new(&simulation, &mut queue),
             queue,
             now: 0,
             next: arrivals.next(),

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 
 use super::{Answered, Load};
 use crate::report::{Counts, Latency, Summary, histogram};
-use crate::run::{Outcome, Record, Recording};
+use crate::run::{Record, Recording, RequestOutcome};
 use crate::target::{Answer, Failure, Provenance};
 
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Tally {
             confidence: None,
             class: None,
         };
-        self.done(sent, latency_us, Outcome::Answered(answer));
+        self.done(sent, latency_us, RequestOutcome::Answered(answer));
     }
 
     pub(super) fn failed(&mut self, sent: Sent, latency_us: u64, failure: Failure) {
@@ -80,10 +80,10 @@ impl Tally {
         *self.errors.entry(failure).or_default() += 1;
         self.charged
             .saturating_record(latency_us.max(self.deadline_us));
-        self.done(sent, latency_us, Outcome::Failed(failure));
+        self.done(sent, latency_us, RequestOutcome::Failed(failure));
     }
 
-    fn done(&mut self, sent: Sent, latency_us: u64, outcome: Outcome) {
+    fn done(&mut self, sent: Sent, latency_us: u64, outcome: RequestOutcome) {
         if let Some(record) = self
             .records
             .as_mut()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parapet_loadgen::compare::{Block, Comparison, FaultMark, Measured, Redundancy, Settings};
 use parapet_loadgen::payload::WireEncoding;
 use parapet_loadgen::report::{self, RunReport};
-use parapet_loadgen::run::{Outcome, Record, Recording};
+use parapet_loadgen::run::{Record, Recording, RequestOutcome};
 use parapet_loadgen::schedule::{Arrivals, Length, Schedule};
 use parapet_loadgen::target::{Answer, Failure, Provenance};
 use rand::{Rng, SeedableRng};
@@ -252,9 +252,9 @@ fn record(
         class: Some(if right { 3 } else { 5 }),
     };
     let outcome = if failed {
-        Outcome::Failed(Failure::Status(503))
+        RequestOutcome::Failed(Failure::Status(503))
     } else {
-        Outcome::Answered(answer)
+        RequestOutcome::Answered(answer)
     };
     Record {
         planned_us,

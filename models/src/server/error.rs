@@ -12,7 +12,7 @@ use parapet_open_inference::{CONTENT_TYPE_JSON, ErrorObject, Excerpt, ProtocolEr
 
 use super::admission::InputError;
 use crate::batching::BatchError;
-use crate::metrics::Outcome;
+use crate::metrics::InferenceOutcome;
 
 /// Reason why a request is not served.
 #[derive(Debug, thiserror::Error)]
@@ -91,12 +91,12 @@ impl ApiError {
         }
     }
 
-    pub(crate) fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> InferenceOutcome {
         match self.status() {
-            StatusCode::SERVICE_UNAVAILABLE => Outcome::Overloaded,
-            StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => Outcome::TimedOut,
-            status if status.is_client_error() => Outcome::Rejected,
-            _ => Outcome::Failed,
+            StatusCode::SERVICE_UNAVAILABLE => InferenceOutcome::Overloaded,
+            StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => InferenceOutcome::TimedOut,
+            status if status.is_client_error() => InferenceOutcome::Rejected,
+            _ => InferenceOutcome::Failed,
         }
     }
 }

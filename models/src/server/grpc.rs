@@ -25,7 +25,7 @@ use super::app::{App, ModelPath, ServedModel};
 use super::error::ApiError;
 use super::infer::predict;
 use super::info;
-use crate::metrics::Outcome;
+use crate::metrics::InferenceOutcome;
 
 /// Requests of one connection at the same time; the models' queues bound what all of them may have.
 pub(crate) const MAX_STREAMS: u32 = 1024;
@@ -206,7 +206,7 @@ impl InferenceService for Service {
         model.metrics.request(
             result
                 .as_ref()
-                .map_or_else(ApiError::outcome, |_| Outcome::Ok),
+                .map_or_else(ApiError::outcome, |_| InferenceOutcome::Ok),
         );
         result.map(Response::new).map_err(status)
     }

@@ -18,7 +18,7 @@ use parapet_open_inference::{
 use super::admission::{Admitted, admit};
 use super::app::{App, ModelPath, ServedModel};
 use super::error::ApiError;
-use crate::metrics::Outcome;
+use crate::metrics::InferenceOutcome;
 
 /// Microseconds for which the client waits for its answer.
 const TIMEOUT: &str = "parapet-timeout-us";
@@ -38,7 +38,7 @@ pub(super) async fn infer(
     };
     match answer(&app, &model, &headers, body).await {
         Ok(response) => {
-            model.metrics.request(Outcome::Ok);
+            model.metrics.request(InferenceOutcome::Ok);
             response
         }
         Err(error) => {

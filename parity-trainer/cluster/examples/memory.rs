@@ -13,8 +13,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use parapet_cluster::node::transport::Sockets;
 use parapet_cluster::node::{
-    ClientNode, ClientNodeConfig, Embedded, ServerNode, ServerNodeConfig, TaskError, TaskSpec,
-    Timing, View, Worker,
+    ClientNode, ClientNodeConfig, InProcessRegistry, ServerNode, ServerNodeConfig, TaskError,
+    TaskSpec, Timing, View, Worker,
 };
 use parapet_parameter_server::{
     Adam, Add, ArrayConfig, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange, Layout,
@@ -176,7 +176,7 @@ async fn serve(args: &Args, node: u64) -> Result<(), Box<dyn Error>> {
     let mut view = args.view(1, &[0], "")?;
     // Server 0 connects to server 1.
     view.servers.clear();
-    let embedded = Embedded::new(view);
+    let embedded = InProcessRegistry::new(view);
     let (membership, view) = (embedded.membership(), embedded.view());
     let joined = announce(view.subscribe());
     let config = ServerNodeConfig {
@@ -201,7 +201,7 @@ async fn work(args: &Args, address: &str) -> Result<(), Box<dyn Error>> {
             consistency: Consistency::Bsp,
         },
     )];
-    let embedded = Embedded::new(args.view(1, &[0], address)?);
+    let embedded = InProcessRegistry::new(args.view(1, &[0], address)?);
     let (membership, view) = (embedded.membership(), embedded.view());
     let config = ClientNodeConfig {
         timing: TIMING,

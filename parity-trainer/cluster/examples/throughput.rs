@@ -10,7 +10,7 @@ use std::time::Instant;
 use clap::{Parser, Subcommand};
 use parapet_cluster::node::transport::{Sockets, Tcp, Transport};
 use parapet_cluster::node::{
-    ClientNode, ClientNodeConfig, Embedded, Pending, Pulled, ServerNode, ServerNodeConfig,
+    ClientNode, ClientNodeConfig, InProcessRegistry, Pending, Pulled, ServerNode, ServerNodeConfig,
     TaskSpec, View, Worker,
 };
 use parapet_parameter_server::{
@@ -133,7 +133,7 @@ async fn serve<T: Transport>(
             policy: Arc::new(Consistency::Bsp),
         },
     )];
-    let embedded = Embedded::new(view(args, &[])?);
+    let embedded = InProcessRegistry::new(view(args, &[])?);
     let membership = embedded.membership();
     let mut server =
         ServerNode::bind(ServerNodeConfig::new(node, arrays), transport, membership).await?;
@@ -165,7 +165,7 @@ async fn work<T: Transport>(
             consistency: Consistency::Bsp,
         },
     )];
-    let embedded = Embedded::new(view(args, addresses)?);
+    let embedded = InProcessRegistry::new(view(args, addresses)?);
     let config = ClientNodeConfig::new(id, arrays);
     let (mut node, worker) = ClientNode::new(config, transport, embedded.membership());
     let rounds = rounds.max(1);

@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use run::{Outcome, Plan, RegistryChoice};
+use run::{ChaosOutcome, Plan, RegistryChoice};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_parapet-parameter-server");
 
 /// The moments and the 20 kills are `cargo xtask chaos parameter-server`'s; here, that nothing is
 /// lost and nothing hangs.
-async fn survives(registry: RegistryChoice, stop_registry: Option<Duration>) -> Outcome {
+async fn survives(registry: RegistryChoice, stop_registry: Option<Duration>) -> ChaosOutcome {
     let program = PathBuf::from(PROGRAM);
     let plan = Plan {
         program,
@@ -26,7 +26,7 @@ async fn survives(registry: RegistryChoice, stop_registry: Option<Duration>) -> 
         undisturbed: 2,
         tell: true,
     };
-    let mut outcome = Outcome::default();
+    let mut outcome = ChaosOutcome::default();
     run::run(&plan, &mut outcome)
         .await
         .unwrap_or_else(|error| panic!("{error}: {outcome:?}"));

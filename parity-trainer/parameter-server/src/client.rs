@@ -9,8 +9,8 @@
 mod answers;
 mod index;
 mod part;
-mod rooms;
 mod routes;
+mod send_window;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::{
 };
 use index::Index;
 use part::{Part, State};
-use rooms::Rooms;
+use send_window::SendWindow;
 
 /// A task, for those that wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,9 +100,9 @@ pub struct Task {
     pub priority: u32,
 }
 
-/// Outcome of a task.
+/// TaskOutcome of a task.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum TaskOutcome {
     /// The push is safe.
     Pushed,
     /// Rows that were pulled.
@@ -154,7 +154,7 @@ pub enum ClientEvent {
     /// There are ways to these servers and no others, and each takes about this many bytes
     /// now. Parts that find no room wait in line. Before the first such event, all that may
     /// be sent is sent.
-    Rooms(BTreeMap<NodeId, usize>),
+    SendRoom(BTreeMap<NodeId, usize>),
     /// Time has passed; due by [`Client::next_timer`].
     Tick,
 }
@@ -173,8 +173,8 @@ pub enum ClientAction {
     Done {
         /// Handle of the task.
         handle: Handle,
-        /// Outcome of the task.
-        outcome: Outcome,
+        /// TaskOutcome of the task.
+        outcome: TaskOutcome,
     },
     /// Fetch the routing table: a server has another one.
     FetchRouting,
@@ -204,7 +204,7 @@ pub struct Client {
     tasks: BTreeMap<Handle, Running>,
     index: Index,
     fresh: BTreeMap<(ArrayId, KeyRange), Fresh>,
-    rooms: Rooms,
+    send_window: SendWindow,
     next_handle: u64,
     next_request: u64,
     /// When the last answer came.
@@ -247,7 +247,7 @@ impl Client {
             tasks: BTreeMap::new(),
             index: Index::default(),
             fresh: BTreeMap::new(),
-            rooms: Rooms::default(),
+            send_window: SendWindow::default(),
             next_handle: 0,
             next_request: 0,
             answered: Duration::ZERO,
@@ -259,9 +259,9 @@ impl Client {
         self.tasks.len()
     }
 
-    /// The servers to which parts wait for room ([`ClientEvent::Rooms`]).
+    /// The servers to which parts wait for room ([`ClientEvent::SendRoom`]).
     pub const fn held_back(&self) -> &BTreeSet<NodeId> {
-        self.rooms.held_back()
+        self.send_window.held_back()
     }
 
     /// Takes over a task; [`ClientAction::Done`] tells of its end.
@@ -318,7 +318,7 @@ impl Client {
             ClientEvent::Received(Message::Routing(routing)) => self.set_routing(routing),
             ClientEvent::Received(_) => {}
             ClientEvent::Disconnected(node) => self.disconnected(node),
-            ClientEvent::Rooms(rooms) => self.rooms.set(rooms),
+            ClientEvent::SendRoom(rooms) => self.send_window.set(rooms),
             ClientEvent::Tick => self.time_out(now),
         }
         self.send_ready(now, actions);

@@ -1,7 +1,7 @@
 //! Decisions of a cluster's leader: which servers are alive, which hold each shard, and which
 //! hand-overs are given up.
 //!
-//! [`Coordinator::decide`] looks at all that the registry knows ([`Cluster`]) and says how the
+//! [`Coordinator::decide`] looks at all that the registry knows ([`ClusterState`]) and says how the
 //! routing table should be changed ([`Change`]). It is asked again whenever the registry changes,
 //! or a timer is due, and asks for nothing twice that has happened: a change that is lost to a race
 //! is decided anew on what is there then. All that it remembers is since when something has been
@@ -38,7 +38,7 @@ pub struct HandOver {
 
 /// State of a cluster in the registry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Cluster {
+pub struct ClusterState {
     /// The servers that have joined, each with its weight; one of weight 0 is to be emptied.
     pub servers: BTreeMap<NodeId, u32>,
     /// The arrays: their keys, and into how many shards they are to be cut; 0: the array is to go,
@@ -163,7 +163,7 @@ impl Coordinator {
     }
 
     /// Decides on changes to `cluster` at the time `now`, which never goes back.
-    pub fn decide(&mut self, now: Duration, cluster: &Cluster) -> Change {
+    pub fn decide(&mut self, now: Duration, cluster: &ClusterState) -> Change {
         self.decided = now;
         let live = self.liveness.servers(now, cluster);
         let gone_workers = self.liveness.gone_workers(now, cluster);
@@ -210,7 +210,7 @@ impl Coordinator {
     }
 
     /// The table as it should be in the end; `None` while there are no or too few servers.
-    fn wanted(&self, cluster: &Cluster, live: &BTreeSet<NodeId>) -> Option<Routing> {
+    fn wanted(&self, cluster: &ClusterState, live: &BTreeSet<NodeId>) -> Option<Routing> {
         let servers: BTreeMap<NodeId, u32> = self.liveness.weights(live, cluster);
         let named = servers.values().filter(|&&weight| weight > 0).count();
         let first = cluster.routing.routes().is_empty();
@@ -227,7 +227,7 @@ impl Coordinator {
         self.config.placement.ring(&servers).routing(0, ranges).ok()
     }
 
-    fn remember(&mut self, now: Duration, cluster: &Cluster) {
+    fn remember(&mut self, now: Duration, cluster: &ClusterState) {
         self.since
             .retain(|hand_over, _| cluster.hand_overs.contains(hand_over));
         for &hand_over in &cluster.hand_overs {
@@ -259,7 +259,7 @@ impl Coordinator {
     /// Takes servers out of chains to which they came without the shard's state.
     fn take_out_empty(
         &self,
-        cluster: &Cluster,
+        cluster: &ClusterState,
         live: &BTreeSet<NodeId>,
         draft: &mut Draft,
         unrecoverable: &mut Vec<ShardRef>,
@@ -287,7 +287,7 @@ impl Coordinator {
     fn give_up(
         &mut self,
         now: Duration,
-        cluster: &Cluster,
+        cluster: &ClusterState,
         wanted: &Routing,
         live: &BTreeSet<NodeId>,
         draft: &mut Draft,
@@ -314,7 +314,7 @@ impl Coordinator {
         &mut self,
         now: Duration,
         step: &Step,
-        cluster: &Cluster,
+        cluster: &ClusterState,
         live: &BTreeSet<NodeId>,
         draft: &mut Draft,
     ) {
@@ -350,7 +350,7 @@ impl Coordinator {
 /// Returns true if of this shard's chain only servers would be left that the registry misses,
 /// while it knows one of those that are to go: what is said of that one may be wrong, and the
 /// others may be dead.
-fn leaves_the_missing(cluster: &Cluster, at: ShardRef, nodes: &[NodeId]) -> bool {
+fn leaves_the_missing(cluster: &ClusterState, at: ShardRef, nodes: &[NodeId]) -> bool {
     let is_known = |node: &NodeId| cluster.servers.contains_key(node);
     let rest = |route: &Route| {
         route

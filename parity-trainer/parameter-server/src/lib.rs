@@ -35,11 +35,11 @@ mod consistency;
 mod coordinator;
 mod filter;
 mod ids;
-mod intake;
 mod message;
 pub mod optimiser;
 mod placement;
 mod pool;
+mod push_aggregator;
 mod range;
 mod range_set;
 mod refusal;
@@ -50,24 +50,24 @@ mod store;
 mod values;
 
 pub use client::{
-    Client, ClientAction, ClientArray, ClientConfig, ClientEvent, Handle, Outcome, SubmitError,
-    Task, Work,
+    Client, ClientAction, ClientArray, ClientConfig, ClientEvent, Handle, SubmitError, Task,
+    TaskOutcome, Work,
 };
 pub use clocks::RangedClocks;
 pub use consistency::{Consistency, ConsistencyPolicy};
-pub use coordinator::{Change, Cluster, Coordinator, CoordinatorConfig, HandOver};
+pub use coordinator::{Change, ClusterState, Coordinator, CoordinatorConfig, HandOver};
 pub use filter::{
     ArrayFilters, Bytes, Digest, Filter, FilterError, Kkt, LeftOut, Link, LinkLimits, Packed,
     PackedKeys, PackedValues, Precision, PushFilter, Traffic, UnpackError,
 };
 pub use ids::{ArrayId, Clock, Epoch, Key, NodeId, Peer, RequestId, Seq, TransferId, WorkerId};
-pub use intake::Intake;
 pub use message::{
     Message, Operation, Pull, PullReply, Push, PushAck, Refused, Replicate, ReplicateAck, Request,
     Rows, ShardRef, Snapshot, SnapshotAck, SnapshotEnd, SnapshotPhase, WorkerClock,
 };
 pub use placement::{Placement, Plan, Planner, Ring, Step};
 pub use pool::Pool;
+pub use push_aggregator::PushAggregator;
 pub use range::KeyRange;
 pub use refusal::Refusal;
 pub use routing::{Route, Routing, RoutingError};

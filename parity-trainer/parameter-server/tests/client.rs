@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use parapet_parameter_server::{
     ArrayId, Client, ClientAction, ClientArray, ClientConfig, ClientEvent, Clock, Consistency,
-    Epoch, Handle, KeyRange, Keys, Message, NodeId, Outcome, PullReply, PushAck, Route, Routing,
-    ShardRef, Task, Values, Work, WorkerId,
+    Epoch, Handle, KeyRange, Keys, Message, NodeId, PullReply, PushAck, Route, Routing, ShardRef,
+    Task, TaskOutcome, Values, Work, WorkerId,
 };
 
 const ARRAY: ArrayId = ArrayId(0);
@@ -130,7 +130,7 @@ fn a_split_cuts_what_was_not_acknowledged() {
         tell(&mut client, 3, ack(1, 4, 2, 1)),
         [ClientAction::Done {
             handle,
-            outcome: Outcome::Pushed
+            outcome: TaskOutcome::Pushed
         }]
     );
 }
@@ -204,7 +204,7 @@ fn clocks_with(client: &mut Client, rooms: &[(u64, usize)]) -> Vec<u64> {
         .map(|&(node, room)| (NodeId(node), room))
         .collect();
     let mut actions = Vec::new();
-    client.handle(Duration::ZERO, ClientEvent::Rooms(rooms), &mut actions);
+    client.handle(Duration::ZERO, ClientEvent::SendRoom(rooms), &mut actions);
     clocks(messages(actions))
 }
 

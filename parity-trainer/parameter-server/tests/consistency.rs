@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use parapet_parameter_server::{
-    Add, Clock, Consistency, ConsistencyPolicy, Intake, Key, KeyRange, Keys, Layout, Operation,
-    Pool, RangedClocks, Refusal, Store, Values, WorkerId,
+    Add, Clock, Consistency, ConsistencyPolicy, Key, KeyRange, Keys, Layout, Operation, Pool,
+    PushAggregator, RangedClocks, Refusal, Store, Values, WorkerId,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -111,7 +111,7 @@ fn run(
     for worker in &workers {
         applied.join(worker.id, Clock(0));
     }
-    let mut intake = Intake::new(1, applied.clone());
+    let mut aggregator = PushAggregator::new(1, applied.clone());
     let mut next_id = WORKERS;
     let mut gone: BTreeMap<WorkerId, Worker> = BTreeMap::new();
     let mut answered = 0;
@@ -170,7 +170,7 @@ fn run(
                     }
                     let worker = &mut workers[at];
                     prop_assert_eq!(
-                        intake.take(worker.id, worker.clock, range, &Keys::All, &values),
+                        aggregator.take(worker.id, worker.clock, range, &Keys::All, &values),
                         Ok(true)
                     );
                     worker.pushed = range.end;
@@ -189,11 +189,11 @@ fn run(
                         usize::try_from(range.len()).unwrap()
                     ]);
                     prop_assert_eq!(
-                        intake.take(worker.id, last, range, &Keys::All, &values),
+                        aggregator.take(worker.id, last, range, &Keys::All, &values),
                         Ok(false)
                     );
                 }
-                let skipped = intake.take(
+                let skipped = aggregator.take(
                     worker.id,
                     worker.clock.next(),
                     RANGE,
@@ -224,7 +224,7 @@ fn run(
             Step::Join | Step::Leave { .. } => {}
         }
         let members: Vec<(WorkerId, Clock)> = workers.iter().map(|w| (w.id, w.joined)).collect();
-        intake.set_members(&members);
+        aggregator.set_members(&members);
         for &(worker, clock) in &members {
             applied.join(worker, clock);
         }
@@ -236,7 +236,7 @@ fn run(
             clocks,
             keys,
             values,
-        }) = intake.next_update(policy, &mut Pool::new(1 << 20))
+        }) = aggregator.next_update(policy, &mut Pool::new(1 << 20))
         {
             if model == Consistency::Bsp {
                 prop_assert!(clocks.windows(2).all(|c| c[0].1 == c[1].1));
@@ -255,7 +255,7 @@ fn run(
         for clock in (worker.clock.0..=last.0).map(Clock) {
             let keys = Keys::none();
             prop_assert_eq!(
-                intake.take(
+                aggregator.take(
                     worker.id,
                     clock,
                     KeyRange::new(from, KEYS),
@@ -272,7 +272,7 @@ fn run(
         keys,
         values,
         ..
-    }) = intake.next_update(policy, &mut Pool::new(1 << 20))
+    }) = aggregator.next_update(policy, &mut Pool::new(1 << 20))
     {
         prop_assert_eq!(store.update(range, &keys, &values.to_f32()), Ok(()));
     }

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use parapet_parameter_server::{
-    ArrayId, Change, Cluster, Coordinator, CoordinatorConfig, Epoch, HandOver, KeyRange, NodeId,
-    Peer, Placement, Route, Routing, ShardRef, WorkerId,
+    ArrayId, Change, ClusterState, Coordinator, CoordinatorConfig, Epoch, HandOver, KeyRange,
+    NodeId, Peer, Placement, Route, Routing, ShardRef, WorkerId,
 };
 use proptest::prelude::*;
 
@@ -37,18 +37,18 @@ fn nodes(numbers: &[u64]) -> Vec<NodeId> {
 }
 
 /// These servers, with one shard held by this chain at epoch 5.
-fn cluster(servers: &[u64], chain: &[u64]) -> Cluster {
+fn cluster(servers: &[u64], chain: &[u64]) -> ClusterState {
     let route = Route {
         array: ARRAY,
         range: RANGE,
         epoch: Epoch(5),
         chain: nodes(chain),
     };
-    Cluster {
+    ClusterState {
         servers: servers.iter().map(|&node| (NodeId(node), 1)).collect(),
         arrays: [(ARRAY, (RANGE, 1))].into(),
         routing: Routing::new(9, vec![route]).unwrap(),
-        ..Cluster::default()
+        ..ClusterState::default()
     }
 }
 
@@ -60,7 +60,7 @@ fn at(epoch: u64) -> ShardRef {
     }
 }
 
-fn suspect(cluster: &mut Cluster, pairs: &[(u64, u64)]) {
+fn suspect(cluster: &mut ClusterState, pairs: &[(u64, u64)]) {
     let pair = |&(by, of): &(u64, u64)| (Peer::Server(NodeId(by)), NodeId(of));
     cluster.suspicions = pairs.iter().map(pair).collect();
 }
@@ -416,9 +416,9 @@ fn an_array_is_born_when_there_are_enough_servers() {
         birth: ms(500),
         ..config()
     });
-    let mut cluster = Cluster {
+    let mut cluster = ClusterState {
         arrays: [(ARRAY, (RANGE, 3))].into(),
-        ..Cluster::default()
+        ..ClusterState::default()
     };
     assert!(
         coordinator
@@ -502,10 +502,10 @@ proptest! {
             .into_iter()
             .map(|(by, of)| (Peer::Server(NodeId(by)), NodeId(of)))
             .collect();
-        let mut cluster = Cluster {
+        let mut cluster = ClusterState {
             servers,
             arrays: [(ARRAY, (KeyRange::new(0, 60), shards))].into(),
-            ..Cluster::default()
+            ..ClusterState::default()
         };
         cluster.routing = coordinator.decide(ms(0), &cluster).routing;
         cluster.suspicions = suspicions;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use parapet_parameter_server::{
     Action, Add, ArrayConfig, ArrayFilters, ArrayId, Client, ClientAction, ClientArray,
     ClientConfig, ClientEvent, Clock, Consistency, Epoch, Event, Filter, Key, KeyRange, Keys,
-    Layout, Link, LinkLimits, Message, NodeId, Outcome, Packed, Peer, Precision, PushFilter, Route,
-    Routing, Server, ServerConfig, Task, Values, Work, WorkerId,
+    Layout, Link, LinkLimits, Message, NodeId, Packed, Peer, Precision, PushFilter, Route, Routing,
+    Server, ServerConfig, Task, TaskOutcome, Values, Work, WorkerId,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -30,16 +30,16 @@ const FILTERS: ArrayFilters = ArrayFilters {
 };
 
 /// The network: in order and without loss, but for lists of keys that one end has forgotten.
-struct Cluster {
+struct TrainingCluster {
     client: Client,
     servers: BTreeMap<NodeId, Server>,
     /// By own end and other end.
     links: BTreeMap<(Peer, Peer), Link>,
     under_way: VecDeque<(Peer, Peer, Packed)>,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<TaskOutcome>,
 }
 
-impl Cluster {
+impl TrainingCluster {
     fn new() -> Self {
         let consistency = Consistency::Eventual;
         let array = ArrayConfig {
@@ -145,7 +145,7 @@ impl Cluster {
     }
 
     /// Submits a task, and sees it done.
-    fn work(&mut self, work: Work, keys: Keys, clock: u64) -> Outcome {
+    fn work(&mut self, work: Work, keys: Keys, clock: u64) -> TaskOutcome {
         let (array, range) = (ARRAY, RANGE);
         let task = Task {
             work,
@@ -169,7 +169,7 @@ impl Cluster {
 
 #[test]
 fn servers_end_with_the_sum_of_all_updates() {
-    let mut cluster = Cluster::new();
+    let mut cluster = TrainingCluster::new();
     let mut filter = PushFilter::new(ARRAY, WIDTH, FILTERS);
     let mut rng = ChaCha8Rng::seed_from_u64(11);
     let mut expected = vec![0.0_f32; RANGE.len() as usize * WIDTH];
@@ -192,20 +192,20 @@ fn servers_end_with_the_sum_of_all_updates() {
         assert!(matches!(sent, Values::F16(_)));
         assert_eq!(
             cluster.work(Work::Push(sent), sent_keys, clock),
-            Outcome::Pushed
+            TaskOutcome::Pushed
         );
     }
     let (rest_keys, rest) = filter.flush(RANGE);
     assert_eq!(
         cluster.work(Work::Push(rest), rest_keys, 11),
-        Outcome::Pushed
+        TaskOutcome::Pushed
     );
     for _ in 0..2 {
         let listed = Keys::List((0..RANGE.len()).collect::<Vec<Key>>().into());
         let pulled = cluster.work(Work::Pull, listed, 12);
         assert_eq!(
             pulled,
-            Outcome::Pulled {
+            TaskOutcome::Pulled {
                 clock: Clock(11),
                 newest: Clock(11),
                 own: Clock(11),

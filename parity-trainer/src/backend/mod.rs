@@ -3,21 +3,21 @@
 //! A training loop computes gradients; all else about parameters goes through [`ParameterBackend`]:
 //! it pulls the weights, pushes gradients and ends a step with a clock tick. Where the update
 //! happens is not the loop's business: every run goes through a parameter server, by default one
-//! inside the process ([`EmbeddedBackend`]), or a cluster of them ([`RemoteBackend`]).
+//! inside the process ([`InProcessBackend`]), or a cluster of them ([`RemoteBackend`]).
 //! [`LocalBackend`] is the plain arithmetic to compare with.
 
-mod embedded;
+mod in_process;
 mod local;
 mod optimiser;
 mod parameters;
 mod remote;
 
-pub use embedded::EmbeddedBackend;
+pub use in_process::InProcessBackend;
 pub use local::LocalBackend;
 pub use optimiser::Optimiser;
 pub use parameters::{ParameterSet, ParameterShape};
 pub use parapet_parameter_server::optimiser::{OptimiserSpec, Schedule, UpdateRule};
-pub use remote::{Cluster, RemoteBackend, RemotePlan};
+pub use remote::{ClusterHandle, RemoteBackend, RemotePlan};
 
 /// The optimiser's state in a [`BackendState`], in the order of the server's slots.
 const SLOTS: [&str; 2] = ["optimiser.first", "optimiser.second"];
@@ -201,7 +201,7 @@ mod tests {
             ("local", Box::new(LocalBackend::new(rule, fresh(5)))),
             (
                 "embedded",
-                Box::new(EmbeddedBackend::new(rule, fresh(5)).unwrap()),
+                Box::new(InProcessBackend::new(rule, fresh(5)).unwrap()),
             ),
         ];
         for (name, mut backend) in backends {

@@ -23,19 +23,19 @@ const SHARD: usize = 16 << 10;
 
 /// A cluster of parameter servers, and the threads of this process that talk to it.
 #[derive(Clone)]
-pub struct Cluster {
+pub struct ClusterHandle {
     runtime: Arc<Runtime>,
     registry: Registry,
     name: String,
 }
 
-impl fmt::Debug for Cluster {
+impl fmt::Debug for ClusterHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cluster {}", self.name)
     }
 }
 
-impl Cluster {
+impl ClusterHandle {
     /// Connects to the cluster whose registry is at `address`.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl RemotePlan {
 /// the model becomes does not depend on which process computes which part.
 #[derive(Debug)]
 pub struct RemoteBackend {
-    cluster: Cluster,
+    cluster: ClusterHandle,
     /// Plan of a training that is resumed.
     plan: RemotePlan,
     training: Option<Training<Sockets>>,
@@ -131,7 +131,7 @@ impl RemoteBackend {
     /// # Errors
     /// If there are no servers, or another training runs there.
     pub fn lead(
-        cluster: Cluster,
+        cluster: ClusterHandle,
         plan: RemotePlan,
         weights: &ParameterSet,
     ) -> Result<Self, BackendError> {
@@ -154,7 +154,11 @@ impl RemoteBackend {
     ///
     /// # Errors
     /// If it is another model's, or the servers do not answer.
-    pub fn join(cluster: Cluster, job: Job, weights: &ParameterSet) -> Result<Self, BackendError> {
+    pub fn join(
+        cluster: ClusterHandle,
+        job: Job,
+        weights: &ParameterSet,
+    ) -> Result<Self, BackendError> {
         let (expected, got) = (
             array_length(weights.values().len(), weights.buffers().len()),
             job.length,
@@ -206,7 +210,7 @@ impl RemoteBackend {
             from,
             task: &self.plan.task,
         };
-        let Cluster {
+        let ClusterHandle {
             runtime,
             registry,
             name,

@@ -1,6 +1,5 @@
 //! The subcommands: arguments in, a model-repository entry and a report out.
 
-mod drive;
 pub(crate) mod eval;
 mod interrupt;
 pub(crate) mod reproduce;
@@ -8,6 +7,7 @@ mod settings;
 mod subject;
 pub(crate) mod train_deployed;
 pub(crate) mod train_parity;
+mod training_loop;
 pub(crate) mod worker;
 
 pub(crate) use interrupt::EXIT_CODE as INTERRUPTED;

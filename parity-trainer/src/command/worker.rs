@@ -7,7 +7,7 @@ use parapet_cluster::roles::ClusterError;
 use parapet_cluster::roles::command::RegistryArgs;
 use parapet_cluster::roles::training::Job;
 use parity_trainer::backend::{
-    BackendError, Cluster, ParameterBackend, ParameterSet, RemoteBackend,
+    BackendError, ClusterHandle, ParameterBackend, ParameterSet, RemoteBackend,
 };
 use parity_trainer::{TrainError, Trainer};
 
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
             std::process::exit(0);
         });
     }
-    let cluster = Cluster::connect(&args.registry.registry)?;
+    let cluster = ClusterHandle::connect(&args.registry.registry)?;
     let mut last = None;
     while let Some(job) = cluster.next_job(last.as_ref(), &|| interrupt.is_asked())? {
         let what = job
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
 
 /// Takes part in the training and returns the number of steps made meanwhile.
 fn take_part(
-    cluster: &Cluster,
+    cluster: &ClusterHandle,
     job: &Job,
     threads: usize,
     interrupt: &Interrupt,

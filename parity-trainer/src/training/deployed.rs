@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tch::{Kind, Reduction, Tensor};
 
 use super::Trained;
-use super::task::{Attempt, Draw, Task};
+use super::task::{Attempt, StepRandomness, Task};
 use crate::TrainError;
 use crate::backend::{OptimiserSpec, Schedule, UpdateRule};
 use crate::data::{Augment, Samples};
@@ -93,7 +93,7 @@ impl Task for LabelledModel {
         vec![("", &self.network)]
     }
 
-    fn attempt(&mut self, _: u64, draw: &mut Draw<'_>) -> Result<Attempt, TrainError> {
+    fn attempt(&mut self, _: u64, draw: &mut StepRandomness<'_>) -> Result<Attempt, TrainError> {
         let samples = &self.samples;
         for (input, label) in self
             .inputs

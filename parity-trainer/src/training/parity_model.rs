@@ -9,7 +9,7 @@ use tch::{Kind, Reduction};
 
 use super::groups::{CodedSet, GroupBatch, GroupSampler, TrainingSet};
 use super::parity::ParityRun;
-use super::task::{Attempt, Draw, Task};
+use super::task::{Attempt, StepRandomness, Task};
 use super::validation::{Validation, Validator};
 use super::{NORMALISATION_GROUPS, Trained};
 use crate::TrainError;
@@ -84,7 +84,7 @@ impl Task for ParityModel {
         vec![("", &self.network)]
     }
 
-    fn attempt(&mut self, _: u64, draw: &mut Draw<'_>) -> Result<Attempt, TrainError> {
+    fn attempt(&mut self, _: u64, draw: &mut StepRandomness<'_>) -> Result<Attempt, TrainError> {
         self.coded
             .fill(self.encoder.as_ref(), self.row, &mut self.filled, |group| {
                 draw.group(group)

@@ -17,7 +17,11 @@ pub(super) trait Task: std::fmt::Debug {
     fn networks(&self) -> Vec<(&'static str, &Network)>;
 
     /// Takes a step's samples, which `draw` names, forward to the loss.
-    fn attempt(&mut self, step: u64, draw: &mut Draw<'_>) -> Result<Attempt, TrainError>;
+    fn attempt(
+        &mut self,
+        step: u64,
+        randomness: &mut StepRandomness<'_>,
+    ) -> Result<Attempt, TrainError>;
 
     /// Returns the quality of the weights; `None` without validation samples.
     fn validate(&self) -> Result<Option<Validation>, TrainError> {
@@ -36,14 +40,14 @@ pub(super) trait Task: std::fmt::Debug {
 
 /// Random choices of a step, so that a checkpoint has them all.
 #[derive(Debug)]
-pub(super) struct Draw<'a> {
+pub(super) struct StepRandomness<'a> {
     pub(super) sampler: &'a mut GroupSampler,
     pub(super) rng: &'a mut ChaCha8Rng,
     /// The samples, where they are drawn already: of one part of a step.
     pub(super) drawn: Option<std::slice::Iter<'a, usize>>,
 }
 
-impl Draw<'_> {
+impl StepRandomness<'_> {
     /// Writes the samples of the next group.
     pub(super) fn group(&mut self, group: &mut [usize]) {
         match &mut self.drawn {

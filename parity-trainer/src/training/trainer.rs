@@ -13,13 +13,13 @@ use super::groups::{GroupSampler, SamplerPosition, TrainingSet};
 use super::learned_code::LearnedCodeTask;
 use super::parity::ParityRun;
 use super::parity_model::ParityModel;
-use super::task::{Draw, Task};
+use super::task::{StepRandomness, Task};
 use super::validation::Validation;
 use super::weights::{Buffer, Snapshot, Weights};
 use super::{StepReport, Trained};
 use crate::TrainError;
 use crate::backend::{
-    BackendError, BackendState, EmbeddedBackend, ParameterBackend, ParameterSet, UpdateRule,
+    BackendError, BackendState, InProcessBackend, ParameterBackend, ParameterSet, UpdateRule,
 };
 use crate::data::Samples;
 use crate::network::{Network, stream};
@@ -180,7 +180,7 @@ impl Trainer {
     pub fn local(
         rule: UpdateRule,
     ) -> impl FnMut(ParameterSet) -> Result<Box<dyn ParameterBackend>, BackendError> {
-        move |weights| Ok(Box::new(EmbeddedBackend::new(rule, weights)?))
+        move |weights| Ok(Box::new(InProcessBackend::new(rule, weights)?))
     }
 
     /// Steps in all.
@@ -225,7 +225,7 @@ impl Trainer {
         let tick = loop {
             for part in self.backend.parts_to_do()? {
                 let drawn = parts.get(part).map(|part| part.iter());
-                let draw = &mut Draw {
+                let draw = &mut StepRandomness {
                     sampler: &mut self.sampler,
                     rng: &mut self.rng,
                     drawn,

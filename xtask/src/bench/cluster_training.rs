@@ -171,7 +171,7 @@ impl Bench<'_> {
     }
 
     fn on_cluster(&self, shape: Shape, seed: u64) -> Result<Trained> {
-        let cluster = Cluster::up(&self.trainer, shape, &self.folder.join("cluster.log"))?;
+        let cluster = HelperProcesses::up(&self.trainer, shape, &self.folder.join("cluster.log"))?;
         let parts = shape.parts.to_string();
         let rest = ["--cluster", &cluster.registry, "--executors", &parts];
         self.train("cluster", self.args.steps, seed, &["--threads", "1"], &rest)
@@ -259,12 +259,12 @@ impl Trained {
 
 /// Two servers, and the workers besides the one that will lead, of one thread each. They
 /// end with this.
-struct Cluster {
+struct HelperProcesses {
     process: Child,
     registry: String,
 }
 
-impl Cluster {
+impl HelperProcesses {
     fn up(trainer: &Path, shape: Shape, log: &Path) -> Result<Self> {
         let mut command = Command::new(trainer);
         let workers = (shape.workers - 1).to_string();
@@ -313,7 +313,7 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for HelperProcesses {
     fn drop(&mut self) {
         if let Ok(pid) = i32::try_from(self.process.id()) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);

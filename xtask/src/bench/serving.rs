@@ -27,7 +27,7 @@ use super::load::{Load, prepare};
 use super::nginx::Nginx;
 use super::remote::RemoteInstance;
 use super::spread::Spread;
-use crate::demo::{self, Cluster, Mode, Ports};
+use crate::demo::{self, DemoCluster, Mode, Ports};
 use crate::resources::{mb, memory, stay_on};
 
 /// For how long the frontends that poll do so after a request: longer than an answer takes.
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn latency(args: &Args) -> Result<()> {
-    let mut cluster = Cluster::start_on(
+    let mut cluster = DemoCluster::start_on(
         Mode::Coded,
         Ports::new(args.port_offset),
         args.frontend_core,
@@ -147,7 +147,7 @@ fn latency(args: &Args) -> Result<()> {
 
 /// Adds a frontend whose parity instances are emulated; its URL.
 fn remote_parity(
-    cluster: &mut Cluster,
+    cluster: &mut DemoCluster,
     connect: impl Fn(&str) -> Result<Client>,
 ) -> Result<String> {
     let mut parity = [connect(&cluster.parity_url())?];
@@ -175,7 +175,7 @@ fn remote_parity(
 }
 
 fn watch_memory(args: &Args) -> Result<()> {
-    let cluster = Cluster::start(Mode::Coded, Ports::new(args.port_offset))?;
+    let cluster = DemoCluster::start(Mode::Coded, Ports::new(args.port_offset))?;
     let (pid, url) = (cluster.frontend_pid(), cluster.url());
     println!(
         "resident memory of the frontend (coded) at {} requests/s:",

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::{RULES, write};
-use crate::sample::Cluster;
+use crate::sample::SampleCluster;
 use crate::{http, workspace};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -28,7 +28,7 @@ pub(super) struct Prometheus {
 
 impl Prometheus {
     /// Starts it with our rules; it ends with the cluster.
-    pub(super) fn start(cluster: &mut Cluster, folder: &Path) -> Result<Self> {
+    pub(super) fn start(cluster: &mut SampleCluster, folder: &Path) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|socket| socket.local_addr())?
             .port();
@@ -72,7 +72,7 @@ impl Prometheus {
 
     /// Waits until every target was scraped often enough for rates, and the rules
     /// were evaluated since.
-    pub(super) fn wait_for_scrapes(&self, cluster: &Cluster) -> Result<()> {
+    pub(super) fn wait_for_scrapes(&self, cluster: &SampleCluster) -> Result<()> {
         let targets = 1 + cluster.instances.len();
         let scraped = "count(count_over_time(up[1m]) > 4 and up > 0)";
         self.until("all targets scraped", || {

@@ -79,7 +79,7 @@ impl Ports {
 }
 
 /// Processes that end with this value.
-pub(crate) struct Cluster {
+pub(crate) struct DemoCluster {
     mode: Mode,
     ports: Ports,
     /// Of the frontends, if they have one to themselves.
@@ -88,7 +88,7 @@ pub(crate) struct Cluster {
     processes: Vec<Child>,
 }
 
-impl Cluster {
+impl DemoCluster {
     pub(crate) fn start(mode: Mode, ports: Ports) -> Result<Self> {
         Self::start_on(mode, ports, None)
     }
@@ -280,7 +280,7 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for DemoCluster {
     fn drop(&mut self) {
         for process in &self.processes {
             let _ = kill(pid(process), Signal::SIGCONT);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::cluster::{Cluster, binary};
+use super::cluster::{DemoCluster, binary};
 use super::faults::Planned;
 use super::{Args, folder, step};
 use crate::workspace;
@@ -16,7 +16,7 @@ use crate::workspace;
 /// Seconds of load before a run, for connections, caches and the learned hold-back.
 const WARM_UP_SECONDS: u32 = 3;
 
-fn generator(cluster: &Cluster, rate: f64, seconds: u32, seed: u64) -> Command {
+fn generator(cluster: &DemoCluster, rate: f64, seconds: u32, seed: u64) -> Command {
     let data = workspace::root().join("deploy/local/data/fashion2k");
     let mut command = Command::new(binary("parapet-loadgen"));
     command
@@ -44,7 +44,7 @@ fn generator(cluster: &Cluster, rate: f64, seconds: u32, seed: u64) -> Command {
     command
 }
 
-pub(crate) fn warm_up(cluster: &Cluster, rate: f64) -> Result<()> {
+pub(crate) fn warm_up(cluster: &DemoCluster, rate: f64) -> Result<()> {
     let output = generator(cluster, rate, WARM_UP_SECONDS, 0)
         .output()
         .context("cannot start parapet-loadgen")?;
@@ -57,7 +57,7 @@ pub(crate) fn warm_up(cluster: &Cluster, rate: f64) -> Result<()> {
 }
 
 /// Sends the load, inflicts the faults at their times, and returns the report.
-pub(crate) fn run(cluster: &mut Cluster, faults: &[Planned], args: &Args) -> Result<Value> {
+pub(crate) fn run(cluster: &mut DemoCluster, faults: &[Planned], args: &Args) -> Result<Value> {
     step(&format!(
         "sending {} requests/s ({})",
         args.rate,

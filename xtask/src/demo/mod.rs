@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-pub(crate) use self::cluster::{Cluster, Mode, Ports, binary};
+pub(crate) use self::cluster::{DemoCluster, Mode, Ports, binary};
 pub(crate) use self::query::binary_query;
 use crate::models::{self, Model};
 use crate::{cargo, native, workspace};
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ));
     let mut reports = Vec::new();
     for mode in [Mode::Plain, Mode::Coded] {
-        let mut cluster = Cluster::start(mode, ports)?;
+        let mut cluster = DemoCluster::start(mode, ports)?;
         load::warm_up(&cluster, args.rate)?;
         reports.push(load::run(&mut cluster, &faults, args)?);
         cluster.stop();
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
     let lines = query::write(ports)?;
     if args.keep {
-        Cluster::start(Mode::Coded, ports)?.keep()?;
+        DemoCluster::start(Mode::Coded, ports)?.keep()?;
         println!(
             "The cluster is left running (`cargo xtask demo --stop` ends it). Try:\n\n{lines}"
         );

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use self::blocks::{Block, Run};
 use crate::deploy::tools;
-use crate::sample::{self, Cluster};
+use crate::sample::{self, SampleCluster};
 use crate::workspace;
 
 /// Arguments of `cargo xtask check docs`.
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .with_context(|| format!("cannot make {}", folder.display()))?;
     fs::write(folder.join(".parapet/demo/query.json"), sample::query(0.5))
         .context("cannot write query.json")?;
-    let cluster = Cluster::start(&folder)?;
+    let cluster = SampleCluster::start(&folder)?;
     let (mut run, mut left_out) = (0, 0);
     for block in &blocks {
         match &block.run {
@@ -129,7 +129,7 @@ fn book(docs: &Path) -> Result<()> {
 }
 
 /// Runs a block as people would, from the folder that stands for the checkout.
-fn execute(cluster: &Cluster, folder: &Path, block: &Block) -> Result<()> {
+fn execute(cluster: &SampleCluster, folder: &Path, block: &Block) -> Result<()> {
     let path = std::env::var("PATH").unwrap_or_default();
     let programs = sample::binary("");
     let frontend = cluster.frontend.trim_start_matches("http://");

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::http;
-use crate::sample::{self, Cluster, MODEL};
+use crate::sample::{self, MODEL, SampleCluster};
 
 /// Clients, each of which asks again after its answer and this pause.
 const CLIENTS: u8 = 6;
@@ -19,7 +19,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn start(cluster: &Cluster) -> Self {
+    pub(super) fn start(cluster: &SampleCluster) -> Self {
         let (stop, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let client = |number: u8| {
             let url = format!("{}/v2/models/{MODEL}/infer", cluster.frontend);

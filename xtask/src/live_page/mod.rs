@@ -23,7 +23,7 @@ use serde_json::Value;
 use self::browser::{Browser, Page};
 use self::hostile::Hostile;
 use self::load::Load;
-use crate::sample::{self, Cluster, Layout, MODEL, PARITY};
+use crate::sample::{self, Layout, MODEL, PARITY, SampleCluster};
 use crate::workspace;
 
 /// Arguments of `cargo xtask check live-page`.
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         faults: Some(FAULTS),
         config: &config,
     };
-    let cluster = Cluster::start_as(&folder, &layout)?;
+    let cluster = SampleCluster::start_as(&folder, &layout)?;
     let load = Load::start(&cluster);
     let checked = look(
         args,
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn look(
     args: &Args,
-    cluster: &Cluster,
+    cluster: &SampleCluster,
     admin: &str,
     key: &str,
     folder: &std::path::Path,

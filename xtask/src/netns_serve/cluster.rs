@@ -44,12 +44,12 @@ pub(super) fn is_possible() -> Result<()> {
 }
 
 /// All of it; ends with this value.
-pub(super) struct Cluster {
+pub(super) struct CheckedHosts {
     processes: Processes,
     prometheus: String,
 }
 
-impl Cluster {
+impl CheckedHosts {
     pub(super) fn start(
         place: &Place,
         network: &Network,

@@ -25,7 +25,7 @@ pub(crate) const MODEL: &str = "fashion";
 pub(crate) const PARITY: &str = "fashion-parity";
 
 /// Processes that end with this value.
-pub(crate) struct Cluster {
+pub(crate) struct SampleCluster {
     folder: PathBuf,
     processes: Vec<Child>,
     /// `http://HOST:PORT` of the replicas, then of the parity instance.
@@ -115,7 +115,7 @@ pub(crate) fn query(value: f32) -> String {
     serde_json::json!({ "inputs": [input] }).to_string()
 }
 
-impl Cluster {
+impl SampleCluster {
     /// Starts two replicas, a parity instance and a frontend, and waits until that is ready.
     ///
     /// # Errors
@@ -249,7 +249,7 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for SampleCluster {
     fn drop(&mut self) {
         for process in &self.processes {
             let pid = Pid::from_raw(process.id().cast_signed());

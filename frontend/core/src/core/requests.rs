@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::{Core, UnprovenFailure};
 use crate::pool::{Aside, Avoid};
-use crate::query::{Apart, Job, Purpose, Query, is_apart};
+use crate::query::{AntiAffinity, Job, Purpose, Query, is_apart};
 use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{
@@ -115,7 +115,7 @@ impl<I, O> Core<I, O> {
         pool: PoolId,
         input: Arc<I>,
         expires: Time,
-        apart_from: Apart,
+        apart_from: AntiAffinity,
         after: Option<&Failure>,
     ) -> Option<JobId> {
         let members = apart_from
@@ -520,9 +520,12 @@ fn may_copy_to<I>(
     let serves = |query: &Query<I>| query.jobs.iter().any(is_there);
     match job.purpose {
         Purpose::Copy(query) => queries.get(&query).is_some_and(|query| !serves(query)),
-        Purpose::Parity(..) => job.apart_from.as_ref().is_none_or(|apart| {
-            let mut members = apart.queries.iter().filter_map(|query| queries.get(query));
-            !members.any(serves) && !apart.requests.iter().any(is_there)
+        Purpose::Parity(..) => job.apart_from.as_ref().is_none_or(|anti_affinity| {
+            let mut members = anti_affinity
+                .queries
+                .iter()
+                .filter_map(|query| queries.get(query));
+            !members.any(serves) && !anti_affinity.requests.iter().any(is_there)
         }),
         Purpose::Query(_) | Purpose::Backup(_) => false,
     }

@@ -15,8 +15,8 @@ use rustc_hash::FxHashMap;
 use super::allowance::Allowance;
 use crate::stats::Fate;
 use crate::{
-    Action, Answer, BudgetView, ClassId, Comparison, Core, Failure, HoldBack, HoldBackOverride,
-    HoldBackPolicy, Outcome, PoolId, QueryId, Strategy, Time, Verdict,
+    Action, Answer, AttemptResult, BudgetView, ClassId, Comparison, Core, Failure, HoldBack,
+    HoldBackOverride, HoldBackPolicy, PoolId, QueryId, Strategy, Time, Verdict,
 };
 
 /// Settings of approximate backup.
@@ -198,7 +198,7 @@ impl<I, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for ApproximateBackup<O
         }
     }
 
-    fn on_backup(&mut self, core: &mut Core<I, O>, id: QueryId, outcome: Outcome<Arc<O>>) {
+    fn on_backup(&mut self, core: &mut Core<I, O>, id: QueryId, outcome: AttemptResult<Arc<O>>) {
         let output = match outcome {
             Ok(output) => output,
             Err(failure) => return self.ask_again(core, id, &failure),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::pool::Avoid;
 use crate::{
-    BudgetView, ClassId, Core, GroupId, GroupKey, GroupView, HoldBackOverride, JobId, Outcome,
-    QueryId, Row, Strategy, Time, Verdict,
+    AttemptResult, BudgetView, ClassId, Core, GroupId, GroupKey, GroupView, HoldBackOverride,
+    JobId, QueryId, Row, Strategy, Time, Verdict,
 };
 
 /// One strategy for each class.
@@ -74,7 +74,7 @@ impl<I: std::fmt::Debug, O: std::fmt::Debug> Strategy<I, O> for ByClass<I, O> {
         self.of_mut(group.class()).on_flush(core, group);
     }
 
-    fn on_backup(&mut self, core: &mut Core<I, O>, query: QueryId, outcome: Outcome<Arc<O>>) {
+    fn on_backup(&mut self, core: &mut Core<I, O>, query: QueryId, outcome: AttemptResult<Arc<O>>) {
         self.of_mut(query.class()).on_backup(core, query, outcome);
     }
 
@@ -99,7 +99,7 @@ impl<I: std::fmt::Debug, O: std::fmt::Debug> Strategy<I, O> for ByClass<I, O> {
         group: GroupId,
         row: Row,
         job: JobId,
-        outcome: Outcome<Arc<O>>,
+        outcome: AttemptResult<Arc<O>>,
     ) {
         self.of_mut(group.class())
             .on_parity(core, group, row, job, outcome);

@@ -12,8 +12,8 @@ use std::time::Duration;
 use super::allowance::Allowance;
 use crate::pool::Avoid;
 use crate::{
-    BudgetView, ClassId, Coded, CodedConfig, Core, GroupId, GroupKey, GroupView, HoldBackOverride,
-    JobId, Outcome, QueryId, Row, Strategy, Time, Verdict,
+    AttemptResult, BudgetView, ClassId, Coded, CodedConfig, Core, GroupId, GroupKey, GroupView,
+    HoldBackOverride, JobId, QueryId, Row, Strategy, Time, Verdict,
 };
 
 /// Settings of coded redundancy with hedging.
@@ -111,7 +111,7 @@ impl<I: Send + Sync + Debug, O: Send + Sync + Debug> Strategy<I, O> for CodedHed
         group: GroupId,
         row: Row,
         job: JobId,
-        outcome: Outcome<Arc<O>>,
+        outcome: AttemptResult<Arc<O>>,
     ) {
         self.coded.on_parity(core, group, row, job, outcome);
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::pool::Avoid;
 use crate::{
-    BudgetView, ClassId, Core, GroupId, GroupKey, GroupView, HoldBackOverride, JobId, Outcome,
-    QueryId, Row, Time,
+    AttemptResult, BudgetView, ClassId, Core, GroupId, GroupKey, GroupView, HoldBackOverride,
+    JobId, QueryId, Row, Time,
 };
 
 mod allowance;
@@ -81,7 +81,7 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
     }
 
     /// The backup model's request ended.
-    fn on_backup(&mut self, core: &mut Core<I, O>, query: QueryId, outcome: Outcome<Arc<O>>) {
+    fn on_backup(&mut self, core: &mut Core<I, O>, query: QueryId, outcome: AttemptResult<Arc<O>>) {
         let _ = (core, query, outcome);
     }
 
@@ -109,7 +109,7 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
         group: GroupId,
         row: Row,
         job: JobId,
-        outcome: Outcome<Arc<O>>,
+        outcome: AttemptResult<Arc<O>>,
     ) {
         let _ = (core, group, row, job, outcome);
     }

@@ -14,16 +14,16 @@ impl Harness {
         let stats = self.engine.stats();
         let mut issued = 0;
         for (strategy, class) in self.strategies.iter().zip((0u8..).map(ClassId)) {
-            let fates = self.engine.core().fates(class);
+            let redundancy_outcomes = self.engine.core().redundancy_outcomes(class);
             let (share, burst) = budget(strategy);
             let allowed = share * stats.accepted as f64 + burst + 1e-9;
             assert!(
-                fates.issued as f64 <= allowed,
+                redundancy_outcomes.issued as f64 <= allowed,
                 "CG-7: {} issued by {}",
-                fates.issued,
+                redundancy_outcomes.issued,
                 strategy.name()
             );
-            issued += fates.issued;
+            issued += redundancy_outcomes.issued;
         }
         assert_eq!(issued, stats.redundant_issued);
     }

@@ -113,20 +113,20 @@ fn classes(model: &ServedModel, now: &Snapshot) -> Value {
     let classes = model
         .class_labels()
         .into_iter()
-        .zip(now.fates.iter().zip(&now.budgets))
+        .zip(now.redundancy_outcomes.iter().zip(&now.budgets))
         .enumerate();
     classes
-        .map(|(index, (labels, (fates, budget)))| {
+        .map(|(index, (labels, (redundancy_outcomes, budget)))| {
             let [late_agrees, late_not, audit_agrees, audit_not] = meters.agreement(index);
             json!({
                 "class": labels.class,
                 "strategy": labels.strategy,
                 "code": labels.code,
-                "issued": fates.issued,
-                "won": fates.won,
-                "wasted": fates.wasted,
-                "shed": fates.shed,
-                "failed": fates.failed,
+                "issued": redundancy_outcomes.issued,
+                "won": redundancy_outcomes.won,
+                "wasted": redundancy_outcomes.wasted,
+                "shed": redundancy_outcomes.shed,
+                "failed": redundancy_outcomes.failed,
                 "budget": budget.map(|budget| json!({ "share": budget.share, "burst": budget.burst, "left": budget.left })),
                 "agreement": { "late_truth": [late_agrees, late_not], "audit": [audit_agrees, audit_not] },
             })

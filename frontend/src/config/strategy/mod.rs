@@ -308,7 +308,7 @@ fn resolve_backup(
         |a: &[TensorSpec], b: &[TensorSpec]| a.iter().zip(b).all(|(a, b)| a.name == b.name);
     let named_alike = same_names(&entry.inputs, &deployed.entry.inputs)
         && same_names(&entry.outputs, &deployed.entry.outputs);
-    if !takes_the_place_of(&entry, deployed.entry) || !named_alike {
+    if !has_same_signature(&entry, deployed.entry) || !named_alike {
         let toml = entry.toml_file();
         let problem = format!(
             "inputs or outputs of {} have other names or shapes than the deployed model's",
@@ -350,7 +350,7 @@ fn resolve_backup(
 }
 
 /// Returns true if its inputs and outputs have the shapes and types of the deployed model's.
-fn takes_the_place_of(entry: &ModelEntry, deployed: &ModelEntry) -> bool {
+fn has_same_signature(entry: &ModelEntry, deployed: &ModelEntry) -> bool {
     let alike = |a: &[TensorSpec], b: &[TensorSpec]| {
         a.len() == b.len()
             && a.iter()

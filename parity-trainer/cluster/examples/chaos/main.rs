@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use run::{Outcome, Plan, RegistryChoice};
+use run::{ChaosOutcome, Plan, RegistryChoice};
 
 /// Kill -9 the server that holds the head of a range while workers push; start another; again.
 #[derive(Debug, Parser)]
@@ -60,7 +60,7 @@ async fn main() -> ExitCode {
         undisturbed: cli.undisturbed,
         tell: true,
     };
-    let mut outcome = Outcome::default();
+    let mut outcome = ChaosOutcome::default();
     if let Err(error) = run::run(&plan, &mut outcome).await {
         outcome.failed = Some(error.to_string());
     }

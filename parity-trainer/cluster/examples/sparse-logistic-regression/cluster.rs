@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use parapet_cluster::node::transport::{Memory, Tcp, Transport, TransportError};
 use parapet_cluster::node::{
-    ClientNode, ClientNodeConfig, Embedded, Membership, ServerNode, ServerNodeConfig, View, Worker,
+    ClientNode, ClientNodeConfig, InProcessRegistry, Membership, ServerNode, ServerNodeConfig,
+    View, Worker,
 };
 use parapet_parameter_server::{
     ArrayConfig, ArrayFilters, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange, Layout,
@@ -61,7 +62,7 @@ pub(crate) struct Cluster<T: Place> {
     transport: T,
     settings: ClusterSettings,
     view: watch::Sender<Arc<View>>,
-    registry: Embedded,
+    registry: InProcessRegistry,
     servers: Vec<AbortOnDropHandle<()>>,
 }
 
@@ -87,7 +88,7 @@ impl<T: Place> Cluster<T> {
     /// # Errors
     /// If one cannot listen, or there are fewer keys than servers.
     pub(crate) async fn start(settings: ClusterSettings, transport: T) -> Result<Self, StartError> {
-        let registry = Embedded::new(view(&settings)?);
+        let registry = InProcessRegistry::new(view(&settings)?);
         let view = registry.view();
         let mut cluster = Self {
             transport,

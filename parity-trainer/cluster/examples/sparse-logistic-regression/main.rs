@@ -50,7 +50,7 @@ use minibatch::{Batches, Minibatch};
 use options::KktOption;
 use rows::{Row, Rows};
 use score::Score;
-use training::{Outcome, TrainError, TrainSettings, train};
+use training::{TrainError, TrainSettings, TrainingOutcome, train};
 
 /// Sparse logistic regression by FTRL-proximal on a parameter server: servers and workers
 /// in this process.
@@ -299,7 +299,7 @@ impl Cli {
 }
 
 /// Trains until it is done or Ctrl-C ends it, with a bar of what is learned.
-async fn learn(cli: &Cli, data: Arc<DataSet>) -> Result<Outcome, TrainError> {
+async fn learn(cli: &Cli, data: Arc<DataSet>) -> Result<TrainingOutcome, TrainError> {
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(async move {
         if tokio::signal::ctrl_c().await.is_ok() {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::data::DataSet;
-use crate::{Outcome, Score, TrainSettings};
+use crate::{Score, TrainSettings, TrainingOutcome};
 use serde_json::json;
 
 pub(crate) fn data(data: &DataSet) -> String {
@@ -24,8 +24,8 @@ fn best(data: &DataSet) -> Option<Score> {
         .map(|truth| Score::new(truth, data.held_out.labels()))
 }
 
-pub(crate) fn outcome(data: &DataSet, outcome: &Outcome) -> String {
-    let Outcome {
+pub(crate) fn outcome(data: &DataSet, outcome: &TrainingOutcome) -> String {
+    let TrainingOutcome {
         score,
         rows,
         progressive_loss,
@@ -94,7 +94,7 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-pub(crate) fn json(data: &DataSet, settings: &TrainSettings, outcome: &Outcome) -> String {
+pub(crate) fn json(data: &DataSet, settings: &TrainSettings, outcome: &TrainingOutcome) -> String {
     let document = json!({
         "data": {
             "name": data.name,

@@ -121,7 +121,7 @@ impl Payload {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Outcome {
+pub(crate) struct TrainingOutcome {
     /// On the held-out rows.
     pub(crate) score: Score,
     /// Rows that were learned from, as often as they were.
@@ -171,7 +171,7 @@ pub(crate) async fn train<T: Place>(
     transport: T,
     stop: watch::Receiver<bool>,
     learned: impl Fn(usize, f64) + Clone + Send + 'static,
-) -> Result<Outcome, TrainError> {
+) -> Result<TrainingOutcome, TrainError> {
     let keys = data.keys();
     let cluster = Cluster::start(
         ClusterSettings {
@@ -276,7 +276,12 @@ async fn read(reader: &Worker, keys: KeyRange) -> Result<Vec<(Key, f32)>, TaskEr
     Ok(model)
 }
 
-fn outcome(data: &DataSet, tallies: &[Tally], model: Vec<(Key, f32)>, seconds: f64) -> Outcome {
+fn outcome(
+    data: &DataSet,
+    tallies: &[Tally],
+    model: Vec<(Key, f32)>,
+    seconds: f64,
+) -> TrainingOutcome {
     let weight = |feature: u32| {
         let place = model
             .binary_search_by_key(&Key::from(feature), |&(key, _)| key)
@@ -298,7 +303,7 @@ fn outcome(data: &DataSet, tallies: &[Tally], model: Vec<(Key, f32)>, seconds: f
     );
     let mut payload = Payload::default();
     tallies.iter().for_each(|tally| payload.add(&tally.payload));
-    Outcome {
+    TrainingOutcome {
         score: Score::new(&predicted, data.held_out.labels()),
         rows,
         progressive_loss: loss / rows.max(1) as f64,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::future::select_all;
 use parapet_parameter_server::{
     ArrayFilters, ArrayId, Client, ClientAction, ClientArray, ClientConfig, ClientEvent, Handle,
-    Message, Outcome, Peer, WorkerId,
+    Message, Peer, TaskOutcome, WorkerId,
 };
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -157,7 +157,7 @@ impl<T: Transport> ClientNode<T> {
         let mut open = true;
         self.look();
         while open || self.client.unfinished() > 0 {
-            self.tell(ClientEvent::Rooms(self.connections.rooms()));
+            self.tell(ClientEvent::SendRoom(self.connections.send_room()));
             let room = self
                 .max_tasks
                 .saturating_sub(self.client.unfinished())
@@ -289,14 +289,14 @@ impl<T: Transport> ClientNode<T> {
         self.actions = actions;
     }
 
-    fn done(&mut self, handle: Handle, outcome: Outcome) {
+    fn done(&mut self, handle: Handle, outcome: TaskOutcome) {
         let Some((id, answer)) = self.running.remove(&handle) else {
             return;
         };
         self.handles.remove(&id);
         let done = match outcome {
-            Outcome::Pushed => Ok(None),
-            Outcome::Pulled {
+            TaskOutcome::Pushed => Ok(None),
+            TaskOutcome::Pulled {
                 clock,
                 newest,
                 own,
@@ -307,8 +307,8 @@ impl<T: Transport> ClientNode<T> {
                 own,
                 values,
             })),
-            Outcome::Refused(reason) => Err(TaskError::Refused(reason)),
-            Outcome::DependencyFailed(_) => Err(TaskError::DependencyFailed),
+            TaskOutcome::Refused(reason) => Err(TaskError::Refused(reason)),
+            TaskOutcome::DependencyFailed(_) => Err(TaskError::DependencyFailed),
         };
         // The receiver may have been dropped.
         let _ = answer.send(done);

@@ -422,7 +422,7 @@ impl<T: Transport> Connections<T> {
     }
 
     /// Bytes that each connected server's queue takes until it is long.
-    pub(crate) fn rooms(&self) -> BTreeMap<NodeId, usize> {
+    pub(crate) fn send_room(&self) -> BTreeMap<NodeId, usize> {
         let server = |live: &Live| match live.peer {
             Peer::Server(node) => Some((node, live.sender.free()?)),
             Peer::Worker(_) => None,

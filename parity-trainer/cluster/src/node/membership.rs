@@ -80,13 +80,13 @@ const REPORTS: usize = 1024;
 /// A registry for tests and for clusters within one process: it believes every suspicion, and is
 /// not safe against two servers that suspect each other.
 #[derive(Debug)]
-pub struct Embedded {
+pub struct InProcessRegistry {
     view: watch::Sender<Arc<View>>,
     inbox: mpsc::Receiver<Report>,
     reports: mpsc::Sender<Report>,
 }
 
-impl Embedded {
+impl InProcessRegistry {
     /// With this view to begin with.
     pub fn new(view: View) -> Self {
         let (reports, inbox) = mpsc::channel(REPORTS);
@@ -105,7 +105,7 @@ impl Embedded {
         }
     }
 
-    /// Sender through which a caller changes the view while [`Embedded::run`] runs.
+    /// Sender through which a caller changes the view while [`InProcessRegistry::run`] runs.
     pub fn view(&self) -> watch::Sender<Arc<View>> {
         self.view.clone()
     }

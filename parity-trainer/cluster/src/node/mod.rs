@@ -22,6 +22,6 @@ pub use client::{
     ClientNode, ClientNodeConfig, Pending, Pulled, PushPull, TaskError, TaskId, TaskSpec, Worker,
 };
 pub use counters::Counters;
-pub use membership::{Embedded, Membership, Report, View};
+pub use membership::{InProcessRegistry, Membership, Report, View};
 pub use server::{ServerHandle, ServerNode, ServerNodeConfig};
 pub use timing::Timing;

@@ -21,7 +21,7 @@ use tonic::Code;
 
 use crate::registry::RegistryError;
 use crate::registry::following::keep_following;
-use crate::registry::store::{Batch, Entry, Lease, Outcome, Revision, Store, Transaction};
+use crate::registry::store::{Batch, CommitOutcome, Entry, Lease, Revision, Store, Transaction};
 use follow::Watch;
 use lease::EtcdLease;
 use members::{Member, Members};
@@ -288,7 +288,7 @@ impl Store for EtcdStore {
         Ok(found.kvs().first().map(|held| connection.entry(held)))
     }
 
-    async fn commit(&self, transaction: Transaction) -> Result<Outcome, RegistryError> {
+    async fn commit(&self, transaction: Transaction) -> Result<CommitOutcome, RegistryError> {
         let connection = &self.0;
         let compare = |compare: crate::registry::Compare| {
             let key = connection.key(&compare.key);
@@ -310,9 +310,9 @@ impl Store for EtcdStore {
             .ask_once(|mut client| async move { client.txn(transaction).await })
             .await?;
         if !answer.succeeded() {
-            return Ok(Outcome::Failed);
+            return Ok(CommitOutcome::Failed);
         }
-        Ok(Outcome::Done(revision(
+        Ok(CommitOutcome::Done(revision(
             answer
                 .header()
                 .map_or(0, etcd_client::ResponseHeader::revision),

@@ -8,7 +8,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::registry::documents;
 use crate::registry::follow::{Feeds, follow};
-use crate::registry::store::{Compare, Outcome, Put, Revision, Store, Transaction};
+use crate::registry::store::{CommitOutcome, Compare, Put, Revision, Store, Transaction};
 use crate::registry::{
     ArrayInfo, Member, Membership, MemoryStore, RegistryError, ServerInfo, Term, View, Workers,
 };
@@ -117,7 +117,7 @@ impl Registry {
                 workers.workers.push((WorkerId(number), clock));
                 self.put_workers(workers, &mut transaction)?;
             }
-            if let Outcome::Done(_) = self.store.commit(transaction).await? {
+            if let CommitOutcome::Done(_) = self.store.commit(transaction).await? {
                 return Ok(Membership::start(self.clone(), member, value, lease));
             }
         }
@@ -144,7 +144,7 @@ impl Registry {
             }],
             deletes: Vec::new(),
         };
-        if let Outcome::Done(_) = self.store.commit(transaction).await? {
+        if let CommitOutcome::Done(_) = self.store.commit(transaction).await? {
             return Ok(());
         }
         let held = self.store.get(&key).await?;
@@ -223,7 +223,7 @@ impl Registry {
                 .extend(new.iter().map(|&executor| (executor, clock)));
             workers.executors.extend(&new);
             self.put_workers(workers, &mut transaction)?;
-            if let Outcome::Done(_) = self.store.commit(transaction).await? {
+            if let CommitOutcome::Done(_) = self.store.commit(transaction).await? {
                 return Ok(new);
             }
         }
@@ -288,8 +288,8 @@ impl Registry {
             deletes: Vec::new(),
         };
         match self.store.commit(transaction).await? {
-            Outcome::Done(revision) => Ok(revision),
-            Outcome::Failed => Err(self.why_failed(term).await?),
+            CommitOutcome::Done(revision) => Ok(revision),
+            CommitOutcome::Failed => Err(self.why_failed(term).await?),
         }
     }
 
@@ -325,7 +325,7 @@ impl Registry {
                 ..Transaction::default()
             };
             self.put_workers(workers, &mut transaction)?;
-            if let Outcome::Done(_) = self.store.commit(transaction).await? {
+            if let CommitOutcome::Done(_) = self.store.commit(transaction).await? {
                 return Ok(());
             }
             if self.workers().await?.revision == base {

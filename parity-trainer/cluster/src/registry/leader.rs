@@ -18,7 +18,7 @@ pub struct LeaderConfig {
     pub coordinator: CoordinatorConfig,
 }
 
-struct Reign {
+struct LeaderTerm {
     term: Term,
     coordinator: Coordinator,
     /// Revision written last: a view without it is outdated.
@@ -40,29 +40,31 @@ struct Reign {
 pub async fn lead(membership: &Membership, config: LeaderConfig) -> Result<(), RegistryError> {
     let mut views = membership.registry().view();
     let mut backoff = Backoff::default();
-    let mut reign: Option<Reign> = None;
-    let mut neglect = Neglect::default();
+    let mut leader_term: Option<LeaderTerm> = None;
+    let mut suspicions = SuspicionTimer::default();
     let start = Instant::now();
     loop {
         let view = Arc::clone(&views.borrow_and_update());
         let mut timer = None;
         let patience = config.coordinator.doubt.saturating_mul(2);
-        let grievance = Grievance::of(&view, membership.id());
-        let gives_up = neglect.until(&view, grievance, start.elapsed(), patience);
+        let suspicion = LeaderSuspicion::of(&view, membership.id());
+        let gives_up = suspicions.until(&view, suspicion, start.elapsed(), patience);
         let outcome = match view.leader {
             Some(leader) if leader.member == membership.id() => {
-                let current = reign.take().filter(|reign| reign.term == leader.term);
-                let reign =
-                    reign.insert(current.unwrap_or_else(|| Reign::begin(leader.term, &config)));
-                let outcome = reign.rule(membership, &view, start).await;
-                timer = reign.coordinator.next_timer();
+                let current = leader_term
+                    .take()
+                    .filter(|leader_term| leader_term.term == leader.term);
+                let leader_term = leader_term
+                    .insert(current.unwrap_or_else(|| LeaderTerm::begin(leader.term, &config)));
+                let outcome = leader_term.rule(membership, &view, start).await;
+                timer = leader_term.coordinator.next_timer();
                 outcome
             }
             Some(leader)
-                if grievance == Grievance::Dead
+                if suspicion == LeaderSuspicion::Dead
                     || gives_up.is_some_and(|due| start.elapsed() >= due) =>
             {
-                neglect = Neglect::default();
+                suspicions = SuspicionTimer::default();
                 membership.campaign(Some(leader.term)).await.map(|_| ())
             }
             Some(_) => {
@@ -97,15 +99,15 @@ pub async fn lead(membership: &Membership, config: LeaderConfig) -> Result<(), R
 
 /// Reason for this member to suspect the leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Grievance {
+enum LeaderSuspicion {
     None,
     /// It is borne for a while: the leader may not have had time, or says the same of this member.
-    Bear,
+    Tolerated,
     /// It is dead.
     Dead,
 }
 
-impl Grievance {
+impl LeaderSuspicion {
     fn of(view: &View, own: Member) -> Self {
         let Some(leader) = view.leader else {
             return Self::None;
@@ -119,8 +121,8 @@ impl Grievance {
         match (suspects(own, leader.member), suspects(leader.member, own)) {
             (true, false) => Self::Dead,
             // Were neither of two to bear the other, they would depose each other without end.
-            (true, true) => Self::Bear,
-            (false, _) if is_neglected(view, own) => Self::Bear,
+            (true, true) => Self::Tolerated,
+            (false, _) if is_overdue(view, own) => Self::Tolerated,
             (false, _) => Self::None,
         }
     }
@@ -145,23 +147,23 @@ fn tell_changes(table: &Table, change: &Change) {
 
 /// Since when a grievance is borne, and the leader has done nothing about it.
 #[derive(Debug, Default)]
-struct Neglect {
+struct SuspicionTimer {
     /// The leader and the table that have not changed since.
     since: Option<(Term, Revision, Duration)>,
 }
 
-impl Neglect {
+impl SuspicionTimer {
     /// Until when this is borne; `None` if there is nothing to bear.
     fn until(
         &mut self,
         view: &View,
-        grievance: Grievance,
+        suspicion: LeaderSuspicion,
         now: Duration,
         patience: Duration,
     ) -> Option<Duration> {
         let leader = view
             .leader
-            .filter(|_| view.reachable && grievance == Grievance::Bear);
+            .filter(|_| view.reachable && suspicion == LeaderSuspicion::Tolerated);
         let current = leader.map(|leader| (leader.term, view.table.revision));
         let since = match (self.since, current) {
             (Some((term, table, since)), Some(current)) if (term, table) == current => since,
@@ -174,7 +176,7 @@ impl Neglect {
 
 /// Returns true if a server suspects one that should leave a chain then: one with others in it.
 /// Reports of a suspected member need not be believed.
-fn is_neglected(view: &View, own: Member) -> bool {
+fn is_overdue(view: &View, own: Member) -> bool {
     let Member::Server(node) = own else {
         return false;
     };
@@ -197,7 +199,7 @@ fn is_neglected(view: &View, own: Member) -> bool {
         && suspicions().any(|(by, of)| by == own && should_leave(of))
 }
 
-impl Reign {
+impl LeaderTerm {
     fn begin(term: Term, config: &LeaderConfig) -> Self {
         tracing::info!(?term, "leads from now on");
         let coordinator = Coordinator::new(config.coordinator);
@@ -302,24 +304,29 @@ mod tests {
 
     #[test]
     fn a_leader_is_borne_until_it_had_time_to_act() {
-        let mut neglect = Neglect::default();
-        let until = |neglect: &mut Neglect, now, view: &View| {
-            neglect.until(view, Grievance::of(view, server(1)), ms(now), PATIENCE)
+        let mut timer = SuspicionTimer::default();
+        let until = |timer: &mut SuspicionTimer, now, view: &View| {
+            timer.until(
+                view,
+                LeaderSuspicion::of(view, server(1)),
+                ms(now),
+                PATIENCE,
+            )
         };
         let same = view(&[1, 2], &[(1, 2)]);
-        assert_eq!(until(&mut neglect, 100, &same), Some(ms(700)));
-        assert_eq!(until(&mut neglect, 650, &same), Some(ms(700)));
+        assert_eq!(until(&mut timer, 100, &same), Some(ms(700)));
+        assert_eq!(until(&mut timer, 650, &same), Some(ms(700)));
         // It has done something, and may do more.
         let mut changed = same.clone();
         changed.table.revision = Revision(8);
-        assert_eq!(until(&mut neglect, 680, &changed), Some(ms(1_280)));
-        assert_eq!(until(&mut neglect, 700, &view(&[1], &[(1, 2)])), None);
-        assert_eq!(until(&mut neglect, 800, &same), Some(ms(1_400)));
+        assert_eq!(until(&mut timer, 680, &changed), Some(ms(1_280)));
+        assert_eq!(until(&mut timer, 700, &view(&[1], &[(1, 2)])), None);
+        assert_eq!(until(&mut timer, 800, &same), Some(ms(1_400)));
     }
 
     #[test]
     fn only_who_must_be_believed_is_neglected() {
-        let asks = |own, chain, suspicions| is_neglected(&view(chain, suspicions), own);
+        let asks = |own, chain, suspicions| is_overdue(&view(chain, suspicions), own);
         assert!(asks(server(1), &[1, 2], &[(1, 2)]));
         assert!(
             !asks(server(3), &[1, 2], &[(1, 2)]),
@@ -340,7 +347,7 @@ mod tests {
             ..view(&[1, 2], &[(1, 2)])
         };
         assert_eq!(
-            Neglect::default().until(&away, Grievance::Bear, ms(0), PATIENCE),
+            SuspicionTimer::default().until(&away, LeaderSuspicion::Tolerated, ms(0), PATIENCE),
             None
         );
     }
@@ -357,12 +364,21 @@ mod tests {
                 ..view(&[1, 2], suspicions)
             }
         };
-        assert_eq!(Grievance::of(&led(&[(1, 2)]), server(1)), Grievance::Dead);
         assert_eq!(
-            Grievance::of(&led(&[(1, 2), (2, 1)]), server(1)),
-            Grievance::Bear
+            LeaderSuspicion::of(&led(&[(1, 2)]), server(1)),
+            LeaderSuspicion::Dead
         );
-        assert_eq!(Grievance::of(&led(&[(2, 1)]), server(1)), Grievance::None);
-        assert_eq!(Grievance::of(&led(&[]), server(1)), Grievance::None);
+        assert_eq!(
+            LeaderSuspicion::of(&led(&[(1, 2), (2, 1)]), server(1)),
+            LeaderSuspicion::Tolerated
+        );
+        assert_eq!(
+            LeaderSuspicion::of(&led(&[(2, 1)]), server(1)),
+            LeaderSuspicion::None
+        );
+        assert_eq!(
+            LeaderSuspicion::of(&led(&[]), server(1)),
+            LeaderSuspicion::None
+        );
     }
 }

@@ -10,7 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::registry::backoff::Backoff;
 use crate::registry::documents;
-use crate::registry::store::{Compare, Lease, Outcome, Put, Revision, Store, Transaction};
+use crate::registry::store::{CommitOutcome, Compare, Lease, Put, Revision, Store, Transaction};
 use crate::registry::{Member, Registry, RegistryError, Report, ServerInfo, Term, View};
 
 /// Reports of a member that can stand at once.
@@ -139,8 +139,8 @@ impl Membership {
             deletes: Vec::new(),
         };
         Ok(match self.registry.store().commit(transaction).await? {
-            Outcome::Done(revision) => Some(Term(revision)),
-            Outcome::Failed => None,
+            CommitOutcome::Done(revision) => Some(Term(revision)),
+            CommitOutcome::Failed => None,
         })
     }
 

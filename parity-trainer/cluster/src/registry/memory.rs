@@ -13,7 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::registry::RegistryError;
 use crate::registry::store::{
-    Batch, Compare, Entry, Lease, LeaseId, Outcome, Revision, Store, Transaction,
+    Batch, CommitOutcome, Compare, Entry, Lease, LeaseId, Revision, Store, Transaction,
 };
 
 #[derive(Debug, Clone)]
@@ -128,11 +128,11 @@ impl Store for MemoryStore {
         Ok(inner.entries.get(key).map(|held| held.entry.clone()))
     }
 
-    async fn commit(&self, transaction: Transaction) -> Result<Outcome, RegistryError> {
+    async fn commit(&self, transaction: Transaction) -> Result<CommitOutcome, RegistryError> {
         let mut inner = self.inner.lock();
         Self::reach(&inner)?;
         if !transaction.when.iter().all(|compare| inner.holds(compare)) {
-            return Ok(Outcome::Failed);
+            return Ok(CommitOutcome::Failed);
         }
         let mut leases = transaction.puts.iter().filter_map(|put| put.lease);
         if leases.any(|lease| !inner.leases.contains_key(&lease)) {
@@ -163,7 +163,7 @@ impl Store for MemoryStore {
         }
         drop(inner);
         self.news.send_modify(|news| *news += 1);
-        Ok(Outcome::Done(modified))
+        Ok(CommitOutcome::Done(modified))
     }
 
     async fn grant(&self) -> Result<Arc<dyn Lease>, RegistryError> {

@@ -47,6 +47,6 @@ pub use memory::MemoryStore;
 pub use report::{Member, Report};
 pub use served::{ServeConfig, ServedConfig, ServedStore, serve_store};
 pub use store::{
-    Batch, Compare, Entry, Lease, LeaseId, Outcome, Put, Revision, Store, Transaction,
+    Batch, CommitOutcome, Compare, Entry, Lease, LeaseId, Put, Revision, Store, Transaction,
 };
 pub use view::{ArrayInfo, Leader, ServerInfo, Table, Term, View, Workers};

@@ -66,7 +66,7 @@ impl Transaction {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CommitOutcome {
     /// As the change of this number.
     Done(Revision),
     /// A condition did not hold, so nothing changed.
@@ -106,7 +106,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn get(&self, key: &str) -> Result<Option<Entry>, RegistryError>;
 
     /// Carries out a transaction. After an error it may or may not have happened.
-    async fn commit(&self, transaction: Transaction) -> Result<Outcome, RegistryError>;
+    async fn commit(&self, transaction: Transaction) -> Result<CommitOutcome, RegistryError>;
 
     async fn grant(&self) -> Result<Arc<dyn Lease>, RegistryError>;
 

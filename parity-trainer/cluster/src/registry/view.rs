@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use parapet_parameter_server::{
-    ArrayId, Clock, Cluster, HandOver, KeyRange, NodeId, Routing, WorkerId,
+    ArrayId, Clock, ClusterState, HandOver, KeyRange, NodeId, Routing, WorkerId,
 };
 
 use crate::registry::documents::{self, Key};
@@ -96,9 +96,9 @@ pub struct View {
 
 impl View {
     /// As [`parapet_parameter_server::Coordinator`] wants it.
-    pub fn cluster(&self) -> Cluster {
+    pub fn cluster(&self) -> ClusterState {
         let listed = self.workers.workers.iter().map(|&(worker, _)| worker);
-        let mut cluster = Cluster {
+        let mut cluster = ClusterState {
             servers: self
                 .servers
                 .iter()
@@ -115,7 +115,7 @@ impl View {
                 .filter(|worker| !self.workers.executors.contains(worker))
                 .collect(),
             present_workers: self.present_workers.clone(),
-            ..Cluster::default()
+            ..ClusterState::default()
         };
         for &(by, report) in self.reports.values() {
             match (by, report) {

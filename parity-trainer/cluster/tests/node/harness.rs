@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use parapet_cluster::node::transport::Transport;
 use parapet_cluster::node::{
-    ClientNode, ClientNodeConfig, Counters, Embedded, ServerHandle, ServerNode, ServerNodeConfig,
-    TaskSpec, View, Worker,
+    ClientNode, ClientNodeConfig, Counters, InProcessRegistry, ServerHandle, ServerNode,
+    ServerNodeConfig, TaskSpec, View, Worker,
 };
 use parapet_parameter_server::{
     Add, ArrayConfig, ArrayFilters, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange,
@@ -134,7 +134,7 @@ impl<T: Transport> Cluster<T> {
             ),
             ..View::default()
         };
-        let embedded = Embedded::new(view);
+        let embedded = InProcessRegistry::new(view);
         let (view, reports) = (embedded.view(), embedded.membership().reports);
         let memberships: Vec<_> = (0..=servers).map(|_| embedded.membership()).collect();
         let registry = tokio::spawn(embedded.run());

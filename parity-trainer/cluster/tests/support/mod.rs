@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use parapet_cluster::node::transport::Transport;
 use parapet_cluster::node::{
-    ClientNode, ClientNodeConfig, Counters, Embedded, ServerHandle, TaskSpec, Worker,
+    ClientNode, ClientNodeConfig, Counters, InProcessRegistry, ServerHandle, TaskSpec, Worker,
 };
 use parapet_cluster::registry::{LeaderConfig, MemoryStore, Registry, View};
 use parapet_cluster::roles::training::Job;
@@ -245,7 +245,11 @@ impl<T: Transport> Cluster<T> {
             cluster: CLUSTER.into(),
             ..ClientNodeConfig::new(id, arrays)
         };
-        ClientNode::start(config, self.transport(), Embedded::new(known).membership())
+        ClientNode::start(
+            config,
+            self.transport(),
+            InProcessRegistry::new(known).membership(),
+        )
     }
 
     pub fn view(&self) -> Arc<View> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::part::{Part, State};
-use super::{Client, ClientAction, Fresh, Handle, Outcome, Running, Work};
+use super::{Client, ClientAction, Fresh, Handle, Running, TaskOutcome, Work};
 use crate::{Clock, PullReply, PushAck, Refused, Request, Values};
 
 impl Client {
@@ -158,12 +158,12 @@ impl Client {
         if let Some(&handle) = changed.last()
             && !reason.is_retryable()
         {
-            self.fail(handle, Outcome::Refused(reason), actions);
+            self.fail(handle, TaskOutcome::Refused(reason), actions);
         }
     }
 
     /// Ends a task, and those that wait for it.
-    fn fail(&mut self, handle: Handle, outcome: Outcome, actions: &mut Vec<ClientAction>) {
+    fn fail(&mut self, handle: Handle, outcome: TaskOutcome, actions: &mut Vec<ClientAction>) {
         let mut failed = vec![(handle, outcome)];
         while let Some((handle, outcome)) = failed.pop() {
             if let Some(running) = self.tasks.remove(&handle) {
@@ -172,7 +172,7 @@ impl Client {
                 failed.extend(
                     waiting
                         .into_iter()
-                        .map(|waiting| (waiting, Outcome::DependencyFailed(handle))),
+                        .map(|waiting| (waiting, TaskOutcome::DependencyFailed(handle))),
                 );
             }
         }
@@ -197,7 +197,7 @@ impl Client {
             }
         }
         let outcome = match running.task.work {
-            Work::Push(_) => Outcome::Pushed,
+            Work::Push(_) => TaskOutcome::Pushed,
             Work::Pull => {
                 running.parts.sort_by_key(|part| part.range);
                 let mut done = Vec::with_capacity(running.parts.len());
@@ -225,7 +225,7 @@ impl Client {
                         all.into()
                     }
                 };
-                Outcome::Pulled {
+                TaskOutcome::Pulled {
                     clock,
                     newest,
                     own,

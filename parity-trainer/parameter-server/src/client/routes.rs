@@ -145,7 +145,7 @@ impl Client {
             return;
         };
         if !self
-            .rooms
+            .send_window
             .takes(if task.work == Work::Pull { tail } else { head })
         {
             return;
@@ -194,7 +194,7 @@ impl Client {
                 )
             }
         };
-        self.rooms.use_up(to, bytes);
+        self.send_window.use_up(to, bytes);
         if let Some(part) = self
             .tasks
             .get_mut(&handle)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::Cluster;
+use super::ClusterState;
 use crate::{NodeId, Peer, WorkerId};
 
 #[derive(Debug, Clone)]
@@ -53,7 +53,7 @@ impl Liveness {
     }
 
     /// The servers that live.
-    pub(super) fn servers(&mut self, now: Duration, cluster: &Cluster) -> BTreeSet<NodeId> {
+    pub(super) fn servers(&mut self, now: Duration, cluster: &ClusterState) -> BTreeSet<NodeId> {
         for (&node, &weight) in &cluster.servers {
             self.servers.insert(
                 node,
@@ -111,7 +111,7 @@ impl Liveness {
     pub(super) fn weights(
         &self,
         live: &BTreeSet<NodeId>,
-        cluster: &Cluster,
+        cluster: &ClusterState,
     ) -> BTreeMap<NodeId, u32> {
         let may = |node: NodeId| live.contains(&node) && !self.is_doubtful(cluster, node);
         let among = |(&node, known): (&NodeId, &Known)| may(node).then_some((node, known.weight));
@@ -120,7 +120,7 @@ impl Liveness {
 
     /// Returns true if a server that holds nothing was found dead by one that may have died itself
     /// since: what they said goes with their leases, in the order of their deaths.
-    fn is_doubtful(&self, cluster: &Cluster, node: NodeId) -> bool {
+    fn is_doubtful(&self, cluster: &ClusterState, node: NodeId) -> bool {
         let is_cut_off = |by: &NodeId| self.suspects.contains(by) && self.alone.contains_key(by);
         let counts = |&(by, accused): &(Peer, NodeId)| {
             accused == node && matches!(by, Peer::Server(by) if !is_cut_off(&by))
@@ -135,7 +135,7 @@ impl Liveness {
 
     /// The server with the most accusers is judged first, and its own suspicions do not count
     /// from then on.
-    fn judge(&mut self, now: Duration, cluster: &Cluster) {
+    fn judge(&mut self, now: Duration, cluster: &ClusterState) {
         let before = std::mem::take(&mut self.suspects);
         loop {
             let accused = cluster.suspicions.iter().map(|&(_, node)| node);
@@ -161,7 +161,7 @@ impl Liveness {
     }
 
     /// Number of suspicions of `node` that count.
-    fn accusers(&self, now: Duration, cluster: &Cluster, node: NodeId) -> usize {
+    fn accusers(&self, now: Duration, cluster: &ClusterState, node: NodeId) -> usize {
         let holders = || {
             cluster
                 .suspicions
@@ -189,7 +189,7 @@ impl Liveness {
     }
 
     /// The workers that the registry has missed for too long.
-    pub(super) fn gone_workers(&mut self, now: Duration, cluster: &Cluster) -> Vec<WorkerId> {
+    pub(super) fn gone_workers(&mut self, now: Duration, cluster: &ClusterState) -> Vec<WorkerId> {
         self.missing_workers.retain(|worker, _| {
             cluster.workers.contains(worker) && !cluster.present_workers.contains(worker)
         });
@@ -206,7 +206,7 @@ impl Liveness {
 }
 
 /// Returns true if this server suspects all others, and there are two or more.
-fn is_alone(cluster: &Cluster, by: NodeId) -> bool {
+fn is_alone(cluster: &ClusterState, by: NodeId) -> bool {
     let others = || cluster.servers.keys().filter(|&&node| node != by);
     others().count() >= 2
         && others().all(|&node| cluster.suspicions.contains(&(Peer::Server(by), node)))

@@ -7,11 +7,11 @@ use super::log::Log;
 use super::lookup::ShardView;
 use super::transfer::Outgoing;
 use super::{Action, ServerConfig};
-use crate::intake::set_members;
+use crate::push_aggregator::set_members;
 use crate::{
-    ArrayId, Clock, ConsistencyPolicy, Epoch, Intake, KeyRange, Keys, Message, NodeId, Operation,
-    Peer, Pool, Pull, PullReply, Push, PushAck, RangedClocks, Refusal, Refused, Replicate,
-    ReplicateAck, Request, Route, Seq, ShardRef, Store, Values, WorkerId,
+    ArrayId, Clock, ConsistencyPolicy, Epoch, KeyRange, Keys, Message, NodeId, Operation, Peer,
+    Pool, Pull, PullReply, Push, PushAck, PushAggregator, RangedClocks, Refusal, Refused,
+    Replicate, ReplicateAck, Request, Route, Seq, ShardRef, Store, Values, WorkerId,
 };
 
 /// Context that a shard is handed with each event.
@@ -45,7 +45,7 @@ pub(super) struct Replica {
     /// The operations after `acked` up to `applied`.
     pub(super) log: Log,
     /// At the head.
-    pub(super) intake: Intake,
+    pub(super) aggregator: PushAggregator,
     /// At the head: pushes whose acknowledgement waits for the chain.
     pub(super) unacknowledged: BTreeSet<(WorkerId, Clock, KeyRange)>,
     /// At the tail: pulls that wait for updates.
@@ -71,7 +71,7 @@ impl Replica {
         applied: Seq,
     ) -> Self {
         Self {
-            intake: Intake::new(store.layout().width, clocks.clone()),
+            aggregator: PushAggregator::new(store.layout().width, clocks.clone()),
             committed: clocks.clone(),
             route,
             store,
@@ -162,7 +162,7 @@ impl Replica {
         if self.route.head() != Some(context.node) {
             return Err(Refusal::NotHead);
         }
-        if !self.intake.knows(worker) {
+        if !self.aggregator.knows(worker) {
             return Err(Refusal::UnknownWorker);
         }
         if !keys.are_valid(at.range) || at.range.is_empty() {
@@ -179,7 +179,7 @@ impl Replica {
         if self.stands_still() {
             return Err(Refusal::Stopped);
         }
-        let (pending, pending_bytes) = self.intake.pending_of(worker);
+        let (pending, pending_bytes) = self.aggregator.pending_of(worker);
         let full = self.log.is_full(context.config)
             || pending >= context.config.max_pending
             || pending_bytes >= context.config.max_bytes
@@ -188,7 +188,8 @@ impl Replica {
         if full && !self.unacknowledged.contains(&(worker, clock, at.range)) {
             return Err(Refusal::Busy);
         }
-        self.intake.take(worker, clock, at.range, &keys, &values)?;
+        self.aggregator
+            .take(worker, clock, at.range, &keys, &values)?;
         self.unacknowledged.insert((worker, clock, at.range));
         self.sequence_updates(context);
         Ok(false)
@@ -200,7 +201,7 @@ impl Replica {
             && self.fenced.is_none()
             && !self.stands_still();
         while head && !self.log.is_full(context.config) {
-            let Some(update) = self.intake.next_update(context.policy, context.pool) else {
+            let Some(update) = self.aggregator.next_update(context.policy, context.pool) else {
                 return;
             };
             match self.apply(&update) {
@@ -216,7 +217,7 @@ impl Replica {
         let Operation::Update { range, clocks, .. } = update else {
             return;
         };
-        self.intake.take_back(clocks, *range, &self.clocks);
+        self.aggregator.take_back(clocks, *range, &self.clocks);
         let mut at = self.at();
         self.unacknowledged.retain(|&(worker, clock, pushed)| {
             let of_worker = clocks.iter().find(|(other, _)| *other == worker);
@@ -256,7 +257,7 @@ impl Replica {
             && !self.stands_still()
             && self.fenced.is_none()
         {
-            self.intake.set_members(workers);
+            self.aggregator.set_members(workers);
             self.append(
                 Operation::Members {
                     version: *version,

@@ -7,8 +7,8 @@ use super::replica::{Context, Replica};
 use super::transfer::Incoming;
 use super::{Action, Server};
 use crate::{
-    ArrayId, Epoch, Intake, Key, KeyRange, Operation, RangedClocks, Route, Routing, Seq, ShardRef,
-    Store,
+    ArrayId, Epoch, Key, KeyRange, Operation, PushAggregator, RangedClocks, Route, Routing, Seq,
+    ShardRef, Store,
 };
 use crate::{Clock, Keys, Values, WorkerId};
 
@@ -181,7 +181,7 @@ impl Replica {
     /// Forgets what belongs to the epoch that has ended: workers send again what
     /// was not acknowledged.
     fn reset(&mut self) {
-        self.intake = Intake::new(self.store.layout().width, self.clocks.clone());
+        self.aggregator = PushAggregator::new(self.store.layout().width, self.clocks.clone());
         self.unacknowledged.clear();
         self.waiting.clear();
         self.readers.clear();

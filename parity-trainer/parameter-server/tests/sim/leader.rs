@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use parapet_parameter_server::{
-    Change, Cluster, Coordinator, CoordinatorConfig, Event, HandOver, KeyRange, NodeId, Peer,
+    Change, ClusterState, Coordinator, CoordinatorConfig, Event, HandOver, KeyRange, NodeId, Peer,
     Placement, Routing, ShardRef, WorkerId,
 };
 use rand::Rng;
@@ -24,7 +24,7 @@ pub struct Leading {
     config: CoordinatorConfig,
     coordinator: Coordinator,
     /// State of the registry, but for the routing table and the list of workers.
-    cluster: Cluster,
+    cluster: ClusterState,
     /// Raised by every change of the table or the hand-overs.
     revision: u64,
     /// Decisions on their way.
@@ -49,9 +49,9 @@ impl Leading {
         };
         let shards = rng.random_range(1..4);
         let arrays = [COUNTED, TRAINED].map(|array| (array, (KeyRange::new(0, KEYS), shards)));
-        let cluster = Cluster {
+        let cluster = ClusterState {
             arrays: arrays.into(),
-            ..Cluster::default()
+            ..ClusterState::default()
         };
         let (coordinator, leaving) = (Coordinator::new(config), BTreeSet::new());
         Self {
@@ -108,8 +108,8 @@ impl Leading {
                 .eq(alive.iter().copied())
     }
 
-    fn cluster(&self, routing: &Routing, workers: impl Iterator<Item = WorkerId>) -> Cluster {
-        Cluster {
+    fn cluster(&self, routing: &Routing, workers: impl Iterator<Item = WorkerId>) -> ClusterState {
+        ClusterState {
             routing: routing.clone(),
             workers: workers.collect(),
             ..self.cluster.clone()

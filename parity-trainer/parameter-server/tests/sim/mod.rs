@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use parapet_parameter_server::{
     Action, Add, ArrayConfig, ArrayId, ClientAction, Clock, Consistency, ConsistencyPolicy, Event,
-    KeyRange, Keys, Layout, Message, NodeId, Outcome, Peer, Push, PushAck, Refusal, Server,
-    ServerConfig, SnapshotPhase, Values, WorkerId,
+    KeyRange, Keys, Layout, Message, NodeId, Peer, Push, PushAck, Refusal, Server, ServerConfig,
+    SnapshotPhase, TaskOutcome, Values, WorkerId,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -397,7 +397,7 @@ impl Simulation {
             }
             Due::Chaos => {
                 if self.chaos {
-                    self.wreak_havoc();
+                    self.inject_fault();
                     let next = self.rng.random_range(1_000..40_000);
                     self.at(next, Due::Chaos);
                 }
@@ -625,7 +625,8 @@ impl Simulation {
                         .iter()
                         .find(|(pull, _)| *pull == handle)
                         .map(|&(_, array)| array);
-                    if let (Some(array), Outcome::Pulled { clock, values, .. }) = (pulled, &outcome)
+                    if let (Some(array), TaskOutcome::Pulled { clock, values, .. }) =
+                        (pulled, &outcome)
                     {
                         let members: Vec<WorkerId> =
                             self.registry.members.iter().map(|(id, _)| *id).collect();

@@ -187,7 +187,7 @@ impl Simulation {
         self.broadcast(false);
     }
 
-    pub fn wreak_havoc(&mut self) {
+    pub fn inject_fault(&mut self) {
         let alive: BTreeSet<NodeId> = self.servers.keys().copied().collect();
         let nodes: Vec<NodeId> = alive.iter().copied().collect();
         let &node = nodes.choose(&mut self.rng).unwrap();

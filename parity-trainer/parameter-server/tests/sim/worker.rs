@@ -2,7 +2,7 @@
 
 use parapet_parameter_server::{
     ArrayId, Client, ClientArray, ClientConfig, ClientEvent, Clock, Handle, KeyRange, Keys,
-    Message, Outcome, Peer, Push, Refusal, ShardRef, Task, Values, Work, WorkerId,
+    Message, Peer, Push, Refusal, ShardRef, Task, TaskOutcome, Values, Work, WorkerId,
 };
 use rand::Rng;
 use std::collections::BTreeMap;
@@ -28,9 +28,9 @@ impl Worker {
     }
 
     /// Takes note of a task's end. Whether the worker can go on.
-    pub fn finished(&mut self, handle: Handle, outcome: &Outcome) -> bool {
+    pub fn finished(&mut self, handle: Handle, outcome: &TaskOutcome) -> bool {
         assert!(
-            matches!(outcome, Outcome::Pushed | Outcome::Pulled { .. }) || self.gone,
+            matches!(outcome, TaskOutcome::Pushed | TaskOutcome::Pulled { .. }) || self.gone,
             "{} failed: {outcome:?}",
             self.id
         );
@@ -165,7 +165,7 @@ impl Simulation {
         &mut self,
         id: WorkerId,
         handle: Handle,
-        outcome: &Outcome,
+        outcome: &TaskOutcome,
     ) -> Result<bool, String> {
         let now = self.time();
         let Some(worker) = self.workers.get_mut(&id) else {
@@ -176,7 +176,7 @@ impl Simulation {
         };
         let is_failed = matches!(
             outcome,
-            Outcome::Refused(Refusal::Overflow { .. }) | Outcome::DependencyFailed(_)
+            TaskOutcome::Refused(Refusal::Overflow { .. }) | TaskOutcome::DependencyFailed(_)
         );
         if worker.gone || !is_failed {
             return Ok(false);

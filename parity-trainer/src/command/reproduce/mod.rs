@@ -26,7 +26,7 @@ pub(crate) use child::end_with_parent;
 use child::{Children, Ended};
 use command_line::{CommandLine, Root, Roots};
 use recipe::{Recipes, RowRecipe};
-use record::{Cost, DeployedRecord, Machine, Outcome, Records, RowRecord};
+use record::{Cost, DeployedRecord, Machine, Records, RowOutcome, RowRecord};
 use verdict::{Row, Run};
 
 use super::interrupt::Interrupt;
@@ -200,7 +200,7 @@ impl Reproduction<'_> {
         if let Some(why) = unfinished(ended) {
             return Ok(Err(why));
         }
-        let outcome = match Outcome::read(&self.roots.out.join(recipe::reports(&row.name))) {
+        let outcome = match RowOutcome::read(&self.roots.out.join(recipe::reports(&row.name))) {
             Ok(outcome) => outcome,
             Err(error) => return Ok(Err(NoFigures::Failed(error.to_string()))),
         };

@@ -17,7 +17,7 @@ pub(super) struct RowRecord {
     pub(super) commands: Vec<String>,
     /// Cost of the training, before an interruption, too.
     pub(super) cost: Cost,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: RowOutcome,
 }
 
 /// A deployed model that was trained.
@@ -55,7 +55,7 @@ impl std::ops::Add for Cost {
 
 /// An evaluation's figures, as `eval` writes them; accuracies are parts of 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Outcome {
+pub(super) struct RowOutcome {
     pub(super) code: String,
     /// The domain in which predictions were added.
     pub(super) transform: Kind,
@@ -96,7 +96,7 @@ pub(super) struct Estimate {
     pub(super) interval: Option<(f64, f64)>,
 }
 
-impl Outcome {
+impl RowOutcome {
     /// Of the evaluation in `folder`.
     pub(super) fn read(folder: &Path) -> Result<Self, TrainError> {
         let path = folder.join("evaluation.json");

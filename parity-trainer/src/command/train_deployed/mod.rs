@@ -10,8 +10,8 @@ use parity_trainer::run::CurveLabels;
 use parity_trainer::{TrainError, Trained, Trainer, accuracy, write_entry};
 use serde::Serialize;
 
-use super::drive::{self, Drive, Pace};
 use super::interrupt::Interrupt;
+use super::training_loop::{self, Pace, TrainingLoop};
 use super::{
     augmentation, load_data, lock_training, prepare_out, provenance, rounded, run_folder,
     write_json,
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<(), TrainError> {
     prepare_out(&settings.out, settings.json.as_deref())?;
     let run = settings.deployed_run(augmentation(settings.augment, &data))?;
     let digest = settings.digest(&data.sha256)?;
-    let mut environment = drive::environment(settings.seed, &data.sha256, &digest);
+    let mut environment = training_loop::environment(settings.seed, &data.sha256, &digest);
     environment.insert("network".to_owned(), run.network.to_string().into());
     let mut training = provenance(settings.seed, &data);
     training.insert("epochs".to_owned(), i64::from(settings.epochs).into());
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<(), TrainError> {
         &mut Trainer::local(rule),
     )?;
     let _locks = lock_training(&folder, &settings.out, name)?;
-    let drive = Drive {
+    let drive = TrainingLoop {
         name,
         folder: &folder,
         digest: &digest,

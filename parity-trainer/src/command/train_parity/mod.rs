@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use parapet_decoder::Calibration;
 use parapet_encoder::Code;
-use parity_trainer::backend::{BackendError, EmbeddedBackend, ParameterBackend, ParameterSet};
+use parity_trainer::backend::{BackendError, InProcessBackend, ParameterBackend, ParameterSet};
 use parity_trainer::deployed::DeployedModel;
 use parity_trainer::evaluation::{ByLosses, CodeEvaluation, CodedModels, EvaluationPlan, evaluate};
 use parity_trainer::run::{CurveLabels, RunFolder};
@@ -27,8 +27,8 @@ use prepare::Prepared;
 use settings::Settings;
 pub(crate) use shared::{SharedTask, prepare_shared};
 
-use super::drive::{self, Drive, Pace};
 use super::interrupt::Interrupt;
+use super::training_loop::{self, Pace, TrainingLoop};
 use super::{lock_training, provenance, rounded, run_folder, write_json};
 use crate::progress::Counter;
 use crate::report;
@@ -169,7 +169,7 @@ impl Training<'_> {
                 let (rule, consistency) = (run.rule, settings.consistency.unwrap_or_default());
                 let mut embedded =
                     |weights: ParameterSet| -> Result<Box<dyn ParameterBackend>, BackendError> {
-                        Ok(Box::new(EmbeddedBackend::under(
+                        Ok(Box::new(InProcessBackend::under(
                             consistency.into(),
                             rule,
                             weights,
@@ -186,7 +186,7 @@ impl Training<'_> {
                 Trainer::parity(part, train, validation, &mut lead)?
             }
         };
-        let drive = Drive {
+        let drive = TrainingLoop {
             name,
             folder,
             digest: &digest,
@@ -210,7 +210,7 @@ impl Training<'_> {
 }
 
 fn environment(settings: &Settings, prepared: &Prepared, digest: &str) -> toml::Table {
-    let mut table = drive::environment(settings.seed, &prepared.data.sha256, digest);
+    let mut table = training_loop::environment(settings.seed, &prepared.data.sha256, digest);
     let mut note = |key: &str, value: &str| table.insert(key.to_owned(), value.into());
     note("deployed-runtime", &prepared.deployed.runtime);
     note("deployed", &prepared.deployed.file.display().to_string());

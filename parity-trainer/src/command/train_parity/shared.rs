@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parapet_cluster::registry::Address;
 use parapet_encoder::OutputTransform;
 use parity_trainer::backend::{
-    BackendError, Cluster, ParameterBackend, ParameterSet, RemoteBackend, RemotePlan,
+    BackendError, ClusterHandle, ParameterBackend, ParameterSet, RemoteBackend, RemotePlan,
 };
 use parity_trainer::{Loss, ParityRun, SetupError, TrainError, TrainingSet};
 use serde::{Deserialize, Serialize};
@@ -100,7 +100,7 @@ pub(crate) fn prepare_shared(task: &SharedTask, threads: usize) -> Result<Prepar
 ///
 /// # Errors
 /// If its registry does not answer.
-pub(super) fn connect(settings: &Settings) -> Result<Option<Cluster>, TrainError> {
+pub(super) fn connect(settings: &Settings) -> Result<Option<ClusterHandle>, TrainError> {
     let Some(address) = &settings.cluster else {
         return Ok(None);
     };
@@ -110,12 +110,12 @@ pub(super) fn connect(settings: &Settings) -> Result<Option<Cluster>, TrainError
             .map_err(|error: parapet_cluster::registry::RegistryError| {
                 SetupError::config(None, &format!("--cluster: {error}"))
             })?;
-    Ok(Some(Cluster::connect(&address)?))
+    Ok(Some(ClusterHandle::connect(&address)?))
 }
 
 /// Begins the training of `run` on `cluster`.
 pub(super) fn lead(
-    cluster: Cluster,
+    cluster: ClusterHandle,
     settings: &Settings,
     prepared: &Prepared,
     run: &ParityRun,

@@ -22,7 +22,7 @@ use patterns::{Pattern, Selection};
 
 use super::groups::{CodedSet, GroupSampler, TrainingSet, moments};
 use super::parity::ParityRun;
-use super::task::{Attempt, Draw, Task};
+use super::task::{Attempt, StepRandomness, Task};
 use super::validation::{CHUNK, Validation, fixed_groups};
 use super::{NORMALISATION_GROUPS, Trained};
 use crate::TrainError;
@@ -181,7 +181,7 @@ impl Task for LearnedCodeTask {
         vec![("encoder.", &self.encoder), ("decoder.", &self.decoder)]
     }
 
-    fn attempt(&mut self, step: u64, draw: &mut Draw<'_>) -> Result<Attempt, TrainError> {
+    fn attempt(&mut self, step: u64, draw: &mut StepRandomness<'_>) -> Result<Attempt, TrainError> {
         let mut members = std::mem::take(&mut self.members);
         members
             .chunks_exact_mut(self.k)

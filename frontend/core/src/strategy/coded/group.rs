@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::query::Apart;
+use crate::query::AntiAffinity;
 use crate::strategy::parity::Parity;
 use crate::{GroupId, GroupKey, GroupView, MemberView, QueryId, Time};
 
@@ -224,8 +224,8 @@ impl<I, O> Group<I, O> {
     }
 
     /// Returns the queries whose instances a parity query at the deployed model avoids.
-    pub(super) fn apart(&self) -> Apart {
-        Apart {
+    pub(super) fn anti_affinity(&self) -> AntiAffinity {
+        AntiAffinity {
             queries: self
                 .members
                 .iter()

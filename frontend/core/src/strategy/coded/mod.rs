@@ -31,8 +31,8 @@ use crate::pool::Avoid;
 use crate::query::Query;
 use crate::stats::Fate;
 use crate::{
-    Action, BudgetView, ClassId, Comparison, Core, GroupId, GroupKey, GroupView, HoldBack,
-    HoldBackOverride, JobId, Outcome, QueryId, Row, Strategy, Time, TokenBucket, Verdict,
+    Action, AttemptResult, BudgetView, ClassId, Comparison, Core, GroupId, GroupKey, GroupView,
+    HoldBack, HoldBackOverride, JobId, QueryId, Row, Strategy, Time, TokenBucket, Verdict,
 };
 
 /// Strategy that codes groups of queries.
@@ -306,7 +306,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         id: GroupId,
         row: Row,
         job: JobId,
-        outcome: Outcome<Arc<O>>,
+        outcome: AttemptResult<Arc<O>>,
     ) {
         let Some(group) = self.groups.get_mut(&id) else {
             if outcome.is_ok() {

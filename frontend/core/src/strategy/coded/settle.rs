@@ -64,7 +64,7 @@ impl<I, O> Coded<I, O> {
             pool,
             Arc::clone(&input),
             expires,
-            group.apart(),
+            group.anti_affinity(),
             after,
         )?;
         Some(Parity::InFlight {

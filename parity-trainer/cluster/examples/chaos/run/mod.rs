@@ -19,7 +19,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::time::{Instant, sleep, timeout};
 
 use learning::Learners;
-pub use outcome::{Kill, Outcome, Stop};
+pub use outcome::{ChaosOutcome, Kill, Stop};
 use processes::Processes;
 use pushing::Pushing;
 
@@ -99,7 +99,7 @@ pub enum ChaosError {
 }
 
 /// Kills and waits as planned. What came of it until then is in `outcome` also after an error.
-pub async fn run(plan: &Plan, outcome: &mut Outcome) -> Result<(), ChaosError> {
+pub async fn run(plan: &Plan, outcome: &mut ChaosOutcome) -> Result<(), ChaosError> {
     let mut processes = Processes::new(plan.program.clone());
     let address = processes.registry(&plan.registry).await?;
     let registry = address.open().await?;
@@ -149,7 +149,7 @@ struct Chaos<'a> {
     address: Address,
     processes: Processes,
     pushing: Pushing,
-    outcome: &'a mut Outcome,
+    outcome: &'a mut ChaosOutcome,
 }
 
 impl Chaos<'_> {

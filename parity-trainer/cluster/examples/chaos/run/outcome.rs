@@ -1,4 +1,4 @@
-//! Outcome of a run, and whether it is good enough.
+//! ChaosOutcome of a run, and whether it is good enough.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub struct Stop {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Outcome {
+pub struct ChaosOutcome {
     pub kills: Vec<Kill>,
     /// If it was stopped.
     pub stop: Option<Stop>,
@@ -72,7 +72,7 @@ fn ms(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e4).round() / 10.0
 }
 
-impl Outcome {
+impl ChaosOutcome {
     /// The delay that so many of all kills do not exceed: of few, the longest.
     pub fn percentile(&self, part: f64) -> Duration {
         let mut delays: Vec<Duration> = self.kills.iter().map(|kill| kill.delay).collect();
@@ -206,14 +206,14 @@ mod tests {
             led: false,
             delay: Duration::from_millis(ms),
         };
-        let outcome = Outcome {
+        let outcome = ChaosOutcome {
             kills: (1..=20).rev().map(kill).collect(),
-            ..Outcome::default()
+            ..ChaosOutcome::default()
         };
         assert_eq!(
             [0.5, 0.99].map(|part| outcome.percentile(part).as_millis()),
             [10, 20]
         );
-        assert_eq!(Outcome::default().percentile(0.99), Duration::ZERO);
+        assert_eq!(ChaosOutcome::default().percentile(0.99), Duration::ZERO);
     }
 }

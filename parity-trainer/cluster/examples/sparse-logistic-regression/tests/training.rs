@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::data::{DataSet, Generated, generate};
-use crate::{Batches, Outcome, Place, Rows, Score, TrainSettings, train};
+use crate::{Batches, Place, Rows, Score, TrainSettings, TrainingOutcome, train};
 use parapet_cluster::node::transport::{Memory, Tcp};
 use parapet_parameter_server::{Consistency, Ftrl, Kkt, LeftOut};
 use tokio::sync::watch;
@@ -99,7 +99,11 @@ fn score(data: &DataSet, weights: &HashMap<u32, f64>) -> Score {
     Score::new(&predicted, data.held_out.labels())
 }
 
-async fn learn<T: Place>(data: &Arc<DataSet>, settings: TrainSettings, transport: T) -> Outcome {
+async fn learn<T: Place>(
+    data: &Arc<DataSet>,
+    settings: TrainSettings,
+    transport: T,
+) -> TrainingOutcome {
     let (_stop, stopped) = watch::channel(false);
     train(Arc::clone(data), settings, transport, stopped, |_, _| {})
         .await
@@ -219,7 +223,7 @@ async fn kkt_saves_bytes_and_hardly_changes_what_is_learned() {
         "{:?}\n{:?}\n{:?}",
         exact.payload, kept.payload, dropped.payload
     );
-    let lost = |outcome: &Outcome| outcome.score.log_loss / exact.score.log_loss - 1.0;
+    let lost = |outcome: &TrainingOutcome| outcome.score.log_loss / exact.score.log_loss - 1.0;
     assert!(
         lost(&kept) < 0.005 && kept.score.auc > exact.score.auc - 0.005,
         "{:?}",

@@ -17,7 +17,9 @@ use super::{MAX_MESSAGE, proto};
 use crate::registry::RegistryError;
 use crate::registry::backoff::Backoff;
 use crate::registry::following::{End, Source, keep_following};
-use crate::registry::store::{Batch, Entry, Lease, LeaseId, Outcome, Revision, Store, Transaction};
+use crate::registry::store::{
+    Batch, CommitOutcome, Entry, Lease, LeaseId, Revision, Store, Transaction,
+};
 
 /// Where a store is served, and how long it may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,7 +147,7 @@ impl Store for ServedStore {
         Ok(reply.entry.map(Into::into))
     }
 
-    async fn commit(&self, transaction: Transaction) -> Result<Outcome, RegistryError> {
+    async fn commit(&self, transaction: Transaction) -> Result<CommitOutcome, RegistryError> {
         let connection = &self.0;
         let Transaction {
             when,
@@ -171,8 +173,8 @@ impl Store for ServedStore {
             .bounded(connection.client.clone().commit(request))
             .await?;
         Ok(match reply.revision {
-            0 => Outcome::Failed,
-            revision => Outcome::Done(Revision(revision)),
+            0 => CommitOutcome::Failed,
+            revision => CommitOutcome::Done(Revision(revision)),
         })
     }
 

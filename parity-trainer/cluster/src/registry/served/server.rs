@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 use super::{MAX_MESSAGE, proto};
 use crate::registry::RegistryError;
 use crate::registry::store::{
-    Batch, Compare, Lease, LeaseId, Outcome, Put, Revision, Store, Transaction,
+    Batch, CommitOutcome, Compare, Lease, LeaseId, Put, Revision, Store, Transaction,
 };
 
 /// Leases at once: one for each member.
@@ -191,8 +191,8 @@ impl proto::store_server::Store for Service {
         };
         let outcome = self.store.commit(transaction).await.map_err(status)?;
         let revision = match outcome {
-            Outcome::Done(revision) => revision.0,
-            Outcome::Failed => 0,
+            CommitOutcome::Done(revision) => revision.0,
+            CommitOutcome::Failed => 0,
         };
         Ok(Response::new(proto::CommitReply { revision }))
     }

@@ -1,7 +1,7 @@
 //! The table of made-up records.
 
 use super::super::recipe::{DeployedRecipe, RowRecipe};
-use super::super::record::{Figures, Kind, Outcome};
+use super::super::record::{Figures, Kind, RowOutcome};
 use super::*;
 
 fn recipe(name: &str, bound: Option<f64>) -> RowRecipe {
@@ -65,7 +65,7 @@ fn record(deployed: Option<f64>, reconstructed: &[f64]) -> RowRecord {
             processor_seconds: 60.0,
             at_least: false,
         },
-        outcome: Outcome {
+        outcome: RowOutcome {
             code: "concat-k2-r1".to_owned(),
             transform,
             evaluation: figures.clone(),

@@ -12,7 +12,7 @@ use crate::compare::{Measured, Redundancy};
 use crate::experiment::{Experiment, Strategy};
 use crate::target::{AnyTransport, TargetError, TargetUrl};
 
-pub(super) struct Lane {
+pub(super) struct StrategyRun {
     /// Ends with the lane.
     process: Option<Process>,
     model: String,
@@ -35,7 +35,7 @@ impl Metrics {
     }
 }
 
-impl Lane {
+impl StrategyRun {
     /// Starts a frontend over the instances of `fleet`.
     pub(super) async fn start(
         experiment: &Experiment,
@@ -51,10 +51,10 @@ impl Lane {
         let transport =
             AnyTransport::new(&target, address, &experiment.model, experiment.encoding)?;
         let metrics = Some(Metrics { target, address });
-        let mut lane = Self::new(experiment, strategy, transport, metrics);
-        lane.measured.instances = Some(experiment.instances_used(strategy));
-        lane.process = Some(process);
-        Ok((lane, metadata))
+        let mut strategy_run = Self::new(experiment, strategy, transport, metrics);
+        strategy_run.measured.instances = Some(experiment.instances_used(strategy));
+        strategy_run.process = Some(process);
+        Ok((strategy_run, metadata))
     }
 
     /// Finds the frontend at the strategy's `url`, and its metrics, if they answer.
@@ -88,17 +88,17 @@ impl Lane {
                 .map(|address| Metrics { target, address }),
             None => Some(Metrics { target, address }),
         };
-        let mut lane = Self::new(experiment, strategy, transport, metrics);
-        let scrape = match &lane.metrics {
+        let mut strategy_run = Self::new(experiment, strategy, transport, metrics);
+        let scrape = match &strategy_run.metrics {
             Some(metrics) => metrics.scrape().await.ok(),
             None => None,
         };
-        lane.measured.instances =
+        strategy_run.measured.instances =
             scrape.and_then(|scrape| counters::instances(&scrape, &experiment.model));
-        if lane.measured.instances.is_none() {
-            lane.metrics = None;
+        if strategy_run.measured.instances.is_none() {
+            strategy_run.metrics = None;
         }
-        Ok((lane, metadata))
+        Ok((strategy_run, metadata))
     }
 
     fn new(

@@ -26,14 +26,14 @@ pub(crate) fn fresh_request_id() -> String {
 }
 
 /// A request from its arrival to its answer.
-pub(crate) struct Account<'a> {
+pub(crate) struct RequestContext<'a> {
     app: &'a App,
     request_id: &'a str,
     started: Instant,
     traced: Option<TracedRequest>,
 }
 
-impl<'a> Account<'a> {
+impl<'a> RequestContext<'a> {
     /// Begins with the name of the model, if it is served; `headers` say whether the client
     /// traces the request.
     pub(crate) fn begin(

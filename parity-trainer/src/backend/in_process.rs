@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use parapet_parameter_server::{
     Action, ArrayConfig, ArrayId, Client, ClientAction, ClientArray, ClientConfig, ClientEvent,
-    Clock, Consistency, Epoch, Event, Handle, Key, KeyRange, Keys, Layout, Message, NodeId,
-    Outcome, Peer, Route, Routing, Rows, Seq, Server, ServerConfig, ShardRef, Snapshot,
-    SnapshotEnd, SnapshotPhase, Task, TransferId, Values, Work, WorkerClock, WorkerId,
+    Clock, Consistency, Epoch, Event, Handle, Key, KeyRange, Keys, Layout, Message, NodeId, Peer,
+    Route, Routing, Rows, Seq, Server, ServerConfig, ShardRef, Snapshot, SnapshotEnd,
+    SnapshotPhase, Task, TaskOutcome, TransferId, Values, Work, WorkerClock, WorkerId,
 };
 
 use parapet_parameter_server::optimiser::ServerRule;
@@ -34,7 +34,7 @@ const NOW: Duration = Duration::ZERO;
 /// One server and one worker with nothing between them: the state machines of a cluster, driven by
 /// function calls. Gives the very weights of plain training ([`super::LocalBackend`]), whatever the
 /// consistency model: there are no other workers whose updates it could miss.
-pub struct EmbeddedBackend {
+pub struct InProcessBackend {
     rule: UpdateRule,
     consistency: Consistency,
     server: Server,
@@ -43,17 +43,17 @@ pub struct EmbeddedBackend {
     clock: u64,
 }
 
-impl fmt::Debug for EmbeddedBackend {
+impl fmt::Debug for InProcessBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "EmbeddedBackend {{ clock: {}, rule: {:?} }}",
+            "InProcessBackend {{ clock: {}, rule: {:?} }}",
             self.clock, self.rule
         )
     }
 }
 
-impl EmbeddedBackend {
+impl InProcessBackend {
     /// Starts from `weights`, bulk synchronous.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl EmbeddedBackend {
     }
 
     /// Has the worker do `work`, and the server what follows from it.
-    fn run(&mut self, work: Work, what: &'static str) -> Result<Outcome, BackendError> {
+    fn run(&mut self, work: Work, what: &'static str) -> Result<TaskOutcome, BackendError> {
         let step = self.clock + 1;
         let refused = |reason: String| BackendError::Refused { what, step, reason };
         let task = Task {
@@ -106,18 +106,18 @@ impl EmbeddedBackend {
         let submitted = self.client.submit(NOW, task, &mut actions);
         let own = submitted.map_err(|error| refused(error.to_string()))?;
         match exchange(&mut self.server, &mut self.client, actions, own) {
-            Some(Outcome::Refused(reason)) => Err(refused(reason.to_string())),
+            Some(TaskOutcome::Refused(reason)) => Err(refused(reason.to_string())),
             Some(outcome) => Ok(outcome),
             None => Err(refused("it gave no answer".to_owned())),
         }
     }
 }
 
-impl ParameterBackend for EmbeddedBackend {
+impl ParameterBackend for InProcessBackend {
     fn pull(&mut self, into: &mut ParameterSet) -> Result<(), BackendError> {
         let length = self.pushed.len();
         match self.run(Work::Pull, "pull")? {
-            Outcome::Pulled { values, .. } => into.fill(
+            TaskOutcome::Pulled { values, .. } => into.fill(
                 "the parameters to pull into",
                 values.get(..length).unwrap_or_default(),
             ),
@@ -142,7 +142,7 @@ impl ParameterBackend for EmbeddedBackend {
         let scale = scale as f32;
         let values = padded(sum.iter().map(|gradient| gradient * scale), sum.len());
         match self.run(Work::Push(Values::F32(values.into())), "gradient")? {
-            Outcome::Pushed => {}
+            TaskOutcome::Pushed => {}
             other => return Err(self.unexpected("gradient", &other)),
         }
         self.clock += 1;
@@ -179,8 +179,8 @@ impl ParameterBackend for EmbeddedBackend {
     }
 }
 
-impl EmbeddedBackend {
-    fn unexpected(&self, what: &'static str, outcome: &Outcome) -> BackendError {
+impl InProcessBackend {
+    fn unexpected(&self, what: &'static str, outcome: &TaskOutcome) -> BackendError {
         BackendError::Refused {
             what,
             step: self.clock + 1,
@@ -290,7 +290,7 @@ fn exchange(
     client: &mut Client,
     actions: Vec<ClientAction>,
     own: Handle,
-) -> Option<Outcome> {
+) -> Option<TaskOutcome> {
     let mut todo: VecDeque<ClientAction> = actions.into();
     let (mut answers, mut end) = (Vec::new(), None);
     while let Some(action) = todo.pop_front() {
@@ -444,11 +444,11 @@ mod tests {
         ) {
             let start = set(|index| (index as f32 * 0.37).sin());
             let mut plain = LocalBackend::new(rule(optimiser), start.clone());
-            let mut served = EmbeddedBackend::under(model, rule(optimiser), start.clone()).unwrap();
+            let mut served = InProcessBackend::under(model, rule(optimiser), start.clone()).unwrap();
             for (step, seed) in seeds.iter().enumerate() {
                 if step == cut {
                     let state = served.state().unwrap();
-                    served = EmbeddedBackend::under(model, rule(optimiser), start.zeroes_like())
+                    served = InProcessBackend::under(model, rule(optimiser), start.zeroes_like())
                         .unwrap();
                     served.restore(&state, &[]).unwrap();
                 }
@@ -483,7 +483,7 @@ mod tests {
             learning_rate: 10.0,
             ..rule(optimiser)
         };
-        let mut backend = EmbeddedBackend::new(unclipped, set(|_| 1.0)).unwrap();
+        let mut backend = InProcessBackend::new(unclipped, set(|_| 1.0)).unwrap();
         backend
             .push(&set(|index| if index == 3 { f32::MAX } else { 0.0 }))
             .unwrap();
@@ -500,7 +500,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused_and_the_weights_stay() {
         let optimiser = OptimiserSpec::AdamW { weight_decay: 0.0 };
-        let mut backend = EmbeddedBackend::new(rule(optimiser), set(|_| 1.0)).unwrap();
+        let mut backend = InProcessBackend::new(rule(optimiser), set(|_| 1.0)).unwrap();
         backend
             .push(&set(|index| if index == 3 { f32::NAN } else { 0.0 }))
             .unwrap();

@@ -10,14 +10,14 @@ const HEAD: usize = 128;
 /// A message sent without room is lost, and is sent again only after a wait. So a part that finds
 /// none stays where it is, in line before those that would overtake it.
 #[derive(Debug, Default)]
-pub(super) struct Rooms {
+pub(super) struct SendWindow {
     /// Bytes that each connection can still take; `None` for no limit, until one is reported.
     left: Option<BTreeMap<NodeId, usize>>,
     /// Where parts wait for room.
     held_back: BTreeSet<NodeId>,
 }
 
-impl Rooms {
+impl SendWindow {
     pub(super) fn set(&mut self, left: BTreeMap<NodeId, usize>) {
         self.left = Some(left);
         self.held_back.clear();

@@ -34,7 +34,7 @@ impl Pending {
 
 /// Pushes that have been received and wait to be sequenced.
 #[derive(Debug, Clone)]
-pub struct Intake {
+pub struct PushAggregator {
     width: usize,
     /// Clocks of pushes that have been received: in the log, or pending.
     received: RangedClocks,
@@ -46,7 +46,7 @@ pub struct Intake {
 /// Ranges in the list; more are taken for the whole.
 const MAX_TOUCHED: usize = 64;
 
-impl Intake {
+impl PushAggregator {
     /// Nothing pending; `applied` is what the log contains.
     pub const fn new(width: usize, applied: RangedClocks) -> Self {
         Self {

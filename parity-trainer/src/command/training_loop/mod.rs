@@ -34,7 +34,7 @@ impl Pace {
 
 /// One training in its folder.
 #[derive(Debug)]
-pub(crate) struct Drive<'a> {
+pub(crate) struct TrainingLoop<'a> {
     /// Of the entry that is to be.
     pub(crate) name: &'a str,
     pub(crate) folder: &'a RunFolder,
@@ -50,7 +50,7 @@ pub(crate) struct Drive<'a> {
     pub(crate) labels: CurveLabels<'a>,
 }
 
-impl Drive<'_> {
+impl TrainingLoop<'_> {
     /// Trains to the end, from the last checkpoint if there is to be gone on.
     pub(crate) fn run(
         &self,

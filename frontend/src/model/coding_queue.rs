@@ -7,12 +7,12 @@ use tokio::sync::Semaphore;
 
 /// Where pieces of one class's coding wait for their turn.
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct CodingQueue {
     places: Arc<Semaphore>,
     turn: Arc<Semaphore>,
 }
 
-impl Line {
+impl CodingQueue {
     /// A line in which `places` pieces may wait, the one that is being computed among them.
     pub fn new(places: usize) -> Self {
         Self {
@@ -49,19 +49,19 @@ mod tests {
 
     #[tokio::test]
     async fn pieces_keep_their_order_and_a_full_line_takes_none() {
-        let line = Line::new(3);
+        let queue = CodingQueue::new(3);
         let (go, gate) = mpsc::channel::<()>();
         let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
         let tell = told.clone();
-        assert!(line.join(move || {
+        assert!(queue.join(move || {
             gate.recv().unwrap();
             tell.send(0).unwrap();
         }));
         for piece in 1..3 {
             let tell = told.clone();
-            assert!(line.join(move || tell.send(piece).unwrap()));
+            assert!(queue.join(move || tell.send(piece).unwrap()));
         }
-        assert!(!line.join(|| panic!("a fourth has no place")));
+        assert!(!queue.join(|| panic!("a fourth has no place")));
         go.send(()).unwrap();
         for piece in 0..3 {
             assert_eq!(heard.recv().await, Some(piece));
@@ -70,10 +70,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_piece_that_panics_holds_up_none_behind_it() {
-        let line = Line::new(2);
-        assert!(line.join(|| panic!("on purpose")));
+        let queue = CodingQueue::new(2);
+        assert!(queue.join(|| panic!("on purpose")));
         let (told, heard) = tokio::sync::oneshot::channel();
-        assert!(line.join(move || told.send(()).unwrap()));
+        assert!(queue.join(move || told.send(()).unwrap()));
         heard.await.unwrap();
     }
 }
