@@ -95,7 +95,10 @@ impl Metrics {
 
     /// Counts the requests of a tenant: those admitted, and those over its quota.
     pub fn tenant(&self, name: &str) -> (Counter, Counter) {
-        let requests = |outcome: &'static str| counter!(TENANT_REQUESTS, "tenant" => name.to_owned(), "outcome" => outcome);
+        let requests = |outcome: &'static str| {
+            counter!(TENANT_REQUESTS, "tenant" => name.to_owned(),
+                "outcome" => outcome)
+        };
         with_local_recorder(&self.recorder, || {
             (requests("admitted"), requests("over_quota"))
         })
@@ -195,10 +198,14 @@ impl ClassMeters {
             code,
         } = labels;
         let agreement = |source: &'static str, agrees: &'static str| {
-            let counter = counter!(AGREEMENT, "model" => model.to_owned(), "code" => code.clone(), "source" => source, "agrees" => agrees);
+            let counter = counter!(AGREEMENT, "model" => model.to_owned(), "code" => code.clone(),
+                "source" => source, "agrees" => agrees);
             (counter, AtomicU64::new(0))
         };
-        let redundant = |fate: &'static str| counter!(REDUNDANT, "model" => model.to_owned(), "class" => class.clone(), "strategy" => *strategy, "fate" => fate);
+        let redundant = |fate: &'static str| {
+            counter!(REDUNDANT, "model" => model.to_owned(),
+                "class" => class.clone(), "strategy" => *strategy, "fate" => fate)
+        };
         Self {
             agreement: [
                 agreement("late_truth", "true"),

@@ -57,7 +57,8 @@ impl App {
         let result = self.reload_alone().await;
         match &result {
             Ok(done) => {
-                tracing::info!(kept = ?done.kept, started = ?done.started, stopped = ?done.stopped, "reloaded")
+                tracing::info!(kept = ?done.kept, started = ?done.started, stopped = ?done.stopped,
+                    "reloaded")
             }
             Err(error) => {
                 tracing::error!(%error, "not reloaded; the configuration of before stays")

@@ -99,9 +99,11 @@ impl<'a> RequestContext<'a> {
                 let (status, kind) = refused.classify();
                 meters.failed(kind);
                 if status.is_server_error() {
-                    tracing::warn!(request_id, model = name, trace_id, %status, error = %refused, ?took, "failed");
+                    tracing::warn!(request_id, model = name, trace_id, %status, error = %refused,
+                        ?took, "failed");
                 } else {
-                    tracing::debug!(request_id, model = name, trace_id, %status, error = %refused, ?took, "refused");
+                    tracing::debug!(request_id, model = name, trace_id, %status, error = %refused,
+                        ?took, "refused");
                 }
                 if let Some(traced) = traced {
                     traced.failed(status, kind);

@@ -205,7 +205,8 @@ proptest! {
     /// Whatever happens, every query has one answer, and no redundant request has two fates.
     #[test]
     fn nothing_is_lost(
-        strategy in prop::sample::select(&[ "none", "equal_resources", "replicate", "hedge", "approximate_backup", "coded", "coded:k=3:r=2", "coded_hedged", ][..]),
+        strategy in prop::sample::select(&[ "none", "equal_resources", "replicate", "hedge",
+            "approximate_backup", "coded", "coded:k=3:r=2", "coded_hedged", ][..]),
         (instances, redundant, slots, batch) in (3_usize..6, 2_usize..4, 1_u32..4, 1_usize..4),
         (rate, seed) in (20.0_f64..1_500.0, any::<u64>()),
         (error_probability, probability, crash_ms) in (0.0..0.3, 0.0..0.5, 100.0..5_000.0),

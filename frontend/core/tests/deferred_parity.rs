@@ -240,8 +240,11 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => (prop::bool::weighted(0.8), 2u64..120)
-            .prop_map(|(allow_approximate, deadline_ms)| Op::Arrive { allow_approximate, deadline_ms }),
-        6 => (0usize..8, prop::bool::weighted(0.1)).prop_map(|(index, fails)| Op::Complete { index, fails }),
+            .prop_map(|(allow_approximate, deadline_ms)| {
+                Op::Arrive { allow_approximate, deadline_ms }
+            }),
+        6 => (0usize..8, prop::bool::weighted(0.1))
+            .prop_map(|(index, fails)| Op::Complete { index, fails }),
         4 => Just(Op::Compute),
         1 => (0usize..6).prop_map(|back| Op::Abandon { back }),
         2 => (0u8..3, 0u32..4, prop::bool::weighted(0.75))

@@ -78,15 +78,19 @@ fn op() -> impl Strategy<Value = Op> {
         (0.5..0.999).prop_map(|quantile| Some(HoldBackOverride::Percentile(quantile))),
     ];
     prop_oneof![
-        6 => (0u8..3, 0u64..2, prop::bool::weighted(0.8), 2u64..120).prop_map(|(class, key, allow_approximate, deadline_ms)| {
+        6 => (0u8..3, 0u64..2, prop::bool::weighted(0.8), 2u64..120)
+            .prop_map(|(class, key, allow_approximate, deadline_ms)| {
             Op::Arrive { class, key, allow_approximate, deadline_ms }
         }),
         6 => index.clone().prop_map(|index| Op::Complete { index }),
         1 => (index.clone(), kind).prop_map(|(index, kind)| Op::Fail { index, kind }),
-        4 => (index.clone(), prop::bool::weighted(0.95)).prop_map(|(index, works)| Op::Encode { index, works }),
-        4 => (index.clone(), prop::bool::weighted(0.9)).prop_map(|(index, works)| Op::Decode { index, works }),
+        4 => (index.clone(), prop::bool::weighted(0.95))
+            .prop_map(|(index, works)| Op::Encode { index, works }),
+        4 => (index.clone(), prop::bool::weighted(0.9))
+            .prop_map(|(index, works)| Op::Decode { index, works }),
         1 => (0usize..6).prop_map(|back| Op::Abandon { back }),
-        2 => (0u8..3, 0u32..6, prop::bool::weighted(0.75)).prop_map(|(pool, index, up)| Op::SetUp { pool, index, up }),
+        2 => (0u8..3, 0u32..6, prop::bool::weighted(0.75))
+            .prop_map(|(pool, index, up)| Op::SetUp { pool, index, up }),
         1 => prop_oneof![
             (0u8..3).prop_map(|pool| Op::Join { pool }),
             (0u8..3, 0u32..6).prop_map(|(pool, index)| Op::Leave { pool, index }),

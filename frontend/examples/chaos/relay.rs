@@ -60,7 +60,9 @@ impl Relay {
                         let Ok((client, _)) = accepted else { continue };
                         let shared = Arc::clone(&accepting);
                         // However it ends, the frontend sees its connection go.
-                        connections.spawn(async move { let _ended = shared.pass_on(client).await; });
+                        connections.spawn(async move {
+                            let _ended = shared.pass_on(client).await;
+                        });
                     }
                     Some(_ended) = connections.join_next() => {}
                 }

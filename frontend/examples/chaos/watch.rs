@@ -171,7 +171,8 @@ mod tests {
             let group =
                 serde_json::json!({ "k": 2, "sealed": sealed, "members": vec![0; members] });
             groups_of(
-                &serde_json::json!({ "models": { "m": { "in_memory": in_memory, "groups": [group] } } }),
+                &serde_json::json!({ "models": { "m": { "in_memory": in_memory,
+                    "groups": [group] } } }),
             )
             .len()
         };

@@ -44,7 +44,8 @@ mod tests {
         /// Joins and leaves turn the known into the found, and leave the others alone.
         #[test]
         fn brings_the_known_to_the_found(
-            rounds in prop::collection::vec(prop::collection::btree_map(0u8..12, 0u8..3, 0..8), 1..20),
+            rounds in prop::collection::vec(prop::collection::btree_map(0u8..12, 0u8..3, 0..8),
+                1..20),
         ) {
             let mut known: BTreeMap<Place, u32> = BTreeMap::new();
             let mut next = 0;

@@ -16,7 +16,10 @@ use super::addresses;
 /// Slice `name`, with endpoints and whether each is ready; `ready` is left out where it
 /// is not known.
 fn slice(name: &str, endpoints: &[(&str, Option<bool>, bool)]) -> Value {
-    let endpoint = |(ip, ready, terminating): &(&str, Option<bool>, bool)| json!({ "addresses": [ip], "conditions": { "ready": ready, "terminating": terminating } });
+    let endpoint = |(ip, ready, terminating): &(&str, Option<bool>, bool)| {
+        json!({ "addresses": [ip],
+            "conditions": { "ready": ready, "terminating": terminating } })
+    };
     json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -88,7 +91,8 @@ async fn endpoints_that_take_requests_are_instances_as_slices_come_and_go() {
         ],
     );
     let second = slice("b", &[("10.0.0.9", Some(true), false)]);
-    let expired = json!({ "kind": "Status", "status": "Failure", "message": "too old", "reason": "Expired", "code": 410 });
+    let expired = json!({ "kind": "Status", "status": "Failure", "message": "too old",
+        "reason": "Expired", "code": 410 });
     let events = [
         event("MODIFIED", &grown),
         event("ADDED", &second),

@@ -79,7 +79,8 @@ async fn the_state_shows_what_coding_does() {
     assert_eq!(state["name"], "linear");
     assert_eq!(
         state["switches"],
-        json!({"redundancy": true, "hold_back": null, "has_redundancy": true, "has_hold_back": true})
+        json!({"redundancy": true, "hold_back": null, "has_redundancy": true,
+            "has_hold_back": true})
     );
     assert_eq!(
         (

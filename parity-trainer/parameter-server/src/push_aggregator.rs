@@ -377,7 +377,8 @@ mod tests {
         /// To the bit, so that it does not depend on how rows are put in order.
         #[test]
         fn sparse_sums_are_those_of_each_key_in_the_order_of_pushes(
-            pushes in prop::collection::vec(prop::collection::btree_map(0u64..30, (-1e6f32..1e6, -1.0f32..1.0), 0..20), 0..6),
+            pushes in prop::collection::vec(prop::collection::btree_map(0u64..30,
+                (-1e6f32..1e6, -1.0f32..1.0), 0..20), 0..6),
         ) {
             let rows: Vec<Vec<(Key, [f32; 2])>> = pushes
                 .iter()

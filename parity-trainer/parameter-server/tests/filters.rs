@@ -126,7 +126,8 @@ proptest! {
     /// Of numbers whose sums 32-bit floats hold exactly, exactly.
     #[test]
     fn what_was_sent_and_what_is_kept_is_what_was_given(
-        pushes in prop::collection::vec(given((-4096i16..=4096).prop_map(|n| f32::from(n) / 64.0)), 1..12),
+        pushes in prop::collection::vec(given((-4096i16..=4096).prop_map(|n| f32::from(n) / 64.0)),
+            1..12),
         filters in filters(),
         width in 1..=WIDEST,
     ) {

@@ -109,7 +109,8 @@ proptest! {
     /// of lists: each arrives as it was, at the latest when the list that was missed has been sent.
     #[test]
     fn what_is_unpacked_is_what_was_packed(
-        messages in prop::collection::vec((message(), any::<bool>(), prop::bool::weighted(0.3)), 1..40),
+        messages in prop::collection::vec((message(), any::<bool>(), prop::bool::weighted(0.3)),
+            1..40),
         key_lists: bool,
         lz4: bool,
         lists in 0usize..6,

@@ -275,7 +275,8 @@ proptest! {
     fn rule_that_keeps_moderate_numbers_finite_does(
         rule in rules(),
         step in 1u32..40,
-        signs in prop::array::uniform4(prop_oneof![Just(-1.0f32), Just(1.0), Just(0.0), -1.0f32..1.0]),
+        signs in prop::array::uniform4(prop_oneof![Just(-1.0f32), Just(1.0), Just(0.0),
+            -1.0f32..1.0]),
     ) {
         let [mut value, mut first, mut second, gradient] = signs.map(|sign| [sign * MODERATE]);
         let mut state = [&mut first[..], &mut second[..]];

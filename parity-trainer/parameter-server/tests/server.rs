@@ -20,7 +20,8 @@ fn an_acknowledgement_waits_for_the_chain() {
     let sent = head.hear(worker(0), push(1, 0, 1));
     // Place 1 is the list of workers.
     assert!(
-        matches!(&sent[..], [(to, Message::Replicate(Replicate { seq: Seq(2), .. }))] if *to == server(1)),
+        matches!(&sent[..], [(to, Message::Replicate(Replicate { seq: Seq(2),
+            .. }))] if *to == server(1)),
         "{sent:?}"
     );
     assert_eq!(

@@ -96,10 +96,12 @@ enum Op {
 
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        4 => prop::collection::btree_set(0..END, 0..300).prop_map(|keys| Op::Update(keys.into_iter().collect())),
+        4 => prop::collection::btree_set(0..END, 0..300)
+            .prop_map(|keys| Op::Update(keys.into_iter().collect())),
         2 => (0..END, 0..END).prop_map(|(a, b)| Op::UpdateRun(a.min(b), a.max(b))),
         1 => (0..END).prop_map(Op::SplitAndAppend),
-        1 => (0..END, 0..END, 1usize..700).prop_map(|(a, b, limit)| Op::CopyOver { from: a.min(b), to: a.max(b), limit }),
+        1 => (0..END, 0..END, 1usize..700)
+            .prop_map(|(a, b, limit)| Op::CopyOver { from: a.min(b), to: a.max(b), limit }),
     ]
 }
 

@@ -444,7 +444,8 @@ mod tests {
         ) {
             let start = set(|index| (index as f32 * 0.37).sin());
             let mut plain = LocalBackend::new(rule(optimiser), start.clone());
-            let mut served = InProcessBackend::under(model, rule(optimiser), start.clone()).unwrap();
+            let mut served = InProcessBackend::under(model, rule(optimiser), start.clone())
+                .unwrap();
             for (step, seed) in seeds.iter().enumerate() {
                 if step == cut {
                     let state = served.state().unwrap();

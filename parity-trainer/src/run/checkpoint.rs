@@ -249,7 +249,8 @@ mod tests {
     prop_compose! {
         fn checkpoints()(
             (weights, first, running) in (floats(), floats(), floats()),
-            best in proptest::option::of((floats(), any::<f64>().prop_filter("a number", |x| !x.is_nan()))),
+            best in proptest::option::of((floats(), any::<f64>()
+                .prop_filter("a number", |x| !x.is_nan()))),
             (seed, stream, word) in (any::<[u8; 32]>(), any::<u64>(), 0u128..(1 << 68)),
             (order, next) in (proptest::collection::vec(0usize..1000, 0..20), 0usize..20),
             clock in any::<u64>(),
@@ -265,7 +266,8 @@ mod tests {
                 state: TrainerState {
                     backend: BackendState {
                         clock,
-                        arrays: vec![("optimiser.first".into(), first), ("weights".into(), weights)],
+                        arrays: vec![("optimiser.first".into(), first),
+                            ("weights".into(), weights)],
                     },
                     buffers,
                     best,

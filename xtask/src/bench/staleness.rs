@@ -96,7 +96,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 let run = measure(&mut command)
                     .with_context(|| format!("{model}, {slowdown}, seed {seed}"))?;
                 eprintln!("{slowdown}, seed {seed}, {model}: {run}");
-                all.push(json!({ "slowdown": slowdown, "model": model, "seed": seed, "run": run.document }));
+                all.push(json!({ "slowdown": slowdown, "model": model, "seed": seed,
+                    "run": run.document }));
                 table.add(place, run);
             }
         }

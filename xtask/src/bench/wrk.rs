@@ -43,7 +43,8 @@ wrk.headers["Content-Type"] = "application/octet-stream"
 wrk.headers["Inference-Header-Content-Length"] = "HEADER"
 function done(summary, latency, requests)
   local e = summary.errors
-  io.write(string.format("RESULT %d %d %d %d\n", summary.requests, summary.duration, latency:percentile(99),
+  io.write(string.format("RESULT %d %d %d %d\n", summary.requests, summary.duration,
+      latency:percentile(99),
     e.connect + e.read + e.write + e.status + e.timeout))
 end
 "#;

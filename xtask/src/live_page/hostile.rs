@@ -58,7 +58,8 @@ fn state() -> Value {
     let percentiles = json!({ "count": 1, "p50_ms": 1.0, "p99_ms": 1.0, "p999_ms": 1.0 });
     let member =
         json!({ "status": NAME, "predicted": false, "reconstructed": false, "late": false });
-    let group = json!({ "id": NAME, "class": 0, "k": 2, "age_ms": 1.0, "sealed": true, "members": [member], "parity": [NAME] });
+    let group = json!({ "id": NAME, "class": 0, "k": 2, "age_ms": 1.0, "sealed": true,
+        "members": [member], "parity": [NAME] });
     let instance = json!({
         "name": NAME, "pool": NAME, "state": "up", "unready": NAME, "in_flight": 1, "oldest_ms": 1.0, "latency_ms": 1.0, "failed": 1, "of": 2,
         "ejections": 1,

@@ -204,7 +204,8 @@ proptest! {
 
     #[test]
     fn the_bound_stays_within_its_bounds(
-        events in proptest::collection::vec((0u64..1_000_000_000_000, 0u64..10_000_000_000, any::<bool>()), 0..200),
+        events in proptest::collection::vec((0u64..1_000_000_000_000, 0u64..10_000_000_000,
+            any::<bool>()), 0..200),
         max in 0usize..300,
     ) {
         let config = QueueLimitConfig::default();

@@ -184,7 +184,8 @@ impl<T: Transport> ClientNode<T> {
                 }
                 // What waits for room goes before what is new.
                 () = room_in_any(&full), if !full.is_empty() => {}
-                taken = self.commands.recv_many(&mut commands, room), if open && room > 0 && full.is_empty() => {
+                taken = self.commands.recv_many(&mut commands, room),
+                    if open && room > 0 && full.is_empty() => {
                     open = taken > 0;
                     for command in commands.drain(..) {
                         self.submit(command);

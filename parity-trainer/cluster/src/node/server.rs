@@ -178,7 +178,8 @@ impl<T: Transport> ServerNode<T> {
                 }
                 _ = tick.tick() => self.tick(),
                 Some(look) = self.asked.recv() => look(&self.server, self.connections.counters()),
-                () = async { if let Some(parked) = &parked { parked.room().await } }, if parked.is_some() => {}
+                () = async { if let Some(parked) = &parked { parked.room().await } },
+                    if parked.is_some() => {}
                 () = self.connections.recv(&mut inbound, AT_ONCE) => {}
             }
             while let Some(happened) = self.connections.take_parked() {

@@ -194,7 +194,8 @@ impl Connection {
                     Ok(answer) => Ok(answer),
                     Err(error) => Err(self.failed(member, &error).await),
                 },
-                () = self.members.another_than(member, self.members.patience()) => Err(Unanswered::Left),
+                () = self.members.another_than(member, self.members.patience()) =>
+                    Err(Unanswered::Left),
             }
         };
         let in_time = timeout(self.config.timeout, answer).await;

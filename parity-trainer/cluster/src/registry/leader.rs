@@ -133,7 +133,8 @@ fn tell_changes(table: &Table, change: &Change) {
     let old = &table.routing;
     for route in change.routing.routes() {
         if old.route(route.array, route.range.start) != Some(route) {
-            tracing::debug!(array = %route.array, keys = %route.range, epoch = route.epoch.0, chain = ?route.chain, "changed");
+            tracing::debug!(array = %route.array, keys = %route.range, epoch = route.epoch.0,
+                chain = ?route.chain, "changed");
         }
     }
     for new in change
@@ -141,7 +142,8 @@ fn tell_changes(table: &Table, change: &Change) {
         .iter()
         .filter(|new| !table.hand_overs.contains(new))
     {
-        tracing::debug!(array = %new.at.array, keys = %new.at.range, epoch = new.at.epoch.0, to = %new.to, "to be copied");
+        tracing::debug!(array = %new.at.array, keys = %new.at.range, epoch = new.at.epoch.0,
+            to = %new.to, "to be copied");
     }
 }
 

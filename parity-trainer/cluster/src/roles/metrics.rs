@@ -120,8 +120,9 @@ impl Found {
                     for (stage, bytes) in [("before", bytes.before), ("after", bytes.after)] {
                         let array = array.0.to_string();
                         let filter = filter.name();
-                        counter!(FILTERED, "array" => array, "direction" => direction, "filter" => filter, "stage" => stage)
-                            .absolute(bytes);
+                        counter!(FILTERED, "array" => array, "direction" => direction,
+                            "filter" => filter, "stage" => stage)
+                        .absolute(bytes);
                     }
                 }
             }

@@ -219,30 +219,40 @@ fn packed_values() -> impl Strategy<Value = PackedValues> {
 fn message() -> impl Strategy<Value = Message> {
     let two = || (any::<u64>(), any::<u64>());
     prop_oneof![
-        3 => (shard(), two(), keys(), values()).prop_map(|(at, (worker, clock), keys, values)| Message::Push(Push {
+        3 => (shard(), two(), keys(), values())
+            .prop_map(|(at, (worker, clock), keys, values)| Message::Push(Push {
             at, worker: WorkerId(worker), clock: Clock(clock), keys, values
         })),
-        1 => (shard(), two()).prop_map(|(at, (w, c))| Message::PushAck(PushAck { at, worker: WorkerId(w), clock: Clock(c) })),
-        1 => (shard(), two(), any::<u64>(), keys()).prop_map(|(at, (w, c), request, keys)| Message::Pull(Pull {
+        1 => (shard(), two())
+            .prop_map(|(at, (w, c))| Message::PushAck(PushAck { at, worker: WorkerId(w), clock: Clock(c) })),
+        1 => (shard(), two(), any::<u64>(), keys())
+            .prop_map(|(at, (w, c), request, keys)| Message::Pull(Pull {
             at, worker: WorkerId(w), request: RequestId(request), clock: Clock(c), keys
         })),
         3 => (shard(), prop::option::of(any::<u64>()), two(), keys(), values()).prop_map(
             |(at, request, (clock, own), keys, values)| Message::PullReply(PullReply {
-                at, request: request.map(RequestId), clock: Clock(clock), own: Clock(own), keys, values
+                at, request: request.map(RequestId), clock: Clock(clock), own: Clock(own), keys,
+                    values
             })
         ),
-        1 => (shard(), any::<u64>(), range(), clocks(), keys(), values()).prop_map(|(at, seq, range, clocks, keys, values)| {
-            Message::Replicate(Replicate { at, seq: Seq(seq), operation: Operation::Update { range, clocks, keys, values } })
+        1 => (shard(), any::<u64>(), range(), clocks(), keys(), values())
+            .prop_map(|(at, seq, range, clocks, keys, values)| {
+            Message::Replicate(Replicate { at, seq: Seq(seq),
+                operation: Operation::Update { range, clocks, keys, values } })
         }),
         1 => (shard(), two(), clocks()).prop_map(|(at, (seq, version), workers)| {
-            Message::Replicate(Replicate { at, seq: Seq(seq), operation: Operation::Members { version, workers } })
+            Message::Replicate(Replicate { at, seq: Seq(seq),
+                operation: Operation::Members { version, workers } })
         }),
-        1 => (shard(), any::<u64>()).prop_map(|(at, seq)| Message::ReplicateAck(ReplicateAck { at, seq: Seq(seq) })),
+        1 => (shard(), any::<u64>()).prop_map(|(at,
+            seq)| Message::ReplicateAck(ReplicateAck { at, seq: Seq(seq) })),
         1 => snapshot().prop_map(Message::Snapshot),
         1 => (shard(), any::<u64>(), any::<u32>())
-            .prop_map(|(at, t, part)| Message::SnapshotAck(SnapshotAck { at, transfer: TransferId(t), part })),
+            .prop_map(|(at, t, part)| Message::SnapshotAck(SnapshotAck { at,
+                transfer: TransferId(t), part })),
         1 => routing().prop_map(Message::Routing),
-        1 => (shard(), request(), refusal()).prop_map(|(at, request, reason)| Message::Refused(Refused { at, request, reason })),
+        1 => (shard(), request(), refusal())
+            .prop_map(|(at, request, reason)| Message::Refused(Refused { at, request, reason })),
     ]
 }
 

@@ -225,10 +225,12 @@ macro_rules! suite {
             $(#[tokio::test] async fn $name() { super::$name(super::Tcp, "127.0.0.1:0").await; })*
         }
         mod sockets {
-            $(#[tokio::test] async fn $name() { super::$name(super::Sockets, "127.0.0.1:0").await; })*
+            $(#[tokio::test] async fn $name() { super::$name(super::Sockets,
+                "127.0.0.1:0").await; })*
         }
         mod memory {
-            $(#[tokio::test] async fn $name() { super::$name(super::Memory::default(), "a node").await; })*
+            $(#[tokio::test] async fn $name() { super::$name(super::Memory::default(),
+                "a node").await; })*
         }
     };
 }

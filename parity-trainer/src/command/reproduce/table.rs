@@ -13,8 +13,10 @@ const INTRODUCTION: &str = "\
 # Accuracy of reconstructions
 
 Written by `parity-trainer reproduce`; not to be edited by hand. A_a is the deployed model's accuracy on
-the test set, A_d that of its reconstructions, over every erasure of every group of the test set; the
-loss is A_a - A_d over the same queries, in points. A row's parity model is trained once for each seed;
+the test set, A_d that of its reconstructions,
+    over every erasure of every group of the test set; the
+loss is A_a - A_d over the same queries,
+    in points. A row's parity model is trained once for each seed;
 the deployed model is the same one. A row is met if the mean of its seeds' losses is within the bound and
 there are three seeds or more. Brackets hold 95 % bootstrap intervals over the groups of the test set.
 Those of losses are paired: each resample has both answers to the same queries. They tell the chance in

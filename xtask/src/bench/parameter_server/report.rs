@@ -172,9 +172,12 @@ const HEAD: &str = "\
 Written by `cargo xtask bench parameter-server --mxnet-python PYTHON` (a Python with mxnet==1.9.1 and numpy==1.23.5; without it,
 our side alone). Workers and servers are processes of their own on one machine. One key a message; all keys are under way at a
 time, and a key's next round begins when its last has ended. Every round is a clock under BSP: the servers add up what the workers
-push, which is checked at the end. mxnet's kvstore is `dist_sync` (ps-lite inside), with the same keys, values and rounds. On one
-machine our nodes connect through Unix sockets, between machines with TCP: both are here; mxnet has TCP. Gbit/s
-count values only, of all workers together, by the slowest worker's time; starting processes and the first rounds are outside of
+push, which is checked at the end. mxnet's kvstore is `dist_sync` (ps-lite inside),
+    with the same keys, values and rounds. On one
+machine our nodes connect through Unix sockets,
+    between machines with TCP: both are here; mxnet has TCP. Gbit/s
+count values only, of all workers together,
+    by the slowest worker's time; starting processes and the first rounds are outside of
 it. ";
 
 const COLUMNS: &str = "\
@@ -191,9 +194,11 @@ goal is a ratio of 1.5 from 64 KiB on, and 150 thousand op/s at 64 B.
 const MEMORY: &str = "
 ### Memory
 
-The highest resident memory (`VmHWM`) of a server process with one dense shard: alone, after every row has been pushed to twice;
+The highest resident memory (`VmHWM`) of a server process with one dense shard: alone,
+    after every row has been pushed to twice;
 then of the two servers, one of which has copied the shard to the other while pushes went on. The goal is 1.2 times parameters
-and optimiser state, beside buffers, which have bounds (received messages 64 MiB, the log 64 MiB, vectors to be used again 32 MiB
+and optimiser state, beside buffers,
+    which have bounds (received messages 64 MiB, the log 64 MiB, vectors to be used again 32 MiB
 for each connection, messages to be sent 16 MiB for each): they count here, too.
 
 | parameters | rule | server | parameters and state | highest | ratio |

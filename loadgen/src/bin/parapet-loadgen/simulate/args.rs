@@ -157,7 +157,8 @@ impl Args {
             )*};
         }
         take!(
-            instances => instances, redundant_instances => redundant_instances, slots => slots, rate => rate,
+            instances => instances, redundant_instances => redundant_instances, slots => slots,
+                rate => rate,
             arrivals => arrivals, queries => queries, seed => seed, deadline_ms => deadline_ms,
         );
         self.k.into_iter().for_each(|k| setup.set_k(k));

@@ -150,7 +150,10 @@ impl ChaosOutcome {
         for reason in &missed {
             let _ = write!(text, "\nMissed: {reason}.\n");
         }
-        let kill = |kill: &Kill| json!({ "server": kill.server, "led": kill.led, "next_push_ms": ms(kill.delay) });
+        let kill = |kill: &Kill| {
+            json!({ "server": kill.server, "led": kill.led,
+                "next_push_ms": ms(kill.delay) })
+        };
         let stop = |stop: Stop| {
             json!({
                 "seconds": stop.length.as_secs_f64(),
