@@ -51,6 +51,17 @@ pub(crate) fn build_serving() -> Result<()> {
     run(&[&["build", "--release"][..], &packages].concat())
 }
 
+/// Builds everything that the demo runs in one invocation, so that each package is compiled once.
+/// The development profile is used: it optimises what computes, and skips the slow rest.
+///
+/// # Errors
+/// If cargo does not succeed.
+pub(crate) fn build_for_demo() -> Result<()> {
+    let packages = ["parapet-frontend", "parapet-models", "parapet-loadgen", "parity-trainer"];
+    let arguments = packages.into_iter().flat_map(|package| ["-p", package]);
+    run(&[&["build", "--bins"][..], &arguments.collect::<Vec<_>>()].concat())
+}
+
 /// Builds the trainer for timing. The development profile optimises what computes; here
 /// the parameter server's processes are optimised, too, which in every build of the tests
 /// would cost minutes.
@@ -60,9 +71,7 @@ pub(crate) fn build_serving() -> Result<()> {
 pub(crate) fn build_trainer_optimised() -> Result<()> {
     run(&[
         "--config",
-        "profile.dev.package.parapet-parameter-server-cluster.opt-level=2",
-        "--config",
-        "profile.dev.package.parapet-parameter-server-node.opt-level=2",
+        "profile.dev.package.parapet-cluster.opt-level=2",
         "build",
         "-p",
         "parity-trainer",

@@ -249,13 +249,12 @@ fn debian(tree: &Path, glibc: &str, package: &Path) -> Result<()> {
     let text = format!(
         "Package: parapet\nVersion: {}\nArchitecture: {}\nMaintainer: Parapet \
             <parapet@localhost>\nSection: net\nPriority: optional\n\
-            Depends: libc6 (>= {glibc}), libgcc-s1, libstdc++6\nHomepage: {}\n\
+            Depends: libc6 (>= {glibc}), libgcc-s1, libstdc++6\n\
             Description: prediction serving with coded redundancy\n A frontend that answers \
             inference requests from many model instances, a few of which are always slow or\n \
             dead, and model instances. Units: parapet-frontend, parapet-instance@NAME.\n",
         env!("CARGO_PKG_VERSION"),
         debian_architecture()?,
-        env!("CARGO_PKG_REPOSITORY"),
     );
     fs::write(control.join("control"), text).context("cannot write the package's control file")?;
     let time = changed_at().to_string();

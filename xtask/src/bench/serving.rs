@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn latency(args: &Args) -> Result<()> {
-    let mut cluster = DemoCluster::start_on(
+    let mut cluster = DemoCluster::start_optimised(
         Mode::Coded,
         Ports::new(args.port_offset),
         args.frontend_core,
@@ -175,7 +175,7 @@ fn remote_parity(
 }
 
 fn watch_memory(args: &Args) -> Result<()> {
-    let cluster = DemoCluster::start(Mode::Coded, Ports::new(args.port_offset))?;
+    let cluster = DemoCluster::start_optimised(Mode::Coded, Ports::new(args.port_offset), None)?;
     let (pid, url) = (cluster.frontend_pid(), cluster.url());
     println!(
         "resident memory of the frontend (coded) at {} requests/s:",

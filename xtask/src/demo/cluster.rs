@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use super::faults::{Fault, PARITY, REPLICAS};
 use super::{folder, step};
 use crate::resources::pinned;
-use crate::workspace;
+use crate::{sample, workspace};
 
 /// Time that a process may take to say that it is ready.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -84,17 +84,28 @@ pub(crate) struct DemoCluster {
     ports: Ports,
     /// Of the frontends, if they have one to themselves.
     core: Option<usize>,
+    /// Folder of the programs.
+    programs: PathBuf,
     /// Replicas, parity instances, the frontend.
     processes: Vec<Child>,
 }
 
 impl DemoCluster {
     pub(crate) fn start(mode: Mode, ports: Ports) -> Result<Self> {
-        Self::start_on(mode, ports, None)
+        Self::start_programs(mode, ports, None, sample::binary(""))
     }
 
-    /// As [`start`](Self::start), with the frontends on `core`.
-    pub(crate) fn start_on(mode: Mode, ports: Ports, core: Option<usize>) -> Result<Self> {
+    /// As [`start`](Self::start), optimised, with the frontends on `core`.
+    pub(crate) fn start_optimised(mode: Mode, ports: Ports, core: Option<usize>) -> Result<Self> {
+        Self::start_programs(mode, ports, core, binary(""))
+    }
+
+    fn start_programs(
+        mode: Mode,
+        ports: Ports,
+        core: Option<usize>,
+        programs: PathBuf,
+    ) -> Result<Self> {
         step(&format!(
             "starting {REPLICAS} replicas, {PARITY} parity instances and the frontend ({})",
             mode.name()
@@ -114,11 +125,12 @@ impl DemoCluster {
             mode,
             ports,
             core,
+            programs,
             processes: Vec::new(),
         };
         let models = folder().join("models");
         for index in 0..REPLICAS + PARITY {
-            let mut command = Command::new(binary("parapet-instance"));
+            let mut command = Command::new(cluster.programs.join("parapet-instance"));
             let model = if index < REPLICAS {
                 "fashion"
             } else {
@@ -245,7 +257,7 @@ impl DemoCluster {
     fn start_frontend(&mut self, name: &str, file: &str, text: &str) -> Result<()> {
         let path = folder().join(format!("{file}.toml"));
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        let mut command = pinned(binary("parapet-frontend"), self.core);
+        let mut command = pinned(self.programs.join("parapet-frontend"), self.core);
         command.arg("--config").arg(path);
         self.spawn(command, name)
     }
@@ -324,7 +336,7 @@ fn pid(process: &Child) -> Pid {
     Pid::from_raw(process.id().cast_signed())
 }
 
-/// A binary of the serving side.
+/// An optimised program of the serving side.
 pub(crate) fn binary(name: &str) -> PathBuf {
     workspace::target().join("release").join(name)
 }

@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::cluster::{DemoCluster, binary};
+use super::cluster::DemoCluster;
 use super::faults::Planned;
 use super::{Args, folder, step};
-use crate::workspace;
+use crate::{sample, workspace};
 
 /// Seconds of load before a run, for connections, caches and the learned hold-back.
 const WARM_UP_SECONDS: u32 = 3;
 
 fn generator(cluster: &DemoCluster, rate: f64, seconds: u32, seed: u64) -> Command {
     let data = workspace::root().join("deploy/local/data/fashion2k");
-    let mut command = Command::new(binary("parapet-loadgen"));
+    let mut command = Command::new(sample::binary("parapet-loadgen"));
     command
         .args([
             "run",

@@ -70,8 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     );
     native::run(&native::Args::default())?;
     step("building the serving side and the trainer");
-    cargo::build_serving()?;
-    cargo::run(&["build", "-p", "parity-trainer"])?;
+    cargo::build_for_demo()?;
 
     let started = Instant::now();
     fs::create_dir_all(folder().join("logs")).context("cannot make .parapet/demo/logs")?;
