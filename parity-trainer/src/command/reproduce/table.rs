@@ -62,7 +62,8 @@ pub(super) fn markdown(rows: &[Row<'_>], machine: &Machine, notes: &str) -> Stri
     text += &format!(
         "On {} ({} processors, of which {} used), parity-trainer {}, libtorch {}. `DATA`, \
             `MODELS` and `OUT` are the folders given to `reproduce`; every command takes \
-            `--threads {}` besides. The figures are those of each `eval`.\n",
+            `--threads {}` besides. The commands are those of the first seed; seed N takes \
+            `--seed N`, and `-seedN` after the names of parity models.\n",
         machine.processor,
         machine.processors,
         machine.threads,
@@ -221,7 +222,8 @@ fn several_missing((run, record): (&Run, &RowRecord)) -> Option<String> {
     Some(losses.iter().map(line).collect())
 }
 
-/// The commands of a row's finished trainings, the deployed model's first.
+/// The figures of a row's finished trainings, and the commands of the first, the deployed model's
+/// before.
 fn commands(row: &Row<'_>) -> String {
     let mut text = String::new();
     for (at, (run, record)) in row.finished().enumerate() {
@@ -233,16 +235,16 @@ fn commands(row: &Row<'_>) -> String {
             .map(|trained| format!("; the deployed model in {}", spent(trained.cost)))
             .unwrap_or_default();
         text += &format!(
-            "\nSeed {}: trained in {}{deployed}.{}\n\n",
+            "\n- Seed {}: trained in {}{deployed}.{}",
             run.seed,
             spent(record.cost),
             figures(record)
         );
-        for command in trained
-            .map(|trained| &trained.command)
-            .into_iter()
-            .chain(&record.commands)
-        {
+    }
+    if let Some((_, first)) = row.finished().next() {
+        text += "\n\n";
+        let deployed = row.trained.as_ref().map(|trained| &trained.command);
+        for command in deployed.into_iter().chain(&first.commands) {
             text += &format!("    {command}\n");
         }
     }
@@ -257,7 +259,7 @@ fn figures(record: &RowRecord) -> String {
             text += &format!(" A_d {};", estimate(accuracy));
         }
         text += &format!(
-            " agreement with the deployed model {}, over {} reconstructions",
+            " agreement {} of {}",
             estimate(one.agreement),
             one.reconstructions
         );
