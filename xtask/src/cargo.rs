@@ -57,7 +57,12 @@ pub(crate) fn build_serving() -> Result<()> {
 /// # Errors
 /// If cargo does not succeed.
 pub(crate) fn build_for_demo() -> Result<()> {
-    let packages = ["parapet-frontend", "parapet-models", "parapet-loadgen", "parity-trainer"];
+    let packages = [
+        "parapet-frontend",
+        "parapet-models",
+        "parapet-loadgen",
+        "parity-trainer",
+    ];
     let arguments = packages.into_iter().flat_map(|package| ["-p", package]);
     run(&[&["build", "--bins"][..], &arguments.collect::<Vec<_>>()].concat())
 }
