@@ -74,7 +74,7 @@ fn broken_toml_names_the_line() {
         &[
             "parapet.toml: line",
             "magic",
-            "equal_resources",
+            "replicate",
             "approximate_backup",
             "coded_hedged",
         ],
@@ -219,10 +219,6 @@ fn every_strategy_is_configured() {
                   instances = [\"127.0.0.1:9101\"]";
     let strategies = [
         ("none", String::new()),
-        (
-            "equal_resources",
-            "instances = [\"127.0.0.1:9003\"]".to_owned(),
-        ),
         ("replicate", String::new()),
         (
             "hedge",
@@ -246,10 +242,7 @@ fn every_strategy_is_configured() {
             .models
             .remove(0);
         assert_eq!(model.classes[0].strategy.name(), *kind);
-        assert_eq!(
-            model.pool.instances.len(),
-            if *kind == "equal_resources" { 4 } else { 3 }
-        );
+        assert_eq!(model.pool.instances.len(), 3);
     }
 }
 
@@ -271,16 +264,6 @@ fn classes_have_strategies_and_pools_of_their_own() {
     refused(
         &text.replace("\"batch\"", "\"default\""),
         &["models[0].classes[0].name", "a name of its own"],
-    );
-    let equal = coded(repository.path())
-        + "[[models.classes]]\nname = \"x\"\n[models.classes.strategy]\nkind = \
-            \"equal_resources\"\ninstances = []\n";
-    refused(
-        &equal,
-        &[
-            "models[0].classes[0].strategy.kind",
-            "share the deployed model's instances",
-        ],
     );
 }
 
@@ -348,8 +331,8 @@ fn mistakes_in_a_strategy_are_named() {
         ),
         (
             &two,
-            "kind = \"equal_resources\"\ninstances = [\"127.0.0.1:9002\"]".to_owned(),
-            &["strategy.instances[0]", "already"],
+            "kind = \"hedge\"\ninstances = [\"127.0.0.1:9002\"]".to_owned(),
+            &["unknown field `instances`"],
         ),
         (
             &two,
@@ -412,7 +395,7 @@ fn the_examples_in_the_documentation_are_sound() {
         .collect();
     assert_eq!(
         examples.len(),
-        7,
+        6,
         "one for each strategy but none, and one for classes"
     );
     for example in examples {
@@ -756,18 +739,4 @@ fn instances_that_are_discovered() {
         "instances = { srv = \"_oip._tcp.replicas.example\" }",
     ))
     .unwrap();
-    let equal = "kind = \"equal_resources\"\ninstances = [\"127.0.0.1:9009\"]";
-    let equal = strategy_toml(repository.path(), &[], equal).replacen(
-        "instances = []",
-        "instances = { srv = \"_oip._tcp.replicas.example\" }",
-        1,
-    );
-    refused(
-        &equal,
-        &[
-            "models[0].strategy.instances",
-            "discovered",
-            "kind = \"none\"",
-        ],
-    );
 }

@@ -15,8 +15,7 @@ use parapet_loadgen::compare::{Bootstrap, SweepPoint, SweepReport, analyse};
 use parapet_loadgen::experiment::{Event, What};
 use parapet_loadgen::report::schemas;
 use parapet_loadgen::simulate::{
-    Crashes, SCHEMA, Setup, SimulatedStrategy, SimulationReport, Simulator, StrategyFigures,
-    Surroundings,
+    Crashes, SCHEMA, Setup, SimulationReport, Simulator, StrategyFigures, Surroundings,
 };
 use serde_json::{Value, json};
 use synthetic::{KINDS, Size, comparison, run_of};
@@ -144,7 +143,9 @@ fn simulation() -> SimulationReport {
         max_ms: 900.0,
     };
     let setup = Setup {
-        strategies: ["coded:k=2", "none"].map(SimulatedStrategy::from).to_vec(),
+        strategies: ["coded:k=2", "none"]
+            .map(|name| name.parse().unwrap())
+            .to_vec(),
         baseline: Some("none".to_owned()),
         instances: 4,
         redundant_instances: 2,

@@ -6,12 +6,17 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use parapet_config::faults::{FaultProfile, Freezing, ServiceTime, Slowdown, Span, Straggling};
-use parapet_loadgen::experiment::Roles;
+use parapet_loadgen::experiment::{Arm, ResolvedArm, Roles};
 use parapet_loadgen::report::Summary;
 use parapet_loadgen::schedule::Arrivals;
 use parapet_loadgen::simulate::{Crashes, Load, Network, Simulated, Simulation, Simulator};
 use parapet_loadgen::target::Provenance;
 use proptest::prelude::*;
+
+fn arm(text: &str, roles: Roles) -> ResolvedArm {
+    let arm: Arm = text.parse().unwrap();
+    arm.resolve(2, 1, roles).unwrap()
+}
 
 fn load(rate: f64, queries: u64) -> Load {
     Load {
@@ -28,7 +33,7 @@ fn simulation(strategy: &str, instances: usize, redundant: usize, load: Load) ->
         instances,
         redundant,
     };
-    let mut simulation = Simulation::of(&strategy.parse().unwrap(), roles, 1, load).unwrap();
+    let mut simulation = Simulation::of(&arm(strategy, roles), roles, 1, load).unwrap();
     simulation.network = Network::NONE;
     simulation.with_faults(&constant(18.0))
 }
@@ -233,7 +238,7 @@ proptest! {
             instances,
             redundant,
         };
-        let mut chaos = Simulation::of(&strategy.parse().unwrap(), roles, slots, load).unwrap();
+        let mut chaos = Simulation::of(&arm(strategy, roles), roles, slots, load).unwrap();
         chaos = chaos.with_faults(&faults);
         chaos.instance.max_batch_size = batch;
         chaos.instance.queue_capacity = 2;

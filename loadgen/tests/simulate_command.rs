@@ -308,14 +308,14 @@ fn bad_input_is_one_line_exit_code_2_and_no_report() {
         (&["--rate", "NaN"], "rate: NaN"),
         (&["--instances", "0"], "instances 0; give at least one"),
         (&["--k", "13"], "k = 13 is more than the 12 instances"),
-        (&["--k", "1"], "k 1; give 2 to 64"),
+        (&["--k", "1"], "k: 1; give 2 to 64"),
         (
             &["--r", "7"],
             "needs at least 7 redundant instances and has 6",
         ),
         (
             &["--strategy", "codde"],
-            "unknown strategy \"codde\"; choose among none, equal_resources",
+            "unknown strategy \"codde\"; choose among equal_resources, none",
         ),
         (&["--strategy", "coded,coded"], "is there twice"),
         (&["--queries", "0"], "queries: 0"),

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use parapet_frontend_core::{
-    Action, Arrival, ClassId, CodedConfig, CodedHedgedConfig, CoreConfig, DomainId, Engine,
-    GroupKey, HedgeConfig, HoldBackPolicy, OutlierConfig, PoolConfig, PoolId, QueueLimitConfig,
+    Action, Arrival, ClassId, CodedConfig, CoreConfig, DomainId, Engine, GroupKey, HedgeBudget,
+    HedgeConfig, HoldBackPolicy, OutlierConfig, PoolConfig, PoolId, QueueLimitConfig,
     StrategyConfig, Time,
 };
 
@@ -37,10 +37,11 @@ fn coded(k: usize) -> CodedConfig {
         parity_timeout: Duration::from_secs(1),
         redundant_share: 1.0,
         redundant_burst: 32.0,
-        shed_above: 64,
+        shed_above: Some(64),
         audit_every: 64,
         max_keys: 64,
         max_kept_bytes: 1024,
+        hedge: None,
     }
 }
 
@@ -50,12 +51,11 @@ fn strategies() -> Vec<(&'static str, StrategyConfig)> {
         max_copies: 1,
         share: 0.05,
         burst: 10.0,
-        shed_above: 64,
+        shed_above: Some(64),
     };
-    let coded_hedged = CodedHedgedConfig {
-        coded: coded(2),
-        share: 0.05,
-        burst: 10.0,
+    let coded_hedged = CodedConfig {
+        hedge: Some(HedgeBudget::default()),
+        ..coded(2)
     };
     vec![
         ("none", StrategyConfig::None),

@@ -32,10 +32,6 @@ pub struct PoolConfig {
     pub queue: usize,
 }
 
-/// In place of a number of queries for a strategy's `shed_above`: as many as the deployed model's
-/// instances have slots, where instances join and leave.
-pub const AS_MANY_AS_SLOTS: usize = usize::MAX;
-
 /// Bounds of the core.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CoreConfig {
@@ -149,15 +145,8 @@ impl<I, O> Core<I, O> {
 
     /// Returns true if so many queries wait for a slot, or queries are being refused, that
     /// redundant work is to be shed (CG-7).
-    pub(crate) fn is_congested(&self, shed_above: usize) -> bool {
-        let queued = |pool: &Pool| {
-            let bound = if shed_above == AS_MANY_AS_SLOTS {
-                pool.slots()
-            } else {
-                shed_above
-            };
-            pool.queued() > bound
-        };
+    pub(crate) fn is_congested(&self, shed_above: Option<usize>) -> bool {
+        let queued = |pool: &Pool| pool.queued() > shed_above.unwrap_or(pool.slots());
         self.pool(PoolId::DEPLOYED).is_some_and(queued)
             || self
                 .queue_limit
@@ -407,12 +396,9 @@ mod tests {
             core.pools[0].submit(JobId(job), Avoid::new());
         }
         assert_eq!(core.pools[0].queued(), 3);
-        assert!(
-            core.is_congested(AS_MANY_AS_SLOTS),
-            "three wait for two slots"
-        );
-        assert!(core.is_congested(2) && !core.is_congested(3));
+        assert!(core.is_congested(None), "three wait for two slots");
+        assert!(core.is_congested(Some(2)) && !core.is_congested(Some(3)));
         core.join(PoolId::DEPLOYED);
-        assert!(!core.is_congested(AS_MANY_AS_SLOTS), "three wait for four");
+        assert!(!core.is_congested(None), "three wait for four");
     }
 }

@@ -56,6 +56,16 @@ impl HoldBackPolicy {
     /// Default of `max`.
     pub const MAX: Duration = Duration::from_millis(200);
 
+    /// A percentile of recent latency within the default bounds.
+    pub const fn learned(percentile: f64) -> Self {
+        Self::Learned {
+            percentile,
+            min: Self::MIN,
+            max: Self::MAX,
+            max_over_median: Self::MAX_OVER_MEDIAN,
+        }
+    }
+
     /// Returns the hold-back until predictions have been seen.
     fn initial(&self) -> Duration {
         match self {
@@ -82,12 +92,7 @@ impl HoldBackPolicy {
                 max: *max,
                 max_over_median: *max_over_median,
             },
-            (HoldBackOverride::Percentile(percentile), Self::Fixed(_)) => Self::Learned {
-                percentile,
-                min: Self::MIN,
-                max: Self::MAX,
-                max_over_median: Self::MAX_OVER_MEDIAN,
-            },
+            (HoldBackOverride::Percentile(percentile), Self::Fixed(_)) => Self::learned(percentile),
         }
     }
 }

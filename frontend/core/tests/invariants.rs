@@ -10,7 +10,7 @@ use harness::{
     replicate_config, unmodified_config,
 };
 use parapet_frontend_core::{
-    ClassId, CodedHedgedConfig, FailureKind, HoldBackOverride, HoldBackPolicy, InstanceId, PoolId,
+    ClassId, CodedConfig, FailureKind, HoldBackOverride, HoldBackPolicy, InstanceId, PoolId,
     StrategyConfig,
 };
 use proptest::prelude::*;
@@ -183,10 +183,9 @@ proptest! {
 
     #[test]
     fn coded_hedged_k2_r1_without_parity_models(ops in ops()) {
-        let coded = unmodified_config(2, 1);
-        let hedged = CodedHedgedConfig {
-            coded,
-            ..coded_hedged_config(2, 1)
+        let hedged = CodedConfig {
+            hedge: coded_hedged_config(2, 1).hedge,
+            ..unmodified_config(2, 1)
         };
         run(Harness::of(3, 1, StrategyConfig::CodedHedged(hedged)), ops);
     }
@@ -207,11 +206,6 @@ proptest! {
     #[test]
     fn no_redundancy(ops in ops()) {
         run(Harness::plain(4, 2), ops);
-    }
-
-    #[test]
-    fn equal_resources(ops in ops()) {
-        run(Harness::of(6, 2, StrategyConfig::EqualResources), ops);
     }
 
     #[test]
@@ -258,7 +252,7 @@ proptest! {
     #[test]
     fn approximate_backup_asked_when_late(ops in ops()) {
         let mut config = backup_config(false);
-        config.share = 0.3;
+        config.share = Some(0.3);
         run(
             Harness::of(4, 2, StrategyConfig::ApproximateBackup(config)),
             ops,

@@ -418,7 +418,7 @@ fn queued_retry_of_a_parity_query_avoids_the_other_row_sent_after_it() {
 #[test]
 fn cg7_redundant_work_is_shed_first_when_queries_queue() {
     let mut config = coded_config(2, 1);
-    config.shed_above = 2;
+    config.shed_above = Some(2);
     let mut harness = Harness::coded(1, 1, config);
     for _ in 0..4 {
         harness.arrive(0, true, MINUTE).unwrap();

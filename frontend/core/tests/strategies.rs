@@ -7,8 +7,8 @@ mod harness;
 use std::time::Duration;
 
 use harness::{
-    Fate, HOLD_BACK, Harness, LATE_TRUTH_WAIT, backup_config, coded_hedged_config, core_config,
-    hedge_config, replicate_config,
+    Fate, HOLD_BACK, Harness, LATE_TRUTH_WAIT, backup_config, coded_config, coded_hedged_config,
+    core_config, hedge_config, replicate_config,
 };
 use parapet_frontend_core::{
     ClassId, Comparison, Engine, FailureKind, InstanceId, PoolId, StrategyConfig, Time,
@@ -41,11 +41,10 @@ fn coded_hedged() -> Harness {
 fn every_strategy_is_built_by_its_configuration_for_any_payload() {
     let strategies = [
         StrategyConfig::None,
-        StrategyConfig::EqualResources,
         StrategyConfig::Replicate(replicate_config(2)),
         StrategyConfig::Hedge(hedge_config()),
         StrategyConfig::ApproximateBackup(backup_config(false)),
-        StrategyConfig::Coded(coded_hedged_config(2, 1).coded),
+        StrategyConfig::Coded(coded_config(2, 1)),
         StrategyConfig::CodedHedged(coded_hedged_config(2, 1)),
     ];
     for (strategy, name) in strategies.iter().zip(StrategyConfig::NAMES) {

@@ -12,7 +12,6 @@ use parapet_net::tls::{ClientSettings, ClientTls};
 use super::access::{resolve_admin, resolve_tenants};
 use super::instances::Instances;
 use super::settings::{File, HealthSettings, Model, ServerSettings, TraceSettings};
-use super::strategy::settings::Strategy;
 use super::strategy::{self, ClassConfig, Deployed, RedundantPool};
 use super::tls::{resolve_listener, resolve_own, resolve_shared};
 use super::{ConfigError, FrontendConfig, beside, folder};
@@ -298,7 +297,12 @@ fn resolve_model(
         .map_err(|source| at.repository("name", source))?;
     let version = resolve_version(at, &entry, model.version)?;
     check_model(at, &model)?;
-    let mut pool = resolve_deployed_pool(at, &model)?;
+    let mut pool = resolve_pool(
+        at,
+        &model.instances,
+        model.slots_per_instance,
+        model.max_queue,
+    )?;
     let deployed = Deployed {
         repository,
         entry: &entry,
@@ -358,39 +362,6 @@ fn check_model(at: &At<'_>, model: &Model) -> Result<(), ConfigError> {
         ));
     }
     Ok(())
-}
-
-/// The deployed model's instances, with those that `equal_resources` adds.
-fn resolve_deployed_pool(at: &At<'_>, model: &Model) -> Result<PoolSettings, ConfigError> {
-    let pool = |instances: &Instances, at: &At<'_>| {
-        resolve_pool(at, instances, model.slots_per_instance, model.max_queue)
-    };
-    let mut deployed = pool(&model.instances, at)?;
-    if let Strategy::EqualResources { instances } = &model.strategy {
-        let at = at.inside("strategy");
-        if deployed.discovery.is_some() {
-            let fix = "have all of them discovered, and use kind = \"none\"";
-            return Err(at.field(
-                "instances",
-                "a list beside instances that are discovered",
-                fix,
-            ));
-        }
-        let further = Instances::Listed(instances.clone());
-        for (index, (name, address)) in pool(&further, &at)?.instances.into_iter().enumerate() {
-            if deployed
-                .instances
-                .iter()
-                .any(|(_, other)| *other == address)
-            {
-                let field = format!("instances[{index}]");
-                let problem = format!("{name:?} is an instance of the model already");
-                return Err(at.field(&field, problem, "list only further instances here"));
-            }
-            deployed.instances.push((name, address));
-        }
-    }
-    Ok(deployed)
 }
 
 pub(super) fn resolve_version(

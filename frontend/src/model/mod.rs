@@ -477,9 +477,8 @@ fn redundancy(config: &ModelConfig, class: &ClassConfig) -> Redundancy {
         .as_ref()
         .map(|code| match (&class.strategy, &class.learned) {
             (_, Some(learned)) => Coder::learned(config, code, learned).map(Some),
-            (StrategyConfig::Coded(coded), None) => Coder::new(config, code, coded).map(Some),
-            (StrategyConfig::CodedHedged(hedged), None) => {
-                Coder::new(config, code, &hedged.coded).map(Some)
+            (StrategyConfig::Coded(coded) | StrategyConfig::CodedHedged(coded), None) => {
+                Coder::new(config, code, coded).map(Some)
             }
             _ => Ok(None),
         });

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use parapet_config::faults::FaultProfile;
 
-use super::StrategyKind;
 use super::file::{Experiment, FileError, Instances, Strategy, What};
 use crate::target::TargetUrl;
+use parapet_frontend_core::StrategyConfig;
 
 /// A field of a strategy, what is wrong with it, and what to do.
 type Mistake = (&'static str, String, String);
@@ -185,20 +185,22 @@ impl Experiment {
             redundant,
             ..
         } = self.instances;
-        let kind = strategy.known_kind().ok_or_else(|| {
-            let kinds = StrategyKind::ALL.map(StrategyKind::name).join(", ");
-            (
+        let kind = strategy.kind();
+        if !StrategyConfig::NAMES.contains(&kind) {
+            let kinds = StrategyConfig::NAMES.join(", ");
+            return Err((
                 "settings.kind",
-                format!("unknown strategy {:?}", strategy.kind()),
+                format!("unknown strategy {kind:?}"),
                 format!("use one of {kinds}"),
-            )
-        })?;
-        if matches!(
-            kind,
-            StrategyKind::EqualResources | StrategyKind::ApproximateBackup
-        ) && redundant == 0
-        {
-            let problem = format!("{} without redundant instances", kind.name());
+            ));
+        }
+        if strategy.all_instances && kind != "none" {
+            let problem = format!("true, and {kind} uses the redundant instances itself");
+            let fix = "remove it; it is for kind = \"none\"".to_owned();
+            return Err(("all_instances", problem, fix));
+        }
+        if (strategy.all_instances || kind == "approximate_backup") && redundant == 0 {
+            let problem = format!("{kind} without redundant instances");
             return Err((
                 "settings.kind",
                 problem,
@@ -206,12 +208,12 @@ impl Experiment {
             ));
         }
         match kind {
-            StrategyKind::ApproximateBackup if strategy.backup_model.is_none() => Err((
+            "approximate_backup" if strategy.backup_model.is_none() => Err((
                 "backup_model",
                 "none".to_owned(),
                 "name the cheaper model".to_owned(),
             )),
-            StrategyKind::Coded | StrategyKind::CodedHedged => {
+            "coded" | "coded_hedged" => {
                 let (k, r) = (
                     strategy.number("k").unwrap_or(0),
                     strategy.number("r").unwrap_or(1),

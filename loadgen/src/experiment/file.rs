@@ -11,7 +11,7 @@ use parapet_config::toml_file::Mistake;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::StrategyKind;
+use super::EQUAL_RESOURCES;
 use crate::payload::WireEncoding;
 use crate::schedule::Arrivals;
 use crate::simulate::Surroundings;
@@ -130,6 +130,9 @@ pub struct Strategy {
     /// the roles give.
     #[serde(default)]
     pub settings: toml::Table,
+    /// True if the redundant instances serve the deployed model, though `none` needs none.
+    #[serde(default)]
+    pub all_instances: bool,
     /// For coded strategies, the parity model of each row.
     #[serde(default)]
     pub parity_models: Vec<String>,
@@ -171,13 +174,6 @@ impl Strategy {
             .get("kind")
             .and_then(toml::Value::as_str)
             .unwrap_or_default()
-    }
-
-    /// Its kind, if there is one of that name.
-    pub fn known_kind(&self) -> Option<StrategyKind> {
-        StrategyKind::ALL
-            .into_iter()
-            .find(|kind| kind.name() == self.kind())
     }
 
     pub(super) fn number(&self, key: &str) -> Option<usize> {
@@ -261,9 +257,9 @@ impl Experiment {
 
     /// Instances that `strategy` uses, where it is made here.
     pub fn instances_used(&self, strategy: &Strategy) -> usize {
-        let redundant = match strategy.known_kind() {
-            None | Some(StrategyKind::None) => 0,
-            Some(_) => self.instances.redundant,
+        let redundant = match strategy.kind() {
+            "none" if !strategy.all_instances => 0,
+            _ => self.instances.redundant,
         };
         self.instances.deployed + redundant
     }
@@ -279,9 +275,7 @@ impl Experiment {
 
 /// Returns the default baseline: the same machines without redundancy, or the first.
 pub fn usual_baseline<'a>(mut names: impl Iterator<Item = &'a str> + Clone) -> &'a str {
-    let usual = names
-        .clone()
-        .find(|name| *name == StrategyKind::EqualResources.name());
+    let usual = names.clone().find(|name| *name == EQUAL_RESOURCES);
     usual.or_else(|| names.next()).unwrap_or_default()
 }
 
@@ -333,7 +327,8 @@ instance = 5
 for_s = 0.3
 [[strategies]]
 name = "er"
-settings = { kind = "equal_resources" }
+settings = { kind = "none" }
+all_instances = true
 [[strategies]]
 name = "coded"
 settings = { kind = "coded", encoder = "concat", k = 2 }
@@ -409,7 +404,7 @@ metrics_url = "http://127.0.0.1:9001"
             ),
             (
                 GOOD.replace(
-                    "settings = { kind = \"equal_resources\" }",
+                    "settings = { kind = \"none\" }\nall_instances = true",
                     "metrics_url = \"http://a\"",
                 ),
                 "metrics_url: without url",

@@ -13,17 +13,22 @@ mod strategy;
 pub use faults::{parse_freeze, parse_service_time, parse_slowdown, parse_span, parse_straggle};
 pub use file::{Event, Experiment, FileError, Instances, Strategy, What, usual_baseline};
 pub use roles::{Role, Roles};
-pub use strategy::{StrategyKind, StrategySettings, StrategySpec};
+pub use strategy::{Arm, EQUAL_RESOURCES, ResolvedArm};
+
+use parapet_frontend_core::StrategyConfig;
 
 /// An experiment that makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExperimentError {
     /// No strategy of this name.
-    #[error("unknown strategy {0:?}; choose among {names}", names = StrategyKind::names())]
+    #[error(
+        "unknown strategy {0:?}; choose among {EQUAL_RESOURCES}, {names}",
+        names = StrategyConfig::NAMES.join(", ")
+    )]
     UnknownStrategy(String),
     /// A strategy's parameter that it does not have, or that is no number.
     #[error(
-        "strategy {spec:?}: {part:?} is no parameter; write it as, say, coded:k=3:r=1:flush_ms=6"
+        "strategy {spec:?}: {part:?} is no parameter; write it as, say, coded:k=3:r=1:flush_after_ms=6"
     )]
     Parameter {
         /// The strategy as it was written.
@@ -31,6 +36,9 @@ pub enum ExperimentError {
         /// The part that is wrong.
         part: String,
     },
+    /// Settings that the strategy does not have, or that cannot be.
+    #[error("strategy {arm:?}: {problem} (docs/strategies.md)")]
+    Setting { arm: String, problem: String },
     /// A number that cannot be.
     #[error("{what} {value}; {fix}")]
     Number {

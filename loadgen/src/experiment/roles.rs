@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::{ExperimentError, StrategyKind, StrategySpec};
+use parapet_frontend_core::StrategyConfig;
+
+use super::{ExperimentError, ResolvedArm};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -42,18 +44,31 @@ pub struct Roles {
 }
 
 impl Roles {
+    /// Number of instances of the deployed model.
+    pub const fn deployed(&self, arm: &ResolvedArm) -> usize {
+        let Self {
+            instances,
+            redundant,
+        } = *self;
+        match arm.config {
+            StrategyConfig::Replicate(_) | StrategyConfig::Hedge(_) => instances + redundant,
+            _ if arm.all_instances => instances + redundant,
+            _ => instances,
+        }
+    }
+
     /// The pools of a strategy, in the order of its pools' ids:
     ///
     /// | strategy | deployed | others |
     /// |---|---|---|
     /// | `none` | `instances` | |
-    /// | `equal_resources`, `replicate`, `hedge` | `instances + redundant` | |
+    /// | `none` on all instances, `replicate`, `hedge` | `instances + redundant` | |
     /// | `coded`, `coded_hedged` | `instances` | a parity pool for each row; they share `redundant` evenly |
     /// | `approximate_backup` | `instances` | `redundant` of the backup model |
     ///
     /// # Errors
     /// When there are too few instances of either sort.
-    pub fn pools(&self, strategy: &StrategySpec) -> Result<Vec<(Role, usize)>, ExperimentError> {
+    pub fn pools(&self, arm: &ResolvedArm) -> Result<Vec<(Role, usize)>, ExperimentError> {
         let Self {
             instances,
             redundant,
@@ -67,7 +82,7 @@ impl Roles {
             });
         }
         let needs = |needed: usize| {
-            let strategy = strategy.kind.name();
+            let strategy = arm.config.name();
             if redundant < needed {
                 return Err(ExperimentError::TooFewRedundant {
                     strategy,
@@ -77,13 +92,12 @@ impl Roles {
             }
             Ok(())
         };
-        match strategy.kind {
-            StrategyKind::None => Ok(vec![(Role::Deployed, instances)]),
-            StrategyKind::EqualResources | StrategyKind::Replicate | StrategyKind::Hedge => {
-                Ok(vec![(Role::Deployed, instances + redundant)])
+        match &arm.config {
+            StrategyConfig::None | StrategyConfig::Replicate(_) | StrategyConfig::Hedge(_) => {
+                Ok(vec![(Role::Deployed, self.deployed(arm))])
             }
-            StrategyKind::Coded | StrategyKind::CodedHedged => {
-                let (k, r) = (strategy.settings.k, strategy.settings.r);
+            StrategyConfig::Coded(config) | StrategyConfig::CodedHedged(config) => {
+                let (k, r) = (config.k, config.r);
                 if k > instances {
                     return Err(ExperimentError::TooFewForGroup { k, instances });
                 }
@@ -97,7 +111,7 @@ impl Roles {
                     .chain(rows)
                     .collect())
             }
-            StrategyKind::ApproximateBackup => {
+            StrategyConfig::ApproximateBackup(_) => {
                 needs(1)?;
                 Ok(vec![(Role::Deployed, instances), (Role::Backup, redundant)])
             }
@@ -108,13 +122,15 @@ impl Roles {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::Arm;
 
     fn pools(spec: &str) -> Result<Vec<(Role, usize)>, ExperimentError> {
-        Roles {
+        let roles = Roles {
             instances: 12,
             redundant: 7,
-        }
-        .pools(&spec.parse().unwrap())
+        };
+        let arm: Arm = spec.parse().unwrap();
+        roles.pools(&arm.resolve(2, 1, roles).unwrap())
     }
 
     #[test]
@@ -156,6 +172,11 @@ mod tests {
             instances: 0,
             redundant: 1,
         };
-        assert!(none.pools(&"none".parse().unwrap()).is_err());
+        let arm = ResolvedArm {
+            label: "none".to_owned(),
+            config: StrategyConfig::None,
+            all_instances: false,
+        };
+        assert!(none.pools(&arm).is_err());
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Setup, Simulated};
 use crate::compare::{Block, Comparison, FaultMark, Measured, Settings};
-use crate::experiment::{Event, StrategySpec, What};
+use crate::experiment::{Event, ResolvedArm, What};
 use crate::payload::WireEncoding;
 use crate::run::{Record, Recording};
 
@@ -12,7 +12,7 @@ use crate::run::{Record, Recording};
 pub const MAX_RECORDS: u64 = 2_000_000;
 
 /// The simulations of one [`Setup`], as a comparison. Those without records are left out.
-pub fn comparison(setup: &Setup, simulated: &[(StrategySpec, Simulated)]) -> Comparison {
+pub fn comparison(setup: &Setup, simulated: &[(ResolvedArm, Simulated)]) -> Comparison {
     let block_s = setup.block_s();
     let notes = [
         (
@@ -40,7 +40,7 @@ pub fn comparison(setup: &Setup, simulated: &[(StrategySpec, Simulated)]) -> Com
         labels: None,
         notes,
     };
-    let measured = |(spec, simulated): &(StrategySpec, Simulated)| {
+    let measured = |(spec, simulated): &(ResolvedArm, Simulated)| {
         Some(Measured {
             name: spec.label.clone(),
             description: description(setup, spec),
@@ -64,7 +64,7 @@ pub fn comparison(setup: &Setup, simulated: &[(StrategySpec, Simulated)]) -> Com
     }
 }
 
-fn description(setup: &Setup, spec: &StrategySpec) -> String {
+fn description(setup: &Setup, spec: &ResolvedArm) -> String {
     let own = setup
         .strategies
         .iter()
@@ -72,7 +72,7 @@ fn description(setup: &Setup, spec: &StrategySpec) -> String {
     let own = own
         .map(|strategy| strategy.description.as_str())
         .filter(|text| !text.is_empty());
-    own.unwrap_or(spec.kind.description()).to_owned()
+    own.unwrap_or(spec.description()).to_owned()
 }
 
 fn mark(event: &Event, block_s: f64) -> FaultMark {

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::delay::{LONGEST_MS, Network};
-use crate::experiment::{ExperimentError, Role, Roles, StrategySpec, What};
+use crate::experiment::{ExperimentError, ResolvedArm, Role, Roles, What};
 use crate::schedule::Arrivals;
 
 /// A simulation that makes no sense.
@@ -171,19 +171,19 @@ const LEAST_QUEUE: usize = 256;
 const IN_FLIGHT_FOR_SLOT: usize = 8;
 
 impl Simulation {
-    /// `strategy` on the instances that `roles` gives it, each with `slots`, under `load`. Its
+    /// `arm` on the instances that `roles` gives it, each with `slots`, under `load`. Its
     /// queues and its table of queries are the frontend's defaults, or larger in proportion to the
     /// slots; all else has its default, and no fault happens: instances answer at once.
     ///
     /// # Errors
     /// When there are too few instances for the strategy.
     pub fn of(
-        strategy: &StrategySpec,
+        arm: &ResolvedArm,
         roles: Roles,
         slots: u32,
         load: Load,
     ) -> Result<Self, ExperimentError> {
-        let pools = roles.pools(strategy)?;
+        let pools = roles.pools(arm)?;
         let slots_of = |instances: usize| instances.saturating_mul(slots as usize);
         let all_slots: usize = pools
             .iter()
@@ -205,7 +205,7 @@ impl Simulation {
         };
         Ok(Self {
             pools: pools.iter().map(pool).collect(),
-            strategy: strategy.config(&pools, slots),
+            strategy: arm.config.clone(),
             load,
             frontend: Frontend {
                 max_in_flight,

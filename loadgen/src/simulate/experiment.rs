@@ -4,28 +4,23 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use parapet_config::faults::{FaultProfile, ServiceTime};
-use toml::Value;
+use serde_json::Value;
 
-use super::{Setup, SimulatedStrategy};
-use crate::experiment::{Experiment, FileError, Role, Strategy, StrategyKind};
+use super::Setup;
+use crate::experiment::{Arm, Experiment, FileError, Role, Roles, Strategy};
 
 /// Settings that only a real cluster has.
 const REAL_FIELDS: [&str; 3] = ["encoding", "warm_up", "repeats"];
 /// Settings of a strategy that have no part in a simulation: predictions have no content.
-const REAL_SETTINGS: [&str; 6] = [
+const REAL_SETTINGS: [&str; 7] = [
     "encoder",
-    "audit_every",
-    "late_truth_wait_ms",
-    "parity_timeout_ms",
-    "coded_timeout_ms",
+    "model",
+    "version",
+    "slots_per_instance",
+    "max_queue",
+    "max_coding_queue",
     "transform",
 ];
-/// The frontend's default, which is not the one of the other strategies.
-const HEDGE_BURST: &str = ":burst=10";
-/// So is that percentile, where the file says nothing of when a query is late.
-const HEDGE_PERCENTILE: &str = ":hold_back=0.95";
-/// And so is that share of a backup that is not eager.
-const BACKUP_SHARE: &str = ":redundant_share=0.1";
 
 impl Setup {
     /// The simulation of what the file at `path` says, and the names of those of its fields that
@@ -54,20 +49,14 @@ impl Setup {
                 let problem = "a frontend that runs already cannot be simulated".to_owned();
                 return Err(field(name("url"), problem, "give its settings instead"));
             }
-            let spec = spec(strategy, &mut ignored).map_err(|setting| {
-                let problem = "no setting of the strategy, or not of this type".to_owned();
-                field(
-                    name(&format!("settings.{setting}")),
-                    problem,
-                    "see docs/strategies.md",
-                )
-            })?;
-            let (name, description) = (strategy.name.clone(), strategy.description.clone());
-            strategies.push(SimulatedStrategy {
-                name,
-                description,
-                spec,
-            });
+            let arm = arm(strategy, &mut ignored);
+            let roles = Roles {
+                instances: experiment.instances.deployed,
+                redundant: experiment.instances.redundant,
+            };
+            arm.resolve(2, 1, roles)
+                .map_err(|error| field(name("settings"), error.to_string(), "change it"))?;
+            strategies.push(arm);
         }
         let faults = faults(experiment).map_err(|problem| {
             field(
@@ -97,91 +86,24 @@ impl Setup {
     }
 }
 
-/// A strategy's settings as a [`crate::experiment::StrategySpec`] is written; the name of the one
-/// that cannot be.
-fn spec(strategy: &Strategy, ignored: &mut Vec<String>) -> Result<String, String> {
-    let kind = strategy.known_kind();
-    let mut spec = strategy.kind().to_owned();
-    if kind == Some(StrategyKind::Hedge) && !strategy.settings.contains_key("burst") {
-        spec.push_str(HEDGE_BURST);
-    }
-    let delay = strategy.settings.get("delay").and_then(Value::as_table);
-    let says_when =
-        delay.is_some_and(|it| it.contains_key("percentile") || it.contains_key("fixed_ms"));
-    if kind == Some(StrategyKind::Hedge) && !says_when {
-        spec.push_str(HEDGE_PERCENTILE);
-    }
-    let eager = strategy
-        .settings
-        .get("eager")
-        .and_then(Value::as_bool)
-        .unwrap_or(false);
-    if kind == Some(StrategyKind::ApproximateBackup)
-        && !eager
-        && !strategy.settings.contains_key("share")
-    {
-        spec.push_str(BACKUP_SHARE);
-    }
-    let mut push = |parameter: &str, value: &Value| {
-        let text = match value {
-            Value::Integer(number) => number.to_string(),
-            Value::Float(number) => number.to_string(),
-            Value::Boolean(whether) => whether.to_string(),
-            _ => return Err(()),
-        };
-        spec.push_str(&format!(":{parameter}={text}"));
-        Ok(())
+/// The arm of a strategy, without settings that are not simulated, whose names are pushed.
+fn arm(strategy: &Strategy, ignored: &mut Vec<String>) -> Arm {
+    let mut settings = match serde_json::to_value(&strategy.settings) {
+        Ok(Value::Object(settings)) => settings,
+        _ => serde_json::Map::new(),
     };
-    for (name, value) in &strategy.settings {
-        let done = match (name.as_str(), value) {
-            ("kind", _) => Ok(()),
-            (
-                "k" | "r" | "copies" | "eager" | "redundant_share" | "shed_above" | "defer_parity",
-                value,
-            ) => push(name, value),
-            ("burst" | "redundant_burst", value) => push("burst", value),
-            ("flush_after_ms", value) => push("flush_ms", value),
-            ("max_copies", Value::Integer(copies)) => {
-                push("copies", &Value::from(copies.saturating_add(1)))
-            }
-            ("share", value) if kind == Some(StrategyKind::Hedge) => push("hedge_share", value),
-            ("share", value) if kind == Some(StrategyKind::ApproximateBackup) => {
-                push("redundant_share", value)
-            }
-            ("hedge", Value::Table(hedge)) => hedge.iter().try_for_each(|(part, value)| match part
-                .as_str()
-            {
-                "share" => push("hedge_share", value),
-                _ => {
-                    ignored.push(format!("{}: settings.hedge.{part}", strategy.name));
-                    Ok(())
-                }
-            }),
-            ("hold_back" | "delay", Value::Table(delay)) => {
-                delay
-                    .iter()
-                    .try_for_each(|(part, value)| match part.as_str() {
-                        "fixed_ms" => push("hold_back_ms", value),
-                        "percentile" => push("hold_back", value),
-                        "min_ms" => push("hold_back_min_ms", value),
-                        "max_ms" => push("hold_back_max_ms", value),
-                        "max_over_median" => push("max_over_median", value),
-                        _ => Err(()),
-                    })
-            }
-            ("share", _) => {
-                ignored.push(format!("{}: settings.share", strategy.name));
-                Ok(())
-            }
-            (real, _) if REAL_SETTINGS.contains(&real) => {
-                ignored.push(format!("{}: settings.{real}", strategy.name));
-                Ok(())
-            }
-            _ => Err(()),
-        };
-        done.map_err(|()| name.clone())?;
+    for name in REAL_SETTINGS {
+        if settings.remove(name).is_some() {
+            ignored.push(format!("{}: settings.{name}", strategy.name));
+        }
     }
-    Ok(spec)
+    Arm {
+        name: strategy.name.clone(),
+        description: strategy.description.clone(),
+        settings,
+        all_instances: strategy.all_instances,
+        written: false,
+    }
 }
 
 /// Returns the name of `model` in a simulation.
@@ -219,7 +141,12 @@ fn faults(experiment: &Experiment) -> Result<FaultProfile, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use parapet_frontend_core::{HoldBackPolicy, StrategyConfig};
+
     use super::*;
+    use crate::experiment::ResolvedArm;
 
     fn setup(text: &str) -> Result<(Setup, Vec<String>), String> {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -233,19 +160,25 @@ mod tests {
     #[test]
     fn the_experiment_of_the_tail_is_simulated_as_it_is() {
         let (setup, ignored) = setup(TAIL).unwrap();
-        let specs: BTreeMap<&str, &str> = setup
-            .strategies
-            .iter()
-            .map(|it| (it.name.as_str(), it.spec.as_str()))
+        let arms: BTreeMap<&str, ResolvedArm> = setup
+            .simulations()
+            .unwrap()
+            .into_iter()
+            .map(|(arm, _)| {
+                let written = setup.strategies.iter().find(|it| it.name == arm.label);
+                (written.unwrap().name.as_str(), arm)
+            })
             .collect();
-        assert_eq!(
-            specs["hedge"],
-            "hedge:burst=10:hold_back_max_ms=100:max_over_median=1.2:hold_back_min_ms=18.5:hold_back=0.95:hedge_share=0.05"
-        );
-        assert_eq!(
-            specs["coded_eager"],
-            "coded:flush_ms=6:hold_back_ms=0:k=2:r=1"
-        );
+        let StrategyConfig::Hedge(hedge) = &arms["hedge"].config else {
+            panic!("{arms:?}");
+        };
+        assert_eq!((hedge.share, hedge.burst), (0.05, 10.0));
+        let StrategyConfig::Coded(eager) = &arms["coded_eager"].config else {
+            panic!("{arms:?}");
+        };
+        assert_eq!(eager.hold_back, HoldBackPolicy::Fixed(Duration::ZERO));
+        assert_eq!(eager.flush_after, Duration::from_millis(6));
+        assert!(arms["equal_resources"].all_instances);
         assert!(
             ignored.contains(&"coded: settings.encoder".to_owned()),
             "{ignored:?}"
@@ -269,8 +202,10 @@ mod tests {
         let simulations = setup.simulations().unwrap();
         let coded: Vec<usize> = simulations
             .iter()
-            .filter(|(spec, _)| spec.kind == StrategyKind::Coded)
-            .map(|(spec, _)| spec.settings.k)
+            .filter_map(|(arm, _)| match &arm.config {
+                StrategyConfig::Coded(coded) => Some(coded.k),
+                _ => None,
+            })
             .collect();
         assert!(
             !coded.is_empty() && coded.iter().all(|k| *k == 4),
@@ -286,15 +221,11 @@ mod tests {
                 "url = \"http://a\"",
                 "strategies[0].url: a frontend that runs",
             ),
-            (
-                "share = 0.05",
-                "shares = 0.05",
-                "settings.shares: no setting",
-            ),
+            ("share = 0.05", "shares = 0.05", "unknown field `shares`"),
             (
                 "share = 0.05",
                 "share = \"0.05\"",
-                "settings.share: no setting",
+                "invalid type: string \"0.05\"",
             ),
         ] {
             assert!(TAIL.contains(from), "{from}");

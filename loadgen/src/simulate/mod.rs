@@ -30,7 +30,7 @@ pub use config::{
 pub use delay::{CalibrationError, Delay, Network};
 pub use outcome::{Answered, PoolUse, Simulated};
 pub use report::{SCHEMA, SimulationReport, SimulationText, StrategyFigures};
-pub use setup::{Setup, SetupError, SimulatedStrategy, Surroundings};
+pub use setup::{Setup, SetupError, Surroundings};
 pub use simulator::{Progress, Simulator};
 
 type Jobs = rustc_hash::FxHashSet<parapet_frontend_core::JobId>;

@@ -10,7 +10,7 @@ use crate::compare::CompareReport;
 use crate::target::Provenance;
 
 /// Name and version of [`SimulationReport`]'s form.
-pub const SCHEMA: &str = "parapet-loadgen/simulation/1";
+pub const SCHEMA: &str = "parapet-loadgen/simulation/2";
 
 /// The figures of all strategies of a [`Setup`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Crashes, InstanceModel, Invalid, Load, Network, Outage, Simulation};
-use crate::experiment::{Event, ExperimentError, Role, Roles, StrategySettings, StrategySpec};
+use crate::experiment::{Arm, EQUAL_RESOURCES, Event, ExperimentError, ResolvedArm, Role, Roles};
 use crate::schedule::Arrivals;
 
 /// Settings that a simulation needs and a real cluster has by itself: `[simulation]` of
@@ -45,33 +45,11 @@ impl Default for Surroundings {
     }
 }
 
-/// A strategy to simulate.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SimulatedStrategy {
-    /// Name in reports.
-    pub name: String,
-    /// Description in a line; empty for its kind's own.
-    pub description: String,
-    /// Its kind and settings, as [`StrategySpec::parse`] takes them.
-    pub spec: String,
-}
-
-impl From<&str> for SimulatedStrategy {
-    /// Called as it is written.
-    fn from(spec: &str) -> Self {
-        Self {
-            name: spec.to_owned(),
-            description: String::new(),
-            spec: spec.to_owned(),
-        }
-    }
-}
-
 /// Setup of a simulation: the same cluster under the same load, once for each strategy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Setup {
     /// Strategies, each on as many instances.
-    pub strategies: Vec<SimulatedStrategy>,
+    pub strategies: Vec<Arm>,
     /// Baseline of the comparison, if one was named.
     pub baseline: Option<String>,
     /// Instances without redundancy.
@@ -105,11 +83,9 @@ pub struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        let settings = StrategySettings::default();
+        let usual = ["coded", EQUAL_RESOURCES].into_iter();
         Self {
-            strategies: ["coded", "equal_resources"]
-                .map(SimulatedStrategy::from)
-                .to_vec(),
+            strategies: usual.filter_map(|name| name.parse().ok()).collect(),
             baseline: None,
             instances: 0,
             redundant_instances: 0,
@@ -123,8 +99,8 @@ impl Default for Setup {
             faults: None,
             events: Vec::new(),
             surroundings: Surroundings::default(),
-            k: settings.k,
-            r: settings.r,
+            k: 2,
+            r: 1,
         }
     }
 }
@@ -152,7 +128,7 @@ impl Setup {
     ///
     /// # Errors
     /// One line that names what is wrong.
-    pub fn simulations(&self) -> Result<Vec<(StrategySpec, Simulation)>, SetupError> {
+    pub fn simulations(&self) -> Result<Vec<(ResolvedArm, Simulation)>, SetupError> {
         let faults = self.faults.clone().unwrap_or_default();
         if faults.service_time.is_none() && !faults.model_service_time.contains_key("deployed") {
             return Err(SetupError::NoServiceTime);
@@ -160,33 +136,24 @@ impl Setup {
         if self.strategies.is_empty() {
             return Err(SetupError::NoStrategy);
         }
-        let defaults = StrategySettings {
-            k: self.k,
-            r: self.r,
-            ..StrategySettings::default()
-        };
-        defaults.check()?;
-        let mut simulations: Vec<(StrategySpec, Simulation)> = Vec::new();
-        for SimulatedStrategy { name, spec, .. } in &self.strategies {
-            let spec = StrategySpec {
-                label: name.clone(),
-                ..StrategySpec::parse(spec.trim(), &defaults)?
-            };
+        let mut simulations: Vec<(ResolvedArm, Simulation)> = Vec::new();
+        for arm in &self.strategies {
+            let arm = arm.resolve(self.k, self.r, self.roles())?;
             if simulations
                 .iter()
-                .any(|(other, _)| other.label == spec.label)
+                .any(|(other, _)| other.label == arm.label)
             {
-                return Err(SetupError::Twice(spec.label));
+                return Err(SetupError::Twice(arm.label));
             }
-            let simulation = self.simulation(&spec, &faults)?;
-            simulations.push((spec, simulation));
+            let simulation = self.simulation(&arm, &faults)?;
+            simulations.push((arm, simulation));
         }
         Ok(simulations)
     }
 
     fn simulation(
         &self,
-        spec: &StrategySpec,
+        arm: &ResolvedArm,
         faults: &FaultProfile,
     ) -> Result<Simulation, SetupError> {
         let load = Load {
@@ -205,14 +172,11 @@ impl Setup {
             instance_queue,
             ..
         } = self.surroundings;
-        let roles = Roles {
-            instances: self.instances,
-            redundant: self.redundant_instances,
-        };
-        let mut simulation = Simulation::of(spec, roles, self.slots, load)?.with_faults(faults);
+        let roles = self.roles();
+        let mut simulation = Simulation::of(arm, roles, self.slots, load)?.with_faults(faults);
         simulation.network = network;
         simulation.crashes = crashes;
-        simulation.outages = self.outages(&roles.pools(spec)?);
+        simulation.outages = self.outages(&roles.pools(arm)?);
         simulation.instance = InstanceModel {
             max_batch_size,
             queue_capacity: instance_queue,
@@ -224,6 +188,13 @@ impl Setup {
         Ok(simulation)
     }
 
+    const fn roles(&self) -> Roles {
+        Roles {
+            instances: self.instances,
+            redundant: self.redundant_instances,
+        }
+    }
+
     /// Seconds of load in each block.
     pub fn block_s(&self) -> f64 {
         self.queries as f64 / self.rate / self.blocks as f64
@@ -232,17 +203,19 @@ impl Setup {
     /// Gives coding groups this size, those of an experiment's file, too.
     pub fn set_k(&mut self, k: usize) {
         self.k = k;
-        self.strategies
-            .iter_mut()
-            .for_each(|strategy| strategy.forget("k="));
+        self.forget("k");
     }
 
     /// Gives coding groups so many parity rows, those of an experiment's file, too.
     pub fn set_r(&mut self, r: usize) {
         self.r = r;
-        self.strategies
-            .iter_mut()
-            .for_each(|strategy| strategy.forget("r="));
+        self.forget("r");
+    }
+
+    fn forget(&mut self, setting: &str) {
+        for arm in self.strategies.iter_mut().filter(|arm| !arm.written) {
+            arm.settings.remove(setting);
+        }
     }
 
     /// The events that hit an instance of these pools; as in a real comparison, none lasts longer
@@ -291,20 +264,6 @@ impl Setup {
         (place < *count)
             .then(|| u32::try_from(before + place).ok())
             .flatten()
-    }
-}
-
-impl SimulatedStrategy {
-    /// Leaves the parameter out that begins so, but not of one that is called as it is written.
-    fn forget(&mut self, parameter: &str) {
-        if self.name != self.spec {
-            let kept: Vec<&str> = self
-                .spec
-                .split(':')
-                .filter(|part| !part.starts_with(parameter))
-                .collect();
-            self.spec = kept.join(":");
-        }
     }
 }
 

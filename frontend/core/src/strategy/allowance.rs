@@ -8,13 +8,13 @@ use crate::{BudgetView, Core, Failure, PoolId, QueryId, TokenBucket};
 #[derive(Debug)]
 pub(super) struct Allowance {
     bucket: TokenBucket,
-    shed_above: usize,
+    shed_above: Option<usize>,
 }
 
 impl Allowance {
     /// `share` requests for each accepted query over time, `burst` at once; none while more than
-    /// `shed_above` queries wait for a slot.
-    pub(super) fn new(share: f64, burst: f64, shed_above: usize) -> Self {
+    /// `shed_above` queries wait for a slot; as many as there are slots if `None`.
+    pub(super) fn new(share: f64, burst: f64, shed_above: Option<usize>) -> Self {
         Self {
             bucket: TokenBucket::new(share, burst),
             shed_above,

@@ -11,8 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
+use serde::Deserialize;
 
 use super::allowance::Allowance;
+use super::settings;
 use crate::stats::Fate;
 use crate::{
     Action, Answer, AttemptResult, BudgetView, ClassId, Comparison, Core, Failure, HoldBack,
@@ -20,25 +22,51 @@ use crate::{
 };
 
 /// Settings of approximate backup.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct ApproximateBackupConfig {
     /// The backup model's pool.
+    #[serde(skip)]
     pub pool: PoolId,
     /// When a query counts as late.
+    #[serde(deserialize_with = "settings::late_at_97")]
     pub delay: HoldBackPolicy,
     /// Ask the backup model when the query arrives, and hold its prediction until the query is
     /// late; else ask it when the query is late.
     pub eager: bool,
     /// Time that the own prediction of a query that the backup model answered is
     /// awaited, to compare.
+    #[serde(rename = "late_truth_wait_ms", deserialize_with = "settings::millis")]
     pub late_truth_wait: Duration,
-    /// Requests to the backup model allowed for each accepted query over time; 1 lets every
-    /// query have one.
-    pub share: f64,
+    /// Requests to the backup model allowed for each accepted query over time; 1 lets every query
+    /// have one, and is the default if `eager`, else 0.1.
+    pub share: Option<f64>,
     /// Requests to the backup model allowed at once beyond that.
     pub burst: f64,
-    /// None while more queries than this wait for a slot of the deployed model.
-    pub shed_above: usize,
+    /// None while more queries than this wait for a slot of the deployed model; as many as it has
+    /// slots if `None`.
+    pub shed_above: Option<usize>,
+}
+
+impl Default for ApproximateBackupConfig {
+    fn default() -> Self {
+        Self {
+            pool: PoolId::FIRST_REDUNDANT,
+            delay: HoldBackPolicy::learned(0.97),
+            eager: false,
+            late_truth_wait: settings::LATE_TRUTH_WAIT,
+            share: None,
+            burst: 16.0,
+            shed_above: None,
+        }
+    }
+}
+
+impl ApproximateBackupConfig {
+    /// Requests to the backup model allowed for each accepted query over time.
+    pub fn share(&self) -> f64 {
+        self.share.unwrap_or(if self.eager { 1.0 } else { 0.1 })
+    }
 }
 
 /// Record of one query that the backup model may answer.
@@ -68,7 +96,7 @@ impl<O> ApproximateBackup<O> {
     pub fn new(config: ApproximateBackupConfig) -> Self {
         Self {
             delay: HoldBack::new(config.delay.clone()),
-            allowance: Allowance::new(config.share, config.burst, config.shed_above),
+            allowance: Allowance::new(config.share(), config.burst, config.shed_above),
             queries: FxHashMap::default(),
             config,
         }

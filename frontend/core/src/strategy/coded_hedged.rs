@@ -16,18 +16,6 @@ use crate::{
     HoldBackOverride, JobId, QueryId, Row, Strategy, Time, Verdict,
 };
 
-/// Settings of coded redundancy with hedging.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CodedHedgedConfig {
-    /// The coded part. Its hold-back is the hedge's delay, too, and its `shed_above`
-    /// holds for both.
-    pub coded: CodedConfig,
-    /// Copies allowed for each accepted query over time.
-    pub share: f64,
-    /// Copies allowed at once beyond that.
-    pub burst: f64,
-}
-
 /// The coded strategy with hedging.
 #[derive(Debug)]
 pub struct CodedHedged<I, O> {
@@ -36,11 +24,13 @@ pub struct CodedHedged<I, O> {
 }
 
 impl<I, O> CodedHedged<I, O> {
-    /// A strategy with these settings.
-    pub fn new(config: CodedHedgedConfig) -> Self {
+    /// A strategy with these settings: `config.hedge` is the budget of copies, the hold-back is
+    /// the hedge's delay, too, and `shed_above` holds for both.
+    pub fn new(config: CodedConfig) -> Self {
+        let hedge = config.hedge.unwrap_or_default();
         Self {
-            allowance: Allowance::new(config.share, config.burst, config.coded.shed_above),
-            coded: Coded::new(config.coded),
+            allowance: Allowance::new(hedge.share, hedge.burst, config.shed_above),
+            coded: Coded::new(config),
         }
     }
 }

@@ -1,22 +1,23 @@
-//! Every strategy with its settings, as one value: what the frontend's configuration and a
-//! simulation build engines from.
+//! Every strategy with its settings, as one value that the frontend's configuration, experiments and
+//! simulations deserialise.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use crate::{
-    ApproximateBackup, ApproximateBackupConfig, Coded, CodedConfig, CodedHedged, CodedHedgedConfig,
-    EqualResources, Hedge, HedgeConfig, NoRedundancy, Replicate, ReplicateConfig, Strategy,
+    ApproximateBackup, ApproximateBackupConfig, Coded, CodedConfig, CodedHedged, Hedge,
+    HedgeConfig, NoRedundancy, Replicate, ReplicateConfig, Strategy,
 };
 
 /// A redundancy strategy and its settings.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum StrategyConfig {
     /// Strategy without redundancy.
     #[default]
     None,
-    /// No redundancy, but as many machines.
-    EqualResources,
     /// Several copies at once.
     Replicate(ReplicateConfig),
     /// A second copy when late.
@@ -25,15 +26,14 @@ pub enum StrategyConfig {
     ApproximateBackup(ApproximateBackupConfig),
     /// Strategy that codes groups of queries.
     Coded(CodedConfig),
-    /// Coded redundancy, hedged.
-    CodedHedged(CodedHedgedConfig),
+    /// Strategy that codes groups of queries, and hedges what a group cannot recover.
+    CodedHedged(CodedConfig),
 }
 
 impl StrategyConfig {
     /// The names of all strategies.
-    pub const NAMES: [&str; 7] = [
+    pub const NAMES: [&str; 6] = [
         "none",
-        "equal_resources",
         "replicate",
         "hedge",
         "approximate_backup",
@@ -45,7 +45,6 @@ impl StrategyConfig {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::None => "none",
-            Self::EqualResources => "equal_resources",
             Self::Replicate(_) => "replicate",
             Self::Hedge(_) => "hedge",
             Self::ApproximateBackup(_) => "approximate_backup",
@@ -56,7 +55,7 @@ impl StrategyConfig {
 
     /// Returns true if it adds redundant work.
     pub const fn is_redundant(&self) -> bool {
-        !matches!(self, Self::None | Self::EqualResources)
+        !matches!(self, Self::None)
     }
 
     /// Returns true if it waits for a query to be late.
@@ -67,12 +66,9 @@ impl StrategyConfig {
     /// Limit of the time that a request goes on after its query's answer.
     pub const fn keeps_requests_for(&self) -> Duration {
         match self {
-            Self::None | Self::EqualResources | Self::Replicate(_) | Self::Hedge(_) => {
-                Duration::ZERO
-            }
+            Self::None | Self::Replicate(_) | Self::Hedge(_) => Duration::ZERO,
             Self::ApproximateBackup(config) => config.late_truth_wait,
-            Self::Coded(config) => config.late_truth_wait,
-            Self::CodedHedged(config) => config.coded.late_truth_wait,
+            Self::Coded(config) | Self::CodedHedged(config) => config.late_truth_wait,
         }
     }
 
@@ -84,7 +80,6 @@ impl StrategyConfig {
     {
         match self.clone() {
             Self::None => Box::new(NoRedundancy),
-            Self::EqualResources => Box::new(EqualResources),
             Self::Replicate(config) => Box::new(Replicate::new(&config)),
             Self::Hedge(config) => Box::new(Hedge::new(&config)),
             Self::ApproximateBackup(config) => Box::new(ApproximateBackup::new(config)),

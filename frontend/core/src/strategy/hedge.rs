@@ -7,15 +7,20 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use super::allowance::Allowance;
+use super::settings;
 use crate::{
     BudgetView, ClassId, Core, HoldBack, HoldBackOverride, HoldBackPolicy, QueryId, Strategy, Time,
 };
 
 /// Settings of hedging.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct HedgeConfig {
     /// After which time since its arrival a query is hedged, and after which further time again.
+    #[serde(deserialize_with = "settings::late_at_95")]
     pub delay: HoldBackPolicy,
     /// Most copies of a query beside its own request.
     pub max_copies: u32,
@@ -23,8 +28,40 @@ pub struct HedgeConfig {
     pub share: f64,
     /// Copies allowed at once beyond that.
     pub burst: f64,
-    /// No copies while more queries than this wait for a slot.
-    pub shed_above: usize,
+    /// No copies while more queries than this wait for a slot; as many as there are slots if `None`.
+    pub shed_above: Option<usize>,
+}
+
+impl Default for HedgeConfig {
+    fn default() -> Self {
+        let HedgeBudget { share, burst } = HedgeBudget::default();
+        Self {
+            delay: HoldBackPolicy::learned(0.95),
+            max_copies: 1,
+            share,
+            burst,
+            shed_above: None,
+        }
+    }
+}
+
+/// Budget of late copies.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HedgeBudget {
+    /// Copies allowed for each accepted query over time.
+    pub share: f64,
+    /// Copies allowed at once beyond that.
+    pub burst: f64,
+}
+
+impl Default for HedgeBudget {
+    fn default() -> Self {
+        Self {
+            share: 0.05,
+            burst: 10.0,
+        }
+    }
 }
 
 /// The strategy of hedged requests.

@@ -16,11 +16,11 @@ pub(crate) mod by_class;
 pub(crate) mod coded;
 pub(crate) mod coded_hedged;
 pub(crate) mod config;
-pub(crate) mod equal_resources;
 pub(crate) mod hedge;
 pub(crate) mod none;
 mod parity;
 pub(crate) mod replicate;
+pub(crate) mod settings;
 
 /// Decision about a query whose own attempts have all failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,21 +5,47 @@
 //! lightly loaded: their section 2.1 puts the threshold for two copies between a quarter and a half
 //! of capacity.
 
+use serde::Deserialize;
+
 use super::allowance::Allowance;
 use crate::{BudgetView, ClassId, Core, QueryId, Strategy};
 
 /// Settings of replication.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct ReplicateConfig {
     /// Requests for each query, its own included.
     pub copies: u32,
-    /// Copies allowed for each accepted query over time; `copies - 1` lets every query have
-    /// all of them.
-    pub share: f64,
+    /// Copies allowed for each accepted query over time; `copies - 1`, which lets every query have
+    /// all of them, if `None`.
+    pub share: Option<f64>,
     /// Copies allowed at once beyond that; at least `copies - 1`.
     pub burst: f64,
-    /// No copies while more queries than this wait for a slot.
-    pub shed_above: usize,
+    /// No copies while more queries than this wait for a slot; as many as there are slots if `None`.
+    pub shed_above: Option<usize>,
+}
+
+impl Default for ReplicateConfig {
+    fn default() -> Self {
+        Self {
+            copies: 2,
+            share: None,
+            burst: 16.0,
+            shed_above: None,
+        }
+    }
+}
+
+impl ReplicateConfig {
+    /// Copies of each query beside its own request.
+    pub const fn extra(&self) -> u32 {
+        self.copies.saturating_sub(1)
+    }
+
+    /// Copies allowed for each accepted query over time.
+    pub fn share(&self) -> f64 {
+        self.share.unwrap_or(f64::from(self.extra()))
+    }
 }
 
 /// The strategy of several copies.
@@ -33,8 +59,8 @@ impl Replicate {
     /// A strategy with these settings.
     pub fn new(config: &ReplicateConfig) -> Self {
         Self {
-            extra: config.copies.saturating_sub(1),
-            allowance: Allowance::new(config.share, config.burst, config.shed_above),
+            extra: config.extra(),
+            allowance: Allowance::new(config.share(), config.burst, config.shed_above),
         }
     }
 }

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use parapet_frontend_core::{
-    ApproximateBackupConfig, CodedConfig, CodedHedgedConfig, CoreConfig, HedgeConfig,
-    HoldBackPolicy, OutlierConfig, PoolConfig, PoolId, QueueLimitConfig, ReplicateConfig,
-    StrategyConfig,
+    ApproximateBackupConfig, CodedConfig, CoreConfig, HedgeBudget, HedgeConfig, HoldBackPolicy,
+    OutlierConfig, PoolConfig, PoolId, QueueLimitConfig, ReplicateConfig, StrategyConfig,
 };
 
 pub const HOLD_BACK: Duration = Duration::from_millis(20);
@@ -24,10 +23,11 @@ pub fn coded_config(k: usize, r: usize) -> CodedConfig {
         parity_timeout: Duration::from_millis(300),
         redundant_share: 1.0,
         redundant_burst: 4.0,
-        shed_above: 8,
+        shed_above: Some(8),
         audit_every: 3,
         max_keys: 4,
         max_kept_bytes: 10,
+        hedge: None,
     }
 }
 
@@ -42,9 +42,9 @@ pub fn unmodified_config(k: usize, r: usize) -> CodedConfig {
 pub fn replicate_config(copies: u32) -> ReplicateConfig {
     ReplicateConfig {
         copies,
-        share: f64::from(copies - 1),
+        share: None,
         burst: 4.0,
-        shed_above: 4,
+        shed_above: Some(4),
     }
 }
 
@@ -54,7 +54,7 @@ pub fn hedge_config() -> HedgeConfig {
         max_copies: 1,
         share: 0.3,
         burst: 2.0,
-        shed_above: 4,
+        shed_above: Some(4),
     }
 }
 
@@ -64,39 +64,43 @@ pub fn backup_config(eager: bool) -> ApproximateBackupConfig {
         delay: HoldBackPolicy::Fixed(HOLD_BACK),
         eager,
         late_truth_wait: LATE_TRUTH_WAIT,
-        share: 1.0,
+        share: Some(1.0),
         burst: 4.0,
-        shed_above: 4,
+        shed_above: Some(4),
     }
 }
 
-pub fn coded_hedged_config(k: usize, r: usize) -> CodedHedgedConfig {
-    CodedHedgedConfig {
-        coded: coded_config(k, r),
-        share: 0.2,
-        burst: 2.0,
+pub fn coded_hedged_config(k: usize, r: usize) -> CodedConfig {
+    CodedConfig {
+        hedge: Some(HedgeBudget {
+            share: 0.2,
+            burst: 2.0,
+        }),
+        ..coded_config(k, r)
     }
 }
 
 /// Returns the budget of a strategy: its share and burst, and those of its hedge.
 pub fn budget(strategy: &StrategyConfig) -> (f64, f64) {
     match strategy {
-        StrategyConfig::None | StrategyConfig::EqualResources => (0.0, 0.0),
-        StrategyConfig::Replicate(config) => (config.share, config.burst),
+        StrategyConfig::None => (0.0, 0.0),
+        StrategyConfig::Replicate(config) => (config.share(), config.burst),
         StrategyConfig::Hedge(config) => (config.share, config.burst),
-        StrategyConfig::ApproximateBackup(config) => (config.share, config.burst),
+        StrategyConfig::ApproximateBackup(config) => (config.share(), config.burst),
         StrategyConfig::Coded(config) => (config.redundant_share, config.redundant_burst),
-        StrategyConfig::CodedHedged(config) => (
-            config.share + config.coded.redundant_share,
-            config.burst + config.coded.redundant_burst,
-        ),
+        StrategyConfig::CodedHedged(config) => {
+            let hedge = config.hedge.unwrap_or_default();
+            (
+                hedge.share + config.redundant_share,
+                hedge.burst + config.redundant_burst,
+            )
+        }
     }
 }
 
 pub fn coded_part(strategy: &StrategyConfig) -> Option<CodedConfig> {
     match strategy {
-        StrategyConfig::Coded(config) => Some(config.clone()),
-        StrategyConfig::CodedHedged(config) => Some(config.coded.clone()),
+        StrategyConfig::Coded(config) | StrategyConfig::CodedHedged(config) => Some(config.clone()),
         _ => None,
     }
 }

@@ -6,18 +6,15 @@ use std::path::Path;
 use parapet_config::repository::{CodeMetadata, ModelEntry};
 use parapet_decoder::build_decoder;
 use parapet_encoder::{Code, CodeSpec, EncoderKind, build_encoder};
-use parapet_frontend_core::{CodedConfig, PoolId};
+use parapet_frontend_core::CodedConfig;
 
-use super::settings::{Coded, Parity};
+use super::settings::{Models, Parity};
 use super::tensors::CodedTensors;
-use super::{
-    ClassCode, Deployed, LearnedConfig, RedundantPool, another_instance, learned, resolve_delay,
-};
+use super::{ClassCode, Deployed, LearnedConfig, RedundantPool, learned};
 use crate::config::ConfigError;
 use crate::config::resolve::{At, resolve_pool, resolve_version};
 
 pub(super) struct Resolved {
-    pub(super) config: CodedConfig,
     pub(super) code: ClassCode,
     /// The networks of a learned code.
     pub(super) learned: Option<LearnedConfig>,
@@ -25,17 +22,20 @@ pub(super) struct Resolved {
     pub(super) parity: Vec<RedundantPool>,
 }
 
-/// The strategy's settings and the code; the first of the parity pools will be `first_parity`.
+/// The code of the strategy, and the pools of its parity models.
 pub(super) fn resolve(
     at: &At<'_>,
     deployed: &Deployed<'_>,
-    coded: &Coded,
-    first_parity: PoolId,
+    config: &CodedConfig,
+    models: &Models,
 ) -> Result<Resolved, ConfigError> {
-    let asked = CodeSpec::new(coded.encoder, coded.k, coded.r);
-    if !coded.encoder.has_parity_models() {
-        if !coded.parity.is_empty() {
-            let encoder = coded.encoder;
+    let encoder = models.encoder.ok_or_else(|| {
+        let fix = "set encoder = \"sum\", \"concat\" or \"learned\"";
+        at.field("encoder", "missing", fix)
+    })?;
+    let asked = CodeSpec::new(encoder, config.k, config.r);
+    if !encoder.has_parity_models() {
+        if !models.parity.is_empty() {
             let problem = format!(
                 "encoder = \"{encoder}\" asks the deployed model itself, and has no parity models"
             );
@@ -45,21 +45,24 @@ pub(super) fn resolve(
                 "leave the [[models.strategy.parity]] tables out",
             ));
         }
-        another_instance(at, deployed)?;
+        deployed
+            .instances()
+            .check_second()
+            .map_err(|refused| at.field(&refused.field, refused.problem, refused.fix))?;
     }
     let own_entry =
-        coded.model.is_some() || coded.version.is_some() || coded.max_coding_queue.is_some();
-    if coded.encoder != EncoderKind::Learned && own_entry {
+        models.model.is_some() || models.version.is_some() || models.max_coding_queue.is_some();
+    if encoder != EncoderKind::Learned && own_entry {
         let fix = "leave model, version and max_coding_queue out, or set encoder = \"learned\"";
         return Err(at.field("model", "only a learned code has an entry of its own", fix));
     }
-    let (code, learned, parity) = match coded.encoder {
+    let (code, learned, parity) = match encoder {
         EncoderKind::Sum | EncoderKind::Concat => {
-            let (code, parity) = resolve_parities(at, deployed, asked, &coded.parity)?;
+            let (code, parity) = resolve_parities(at, deployed, asked, &models.parity)?;
             (code, None, parity)
         }
         EncoderKind::Learned => {
-            let (learned, tensors) = learned::resolve(at, deployed, &asked, coded)?;
+            let (learned, tensors) = learned::resolve(at, deployed, &asked, models)?;
             (
                 ClassCode {
                     spec: learned.code.code().to_spec(),
@@ -69,11 +72,6 @@ pub(super) fn resolve(
                 Vec::new(),
             )
         }
-    };
-    let first_parity = if parity.is_empty() {
-        PoolId::DEPLOYED
-    } else {
-        first_parity
     };
     if learned.is_none() {
         let refused = |source| ConfigError::Code {
@@ -88,28 +86,7 @@ pub(super) fn resolve(
             build_decoder(&code.spec, output.sample_len()).map_err(refused)?;
         }
     }
-    at.share("redundant_share", coded.redundant_share)?;
-    at.at_least_one("max_keys", coded.max_keys)?;
-    at.positive("flush_after_ms", coded.flush_after)?;
-    at.positive("parity_timeout_ms", coded.parity_timeout)?;
-    let config = CodedConfig {
-        k: code.spec.k,
-        r: code.spec.r,
-        first_parity,
-        hold_back: resolve_delay(at, "hold_back", &coded.hold_back, 0.97)?,
-        defer_parity: coded.defer_parity,
-        flush_after: coded.flush_after,
-        late_truth_wait: coded.late_truth_wait,
-        parity_timeout: coded.parity_timeout,
-        redundant_share: coded.redundant_share,
-        redundant_burst: coded.redundant_burst,
-        shed_above: coded.shed_above.unwrap_or(deployed.slots()),
-        audit_every: coded.audit_every,
-        max_keys: coded.max_keys,
-        max_kept_bytes: coded.max_kept_bytes,
-    };
     Ok(Resolved {
-        config,
         code,
         learned,
         parity,

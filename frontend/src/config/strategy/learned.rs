@@ -7,7 +7,7 @@ use parapet_onnx::learned_code::LearnedCode;
 use parapet_onnx::runtime::OnnxRuntime;
 
 use super::coded::check_trained_for;
-use super::settings::Coded;
+use super::settings::Models;
 use super::tensors::CodedTensors;
 use super::{Deployed, LearnedConfig};
 use crate::config::ConfigError;
@@ -17,16 +17,16 @@ use crate::config::resolve::{At, resolve_version};
 /// milliseconds of work.
 const MAX_QUEUE: usize = 64;
 
-/// The code that `coded.model` names, as it was asked for.
+/// The code that `models.model` names, as it was asked for.
 pub(super) fn resolve(
     at: &At<'_>,
     deployed: &Deployed<'_>,
     asked: &CodeSpec,
-    coded: &Coded,
+    models: &Models,
 ) -> Result<(LearnedConfig, CodedTensors), ConfigError> {
-    let max_queue = coded.max_coding_queue.unwrap_or(MAX_QUEUE);
+    let max_queue = models.max_coding_queue.unwrap_or(MAX_QUEUE);
     at.at_least_one("max_coding_queue", max_queue)?;
-    let Some(name) = &coded.model else {
+    let Some(name) = &models.model else {
         let fix =
             "name the learned code's entry, as `parity-trainer train --encoder learned` writes one";
         return Err(at.field("model", "missing", fix));
@@ -35,7 +35,7 @@ pub(super) fn resolve(
         .repository
         .load(name)
         .map_err(|source| at.repository("model", source))?;
-    let version = resolve_version(at, &entry, coded.version)?;
+    let version = resolve_version(at, &entry, models.version)?;
     let toml = entry.toml_file();
     let (Platform::LearnedCode, Some(code)) = (entry.platform, &entry.code) else {
         let problem = format!(

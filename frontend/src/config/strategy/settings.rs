@@ -1,164 +1,38 @@
-//! `[models.strategy]` and `[models.classes.strategy]` as they are written: every field with its
-//! default.
-
-use std::time::Duration;
+//! `[models.strategy]` and `[models.classes.strategy]` as they are written: the strategy's own
+//! settings, and the models and instances that serve it here.
 
 use parapet_encoder::EncoderKind;
+use parapet_frontend_core::StrategyConfig;
 use parapet_net::tls::ClientSettings;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use toml::{Table, Value};
 
 use crate::config::instances::Instances;
-use crate::config::settings::{millis, one_second, two};
+use crate::config::settings::two;
 
+#[derive(Debug, Default)]
+pub(in crate::config) struct Strategy {
+    pub(super) settings: StrategyConfig,
+    pub(super) models: Models,
+}
+
+/// Models and instances of a strategy, beside its own settings in the same table.
 #[derive(Debug, Default, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub(in crate::config) enum Strategy {
-    #[default]
-    None,
-    EqualResources {
-        /// Further instances of the deployed model.
-        instances: Vec<String>,
-    },
-    Replicate(Replicate),
-    Hedge(Hedge),
-    ApproximateBackup(Box<Backup>),
-    Coded(Box<Coded>),
-    CodedHedged(Box<Coded>),
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::config) struct Replicate {
-    #[serde(default = "two")]
-    pub(super) copies: u32,
-    pub(super) share: Option<f64>,
-    pub(super) burst: Option<f64>,
-    pub(super) shed_above: Option<usize>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::config) struct Hedge {
-    #[serde(default)]
-    pub(super) delay: Delay,
-    #[serde(default = "one_copy")]
-    pub(super) max_copies: u32,
-    #[serde(default = "hedge_share")]
-    pub(super) share: f64,
-    #[serde(default = "hedge_burst")]
-    pub(super) burst: f64,
-    pub(super) shed_above: Option<usize>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::config) struct Backup {
-    pub(super) model: String,
-    pub(super) version: Option<u64>,
-    pub(super) instances: Instances,
-    pub(super) tls: Option<ClientSettings>,
-    #[serde(default = "two")]
-    pub(super) slots_per_instance: u32,
-    #[serde(default = "max_redundant_queue")]
-    pub(super) max_queue: usize,
-    #[serde(default)]
-    pub(super) delay: Delay,
-    #[serde(default)]
-    pub(super) eager: bool,
-    #[serde(
-        rename = "late_truth_wait_ms",
-        default = "two_seconds",
-        deserialize_with = "millis"
-    )]
-    pub(super) late_truth_wait: Duration,
-    pub(super) share: Option<f64>,
-    #[serde(default = "redundant_burst")]
-    pub(super) burst: f64,
-    pub(super) shed_above: Option<usize>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::config) struct Coded {
-    pub(super) encoder: EncoderKind,
-    pub(super) k: usize,
-    #[serde(default = "one")]
-    pub(super) r: usize,
-    #[serde(default)]
-    pub(super) hold_back: Delay,
-    #[serde(default = "yes")]
-    pub(super) defer_parity: bool,
-    #[serde(
-        rename = "flush_after_ms",
-        default = "ten_ms",
-        deserialize_with = "millis"
-    )]
-    pub(super) flush_after: Duration,
-    #[serde(
-        rename = "late_truth_wait_ms",
-        default = "two_seconds",
-        deserialize_with = "millis"
-    )]
-    pub(super) late_truth_wait: Duration,
-    #[serde(
-        rename = "parity_timeout_ms",
-        default = "one_second",
-        deserialize_with = "millis"
-    )]
-    pub(super) parity_timeout: Duration,
-    #[serde(default = "redundant_share")]
-    pub(super) redundant_share: f64,
-    #[serde(default = "redundant_burst")]
-    pub(super) redundant_burst: f64,
-    #[serde(default)]
-    pub(super) shed_above: Option<usize>,
-    #[serde(default = "audit_every")]
-    pub(super) audit_every: u64,
-    /// Kinds of query (numbers of samples, for each domain of tenants) that have groups
-    /// of their own.
-    #[serde(default = "max_keys")]
-    pub(super) max_keys: usize,
-    #[serde(default = "max_kept_bytes")]
-    pub(super) max_kept_bytes: usize,
-    /// For `coded_hedged`.
-    #[serde(default)]
-    pub(super) hedge: Option<Hedging>,
-    /// The entry of a learned code.
+#[serde(default)]
+pub(super) struct Models {
+    pub(super) encoder: Option<EncoderKind>,
+    /// The backup model, or the entry of a learned code.
     pub(super) model: Option<String>,
     pub(super) version: Option<u64>,
+    pub(super) instances: Option<Instances>,
+    pub(super) tls: Option<ClientSettings>,
+    pub(super) slots_per_instance: Option<u32>,
+    pub(super) max_queue: Option<usize>,
     /// For a learned code.
     pub(super) max_coding_queue: Option<usize>,
     /// None for a code without parity models.
-    #[serde(default)]
     pub(super) parity: Vec<Parity>,
-}
-
-/// The hedge's budget in `coded_hedged`.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Hedging {
-    pub(super) share: f64,
-    pub(super) burst: f64,
-}
-
-impl Default for Hedging {
-    fn default() -> Self {
-        Self {
-            share: hedge_share(),
-            burst: hedge_burst(),
-        }
-    }
-}
-
-/// When a query counts as late: `fixed_ms`, or a percentile of recent latency within bounds.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Delay {
-    pub(super) fixed_ms: Option<f64>,
-    pub(super) percentile: Option<f64>,
-    pub(super) min_ms: Option<f64>,
-    pub(super) max_ms: Option<f64>,
-    pub(super) max_over_median: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -174,43 +48,41 @@ pub(super) struct Parity {
     pub(super) max_queue: usize,
 }
 
-const fn one() -> usize {
-    1
+/// Fields of [`Models`] that a strategy of this kind may have.
+fn fields_of_models(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "approximate_backup" => &[
+            "model",
+            "version",
+            "instances",
+            "tls",
+            "slots_per_instance",
+            "max_queue",
+        ],
+        "coded" | "coded_hedged" => &["encoder", "model", "version", "max_coding_queue", "parity"],
+        _ => &[],
+    }
 }
-const fn one_copy() -> u32 {
-    1
+
+impl<'de> Deserialize<'de> for Strategy {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let mut settings = Table::deserialize(from)?;
+        let kind = settings.get("kind").and_then(Value::as_str);
+        let mut models = Table::new();
+        for name in fields_of_models(kind.unwrap_or_default()) {
+            models.extend(settings.remove_entry(*name));
+        }
+        // The message, and the place that a second line names.
+        let custom = |error: toml::de::Error| {
+            D::Error::custom(error.to_string().trim_end().replace('\n', ", "))
+        };
+        Ok(Self {
+            settings: Value::Table(settings).try_into().map_err(custom)?,
+            models: Value::Table(models).try_into().map_err(custom)?,
+        })
+    }
 }
-const fn max_redundant_queue() -> usize {
+
+pub(super) const fn max_redundant_queue() -> usize {
     16
-}
-const fn hedge_share() -> f64 {
-    0.05
-}
-const fn hedge_burst() -> f64 {
-    10.0
-}
-const fn redundant_share() -> f64 {
-    1.0
-}
-const fn redundant_burst() -> f64 {
-    16.0
-}
-const fn yes() -> bool {
-    true
-}
-const fn audit_every() -> u64 {
-    50
-}
-const fn ten_ms() -> Duration {
-    Duration::from_millis(10)
-}
-const fn max_keys() -> usize {
-    64
-}
-/// Of inputs of answered queries, 64 MB.
-const fn max_kept_bytes() -> usize {
-    64 * 1024 * 1024
-}
-const fn two_seconds() -> Duration {
-    Duration::from_secs(2)
 }

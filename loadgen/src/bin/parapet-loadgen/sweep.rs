@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, ensure};
 use parapet_config::faults::Straggling;
 use parapet_loadgen::compare::{Bootstrap, SweepPoint, SweepReport, analyse};
-use parapet_loadgen::experiment::StrategySpec;
+use parapet_loadgen::experiment::ResolvedArm;
 use parapet_loadgen::report::sweep_page;
 use parapet_loadgen::simulate::{MAX_RECORDS, Setup, Simulated, Simulator, comparison};
 
@@ -186,7 +186,7 @@ fn simulate_point(
     total: usize,
     watch: &mut Watch,
 ) -> Result<(Option<SweepPoint>, String), Error> {
-    let mut done: Vec<(StrategySpec, Simulated)> = Vec::new();
+    let mut done: Vec<(ResolvedArm, Simulated)> = Vec::new();
     watch.restart(format!("point {} of {total}", number + 1), &point.setup);
     for (spec, mut simulation) in point
         .setup

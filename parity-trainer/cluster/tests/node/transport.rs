@@ -253,7 +253,9 @@ async fn what_waits_to_be_read_is_not_used_again() {
         let mut pool = Pool::new(64 << 20);
         for clock in 0..FRAMES {
             one.sender.room().await;
-            let values = pool.filled(NUMBERS, |values| values.extend([clock as f32; NUMBERS]));
+            let values = pool.filled(NUMBERS, |values| {
+                values.extend(std::iter::repeat_n(clock as f32, NUMBERS))
+            });
             one.sender
                 .try_send(push_of(clock, Values::F32(values)))
                 .unwrap();

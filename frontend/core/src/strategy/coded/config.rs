@@ -2,43 +2,77 @@
 
 use std::time::Duration;
 
-use crate::{HoldBackPolicy, PoolId, Row};
+use serde::Deserialize;
+
+use crate::strategy::settings::{self, yes};
+use crate::{HedgeBudget, HoldBackPolicy, PoolId, Row};
 
 /// Settings of coded redundancy.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CodedConfig {
     /// Queries in a group.
     pub k: usize,
     /// Parity rows, each with its own pool.
+    #[serde(default = "one")]
     pub r: usize,
     /// The pool of row 0's parity model; those of the other rows follow it. The deployed model's
     /// own, for a code that needs no parity models: then it is that of all rows.
+    #[serde(skip, default = "first_redundant")]
     pub first_parity: PoolId,
     /// When a query counts as late.
+    #[serde(
+        default = "settings::learned_97",
+        deserialize_with = "settings::late_at_97"
+    )]
     pub hold_back: HoldBackPolicy,
     /// Send parity queries only when they are due to be in time for the first member that would be
     /// late, instead of at once.
+    #[serde(default = "yes")]
     pub defer_parity: bool,
     /// Time that a group may stay open while a query in it waits.
+    #[serde(
+        rename = "flush_after_ms",
+        default = "ten_ms",
+        deserialize_with = "settings::millis"
+    )]
     pub flush_after: Duration,
     /// Time that the own prediction of a reconstructed query is awaited, to compare.
+    #[serde(
+        rename = "late_truth_wait_ms",
+        default = "settings::late_truth_wait",
+        deserialize_with = "settings::millis"
+    )]
     pub late_truth_wait: Duration,
     /// Time that a parity query may take.
+    #[serde(
+        rename = "parity_timeout_ms",
+        default = "one_second",
+        deserialize_with = "settings::millis"
+    )]
     pub parity_timeout: Duration,
     /// Parity queries allowed for each accepted query over time. A full group costs r / k; a
     /// flushed one more.
+    #[serde(default = "redundant_share")]
     pub redundant_share: f64,
     /// Parity queries allowed at once beyond that.
+    #[serde(default = "redundant_burst")]
     pub redundant_burst: f64,
-    /// Issue no parity queries while more queries than this wait for a slot of the deployed model.
-    pub shed_above: usize,
+    /// Issue no parity queries while more queries than this wait for a slot of the deployed model;
+    /// as many as it has slots if `None`.
+    pub shed_above: Option<usize>,
     /// Audit one in so many groups in which nothing straggled; 0 for none.
+    #[serde(default = "audit_every")]
     pub audit_every: u64,
     /// Kinds of query with a group or fillers of their own. Domains share them.
+    #[serde(default = "max_keys")]
     pub max_keys: usize,
     /// Memory of the inputs of answered queries that are kept, as fillers and in groups that are
     /// not yet full. Domains share it.
+    #[serde(default = "max_kept_bytes")]
     pub max_kept_bytes: usize,
+    /// Budget of the late copies of `coded_hedged`.
+    pub hedge: Option<HedgeBudget>,
 }
 
 impl CodedConfig {
@@ -49,4 +83,32 @@ impl CodedConfig {
             first => first.of_row(row),
         }
     }
+}
+
+const fn one() -> usize {
+    1
+}
+const fn first_redundant() -> PoolId {
+    PoolId::FIRST_REDUNDANT
+}
+const fn ten_ms() -> Duration {
+    Duration::from_millis(10)
+}
+const fn one_second() -> Duration {
+    Duration::from_secs(1)
+}
+const fn redundant_share() -> f64 {
+    1.0
+}
+const fn redundant_burst() -> f64 {
+    16.0
+}
+const fn audit_every() -> u64 {
+    50
+}
+const fn max_keys() -> usize {
+    64
+}
+const fn max_kept_bytes() -> usize {
+    64 * 1024 * 1024
 }

@@ -6,8 +6,8 @@ use anyhow::anyhow;
 use clap::ArgAction;
 use parapet_config::faults::FaultProfile;
 use parapet_loadgen::experiment::{
-    Experiment, parse_freeze, parse_service_time, parse_slowdown, parse_span, parse_straggle,
-    usual_baseline,
+    Experiment, ExperimentError, parse_freeze, parse_service_time, parse_slowdown, parse_span,
+    parse_straggle, usual_baseline,
 };
 use parapet_loadgen::schedule::Arrivals;
 use parapet_loadgen::simulate::{Crashes, Delay, Setup};
@@ -20,8 +20,8 @@ pub(crate) struct Args {
     #[arg(long)]
     experiment: Option<PathBuf>,
     /// Strategies, separated by commas: none, equal_resources, replicate, hedge,
-    /// approximate_backup, coded, coded_hedged; with parameters as coded:k=3:r=1 [default:
-    /// coded,equal_resources]
+    /// approximate_backup, coded, coded_hedged; with settings of the configuration as
+    /// coded:k=3:hold_back.fixed_ms=22 [default: coded,equal_resources]
     #[arg(long, value_delimiter = ',')]
     strategy: Vec<String>,
     /// Instances of the deployed model without redundancy
@@ -146,8 +146,9 @@ impl Args {
                     .find(|strategy| strategy.name == *name)
             };
             let asked =
-                |name: &String| of_file(name).cloned().unwrap_or_else(|| name.trim().into());
-            setup.strategies = self.strategy.iter().map(asked).collect();
+                |name: &String| of_file(name).map_or_else(|| name.parse(), |arm| Ok(arm.clone()));
+            let asked: Result<_, ExperimentError> = self.strategy.iter().map(asked).collect();
+            setup.strategies = asked?;
         }
         macro_rules! take {
             ($($flag:ident => $field:ident),* $(,)?) => {$(

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, ensure};
 use parapet_loadgen::compare::{Bootstrap, CompareReport, analyse};
-use parapet_loadgen::experiment::StrategySpec;
+use parapet_loadgen::experiment::ResolvedArm;
 use parapet_loadgen::report::compare_page;
 use parapet_loadgen::simulate::{
     MAX_RECORDS, SCHEMA, Setup, Simulated, Simulation, SimulationReport, SimulationText, Simulator,
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     })?;
     let mut watch = Watch::new().map_err(failed)?;
     watch.restart(String::new(), &setup);
-    let mut done: Vec<(StrategySpec, Simulated)> = Vec::new();
+    let mut done: Vec<(ResolvedArm, Simulated)> = Vec::new();
     for (spec, simulation) in simulations {
         if watch.is_stopped() {
             break;
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
 }
 
 /// Checks all that was given.
-fn prepare(args: &Args) -> anyhow::Result<(Setup, Vec<(StrategySpec, Simulation)>)> {
+fn prepare(args: &Args) -> anyhow::Result<(Setup, Vec<(ResolvedArm, Simulation)>)> {
     for path in [&args.json, &args.compare_json, &args.html]
         .into_iter()
         .flatten()
@@ -94,9 +94,9 @@ pub(crate) fn tell_ignored(ignored: &[String]) {
     }
 }
 
-fn report(setup: &Setup, done: Vec<(StrategySpec, Simulated)>) -> SimulationReport {
+fn report(setup: &Setup, done: Vec<(ResolvedArm, Simulated)>) -> SimulationReport {
     let comparison = compare(setup, &done);
-    let figures = |(spec, simulated): (StrategySpec, Simulated)| StrategyFigures {
+    let figures = |(spec, simulated): (ResolvedArm, Simulated)| StrategyFigures {
         name: spec.label,
         instances: simulated.pools.iter().map(|pool| pool.instances).sum(),
         simulated: Simulated {
@@ -115,7 +115,7 @@ fn report(setup: &Setup, done: Vec<(StrategySpec, Simulated)>) -> SimulationRepo
     }
 }
 
-fn compare(setup: &Setup, done: &[(StrategySpec, Simulated)]) -> Option<CompareReport> {
+fn compare(setup: &Setup, done: &[(ResolvedArm, Simulated)]) -> Option<CompareReport> {
     let recorded = done.len() > 1
         && done
             .iter()
@@ -131,7 +131,7 @@ fn compare(setup: &Setup, done: &[(StrategySpec, Simulated)]) -> Option<CompareR
 }
 
 /// Virtual time has no date: it begins with 1970.
-fn write_recordings(args: &Args, done: &[(StrategySpec, Simulated)]) -> anyhow::Result<()> {
+fn write_recordings(args: &Args, done: &[(ResolvedArm, Simulated)]) -> anyhow::Result<()> {
     let mut recorded = done
         .iter()
         .filter_map(|(spec, simulated)| Some((spec, simulated.recording.as_ref()?)));

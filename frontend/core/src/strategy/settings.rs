@@ -1,0 +1,361 @@
+//! Settings as files have them: how single values are read, and the checks of all of them.
+
+use std::time::Duration;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+use crate::{CodedConfig, HedgeBudget, HoldBackPolicy, StrategyConfig};
+
+/// Default of the wait for an answered query's own prediction.
+pub(super) const LATE_TRUTH_WAIT: Duration = Duration::from_secs(2);
+
+/// Instances of the deployed model, as far as the checks of settings need to know them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeployedInstances {
+    /// Number of instances; `None` where they are discovered.
+    pub count: Option<usize>,
+}
+
+/// A setting that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}; {fix}")]
+pub struct SettingError {
+    /// Name of the setting, with dots.
+    pub field: String,
+    /// Value, and the problem with it.
+    pub problem: String,
+    /// Remedy.
+    pub fix: String,
+}
+
+impl StrategyConfig {
+    /// Checks every number, and that there are instances for it.
+    ///
+    /// # Errors
+    /// The first setting that cannot be.
+    pub fn check(&self, deployed: DeployedInstances) -> Result<(), SettingError> {
+        match self {
+            Self::None => Ok(()),
+            Self::Replicate(config) => {
+                let copies = config.copies;
+                ensure(
+                    copies >= 2,
+                    "copies",
+                    copies,
+                    "give at least 2: the query's own request counts",
+                )?;
+                if let Some(instances) = deployed.count.filter(|count| copies as usize > *count) {
+                    let problem =
+                        format!("{copies} copies, and the model has {instances} instances");
+                    return Err(refuse(
+                        "copies",
+                        problem,
+                        "give at most one copy for each instance",
+                    ));
+                }
+                share("share", config.share())?;
+                burst("burst", config.burst)?;
+                let extra = f64::from(config.extra());
+                let fix = format!("give at least copies - 1 = {extra}");
+                ensure(config.burst >= extra, "burst", config.burst, fix)
+            }
+            Self::Hedge(config) => {
+                deployed.check_second()?;
+                let max_copies = config.max_copies;
+                ensure(max_copies >= 1, "max_copies", max_copies, "give at least 1")?;
+                if let Some(instances) =
+                    deployed.count.filter(|count| max_copies as usize >= *count)
+                {
+                    let problem = format!(
+                        "{max_copies} beside the query's own request, and the model has {instances} \
+                            instances"
+                    );
+                    let fix = format!("give at most {}", instances.saturating_sub(1));
+                    return Err(refuse("max_copies", problem, fix));
+                }
+                share("share", config.share)?;
+                burst("burst", config.burst)?;
+                check_late("delay", &config.delay)
+            }
+            Self::ApproximateBackup(config) => {
+                share("share", config.share())?;
+                burst("burst", config.burst)?;
+                check_late("delay", &config.delay)
+            }
+            Self::Coded(config) => {
+                if config.hedge.is_some() {
+                    let problem = "kind = \"coded\" does not hedge";
+                    return Err(refuse("hedge", problem, "use kind = \"coded_hedged\""));
+                }
+                config.check()
+            }
+            Self::CodedHedged(config) => {
+                deployed.check_second()?;
+                let HedgeBudget {
+                    share: allowed,
+                    burst: at_once,
+                } = config.hedge.unwrap_or_default();
+                share("hedge.share", allowed)?;
+                burst("hedge.burst", at_once)?;
+                config.check()
+            }
+        }
+    }
+}
+
+impl CodedConfig {
+    fn check(&self) -> Result<(), SettingError> {
+        let time = "give a time in milliseconds above 0";
+        ensure(
+            (2..=64).contains(&self.k),
+            "k",
+            self.k,
+            "give 2 to 64 queries in a group",
+        )?;
+        ensure(
+            (1..=16).contains(&self.r),
+            "r",
+            self.r,
+            "give 1 to 16 parity rows",
+        )?;
+        share("redundant_share", self.redundant_share)?;
+        burst("redundant_burst", self.redundant_burst)?;
+        ensure(
+            self.max_keys >= 1,
+            "max_keys",
+            self.max_keys,
+            "give at least 1",
+        )?;
+        ensure(!self.flush_after.is_zero(), "flush_after_ms", 0, time)?;
+        ensure(!self.parity_timeout.is_zero(), "parity_timeout_ms", 0, time)?;
+        check_late("hold_back", &self.hold_back)
+    }
+}
+
+impl DeployedInstances {
+    /// Checks that a copy has an instance other than its query's.
+    ///
+    /// # Errors
+    /// [`SettingError`] of `kind`.
+    pub fn check_second(self) -> Result<(), SettingError> {
+        match self.count {
+            Some(count @ 0..2) => {
+                let problem =
+                    format!("a second copy needs a second instance, and the model has {count}");
+                Err(refuse(
+                    "kind",
+                    problem,
+                    "add an instance, or use kind = \"none\"",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check_late(field: &str, policy: &HoldBackPolicy) -> Result<(), SettingError> {
+    let HoldBackPolicy::Learned {
+        percentile,
+        min,
+        max,
+        max_over_median,
+    } = policy
+    else {
+        return Ok(());
+    };
+    let part = |name: &str| format!("{field}.{name}");
+    let fix = "give a quantile from 0.5 to below 1, as 0.97";
+    ensure(
+        (0.5..1.0).contains(percentile),
+        &part("percentile"),
+        percentile,
+        fix,
+    )?;
+    if max < min {
+        return Err(refuse(&part("max_ms"), "less than min_ms", "raise it"));
+    }
+    let fix = "give how many medians are late at most, from 1, as 1.5; inf for no bound";
+    ensure(
+        *max_over_median >= 1.0,
+        &part("max_over_median"),
+        max_over_median,
+        fix,
+    )
+}
+
+fn share(field: &str, value: f64) -> Result<(), SettingError> {
+    ensure(
+        (0.0..=16.0).contains(&value),
+        field,
+        value,
+        "give a share of the queries, 0 to 16",
+    )
+}
+
+fn burst(field: &str, value: f64) -> Result<(), SettingError> {
+    ensure(
+        (0.0..=1e9).contains(&value),
+        field,
+        value,
+        "give a number from 0 to 1000000000",
+    )
+}
+
+fn ensure(
+    good: bool,
+    field: &str,
+    value: impl ToString,
+    fix: impl Into<String>,
+) -> Result<(), SettingError> {
+    if good {
+        Ok(())
+    } else {
+        Err(refuse(field, value.to_string(), fix))
+    }
+}
+
+fn refuse(field: &str, problem: impl Into<String>, fix: impl Into<String>) -> SettingError {
+    SettingError {
+        field: field.to_owned(),
+        problem: problem.into(),
+        fix: fix.into(),
+    }
+}
+
+/// Definition of late in a file: `fixed_ms`, or a percentile of recent latency within bounds.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Late {
+    fixed_ms: Option<f64>,
+    percentile: Option<f64>,
+    min_ms: Option<f64>,
+    max_ms: Option<f64>,
+    max_over_median: Option<f64>,
+}
+
+/// Reads a policy whose percentile is 0.95 where the file has none.
+pub(super) fn late_at_95<'de, D: Deserializer<'de>>(from: D) -> Result<HoldBackPolicy, D::Error> {
+    late(from, 0.95)
+}
+
+/// Reads a policy whose percentile is 0.97 where the file has none.
+pub(super) fn late_at_97<'de, D: Deserializer<'de>>(from: D) -> Result<HoldBackPolicy, D::Error> {
+    late(from, 0.97)
+}
+
+fn late<'de, D: Deserializer<'de>>(from: D, usual: f64) -> Result<HoldBackPolicy, D::Error> {
+    let late = Late::deserialize(from)?;
+    let time = |given: Option<f64>, default: Duration| {
+        given.map_or(Ok(default), |ms| of_millis(ms).map_err(D::Error::custom))
+    };
+    let learned = late
+        .percentile
+        .or(late.min_ms)
+        .or(late.max_ms)
+        .or(late.max_over_median);
+    if let Some(fixed) = late.fixed_ms {
+        if learned.is_some() {
+            let problem = "hold_back (delay): fixed_ms beside a percentile; give one or the other";
+            return Err(D::Error::custom(problem));
+        }
+        return Ok(HoldBackPolicy::Fixed(
+            of_millis(fixed).map_err(D::Error::custom)?,
+        ));
+    }
+    Ok(HoldBackPolicy::Learned {
+        percentile: late.percentile.unwrap_or(usual),
+        min: time(late.min_ms, HoldBackPolicy::MIN)?,
+        max: time(late.max_ms, HoldBackPolicy::MAX)?,
+        max_over_median: late
+            .max_over_median
+            .unwrap_or(HoldBackPolicy::MAX_OVER_MEDIAN),
+    })
+}
+
+/// Reads milliseconds, fractions allowed.
+pub(super) fn millis<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    of_millis(f64::deserialize(from)?).map_err(D::Error::custom)
+}
+
+fn of_millis(ms: f64) -> Result<Duration, String> {
+    Duration::try_from_secs_f64(ms / 1e3)
+        .map_err(|_| format!("{ms}: give milliseconds, at least 0"))
+}
+
+pub(super) const fn learned_97() -> HoldBackPolicy {
+    HoldBackPolicy::learned(0.97)
+}
+pub(super) const fn late_truth_wait() -> Duration {
+    LATE_TRUTH_WAIT
+}
+pub(super) const fn yes() -> bool {
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HedgeConfig;
+
+    fn read(text: &str) -> StrategyConfig {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn every_kind_has_defaults() {
+        for kind in StrategyConfig::NAMES {
+            let k = if kind.starts_with("coded") {
+                "k = 2"
+            } else {
+                ""
+            };
+            let config = read(&format!("kind = \"{kind}\"\n{k}"));
+            assert_eq!(config.name(), kind);
+            assert_eq!(
+                config.check(DeployedInstances { count: Some(4) }),
+                Ok(()),
+                "{kind}"
+            );
+        }
+    }
+
+    #[test]
+    fn defaults_of_late_differ_by_strategy() {
+        let StrategyConfig::Hedge(hedge) = read("kind = \"hedge\"\ndelay = { min_ms = 2 }") else {
+            panic!("a hedge");
+        };
+        let learned = |percentile| HoldBackPolicy::learned(percentile);
+        assert!(matches!(
+            hedge.delay,
+            HoldBackPolicy::Learned {
+                percentile: 0.95,
+                ..
+            }
+        ));
+        assert_eq!(HedgeConfig::default().delay, learned(0.95));
+        let StrategyConfig::Coded(coded) = read("kind = \"coded\"\nk = 3") else {
+            panic!("coded");
+        };
+        assert_eq!(coded.hold_back, learned(0.97));
+    }
+
+    #[test]
+    fn unknown_and_contradicting_settings_are_refused() {
+        for (text, named) in [
+            ("kind = \"hedge\"\ncopies = 2", "unknown field `copies`"),
+            ("kind = \"hedged\"", "unknown variant `hedged`"),
+            ("kind = \"coded\"", "missing field `k`"),
+            (
+                "kind = \"hedge\"\ndelay = { fixed_ms = 1, min_ms = 1 }",
+                "one or the other",
+            ),
+            ("kind = \"hedge\"\ndelay = { fixed_ms = -1 }", "at least 0"),
+        ] {
+            let error = toml::from_str::<StrategyConfig>(text)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+}
