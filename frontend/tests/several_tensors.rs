@@ -11,6 +11,7 @@ use std::time::Duration;
 use parapet_config::repository::{CodeMetadata, Datatype, ModelToml, Platform, TensorSpec};
 use parapet_encoder::{CodeSpec, EncoderKind};
 use parapet_frontend::payload::Input;
+use parapet_frontend::tenants::MixingDomain;
 use parapet_frontend_core::PoolId;
 use parapet_open_inference::{InferRequest, Parameters, RequestedOutput, Tensor};
 use support::fixture::{Fixture, addresses, fixture};
@@ -190,7 +191,7 @@ async fn late(
         let mut request = request;
         let timeout = u64::try_from(DEADLINE.as_micros()).unwrap();
         request.parameters = Parameters::from_iter([("timeout".to_owned(), timeout.into())]);
-        tokio::spawn(async move { model.infer(request).await })
+        tokio::spawn(async move { model.infer(MixingDomain::SHARED, request).await })
     };
     let (first, second) = (ask(1.0), ask(5.0));
     assert_eq!(second.await.unwrap().unwrap().1.kind, "exact");

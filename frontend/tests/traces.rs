@@ -19,7 +19,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use parapet_frontend::Frontend;
 use parapet_frontend::config::TraceSettings;
-use parapet_frontend::tenants::Key;
+use parapet_frontend::tenants::{Key, MixingDomain};
 use parapet_frontend::traces::Traces;
 use parapet_open_inference::grpc::{InferenceClient, write_request};
 use parapet_open_inference::{InferRequest, Parameters, Tensor};
@@ -52,9 +52,10 @@ fn headers(parent: &'static str) -> HeaderMap {
 /// Asks as the HTTP server does.
 async fn ask(fixture: &Fixture, traces: &Traces, headers: &HeaderMap, sample: f32) -> &'static str {
     let traced = traces.begin(headers, Some("linear")).unwrap();
-    let answering = fixture
-        .model
-        .infer(Fixture::request(sample, Parameters::new()));
+    let answering = fixture.model.infer(
+        MixingDomain::SHARED,
+        Fixture::request(sample, Parameters::new()),
+    );
     let (_, provenance) = traced.scope(answering).await.unwrap();
     traced.answered(provenance.kind, provenance.confidence);
     provenance.kind
@@ -136,9 +137,10 @@ async fn failures_and_withdrawn_requests_are_told() {
     }
     let (traces, exporter) = traces();
     let traced = traces.begin(&HeaderMap::new(), Some("linear")).unwrap();
-    let answering = fixture
-        .model
-        .infer(Fixture::request(1.0, Parameters::new()));
+    let answering = fixture.model.infer(
+        MixingDomain::SHARED,
+        Fixture::request(1.0, Parameters::new()),
+    );
     let refused = traced.scope(answering).await.unwrap_err();
     let (status, kind) = refused.classify();
     traced.failed(status, kind);

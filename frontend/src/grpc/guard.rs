@@ -130,13 +130,13 @@ fn identify(app: &App, parts: &mut Parts, infers: bool) -> Result<(), ServeError
         return Ok(());
     }
     let serving = app.serving();
-    let Some(tenant) = serving.tenants().identify(&parts.headers)? else {
-        return Ok(());
-    };
-    if infers {
-        serving.tenants().admit(&tenant)?;
+    let tenant = serving.tenants().identify(&parts.headers)?;
+    if let Some(tenant) = &tenant
+        && infers
+    {
+        serving.tenants().admit(tenant)?;
     }
-    let domain: MixingDomain = tenant.domain();
+    let domain = tenant.map_or(MixingDomain::SHARED, |tenant| tenant.domain());
     parts.extensions.insert(domain);
     Ok(())
 }

@@ -57,7 +57,7 @@ impl Service {
         if !model.driver().has_room() {
             return Err(Rejected::Overloaded.into());
         }
-        let (response, provenance) = model.infer_within(domain, request).await?;
+        let (response, provenance) = model.infer(domain, request).await?;
         let mut response = Response::new(write_response(&response, form));
         let metadata = response.metadata_mut();
         metadata.insert(PROVENANCE, MetadataValue::from_static(provenance.kind));
@@ -157,8 +157,10 @@ impl InferenceService for Service {
         request: Request<ModelInferRequest>,
     ) -> Result<Response<ModelInferResponse>, Status> {
         let (metadata, mut extensions, _) = request.into_parts();
-        // Mixing domain of the request, by its key.
-        let domain = extensions.get().copied().unwrap_or(MixingDomain::SHARED);
+        // The guard has put it there, by the request's key; without it the request shares no group.
+        let Some(&domain) = extensions.get::<MixingDomain>() else {
+            return Err(status(&ServeError::Unauthenticated));
+        };
         // The guard has decoded it, of every message that tonic takes for one.
         let Some(Inference {
             model,

@@ -43,14 +43,14 @@ fn admit(app: &App, request: &mut Request) -> Result<(), ServeError> {
         return Ok(());
     }
     let serving = app.serving();
-    let Some(tenant) = serving.tenants().identify(request.headers())? else {
-        return Ok(());
-    };
+    let tenant = serving.tenants().identify(request.headers())?;
     // Metadata costs nothing; predictions are asked for by POST, by whatever protocol.
-    if request.method() == Method::POST {
-        serving.tenants().admit(&tenant)?;
+    if let Some(tenant) = &tenant
+        && request.method() == Method::POST
+    {
+        serving.tenants().admit(tenant)?;
     }
-    let domain: MixingDomain = tenant.domain();
+    let domain = tenant.map_or(MixingDomain::SHARED, |tenant| tenant.domain());
     request.extensions_mut().insert(domain);
     Ok(())
 }

@@ -51,8 +51,10 @@ async fn answer(app: &App, name: &str, version: Option<&str>, request: Request) 
         body,
     ) = request.into_parts();
     let headers = &headers;
-    // Mixing domain of the request, by its key.
-    let domain = extensions.get().copied().unwrap_or(MixingDomain::SHARED);
+    // The guard has put it there, by the request's key; without it the request shares no group.
+    let Some(&domain) = extensions.get::<MixingDomain>() else {
+        return error(&ServeError::Unauthenticated);
+    };
     let request_id = request_id(headers);
     let model = app.model(name, version);
     let known = model.as_ref().ok().map(|model| model.name());
@@ -100,7 +102,7 @@ async fn infer_on(
             .or_insert_with(|| class.into());
     }
     let binary = BinaryOutputs::of(&request);
-    let (response, provenance) = model.infer_within(domain, request).await?;
+    let (response, provenance) = model.infer(domain, request).await?;
     let encoded =
         encode_response(&response, |output| binary.wants(output)).map_err(ServeError::Response)?;
     let accepted = Coding::for_response(headers);

@@ -251,22 +251,11 @@ impl<T: Transport> ServedModel<T> {
         &self.driver
     }
 
-    /// Answers a request.
+    /// Answers a request, in coding groups with queries of this domain only (CG-6).
     ///
     /// # Errors
     /// [`ServeError`]: the client's mistake, a bound reached, or no prediction by the deadline.
     pub async fn infer(
-        &self,
-        request: InferRequest,
-    ) -> Result<(InferResponse, Provenance), ServeError> {
-        self.infer_within(MixingDomain::SHARED, request).await
-    }
-
-    /// As [`infer`](Self::infer), in coding groups with queries of this domain only (CG-6).
-    ///
-    /// # Errors
-    /// [`ServeError`].
-    pub async fn infer_within(
         &self,
         domain: MixingDomain,
         request: InferRequest,

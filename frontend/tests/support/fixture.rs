@@ -7,6 +7,7 @@ use std::time::Duration;
 use parapet_frontend::error::ServeError;
 use parapet_frontend::metrics::Metrics;
 use parapet_frontend::model::{Provenance, ServedModel};
+use parapet_frontend::tenants::MixingDomain;
 use parapet_open_inference::{InferRequest, InferResponse, Parameters, Tensor};
 use tokio::time::{Instant, sleep};
 
@@ -124,7 +125,9 @@ impl Fixture {
         let model = Arc::clone(&self.model);
         tokio::spawn(async move {
             let started = Instant::now();
-            let answered = model.infer(Self::request(sample, parameters)).await;
+            let answered = model
+                .infer(MixingDomain::SHARED, Self::request(sample, parameters))
+                .await;
             (answered, started.elapsed())
         })
     }
