@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use parity_trainer::backend::{
-    LocalBackend, OptimiserSpec, ParameterBackend, ParameterSet, ParameterShape, Schedule,
+    InProcessBackend, OptimiserSpec, ParameterBackend, ParameterSet, ParameterShape, Schedule,
     UpdateRule,
 };
 use tch::nn::{self, OptimizerConfig};
@@ -35,7 +35,7 @@ fn compare(spec: OptimiserSpec, config: impl OptimizerConfig) {
         steps: STEPS as u64,
         clip: None,
     };
-    let mut ours = LocalBackend::new(rule, own.clone());
+    let mut ours = InProcessBackend::new(rule, own.clone()).unwrap();
     for step in 0..STEPS {
         let loss = (Tensor::from_slice(&curvature) * &weights * &weights - &weights * 0.3)
             .sum(Kind::Float);

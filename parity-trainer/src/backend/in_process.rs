@@ -13,11 +13,10 @@ use parapet_parameter_server::{
 
 use parapet_parameter_server::optimiser::ServerRule;
 
-use super::local::WEIGHTS;
 use super::parameters::Pushed;
 use super::{
     BackendError, BackendState, OptimiserSpec, ParameterBackend, ParameterSet, SLOTS, Tick,
-    UpdateRule,
+    UpdateRule, WEIGHTS,
 };
 
 /// Weights in a row of the server's array; the last row is filled up with zeroes,
@@ -32,7 +31,7 @@ const WORKER: WorkerId = WorkerId(1);
 const NOW: Duration = Duration::ZERO;
 
 /// One server and one worker with nothing between them: the state machines of a cluster, driven by
-/// function calls. Gives the very weights of plain training ([`super::LocalBackend`]), whatever the
+/// function calls. Gives the very weights of plain training, whatever the
 /// consistency model: there are no other workers whose updates it could miss.
 pub struct InProcessBackend {
     rule: UpdateRule,
@@ -386,7 +385,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::backend::{LocalBackend, ParameterShape, Schedule};
+    use crate::backend::tests::local::LocalBackend;
+    use crate::backend::{ParameterShape, Schedule};
 
     /// Not a whole number of rows.
     const LENGTH: usize = 2 * ROW + 7;

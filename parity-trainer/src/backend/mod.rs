@@ -4,21 +4,18 @@
 //! it pulls the weights, pushes gradients and ends a step with a clock tick. Where the update
 //! happens is not the loop's business: every run goes through a parameter server, by default one
 //! inside the process ([`InProcessBackend`]), or a cluster of them ([`RemoteBackend`]).
-//! [`LocalBackend`] is the plain arithmetic to compare with.
 
 mod in_process;
-mod local;
-mod optimiser;
 mod parameters;
 mod remote;
 
 pub use in_process::InProcessBackend;
-pub use local::LocalBackend;
-pub use optimiser::Optimiser;
 pub use parameters::{ParameterSet, ParameterShape};
 pub use parapet_parameter_server::optimiser::{OptimiserSpec, Schedule, UpdateRule};
 pub use remote::{ClusterHandle, RemoteBackend, RemotePlan};
 
+/// Name of the weights in a [`BackendState`].
+const WEIGHTS: &str = "weights";
 /// The optimiser's state in a [`BackendState`], in the order of the server's slots.
 const SLOTS: [&str; 2] = ["optimiser.first", "optimiser.second"];
 
@@ -178,51 +175,4 @@ pub enum BackendError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_state_of_another_model_or_optimiser_is_refused() {
-        let rule = UpdateRule {
-            optimiser: OptimiserSpec::Adam { weight_decay: 0.0 },
-            learning_rate: 0.1,
-            schedule: Schedule::Constant,
-            steps: 10,
-            clip: None,
-        };
-        let fresh = |length: usize| {
-            let shape = ParameterShape {
-                name: "w".into(),
-                shape: vec![length],
-            };
-            ParameterSet::zeroes(vec![shape])
-        };
-        let backends: [(&str, Box<dyn ParameterBackend>); 2] = [
-            ("local", Box::new(LocalBackend::new(rule, fresh(5)))),
-            (
-                "embedded",
-                Box::new(InProcessBackend::new(rule, fresh(5)).unwrap()),
-            ),
-        ];
-        for (name, mut backend) in backends {
-            let whole = backend.state().unwrap();
-            backend.restore(&whole, &[]).unwrap();
-            for place in 0..whole.arrays.len() {
-                let mut short = whole.clone();
-                short.arrays[place].1.pop();
-                let error = backend.restore(&short, &[]).unwrap_err().to_string();
-                assert!(
-                    error.contains(&whole.arrays[place].0) && error.contains("hold 4"),
-                    "{name}: {error}"
-                );
-                let mut less = whole.clone();
-                less.arrays.remove(place);
-                let error = backend.restore(&less, &[]).unwrap_err();
-                assert!(
-                    matches!(error, BackendError::State { .. }),
-                    "{name}: {error}"
-                );
-            }
-        }
-    }
-}
+mod tests;

@@ -9,9 +9,10 @@ use parapet_cluster::roles::training::{Job, NewTraining, ROW, Settled, Training,
 use parapet_cluster::roles::{ClusterError, ConsistencySpec, FilterSpec};
 use tokio::runtime::Runtime;
 
-use super::local::WEIGHTS;
 use super::parameters::Pushed;
-use super::{BackendError, BackendState, ParameterBackend, ParameterSet, SLOTS, Tick, UpdateRule};
+use super::{
+    BackendError, BackendState, ParameterBackend, ParameterSet, SLOTS, Tick, UpdateRule, WEIGHTS,
+};
 
 /// Shards that the parameters are cut into, at least and at most: several for each server, so that
 /// they can be spread evenly.

@@ -1,16 +1,14 @@
 //! Parameters in this process.
 
-use super::parameters::Pushed;
-use super::{
-    BackendError, BackendState, Optimiser, ParameterBackend, ParameterSet, Tick, UpdateRule,
+use super::optimiser::Optimiser;
+use crate::backend::parameters::Pushed;
+use crate::backend::{
+    BackendError, BackendState, ParameterBackend, ParameterSet, Tick, UpdateRule, WEIGHTS,
 };
-
-/// Name of the weights in a [`BackendState`].
-pub(super) const WEIGHTS: &str = "weights";
 
 /// Weights and optimiser as plain arrays: training without a parameter server, to compare with.
 #[derive(Debug)]
-pub struct LocalBackend {
+pub(crate) struct LocalBackend {
     rule: UpdateRule,
     weights: ParameterSet,
     optimiser: Optimiser,
@@ -20,7 +18,7 @@ pub struct LocalBackend {
 
 impl LocalBackend {
     /// Starts from `weights`.
-    pub fn new(rule: UpdateRule, weights: ParameterSet) -> Self {
+    pub(crate) fn new(rule: UpdateRule, weights: ParameterSet) -> Self {
         let optimiser = Optimiser::new(rule.optimiser, weights.values().len());
         let pushed = Pushed::none(&weights);
         Self {

@@ -2,11 +2,11 @@
 
 use parapet_parameter_server::optimiser::OptimiserSpec;
 
-use super::{BackendError, BackendState, SLOTS};
+use crate::backend::{BackendError, BackendState, SLOTS};
 
 /// An optimiser with its state.
 #[derive(Debug, Clone)]
-pub struct Optimiser {
+pub(crate) struct Optimiser {
     spec: OptimiserSpec,
     /// Adam: first moment; SGD: momentum.
     first: Vec<f32>,
@@ -16,7 +16,7 @@ pub struct Optimiser {
 
 impl Optimiser {
     /// A fresh one for `parameters` values.
-    pub fn new(spec: OptimiserSpec, parameters: usize) -> Self {
+    pub(crate) fn new(spec: OptimiserSpec, parameters: usize) -> Self {
         let second = if spec.slots() == 2 { parameters } else { 0 };
         Self {
             spec,
@@ -27,7 +27,7 @@ impl Optimiser {
 
     /// Makes step `step` (from 1): changes `weights` by `gradients * scale`, all of the length
     /// that was announced.
-    pub fn step(
+    pub(crate) fn step(
         &mut self,
         step: u64,
         rate: f64,
@@ -46,7 +46,7 @@ impl Optimiser {
         );
     }
 
-    pub fn arrays(&self) -> Vec<(&'static str, &[f32])> {
+    pub(crate) fn arrays(&self) -> Vec<(&'static str, &[f32])> {
         let all = SLOTS
             .into_iter()
             .zip([self.first.as_slice(), self.second.as_slice()]);
@@ -57,7 +57,7 @@ impl Optimiser {
     ///
     /// # Errors
     /// If an array is missing or of another length.
-    pub fn restore(&mut self, state: &BackendState) -> Result<(), BackendError> {
+    pub(crate) fn restore(&mut self, state: &BackendState) -> Result<(), BackendError> {
         for (name, own) in SLOTS.into_iter().zip([&mut self.first, &mut self.second]) {
             if !own.is_empty() {
                 let values = state.array_of(name, own.len())?;
