@@ -17,7 +17,7 @@ use super::tls::{resolve_listener, resolve_own, resolve_shared};
 use super::{ConfigError, FrontendConfig, beside, folder};
 use crate::upstream::Scheme;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
     /// Its metadata out of the repository.
     pub entry: ModelEntry,
@@ -46,7 +46,7 @@ pub struct ModelConfig {
 }
 
 /// Instances that serve one model.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PoolSettings {
     /// Their addresses, as written and resolved; none where they are discovered.
     pub instances: Vec<(String, SocketAddr)>,

@@ -222,7 +222,7 @@ pub(super) struct Model {
 }
 
 /// `[models.health]`: how instances are checked.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HealthSettings {
     /// Between two checks of an instance that is up.

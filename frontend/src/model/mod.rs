@@ -110,11 +110,7 @@ impl<T: Transport> ServedModel<T> {
 
     /// Returns true if it serves just what `config` says.
     pub(crate) fn serves(&self, config: &ModelConfig) -> bool {
-        // What it is made of comes from several crates and has no other equality. The networks of a
-        // learned code may have changed in their files, which their text does not show.
-        let learned =
-            |config: &ModelConfig| config.classes.iter().any(|class| class.learned.is_some());
-        !learned(config) && format!("{:?}", self.config) == format!("{config:?}")
+        self.config == *config
     }
 
     /// Returns the TLS settings of its pools that have them; some may share theirs.

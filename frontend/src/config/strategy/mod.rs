@@ -24,7 +24,7 @@ pub const DEFAULT_CLASS: &str = "default";
 const MAX_CLASSES: usize = 16;
 
 /// A class of requests, and its redundancy.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ClassConfig {
     pub name: String,
     pub strategy: StrategyConfig,
@@ -35,7 +35,7 @@ pub struct ClassConfig {
 }
 
 /// A code and what it is for, the same for every parity model.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ClassCode {
     pub spec: CodeSpec,
     /// The inputs and outputs of the model that it covers.
@@ -51,8 +51,15 @@ pub struct LearnedConfig {
     pub max_queue: usize,
 }
 
+/// Never equal: the networks may have changed in their files.
+impl PartialEq for LearnedConfig {
+    fn eq(&self, _: &Self) -> bool {
+        false
+    }
+}
+
 /// The instances of one parity or backup model.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RedundantPool {
     /// Its name in metrics: `parity0`, `backup`; those of a class begin with its name.
     pub label: String,
