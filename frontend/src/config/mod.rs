@@ -15,9 +15,7 @@ pub use access::AdminSettings;
 pub use error::ConfigError;
 pub use resolve::{ModelConfig, PoolSettings};
 pub use settings::{HealthSettings, LogFormat, ServerSettings, TlsSettings, TraceSettings};
-pub use strategy::{
-    ClassCode, ClassConfig, CodedTensors, DEFAULT_CLASS, LearnedConfig, RedundantPool,
-};
+pub use strategy::{BuiltCode, ClassConfig, CodedTensors, DEFAULT_CLASS, RedundantPool};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -3,17 +3,15 @@
 use std::sync::Arc;
 
 use parapet_config::repository::TensorSpec;
-use parapet_decoder::{
-    Calibration, ClassAxis, ClassScores, DecodeError, Decoder, Score, build_decoder,
-};
-use parapet_encoder::{Code, CodeError, EncodeError, Encoder, OutputDomain, build_encoder};
-use parapet_frontend_core::{CodedConfig, Row, Slot};
+use parapet_decoder::{Calibration, ClassAxis, ClassScores, DecodeError, Decoder, Score};
+use parapet_encoder::{EncodeError, Encoder, OutputDomain};
+use parapet_frontend_core::{Row, Slot};
 use parapet_open_inference::{ProtocolError, Tensor};
 use thiserror::Error;
 
 use super::coding_queue::CodingQueue;
 use super::judged::JudgedOutput;
-use crate::config::{ClassCode, CodedTensors, LearnedConfig, ModelConfig, RedundantPool};
+use crate::config::{BuiltCode, ModelConfig};
 use crate::payload::{Input, Output};
 
 /// Reason why a parity query or a reconstruction could not be computed. The group goes
@@ -58,7 +56,7 @@ pub struct Coder {
 struct CodedInput {
     /// Where it stands among the deployed model's.
     position: usize,
-    encoder: Box<dyn Encoder>,
+    encoder: Arc<dyn Encoder>,
     /// Its name at each row's parity model; none where the deployed model itself is asked.
     parity_names: Vec<String>,
 }
@@ -69,116 +67,41 @@ struct CodedOutput {
     /// code's own order.
     position: usize,
     spec: TensorSpec,
-    decoder: Box<dyn Decoder>,
+    decoder: Arc<dyn Decoder>,
 }
 
 impl Coder {
-    /// A coder by parity models.
-    ///
-    /// # Errors
-    /// [`CodeError`] when the code does not fit an input or an output.
-    pub fn new(
-        model: &ModelConfig,
-        code: &ClassCode,
-        coded: &CodedConfig,
-    ) -> Result<Self, CodeError> {
-        // Pool 0 is the deployed model's, and not among these.
-        let first = usize::from(coded.first_parity.0).checked_sub(1);
-        let parity = first
-            .and_then(|first| model.redundant.get(first..first + coded.r))
-            .unwrap_or_default();
-        let calibrations = parity
-            .iter()
-            .map(|pool| pool.entry.code.as_ref()?.calibration.clone());
-        let coder = Self::of(
-            model,
-            &code.tensors,
-            |shape| build_encoder(&code.spec, shape),
-            |len| build_decoder(&code.spec, len),
-        )?;
-        let mut coder = Self {
-            label: Code::try_from(&code.spec)?.label(),
-            calibrations: calibrations.collect::<Option<_>>().unwrap_or_default(),
-            ..coder
-        };
-        for (index, input) in coder.inputs.iter_mut().enumerate() {
-            let name =
-                |pool: &RedundantPool| pool.entry.inputs.get(index).map(|spec| spec.name.clone());
-            input.parity_names = parity.iter().filter_map(name).collect();
-        }
-        Ok(coder)
-    }
-
-    /// A coder by a learned code's networks, which are for one input and one output.
-    ///
-    /// # Errors
-    /// None that a resolved configuration has.
-    pub fn learned(
-        model: &ModelConfig,
-        code: &ClassCode,
-        learned: &LearnedConfig,
-    ) -> Result<Self, CodeError> {
-        let networks = &learned.code;
-        // One table stands for all rows.
-        let calibrations = (0..networks.code().r())
-            .map_while(|_| networks.calibration().cloned())
-            .collect();
-        let coder = Self::of(
-            model,
-            &code.tensors,
-            |_| Ok(networks.clone().into_coders().0),
-            |_| Ok(networks.clone().into_coders().1),
-        )?;
-        let label = networks.code().label();
-        Ok(Self {
-            label,
-            calibrations,
-            line: Some(CodingQueue::new(learned.max_queue)),
-            ..coder
-        })
-    }
-
-    /// The tensors, each with a coder for its shape.
-    fn of(
-        model: &ModelConfig,
-        tensors: &CodedTensors,
-        encoder: impl Fn(&[usize]) -> Result<Box<dyn Encoder>, CodeError>,
-        decoder: impl Fn(usize) -> Result<Box<dyn Decoder>, CodeError>,
-    ) -> Result<Self, CodeError> {
-        let inputs = tensors
-            .inputs
-            .iter()
-            .zip(tensors.inputs_of(&model.entry))
-            .map(|(&position, spec)| {
-                Ok(CodedInput {
+    /// The coders of `code`, each with its tensor.
+    pub fn new(model: &ModelConfig, code: &BuiltCode) -> Self {
+        let tensors = &code.tensors;
+        let inputs = tensors.inputs.iter().zip(&code.encoders);
+        let inputs = inputs.zip(&code.parity_names);
+        let outputs = tensors.outputs.iter().zip(&code.decoders);
+        let outputs = outputs.zip(tensors.outputs_of(&model.entry));
+        Self {
+            inputs: inputs
+                .map(|((&position, encoder), names)| CodedInput {
                     position,
-                    encoder: encoder(&spec.shape)?,
-                    parity_names: Vec::new(),
+                    encoder: Arc::clone(encoder),
+                    parity_names: names.clone(),
                 })
-            });
-        let outputs = tensors
-            .outputs
-            .iter()
-            .zip(tensors.outputs_of(&model.entry))
-            .map(|(&position, spec)| {
-                Ok(CodedOutput {
+                .collect(),
+            outputs: outputs
+                .map(|((&position, decoder), spec)| CodedOutput {
                     position,
                     spec: spec.clone(),
-                    decoder: decoder(spec.sample_len())?,
+                    decoder: Arc::clone(decoder),
                 })
-            });
-        Ok(Self {
-            inputs: inputs.collect::<Result<_, CodeError>>()?,
-            outputs: outputs.collect::<Result<_, CodeError>>()?,
+                .collect(),
             judged: tensors
                 .outputs_of(&model.entry)
                 .next()
                 .and_then(|spec| judged(model, spec)),
-            calibrations: Vec::new(),
-            label: String::new(),
+            calibrations: code.calibrations.clone(),
+            label: code.label.clone(),
             covers_all: tensors.outputs.len() == model.entry.outputs.len(),
-            line: None,
-        })
+            line: code.max_queue.map(CodingQueue::new),
+        }
     }
 
     /// Returns true if a reconstruction holds every output of the model that is `wanted`.

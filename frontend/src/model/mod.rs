@@ -453,34 +453,15 @@ fn core_config(config: &ModelConfig) -> CoreConfig {
     }
 }
 
-/// A class's strategy, and its coder if it is coded.
-type Redundancy = (Box<dyn Strategy<Input, Output>>, Option<Coder>);
-
-fn redundancy(config: &ModelConfig, class: &ClassConfig) -> Redundancy {
-    let coder = class
-        .code
-        .as_ref()
-        .map(|code| match (&class.strategy, &class.learned) {
-            (_, Some(learned)) => Coder::learned(config, code, learned).map(Some),
-            (StrategyConfig::Coded(coded) | StrategyConfig::CodedHedged(coded), None) => {
-                Coder::new(config, code, coded).map(Some)
-            }
-            _ => Ok(None),
-        });
-    // The configuration was resolved by building these very coders.
-    match coder.transpose() {
-        Ok(coder) => (class.strategy.build(), coder.flatten()),
-        Err(error) => {
-            tracing::error!(model = %config.entry.name, %error, "serving without redundancy");
-            (StrategyConfig::None.build(), None)
-        }
-    }
-}
-
 /// One strategy for all classes, and the coder of each.
 fn strategy(config: &ModelConfig) -> (Box<dyn Strategy<Input, Output>>, Vec<Option<Coder>>) {
-    let classes = config.classes.iter().map(|class| redundancy(config, class));
-    let (mut strategies, coders): (Vec<_>, Vec<_>) = classes.unzip();
+    let coder = |class: &ClassConfig| class.code.as_ref().map(|code| Coder::new(config, code));
+    let coders = config.classes.iter().map(coder).collect();
+    let mut strategies: Vec<_> = config
+        .classes
+        .iter()
+        .map(|class| class.strategy.build())
+        .collect();
     if strategies.len() <= 1 {
         return (
             strategies

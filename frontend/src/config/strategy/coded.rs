@@ -2,22 +2,21 @@
 //! for.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use parapet_config::repository::{CodeMetadata, ModelEntry};
 use parapet_decoder::build_decoder;
-use parapet_encoder::{Code, CodeSpec, EncoderKind, build_encoder};
+use parapet_encoder::{Code, CodeError, CodeSpec, EncoderKind, build_encoder};
 use parapet_frontend_core::CodedConfig;
 
 use super::settings::{Models, Parity};
 use super::tensors::CodedTensors;
-use super::{ClassCode, Deployed, LearnedConfig, RedundantPool, learned};
+use super::{BuiltCode, Deployed, RedundantPool, learned};
 use crate::config::ConfigError;
 use crate::config::resolve::{At, resolve_pool, resolve_version};
 
 pub(super) struct Resolved {
-    pub(super) code: ClassCode,
-    /// The networks of a learned code.
-    pub(super) learned: Option<LearnedConfig>,
+    pub(super) code: BuiltCode,
     /// Pools of parity models.
     pub(super) parity: Vec<RedundantPool>,
 }
@@ -56,41 +55,63 @@ pub(super) fn resolve(
         let fix = "leave model, version and max_coding_queue out, or set encoder = \"learned\"";
         return Err(at.field("model", "only a learned code has an entry of its own", fix));
     }
-    let (code, learned, parity) = match encoder {
+    match encoder {
         EncoderKind::Sum | EncoderKind::Concat => {
-            let (code, parity) = resolve_parities(at, deployed, asked, &models.parity)?;
-            (code, None, parity)
+            let (trained, parity) = resolve_parities(at, deployed, asked, &models.parity)?;
+            let code =
+                build(deployed.entry, trained, &parity).map_err(|source| ConfigError::Code {
+                    path: at.path.to_owned(),
+                    field: at.prefix.clone(),
+                    source: Box::new(source),
+                })?;
+            Ok(Resolved { code, parity })
         }
         EncoderKind::Learned => {
-            let (learned, tensors) = learned::resolve(at, deployed, &asked, models)?;
-            (
-                ClassCode {
-                    spec: learned.code.code().to_spec(),
-                    tensors,
-                },
-                Some(learned),
-                Vec::new(),
-            )
-        }
-    };
-    if learned.is_none() {
-        let refused = |source| ConfigError::Code {
-            path: at.path.to_owned(),
-            field: at.prefix.clone(),
-            source: Box::new(source),
-        };
-        for input in code.tensors.inputs_of(deployed.entry) {
-            build_encoder(&code.spec, &input.shape).map_err(refused)?;
-        }
-        for output in code.tensors.outputs_of(deployed.entry) {
-            build_decoder(&code.spec, output.sample_len()).map_err(refused)?;
+            let code = learned::resolve(at, deployed, &asked, models)?;
+            let parity = Vec::new();
+            Ok(Resolved { code, parity })
         }
     }
-    Ok(Resolved {
-        code,
-        learned,
-        parity,
+}
+
+/// Builds the coders of each covered tensor.
+fn build(
+    deployed: &ModelEntry,
+    Trained { spec, tensors }: Trained,
+    parity: &[RedundantPool],
+) -> Result<BuiltCode, CodeError> {
+    let encoders = tensors
+        .inputs_of(deployed)
+        .map(|input| build_encoder(&spec, &input.shape).map(Arc::from));
+    let decoders = tensors
+        .outputs_of(deployed)
+        .map(|output| build_decoder(&spec, output.sample_len()).map(Arc::from));
+    let names = |index: usize| {
+        let names = parity
+            .iter()
+            .filter_map(|pool| pool.entry.inputs.get(index));
+        names.map(|input| input.name.clone()).collect()
+    };
+    let calibrations = parity
+        .iter()
+        .map(|pool| pool.entry.code.as_ref()?.calibration.clone());
+    Ok(BuiltCode {
+        label: Code::try_from(&spec)?.label(),
+        encoders: encoders.collect::<Result<_, _>>()?,
+        decoders: decoders.collect::<Result<_, _>>()?,
+        parity_names: (0..tensors.inputs.len()).map(names).collect(),
+        calibrations: calibrations.collect::<Option<_>>().unwrap_or_default(),
+        max_queue: None,
+        tensors,
+        spec: Some(spec),
     })
+}
+
+/// The code that a parity model was trained for, the same for all rows.
+#[derive(Debug, Clone)]
+struct Trained {
+    spec: CodeSpec,
+    tensors: CodedTensors,
 }
 
 /// The parity pools, one for each row, and the code that all of their models were trained for.
@@ -99,7 +120,7 @@ fn resolve_parities(
     deployed: &Deployed<'_>,
     asked: CodeSpec,
     pools: &[Parity],
-) -> Result<(ClassCode, Vec<RedundantPool>), ConfigError> {
+) -> Result<(Trained, Vec<RedundantPool>), ConfigError> {
     if pools.len() != asked.r {
         return Err(at.field(
             "parity",
@@ -108,7 +129,7 @@ fn resolve_parities(
         ));
     }
     let mut parity = Vec::with_capacity(asked.r);
-    let mut code: Option<ClassCode> = None;
+    let mut code: Option<Trained> = None;
     for (row, pool) in pools.iter().enumerate() {
         let at = at.inside(&format!("parity[{row}]"));
         let (resolved, trained) = resolve_parity(&at, deployed, &asked, row, pool)?;
@@ -144,7 +165,7 @@ fn resolve_parity(
     asked: &CodeSpec,
     row: usize,
     pool: &Parity,
-) -> Result<(RedundantPool, ClassCode), ConfigError> {
+) -> Result<(RedundantPool, Trained), ConfigError> {
     let entry = deployed
         .repository
         .load(&pool.model)
@@ -175,7 +196,7 @@ fn resolve_parity(
     };
     Ok((
         pool,
-        ClassCode {
+        Trained {
             spec: code.spec,
             tensors,
         },

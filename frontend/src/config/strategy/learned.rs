@@ -1,6 +1,8 @@
 //! A learned code as configured: its entry found, held against the configuration, and its networks
 //! loaded.
 
+use std::sync::Arc;
+
 use parapet_config::repository::Platform;
 use parapet_encoder::CodeSpec;
 use parapet_onnx::learned_code::LearnedCode;
@@ -9,7 +11,7 @@ use parapet_onnx::runtime::OnnxRuntime;
 use super::coded::check_trained_for;
 use super::settings::Models;
 use super::tensors::CodedTensors;
-use super::{Deployed, LearnedConfig};
+use super::{BuiltCode, Deployed};
 use crate::config::ConfigError;
 use crate::config::resolve::{At, resolve_version};
 
@@ -23,7 +25,7 @@ pub(super) fn resolve(
     deployed: &Deployed<'_>,
     asked: &CodeSpec,
     models: &Models,
-) -> Result<(LearnedConfig, CodedTensors), ConfigError> {
+) -> Result<BuiltCode, ConfigError> {
     let max_queue = models.max_coding_queue.unwrap_or(MAX_QUEUE);
     at.at_least_one("max_coding_queue", max_queue)?;
     let Some(name) = &models.model else {
@@ -59,12 +61,27 @@ pub(super) fn resolve(
         field: format!("{}.encoder", at.prefix),
         source: Box::new(source),
     })?;
-    let code = LearnedCode::load(&runtime, &entry, version).map_err(|source| {
+    let networks = LearnedCode::load(&runtime, &entry, version).map_err(|source| {
         ConfigError::LearnedCode {
             path: at.path.to_owned(),
             field: format!("{}.model", at.prefix),
             source: Box::new(source),
         }
     })?;
-    Ok((LearnedConfig { code, max_queue }, tensors))
+    // One table stands for all rows.
+    let calibrations = (0..networks.code().r())
+        .map_while(|_| networks.calibration().cloned())
+        .collect();
+    let label = networks.code().label();
+    let (encoder, decoder) = networks.into_coders();
+    Ok(BuiltCode {
+        label,
+        tensors,
+        encoders: vec![Arc::from(encoder)],
+        decoders: vec![Arc::from(decoder)],
+        parity_names: vec![Vec::new()],
+        calibrations,
+        max_queue: Some(max_queue),
+        spec: None,
+    })
 }

@@ -6,10 +6,12 @@ mod learned;
 pub(super) mod settings;
 mod tensors;
 
+use std::sync::Arc;
+
 use parapet_config::repository::{ModelEntry, ModelRepository, TensorSpec};
-use parapet_encoder::CodeSpec;
+use parapet_decoder::{Calibration, Decoder};
+use parapet_encoder::{CodeSpec, Encoder};
 use parapet_frontend_core::{DeployedInstances, PoolId, StrategyConfig};
-use parapet_onnx::learned_code::LearnedCode;
 
 pub use self::tensors::CodedTensors;
 
@@ -29,32 +31,34 @@ pub struct ClassConfig {
     pub name: String,
     pub strategy: StrategyConfig,
     /// The code of a coded strategy.
-    pub code: Option<ClassCode>,
-    /// Its networks, if it is a learned one.
-    pub learned: Option<LearnedConfig>,
+    pub code: Option<BuiltCode>,
 }
 
-/// A code and what it is for, the same for every parity model.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ClassCode {
-    pub spec: CodeSpec,
+/// A code as it is served, with its encoders and decoders.
+#[derive(Debug, Clone)]
+pub struct BuiltCode {
+    /// Short name, as `sum-k2-r1`.
+    pub label: String,
     /// The inputs and outputs of the model that it covers.
     pub tensors: CodedTensors,
+    /// One for each covered input.
+    pub encoders: Vec<Arc<dyn Encoder>>,
+    /// One for each covered output.
+    pub decoders: Vec<Arc<dyn Decoder>>,
+    /// For each covered input its names at the parity models, by row.
+    pub parity_names: Vec<Vec<String>>,
+    /// For each parity row; empty unless all rows have one.
+    pub calibrations: Vec<Calibration>,
+    /// Pieces of a learned code's coding that may wait for each other.
+    pub max_queue: Option<usize>,
+    /// Specification that the coders were built from; `None` for networks.
+    pub(super) spec: Option<CodeSpec>,
 }
 
-/// A learned code as it is served.
-#[derive(Debug, Clone)]
-pub struct LearnedConfig {
-    /// The code with its networks.
-    pub code: LearnedCode,
-    /// Pieces of encoding and decoding that may wait for each other.
-    pub max_queue: usize,
-}
-
-/// Never equal: the networks may have changed in their files.
-impl PartialEq for LearnedConfig {
-    fn eq(&self, _: &Self) -> bool {
-        false
+/// Networks are never equal: they may have changed in their files.
+impl PartialEq for BuiltCode {
+    fn eq(&self, other: &Self) -> bool {
+        self.spec.is_some() && self.spec == other.spec && self.tensors == other.tensors
     }
 }
 
@@ -146,7 +150,7 @@ fn resolve_strategy(
     settings
         .check(deployed.instances())
         .map_err(|refused| at.field(&refused.field, refused.problem, refused.fix))?;
-    let (mut code, mut learned) = (None, None);
+    let mut code = None;
     match &mut settings {
         StrategyConfig::None | StrategyConfig::Replicate(_) | StrategyConfig::Hedge(_) => {}
         StrategyConfig::ApproximateBackup(config) => {
@@ -160,7 +164,6 @@ fn resolve_strategy(
                 false => next,
             };
             code = Some(resolved.code);
-            learned = resolved.learned;
             pools.extend(resolved.parity);
         }
     }
@@ -168,7 +171,6 @@ fn resolve_strategy(
         name: String::new(),
         strategy: settings,
         code,
-        learned,
     })
 }
 
