@@ -10,6 +10,7 @@
 #![allow(missing_docs, reason = "the programs build on it alone")]
 
 pub mod admin;
+pub mod app;
 mod busy_poll;
 pub mod config;
 pub mod discovery;
@@ -20,6 +21,7 @@ pub mod http;
 pub mod metrics;
 pub mod model;
 pub mod payload;
+mod provenance;
 pub mod reload;
 mod request_context;
 mod server;

@@ -29,13 +29,7 @@ use self::names::*;
 use self::presence::Presence;
 use self::total::Total;
 use crate::error::ErrorKind;
-use crate::model::Provenance;
-
-/// Buckets for all durations, 0.25 ms to 10 s.
-const SECONDS: [f64; 18] = [
-    0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2,
-    0.5, 1.0, 2.5, 10.0,
-];
+use crate::provenance::Provenance;
 
 /// The registry of one frontend. It is not global, so that tests can run several side by side.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use parapet_net::tls::TlsError;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
+use crate::app::{App, ListenersTls};
 use crate::config::{ConfigError, FrontendConfig};
-use crate::http::{App, ListenersTls};
 use crate::serving::Serving;
 
 #[derive(Debug, Error)]

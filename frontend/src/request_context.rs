@@ -4,8 +4,8 @@
 use http::HeaderMap;
 use tokio::time::Instant;
 
+use crate::app::App;
 use crate::error::ServeError;
-use crate::http::App;
 use crate::model::{Provenance, ServedModel};
 use crate::traces::TracedRequest;
 

@@ -11,9 +11,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin;
+use crate::app::{App, ListenersTls};
 use crate::config::{FrontendConfig, ServerSettings};
 use crate::grpc;
-use crate::http::{App, ListenersTls, router};
+use crate::http::router;
 use crate::metrics::Metrics;
 use crate::traces::Traces;
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::config::{AdminSettings, FrontendConfig, ModelConfig, ServerSettings, TraceSettings};
+use crate::config::{AdminSettings, FrontendConfig, ModelConfig, ServerSettings};
 use crate::metrics::Metrics;
 use crate::model::ServedModel;
 use crate::tenants::Tenants;
+use crate::traces::TraceSettings;
 
 /// The models, the tenants, and the settings that requests are held to.
 #[derive(Debug)]

@@ -24,10 +24,12 @@ use parapet_frontend_core::{GroupId, InstanceId, Row, Slot};
 use rand::Rng as _;
 use smallvec::SmallVec;
 
-use crate::config::TraceSettings;
 use crate::error::ErrorKind;
 
 mod parent;
+mod settings;
+
+pub use settings::TraceSettings;
 
 pub(crate) use parent::TRACEPARENT;
 

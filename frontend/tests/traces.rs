@@ -18,9 +18,8 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use parapet_frontend::Frontend;
-use parapet_frontend::config::TraceSettings;
 use parapet_frontend::tenants::{Key, MixingDomain};
-use parapet_frontend::traces::Traces;
+use parapet_frontend::traces::{TraceSettings, Traces};
 use parapet_open_inference::grpc::{InferenceClient, write_request};
 use parapet_open_inference::{InferRequest, Parameters, Tensor};
 use support::fixture::{Fixture, coded, config_error};

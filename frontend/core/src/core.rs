@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-pub(crate) use self::blame::UnprovenFailure;
 use crate::latency::LatencyWindow;
 use crate::outliers::Outliers;
 use crate::query::{Job, Phase, Query};
@@ -366,9 +365,6 @@ impl<I, O> Core<I, O> {
 
 /// Groups that are kept to be looked at.
 const DECODED_GROUPS: usize = 16;
-
-/// Time before a deadline at which a reconstruction is tried, late or not. Decoding takes less.
-pub(crate) const DECODE_MARGIN: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {

@@ -1,12 +1,34 @@
 //! Record of one accepted query.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::core::{DECODE_MARGIN, UnprovenFailure};
 use crate::pool::Avoid;
-use crate::{ClassId, Failure, GroupKey, JobId, PoolId, QueryId, Time};
+use crate::{ClassId, Failure, FailureKind, GroupKey, InstanceId, JobId, PoolId, QueryId, Time};
+
+/// Time before a deadline at which a reconstruction is tried, late or not. Decoding takes less.
+const DECODE_MARGIN: Duration = Duration::from_millis(1);
+
+/// A failure that its instance or its input may have caused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct UnprovenFailure {
+    pub(crate) instance: InstanceId,
+    pub(crate) kind: FailureKind,
+}
+
+impl UnprovenFailure {
+    /// The failure of a request at `instance`; `None` if an input cannot cause it.
+    pub(crate) fn at(instance: InstanceId, kind: FailureKind) -> Option<Self> {
+        kind.input_may_cause().then_some(Self { instance, kind })
+    }
+
+    /// The same of a failure that says where it was seen.
+    pub(crate) fn of(failure: &Failure) -> Option<Self> {
+        Self::at(failure.instance?, failure.kind)
+    }
+}
 
 /// Where a query stands with its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

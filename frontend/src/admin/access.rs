@@ -15,8 +15,9 @@ use axum::response::Response;
 use http::HeaderMap;
 use http::header::{HOST, ORIGIN};
 
+use crate::app::App;
 use crate::error::ServeError;
-use crate::http::{App, error};
+use crate::http::error;
 use crate::tenants::{KeyHash, bearer};
 
 /// Operator that was let in; in the request's extensions.

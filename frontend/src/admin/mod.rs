@@ -27,8 +27,9 @@ use http::StatusCode;
 use parapet_frontend_core::GroupView;
 use serde_json::{Value, json};
 
+use crate::app::App;
 use crate::error::ServeError;
-use crate::http::{App, error, json as json_response, metrics, server_ready};
+use crate::http::{error, json as json_response, metrics, server_ready};
 use crate::reload::ReloadError;
 
 /// Groups of one model that `/debug/groups` shows.

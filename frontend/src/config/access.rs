@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parapet_net::tls::ServerTls;
 
 use super::ConfigError;
-use super::resolve::At;
+use super::at::At;
 use super::settings::{Admin, Tenant};
 use super::tls::resolve_listener;
 use crate::tenants::{KeyHash, MixingDomain, TenantConfig};

@@ -4,17 +4,22 @@
 //! are in milliseconds.
 
 mod access;
+mod at;
 mod error;
 mod instances;
+mod pool;
 mod resolve;
 mod settings;
 mod strategy;
 mod tls;
+mod values;
 
+use crate::traces::TraceSettings;
 pub use access::AdminSettings;
 pub use error::ConfigError;
-pub use resolve::{ModelConfig, PoolSettings};
-pub use settings::{HealthSettings, LogFormat, ServerSettings, TlsSettings, TraceSettings};
+pub use pool::PoolSettings;
+pub use resolve::ModelConfig;
+pub use settings::{HealthSettings, LogFormat, ServerSettings, TlsSettings};
 pub use strategy::{BuiltCode, ClassConfig, CodedTensors, DEFAULT_CLASS, RedundantPool};
 
 use std::path::{Path, PathBuf};

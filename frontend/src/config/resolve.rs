@@ -1,21 +1,19 @@
 //! From what the file says to what the frontend needs: metadata looked up, codes compared, sizes
 //! checked.
 
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::discovery::Mistake;
-use parapet_config::repository::{ModelEntry, ModelRepository, RepositoryError};
-use parapet_net::tls::{ClientSettings, ClientTls};
+use parapet_config::repository::{ModelEntry, ModelRepository};
 
 use super::access::{resolve_admin, resolve_tenants};
-use super::instances::Instances;
-use super::settings::{File, HealthSettings, Model, ServerSettings, TraceSettings};
+use super::at::At;
+use super::pool::{PoolSettings, resolve_pool, resolve_version};
+use super::settings::{File, HealthSettings, Model, ServerSettings};
 use super::strategy::{self, ClassConfig, Deployed, RedundantPool};
-use super::tls::{resolve_listener, resolve_own, resolve_shared};
-use super::{ConfigError, FrontendConfig, beside, folder};
-use crate::upstream::Scheme;
+use super::tls::{resolve_listener, resolve_shared};
+use super::{ConfigError, FrontendConfig, beside};
+use crate::traces::TraceSettings;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
@@ -43,109 +41,6 @@ pub struct ModelConfig {
     pub redundant: Vec<RedundantPool>,
     /// Classes of requests with their strategies; the first one is for requests that name none.
     pub classes: Vec<ClassConfig>,
-}
-
-/// Instances that serve one model.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PoolSettings {
-    /// Their addresses, as written and resolved; none where they are discovered.
-    pub instances: Vec<(String, SocketAddr)>,
-    /// Where they are looked for, if they are not listed.
-    pub discovery: Option<crate::discovery::Settings>,
-    /// Concurrent requests that each is given.
-    pub slots: u32,
-    /// Jobs that may wait for one of them.
-    pub queue: usize,
-    /// For those that are spoken to within TLS.
-    pub tls: Option<ClientTls>,
-}
-
-impl PoolSettings {
-    /// Returns true if any instance is spoken to within TLS, or may be once it is found.
-    pub(super) fn is_secure(&self) -> bool {
-        let discovered = self
-            .discovery
-            .as_ref()
-            .is_some_and(|discovery| discovery.scheme.is_secure());
-        discovered
-            || self
-                .instances
-                .iter()
-                .any(|(name, _)| Scheme::split(name).0.is_secure())
-    }
-
-    /// With certificates of its own, if there are any.
-    pub(super) fn with_tls(
-        mut self,
-        at: &At<'_>,
-        tls: Option<&ClientSettings>,
-    ) -> Result<Self, ConfigError> {
-        self.tls = resolve_own(at, tls, &self)?;
-        Ok(self)
-    }
-}
-
-/// Where in the file one is, for messages.
-pub(super) struct At<'a> {
-    pub(super) path: &'a Path,
-    pub(super) prefix: String,
-}
-
-impl<'a> At<'a> {
-    /// A table in this one.
-    pub(super) fn inside(&self, field: &str) -> At<'a> {
-        At {
-            path: self.path,
-            prefix: format!("{}.{field}", self.prefix),
-        }
-    }
-
-    pub(super) fn field(
-        &self,
-        field: &str,
-        problem: impl Into<String>,
-        fix: impl Into<String>,
-    ) -> ConfigError {
-        ConfigError::Field {
-            path: self.path.to_owned(),
-            field: format!("{}.{field}", self.prefix),
-            problem: problem.into(),
-            fix: fix.into(),
-        }
-    }
-
-    pub(super) fn repository(&self, field: &str, source: RepositoryError) -> ConfigError {
-        ConfigError::Repository {
-            path: self.path.to_owned(),
-            field: format!("{}.{field}", self.prefix),
-            source: Box::new(source),
-        }
-    }
-
-    pub(super) fn at_least_one(&self, field: &str, value: usize) -> Result<(), ConfigError> {
-        if value == 0 {
-            return Err(self.field(field, "0", "give at least 1"));
-        }
-        Ok(())
-    }
-
-    pub(super) fn share(&self, field: &str, value: f64) -> Result<(), ConfigError> {
-        if !(0.0..=16.0).contains(&value) {
-            return Err(self.field(
-                field,
-                format!("{value}"),
-                "give a share of the queries, 0 to 16",
-            ));
-        }
-        Ok(())
-    }
-
-    pub(super) fn positive(&self, field: &str, value: Duration) -> Result<(), ConfigError> {
-        if value.is_zero() {
-            return Err(self.field(field, "0", "give a time in milliseconds above 0"));
-        }
-        Ok(())
-    }
 }
 
 pub(super) fn resolve(path: &Path, file: File) -> Result<FrontendConfig, ConfigError> {
@@ -362,82 +257,4 @@ fn check_model(at: &At<'_>, model: &Model) -> Result<(), ConfigError> {
         ));
     }
     Ok(())
-}
-
-pub(super) fn resolve_version(
-    at: &At<'_>,
-    entry: &ModelEntry,
-    version: Option<u64>,
-) -> Result<u64, ConfigError> {
-    let version = version.unwrap_or_else(|| entry.latest());
-    entry
-        .model_file(version)
-        .map_err(|source| at.repository("version", source))?;
-    Ok(version)
-}
-
-pub(super) fn resolve_pool(
-    at: &At<'_>,
-    instances: &Instances,
-    slots: u32,
-    queue: usize,
-) -> Result<PoolSettings, ConfigError> {
-    at.at_least_one("slots_per_instance", slots as usize)?;
-    let instances = match instances {
-        Instances::Listed(instances) => instances,
-        Instances::Discovered(settings) => {
-            let mistaken = |mistake: Mistake| {
-                at.field(
-                    &format!("instances.{}", mistake.field),
-                    mistake.problem,
-                    mistake.fix,
-                )
-            };
-            settings.check().map_err(mistaken)?;
-            let mut settings = settings.clone();
-            settings.load(folder(at.path)).map_err(mistaken)?;
-            let discovery = Some(settings);
-            return Ok(PoolSettings {
-                instances: Vec::new(),
-                discovery,
-                slots,
-                queue,
-                tls: None,
-            });
-        }
-    };
-    if instances.is_empty() {
-        return Err(at.field(
-            "instances",
-            "none",
-            "list addresses like \"127.0.0.1:9001\"",
-        ));
-    }
-    let mut resolved: Vec<(String, SocketAddr)> = Vec::with_capacity(instances.len());
-    for (index, name) in instances.iter().enumerate() {
-        let field = format!("instances[{index}]");
-        let (scheme, host) = Scheme::split(name);
-        let address = host
-            .to_socket_addrs()
-            .map_err(|error| at.field(&field, format!("{name:?}: {error}"), "give host:port"))?
-            .next()
-            .ok_or_else(|| {
-                at.field(&field, format!("{name:?} has no address"), "give host:port")
-            })?;
-        if resolved.iter().any(|(_, other)| *other == address) {
-            return Err(at.field(
-                &field,
-                format!("{name:?} is there twice"),
-                "list each instance once",
-            ));
-        }
-        resolved.push((scheme.name(host), address));
-    }
-    Ok(PoolSettings {
-        instances: resolved,
-        discovery: None,
-        slots,
-        queue,
-        tls: None,
-    })
 }

@@ -10,6 +10,8 @@ use serde::{Deserialize, Deserializer};
 
 use super::instances::Instances;
 use super::strategy::settings::Strategy;
+use super::values::two;
+use crate::traces::TraceSettings;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -149,28 +151,6 @@ impl Default for ServerSettings {
     }
 }
 
-/// `[traces]`: OpenTelemetry traces, sent by OTLP over gRPC.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TraceSettings {
-    /// The collector: `http://HOST:PORT`, usually port 4317.
-    pub endpoint: String,
-    /// The share of requests that are traced, 0 to 1, of those whose clients do not say by
-    /// `traceparent`.
-    #[serde(default = "one_percent")]
-    pub share: f64,
-    /// Name of this frontend at the collector.
-    #[serde(default = "service_name")]
-    pub service_name: String,
-}
-
-const fn one_percent() -> f64 {
-    0.01
-}
-fn service_name() -> String {
-    "parapet-frontend".to_owned()
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -276,7 +256,7 @@ pub(super) struct Class {
 }
 
 /// Milliseconds, fractions allowed.
-pub(super) fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let millis = f64::deserialize(deserializer)?;
     Duration::try_from_secs_f64(millis / 1e3)
         .map_err(|_| serde::de::Error::custom("expected milliseconds, a number of at least 0"))
@@ -292,9 +272,6 @@ fn micros<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Err
         })
 }
 
-pub(super) const fn two() -> u32 {
-    2
-}
 const fn three() -> u32 {
     3
 }
@@ -314,7 +291,7 @@ const fn max_rows() -> usize {
 const fn retry_share() -> f64 {
     0.2
 }
-pub(super) const fn one_second() -> Duration {
+const fn one_second() -> Duration {
     Duration::from_secs(1)
 }
 const fn one_minute() -> Duration {

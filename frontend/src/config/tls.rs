@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parapet_net::tls::{ClientSettings, ClientTls, Identity, ServerFiles, ServerTls, TlsError};
 
-use super::resolve::At;
+use super::at::At;
 use super::settings::TlsSettings;
 use super::{ConfigError, PoolSettings, beside, folder};
 
@@ -84,4 +84,16 @@ fn unused(at: &At<'_>) -> ConfigError {
 
 fn unsound(at: &At<'_>, source: TlsError) -> ConfigError {
     at.field("tls", source.to_string(), source.fix())
+}
+
+impl PoolSettings {
+    /// With certificates of its own, if there are any.
+    pub(super) fn with_tls(
+        mut self,
+        at: &At<'_>,
+        tls: Option<&ClientSettings>,
+    ) -> Result<Self, ConfigError> {
+        self.tls = resolve_own(at, tls, &self)?;
+        Ok(self)
+    }
 }

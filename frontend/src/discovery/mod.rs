@@ -11,8 +11,10 @@
 //! outage of a registry takes serving down.
 
 mod addresses;
+mod any;
 mod difference;
 mod dns;
+mod endpoint;
 mod etcd;
 mod follow;
 #[cfg(feature = "kubernetes")]
@@ -22,15 +24,14 @@ mod scheme;
 mod settings;
 
 pub use addresses::{Addresses, Place};
+pub use any::AnyDiscovery;
 pub use difference::{Difference, difference};
 pub use dns::Dns;
 pub use etcd::Etcd;
 pub use follow::{View, follow};
 pub use memory::Memory;
 pub use scheme::Scheme;
-pub use settings::{
-    AnyDiscovery, Backend, DnsSettings, EtcdSettings, KubernetesSettings, Mistake, Settings,
-};
+pub use settings::{Backend, DnsSettings, EtcdSettings, KubernetesSettings, Mistake, Settings};
 
 use thiserror::Error;
 

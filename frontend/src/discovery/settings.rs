@@ -7,7 +7,7 @@ use std::time::Duration;
 use parapet_net::tls::{ClientSettings, ClientTls};
 use serde::{Deserialize, Deserializer};
 
-use crate::discovery::{Addresses, Discovery, DiscoveryError, Dns, Etcd, Scheme};
+use crate::discovery::Scheme;
 
 /// Where to look for the instances of a pool, in place of a list of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,8 +159,9 @@ impl Settings {
                 "list addresses like \"10.0.0.5:2379\"",
             ),
             Backend::Etcd(etcd) => {
-                let is_wrong =
-                    |endpoint: &&String| crate::discovery::etcd::host_and_port(endpoint).is_none();
+                let is_wrong = |endpoint: &&String| {
+                    crate::discovery::endpoint::host_and_port(endpoint).is_none()
+                };
                 if let Some(wrong) = etcd.endpoints.iter().find(is_wrong) {
                     let fix = "give HOST:PORT or https://HOST:PORT";
                     return Err(Mistake {
@@ -179,7 +180,7 @@ impl Settings {
                 let secure = etcd
                     .endpoints
                     .iter()
-                    .filter(|endpoint| crate::discovery::etcd::is_secure(endpoint))
+                    .filter(|endpoint| crate::discovery::endpoint::is_secure(endpoint))
                     .count();
                 match &etcd.tls {
                     None if secure > 0 => {
@@ -235,20 +236,6 @@ impl Settings {
             Backend::Dns(_) | Backend::Kubernetes(_) => None,
         }
     }
-
-    /// The backend, of settings that were [checked](Self::check) and [loaded](Self::load).
-    pub fn build(&self) -> AnyDiscovery {
-        match self.backend.clone() {
-            Backend::Dns(dns) => AnyDiscovery::Dns(Box::new(Dns::new(dns))),
-            Backend::Etcd(etcd) => AnyDiscovery::Etcd(Box::new(Etcd::new(etcd, self.scheme))),
-            #[cfg(feature = "kubernetes")]
-            Backend::Kubernetes(settings) => AnyDiscovery::Kubernetes(Box::new(
-                crate::discovery::kubernetes::Kubernetes::new(settings),
-            )),
-            #[cfg(not(feature = "kubernetes"))]
-            Backend::Kubernetes(_) => AnyDiscovery::Missing,
-        }
-    }
 }
 
 impl DnsSettings {
@@ -257,34 +244,5 @@ impl DnsSettings {
             .as_deref()
             .or(self.srv.as_deref())
             .unwrap_or_default()
-    }
-}
-
-/// Any of the backends.
-#[derive(Debug)]
-pub enum AnyDiscovery {
-    Dns(Box<Dns>),
-    /// Keys in etcd.
-    Etcd(Box<Etcd>),
-    #[cfg(feature = "kubernetes")]
-    Kubernetes(Box<crate::discovery::kubernetes::Kubernetes>),
-    /// Kubernetes, in a program that was built without it; [`Settings::check`] refuses that.
-    #[cfg(not(feature = "kubernetes"))]
-    Missing,
-}
-
-impl Discovery for AnyDiscovery {
-    async fn next(&mut self) -> Result<Addresses, DiscoveryError> {
-        match self {
-            Self::Dns(dns) => dns.next().await,
-            Self::Etcd(etcd) => etcd.next().await,
-            #[cfg(feature = "kubernetes")]
-            Self::Kubernetes(kubernetes) => kubernetes.next().await,
-            #[cfg(not(feature = "kubernetes"))]
-            Self::Missing => Err(DiscoveryError::new(
-                "Kubernetes",
-                "this program was built without it",
-            )),
-        }
     }
 }

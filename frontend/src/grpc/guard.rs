@@ -12,8 +12,8 @@ use tonic::body::Body;
 use tower::{Service, service_fn};
 
 use super::service::{Names, server, status};
+use crate::app::App;
 use crate::error::ServeError;
-use crate::http::App;
 use crate::request_context::RequestContext;
 use crate::serving::Serving;
 use crate::tenants::MixingDomain;

@@ -17,8 +17,8 @@ use tonic::codec::CompressionEncoding;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response, Status};
 
+use crate::app::App;
 use crate::error::ServeError;
-use crate::http::App;
 use crate::model::{CLASS, MAX_REQUEST_ID, Provenance, ServedModel};
 use crate::request_context::{
     CLASS_HEADER, CODE, CONFIDENCE, PROVENANCE, REQUEST_ID, RequestContext, TRACE_ID,

@@ -8,7 +8,7 @@ use parapet_net::server::{BodyError, Reserved, read_body_within};
 use parapet_open_inference::compression::{Coding, Reader, decode, in_turn};
 use parapet_open_inference::{HEADER_CONTENT_LENGTH, InferRequest, Room, decode_request_within};
 
-use super::routes::App;
+use crate::app::App;
 use crate::error::ServeError;
 use crate::model::ServedModel;
 

@@ -10,7 +10,7 @@ use http::header::CONNECTION;
 use http::{HeaderValue, Method, Version};
 
 use super::response::error;
-use super::routes::App;
+use crate::app::App;
 use crate::error::ServeError;
 use crate::tenants::MixingDomain;
 

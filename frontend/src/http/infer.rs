@@ -16,7 +16,7 @@ use parapet_open_inference::{
 
 use super::body;
 use super::response::{error, with_type};
-use super::routes::App;
+use crate::app::App;
 use crate::error::ServeError;
 use crate::model::{CLASS, MAX_REQUEST_ID, Provenance, ServedModel};
 use crate::request_context::{

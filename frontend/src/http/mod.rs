@@ -6,6 +6,7 @@ mod infer;
 mod response;
 mod routes;
 
+pub use crate::app::App;
 pub(crate) use response::{error, json};
-pub use routes::{App, router};
-pub(crate) use routes::{ListenersTls, metrics, server_ready};
+pub use routes::router;
+pub(crate) use routes::{metrics, server_ready};

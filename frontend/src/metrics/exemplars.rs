@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
-use super::{REQUEST_SECONDS, SECONDS};
+use super::names::{REQUEST_SECONDS, SECONDS};
 
 /// A request that fell into a bucket.
 #[derive(Debug, Clone, PartialEq)]

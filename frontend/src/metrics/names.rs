@@ -1,5 +1,11 @@
 //! Every metric of the frontend by its name, and what it says of itself.
 
+/// Buckets for all durations, 0.25 ms to 10 s.
+pub(crate) const SECONDS: [f64; 18] = [
+    0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2,
+    0.5, 1.0, 2.5, 10.0,
+];
+
 /// Requests by model and outcome: `exact`, `hedged`, `backup`, `reconstructed`, or a kind of error.
 pub const REQUESTS: &str = "parapet_requests_total";
 /// Seconds from a request's arrival to its answer, by model and provenance.

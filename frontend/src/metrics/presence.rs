@@ -9,7 +9,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use parapet_net::tls::Expiry;
 use parking_lot::Mutex;
 
-use super::{CERTIFICATE_EXPIRY, DISCOVERY_UP, INSTANCE_UP, REVOCATION_LIST_EXPIRY};
+use super::names::{CERTIFICATE_EXPIRY, DISCOVERY_UP, INSTANCE_UP, REVOCATION_LIST_EXPIRY};
 
 /// Certificate that this frontend presents.
 #[derive(Debug, Clone, PartialEq, Eq)]

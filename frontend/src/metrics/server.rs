@@ -3,7 +3,7 @@
 use metrics::{Counter, Gauge, counter, gauge};
 use parapet_net::server::{BodyMemory, Connections};
 
-use super::{BODY_BYTES, CONNECTIONS, CONNECTIONS_OPEN, CONNECTIONS_REFUSED, RELOADS};
+use super::names::{BODY_BYTES, CONNECTIONS, CONNECTIONS_OPEN, CONNECTIONS_REFUSED, RELOADS};
 
 /// The server's own meters.
 #[derive(Debug)]

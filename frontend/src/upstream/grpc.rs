@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, ConnectError, Status, TimeoutExpired};
 
-use self::within_tls::WithinTls;
+use self::within_tls::{WithinTls, client};
 use super::failure::failure;
 use super::outputs::Expected;
 use super::{Scheme, TIMER, Unready, given_up};
@@ -177,10 +177,6 @@ impl Instance {
             Way::WithinTls(way) => way.refused(),
         })
     }
-}
-
-fn client(channel: Channel, max_bytes: usize) -> InferenceClient<Channel> {
-    InferenceClient::new(channel).max_decoding_message_size(max_bytes)
 }
 
 /// A status in words, of which an instance has chosen some.

@@ -17,28 +17,9 @@
 //! [`Outliers::unproven`]: crate::outliers::Outliers::unproven
 
 use super::Core;
-use crate::query::{Job, Purpose};
+use crate::query::{Job, Purpose, UnprovenFailure};
 use crate::timers::Timer;
-use crate::{Failure, FailureKind, InstanceId, PoolId, QueryId, Time};
-
-/// A failure that its instance or its input may have caused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct UnprovenFailure {
-    instance: InstanceId,
-    kind: FailureKind,
-}
-
-impl UnprovenFailure {
-    /// The failure of a request at `instance`; `None` if an input cannot cause it.
-    fn at(instance: InstanceId, kind: FailureKind) -> Option<Self> {
-        kind.input_may_cause().then_some(Self { instance, kind })
-    }
-
-    /// The same of a failure that says where it was seen.
-    pub(super) fn of(failure: &Failure) -> Option<Self> {
-        Self::at(failure.instance?, failure.kind)
-    }
-}
+use crate::{FailureKind, InstanceId, PoolId, QueryId, Time};
 
 impl<I, O> Core<I, O> {
     /// Returns whether the query's input failed in the same way at two instances, one of which

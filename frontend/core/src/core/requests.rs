@@ -6,8 +6,9 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::{Core, UnprovenFailure};
+use super::Core;
 use crate::pool::{Aside, Avoid};
+use crate::query::UnprovenFailure;
 use crate::query::{AntiAffinity, Job, Purpose, Query, is_apart};
 use crate::stats::Fate;
 use crate::timers::Timer;

@@ -22,7 +22,7 @@ use axum::routing::{get, post};
 
 pub(super) use self::page::page;
 pub(super) use self::state::millis;
-use crate::http::App;
+use crate::app::App;
 
 pub(super) fn guarded() -> Router<Arc<App>> {
     Router::new()

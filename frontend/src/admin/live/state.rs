@@ -13,8 +13,9 @@ use parapet_frontend_core::{HoldBackOverride, InstanceView, LatencyView, Percent
 use serde_json::{Value, json};
 
 use crate::admin::group;
+use crate::app::App;
 use crate::driver::Snapshot;
-use crate::http::{App, json as json_response};
+use crate::http::json as json_response;
 use crate::model::ServedModel;
 
 pub(super) const MOST_MODELS: usize = 32;

@@ -14,8 +14,9 @@ use serde::de::DeserializeOwned;
 
 use super::state;
 use crate::admin::access::Operator;
+use crate::app::App;
 use crate::error::ServeError;
-use crate::http::{App, error, json};
+use crate::http::{error, json};
 use crate::model::ServedModel;
 
 const MOST_BYTES: usize = 1024;

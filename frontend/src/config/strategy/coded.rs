@@ -1,19 +1,20 @@
 //! Coded redundancy as configured: its code compared with those that the parity models were trained
 //! for.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use parapet_config::repository::{CodeMetadata, ModelEntry};
+use parapet_config::repository::ModelEntry;
 use parapet_decoder::build_decoder;
 use parapet_encoder::{Code, CodeError, CodeSpec, EncoderKind, build_encoder};
 use parapet_frontend_core::CodedConfig;
 
 use super::settings::{Models, Parity};
 use super::tensors::CodedTensors;
+use super::trained::check_trained_for;
 use super::{BuiltCode, Deployed, RedundantPool, learned};
 use crate::config::ConfigError;
-use crate::config::resolve::{At, resolve_pool, resolve_version};
+use crate::config::at::At;
+use crate::config::pool::{resolve_pool, resolve_version};
 
 pub(super) struct Resolved {
     pub(super) code: BuiltCode,
@@ -201,37 +202,4 @@ fn resolve_parity(
             tensors,
         },
     ))
-}
-
-/// Holds what an entry's `[code]` says against the deployed model, the code asked for, and the row.
-pub(super) fn check_trained_for(
-    at: &At<'_>,
-    toml: &Path,
-    deployed: &ModelEntry,
-    asked: &CodeSpec,
-    row: usize,
-    code: &CodeMetadata,
-) -> Result<(), ConfigError> {
-    let quoted = |encoder: EncoderKind| format!("\"{encoder}\"");
-    let compared = [
-        ("deployed", deployed.name.clone(), code.deployed.clone()),
-        ("row", row.to_string(), code.row.to_string()),
-        ("encoder", quoted(asked.encoder), quoted(code.spec.encoder)),
-        ("k", asked.k.to_string(), code.spec.k.to_string()),
-        ("r", asked.r.to_string(), code.spec.r.to_string()),
-    ];
-    match compared
-        .into_iter()
-        .find(|(_, asked, trained)| asked != trained)
-    {
-        None => Ok(()),
-        Some((what, asked, trained)) => Err(at.field(
-            "model",
-            format!(
-                "{what} = {asked} here, and code.{what} = {trained} in {}",
-                toml.display()
-            ),
-            format!("set {what} = {trained}, or name a model trained for {asked}"),
-        )),
-    }
 }

@@ -8,12 +8,13 @@ use parapet_encoder::CodeSpec;
 use parapet_onnx::learned_code::LearnedCode;
 use parapet_onnx::runtime::OnnxRuntime;
 
-use super::coded::check_trained_for;
 use super::settings::Models;
 use super::tensors::CodedTensors;
+use super::trained::check_trained_for;
 use super::{BuiltCode, Deployed};
 use crate::config::ConfigError;
-use crate::config::resolve::{At, resolve_version};
+use crate::config::at::At;
+use crate::config::pool::resolve_version;
 
 /// Pieces of coding that may wait, unless the file says otherwise: some tens of
 /// milliseconds of work.

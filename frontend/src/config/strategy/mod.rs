@@ -5,6 +5,7 @@ mod coded;
 mod learned;
 pub(super) mod settings;
 mod tensors;
+mod trained;
 
 use std::sync::Arc;
 
@@ -17,8 +18,10 @@ pub use self::tensors::CodedTensors;
 
 use self::settings::{Models, Strategy, max_redundant_queue};
 use super::ConfigError;
-use super::resolve::{At, PoolSettings, resolve_pool, resolve_version};
-use super::settings::{Class, two};
+use super::at::At;
+use super::pool::{PoolSettings, resolve_pool, resolve_version};
+use super::settings::Class;
+use super::values::two;
 
 /// The name of the class of requests that name none.
 pub const DEFAULT_CLASS: &str = "default";

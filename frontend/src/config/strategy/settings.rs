@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use toml::{Table, Value};
 
 use crate::config::instances::Instances;
-use crate::config::settings::two;
+use crate::config::values::two;
 
 #[derive(Debug, Default)]
 pub(in crate::config) struct Strategy {

@@ -4,7 +4,7 @@ use parapet_config::repository::{CodeMetadata, ModelEntry, TensorSpec};
 use parapet_open_inference::Datatype;
 
 use crate::config::ConfigError;
-use crate::config::resolve::At;
+use crate::config::at::At;
 
 /// Positions among a deployed model's inputs and outputs, in the order of the parity model's own.
 /// All are FP32, and there is at least one of each.

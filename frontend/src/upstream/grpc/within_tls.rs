@@ -47,7 +47,7 @@ impl WithinTls {
     pub(super) fn new(endpoint: Endpoint, address: SocketAddr, tls: Tls, max_bytes: usize) -> Self {
         let refused = Refused::default();
         let generation = tls.client.generation();
-        let client = super::client(
+        let client = client(
             connect_lazily(&endpoint, address, &tls, &refused),
             max_bytes,
         );
@@ -67,7 +67,7 @@ impl WithinTls {
         let mut current = self.current.lock();
         if current.0 != generation {
             let channel = connect_lazily(&self.endpoint, self.address, &self.tls, &self.refused);
-            *current = (generation, super::client(channel, self.max_bytes));
+            *current = (generation, client(channel, self.max_bytes));
         }
         current.1.clone()
     }
@@ -156,4 +156,8 @@ impl AsyncWrite for Watched {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
+}
+
+pub(super) fn client(channel: Channel, max_bytes: usize) -> InferenceClient<Channel> {
+    InferenceClient::new(channel).max_decoding_message_size(max_bytes)
 }

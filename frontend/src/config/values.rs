@@ -1,0 +1,5 @@
+//! Defaults that several tables share.
+
+pub(super) const fn two() -> u32 {
+    2
+}
