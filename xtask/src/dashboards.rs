@@ -9,13 +9,13 @@ mod queries;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use self::prometheus::Prometheus;
+use self::prometheus::{Prometheus, RULES};
 use crate::sample::{self, Layout, SampleCluster};
 use crate::{http, openssl, workspace};
 
@@ -33,7 +33,6 @@ pub(crate) struct Args {
     load_s: u64,
 }
 
-const RULES: &str = "deploy/prometheus/rules.yml";
 const TESTS: &str = "deploy/prometheus/rules-test.yml";
 const DASHBOARD: &str = "deploy/grafana/parapet.json";
 const ADAPTER: &str = "deploy/prometheus/adapter.yml";
@@ -192,10 +191,4 @@ fn promtool(args: &[&str], input: Option<&str>) -> Result<()> {
         bail!("promtool {}: {said}", args.join(" "));
     }
     Ok(())
-}
-
-/// A file under `folder`, written.
-fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
-    let path = folder.join(name);
-    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }

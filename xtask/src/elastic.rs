@@ -15,8 +15,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 
 use crate::bench::section;
-use crate::demo::step;
 use crate::processes::{Place, Processes};
+use crate::workspace::step;
 use crate::{cargo, models, native, workspace};
 
 /// Where everything of a run lies.

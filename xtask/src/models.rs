@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::demo::{folder, step};
 use crate::workspace;
+use crate::workspace::{demo as folder, step};
 
 /// A model that can be trained here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use crate::demo::step;
 use crate::processes::{LIMIT, Place, Processes};
+use crate::workspace::step;
 use crate::{cargo, models, native};
 use hosts::{Host, Network};
 

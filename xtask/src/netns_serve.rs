@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use crate::demo::step;
 use crate::netns::hosts::{self, Network};
 use crate::processes::Place;
 use crate::sample;
+use crate::workspace::step;
 use clients::Clients;
 use cluster::CheckedHosts;
 

@@ -21,3 +21,13 @@ pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| root().join("target"), |target| root().join(target))
 }
+
+/// Where the demo keeps what it makes.
+pub(crate) fn demo() -> PathBuf {
+    root().join(".parapet/demo")
+}
+
+/// Says what comes next.
+pub(crate) fn step(what: &str) {
+    eprintln!("==> {what}");
+}

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use crate::contents::Contents;
 use crate::{
     Datatype, Excerpt, InferRequest, InferResponse, Parameters, ProtocolError, RequestedOutput,
     Tensor, bounded, json_data, parameters,
@@ -34,33 +35,6 @@ impl Room for Unbounded {
     }
 }
 
-/// Contents that a body decodes to, beside itself.
-pub(crate) struct Contents<'r> {
-    room: &'r mut dyn Room,
-    bytes: usize,
-}
-
-impl<'r> Contents<'r> {
-    fn of(room: &'r mut dyn Room) -> Self {
-        Self { room, bytes: 0 }
-    }
-
-    /// Sets memory aside for `more` bytes of a tensor, and for `copies` bytes that are needed while
-    /// it is read.
-    pub(crate) fn grow(&mut self, more: usize, copies: usize) -> Result<(), ProtocolError> {
-        self.bytes = self.bytes.saturating_add(more);
-        let (bytes, limit) = (self.bytes, self.room.max_contents());
-        if bytes > limit {
-            return Err(ProtocolError::Contents { bytes, limit });
-        }
-        if self.room.hold(bytes.saturating_add(copies)) {
-            Ok(())
-        } else {
-            Err(ProtocolError::NoMemory)
-        }
-    }
-}
-
 /// Reads a request. `header_length` is the value of [`crate::HEADER_CONTENT_LENGTH`] where the
 /// message has one; without it the whole body is JSON. Binary tensors are slices of `body`, unless
 /// they are a small part of it ([`Tensor::detach`]).
@@ -85,12 +59,7 @@ pub fn decode_request_within(
     let header: RequestHeader<'_> = bounded::read(&json)?;
     let mut inputs = tensors(header.inputs, binary, &mut contents)?;
     if header_length.is_some() {
-        if !contents
-            .room
-            .hold(contents.bytes + Tensor::detached_bytes(&inputs, body.len()))
-        {
-            return Err(ProtocolError::NoMemory);
-        }
+        contents.hold(Tensor::detached_bytes(&inputs, body.len()))?;
         Tensor::detach(&mut inputs, body.len());
     }
     let outputs = header.outputs.unwrap_or_default().into_iter();

@@ -11,7 +11,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use serde::ser::{Error as _, Serialize, Serializer};
 
 use crate::bounded::{MAX_AXES, SHORT};
-use crate::decode::Contents;
+use crate::contents::Contents;
 use crate::tensor::element_count;
 use crate::{Datatype, Excerpt, ProtocolError, Tensor};
 

@@ -16,6 +16,7 @@
 mod bounded;
 #[cfg(feature = "compression")]
 pub mod compression;
+mod contents;
 mod datatype;
 mod decode;
 mod encode;

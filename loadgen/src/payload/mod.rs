@@ -4,6 +4,7 @@
 mod bodies;
 mod npz;
 mod rows;
+mod values;
 
 pub use bodies::{Bodies, BodiesError, Body, MAX_DISTINCT, RequestOptions, WireEncoding};
 pub use npz::NpzError;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use parapet_datasets::npz::{Array, Element, Kind};
 
-use super::rows::Values;
+use super::values::Values;
 
 /// Arrays that an error lists.
 const MAX_LISTED: usize = 12;

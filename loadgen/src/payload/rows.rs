@@ -8,6 +8,7 @@ use parapet_datasets::idx::{IdxError, read_idx};
 use parapet_datasets::npz::ZIP_MAGIC;
 
 use super::npz::{Npz, NpzError};
+use super::values::Values;
 
 /// Files that make no payload. Each message names the file and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -65,15 +66,6 @@ pub struct Source<'a> {
     pub images_key: Option<&'a str>,
     /// Array of classes, where there are several.
     pub labels_key: Option<&'a str>,
-}
-
-/// Values of all samples.
-#[derive(Debug, Clone)]
-pub(super) enum Values {
-    /// Scaled to `0.0..=1.0` when sent.
-    Bytes(Vec<u8>),
-    /// Sent as they are.
-    Floats(Vec<f32>),
 }
 
 /// Samples of one shape; with their classes where these are known.

@@ -18,7 +18,7 @@ use tonic::{Code, ConnectError, Request, Status};
 use tonic_prost::{ProstCodec, ProstDecoder};
 
 use super::http::{provenance, top_class};
-use super::metadata::TargetError;
+use super::url::TargetError;
 use super::{Answer, Failure, LIMITS, Transport};
 use crate::payload::Body;
 

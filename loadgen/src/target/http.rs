@@ -9,7 +9,7 @@ use parapet_net::client::{Connections, Response};
 use parapet_open_inference::{Datatype, HEADER_CONTENT_LENGTH, InferResponse, decode_response};
 
 use super::LIMITS;
-use super::metadata::{TargetError, TargetUrl, model_path};
+use super::url::{TargetError, TargetUrl, model_path};
 use super::{Answer, Failure, Provenance, Transport};
 use crate::payload::Body;
 

@@ -3,10 +3,11 @@
 mod grpc;
 mod http;
 mod metadata;
+mod url;
 
 pub use grpc::GrpcTransport;
 pub use http::HttpTransport;
-pub use metadata::{TargetError, TargetUrl};
+pub use url::{TargetError, TargetUrl};
 
 use std::fmt;
 use std::net::SocketAddr;

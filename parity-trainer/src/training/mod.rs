@@ -15,7 +15,8 @@ mod weights;
 
 pub use deployed::DeployedRun;
 pub use groups::{SamplerPosition, TrainingSet, training_inputs};
-pub use learned_code::{LearnedRun, Loss, group_shape};
+pub use learned_code::{Loss, group_shape};
+pub use parity::LearnedRun;
 pub use parity::ParityRun;
 pub use split::split_validation;
 pub use trainer::{Best, MakeBackend, RngPosition, Trainer, TrainerState};

@@ -1,11 +1,13 @@
 //! Settings for training a parity model, or a learned code.
 
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use parapet_encoder::CodeSpec;
 
-use super::learned_code::LearnedRun;
+use super::learned_code::loss::Loss;
 use crate::backend::UpdateRule;
+use crate::deployed::Differentiable;
 use crate::network::NetworkSpec;
 
 /// Settings for training a parity model, or a learned code.
@@ -36,4 +38,12 @@ pub struct ParityRun {
     pub learned: Option<LearnedRun>,
     /// Seed of everything random.
     pub seed: u64,
+}
+
+/// Settings of a learned code's training besides a parity model's.
+#[derive(Debug, Clone)]
+pub struct LearnedRun {
+    pub decoder: NetworkSpec,
+    pub loss: Loss,
+    pub through: Rc<dyn Differentiable>,
 }

@@ -20,7 +20,7 @@ use nix::unistd::Pid;
 
 use super::section;
 use super::spread::Spread;
-use crate::demo::step;
+use crate::workspace::step;
 use crate::{cargo, native, workspace};
 
 /// Where everything of a run lies.

@@ -14,7 +14,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::tail;
-use crate::demo::{binary, step};
+use crate::demo::binary;
+use crate::workspace::step;
 
 /// Arguments of `cargo xtask bench fidelity`.
 #[derive(Debug, clap::Args)]

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::load::Load;
 use super::wrk::Wrk;
 use crate::resources::pinned;
-use crate::{cargo, demo, workspace};
+use crate::{cargo, workspace};
 
 /// Arguments of `cargo xtask bench loadgen`.
 #[derive(Debug, clap::Args)]
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "--example",
         "trivial_server",
     ])?;
-    fs::create_dir_all(demo::folder()).context("cannot make .parapet/demo")?;
+    fs::create_dir_all(workspace::demo()).context("cannot make .parapet/demo")?;
     let server = Server::start(args.server_core)?;
     println!(
         "{:>12} {:>6} {:>14} {:>14} {:>12} {:>10}",
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             figures("/service/p50")
         );
     }
-    match Wrk::find(&demo::folder(), "trivial", 64, args.seconds)? {
+    match Wrk::find(&workspace::demo(), "trivial", 64, args.seconds)? {
         Some(wrk) => {
             let full = wrk.run(server.url.trim_start_matches("http://"), Some(args.core))?;
             println!("wrk, one thread, 64 connections, same core: {full}");
@@ -146,6 +146,6 @@ impl Server {
             seconds,
             more: &["--seed", &seed],
         };
-        load.run(Some(args.core), &demo::folder().join("loadgen.json"))
+        load.run(Some(args.core), &workspace::demo().join("loadgen.json"))
     }
 }

@@ -98,7 +98,11 @@ fn latency(args: &Args) -> Result<()> {
     };
     let plain_awake = cluster.add_frontend(Mode::Plain, 3, awake)?;
     let coded_awake = cluster.add_frontend(Mode::Coded, 4, awake)?;
-    let nginx = Nginx::start(&demo::folder().join("nginx"), &urls, args.frontend_core)?;
+    let nginx = Nginx::start(
+        &crate::workspace::demo().join("nginx"),
+        &urls,
+        args.frontend_core,
+    )?;
     let mut targets = vec![
         (
             "instances",
@@ -192,7 +196,7 @@ fn watch_memory(args: &Args) -> Result<()> {
             seconds,
             more: &["--arrivals", "constant"],
         };
-        let report = load.run(None, &demo::folder().join("bench.json"))?;
+        let report = load.run(None, &crate::workspace::demo().join("bench.json"))?;
         let counts = &report["counts"];
         println!(
             "  after {:3} s   {:6.1} MB   ({} answered, {} failed)",

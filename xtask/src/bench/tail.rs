@@ -13,8 +13,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use toml::Table;
 
-use crate::demo::{binary, step};
+use crate::demo::binary;
 use crate::models::{self, Model};
+use crate::workspace::step;
 use crate::{cargo, native, workspace};
 
 /// Arguments of `cargo xtask bench tail`.

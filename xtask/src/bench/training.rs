@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::spread::Spread;
-use crate::demo::step;
+use crate::workspace::step;
 use crate::{cargo, workspace};
 
 /// Networks, samples (groups) a step and steps a block.

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::{RULES, write};
 use crate::sample::SampleCluster;
 use crate::{http, workspace};
+
+pub(super) const RULES: &str = "deploy/prometheus/rules.yml";
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -192,4 +193,10 @@ impl Prometheus {
         }
         Ok(())
     }
+}
+
+/// A file under `folder`, written.
+pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
+    let path = folder.join(name);
+    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }

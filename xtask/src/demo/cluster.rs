@@ -13,8 +13,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::faults::{Fault, PARITY, REPLICAS};
-use super::{folder, step};
 use crate::resources::pinned;
+use crate::workspace::{demo as folder, step};
 use crate::{sample, workspace};
 
 /// Time that a process may take to say that it is ready.

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use super::Args;
 use super::cluster::DemoCluster;
 use super::faults::Planned;
-use super::{Args, folder, step};
+use crate::workspace::{demo as folder, step};
 use crate::{sample, workspace};
 
 /// Seconds of load before a run, for connections, caches and the learned hold-back.

@@ -9,7 +9,6 @@ mod query;
 mod table;
 
 use std::fs;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -17,7 +16,8 @@ use anyhow::{Context, Result, ensure};
 pub(crate) use self::cluster::{DemoCluster, Mode, Ports, binary};
 pub(crate) use self::query::binary_query;
 use crate::models::{self, Model};
-use crate::{cargo, native, workspace};
+use crate::workspace::{demo as folder, step};
+use crate::{cargo, native};
 
 /// Arguments of `cargo xtask demo`.
 #[derive(Debug, clap::Args)]
@@ -43,11 +43,6 @@ pub(crate) struct Args {
     /// Added to every port (8080, 9001 to 9004, 9101, 9102)
     #[arg(long, default_value_t = 0)]
     port_offset: u16,
-}
-
-/// Where the demo keeps what it makes.
-pub(crate) fn folder() -> PathBuf {
-    workspace::root().join(".parapet/demo")
 }
 
 /// Runs the demo.
@@ -119,9 +114,4 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         );
     }
     table::check(coded)
-}
-
-/// Says what comes next.
-pub(crate) fn step(what: &str) {
-    eprintln!("==> {what}");
 }

@@ -8,8 +8,8 @@ use flate2::read::GzDecoder;
 use serde_json::json;
 
 use super::cluster::Ports;
-use super::folder;
 use crate::workspace;
+use crate::workspace::demo as folder;
 
 /// Bytes of an IDX header with three dimensions.
 const IDX_HEADER: usize = 16;

@@ -14,7 +14,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::{LIMIT, fresh};
+/// For whatever is waited for on the page.
+pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
 /// A headless Chromium, which ends with this value.
 pub(super) struct Browser {
@@ -276,4 +277,15 @@ impl Page<'_> {
         );
         Ok(())
     }
+}
+
+/// Where Chromium keeps what it keeps; new for each run.
+fn fresh(folder: &std::path::Path) -> Result<std::path::PathBuf> {
+    let profile = folder.join("chromium");
+    if profile.exists() {
+        fs::remove_dir_all(&profile)
+            .with_context(|| format!("cannot remove {}", profile.display()))?;
+    }
+    fs::create_dir_all(&profile).with_context(|| format!("cannot make {}", profile.display()))?;
+    Ok(profile)
 }

@@ -12,7 +12,6 @@ mod load;
 
 use std::fs;
 use std::net::TcpListener;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -43,8 +42,6 @@ const PARITY_INSTANCES: usize = 2;
 const FAULTS: &str = "seed = 7\n\
     service_time = { distribution = \"lognormal\", median_ms = 6.0, sigma = 0.1 }\n\
     straggle = { probability = 0.02, min_ms = 150.0, max_ms = 400.0 }\n";
-/// For whatever is waited for on the page.
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// Runs the check.
 ///
@@ -297,15 +294,4 @@ fn configuration(admin: &str, hash: &str, replicas: &[String], parity: &[String]
          [[models.strategy.parity]]\nmodel = \"{PARITY}\"\ninstances = {parity:?}\n\
          [[models.classes]]\nname = \"<b>batch</b>\"\n[models.classes.strategy]\nkind = \"none\"\n"
     )
-}
-
-/// Where Chromium keeps what it keeps; new for each run.
-pub(super) fn fresh(folder: &std::path::Path) -> Result<PathBuf> {
-    let profile = folder.join("chromium");
-    if profile.exists() {
-        fs::remove_dir_all(&profile)
-            .with_context(|| format!("cannot remove {}", profile.display()))?;
-    }
-    fs::create_dir_all(&profile).with_context(|| format!("cannot make {}", profile.display()))?;
-    Ok(profile)
 }

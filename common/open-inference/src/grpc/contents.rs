@@ -3,7 +3,7 @@
 use crate::{Datatype, Tensor};
 use bytes::{BufMut, Bytes};
 
-use crate::grpc::convert::MessageError;
+use crate::grpc::error::MessageError;
 use crate::grpc::message::InferTensorContents;
 
 /// Little-endian, row-major; BYTES with lengths. The count is left to [`Tensor::new`].

@@ -12,6 +12,7 @@
 mod codec;
 mod contents;
 mod convert;
+mod error;
 mod inference;
 pub mod message;
 mod outline;
@@ -20,7 +21,8 @@ mod receive;
 mod status;
 mod timeout;
 
-pub use convert::{Form, MessageError, read_request, read_response, write_request, write_response};
+pub use convert::{Form, read_request, read_response, write_request, write_response};
+pub use error::MessageError;
 pub use inference::{Call, Inference, Room, receive_request};
 pub use receive::{Hold, Message, ReceiveError, receive};
 pub use status::{code_of, status_of};

@@ -8,7 +8,7 @@ use parity_trainer::{
 use serde::{Deserialize, Serialize};
 
 use super::learned;
-use super::prepare::Prepared;
+use super::prepared::Prepared;
 use super::settings::Settings;
 use crate::progress::Counter;
 

@@ -10,7 +10,7 @@ use parity_trainer::evaluation::{CodeEvaluation, CodedModels, EvaluationPlan, ev
 use parity_trainer::network::{Network, NetworkSpec};
 use parity_trainer::{CodeNetworks, LearnedRun, Loss, TrainError, group_shape};
 
-use super::prepare::Prepared;
+use super::prepared::Prepared;
 use super::settings::Settings;
 
 /// The losses that short trials choose from.

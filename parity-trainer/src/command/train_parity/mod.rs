@@ -4,6 +4,7 @@ mod choose;
 mod learned;
 mod options;
 mod prepare;
+mod prepared;
 mod settings;
 mod shared;
 
@@ -23,7 +24,7 @@ use parity_trainer::{
 use serde::Serialize;
 
 pub(crate) use options::Args;
-use prepare::Prepared;
+use prepared::Prepared;
 use settings::Settings;
 pub(crate) use shared::{SharedTask, prepare_shared};
 

@@ -9,6 +9,7 @@ use parity_trainer::deployed::{self, Deployed, OpenOptions, OutputCache, Reuse};
 use parity_trainer::network::{Network, NetworkSpec};
 use parity_trainer::{ParityRun, TrainError, TrainingSet, split_validation, training_inputs};
 
+use super::prepared::Prepared;
 use super::settings::Settings;
 use crate::command::subject::few;
 use crate::command::{augmentation, load_data, prepare_out};
@@ -20,19 +21,6 @@ const POOL_SAMPLES: usize = 20_000;
 const LENET_SIDE: usize = 16;
 /// Validations of a run, unless `--validate-every` says otherwise.
 const VALIDATIONS: u32 = 20;
-
-/// Everything that the training goes by.
-#[derive(Debug)]
-pub(super) struct Prepared {
-    pub(super) data: DataSet,
-    pub(super) deployed: Deployed,
-    pub(super) train: Arc<TrainingSet>,
-    pub(super) validation: Arc<TrainingSet>,
-    /// For row 0, with the code adding raw outputs.
-    pub(super) run: ParityRun,
-    /// Digest of all of it.
-    pub(super) digest: String,
-}
 
 /// Inputs that fit together; the deployed model has not been asked about the samples yet.
 #[derive(Debug)]

@@ -11,7 +11,8 @@ use parity_trainer::backend::{
 use parity_trainer::{Loss, ParityRun, SetupError, TrainError, TrainingSet};
 use serde::{Deserialize, Serialize};
 
-use super::prepare::{self, Prepared};
+use super::prepare;
+use super::prepared::Prepared;
 use super::settings::Settings;
 
 /// Description of the task for the other processes.

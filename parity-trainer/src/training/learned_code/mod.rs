@@ -6,7 +6,7 @@
 //! given what is there, zeros in place of the rest, and learns what F says of the missing queries.
 //! Outputs are in the code's transform, before D and after it.
 
-mod loss;
+pub(super) mod loss;
 mod patterns;
 
 use std::rc::Rc;
@@ -21,21 +21,13 @@ pub use loss::Loss;
 use patterns::{Pattern, Selection};
 
 use super::groups::{CodedSet, GroupSampler, TrainingSet, moments};
-use super::parity::ParityRun;
+use super::parity::{LearnedRun, ParityRun};
 use super::task::{Attempt, StepRandomness, Task};
 use super::validation::{CHUNK, Validation, fixed_groups};
 use super::{NORMALISATION_GROUPS, Trained};
 use crate::TrainError;
 use crate::deployed::Differentiable;
-use crate::network::{Network, NetworkSpec, Normalisation, batch, stream};
-
-/// Settings of a learned code's training besides a parity model's.
-#[derive(Debug, Clone)]
-pub struct LearnedRun {
-    pub decoder: NetworkSpec,
-    pub loss: Loss,
-    pub through: Rc<dyn Differentiable>,
-}
+use crate::network::{Network, Normalisation, batch, stream};
 
 /// One code's networks.
 #[derive(Debug)]

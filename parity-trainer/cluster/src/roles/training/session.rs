@@ -16,11 +16,8 @@ use super::changes::{Changes, MembershipChange};
 use super::hosts::{Hosts, padded};
 use super::job::{Job, hosts_of};
 use super::stale::Stale;
+use super::waiting::{LOOKS, PATIENCE, is_under_way, over};
 use crate::roles::ClusterError;
-
-/// Time that a step may take, everything included: a process that dies is replaced in seconds, but
-/// the others may be slow, or validate.
-pub(super) const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// For how long the parameters may be those after different steps, before a process lets others
 /// compute. They stay so while a server is succeeded; and if a process died that had handed in a
@@ -32,9 +29,6 @@ const APART_LEADING: Duration = Duration::from_secs(120);
 
 /// Time that a process waits before it asks again for such parameters.
 const AGAIN: Duration = Duration::from_millis(10);
-
-/// Interval at which a process without executors checks the others' progress.
-pub(super) const LOOKS: Duration = Duration::from_millis(200);
 
 /// Progress of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -399,24 +393,5 @@ impl<T: Transport> Training<T> {
             step: self.steps_done() + 1,
             cause: error.to_string(),
         }
-    }
-}
-
-/// Returns true if the registry still names this training; while it is away, it counts
-/// as under way.
-fn is_under_way(view: &View, job: &Job) -> bool {
-    let named = view.job.as_deref().map(Job::parse);
-    !view.reachable || named.is_some_and(|named| named.is_ok_and(|named| named.array == job.array))
-}
-
-/// Ends when the training has.
-pub(super) async fn over(mut view: watch::Receiver<Arc<View>>, job: Job) {
-    // A registry that is gone for good says nothing any more.
-    if view
-        .wait_for(|view| !is_under_way(view, &job))
-        .await
-        .is_err()
-    {
-        std::future::pending::<()>().await;
     }
 }

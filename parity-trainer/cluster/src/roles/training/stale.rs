@@ -17,7 +17,7 @@ use crate::registry::RegistryError;
 use parapet_parameter_server::{Clock, Keys, Values};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::session::{LOOKS, PATIENCE, over};
+use super::waiting::{LOOKS, PATIENCE, over};
 use super::{Settled, Training};
 use crate::roles::ClusterError;
 
