@@ -6,12 +6,15 @@
 //! and rows.
 
 mod counters;
+mod error;
 mod events;
 mod frontend;
 mod host;
+mod limits;
 mod processes;
 mod strategy_run;
 
+pub use error::ClusterError;
 pub use processes::{Places, ProcessError};
 
 use std::collections::BTreeMap;
@@ -27,63 +30,15 @@ use self::processes::Fleet;
 use self::strategy_run::StrategyRun;
 use crate::compare::{Block, Comparison, FaultMark, HostStalls, Settings};
 use crate::experiment::{Event, Experiment, Instances};
-use crate::payload::{Bodies, BodiesError, RequestOptions, Rows};
+use crate::payload::{Bodies, RequestOptions, Rows};
 use crate::report::LagReport;
 use crate::run::{KernelPacer, Plan, Progress, Recording, Stop, run};
-use crate::schedule::{Length, Schedule, ScheduleError};
-use crate::target::TargetError;
+use crate::schedule::{Length, Schedule};
 
-/// Time that everything may take to be up before a block.
-const SETTLE_LIMIT: Duration = Duration::from_secs(20);
-const SETTLE_PERIOD: Duration = Duration::from_millis(50);
-const ASK_LIMIT: Duration = Duration::from_secs(5);
 /// One block in so many may be measured again because the machine stood still.
 const STALL_REPEATS_SHARE: usize = 3;
 /// The warm-up's schedule has a seed of its own.
 const WARM_UP_SEED: u64 = u64::MAX;
-
-/// Reason why an experiment could not be run; one line.
-#[derive(Debug, thiserror::Error)]
-pub enum ClusterError {
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    #[error(transparent)]
-    Schedule(#[from] ScheduleError),
-    /// The rows do not fit the model.
-    #[error(transparent)]
-    Bodies(#[from] BodiesError),
-    /// A frontend does not answer.
-    #[error(transparent)]
-    Target(#[from] TargetError),
-    /// A frontend that is said to run already does not answer, or lacks the model.
-    #[error("strategy {strategy}: {source}")]
-    Given {
-        strategy: String,
-        source: Box<TargetError>,
-    },
-    /// Frontends of different models.
-    #[error(
-        "strategy {strategy}: its model takes other inputs than that of {first}; compare \
-            frontends of one model"
-    )]
-    Inputs { strategy: String, first: String },
-    /// Processes are to be started, and no repository is given.
-    #[error(
-        "no model repository for the instances; give it with --repository, or every strategy a url"
-    )]
-    NoPlaces,
-    /// Instances stay down.
-    #[error("strategy {strategy}: not all of its instances came up within {} s; see the logs in \
-        {logs}", SETTLE_LIMIT.as_secs())]
-    NotReady {
-        strategy: String,
-        /// Where the logs are.
-        logs: String,
-    },
-    /// No thread to be had.
-    #[error("cannot start a thread: {0}")]
-    Thread(#[from] std::io::Error),
-}
 
 /// Event of a comparison, for a display.
 #[derive(Debug)]

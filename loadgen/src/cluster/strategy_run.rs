@@ -6,8 +6,10 @@ use std::time::Instant;
 
 use parapet_open_inference::ModelMetadata;
 
+use super::error::ClusterError;
+use super::limits::{ASK_LIMIT, SETTLE_LIMIT, SETTLE_PERIOD};
 use super::processes::{Fleet, Places, Process};
-use super::{ASK_LIMIT, ClusterError, SETTLE_LIMIT, SETTLE_PERIOD, counters, frontend};
+use super::{counters, frontend};
 use crate::compare::{Measured, Redundancy};
 use crate::experiment::{Experiment, Strategy};
 use crate::target::{AnyTransport, TargetError, TargetUrl};
