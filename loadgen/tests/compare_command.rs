@@ -57,7 +57,7 @@ fn mistakes_are_one_line_and_leave_no_report() {
         (
             &tail.replace("k = 2\n", "k = 40\n"),
             "",
-            "k = 40 with 12 deployed instances",
+            "k = 40 is more than the 12 instances",
         ),
         (
             &tail.replace("\"coded\"\n", "\"coder\"\n"),

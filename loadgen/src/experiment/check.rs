@@ -8,6 +8,9 @@ use parapet_config::faults::FaultProfile;
 use super::file::{Experiment, FileError, Instances, Strategy, What};
 use crate::target::TargetUrl;
 use parapet_frontend_core::StrategyConfig;
+use toml::Value;
+
+use super::{ExperimentError, Roles};
 
 /// A field of a strategy, what is wrong with it, and what to do.
 type Mistake = (&'static str, String, String);
@@ -180,11 +183,11 @@ impl Experiment {
             let fix = "give the url of a frontend that runs, or remove it";
             return Err(("metrics_url", "without url".to_owned(), fix.to_owned()));
         }
-        let Instances {
-            deployed,
-            redundant,
-            ..
-        } = self.instances;
+        self.check_settings(strategy)
+    }
+
+    /// Checks the settings as the engine would, before anything is started.
+    fn check_settings(&self, strategy: &Strategy) -> Result<(), Mistake> {
         let kind = strategy.kind();
         if !StrategyConfig::NAMES.contains(&kind) {
             let kinds = StrategyConfig::NAMES.join(", ");
@@ -199,56 +202,41 @@ impl Experiment {
             let fix = "remove it; it is for kind = \"none\"".to_owned();
             return Err(("all_instances", problem, fix));
         }
-        if (strategy.all_instances || kind == "approximate_backup") && redundant == 0 {
-            let problem = format!("{kind} without redundant instances");
-            return Err((
-                "settings.kind",
-                problem,
-                "raise instances.redundant".to_owned(),
-            ));
+        let roles = Roles {
+            instances: self.instances.deployed,
+            redundant: self.instances.redundant,
+        };
+        if strategy.all_instances && roles.redundant == 0 {
+            let problem = "true without redundant instances".to_owned();
+            let fix = "raise instances.redundant".to_owned();
+            return Err(("all_instances", problem, fix));
         }
-        match kind {
-            "approximate_backup" if strategy.backup_model.is_none() => Err((
+        let wrong = |error: ExperimentError| {
+            let fix = "change it, or the instances".to_owned();
+            ("settings", error.to_string(), fix)
+        };
+        let (arm, _) = strategy.arm();
+        let arm = arm.resolve(0, 1, roles).map_err(wrong)?;
+        let pools = roles.pools(&arm).map_err(wrong)?;
+        match arm.config {
+            StrategyConfig::ApproximateBackup(_) if strategy.backup_model.is_none() => Err((
                 "backup_model",
                 "none".to_owned(),
                 "name the cheaper model".to_owned(),
             )),
-            "coded" | "coded_hedged" => {
-                let (k, r) = (
-                    strategy.number("k").unwrap_or(0),
-                    strategy.number("r").unwrap_or(1),
-                );
-                if k > deployed {
-                    let problem = format!("k = {k} with {deployed} deployed instances");
-                    let fix = "a group's members go to different instances: lower k or raise \
-                        instances.deployed";
-                    return Err(("settings.k", problem, fix.to_owned()));
-                }
-                let encoder = strategy
-                    .settings
-                    .get("encoder")
-                    .and_then(toml::Value::as_str);
+            StrategyConfig::Coded(_) | StrategyConfig::CodedHedged(_) => {
+                let encoder = strategy.settings.get("encoder").and_then(Value::as_str);
                 if encoder == Some("learned") {
                     let problem =
                         "a learned code has no parity models to give instances to".to_owned();
                     let fix = "compare frontends that run already, by url";
                     return Err(("settings.encoder", problem, fix.to_owned()));
                 }
-                if strategy.parity_models.len() != r {
-                    let problem = format!("{} models for r = {r}", strategy.parity_models.len());
-                    return Err((
-                        "parity_models",
-                        problem,
-                        "name one for each parity row".to_owned(),
-                    ));
-                }
-                if redundant < r {
-                    let problem = format!("r = {r} with {redundant} redundant instances");
-                    return Err((
-                        "settings.r",
-                        problem,
-                        "raise instances.redundant".to_owned(),
-                    ));
+                let (models, rows) = (strategy.parity_models.len(), pools.len() - 1);
+                if models != rows {
+                    let problem = format!("{models} models for r = {rows}");
+                    let fix = "name one for each parity row".to_owned();
+                    return Err(("parity_models", problem, fix));
                 }
                 Ok(())
             }

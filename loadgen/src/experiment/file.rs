@@ -11,10 +11,21 @@ use parapet_config::toml_file::Mistake;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::EQUAL_RESOURCES;
+use super::{Arm, EQUAL_RESOURCES};
 use crate::payload::WireEncoding;
 use crate::schedule::Arrivals;
 use crate::simulate::Surroundings;
+
+/// Settings of a strategy that have no part in the engine, and none in a simulation.
+const REAL_SETTINGS: [&str; 7] = [
+    "encoder",
+    "model",
+    "version",
+    "slots_per_instance",
+    "max_queue",
+    "max_coding_queue",
+    "transform",
+];
 
 /// Experiment that `parapet-loadgen compare` runs and `parapet-loadgen simulate` simulates.
 #[derive(Debug, Clone, Deserialize)]
@@ -176,8 +187,26 @@ impl Strategy {
             .unwrap_or_default()
     }
 
-    pub(super) fn number(&self, key: &str) -> Option<usize> {
-        usize::try_from(self.settings.get(key)?.as_integer()?).ok()
+    /// The strategy without settings that have no part in the engine, and the names of those.
+    pub fn arm(&self) -> (Arm, Vec<String>) {
+        let mut settings = match serde_json::to_value(&self.settings) {
+            Ok(serde_json::Value::Object(settings)) => settings,
+            _ => serde_json::Map::new(),
+        };
+        let mut left_out = Vec::new();
+        for name in REAL_SETTINGS {
+            if settings.remove(name).is_some() {
+                left_out.push(format!("{}: settings.{name}", self.name));
+            }
+        }
+        let arm = Arm {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            settings,
+            all_instances: self.all_instances,
+            written: false,
+        };
+        (arm, left_out)
     }
 }
 
@@ -426,13 +455,14 @@ metrics_url = "http://127.0.0.1:9001"
             (
                 "deployed = 4",
                 "deployed = 1",
-                "settings.k: k = 2 with 1 deployed",
+                "settings: k = 2 is more than the 1 instances",
             ),
             (
                 "redundant = 2",
                 "redundant = 0",
                 "without redundant instances",
             ),
+            ("k = 2", "k = 2, shares = 1", "unknown field `shares`"),
             (
                 "kind = \"coded\"",
                 "kind = \"coder\"",

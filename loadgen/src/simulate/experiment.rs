@@ -4,24 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use parapet_config::faults::{FaultProfile, ServiceTime};
-use serde_json::Value;
 
 use super::Setup;
-use crate::experiment::{Arm, Experiment, FileError, Role, Roles, Strategy};
+use crate::experiment::{Experiment, FileError, Role, Strategy};
 
 /// Settings that only a real cluster has.
 const REAL_FIELDS: [&str; 3] = ["encoding", "warm_up", "repeats"];
-/// Settings of a strategy that have no part in a simulation: predictions have no content.
-const REAL_SETTINGS: [&str; 7] = [
-    "encoder",
-    "model",
-    "version",
-    "slots_per_instance",
-    "max_queue",
-    "max_coding_queue",
-    "transform",
-];
-
 impl Setup {
     /// The simulation of what the file at `path` says, and the names of those of its fields that
     /// are not simulated.
@@ -49,13 +37,8 @@ impl Setup {
                 let problem = "a frontend that runs already cannot be simulated".to_owned();
                 return Err(field(name("url"), problem, "give its settings instead"));
             }
-            let arm = arm(strategy, &mut ignored);
-            let roles = Roles {
-                instances: experiment.instances.deployed,
-                redundant: experiment.instances.redundant,
-            };
-            arm.resolve(2, 1, roles)
-                .map_err(|error| field(name("settings"), error.to_string(), "change it"))?;
+            let (arm, left_out) = strategy.arm();
+            ignored.extend(left_out);
             strategies.push(arm);
         }
         let faults = faults(experiment).map_err(|problem| {
@@ -83,26 +66,6 @@ impl Setup {
             ..Self::default()
         };
         Ok((setup, ignored))
-    }
-}
-
-/// The arm of a strategy, without settings that are not simulated, whose names are pushed.
-fn arm(strategy: &Strategy, ignored: &mut Vec<String>) -> Arm {
-    let mut settings = match serde_json::to_value(&strategy.settings) {
-        Ok(Value::Object(settings)) => settings,
-        _ => serde_json::Map::new(),
-    };
-    for name in REAL_SETTINGS {
-        if settings.remove(name).is_some() {
-            ignored.push(format!("{}: settings.{name}", strategy.name));
-        }
-    }
-    Arm {
-        name: strategy.name.clone(),
-        description: strategy.description.clone(),
-        settings,
-        all_instances: strategy.all_instances,
-        written: false,
     }
 }
 
