@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use parapet_config::repository::RepositoryError;
+use parapet_frontend_core::SettingError;
 
 use super::ConfigError;
 
@@ -34,6 +35,11 @@ impl<'a> At<'a> {
             problem: problem.into(),
             fix: fix.into(),
         }
+    }
+
+    /// A setting that the engine refuses.
+    pub(super) fn refused(&self, setting: SettingError) -> ConfigError {
+        self.field(&setting.field, setting.problem, setting.fix)
     }
 
     pub(super) fn repository(&self, field: &str, source: RepositoryError) -> ConfigError {

@@ -12,7 +12,6 @@ mod resolve;
 mod settings;
 mod strategy;
 mod tls;
-mod values;
 
 use crate::traces::TraceSettings;
 pub use access::AdminSettings;

@@ -26,6 +26,11 @@ pub struct PoolSettings {
     pub tls: Option<ClientTls>,
 }
 
+/// Default of `slots_per_instance`.
+pub(super) const fn default_slots() -> u32 {
+    2
+}
+
 impl PoolSettings {
     /// Returns true if any instance is spoken to within TLS, or may be once it is found.
     pub(super) fn is_secure(&self) -> bool {

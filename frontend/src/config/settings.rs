@@ -9,8 +9,8 @@ use parapet_net::tls::ClientSettings;
 use serde::{Deserialize, Deserializer};
 
 use super::instances::Instances;
+use super::pool::default_slots;
 use super::strategy::settings::Strategy;
-use super::values::two;
 use crate::traces::TraceSettings;
 
 #[derive(Debug, Deserialize)]
@@ -165,7 +165,7 @@ pub(super) struct Model {
     pub(super) name: String,
     pub(super) version: Option<u64>,
     pub(super) instances: Instances,
-    #[serde(default = "two")]
+    #[serde(default = "default_slots")]
     pub(super) slots_per_instance: u32,
     #[serde(default = "max_queue")]
     pub(super) max_queue: usize,

@@ -6,7 +6,6 @@ mod infer;
 mod response;
 mod routes;
 
-pub use crate::app::App;
 pub(crate) use response::{error, json};
 pub use routes::router;
 pub(crate) use routes::{metrics, server_ready};

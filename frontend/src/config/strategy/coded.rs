@@ -48,7 +48,7 @@ pub(super) fn resolve(
         deployed
             .instances()
             .check_second()
-            .map_err(|refused| at.field(&refused.field, refused.problem, refused.fix))?;
+            .map_err(|setting| at.refused(setting))?;
     }
     let own_entry =
         models.model.is_some() || models.version.is_some() || models.max_coding_queue.is_some();

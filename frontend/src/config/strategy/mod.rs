@@ -19,9 +19,8 @@ pub use self::tensors::CodedTensors;
 use self::settings::{Models, Strategy, max_redundant_queue};
 use super::ConfigError;
 use super::at::At;
-use super::pool::{PoolSettings, resolve_pool, resolve_version};
+use super::pool::{PoolSettings, default_slots, resolve_pool, resolve_version};
 use super::settings::Class;
-use super::values::two;
 
 /// The name of the class of requests that name none.
 pub const DEFAULT_CLASS: &str = "default";
@@ -152,7 +151,7 @@ fn resolve_strategy(
     } = strategy;
     settings
         .check(deployed.instances())
-        .map_err(|refused| at.field(&refused.field, refused.problem, refused.fix))?;
+        .map_err(|setting| at.refused(setting))?;
     let mut code = None;
     match &mut settings {
         StrategyConfig::None | StrategyConfig::Replicate(_) | StrategyConfig::Hedge(_) => {}
@@ -221,7 +220,7 @@ fn resolve_backup(
             "name a model that takes and gives the same tensors",
         ));
     }
-    let slots = models.slots_per_instance.unwrap_or(two());
+    let slots = models.slots_per_instance.unwrap_or(default_slots());
     let queue = models.max_queue.unwrap_or(max_redundant_queue());
     let pool = resolve_pool(at, &instances, slots, queue)?.with_tls(at, models.tls.as_ref())?;
     Ok(RedundantPool {

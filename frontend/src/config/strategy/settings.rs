@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use toml::{Table, Value};
 
 use crate::config::instances::Instances;
-use crate::config::values::two;
+use crate::config::pool::default_slots;
 
 #[derive(Debug, Default)]
 pub(in crate::config) struct Strategy {
@@ -42,7 +42,7 @@ pub(super) struct Parity {
     pub(super) version: Option<u64>,
     pub(super) instances: Instances,
     pub(super) tls: Option<ClientSettings>,
-    #[serde(default = "two")]
+    #[serde(default = "default_slots")]
     pub(super) slots_per_instance: u32,
     #[serde(default = "max_redundant_queue")]
     pub(super) max_queue: usize,

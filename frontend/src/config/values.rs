@@ -1,5 +1,0 @@
-//! Defaults that several tables share.
-
-pub(super) const fn two() -> u32 {
-    2
-}
