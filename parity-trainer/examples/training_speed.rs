@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parapet_encoder::{CodeSpec, EncoderKind};
-use parity_trainer::backend::{OptimiserSpec, Schedule, UpdateRule};
+use parity_trainer::backend::{OptimiserConfig, OptimiserSpec, Schedule};
 use parity_trainer::{ParityRun, Trainer, TrainingSet};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         inputs: values(SAMPLES * SHAPE.iter().product::<usize>()),
         answers: values(SAMPLES * OUTPUTS),
     });
-    let rule = UpdateRule {
+    let rule = OptimiserConfig {
         optimiser: OptimiserSpec::AdamW { weight_decay: 0.01 },
         learning_rate: 1e-3,
         schedule: Schedule::Constant,

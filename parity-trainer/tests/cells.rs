@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use parapet_encoder::{CodeSpec, EncoderKind};
-use parity_trainer::backend::{OptimiserSpec, Schedule, UpdateRule};
+use parity_trainer::backend::{OptimiserConfig, OptimiserSpec, Schedule};
 use parity_trainer::network::{Network, Normalisation};
 use parity_trainer::{ParityRun, Trainer, TrainingSet};
 use rand::{Rng, SeedableRng};
@@ -99,7 +99,7 @@ fn training_set(count: usize, seed: u64) -> Arc<TrainingSet> {
 }
 
 fn trained(k: usize, grid: &str, cell_targets: bool) -> f64 {
-    let rule = UpdateRule {
+    let rule = OptimiserConfig {
         optimiser: OptimiserSpec::AdamW { weight_decay: 0.0 },
         learning_rate: 3e-3,
         schedule: Schedule::Cosine,

@@ -14,7 +14,7 @@ use parapet_decoder::ClassAxis;
 use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 use parapet_onnx::learned_code::{LearnedCode, Sizes};
 use parapet_onnx::runtime::OnnxRuntime;
-use parity_trainer::backend::{OptimiserSpec, Schedule, UpdateRule};
+use parity_trainer::backend::{OptimiserConfig, OptimiserSpec, Schedule};
 use parity_trainer::deployed::{Deployed, OpenOptions, differentiable, open};
 use parity_trainer::{CodeNetworks, LearnedRun, Loss, ParityRun, Trained, Trainer, TrainingSet};
 use rand::{Rng, SeedableRng};
@@ -78,7 +78,7 @@ fn run(deployed: &Deployed, k: usize, r: usize, steps: u64, loss: Loss) -> Parit
         },
         row: 0,
         groups: 32,
-        rule: UpdateRule {
+        rule: OptimiserConfig {
             optimiser: OptimiserSpec::AdamW { weight_decay: 0.0 },
             learning_rate: 5e-3,
             schedule: Schedule::Cosine,

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use parity_trainer::backend::{
-    InProcessBackend, OptimiserSpec, ParameterBackend, ParameterSet, ParameterShape, Schedule,
-    UpdateRule,
+    InProcessBackend, OptimiserConfig, OptimiserSpec, ParameterBackend, ParameterSet,
+    ParameterShape, Schedule,
 };
 use tch::nn::{self, OptimizerConfig};
 use tch::{Device, Kind, Tensor};
@@ -28,7 +28,7 @@ fn compare(spec: OptimiserSpec, config: impl OptimizerConfig) {
     let mut own = ParameterSet::zeroes(layout);
     own.fill("w", &start).unwrap();
     let mut gradients = own.zeroes_like();
-    let rule = UpdateRule {
+    let rule = OptimiserConfig {
         optimiser: spec,
         learning_rate: RATE,
         schedule: Schedule::Constant,

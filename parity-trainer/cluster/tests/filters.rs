@@ -5,8 +5,9 @@
 mod support;
 
 use parapet_cluster::node::transport::{Memory, Tcp, Transport};
+use parapet_cluster::roles::FilterSpec;
 use parapet_cluster::roles::training::{NewTraining, ROW, Settled, Training};
-use parapet_cluster::roles::{ConsistencySpec, FilterSpec};
+use parapet_parameter_server::Consistency;
 use parapet_parameter_server::{ArrayId, Bytes, Filter, Traffic};
 use support::learning::{EXECUTORS, new, plain, start, work};
 use support::{CLUSTER, Cluster, soon};
@@ -27,7 +28,7 @@ async fn traffic<T: Transport>(cluster: &Cluster<T>, array: ArrayId, filter: Fil
 /// have counted, by filter.
 async fn train<T: Transport>(transport: T, filters: FilterSpec) -> (f32, [[Bytes; 2]; 2]) {
     const STEPS: u64 = 20;
-    let cluster = Cluster::start(transport, 2, 2, ConsistencySpec::Bsp, true).await;
+    let cluster = Cluster::start(transport, 2, 2, Consistency::Bsp, true).await;
     let weights = start();
     let registry = cluster.open().await;
     let new = NewTraining {
@@ -84,7 +85,7 @@ async fn filters_save_bytes_and_what_is_learned_stays_about_the_same() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_measured_is_not_rounded() {
-    let cluster = Cluster::start(Memory::default(), 2, 1, ConsistencySpec::Bsp, true).await;
+    let cluster = Cluster::start(Memory::default(), 2, 1, Consistency::Bsp, true).await;
     let weights = vec![0.0; 2 * ROW + 5];
     let registry = cluster.open().await;
     let filters = "f16".parse().unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parapet_cluster::node::transport::{Memory, Tcp, Transport};
 use parapet_cluster::registry::{Joining, View};
-use parapet_cluster::roles::ConsistencySpec;
+use parapet_parameter_server::Consistency;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use support::{Cluster, assert_sum, assert_within, holds, push};
@@ -46,8 +46,8 @@ over_both!(
 );
 
 async fn a_killed_head_is_succeeded_and_nothing_acknowledged_is_lost<T: Transport>(transport: T) {
-    let mut cluster = Cluster::start(transport, 3, 2, ConsistencySpec::Eventual, true).await;
-    let worker = cluster.worker(ConsistencySpec::Eventual).await;
+    let mut cluster = Cluster::start(transport, 3, 2, Consistency::Eventual, true).await;
+    let worker = cluster.worker(Consistency::Eventual).await;
     push(&worker, 1..=20).await;
     let view = cluster.view();
     let dead = view.table.routing.routes()[0].head().unwrap();
@@ -111,8 +111,8 @@ fn is_replicated(view: &View) -> bool {
 }
 
 async fn a_killed_leader_is_succeeded_too<T: Transport>(transport: T) {
-    let mut cluster = Cluster::start(transport, 3, 2, ConsistencySpec::Ssp(0), false).await;
-    let worker = cluster.worker(ConsistencySpec::Ssp(0)).await;
+    let mut cluster = Cluster::start(transport, 3, 2, Consistency::Ssp(0), false).await;
+    let worker = cluster.worker(Consistency::Ssp(0)).await;
     push(&worker, 1..=5).await;
     let leader = cluster
         .until("somebody leads", |view| view.leader.is_some())
@@ -144,15 +144,9 @@ async fn a_killed_leader_is_succeeded_too<T: Transport>(transport: T) {
 /// takes its place each time. A process that says nothing of servers is there, too, so that the
 /// workers' word does not count.
 async fn dies_again_and_again(coordinator: bool, seed: u64) {
-    let mut cluster = Cluster::start(
-        Memory::default(),
-        2,
-        2,
-        ConsistencySpec::Eventual,
-        coordinator,
-    )
-    .await;
-    let worker = cluster.worker(ConsistencySpec::Eventual).await;
+    let mut cluster =
+        Cluster::start(Memory::default(), 2, 2, Consistency::Eventual, coordinator).await;
+    let worker = cluster.worker(Consistency::Eventual).await;
     let _host = cluster.registry.join(Joining::Host).await.unwrap();
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut clock = 0;
@@ -213,8 +207,8 @@ async fn heads_and_leaders_that_die_one_after_the_other_are_succeeded() {
 }
 
 async fn a_server_that_joins_gets_shards<T: Transport>(transport: T) {
-    let mut cluster = Cluster::start(transport, 1, 1, ConsistencySpec::Bsp, true).await;
-    let worker = cluster.worker(ConsistencySpec::Bsp).await;
+    let mut cluster = Cluster::start(transport, 1, 1, Consistency::Bsp, true).await;
+    let worker = cluster.worker(Consistency::Bsp).await;
     push(&worker, 1..=5).await;
     let joined = cluster.join().await;
     push(&worker, 6..=10).await;
@@ -226,8 +220,8 @@ async fn a_server_that_joins_gets_shards<T: Transport>(transport: T) {
 }
 
 async fn a_server_that_leaves_takes_nothing_with_it<T: Transport>(transport: T) {
-    let mut cluster = Cluster::start(transport, 2, 1, ConsistencySpec::Ssp(1), true).await;
-    let worker = cluster.worker(ConsistencySpec::Ssp(1)).await;
+    let mut cluster = Cluster::start(transport, 2, 1, Consistency::Ssp(1), true).await;
+    let worker = cluster.worker(Consistency::Ssp(1)).await;
     push(&worker, 1..=5).await;
     let routing = cluster.view().table.routing.clone();
     let leaves = routing.routes()[0].head().unwrap();
@@ -243,23 +237,23 @@ async fn a_server_that_leaves_takes_nothing_with_it<T: Transport>(transport: T) 
 }
 
 async fn workers_that_leave_are_not_waited_for<T: Transport>(transport: T) {
-    let cluster = Cluster::start(transport, 2, 2, ConsistencySpec::Bsp, true).await;
-    let one = cluster.worker(ConsistencySpec::Bsp).await;
-    let other = cluster.worker(ConsistencySpec::Bsp).await;
+    let cluster = Cluster::start(transport, 2, 2, Consistency::Bsp, true).await;
+    let one = cluster.worker(Consistency::Bsp).await;
+    let other = cluster.worker(Consistency::Bsp).await;
     tokio::join!(push(&one, 1..=3), push(&other, 1..=3));
     assert_sum(&one, 4, 6.0).await;
     other.leave().await.unwrap();
     push(&one, 4..=6).await;
     assert_sum(&one, 7, 9.0).await;
     // Neither is one that dies, once the leader has missed it for long enough.
-    let third = cluster.worker_from(ConsistencySpec::Bsp, 6).await;
+    let third = cluster.worker_from(Consistency::Bsp, 6).await;
     drop(third);
     push(&one, 7..=8).await;
     assert_sum(&one, 9, 11.0).await;
 }
 
 async fn the_last_server_may_leave<T: Transport>(transport: T) {
-    let mut cluster = Cluster::start(transport, 1, 1, ConsistencySpec::Bsp, true).await;
+    let mut cluster = Cluster::start(transport, 1, 1, Consistency::Bsp, true).await;
     let only = *cluster.view().servers.keys().next().unwrap();
     cluster.leave(only).await;
     cluster

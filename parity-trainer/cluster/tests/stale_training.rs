@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use parapet_cluster::node::transport::{Memory, Tcp, Transport};
 use parapet_cluster::registry::Registry;
+use parapet_cluster::roles::ClusterError;
 use parapet_cluster::roles::training::{Job, NewTraining, Settled, Training, next_job};
-use parapet_cluster::roles::{ClusterError, ConsistencySpec};
-use parapet_parameter_server::optimiser::{OptimiserSpec, Schedule, UpdateRule};
+use parapet_parameter_server::Consistency;
+use parapet_parameter_server::optimiser::{OptimiserConfig, OptimiserSpec, Schedule};
 use support::learning::{EXECUTORS, new};
 use support::{CLUSTER, Cluster, soon};
 use tokio::task::JoinHandle;
@@ -85,12 +86,12 @@ fn host<T: Transport>(
     })
 }
 
-fn rule() -> UpdateRule {
+fn rule() -> OptimiserConfig {
     let optimiser = OptimiserSpec::Sgd {
         momentum: 0.0,
         weight_decay: 0.0,
     };
-    UpdateRule {
+    OptimiserConfig {
         optimiser,
         learning_rate: 0.2,
         schedule: Schedule::Cosine,
@@ -102,7 +103,7 @@ fn rule() -> UpdateRule {
 async fn begin<T: Transport>(
     cluster: &Cluster<T>,
     registry: &Registry,
-    consistency: ConsistencySpec,
+    consistency: Consistency,
 ) -> Training<T> {
     let weights = vec![0.0; LENGTH];
     let new = NewTraining {
@@ -124,8 +125,8 @@ struct Race {
 }
 
 /// A fast process leads, one that is four times slower takes part.
-async fn race(consistency: ConsistencySpec) -> Race {
-    let cluster = Cluster::start(Memory::default(), 2, 2, ConsistencySpec::Bsp, true).await;
+async fn race(consistency: Consistency) -> Race {
+    let cluster = Cluster::start(Memory::default(), 2, 2, Consistency::Bsp, true).await;
     let registry = cluster.open().await;
     let mut training = begin(&cluster, &registry, consistency).await;
     let slow = host(&cluster, cluster.open().await, Duration::from_millis(200));
@@ -159,11 +160,11 @@ fn most_missed(seen: &Seen) -> u64 {
 #[tokio::test(start_paused = true)]
 async fn nobody_reads_what_misses_more_than_the_model_allows_and_it_converges() {
     for (consistency, bound) in [
-        (ConsistencySpec::Ssp(2), 2),
-        (ConsistencySpec::EagerSsp(2), 2),
-        (ConsistencySpec::BoundedDelay(5), 5),
-        (ConsistencySpec::Ssp(0), 0),
-        (ConsistencySpec::Eventual, STEPS),
+        (Consistency::Ssp(2), 2),
+        (Consistency::EagerSsp(2), 2),
+        (Consistency::BoundedDelay(5), 5),
+        (Consistency::Ssp(0), 0),
+        (Consistency::Eventual, STEPS),
     ] {
         let Race {
             fast,
@@ -187,7 +188,7 @@ async fn nobody_reads_what_misses_more_than_the_model_allows_and_it_converges() 
             "{consistency:?}: the last one lacks nothing"
         );
         // Without a bound, the slow one goes on alone in the end, towards what it is given.
-        let near = if consistency == ConsistencySpec::Eventual {
+        let near = if consistency == Consistency::Eventual {
             0.6
         } else {
             0.05
@@ -201,9 +202,9 @@ async fn nobody_reads_what_misses_more_than_the_model_allows_and_it_converges() 
 
 #[tokio::test(start_paused = true)]
 async fn executors_of_a_process_that_dies_are_taken_over() {
-    let cluster = Cluster::start(Memory::default(), 2, 2, ConsistencySpec::Bsp, true).await;
+    let cluster = Cluster::start(Memory::default(), 2, 2, Consistency::Bsp, true).await;
     let registry = cluster.open().await;
-    let mut training = begin(&cluster, &registry, ConsistencySpec::Ssp(2)).await;
+    let mut training = begin(&cluster, &registry, Consistency::Ssp(2)).await;
     let dying = host(&cluster, cluster.open().await, Duration::from_millis(80));
     let staying = host(&cluster, cluster.open().await, Duration::from_millis(120));
     let mut views = registry.view();
@@ -232,13 +233,13 @@ async fn executors_of_a_process_that_dies_are_taken_over() {
 async fn one_executor_makes_the_steps_of_plain_training_under_every_model() {
     let mut outcomes = Vec::new();
     for consistency in [
-        ConsistencySpec::Bsp,
-        ConsistencySpec::BoundedDelay(2),
-        ConsistencySpec::Ssp(2),
-        ConsistencySpec::EagerSsp(2),
-        ConsistencySpec::Eventual,
+        Consistency::Bsp,
+        Consistency::BoundedDelay(2),
+        Consistency::Ssp(2),
+        Consistency::EagerSsp(2),
+        Consistency::Eventual,
     ] {
-        let cluster = Cluster::start(Tcp, 2, 1, ConsistencySpec::Bsp, true).await;
+        let cluster = Cluster::start(Tcp, 2, 1, Consistency::Bsp, true).await;
         let registry = cluster.open().await;
         let weights = vec![0.5; LENGTH];
         let new = NewTraining {

@@ -9,8 +9,9 @@ use std::time::Duration;
 use parapet_cluster::node::transport::{Memory, Tcp, Transport};
 use parapet_cluster::node::{TaskSpec, Worker};
 use parapet_cluster::registry::Registry;
+use parapet_cluster::roles::ClusterError;
 use parapet_cluster::roles::training::{Job, NewTraining, Settled, Training, next_job};
-use parapet_cluster::roles::{ClusterError, ConsistencySpec};
+use parapet_parameter_server::Consistency;
 use parapet_parameter_server::{Clock, KeyRange, Values, WorkerId};
 use support::learning::{EXECUTORS, LENGTH, new, plain, start, work};
 use support::{CLUSTER, Cluster, assert_within, soon};
@@ -35,7 +36,7 @@ fn host<T: Transport>(cluster: &Cluster<T>, registry: Registry, steps: u64) -> J
 }
 
 async fn fixed<T: Transport>(transport: T, hosts: usize) {
-    let cluster = Cluster::start(transport, 2, 2, ConsistencySpec::Bsp, true).await;
+    let cluster = Cluster::start(transport, 2, 2, Consistency::Bsp, true).await;
     let weights = start();
     let registry = cluster.open().await;
     let begun = Training::begin(&registry, CLUSTER, cluster.transport(), new(8, &weights));
@@ -73,7 +74,7 @@ async fn one_two_and_four_processes_give_the_bits_of_plain_training() {
 /// Gradients that are finite, while their sum is not.
 #[tokio::test(start_paused = true)]
 async fn step_whose_sum_overflows_ends_with_an_error_in_every_process() {
-    let cluster = Cluster::start(Memory::default(), 2, 2, ConsistencySpec::Bsp, true).await;
+    let cluster = Cluster::start(Memory::default(), 2, 2, Consistency::Bsp, true).await;
     let weights = start();
     let registry = cluster.open().await;
     let begun = Training::begin(&registry, CLUSTER, cluster.transport(), new(8, &weights));
@@ -122,7 +123,7 @@ async fn follow<T: Transport>(mut training: Training<T>, steps: u64) -> Training
 #[tokio::test(start_paused = true)]
 async fn a_process_without_an_executor_follows_the_training_and_the_bits_stay() {
     const STEPS: u64 = 8;
-    let cluster = Cluster::start(Memory::default(), 2, 2, ConsistencySpec::Bsp, true).await;
+    let cluster = Cluster::start(Memory::default(), 2, 2, Consistency::Bsp, true).await;
     let weights = start();
     let registry = cluster.open().await;
     let begun = Training::begin(
@@ -181,7 +182,7 @@ async fn a_process_without_an_executor_follows_the_training_and_the_bits_stay() 
 
 #[tokio::test(start_paused = true)]
 async fn a_process_that_comes_when_the_training_is_over_is_told_so_at_once() {
-    let cluster = Cluster::start(Memory::default(), 2, 2, ConsistencySpec::Bsp, true).await;
+    let cluster = Cluster::start(Memory::default(), 2, 2, Consistency::Bsp, true).await;
     let weights = start();
     let registry = cluster.open().await;
     let begun = Training::begin(&registry, CLUSTER, cluster.transport(), new(3, &weights));
@@ -207,7 +208,7 @@ async fn a_process_that_comes_when_the_training_is_over_is_told_so_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_and_servers_come_and_go_and_the_bits_stay() {
     const STEPS: u64 = 60;
-    let mut cluster = Cluster::start(Memory::default(), 2, 2, ConsistencySpec::Bsp, true).await;
+    let mut cluster = Cluster::start(Memory::default(), 2, 2, Consistency::Bsp, true).await;
     let weights = start();
     let registry = cluster.open().await;
     let begun = Training::begin(
@@ -248,7 +249,7 @@ async fn processes_and_servers_come_and_go_and_the_bits_stay() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_training_goes_on_from_a_state_and_only_one_runs_at_a_time() {
-    let cluster = Cluster::start(Memory::default(), 2, 1, ConsistencySpec::Bsp, true).await;
+    let cluster = Cluster::start(Memory::default(), 2, 1, Consistency::Bsp, true).await;
     let weights = start();
     let registry = cluster.open().await;
     let transport = || cluster.transport();
@@ -331,7 +332,7 @@ async fn push_some(worker: &Worker, job: &Job, keys: KeyRange) {
 
 #[tokio::test(start_paused = true)]
 async fn nobody_begins_with_the_parameters_of_two_steps() {
-    let cluster = Cluster::start(Memory::default(), 2, 2, ConsistencySpec::Bsp, true).await;
+    let cluster = Cluster::start(Memory::default(), 2, 2, Consistency::Bsp, true).await;
     let weights = start();
     let registry = cluster.open().await;
     let begun = Training::begin(&registry, CLUSTER, cluster.transport(), new(8, &weights));

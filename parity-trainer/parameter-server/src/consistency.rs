@@ -14,12 +14,16 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Clock, KeyRange, RangedClocks, WorkerId};
 
 /// Bound on the staleness of what workers read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Consistency {
     /// Bulk synchronous: every iteration sees exactly those before it.
+    #[default]
     Bsp,
     /// At most this many clocks behind.
     BoundedDelay(u64),
@@ -133,6 +137,20 @@ impl FromStr for Consistency {
                     or eventual"
             )),
         }
+    }
+}
+
+impl TryFrom<String> for Consistency {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Consistency> for String {
+    fn from(model: Consistency) -> Self {
+        model.to_string()
     }
 }
 

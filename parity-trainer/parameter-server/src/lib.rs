@@ -71,7 +71,7 @@ pub use push_aggregator::PushAggregator;
 pub use range::KeyRange;
 pub use refusal::Refusal;
 pub use routing::{Route, Routing, RoutingError};
-pub use rule::{AdaGrad, Adam, Add, Decay, Ftrl, Momentum, Sgd, UpdateRule};
+pub use rule::{AdaGrad, Adam, Add, Ftrl, Momentum, RuleSpec, Sgd, UpdateRule};
 pub use server::{Action, ArrayConfig, Event, Server, ServerConfig, ShardView};
 pub use store::{Initial, Layout, NotFinite, Store};
 pub use values::{Keys, MODERATE, Shared, Values, ValuesError, are_moderate};

@@ -4,11 +4,13 @@ mod adagrad;
 mod adam;
 mod ftrl;
 mod sgd;
+mod spec;
 
 pub use adagrad::AdaGrad;
-pub use adam::{Adam, Decay};
+pub use adam::Adam;
 pub use ftrl::Ftrl;
 pub use sgd::{Add, Momentum, Sgd};
+pub use spec::RuleSpec;
 
 use crate::{Key, MODERATE};
 

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use parapet_parameter_server::{
-    AdaGrad, Adam, Add, Decay, Ftrl, KeyRange, Keys, Layout, MODERATE, Momentum, Sgd, Store,
-    UpdateRule, Values,
+    AdaGrad, Adam, Add, Ftrl, KeyRange, Keys, Layout, MODERATE, Momentum, Sgd, Store, UpdateRule,
+    Values,
 };
 use proptest::prelude::*;
 
@@ -121,17 +121,13 @@ proptest! {
                 w
             })
             .collect();
-        let decay = if decoupled {
-            Decay::Decoupled(0.1)
-        } else {
-            Decay::Penalty(0.1)
-        };
         assert_close(
             &run(
                 Adam {
                     rate: 0.01,
                     epsilon: 1e-3,
-                    decay,
+                    decay: 0.1,
+                    decoupled,
                     ..Adam::default()
                 },
                 start,
@@ -226,7 +222,8 @@ fn rules() -> impl Strategy<Value = Arc<dyn UpdateRule>> {
             beta1: b,
             beta2: c,
             epsilon: d,
-            decay: Decay::Penalty(a),
+            decay: a,
+            decoupled: false,
         }),
         4 => Arc::new(AdaGrad {
             rate: a,

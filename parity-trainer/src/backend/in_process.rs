@@ -15,8 +15,8 @@ use parapet_parameter_server::optimiser::ServerRule;
 
 use super::parameters::Pushed;
 use super::{
-    BackendError, BackendState, OptimiserSpec, ParameterBackend, ParameterSet, SLOTS, Tick,
-    UpdateRule, WEIGHTS,
+    BackendError, BackendState, OptimiserConfig, OptimiserSpec, ParameterBackend, ParameterSet,
+    SLOTS, Tick, WEIGHTS,
 };
 
 /// Weights in a row of the server's array; the last row is filled up with zeroes,
@@ -34,7 +34,7 @@ const NOW: Duration = Duration::ZERO;
 /// function calls. Gives the very weights of plain training, whatever the
 /// consistency model: there are no other workers whose updates it could miss.
 pub struct InProcessBackend {
-    rule: UpdateRule,
+    rule: OptimiserConfig,
     consistency: Consistency,
     server: Server,
     client: Client,
@@ -57,7 +57,7 @@ impl InProcessBackend {
     ///
     /// # Errors
     /// If a weight is not finite.
-    pub fn new(rule: UpdateRule, weights: ParameterSet) -> Result<Self, BackendError> {
+    pub fn new(rule: OptimiserConfig, weights: ParameterSet) -> Result<Self, BackendError> {
         Self::under(Consistency::Bsp, rule, weights)
     }
 
@@ -67,7 +67,7 @@ impl InProcessBackend {
     /// If a weight is not finite.
     pub fn under(
         consistency: Consistency,
-        rule: UpdateRule,
+        rule: OptimiserConfig,
         weights: ParameterSet,
     ) -> Result<Self, BackendError> {
         let none = vec![0.0; weights.values().len() * rule.optimiser.slots()];
@@ -192,7 +192,7 @@ impl InProcessBackend {
 /// all steps before.
 fn cluster(
     consistency: Consistency,
-    rule: UpdateRule,
+    rule: OptimiserConfig,
     state: &BackendState,
     length: usize,
 ) -> Result<(Server, Client), BackendError> {
@@ -402,8 +402,8 @@ mod tests {
         set
     }
 
-    fn rule(optimiser: OptimiserSpec) -> UpdateRule {
-        UpdateRule {
+    fn rule(optimiser: OptimiserSpec) -> OptimiserConfig {
+        OptimiserConfig {
             optimiser,
             learning_rate: 0.05,
             schedule: Schedule::Cosine,
@@ -479,7 +479,7 @@ mod tests {
             momentum: 0.9,
             weight_decay: 0.0,
         };
-        let unclipped = UpdateRule {
+        let unclipped = OptimiserConfig {
             clip: None,
             learning_rate: 10.0,
             ..rule(optimiser)

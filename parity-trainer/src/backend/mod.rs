@@ -11,7 +11,7 @@ mod remote;
 
 pub use in_process::InProcessBackend;
 pub use parameters::{ParameterSet, ParameterShape};
-pub use parapet_parameter_server::optimiser::{OptimiserSpec, Schedule, UpdateRule};
+pub use parapet_parameter_server::optimiser::{OptimiserConfig, OptimiserSpec, Schedule};
 pub use remote::{ClusterHandle, RemoteBackend, RemotePlan};
 
 /// Name of the weights in a [`BackendState`].

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use parapet_cluster::node::transport::Sockets;
 use parapet_cluster::registry::{Address, Registry};
 use parapet_cluster::roles::training::{Job, NewTraining, ROW, Settled, Training, next_job};
-use parapet_cluster::roles::{ClusterError, ConsistencySpec, FilterSpec};
+use parapet_cluster::roles::{ClusterError, FilterSpec};
+use parapet_parameter_server::{Consistency, ConsistencyPolicy as _};
 use tokio::runtime::Runtime;
 
 use super::parameters::Pushed;
 use super::{
-    BackendError, BackendState, ParameterBackend, ParameterSet, SLOTS, Tick, UpdateRule, WEIGHTS,
+    BackendError, BackendState, OptimiserConfig, ParameterBackend, ParameterSet, SLOTS, Tick,
+    WEIGHTS,
 };
 
 /// Shards that the parameters are cut into, at least and at most: several for each server, so that
@@ -86,11 +88,11 @@ impl ClusterHandle {
 /// A training on a cluster, as all of its processes go about it.
 #[derive(Debug, Clone)]
 pub struct RemotePlan {
-    pub rule: UpdateRule,
+    pub rule: OptimiserConfig,
     /// Parts that the batch of each step is cut into.
     pub executors: usize,
     /// Consistency model of the training.
-    pub consistency: ConsistencySpec,
+    pub consistency: Consistency,
     pub filters: FilterSpec,
     /// Description of the task for the other processes.
     pub task: String,

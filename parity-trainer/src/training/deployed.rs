@@ -7,7 +7,7 @@ use tch::{Kind, Reduction, Tensor};
 use super::Trained;
 use super::task::{Attempt, StepRandomness, Task};
 use crate::TrainError;
-use crate::backend::{OptimiserSpec, Schedule, UpdateRule};
+use crate::backend::{OptimiserConfig, OptimiserSpec, Schedule};
 use crate::data::{Augment, Samples};
 use crate::network::{Network, NetworkSpec, batch, stream};
 
@@ -38,8 +38,8 @@ impl DeployedRun {
     }
 
     /// Returns the update rule for all passes over `samples` samples.
-    pub fn rule(&self, samples: usize) -> UpdateRule {
-        UpdateRule {
+    pub fn rule(&self, samples: usize) -> OptimiserConfig {
+        OptimiserConfig {
             optimiser: OptimiserSpec::AdamW {
                 weight_decay: self.weight_decay,
             },

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use parapet_encoder::CodeSpec;
 
 use super::learned_code::loss::Loss;
-use crate::backend::UpdateRule;
+use crate::backend::OptimiserConfig;
 use crate::deployed::Differentiable;
 use crate::network::NetworkSpec;
 
@@ -22,7 +22,7 @@ pub struct ParityRun {
     /// Coding groups a step.
     pub groups: usize,
     /// Update rule, and the number of steps.
-    pub rule: UpdateRule,
+    pub rule: OptimiserConfig,
     /// Steps from one validation to the next; the last step is always followed by one.
     pub validate_every: u64,
     /// Part of the groups that are completed with fillers, `0.0..=1.0` (invariant CG-5).

@@ -19,7 +19,7 @@ use super::weights::{Buffer, Snapshot, Weights};
 use super::{StepReport, Trained};
 use crate::TrainError;
 use crate::backend::{
-    BackendError, BackendState, InProcessBackend, ParameterBackend, ParameterSet, UpdateRule,
+    BackendError, BackendState, InProcessBackend, OptimiserConfig, ParameterBackend, ParameterSet,
 };
 use crate::data::Samples;
 use crate::network::{Network, stream};
@@ -178,7 +178,7 @@ impl Trainer {
 
     /// A parameter server inside this process that follows `rule`.
     pub fn local(
-        rule: UpdateRule,
+        rule: OptimiserConfig,
     ) -> impl FnMut(ParameterSet) -> Result<Box<dyn ParameterBackend>, BackendError> {
         move |weights| Ok(Box::new(InProcessBackend::new(rule, weights)?))
     }

@@ -29,5 +29,5 @@ pub use coordinator::coordinate;
 pub use error::ClusterError;
 pub use filters::FilterSpec;
 pub use server::{ServerRole, ServerSettings};
-pub use spec::{ArraySpec, ConsistencySpec, RuleSpec};
+pub use spec::ArraySpec;
 pub use worker::{WorkerRole, WorkerSettings, await_array, define};

@@ -2,18 +2,19 @@
 
 use parapet_cluster::node::transport::Transport;
 use parapet_cluster::roles::training::{NewTraining, Settled, Training};
-use parapet_cluster::roles::{ClusterError, ConsistencySpec, FilterSpec};
+use parapet_cluster::roles::{ClusterError, FilterSpec};
+use parapet_parameter_server::Consistency;
 use parapet_parameter_server::UpdateRule as _;
-use parapet_parameter_server::optimiser::{OptimiserSpec, Schedule, ServerRule, UpdateRule};
+use parapet_parameter_server::optimiser::{OptimiserConfig, OptimiserSpec, Schedule, ServerRule};
 use tokio::sync::mpsc;
 
 /// Not a whole number of rows.
 pub const LENGTH: usize = 700;
 pub const EXECUTORS: usize = 4;
 
-pub fn rule(steps: u64) -> UpdateRule {
+pub fn rule(steps: u64) -> OptimiserConfig {
     let optimiser = OptimiserSpec::AdamW { weight_decay: 0.1 };
-    UpdateRule {
+    OptimiserConfig {
         optimiser,
         learning_rate: 0.01,
         schedule: Schedule::Cosine,
@@ -87,7 +88,7 @@ pub fn new(steps: u64, weights: &[f32]) -> NewTraining<'_> {
         shards: 3,
         weights,
         measured_from: None,
-        consistency: ConsistencySpec::Bsp,
+        consistency: Consistency::Bsp,
         filters: FilterSpec::NONE,
         from: None,
         task: "test",

@@ -22,12 +22,13 @@ use parapet_cluster::node::{
 use parapet_cluster::registry::{LeaderConfig, MemoryStore, Registry, View};
 use parapet_cluster::roles::training::Job;
 use parapet_cluster::roles::{
-    ArraySpec, ClusterError, ConsistencySpec, FilterSpec, RuleSpec, ServerRole, ServerSettings,
-    WorkerRole, WorkerSettings, await_array, coordinate, define,
+    ArraySpec, ClusterError, FilterSpec, ServerRole, ServerSettings, WorkerRole, WorkerSettings,
+    await_array, coordinate, define,
 };
 use parapet_parameter_server::{
     ArrayId, Clock, CoordinatorConfig, KeyRange, NodeId, Placement, Values, WorkerId,
 };
+use parapet_parameter_server::{Consistency, RuleSpec};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -87,7 +88,7 @@ impl<T: Transport> Cluster<T> {
         transport: T,
         servers: usize,
         replicas: usize,
-        consistency: ConsistencySpec,
+        consistency: Consistency,
         coordinator: bool,
     ) -> Self {
         let cluster = Self::empty(transport, servers, replicas, coordinator).await;
@@ -211,12 +212,12 @@ impl<T: Transport> Cluster<T> {
         soon(task).await.unwrap().unwrap();
     }
 
-    pub async fn worker(&self, consistency: ConsistencySpec) -> WorkerRole {
+    pub async fn worker(&self, consistency: Consistency) -> WorkerRole {
         self.worker_from(consistency, 0).await
     }
 
     /// A worker that has nothing to do with the clocks up to this one.
-    pub async fn worker_from(&self, consistency: ConsistencySpec, clock: u64) -> WorkerRole {
+    pub async fn worker_from(&self, consistency: Consistency, clock: u64) -> WorkerRole {
         let spec = array(consistency);
         let new = WorkerSettings::new(CLUSTER, vec![(ARRAY, spec)]);
         let settings = WorkerSettings {
@@ -340,7 +341,7 @@ pub async fn assert_sum(worker: &WorkerRole, clock: u64, sum: f32) {
 }
 
 /// The array that is pushed to and pulled from.
-const fn array(consistency: ConsistencySpec) -> ArraySpec {
+const fn array(consistency: Consistency) -> ArraySpec {
     ArraySpec {
         width: WIDTH,
         sparse: false,

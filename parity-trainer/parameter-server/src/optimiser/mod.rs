@@ -1,13 +1,11 @@
-//! Update rules: optimisers with libtorch's arithmetic, learning rates over a run, and both
-//! as a parameter server's rule. Pure, so that every server of a cluster and a plain loop
-//! give the same bits.
+//! Optimisers of a training: the servers' rules with a learning rate that changes over a run.
 
-mod rule;
+mod config;
 mod schedule;
 mod server;
 mod spec;
 
-pub use rule::{UpdateRule, norm};
+pub use config::{OptimiserConfig, norm};
 pub use schedule::Schedule;
 pub use server::{ServerRule, TrainingRule};
 pub use spec::OptimiserSpec;

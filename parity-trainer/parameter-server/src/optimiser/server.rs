@@ -2,16 +2,16 @@
 
 use std::num::NonZeroU64;
 
-use crate::Key;
 use serde::{Deserialize, Serialize};
 
-use crate::optimiser::UpdateRule;
+use crate::optimiser::OptimiserConfig;
+use crate::{Key, UpdateRule};
 
 /// The update of each step: the learning rate follows from how often a row was updated.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ServerRule(pub UpdateRule);
+pub struct ServerRule(pub OptimiserConfig);
 
-impl crate::UpdateRule for ServerRule {
+impl UpdateRule for ServerRule {
     fn slots(&self) -> usize {
         self.0.optimiser.slots()
     }
@@ -25,28 +25,29 @@ impl crate::UpdateRule for ServerRule {
     }
 
     fn keeps_moderate_finite(&self) -> bool {
-        self.0.optimiser.keeps_moderate_finite(self.0.learning_rate)
+        keeps_moderate_finite(&self.0)
     }
 }
 
 /// Makes a row's update of this number, of which so many make a step.
 fn update(
-    rule: &UpdateRule,
+    config: &OptimiserConfig,
     (number, each): (u64, u64),
     gradient: &[f32],
     values: &mut [f32],
     state: &mut [&mut [f32]],
 ) {
-    let rate = rule.rate(number.saturating_sub(1) / each) / each as f64;
-    match state {
-        [first, second] => rule
-            .optimiser
-            .update(number, rate, 1.0, values, gradient, first, second),
-        [first] => rule
-            .optimiser
-            .update(number, rate, 1.0, values, gradient, first, &mut []),
-        _ => {}
-    }
+    let rate = config.rate(number.saturating_sub(1) / each) / each as f64;
+    let number = u32::try_from(number).unwrap_or(u32::MAX);
+    config
+        .optimiser
+        .at(rate, |rule| rule.apply(number, gradient, values, state));
+}
+
+fn keeps_moderate_finite(config: &OptimiserConfig) -> bool {
+    config
+        .optimiser
+        .at(config.learning_rate, |rule| rule.keeps_moderate_finite())
 }
 
 /// A training whose start comes over the wire: the first push sets the weights, those after it
@@ -62,7 +63,7 @@ fn update(
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TrainingRule {
     /// The update of each step.
-    pub rule: UpdateRule,
+    pub rule: OptimiserConfig,
     /// Steps that were done before it.
     pub done: u64,
     /// The first row that is not learned, if there is one.
@@ -83,7 +84,7 @@ fn is_one(updates: &NonZeroU64) -> bool {
 
 impl TrainingRule {
     /// Pushes before the first step.
-    pub const fn set_up(&self) -> u64 {
+    pub fn set_up(&self) -> u64 {
         if self.done == 0 {
             1
         } else {
@@ -92,7 +93,7 @@ impl TrainingRule {
     }
 }
 
-impl crate::UpdateRule for TrainingRule {
+impl UpdateRule for TrainingRule {
     fn slots(&self) -> usize {
         self.rule.optimiser.slots()
     }
@@ -120,9 +121,7 @@ impl crate::UpdateRule for TrainingRule {
     }
 
     fn keeps_moderate_finite(&self) -> bool {
-        self.rule
-            .optimiser
-            .keeps_moderate_finite(self.rule.learning_rate)
+        keeps_moderate_finite(&self.rule)
     }
 
     fn border(&self) -> Option<Key> {
@@ -139,7 +138,7 @@ impl crate::UpdateRule for TrainingRule {
         if u64::from(step) > self.set_up() {
             values.copy_from_slice(pushed);
         } else {
-            crate::UpdateRule::apply(self, step, pushed, values, state);
+            self.apply(step, pushed, values, state);
         }
     }
 }
@@ -148,13 +147,11 @@ impl crate::UpdateRule for TrainingRule {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use crate::UpdateRule as _;
-
     use super::*;
     use crate::optimiser::{OptimiserSpec, Schedule};
 
-    fn rule() -> UpdateRule {
-        UpdateRule {
+    fn rule() -> OptimiserConfig {
+        OptimiserConfig {
             optimiser: OptimiserSpec::AdamW { weight_decay: 0.1 },
             learning_rate: 0.003,
             schedule: Schedule::Cosine,
@@ -166,7 +163,7 @@ mod tests {
     #[derive(Debug, Clone, PartialEq)]
     struct Row([Vec<f32>; 3]);
 
-    fn apply(rule: &impl crate::UpdateRule, row: &mut Row, step: u32, gradient: &[f32]) {
+    fn apply(rule: &impl UpdateRule, row: &mut Row, step: u32, gradient: &[f32]) {
         let [values, first, second] = &mut row.0;
         rule.apply(step, gradient, values, &mut [first, second]);
     }
@@ -278,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_rule_reads_back_to_the_last_bit() {
-        let rule = UpdateRule {
+        let rule = OptimiserConfig {
             learning_rate: 0.1 + 0.2,
             ..rule()
         };

@@ -1,10 +1,12 @@
 //! AdaGrad.
 
+use serde::{Deserialize, Serialize};
+
 use super::{BOUND, UpdateRule, fit};
 
 /// AdaGrad (Duchi et al., JMLR 2011, the diagonal form): `n += g^2`, `w -= rate g / (sqrt(n) +
 /// epsilon)`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct AdaGrad {
     /// Learning rate.
     pub rate: f32,

@@ -1,23 +1,15 @@
 //! Adam and AdamW.
 
-use super::{BOUND, UpdateRule, fit};
+use serde::{Deserialize, Serialize};
 
-/// Ways in which Adam shrinks weights.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Decay {
-    /// `g += decay w`: Adam with an L2 penalty.
-    Penalty(f32),
-    /// `w -= rate decay w`, apart from the moments: AdamW (Loshchilov & Hutter, ICLR 2019,
-    /// algorithm 2).
-    Decoupled(f32),
-}
+use super::{BOUND, UpdateRule, fit};
 
 /// Adam (Kingma & Ba, ICLR 2015, algorithm 1): `m = b1 m + (1 - b1) g`, `v = b2 v + (1 - b2) g^2`,
 /// `w -= rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon)`.
 ///
 /// `t` counts the row's own updates: a sparse row that is seldom updated is corrected as if it had
 /// been there alone.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Adam {
     /// Learning rate.
     pub rate: f32,
@@ -27,8 +19,13 @@ pub struct Adam {
     pub beta2: f32,
     /// Added to the denominator.
     pub epsilon: f32,
-    /// Way in which weights are shrunk.
-    pub decay: Decay,
+    /// Factor of the weight decay: `g += decay w`, an L2 penalty.
+    #[serde(default)]
+    pub decay: f32,
+    /// AdamW: the decay is `w -= rate decay w`, apart from the moments (Loshchilov & Hutter, ICLR
+    /// 2019, algorithm 2).
+    #[serde(default)]
+    pub decoupled: bool,
 }
 
 impl Default for Adam {
@@ -38,7 +35,8 @@ impl Default for Adam {
             beta1: 0.9,
             beta2: 0.999,
             epsilon: 1e-8,
-            decay: Decay::Penalty(0.0),
+            decay: 0.0,
+            decoupled: false,
         }
     }
 }
@@ -68,10 +66,11 @@ impl UpdateRule for Adam {
 
     fn apply(&self, step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]) {
         let [first, second] = state else { return };
-        let (penalty, decoupled) = match self.decay {
-            Decay::Penalty(decay) => (decay, 0.0),
-            Decay::Decoupled(decay) => (0.0, self.rate * decay),
+        let (penalty, shrink) = match self.decoupled {
+            false => (self.decay, 1.0),
+            true => (0.0, 1.0 - f64::from(self.rate) * f64::from(self.decay)),
         };
+        let shrink = shrink as f32;
         let step_size = (f64::from(self.rate) / (1.0 - power(self.beta1, step))) as f32;
         let correction = (1.0 / (1.0 - power(self.beta2, step)).sqrt()) as f32;
         let moments = first.iter_mut().zip(second.iter_mut());
@@ -79,16 +78,18 @@ impl UpdateRule for Adam {
             let g = g + penalty * *w;
             *m = self.beta1 * *m + (1.0 - self.beta1) * g;
             *v = self.beta2 * *v + (1.0 - self.beta2) * g * g;
-            *w -= decoupled * *w + step_size * *m / (v.max(0.0).sqrt() * correction + self.epsilon);
+            let step = step_size * *m / (v.max(0.0).sqrt() * correction + self.epsilon);
+            *w = shrink * *w - step;
         }
     }
 
     fn keeps_moderate_finite(&self) -> bool {
         let [rate, beta1, beta2, epsilon] =
             [self.rate, self.beta1, self.beta2, self.epsilon].map(f64::from);
-        let (penalty, decoupled) = match self.decay {
-            Decay::Penalty(decay) => (f64::from(decay).abs(), 0.0),
-            Decay::Decoupled(decay) => (0.0, rate.abs() * f64::from(decay).abs()),
+        let decay = f64::from(self.decay).abs();
+        let (penalty, decoupled) = match self.decoupled {
+            false => (decay, 0.0),
+            true => (0.0, rate.abs() * decay),
         };
         let gradient = BOUND + penalty * BOUND;
         let (first, second) = (BOUND + gradient, BOUND + gradient * gradient);

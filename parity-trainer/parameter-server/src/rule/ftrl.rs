@@ -1,5 +1,7 @@
 //! FTRL-proximal.
 
+use serde::{Deserialize, Serialize};
+
 use super::{BOUND, UpdateRule, fit};
 
 /// Follow the regularised leader, proximal, per coordinate (McMahan et al., "Ad Click Prediction",
@@ -9,7 +11,7 @@ use super::{BOUND, UpdateRule, fit};
 ///
 /// The weight is a function of the state, so an array under this rule starts at zero: other initial
 /// values would be forgotten at a row's first update.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Ftrl {
     /// The scale of the learning rate, above 0.
     pub alpha: f32,

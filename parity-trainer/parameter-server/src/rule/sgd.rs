@@ -1,5 +1,7 @@
 //! Stochastic gradient descent, with and without momentum.
 
+use serde::{Deserialize, Serialize};
+
 use super::{BOUND, UpdateRule, fit};
 
 /// `w += u`: the worker computes the update itself.
@@ -23,11 +25,12 @@ impl UpdateRule for Add {
 }
 
 /// `w -= rate (g + decay w)`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sgd {
     /// Learning rate.
     pub rate: f32,
     /// The weight of the L2 penalty.
+    #[serde(default)]
     pub decay: f32,
 }
 
@@ -51,15 +54,17 @@ impl UpdateRule for Sgd {
 /// `v = momentum v + g + decay w`; `w -= rate v`, or `rate (g + decay w + momentum v)` after
 /// Nesterov, as PyTorch has it (Sutskever et al., ICML 2013, with the rate outside of the
 /// velocity).
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Momentum {
     /// Learning rate.
     pub rate: f32,
     /// Share of the velocity that is kept, 0 to 1.
     pub momentum: f32,
     /// Nesterov's look-ahead.
+    #[serde(default)]
     pub nesterov: bool,
     /// The weight of the L2 penalty.
+    #[serde(default)]
     pub decay: f32,
 }
 

@@ -3,13 +3,13 @@
 use super::optimiser::Optimiser;
 use crate::backend::parameters::Pushed;
 use crate::backend::{
-    BackendError, BackendState, ParameterBackend, ParameterSet, Tick, UpdateRule, WEIGHTS,
+    BackendError, BackendState, OptimiserConfig, ParameterBackend, ParameterSet, Tick, WEIGHTS,
 };
 
 /// Weights and optimiser as plain arrays: training without a parameter server, to compare with.
 #[derive(Debug)]
 pub(crate) struct LocalBackend {
-    rule: UpdateRule,
+    rule: OptimiserConfig,
     weights: ParameterSet,
     optimiser: Optimiser,
     pushed: Pushed,
@@ -18,7 +18,7 @@ pub(crate) struct LocalBackend {
 
 impl LocalBackend {
     /// Starts from `weights`.
-    pub(crate) fn new(rule: UpdateRule, weights: ParameterSet) -> Self {
+    pub(crate) fn new(rule: OptimiserConfig, weights: ParameterSet) -> Self {
         let optimiser = Optimiser::new(rule.optimiser, weights.values().len());
         let pushed = Pushed::none(&weights);
         Self {
@@ -111,7 +111,7 @@ mod tests {
         };
         let schedule = Schedule::Constant;
         LocalBackend::new(
-            UpdateRule {
+            OptimiserConfig {
                 optimiser,
                 learning_rate: 1.0,
                 schedule,
@@ -161,7 +161,7 @@ mod tests {
             steps in proptest::collection::vec(proptest::collection::vec(-2.0f32..2.0, 3), 2..12),
             cut in 0usize..10,
         ) {
-            let rule = UpdateRule {
+            let rule = OptimiserConfig {
                 optimiser: OptimiserSpec::AdamW { weight_decay: 0.1 },
                 learning_rate: 0.1,
                 schedule: Schedule::OneCycle,

@@ -7,7 +7,7 @@ use super::*;
 
 #[test]
 fn a_state_of_another_model_or_optimiser_is_refused() {
-    let rule = UpdateRule {
+    let rule = OptimiserConfig {
         optimiser: OptimiserSpec::Adam { weight_decay: 0.0 },
         learning_rate: 0.1,
         schedule: Schedule::Constant,

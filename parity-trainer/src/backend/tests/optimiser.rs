@@ -35,15 +35,12 @@ impl Optimiser {
         weights: &mut [f32],
         gradients: &[f32],
     ) {
-        self.spec.update(
-            step,
-            rate,
-            scale,
-            weights,
-            gradients,
-            &mut self.first,
-            &mut self.second,
-        );
+        let step = u32::try_from(step).unwrap_or(u32::MAX);
+        let scaled: Vec<f32> = gradients.iter().map(|value| value * scale as f32).collect();
+        let state =
+            &mut [self.first.as_mut_slice(), self.second.as_mut_slice()][..self.spec.slots()];
+        self.spec
+            .at(rate, |rule| rule.apply(step, &scaled, weights, state));
     }
 
     pub(crate) fn arrays(&self) -> Vec<(&'static str, &[f32])> {

@@ -171,7 +171,7 @@ impl Training<'_> {
                 let mut embedded =
                     |weights: ParameterSet| -> Result<Box<dyn ParameterBackend>, BackendError> {
                         Ok(Box::new(InProcessBackend::under(
-                            consistency.into(),
+                            consistency,
                             rule,
                             weights,
                         )?))

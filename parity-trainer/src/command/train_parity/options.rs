@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use parapet_cluster::roles::{ConsistencySpec, FilterSpec};
+use parapet_cluster::roles::FilterSpec;
 use parapet_encoder::EncoderKind;
+use parapet_parameter_server::Consistency;
 use parity_trainer::backend::Schedule;
 use parity_trainer::data::Augment;
 use parity_trainer::network::NetworkSpec;
@@ -176,7 +177,7 @@ pub(crate) struct Options {
     /// is an update of its own, and the model is another one each time, unless one process with one
     /// part makes it [default: bsp]
     #[arg(long, value_name = "MODEL")]
-    consistency: Option<ConsistencySpec>,
+    consistency: Option<Consistency>,
     /// Filters of messages on a cluster: `lz4`; `bf16` or `f16`, for gradients, where what rounding
     /// leaves is added to later ones; or `lz4` and one of these, such as `lz4,bf16`. With lz4 alone
     /// the weights keep their very bits [default: none]

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use parapet_cluster::roles::{ConsistencySpec, FilterSpec};
+use parapet_cluster::roles::FilterSpec;
 use parapet_encoder::{CodeSpec, EncoderKind};
-use parity_trainer::backend::{OptimiserSpec, Schedule, UpdateRule};
+use parapet_parameter_server::Consistency;
+use parity_trainer::backend::{OptimiserConfig, OptimiserSpec, Schedule};
 use parity_trainer::data::Augment;
 use parity_trainer::deployed::InputScaling;
 use parity_trainer::network::NetworkSpec;
@@ -98,7 +99,7 @@ pub(crate) struct Settings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) executors: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) consistency: Option<ConsistencySpec>,
+    pub(crate) consistency: Option<Consistency>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) filters: Option<FilterSpec>,
 }
@@ -252,7 +253,7 @@ impl Settings {
         }
     }
 
-    pub(super) fn rule(&self) -> UpdateRule {
+    pub(super) fn rule(&self) -> OptimiserConfig {
         let weight_decay = self.weight_decay;
         let optimiser = match self.optimiser {
             OptimiserKind::Adam => OptimiserSpec::Adam { weight_decay },
@@ -262,7 +263,7 @@ impl Settings {
                 weight_decay,
             },
         };
-        UpdateRule {
+        OptimiserConfig {
             optimiser,
             learning_rate: self.learning_rate,
             schedule: self.schedule,

@@ -10,10 +10,10 @@ use parapet_cluster::node::transport::Sockets;
 use parapet_cluster::node::{Pending, TaskError, TaskSpec};
 use parapet_cluster::registry::Registry;
 use parapet_cluster::roles::{
-    ArraySpec, ConsistencySpec, FilterSpec, RuleSpec, WorkerRole, WorkerSettings, await_array,
-    define,
+    ArraySpec, FilterSpec, WorkerRole, WorkerSettings, await_array, define,
 };
 use parapet_parameter_server::{ArrayId, Clock, KeyRange, Values};
+use parapet_parameter_server::{Consistency, RuleSpec, Sgd};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio::task::JoinSet;
@@ -36,11 +36,11 @@ const FIRST: u32 = 2;
 const SPEC: ArraySpec = ArraySpec {
     width: CLASSES,
     sparse: false,
-    rule: RuleSpec::Sgd {
+    rule: RuleSpec::Sgd(Sgd {
         rate: RATE,
         decay: 0.0,
-    },
-    consistency: ConsistencySpec::Eventual,
+    }),
+    consistency: Consistency::Eventual,
     filters: FilterSpec::NONE,
 };
 

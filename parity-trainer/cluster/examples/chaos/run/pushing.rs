@@ -9,10 +9,10 @@ use parapet_cluster::node::TaskSpec;
 use parapet_cluster::node::transport::Sockets;
 use parapet_cluster::registry::Registry;
 use parapet_cluster::roles::{
-    ArraySpec, ConsistencySpec, FilterSpec, RuleSpec, WorkerRole, WorkerSettings, await_array,
-    define,
+    ArraySpec, FilterSpec, WorkerRole, WorkerSettings, await_array, define,
 };
 use parapet_parameter_server::{ArrayId, Clock, KeyRange, Values};
+use parapet_parameter_server::{Consistency, RuleSpec};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -49,7 +49,7 @@ impl Pushing {
             width: WIDTH,
             sparse: false,
             rule: RuleSpec::Add,
-            consistency: ConsistencySpec::Eventual,
+            consistency: Consistency::Eventual,
             filters: FilterSpec::NONE,
         };
         define(registry, ARRAY, KeyRange::new(0, KEYS), SHARDS, &spec).await?;

@@ -182,12 +182,13 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
-    use crate::roles::{ConsistencySpec, FilterSpec, RuleSpec};
+    use crate::roles::FilterSpec;
+    use parapet_parameter_server::{Consistency, RuleSpec};
 
     #[test]
     fn what_rounding_left_of_an_executor_that_moves_is_pushed_by_another() {
         let filters: FilterSpec = "bf16".parse().unwrap();
-        let (rule, consistency) = (RuleSpec::Add, ConsistencySpec::Bsp);
+        let (rule, consistency) = (RuleSpec::Add, Consistency::Bsp);
         let spec = ArraySpec {
             width: 2,
             sparse: false,

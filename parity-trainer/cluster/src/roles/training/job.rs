@@ -8,7 +8,8 @@ use parapet_parameter_server::{ArrayId, KeyRange, WorkerId};
 use serde::{Deserialize, Serialize};
 
 use super::ROW;
-use crate::roles::{ArraySpec, ClusterError, ConsistencySpec, FilterSpec, RuleSpec};
+use crate::roles::{ArraySpec, ClusterError, FilterSpec};
+use parapet_parameter_server::{Consistency, RuleSpec};
 
 /// A training under way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,7 +25,7 @@ pub struct Job {
     pub task: String,
     /// Consistency model of the training.
     #[serde(default)]
-    pub consistency: ConsistencySpec,
+    pub consistency: Consistency,
     #[serde(default, skip_serializing_if = "FilterSpec::is_none")]
     pub filters: FilterSpec,
     /// Rule that servers apply to gradients.
@@ -112,12 +113,12 @@ mod tests {
     use std::num::NonZeroU64;
 
     use parapet_parameter_server::Clock;
-    use parapet_parameter_server::optimiser::{OptimiserSpec, Schedule, UpdateRule};
+    use parapet_parameter_server::optimiser::{OptimiserConfig, OptimiserSpec, Schedule};
 
     use super::*;
 
     fn job() -> Job {
-        let rule = UpdateRule {
+        let rule = OptimiserConfig {
             optimiser: OptimiserSpec::Sgd {
                 momentum: 0.9,
                 weight_decay: 0.0,
@@ -138,7 +139,7 @@ mod tests {
             lz4: true,
             ..FilterSpec::NONE
         };
-        let consistency = ConsistencySpec::Ssp(2);
+        let consistency = Consistency::Ssp(2);
         let (length, task) = (3 * ROW + 1, "learn\nthis".into());
         Job {
             array: 1,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::node::transport::Transport;
 use crate::node::{Pending, Pulled, TaskSpec, Worker};
 use crate::registry::{Member, Membership, Registry, RegistryError, View};
-use parapet_parameter_server::{Clock, Shared, WorkerId};
+use parapet_parameter_server::{Clock, ConsistencyPolicy as _, Shared, WorkerId};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 use crate::node::TaskSpec;
 use crate::node::transport::Transport;
 use crate::registry::{Joining, Member, Membership, Registry, RegistryError, View};
-use parapet_parameter_server::optimiser::{TrainingRule, UpdateRule};
+use parapet_parameter_server::optimiser::{OptimiserConfig, TrainingRule};
 use parapet_parameter_server::{ArrayId, Clock, Key, Keys, Values, WorkerId};
 
 use super::hosts::{Hosts, padded};
 use super::job::Job;
 use super::{ROW, Training};
-use crate::roles::{Bridge, ClusterError, ConsistencySpec, FilterSpec, await_array, define};
+use crate::roles::{Bridge, ClusterError, FilterSpec, await_array, define};
+use parapet_parameter_server::{Consistency, ConsistencyPolicy as _};
 
 /// Time that servers may take to hold a new array.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -22,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy)]
 pub struct NewTraining<'a> {
     /// Rule that servers apply to gradients.
-    pub rule: UpdateRule,
+    pub rule: OptimiserConfig,
     /// Into how many parts each step's batch is cut.
     pub executors: usize,
     /// Into how many shards the parameters are cut, at most.
@@ -33,7 +34,7 @@ pub struct NewTraining<'a> {
     pub measured_from: Option<Key>,
     /// Consistency model of the training. Under every model but BSP each part's push is an update
     /// by itself, with its part of the learning rate.
-    pub consistency: ConsistencySpec,
+    pub consistency: Consistency,
     pub filters: FilterSpec,
     /// Where it goes on from: steps done, and the optimiser's slots, each as long as the learned
     /// parameters or longer.

@@ -7,10 +7,10 @@ use crate::optimiser::{OptimiserSpec, Schedule};
 /// As in PyTorch: keeps a vanishing gradient's scale finite.
 const CLIP_EPSILON: f64 = 1e-6;
 
-/// Update rule of a training: optimiser and learning rate.
+/// Optimiser of a training and its learning rate over the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct UpdateRule {
-    /// Optimiser of the rule.
+pub struct OptimiserConfig {
+    /// Optimiser.
     pub optimiser: OptimiserSpec,
     /// Peak learning rate.
     pub learning_rate: f64,
@@ -22,7 +22,7 @@ pub struct UpdateRule {
     pub clip: Option<f64>,
 }
 
-impl UpdateRule {
+impl OptimiserConfig {
     /// The rate of the step after `done` steps.
     pub fn rate(&self, done: u64) -> f64 {
         self.schedule.rate(self.learning_rate, done, self.steps)
