@@ -5,6 +5,9 @@
 //! the shard to the server there, `joined ADDRESS` tells everyone that it has. A process ends with
 //! its standard input.
 
+#[path = "../tests/support/in_process.rs"]
+mod in_process;
+
 use std::error::Error;
 use std::io::Write as _;
 use std::sync::Arc;
@@ -13,14 +16,16 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use parapet_cluster::node::transport::Sockets;
 use parapet_cluster::node::{
-    ClientNode, ClientNodeConfig, InProcessRegistry, ServerNode, ServerNodeConfig, TaskError,
-    TaskSpec, Timing, View, Worker,
+    ClientNode, ClientNodeConfig, ServerNode, ServerNodeConfig, TaskError, TaskSpec, Timing, Worker,
 };
+use parapet_cluster::registry::View;
 use parapet_parameter_server::{
-    Adam, Add, ArrayConfig, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange, Layout,
-    NodeId, Route, Routing, ShardRef, Values, WorkerId,
+    Adam, Add, ArrayConfig, ArrayId, ClientArray, Clock, Consistency, Epoch, HandOver, KeyRange,
+    Layout, NodeId, Route, Routing, ShardRef, Values, WorkerId,
 };
 use tokio::sync::{mpsc, watch};
+
+use crate::in_process::InProcessRegistry;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -95,12 +100,10 @@ impl Args {
             epoch: Epoch(epoch),
             chain,
         };
-        Ok(View {
-            routing: Routing::new(epoch, vec![route])?,
-            servers: [(NodeId(0), address.to_owned())].into(),
-            workers: (1, vec![(WORKER, Clock(0))]),
-            ..View::default()
-        })
+        let routing = Routing::new(epoch, vec![route])?;
+        let mut view = in_process::view(routing, vec![(WORKER, Clock(0))]);
+        view.servers.insert(NodeId(0), in_process::server(address));
+        Ok(view)
     }
 }
 
@@ -133,7 +136,7 @@ async fn follow(args: &Args, view: watch::Sender<Arc<View>>, mut lines: mpsc::Re
             continue;
         };
         let mut next = View::clone(&view.borrow());
-        next.servers.insert(NodeId(1), address.to_owned());
+        next.servers.insert(NodeId(1), in_process::server(address));
         match word {
             "copy" => {
                 let at = ShardRef {
@@ -141,11 +144,11 @@ async fn follow(args: &Args, view: watch::Sender<Arc<View>>, mut lines: mpsc::Re
                     range: args.range(),
                     epoch: Epoch(1),
                 };
-                next.hand_overs.push((at, NodeId(1)));
+                next.table.hand_overs.push(HandOver { at, to: NodeId(1) });
             }
             _ => {
                 if let Ok(joined) = args.view(2, &[0, 1], "") {
-                    next.routing = joined.routing;
+                    next.table.routing = joined.table.routing;
                 }
             }
         }
@@ -160,7 +163,7 @@ fn say(line: &str) {
 
 /// Says that server 1 has joined, once it has, and goes on forever.
 async fn announce(mut view: watch::Receiver<Arc<View>>) {
-    let _ = view.wait_for(|view| view.routing.version() > 1).await;
+    let _ = view.wait_for(|view| view.table.routing.version() > 1).await;
     say("joined");
     std::future::pending::<()>().await;
 }

@@ -1,7 +1,9 @@
 //! One process of the benchmark `cargo xtask bench parameter-server`: a server that adds up, or a
 //! worker that pushes and pulls with all of its keys under way, and prints what it took.
 
-use std::collections::BTreeMap;
+#[path = "../tests/support/in_process.rs"]
+mod in_process;
+
 use std::error::Error;
 use std::io::Write as _;
 use std::sync::Arc;
@@ -10,14 +12,16 @@ use std::time::Instant;
 use clap::{Parser, Subcommand};
 use parapet_cluster::node::transport::{Sockets, Tcp, Transport};
 use parapet_cluster::node::{
-    ClientNode, ClientNodeConfig, InProcessRegistry, Pending, Pulled, ServerNode, ServerNodeConfig,
-    TaskSpec, View, Worker,
+    ClientNode, ClientNodeConfig, Pending, Pulled, ServerNode, ServerNodeConfig, TaskSpec, Worker,
 };
+use parapet_cluster::registry::View;
 use parapet_parameter_server::{
     Add, ArrayConfig, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange, Layout, NodeId,
     Route, Routing, Values, WorkerId,
 };
 use tokio::runtime::Builder;
+
+use crate::in_process::InProcessRegistry;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -105,19 +109,12 @@ fn view(args: &Args, addresses: &[String]) -> Result<View, Box<dyn Error>> {
         epoch: Epoch(1),
         chain: vec![NodeId(node)],
     };
-    let servers: BTreeMap<NodeId, String> =
-        (0..).map(NodeId).zip(addresses.iter().cloned()).collect();
-    Ok(View {
-        routing: Routing::new(1, (0..).zip(shards).map(route).collect())?,
-        servers,
-        workers: (
-            1,
-            (0..args.workers)
-                .map(|worker| (WorkerId(worker), Clock(0)))
-                .collect(),
-        ),
-        ..View::default()
-    })
+    let routing = Routing::new(1, (0..).zip(shards).map(route).collect())?;
+    let workers = (0..args.workers).map(|worker| (WorkerId(worker), Clock(0)));
+    let mut view = in_process::view(routing, workers.collect());
+    let servers = addresses.iter().map(in_process::server);
+    view.servers = (0..).map(NodeId).zip(servers).collect();
+    Ok(view)
 }
 
 async fn serve<T: Transport>(

@@ -7,6 +7,7 @@
 
 #![allow(missing_docs, reason = "the programs build on it alone")]
 
+pub mod array;
 pub mod node;
 pub mod registry;
 pub mod roles;

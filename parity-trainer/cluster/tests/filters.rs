@@ -4,8 +4,8 @@
 
 mod support;
 
+use parapet_cluster::array::FilterSpec;
 use parapet_cluster::node::transport::{Memory, Tcp, Transport};
-use parapet_cluster::roles::FilterSpec;
 use parapet_cluster::roles::training::{NewTraining, ROW, Settled, Training};
 use parapet_parameter_server::Consistency;
 use parapet_parameter_server::{ArrayId, Bytes, Filter, Traffic};

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use parapet_cluster::array::FilterSpec;
 use parapet_cluster::node::transport::Sockets;
 use parapet_cluster::registry::{Address, Registry};
+use parapet_cluster::roles::ClusterError;
 use parapet_cluster::roles::training::{Job, NewTraining, ROW, Settled, Training, next_job};
-use parapet_cluster::roles::{ClusterError, FilterSpec};
 use parapet_parameter_server::{Consistency, ConsistencyPolicy as _};
 use tokio::runtime::Runtime;
 

@@ -1,20 +1,19 @@
 //! Servers and the way to them, within this process.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use parapet_cluster::node::transport::{Memory, Tcp, Transport, TransportError};
-use parapet_cluster::node::{
-    ClientNode, ClientNodeConfig, InProcessRegistry, Membership, ServerNode, ServerNodeConfig,
-    View, Worker,
-};
+use parapet_cluster::node::{ClientNode, ClientNodeConfig, ServerNode, ServerNodeConfig, Worker};
+use parapet_cluster::registry::View;
 use parapet_parameter_server::{
     ArrayConfig, ArrayFilters, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange, Layout,
     NodeId, Route, Routing, RoutingError, WorkerId,
 };
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
+
+use crate::in_process::{self, InProcessRegistry};
 
 /// The array of all weights.
 pub(crate) const ARRAY: ArrayId = ArrayId(0);
@@ -123,7 +122,9 @@ impl<T: Place> Cluster<T> {
         let running = tokio::spawn(async move { node.run(std::future::pending()).await });
         self.servers.push(AbortOnDropHandle::new(running));
         self.view.send_modify(|view| {
-            Arc::make_mut(view).servers.insert(NodeId(server), address);
+            Arc::make_mut(view)
+                .servers
+                .insert(NodeId(server), in_process::server(address));
         });
         Ok(())
     }
@@ -151,7 +152,6 @@ impl<T: Place> Cluster<T> {
     }
 
     fn client(&self, worker: WorkerId) -> Worker {
-        let Membership { view, reports } = self.registry.membership();
         let array = ClientArray {
             width: self.settings.layout.width,
             consistency: self.settings.consistency,
@@ -160,7 +160,7 @@ impl<T: Place> Cluster<T> {
             filters: self.filters(),
             ..ClientNodeConfig::new(worker, vec![(ARRAY, array)])
         };
-        ClientNode::start(config, self.transport.clone(), Membership { view, reports })
+        ClientNode::start(config, self.transport.clone(), self.registry.membership())
     }
 }
 
@@ -180,13 +180,6 @@ fn view(settings: &ClusterSettings) -> Result<View, RoutingError> {
         1,
         (0..).zip(settings.keys.cut(servers)).map(route).collect(),
     )?;
-    let workers = (0..settings.workers)
-        .map(|worker| (WorkerId(worker), Clock(0)))
-        .collect();
-    Ok(View {
-        routing,
-        workers: (1, workers),
-        servers: BTreeMap::new(),
-        ..View::default()
-    })
+    let workers = (0..settings.workers).map(|worker| (WorkerId(worker), Clock(0)));
+    Ok(in_process::view(routing, workers.collect()))
 }

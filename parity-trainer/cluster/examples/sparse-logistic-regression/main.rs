@@ -17,6 +17,9 @@
 
 #![allow(missing_docs, reason = "an example's insides")]
 
+#[path = "../../tests/support/in_process.rs"]
+mod in_process;
+
 mod cluster;
 mod data;
 mod logistic;

@@ -5,7 +5,21 @@ use std::sync::Arc;
 use parapet_parameter_server::{ArrayConfig, ArrayId, ClientArray, Consistency, Layout, RuleSpec};
 use serde::{Deserialize, Serialize};
 
-use crate::roles::{ClusterError, FilterSpec};
+mod filters;
+
+pub use filters::FilterSpec;
+
+/// An array's description is not understood here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{array} is described as `{description}`, which this version does not know ({cause}): run \
+        one version on all nodes"
+)]
+pub struct ArrayError {
+    array: ArrayId,
+    description: String,
+    cause: String,
+}
 
 /// An array, as its servers and workers have to know it: the description in its registry entry, as
 /// TOML, whose floats read back to the last bit.
@@ -27,7 +41,7 @@ impl ArraySpec {
     ///
     /// # Errors
     /// If it is not understood.
-    pub fn parse(array: ArrayId, description: &str) -> Result<Self, ClusterError> {
+    pub fn parse(array: ArrayId, description: &str) -> Result<Self, ArrayError> {
         toml::from_str(description)
             .map_err(|error| Self::unreadable(array, description, error.message()))
     }
@@ -36,7 +50,7 @@ impl ArraySpec {
     ///
     /// # Errors
     /// If it does not read back as it is: a number is none.
-    pub fn describe(&self, array: ArrayId) -> Result<String, ClusterError> {
+    pub fn describe(&self, array: ArrayId) -> Result<String, ArrayError> {
         let text = toml::to_string(self)
             .map_err(|error| Self::unreadable(array, "", &error.to_string()))?;
         match Self::parse(array, &text)? == *self {
@@ -46,9 +60,9 @@ impl ArraySpec {
     }
 
     /// One line, whatever the description.
-    fn unreadable(array: ArrayId, description: &str, cause: &str) -> ClusterError {
+    fn unreadable(array: ArrayId, description: &str, cause: &str) -> ArrayError {
         let line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        ClusterError::Array {
+        ArrayError {
             array,
             description: line(description),
             cause: line(cause),

@@ -16,11 +16,12 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::node::connections::{Connections, Happened, Inbound};
-use crate::node::membership::{Membership, Report, View};
+use crate::node::membership::{Known, Membership};
 use crate::node::server::interval;
 use crate::node::transport::{Local, Sender, Transport};
 use crate::node::wire::Hello;
 use crate::node::{Counters, Timing};
+use crate::registry::{Report, ReportChange};
 use worker::Command;
 pub use worker::{Pending, Pulled, PushPull, TaskError, TaskId, TaskSpec, Worker};
 
@@ -95,6 +96,7 @@ pub struct ClientNode<T: Transport> {
     max_tasks: usize,
     connections: Connections<T>,
     membership: Membership,
+    known: Known,
     commands: mpsc::Receiver<Command>,
     /// Awaited answers of tasks, and the tasks under the numbers that workers know.
     running: BTreeMap<Handle, (TaskId, worker::Answer)>,
@@ -127,6 +129,7 @@ impl<T: Transport> ClientNode<T> {
             max_tasks: config.max_tasks,
             connections,
             membership,
+            known: Known::default(),
             commands,
             running: BTreeMap::new(),
             handles: BTreeMap::new(),
@@ -205,13 +208,19 @@ impl<T: Transport> ClientNode<T> {
                 self.tell(ClientEvent::Received(message))
             }
             Some(Happened::Up(Peer::Server(node))) => {
-                let _ = self.membership.reports.try_send(Report::Trust(node));
+                let _ = self
+                    .membership
+                    .reports
+                    .try_send(ReportChange::Retracted(Report::Suspect(node)));
                 // Also what was given to it while there was no connection.
                 self.tell(ClientEvent::Disconnected(node));
             }
             Some(Happened::Down(Peer::Server(node)) | Happened::Unreachable(node)) => {
                 // Said again with every further attempt to connect.
-                let _ = self.membership.reports.try_send(Report::Suspect(node));
+                let _ = self
+                    .membership
+                    .reports
+                    .try_send(ReportChange::Made(Report::Suspect(node)));
             }
             Some(_) | None => {}
         }
@@ -228,18 +237,15 @@ impl<T: Transport> ClientNode<T> {
     }
 
     fn look(&mut self) {
-        let view: Arc<View> = Arc::clone(&self.membership.view.borrow_and_update());
-        for (&array, defined) in view.arrays.0.iter() {
-            self.connections.define(array, defined.filters);
+        let view = Arc::clone(&self.membership.view.borrow_and_update());
+        for (array, spec) in self.known.update(&view) {
+            self.connections.define(array, spec.filters.into());
         }
-        self.connections.keep(
-            view.servers
-                .iter()
-                .map(|(&node, address)| (node, address.clone())),
-        );
-        self.tell(ClientEvent::Received(Message::Routing(
-            view.routing.clone(),
-        )));
+        let servers = self.known.addresses().iter();
+        self.connections
+            .keep(servers.map(|(&node, address)| (node, address.clone())));
+        let routing = view.table.routing.clone();
+        self.tell(ClientEvent::Received(Message::Routing(routing)));
     }
 
     fn submit(&mut self, command: Command) {

@@ -1,193 +1,95 @@
-//! Views that a node gets from the registry, and its reports to it. The registry itself is none of
-//! the data plane's business.
+//! A node's end of the registry.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use parapet_parameter_server::{
-    ArrayConfig, ArrayFilters, ArrayId, Clock, NodeId, Routing, ShardRef, WorkerId,
-};
+use parapet_parameter_server::{ArrayId, NodeId};
 use tokio::sync::{mpsc, watch};
+use tokio_util::task::AbortOnDropHandle;
 
-/// An array that has been defined since the node was started.
-#[derive(Debug, Clone)]
-pub struct Defined {
-    pub config: ArrayConfig,
-    /// Filters on what a node sends of it (those that the receiver undoes).
-    pub filters: ArrayFilters,
-}
+use crate::array::ArraySpec;
+use crate::registry::{self, ReportChange, View};
 
-/// Arrays that have been defined since the servers were started. An array never changes, so that
-/// two of these are equal if they have the same numbers.
-#[derive(Debug, Clone, Default)]
-pub struct Arrays(pub Arc<BTreeMap<ArrayId, Defined>>);
-
-impl PartialEq for Arrays {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.keys().eq(other.0.keys())
-    }
-}
-
-impl Eq for Arrays {}
-
-/// All that a node needs to know of its cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct View {
-    /// Arrays beside those that nodes were started with.
-    pub arrays: Arrays,
-    pub routing: Routing,
-    /// Where the servers take messages.
-    pub servers: BTreeMap<NodeId, String>,
-    /// The version of the list of workers, and the workers with the clocks they joined at.
-    pub workers: (u64, Vec<(WorkerId, Clock)>),
-    /// Shards that their tails are to copy to these servers.
-    pub hand_overs: Vec<(ShardRef, NodeId)>,
-}
-
-/// Report of a node to the registry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Report {
-    /// This server has all of the shard: append it to the chain.
-    Propose {
-        /// The shard, at its epoch.
-        at: ShardRef,
-        add: NodeId,
-    },
-    /// This server was named for a shard whose state never came.
-    Lost {
-        by: NodeId,
-        /// The shard, at its epoch.
-        at: ShardRef,
-    },
-    /// The connection to this server was reset, or it is silent, or it cannot be reached.
-    Suspect(NodeId),
-    /// It answers again.
-    Trust(NodeId),
-}
+/// Reports on their way to the registry's membership; a node keeps what finds no room.
+const REPORTS: usize = 1024;
 
 /// A node's end of the registry.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Membership {
     /// The newest view. It keeps its last value while the registry is away.
     pub view: watch::Receiver<Arc<View>>,
     /// Where reports go. What finds no room is tried again with the next heartbeat.
-    pub reports: mpsc::Sender<Report>,
+    pub reports: mpsc::Sender<ReportChange>,
 }
 
-/// Reports on their way at once.
-const REPORTS: usize = 1024;
+impl Membership {
+    /// Returns the end for the nodes of one member, whose reports are passed on until the task is
+    /// dropped.
+    pub fn of(member: Arc<registry::Membership>) -> (Self, AbortOnDropHandle<()>) {
+        let (reports, mut inbox) = mpsc::channel(REPORTS);
+        let view = member.registry().view();
+        let task = tokio::spawn(async move {
+            while let Some(change) = inbox.recv().await {
+                let outcome = match change {
+                    ReportChange::Made(report) => member.report(report),
+                    ReportChange::Retracted(report) => {
+                        member.retract(report);
+                        Ok(())
+                    }
+                };
+                if let Err(error) = outcome {
+                    tracing::warn!(%error, ?change, "a report was lost");
+                }
+            }
+        });
+        (Self { view, reports }, AbortOnDropHandle::new(task))
+    }
 
-/// A registry for tests and for clusters within one process: it believes every suspicion, and is
-/// not safe against two servers that suspect each other.
-#[derive(Debug)]
-pub struct InProcessRegistry {
-    view: watch::Sender<Arc<View>>,
-    inbox: mpsc::Receiver<Report>,
-    reports: mpsc::Sender<Report>,
-}
-
-impl InProcessRegistry {
-    /// With this view to begin with.
-    pub fn new(view: View) -> Self {
-        let (reports, inbox) = mpsc::channel(REPORTS);
+    /// Returns the end for a node whose word does not count: one that other processes may be, too.
+    /// Each of them ends the others' connections, which says nothing about the servers.
+    pub fn silent(&self) -> Self {
+        let (reports, _) = mpsc::channel(1);
         Self {
-            view: watch::Sender::new(Arc::new(view)),
-            inbox,
+            view: self.view.clone(),
             reports,
         }
     }
-
-    /// The end for one node.
-    pub fn membership(&self) -> Membership {
-        Membership {
-            view: self.view.subscribe(),
-            reports: self.reports.clone(),
-        }
-    }
-
-    /// Sender through which a caller changes the view while [`InProcessRegistry::run`] runs.
-    pub fn view(&self) -> watch::Sender<Arc<View>> {
-        self.view.clone()
-    }
-
-    /// Takes reports until the task is dropped.
-    pub async fn run(mut self) {
-        while let Some(report) = self.inbox.recv().await {
-            tracing::debug!(?report, "report");
-            self.view.send_if_modified(|view| {
-                let changed = decide(view, report);
-                let is_new = changed.is_some();
-                if let Some(changed) = changed {
-                    *view = Arc::new(changed);
-                }
-                is_new
-            });
-        }
-    }
 }
 
-/// The view after a report; `None` if it changes nothing.
-fn decide(view: &View, report: Report) -> Option<View> {
-    let mut next = view.clone();
-    match report {
-        Report::Propose { at, add } => {
-            let route = view
-                .routing
-                .route(at.array, at.range.start)
-                .filter(|route| !route.chain.contains(&add))?;
-            let chain = route.chain.iter().copied().chain([add]).collect();
-            next.routing = view
-                .routing
-                .replace(at.array, at.range, at.epoch, vec![(at.range, chain)])
-                .ok()?;
-            next.hand_overs
-                .retain(|(other, _)| (other.array, other.range) != (at.array, at.range));
-        }
-        Report::Lost { by, at } => {
-            let route = view.routing.route(at.array, at.range.start)?;
-            let chain: Vec<NodeId> = route
-                .chain
-                .iter()
-                .copied()
-                .filter(|&node| node != by)
-                .collect();
-            next.routing = view
-                .routing
-                .replace(at.array, at.range, at.epoch, vec![(at.range, chain)])
-                .ok()?;
-        }
-        Report::Suspect(node) => {
-            for route in view
-                .routing
-                .routes()
-                .iter()
-                .filter(|route| route.chain.contains(&node))
-            {
-                let chain: Vec<NodeId> = route
-                    .chain
-                    .iter()
-                    .copied()
-                    .filter(|&other| other != node)
-                    .collect();
-                // The last replica stays: no other one has the state.
-                let without = next.routing.replace(
-                    route.array,
-                    route.range,
-                    route.epoch,
-                    vec![(route.range, chain)],
-                );
-                next.routing = without.unwrap_or(next.routing);
-            }
-            let held = next
-                .routing
-                .routes()
-                .iter()
-                .any(|route| route.chain.contains(&node));
-            if !held {
-                next.servers.remove(&node);
+/// Arrays and addresses that a node has taken from views. A description never changes, so that each
+/// is read once. A server that the registry misses, but the table still names, keeps its address:
+/// the registry may have been away itself, and whether it is dead shows in its connections.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    arrays: BTreeSet<ArrayId>,
+    addresses: BTreeMap<NodeId, String>,
+}
+
+impl Known {
+    /// Takes over a view, and returns the arrays that are new.
+    pub(crate) fn update(&mut self, view: &View) -> Vec<(ArrayId, ArraySpec)> {
+        let routes = view.table.routing.routes().iter();
+        let named: BTreeSet<NodeId> = routes.flat_map(|route| route.chain.clone()).collect();
+        self.addresses.retain(|server, _| named.contains(server));
+        for (&server, info) in &view.servers {
+            if !info.address.is_empty() {
+                self.addresses.insert(server, info.address.clone());
             }
         }
-        Report::Trust(_) => return None,
+        let mut new = Vec::new();
+        for (&array, info) in &view.arrays {
+            if self.arrays.insert(array) && !info.description.is_empty() {
+                match ArraySpec::parse(array, &info.description) {
+                    Ok(spec) => new.push((array, spec)),
+                    Err(error) => tracing::error!(%error, "this node cannot hold the array"),
+                }
+            }
+        }
+        new
     }
-    (next != *view).then_some(next)
+
+    /// Addresses at which servers take messages.
+    pub(crate) const fn addresses(&self) -> &BTreeMap<NodeId, String> {
+        &self.addresses
+    }
 }

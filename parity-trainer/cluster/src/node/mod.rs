@@ -12,7 +12,7 @@
 mod client;
 mod connections;
 mod counters;
-pub mod membership;
+mod membership;
 mod server;
 mod timing;
 pub mod transport;
@@ -22,6 +22,6 @@ pub use client::{
     ClientNode, ClientNodeConfig, Pending, Pulled, PushPull, TaskError, TaskId, TaskSpec, Worker,
 };
 pub use counters::Counters;
-pub use membership::{InProcessRegistry, Membership, Report, View};
+pub use membership::Membership;
 pub use server::{ServerHandle, ServerNode, ServerNodeConfig};
 pub use timing::Timing;

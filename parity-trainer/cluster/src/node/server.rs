@@ -7,16 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_parameter_server::{
-    Action, ArrayConfig, ArrayFilters, ArrayId, Event, Message, NodeId, Peer, Server, ServerConfig,
+    Action, ArrayConfig, ArrayFilters, ArrayId, Event, HandOver, Message, NodeId, Peer, Server,
+    ServerConfig,
 };
 use tokio::sync::mpsc;
 use tokio::time::{self, Instant, MissedTickBehavior};
 
 use crate::node::Timing;
 use crate::node::connections::{Connections, Happened, Inbound};
-use crate::node::membership::{Membership, Report, View};
+use crate::node::membership::{Known, Membership};
 use crate::node::transport::{Local, Transport, TransportError};
 use crate::node::wire::Hello;
+use crate::registry::{Report, ReportChange};
 use handle::Look;
 pub use handle::ServerHandle;
 
@@ -93,11 +95,12 @@ pub struct ServerNode<T: Transport> {
     timing: Timing,
     connections: Connections<T>,
     membership: Membership,
+    known: Known,
     address: String,
     handle: ServerHandle,
     asked: mpsc::Receiver<Look>,
     /// Reports that found no room.
-    waiting: Vec<Report>,
+    waiting: Vec<ReportChange>,
     since: Instant,
     actions: Vec<Action>,
 }
@@ -141,6 +144,7 @@ impl<T: Transport> ServerNode<T> {
             timing: config.timing,
             connections,
             membership,
+            known: Known::default(),
             address,
             waiting: Vec::new(),
             since: Instant::now(),
@@ -213,9 +217,11 @@ impl<T: Transport> ServerNode<T> {
     fn happened(&mut self, happened: Happened) {
         match happened {
             Happened::Message(from, message) => self.tell(Event::Received { from, message }),
-            Happened::Up(Peer::Server(node)) => self.report(Report::Trust(node)),
+            Happened::Up(Peer::Server(node)) => {
+                self.report(ReportChange::Retracted(Report::Suspect(node)));
+            }
             Happened::Down(Peer::Server(node)) | Happened::Unreachable(node) => {
-                self.report(Report::Suspect(node));
+                self.report(ReportChange::Made(Report::Suspect(node)));
             }
             // The registry hears of workers from themselves.
             Happened::Up(Peer::Worker(_)) | Happened::Down(Peer::Worker(_)) => {}
@@ -234,23 +240,26 @@ impl<T: Transport> ServerNode<T> {
 
     /// Takes note of the registry's view.
     fn look(&mut self) {
-        let view: Arc<View> = Arc::clone(&self.membership.view.borrow_and_update());
+        let view = Arc::clone(&self.membership.view.borrow_and_update());
         let own = self.server.node();
-        let servers = view.servers.iter().filter(|(node, _)| **node > own);
-        self.connections
-            .keep(servers.map(|(&node, address)| (node, address.clone())));
-        for (&array, defined) in view.arrays.0.iter() {
-            self.server.define(array, defined.config.clone());
-            self.connections.define(array, defined.filters);
+        for (array, spec) in self.known.update(&view) {
+            self.server.define(array, spec.server());
+            self.connections.define(array, spec.filters.into());
         }
+        let servers = self.known.addresses().iter();
+        let later = servers.filter(|(node, _)| **node > own);
+        self.connections
+            .keep(later.map(|(&node, address)| (node, address.clone())));
         let from = Peer::Server(own);
-        let (version, workers) = view.workers.clone();
-        self.tell(Event::Members { version, workers });
+        self.tell(Event::Members {
+            version: view.workers.version,
+            workers: view.workers.workers.clone(),
+        });
         self.tell(Event::Received {
             from,
-            message: Message::Routing(view.routing.clone()),
+            message: Message::Routing(view.table.routing.clone()),
         });
-        for &(at, to) in &view.hand_overs {
+        for &HandOver { at, to } in &view.table.hand_overs {
             self.tell(Event::HandOver { at, to });
         }
     }
@@ -262,11 +271,11 @@ impl<T: Transport> ServerNode<T> {
         for action in actions.drain(..) {
             match action {
                 Action::Send { to, message } => self.connections.send(to, message),
-                Action::Propose { at, add } => self.report(Report::Propose { at, add }),
-                Action::Lost { at } => self.report(Report::Lost {
-                    by: self.server.node(),
-                    at,
-                }),
+                Action::Propose { at, add } => {
+                    let hand_over = HandOver { at, to: add };
+                    self.report(ReportChange::Made(Report::Propose(hand_over)));
+                }
+                Action::Lost { at } => self.report(ReportChange::Made(Report::Lost(at))),
                 Action::CopyRefused { at, to, reason } => {
                     let (array, range) = (at.array, at.range);
                     tracing::error!(
@@ -278,7 +287,7 @@ impl<T: Transport> ServerNode<T> {
         self.actions = actions;
     }
 
-    fn report(&mut self, report: Report) {
+    fn report(&mut self, report: ReportChange) {
         if self.membership.reports.try_send(report).is_err()
             && self.waiting.len() < REPORTS
             && !self.waiting.contains(&report)

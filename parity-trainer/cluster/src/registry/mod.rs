@@ -44,7 +44,7 @@ pub use interface::{Joining, Registry};
 pub use leader::{LeaderConfig, lead};
 pub use membership::{MAX_REPORTS, Membership};
 pub use memory::MemoryStore;
-pub use report::{Member, Report};
+pub use report::{Member, Report, ReportChange};
 pub use served::{ServeConfig, ServedConfig, ServedStore, serve_store};
 pub use store::{
     Batch, CommitOutcome, Compare, Entry, Lease, LeaseId, Put, Revision, Store, Transaction,

@@ -48,3 +48,11 @@ pub enum Report {
     /// ([`parapet_parameter_server::Action::Lost`]).
     Lost(ShardRef),
 }
+
+/// Change of what a member reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReportChange {
+    Made(Report),
+    /// It is no longer so.
+    Retracted(Report),
+}

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::array::ArrayError;
 use crate::node::transport::TransportError;
 use crate::registry::RegistryError;
 use parapet_parameter_server::{ArrayId, KeyRange, NodeId};
@@ -25,16 +26,8 @@ pub enum ClusterError {
     /// A server's control plane answers, but a refusal.
     #[error("{node} refuses: {cause}")]
     Refused { node: NodeId, cause: String },
-    /// An array's description is not understood here.
-    #[error(
-        "{array} is described as `{description}`, which this version does not know ({cause}): run \
-            one version on all nodes"
-    )]
-    Array {
-        array: ArrayId,
-        description: String,
-        cause: String,
-    },
+    #[error(transparent)]
+    Array(#[from] ArrayError),
     /// Another training runs.
     #[error(
         "another training runs on the cluster, led by process {driver}: wait for its end, or start another cluster"

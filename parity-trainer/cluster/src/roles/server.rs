@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::node::transport::Transport;
-use crate::node::{ServerHandle, ServerNode, ServerNodeConfig, Timing};
+use crate::node::{self, ServerHandle, ServerNode, ServerNodeConfig, Timing};
 use crate::registry::{
     Joining, LeaderConfig, Member, Membership, Registry, RegistryError, ServerInfo, View, lead,
 };
@@ -13,9 +13,9 @@ use parapet_parameter_server::{HandOver, NodeId};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::roles::ClusterError;
 use crate::roles::control::ControlServer;
 use crate::roles::metrics::MetricsServer;
-use crate::roles::{Bridge, ClusterError};
 
 /// Settings of a server.
 #[derive(Debug, Clone)]
@@ -66,7 +66,7 @@ pub struct ServerRole<T: Transport> {
     membership: Arc<Membership>,
     info: ServerInfo,
     leave: Duration,
-    _bridge: Bridge,
+    _reports: AbortOnDropHandle<()>,
     leading: Option<AbortOnDropHandle<()>>,
     answering: Option<AbortOnDropHandle<()>>,
     measured_at: Option<String>,
@@ -100,14 +100,14 @@ impl<T: Transport> ServerRole<T> {
         let Member::Server(id) = membership.id() else {
             return Err(RegistryError::Closed.into());
         };
-        let bridge = Bridge::new(Arc::clone(&membership));
+        let (node_membership, reports) = node::Membership::of(Arc::clone(&membership));
         let config = ServerNodeConfig {
             cluster: settings.cluster,
             listen: settings.listen,
             timing: settings.timing,
             ..ServerNodeConfig::new(id, Vec::new())
         };
-        let node = ServerNode::bind(config, transport, bridge.membership()).await?;
+        let node = ServerNode::bind(config, transport, node_membership).await?;
         let address = reached_at(node.address(), settings.advertise.as_deref());
         let control = match &settings.control {
             Some(listen) => Some(ControlServer::bind(listen).await?),
@@ -147,7 +147,7 @@ impl<T: Transport> ServerRole<T> {
             membership,
             info,
             leave,
-            _bridge: bridge,
+            _reports: reports,
             leading,
             answering,
             measured_at,
@@ -186,7 +186,7 @@ impl<T: Transport> ServerRole<T> {
             membership,
             info,
             leave,
-            _bridge: bridge,
+            _reports: reports,
             leading,
             answering,
             measuring,
@@ -198,7 +198,7 @@ impl<T: Transport> ServerRole<T> {
             emptied = empty(&membership, id, &info, leave).await;
         })
         .await;
-        drop((leading, answering, measuring, bridge));
+        drop((leading, answering, measuring, reports));
         let left = membership.leave().await;
         drop(node);
         emptied.and(left.map_err(ClusterError::from))

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::node::transport::Transport;
-use crate::node::{ClientNode, ClientNodeConfig, Timing, Worker};
+use crate::node::{self, ClientNode, ClientNodeConfig, Timing, Worker};
 use crate::registry::{ArrayInfo, Joining, Member, Membership, Registry, RegistryError, View};
 use parapet_parameter_server::{ArrayId, Clock, KeyRange, WorkerId};
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::roles::{ArraySpec, Bridge, ClusterError};
+use crate::array::ArraySpec;
+use crate::roles::ClusterError;
 
 /// Settings of a worker.
 #[derive(Debug, Clone)]
@@ -43,7 +45,7 @@ pub struct WorkerRole {
     id: WorkerId,
     worker: Worker,
     membership: Arc<Membership>,
-    _bridge: Bridge,
+    _reports: AbortOnDropHandle<()>,
 }
 
 impl WorkerRole {
@@ -60,7 +62,7 @@ impl WorkerRole {
         let Member::Worker(id) = membership.id() else {
             return Err(RegistryError::Closed.into());
         };
-        let bridge = Bridge::new(Arc::clone(&membership));
+        let (node_membership, reports) = node::Membership::of(Arc::clone(&membership));
         let arrays = settings
             .arrays
             .iter()
@@ -71,13 +73,13 @@ impl WorkerRole {
             timing: settings.timing,
             ..ClientNodeConfig::new(id, arrays)
         };
-        let worker = ClientNode::start(config, transport, bridge.membership());
+        let worker = ClientNode::start(config, transport, node_membership);
         tracing::info!(worker = %id, "joined");
         Ok(Self {
             id,
             worker,
             membership,
-            _bridge: bridge,
+            _reports: reports,
         })
     }
 

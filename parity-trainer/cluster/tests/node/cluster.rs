@@ -139,6 +139,7 @@ async fn survives(fail: impl AsyncFnOnce(&mut Cluster<Tcp>), within: Duration) {
     );
     let chains: Vec<Vec<NodeId>> = cluster
         .view()
+        .table
         .routing
         .routes()
         .iter()
@@ -174,6 +175,7 @@ async fn a_server_joins_by_a_copy_and_the_old_one_may_go() {
     assert!(
         cluster
             .view()
+            .table
             .routing
             .routes()
             .iter()

@@ -10,15 +10,18 @@ use std::time::Duration;
 
 use parapet_cluster::node::transport::Transport;
 use parapet_cluster::node::{
-    ClientNode, ClientNodeConfig, Counters, InProcessRegistry, ServerHandle, ServerNode,
-    ServerNodeConfig, TaskSpec, View, Worker,
+    ClientNode, ClientNodeConfig, Counters, ServerHandle, ServerNode, ServerNodeConfig, TaskSpec,
+    Worker,
 };
+use parapet_cluster::registry::{ReportChange, View};
 use parapet_parameter_server::{
-    Add, ArrayConfig, ArrayFilters, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange,
-    Layout, NodeId, Route, Routing, ShardRef, WorkerId,
+    Add, ArrayConfig, ArrayFilters, ArrayId, ClientArray, Clock, Consistency, Epoch, HandOver,
+    KeyRange, Layout, NodeId, Route, Routing, ShardRef, WorkerId,
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+use crate::in_process::{self, InProcessRegistry};
 
 pub(crate) const ARRAY: ArrayId = ArrayId(0);
 pub(crate) const KEYS: u64 = 12;
@@ -49,7 +52,7 @@ pub(crate) struct Cluster<T: Transport> {
     transport: T,
     consistency: Consistency,
     embedded: watch::Sender<Arc<View>>,
-    reports: tokio::sync::mpsc::Sender<parapet_cluster::node::Report>,
+    reports: tokio::sync::mpsc::Sender<ReportChange>,
     servers: BTreeMap<u64, Running>,
     filters: Vec<(ArrayId, ArrayFilters)>,
     queue: usize,
@@ -124,16 +127,8 @@ impl<T: Transport> Cluster<T> {
             epoch: Epoch(1),
             chain: chain(0),
         });
-        let view = View {
-            routing: Routing::new(1, routes).unwrap(),
-            workers: (
-                1,
-                (0..workers)
-                    .map(|worker| (WorkerId(worker), Clock(0)))
-                    .collect(),
-            ),
-            ..View::default()
-        };
+        let members = (0..workers).map(|worker| (WorkerId(worker), Clock(0)));
+        let view = in_process::view(Routing::new(1, routes).unwrap(), members.collect());
         let embedded = InProcessRegistry::new(view);
         let (view, reports) = (embedded.view(), embedded.membership().reports);
         let memberships: Vec<_> = (0..=servers).map(|_| embedded.membership()).collect();
@@ -193,7 +188,8 @@ impl<T: Transport> Cluster<T> {
             };
             cluster.servers.insert(node, running);
             cluster.change(|view| {
-                view.servers.insert(NodeId(node), address);
+                view.servers
+                    .insert(NodeId(node), in_process::server(address));
             });
         }
         cluster
@@ -231,8 +227,8 @@ impl<T: Transport> Cluster<T> {
 
     pub(crate) fn join(&self, worker: u64) {
         self.change(|view| {
-            view.workers.0 += 1;
-            view.workers.1.push((WorkerId(worker), Clock(0)));
+            view.workers.version += 1;
+            view.workers.workers.push((WorkerId(worker), Clock(0)));
         });
     }
 
@@ -273,16 +269,18 @@ impl<T: Transport> Cluster<T> {
                 range: route.range,
                 epoch: route.epoch,
             };
-            view.hand_overs = view
+            view.table.hand_overs = view
+                .table
                 .routing
                 .routes()
                 .iter()
-                .map(|route| (at(route), to))
+                .map(|route| HandOver { at: at(route), to })
                 .collect();
         });
         let mut view = self.embedded.subscribe();
         let everywhere = |view: &Arc<View>| {
-            view.routing
+            view.table
+                .routing
                 .routes()
                 .iter()
                 .all(|route| route.chain.contains(&to))

@@ -10,5 +10,7 @@
 mod cluster;
 mod frames;
 mod harness;
+#[path = "../support/in_process.rs"]
+mod in_process;
 mod transport;
 mod wire;

@@ -1,8 +1,9 @@
 //! A training whose outcome is known to the last bit.
 
+use parapet_cluster::array::FilterSpec;
 use parapet_cluster::node::transport::Transport;
+use parapet_cluster::roles::ClusterError;
 use parapet_cluster::roles::training::{NewTraining, Settled, Training};
-use parapet_cluster::roles::{ClusterError, FilterSpec};
 use parapet_parameter_server::Consistency;
 use parapet_parameter_server::UpdateRule as _;
 use parapet_parameter_server::optimiser::{OptimiserConfig, OptimiserSpec, Schedule, ServerRule};

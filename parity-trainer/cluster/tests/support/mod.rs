@@ -15,15 +15,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parapet_cluster::array::{ArraySpec, FilterSpec};
 use parapet_cluster::node::transport::Transport;
 use parapet_cluster::node::{
-    ClientNode, ClientNodeConfig, Counters, InProcessRegistry, ServerHandle, TaskSpec, Worker,
+    ClientNode, ClientNodeConfig, Counters, ServerHandle, TaskSpec, Worker,
 };
 use parapet_cluster::registry::{LeaderConfig, MemoryStore, Registry, View};
 use parapet_cluster::roles::training::Job;
 use parapet_cluster::roles::{
-    ArraySpec, ClusterError, FilterSpec, ServerRole, ServerSettings, WorkerRole, WorkerSettings,
-    await_array, coordinate, define,
+    ClusterError, ServerRole, ServerSettings, WorkerRole, WorkerSettings, await_array, coordinate,
+    define,
 };
 use parapet_parameter_server::{
     ArrayId, Clock, CoordinatorConfig, KeyRange, NodeId, Placement, Values, WorkerId,
@@ -231,26 +232,15 @@ impl<T: Transport> Cluster<T> {
 
     /// An executor of a training, which no process works for. It knows the servers as they are now.
     pub fn executor(&self, id: WorkerId, job: &Job) -> Worker {
-        let view = self.view();
-        let known = parapet_cluster::node::View {
-            routing: view.table.routing.clone(),
-            servers: view
-                .servers
-                .iter()
-                .map(|(&node, server)| (node, server.address.clone()))
-                .collect(),
-            ..Default::default()
-        };
         let arrays = vec![(job.array(), job.spec().client())];
         let config = ClientNodeConfig {
             cluster: CLUSTER.into(),
             ..ClientNodeConfig::new(id, arrays)
         };
-        ClientNode::start(
-            config,
-            self.transport(),
-            InProcessRegistry::new(known).membership(),
-        )
+        let (reports, _) = tokio::sync::mpsc::channel(1);
+        let view = tokio::sync::watch::Sender::new(self.view()).subscribe();
+        let membership = parapet_cluster::node::Membership { view, reports };
+        ClientNode::start(config, self.transport(), membership)
     }
 
     pub fn view(&self) -> Arc<View> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use parapet_cluster::roles::FilterSpec;
+use parapet_cluster::array::FilterSpec;
 use parapet_encoder::EncoderKind;
 use parapet_parameter_server::Consistency;
 use parity_trainer::backend::Schedule;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use parapet_cluster::roles::FilterSpec;
+use parapet_cluster::array::FilterSpec;
 use parapet_encoder::{CodeSpec, EncoderKind};
 use parapet_parameter_server::Consistency;
 use parity_trainer::backend::{OptimiserConfig, OptimiserSpec, Schedule};

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parapet_cluster::array::{ArraySpec, FilterSpec};
 use parapet_cluster::node::TaskSpec;
 use parapet_cluster::node::transport::Sockets;
 use parapet_cluster::registry::Registry;
-use parapet_cluster::roles::{
-    ArraySpec, FilterSpec, WorkerRole, WorkerSettings, await_array, define,
-};
+use parapet_cluster::roles::{WorkerRole, WorkerSettings, await_array, define};
 use parapet_parameter_server::{ArrayId, Clock, KeyRange, Values};
 use parapet_parameter_server::{Consistency, RuleSpec};
 use tokio::sync::watch;

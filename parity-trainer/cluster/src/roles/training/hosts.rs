@@ -1,22 +1,26 @@
 //! A process's connections in a training, and what it pushes over them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::node::transport::Transport;
-use crate::node::{ClientNode, ClientNodeConfig, Worker, membership as node};
+use crate::node::{ClientNode, ClientNodeConfig, Membership, Worker};
+use crate::registry;
 use parapet_parameter_server::{
     ArrayId, FilterError, KeyRange, Keys, PushFilter, Values, WorkerId,
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use super::job::Job;
-use crate::roles::{ArraySpec, Bridge};
+use crate::array::ArraySpec;
 
 /// The connections of a process: one worker for itself, which reads, and one for each executor that
 /// it has worked for.
 pub(super) struct Hosts<T: Transport> {
     cluster: String,
     transport: T,
-    bridge: Bridge,
+    membership: Membership,
+    _reports: AbortOnDropHandle<()>,
     array: ArrayId,
     spec: ArraySpec,
     numbers: Vec<u64>,
@@ -40,11 +44,18 @@ struct Pushes {
 }
 
 impl<T: Transport> Hosts<T> {
-    pub(super) fn new(cluster: &str, transport: T, bridge: Bridge, job: &Job) -> Self {
+    pub(super) fn new(
+        cluster: &str,
+        transport: T,
+        member: Arc<registry::Membership>,
+        job: &Job,
+    ) -> Self {
+        let (membership, reports) = Membership::of(member);
         Self {
             cluster: cluster.to_owned(),
             transport,
-            bridge,
+            membership,
+            _reports: reports,
             array: job.array(),
             spec: job.spec(),
             numbers: job.executors.clone(),
@@ -53,7 +64,7 @@ impl<T: Transport> Hosts<T> {
         }
     }
 
-    fn worker(&self, number: WorkerId, membership: node::Membership) -> Worker {
+    fn worker(&self, number: WorkerId, membership: Membership) -> Worker {
         let arrays = vec![(self.array, self.spec.client())];
         let config = ClientNodeConfig {
             cluster: self.cluster.clone(),
@@ -64,7 +75,7 @@ impl<T: Transport> Hosts<T> {
 
     /// This process itself.
     pub(super) fn reader(&self, host: WorkerId) -> Worker {
-        self.worker(host, self.bridge.membership())
+        self.worker(host, self.membership.clone())
     }
 
     /// The executor at this place.
@@ -74,7 +85,7 @@ impl<T: Transport> Hosts<T> {
         }
         let number = self.numbers.get(place).copied().unwrap_or_default();
         // For a moment, the process that it comes from may be the same executor.
-        let worker = self.worker(WorkerId(number), self.bridge.silent());
+        let worker = self.worker(WorkerId(number), self.membership.silent());
         self.executors.insert(place, worker.clone());
         worker
     }
@@ -182,7 +193,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
-    use crate::roles::FilterSpec;
+    use crate::array::FilterSpec;
     use parapet_parameter_server::{Consistency, RuleSpec};
 
     #[test]

@@ -8,7 +8,8 @@ use parapet_parameter_server::{ArrayId, KeyRange, WorkerId};
 use serde::{Deserialize, Serialize};
 
 use super::ROW;
-use crate::roles::{ArraySpec, ClusterError, FilterSpec};
+use crate::array::{ArraySpec, FilterSpec};
+use crate::roles::ClusterError;
 use parapet_parameter_server::{Consistency, RuleSpec};
 
 /// A training under way.

@@ -13,7 +13,8 @@ use parapet_parameter_server::{ArrayId, Clock, Key, Keys, Values, WorkerId};
 use super::hosts::{Hosts, padded};
 use super::job::Job;
 use super::{ROW, Training};
-use crate::roles::{Bridge, ClusterError, FilterSpec, await_array, define};
+use crate::array::FilterSpec;
+use crate::roles::{ClusterError, await_array, define};
 use parapet_parameter_server::{Consistency, ConsistencyPolicy as _};
 
 /// Time that servers may take to hold a new array.
@@ -112,8 +113,7 @@ impl<T: Transport> Training<T> {
             }
         }
         await_array(registry, job.array(), PATIENCE).await?;
-        let bridge = Bridge::new(Arc::clone(&membership));
-        let mut hosts = Hosts::new(cluster, transport, bridge, &job);
+        let mut hosts = Hosts::new(cluster, transport, Arc::clone(&membership), &job);
         let slots = new.from.map_or(&[][..], |(_, slots)| slots);
         let rows = std::iter::once(new.weights).chain(slots.iter().map(Vec::as_slice));
         for (step, values) in (1..).zip(rows.take(job.training.set_up() as usize)) {
@@ -141,12 +141,7 @@ impl<T: Transport> Training<T> {
         job: Job,
     ) -> Result<Self, ClusterError> {
         let (membership, host) = join(registry).await?;
-        let hosts = Hosts::new(
-            cluster,
-            transport,
-            Bridge::new(Arc::clone(&membership)),
-            &job,
-        );
+        let hosts = Hosts::new(cluster, transport, Arc::clone(&membership), &job);
         Self::take_part(registry.clone(), membership, host, hosts, job).await
     }
 }
