@@ -1,9 +1,10 @@
 //! The page of a comparison.
 
-use super::page::{self, SERIES, banner, document, escape, facts, figure, ms, swatch, table};
-use super::parts::{Distribution, SERIES_NOTE, SPECTRUM_NOTE, series_axes, spectrum, time_series};
-use super::plot::{Layer, Mark, Plot};
-use super::scale::Axis;
+use super::page::{self, banner, document, escape, facts, figure, ms, swatch, table};
+use super::parts::{
+    Distribution, SERIES_NOTE, SPECTRUM_NOTE, series_extent, spectrum, time_series,
+};
+use super::plot::{Axis, Layer, Mark, Plot};
 use crate::compare::{CompareReport, Estimate, Interval, StrategyReport, WarningKind, or_dash};
 use crate::target::Provenance;
 
@@ -195,7 +196,7 @@ fn spectra(report: &CompareReport) -> String {
 }
 
 fn over_time(report: &CompareReport) -> String {
-    let axes = series_axes(report.strategies.iter().map(|strategy| &strategy.series));
+    let extent = series_extent(report.strategies.iter().map(|strategy| &strategy.series));
     let panel = |(place, strategy): (usize, &StrategyReport)| {
         let hit = |name: &Option<String>| name.as_ref().is_none_or(|name| *name == strategy.name);
         let marks = report
@@ -208,13 +209,7 @@ fn over_time(report: &CompareReport) -> String {
                 label: format!("{} {}", fault.instance, fault.what),
             });
         let name = format!("latency of {} over time", strategy.name);
-        let plot = time_series(
-            &strategy.series,
-            axes.clone(),
-            place,
-            marks.collect(),
-            &name,
-        );
+        let plot = time_series(&strategy.series, &extent, place, marks.collect(), &name);
         format!("<h3>{}</h3>\n{plot}", swatch(place, &strategy.name))
     };
     let panels: String = report
@@ -255,39 +250,44 @@ fn against_tail(
     if points.is_empty() {
         return String::new();
     }
-    let range = |strategy: &StrategyReport| strategy.confidence.get("p99_9")?.bootstrap;
+    let tail = |strategy: &StrategyReport| {
+        let value = strategy.latency.p99_9;
+        let interval = strategy
+            .confidence
+            .get("p99_9")
+            .and_then(|found| found.bootstrap);
+        (value, interval)
+    };
     let heights = points.iter().flat_map(|(.., strategy)| {
-        let range =
-            range(strategy).map_or([strategy.latency.p99_9; 2], |range| [range.low, range.high]);
-        [strategy.latency.p99_9, range[0], range[1]]
+        let (value, interval) = tail(strategy);
+        [
+            Some(value),
+            interval.map(|range| range.low),
+            interval.map(|range| range.high),
+        ]
     });
     let x = Axis::linear(label, points.iter().map(|point| point.1), from_zero);
-    let mut plot = Plot::new(x, Axis::log("p99.9 of latency, ms", heights));
-    for (place, x, strategy) in &points {
-        if let Some(Interval { low, high }) = range(strategy) {
+    let mut plot = Plot::new(x, "p99.9 of latency, ms", heights.flatten().collect());
+    for (series, x, strategy) in points {
+        let (value, interval) = tail(strategy);
+        if let Some(Interval { low, high }) = interval {
             plot.layers.push(Layer::Whisker {
-                x: *x,
+                x,
                 low,
                 high,
-                series: place % SERIES,
+                series,
             });
         }
+        plot.layers.push(Layer::Dots {
+            points: vec![(x, value)],
+            series,
+            radius: 6,
+        });
     }
-    let named = points.iter().map(|(place, x, strategy)| {
-        (
-            *x,
-            strategy.latency.p99_9,
-            strategy.name.clone(),
-            place % SERIES,
-        )
-    });
-    plot.layers.push(Layer::Named {
-        points: named.collect(),
-    });
     figure(
         title,
-        &[],
-        &plot.svg(title),
+        &legend(report),
+        &plot.html(title),
         "Bars are 95 % intervals by the block bootstrap.",
     )
 }

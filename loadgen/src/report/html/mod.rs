@@ -5,7 +5,6 @@ mod page;
 mod parts;
 mod plot;
 mod run;
-mod scale;
 mod sweep;
 
 pub use compare::compare_page;

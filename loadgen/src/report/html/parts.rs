@@ -1,9 +1,7 @@
 //! Plots that several reports have.
 
-use super::page::SERIES;
-use super::plot::{Layer, Mark, Plot};
-use super::scale::Axis;
-use crate::compare::{Series, SpectrumPoint, samples_needed};
+use super::plot::{Axis, Layer, LineStyle, Mark, Plot};
+use crate::compare::{Bin, Series, SpectrumPoint, samples_needed};
 
 /// A distribution with its name and its number of samples.
 pub(super) struct Distribution<'a> {
@@ -18,107 +16,95 @@ pub(super) const SPECTRUM_NOTE: &str = "A share of the requests, on the horizont
 
 /// Latency against percentile.
 pub(super) fn spectrum(distributions: &[Distribution<'_>]) -> String {
-    let times = distributions
+    let points = distributions
         .iter()
-        .flat_map(|distribution| distribution.points)
-        .map(|point| point.ms);
-    let most = distributions
+        .flat_map(|distribution| distribution.points);
+    let heights = points.map(|point| point.ms).collect();
+    let samples = distributions
         .iter()
         .map(|distribution| distribution.samples)
-        .max()
-        .unwrap_or(1);
-    let mut plot = Plot::new(
-        Axis::percentiles("percentile of requests", most as f64),
-        Axis::log("latency, ms", times),
-    );
-    for Distribution {
-        points,
-        samples,
-        series,
-    } in distributions
-    {
+        .max();
+    let x = Axis::Percentiles {
+        samples: samples.unwrap_or(1),
+    };
+    let mut plot = Plot::new(x, "latency, ms", heights);
+    for distribution in distributions {
+        let Distribution {
+            points,
+            samples,
+            series,
+        } = *distribution;
         let place = |point: &SpectrumPoint| {
-            let rarity = (1.0 / (1.0 - point.quantile)).min(*samples as f64);
+            let rarity = (1.0 / (1.0 - point.quantile)).min(samples as f64);
             (rarity, point.ms)
         };
-        let sure = points
-            .iter()
-            .take_while(|point| point.quantile < 0.5 || samples_needed(point.quantile) <= *samples)
-            .count();
-        let (series, line) = (series % SERIES, |points: &[SpectrumPoint]| {
-            points.iter().map(place).collect()
-        });
-        plot.layers.push(Layer::Line {
-            points: line(&points[..sure]),
-            series,
-            class: "",
-        });
-        // From the last point that is sure, so that the line has no gap.
-        plot.layers.push(Layer::Line {
-            points: line(&points[sure.saturating_sub(1)..]),
-            series,
-            class: "faint",
-        });
+        let quotable = |point: &&SpectrumPoint| {
+            point.quantile < 0.5 || samples_needed(point.quantile) <= samples
+        };
+        let sure = points.iter().take_while(quotable).count();
+        // The faint line begins at the last sure point, so that there is no gap.
+        for (points, style) in [
+            (&points[..sure], LineStyle::SERIES),
+            (&points[sure.saturating_sub(1)..], LineStyle::FAINT),
+        ] {
+            plot.layers.push(Layer::Line {
+                points: points.iter().map(place).collect(),
+                series,
+                style,
+            });
+        }
     }
-    plot.svg("latency against percentile")
+    plot.html("latency against percentile")
 }
 
 pub(super) const SERIES_NOTE: &str = "By the time at which requests were due: the median as a \
     thick line, the 99th percentile as a thin one, the slowest request as a dot.";
 
-/// The axes of time series, the same for all of them.
-pub(super) fn series_axes<'a>(all: impl Iterator<Item = &'a Series>) -> (Axis, Axis) {
-    let (mut end, mut times) = (0.0_f64, Vec::new());
+/// End in seconds and latencies of all time series of a page, which share their axes.
+pub(super) fn series_extent<'a>(all: impl Iterator<Item = &'a Series>) -> (f64, Vec<f64>) {
+    let (mut end, mut heights) = (0.0_f64, Vec::new());
     for series in all {
-        end = series
-            .bins
-            .iter()
-            .fold(end, |end, bin| end.max(bin.at_s + series.bin_s));
-        times.extend(series.bins.iter().flat_map(|bin| [bin.p50, bin.max]));
+        let ends = series.bins.iter().map(|bin| bin.at_s + series.bin_s);
+        end = ends.fold(end, f64::max);
+        heights.extend(series.bins.iter().flat_map(|bin| [bin.p50, bin.max]));
     }
-    (
-        Axis::up_to("time since the start, s", end),
-        Axis::log("latency, ms", times.into_iter()),
-    )
+    (end, heights)
 }
 
 /// Latency over time.
 pub(super) fn time_series(
     series: &Series,
-    (x, y): (Axis, Axis),
+    (end, heights): &(f64, Vec<f64>),
     colour: usize,
     marks: Vec<Mark>,
     name: &str,
 ) -> String {
-    let mut plot = Plot {
-        height: 210.0,
-        marks,
-        ..Plot::new(x, y)
+    let x = Axis::Linear {
+        label: "time since the start, s".to_owned(),
+        low: 0.0,
+        high: if *end > 0.0 { *end } else { 1.0 },
     };
-    let colour = colour % SERIES;
-    let at = |bin: &crate::compare::Bin| bin.at_s + series.bin_s / 2.0;
-    let dots = series.bins.iter().map(|bin| (at(bin), bin.max)).collect();
+    let mut plot = Plot {
+        height: 210,
+        marks,
+        ..Plot::new(x, "latency, ms", heights.clone())
+    };
+    let at = |bin: &Bin| bin.at_s + series.bin_s / 2.0;
     plot.layers.push(Layer::Dots {
-        points: dots,
+        points: series.bins.iter().map(|bin| (at(bin), bin.max)).collect(),
         series: colour,
+        radius: 2,
     });
-    // Where the strategy had a pause, its line has one.
-    for stretch in series
-        .bins
-        .chunk_by(|one, next| next.at_s - one.at_s < 1.5 * series.bin_s)
-    {
-        let p50 = stretch.iter().map(|bin| (at(bin), bin.p50)).collect();
-        let p99 = stretch.iter().map(|bin| (at(bin), bin.p99)).collect();
-        plot.layers.push(Layer::Line {
-            points: p99,
+    // Where the strategy paused, its line has a gap.
+    let bins = series.bins.as_slice();
+    for stretch in bins.chunk_by(|one, next| next.at_s - one.at_s < 1.5 * series.bin_s) {
+        let line = |height: fn(&Bin) -> f64, style| Layer::Line {
+            points: stretch.iter().map(|bin| (at(bin), height(bin))).collect(),
             series: colour,
-            class: "thin",
-        });
-        plot.layers.push(Layer::Line {
-            points: p50,
-            series: colour,
-            class: "solid",
-        });
+            style,
+        };
+        plot.layers.push(line(|bin| bin.p99, LineStyle::THIN));
+        plot.layers.push(line(|bin| bin.p50, LineStyle::THICK));
     }
-    plot.svg(name)
+    plot.html(name)
 }

@@ -1,60 +1,93 @@
-//! Plots as SVG text.
+//! Plots of latency as SVG elements, drawn by `plotters`.
 //!
-//! Written here and not by a plotting crate: colours and fonts then are the page's style sheet's,
-//! so that one file is right in light, dark and print, and percentile axes are not what such crates
-//! have.
+//! Colours in the SVG are those of paper; the page's style sheet replaces them in dark mode, and
+//! draws some series dashed.
 
-use super::page::escape;
-use super::scale::Axis;
+use plotters::coord::combinators::WithKeyPoints;
+use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-const LEFT: f64 = 62.0;
-const RIGHT: f64 = 18.0;
-const TOP: f64 = 10.0;
-const BOTTOM: f64 = 46.0;
-const WIDTH: f64 = 880.0;
-/// Height of a line of labels.
-const LINE: f64 = 16.0;
-/// Width of a character of a label, on average.
-const CHARACTER: f64 = 6.6;
+use super::page::{SERIES, escape};
+
+static COLOURS: [RGBColor; SERIES] = [
+    RGBColor(27, 29, 32),
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(184, 127, 0),
+    RGBColor(86, 180, 233),
+];
+const FAULT: RGBColor = RGBColor(230, 159, 0);
+const GRID: RGBColor = RGBColor(217, 220, 225);
+static AXIS: RGBColor = RGBColor(86, 91, 99);
+
+const WIDTH: u32 = 880;
+/// Space left of the y axis.
+const LEFT: u32 = 66;
+const RIGHT: u32 = 18;
+/// Height of a line of fault labels.
+const LINE: u32 = 16;
+/// Average width of a label's character.
+const CHARACTER: f64 = 7.2;
 /// Rows of fault labels; further faults have a band only.
 const MARK_ROWS: usize = 3;
+/// Over more factors of ten than this, only powers of ten are ticks.
+const DECADES_WITH_STEPS: f64 = 3.3;
 
-/// Plot on a page.
+type Point = (f64, f64);
+type Height = WithKeyPoints<LogCoord<f64>>;
+type Chart<'a, X> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Height>>;
+type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+
+/// Latency in milliseconds, on a logarithmic y axis, against `x`.
 #[derive(Debug)]
 pub(super) struct Plot {
     pub(super) x: Axis,
-    pub(super) y: Axis,
-    pub(super) height: f64,
+    pub(super) y_label: &'static str,
+    /// Values that the y axis has to show.
+    pub(super) heights: Vec<f64>,
+    pub(super) height: u32,
     pub(super) layers: Vec<Layer>,
     pub(super) marks: Vec<Mark>,
 }
 
-/// Something drawn in a plot. `series` is the number of the colour.
+/// Horizontal axis of a plot.
+#[derive(Debug, Clone)]
+pub(super) enum Axis {
+    Linear {
+        label: String,
+        low: f64,
+        high: f64,
+    },
+    /// Percentiles at `1 / (1 - quantile)`, logarithmic.
+    Percentiles {
+        samples: u64,
+    },
+}
+
+/// Part of a plot. `series` numbers the colour.
 #[derive(Debug)]
 pub(super) enum Layer {
-    /// A line, thin or faint if `class` says so.
     Line {
-        points: Vec<(f64, f64)>,
+        points: Vec<Point>,
         series: usize,
-        class: &'static str,
+        style: LineStyle,
     },
-    /// Small dots at points.
     Dots {
-        points: Vec<(f64, f64)>,
+        points: Vec<Point>,
         series: usize,
+        radius: u32,
     },
-    /// A range of `y`.
+    /// Range of `y`.
     Whisker {
         x: f64,
         low: f64,
         high: f64,
         series: usize,
     },
-    /// Large points with names.
-    Named {
-        points: Vec<(f64, f64, String, usize)>,
-    },
-    /// A vertical line with a name at its foot.
+    /// Vertical line with a name at its foot.
     Rule {
         x: f64,
         label: String,
@@ -62,275 +95,340 @@ pub(super) enum Layer {
     },
 }
 
+/// Width of a line in pixels, by which the style sheet dashes the lines of some series, and its
+/// opacity.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LineStyle {
+    pub(super) width: u32,
+    pub(super) opacity: f64,
+}
+
+impl LineStyle {
+    pub(super) const SERIES: Self = Self::width(2);
+    pub(super) const FAINT: Self = Self {
+        width: 2,
+        opacity: 0.4,
+    };
+    pub(super) const THICK: Self = Self::width(3);
+    pub(super) const THIN: Self = Self::width(1);
+
+    const fn width(width: u32) -> Self {
+        Self {
+            width,
+            opacity: 1.0,
+        }
+    }
+}
+
 /// A stretch of `x`, named above the plot.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(super) struct Mark {
     pub(super) from: f64,
     pub(super) until: Option<f64>,
     pub(super) label: String,
 }
 
+impl Axis {
+    /// A linear axis over `values`, and zero if `from_zero`.
+    pub(super) fn linear(label: &str, values: impl Iterator<Item = f64>, from_zero: bool) -> Self {
+        let finite = values.filter(|value| value.is_finite());
+        let (least, greatest) = range(finite).unwrap_or((0.0, 1.0));
+        let low = if from_zero { least.min(0.0) } else { least };
+        let span = if greatest > low {
+            greatest - low
+        } else {
+            greatest.abs().max(1.0)
+        };
+        Self::Linear {
+            label: label.to_owned(),
+            low: if from_zero { low } else { low - 0.05 * span },
+            high: low + 1.05 * span,
+        }
+    }
+}
+
 impl Plot {
-    pub(super) fn new(x: Axis, y: Axis) -> Self {
+    pub(super) fn new(x: Axis, y_label: &'static str, heights: Vec<f64>) -> Self {
         Self {
             x,
-            y,
-            height: 380.0,
+            y_label,
+            heights,
+            height: 380,
             layers: Vec::new(),
             marks: Vec::new(),
         }
     }
 
-    /// The plot as an `svg` element; `name` is for those who cannot see it.
-    pub(super) fn svg(&self, name: &str) -> String {
-        let (marks, rows) = self.marks();
-        let top = TOP + rows as f64 * LINE;
-        let frame = Frame {
-            top,
-            bottom: top + self.height - TOP - BOTTOM,
+    /// An HTML element with the plot; `name` describes it to screen readers.
+    pub(super) fn html(&self, name: &str) -> String {
+        let mut svg = String::new();
+        let drawn = match &self.x {
+            Axis::Linear { label, low, high } => {
+                self.draw(&mut svg, label, *low..*high, &|value| number(*value))
+            }
+            Axis::Percentiles { samples } => {
+                let high = (*samples as f64).max(10.0) * 1.1;
+                let axis = (1.0..high)
+                    .log_scale()
+                    .with_key_points(percentile_ticks(high));
+                self.draw(&mut svg, "percentile of requests", axis, &percentile)
+            }
         };
-        let height = frame.bottom + BOTTOM;
-        let layers: String = self
-            .layers
-            .iter()
-            .map(|layer| self.layer(layer, &frame))
-            .collect();
-        let marks: String = marks
-            .iter()
-            .map(|(mark, row)| self.mark(mark, *row, &frame))
-            .collect();
+        if let Err(error) = drawn {
+            svg = format!("cannot draw: {}", escape(&error.to_string()));
+        }
         format!(
-            "<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" \
-                aria-label=\"{}\">{marks}{}{layers}</svg>\n",
-            escape(name),
-            self.axes(&frame)
+            "<div role=\"img\" aria-label=\"{}\">{svg}</div>\n",
+            escape(name)
         )
     }
 
-    fn x(&self, value: f64) -> f64 {
-        LEFT + self.x.place(value) * (WIDTH - LEFT - RIGHT)
-    }
-
-    fn y(&self, value: f64, frame: &Frame) -> f64 {
-        frame.bottom - self.y.place(value) * (frame.bottom - frame.top)
-    }
-
-    fn axes(&self, frame: &Frame) -> String {
-        let Frame { top, bottom } = *frame;
-        let right = WIDTH - RIGHT;
-        let columns = self.x.ticks.iter().map(|(value, label)| {
-            let x = self.x(*value);
-            format!(
-                "<path class=\"grid\" d=\"M{x:.1} {top:.1}V{bottom:.1}\"/>\
-                 <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>",
-                bottom + 17.0
-            )
+    fn draw<X>(
+        &self,
+        svg: &mut String,
+        x_label: &str,
+        x: X,
+        x_format: &dyn Fn(&f64) -> String,
+    ) -> Drawn
+    where
+        X: AsRangedCoord<Value = f64>,
+        X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    {
+        let x: X::CoordDescType = x.into();
+        let ends = x.range();
+        let inner = f64::from(WIDTH - LEFT - RIGHT) / (ends.end - ends.start);
+        let to_pixel = |value| f64::from(LEFT) + inner * (value - ends.start);
+        let marks = label_rows(&self.marks, to_pixel);
+        let rows = marks.iter().filter_map(|(.., row)| *row).max();
+        let top = 10 + LINE * rows.map_or(0, |row| row as u32 + 1);
+        let size = (WIDTH, self.height + top - 10);
+        let root = SVGBackend::with_string(svg, size).into_drawing_area();
+        for (mark, left, row) in &marks {
+            if let Some(row) = row {
+                let place = (*left as i32, 4 + (LINE as usize * row) as i32);
+                let style = text(&AXIS, HPos::Left);
+                root.draw(&Text::new(mark.label.as_str(), place, style))?;
+            }
+        }
+        let (low, high) = log_range(&self.heights);
+        let y = (low..high)
+            .log_scale()
+            .with_key_points(log_ticks(low, high));
+        let mut chart = ChartBuilder::on(&root)
+            .margin_top(top)
+            .margin_right(RIGHT)
+            .x_label_area_size(46)
+            .y_label_area_size(LEFT)
+            .build_cartesian_2d(x, y)?;
+        let bands = self.marks.iter().map(|mark| {
+            let end = mark.until.unwrap_or(mark.from).max(mark.from + 1.5 / inner);
+            Rectangle::new([(mark.from, low), (end, high)], FAULT.mix(0.3).filled())
         });
-        let rows = self.y.ticks.iter().map(|(value, label)| {
-            let y = self.y(*value, frame);
-            format!(
-                "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{right}\"/>\
-                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
-                LEFT - 7.0,
-                y + 4.5
-            )
-        });
-        let (across, middle) = ((LEFT + right) / 2.0, (top + bottom) / 2.0);
-        let lines: String = columns.chain(rows).collect();
-        format!(
-            "{lines}<path class=\"axis\" d=\"M{LEFT} {top:.1}V{bottom:.1}H{right}\"/>\
-             <text class=\"label\" x=\"{across:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
-             <text class=\"label\" transform=\"translate(15 {middle:.1}) rotate(-90)\" \
-             text-anchor=\"middle\">{}</text>",
-            bottom + 38.0,
-            escape(&self.x.label),
-            escape(&self.y.label)
-        )
+        chart.draw_series(bands)?;
+        chart
+            .configure_mesh()
+            .x_desc(x_label)
+            .y_desc(self.y_label)
+            .x_label_formatter(x_format)
+            .y_label_formatter(&|value| number(*value))
+            .x_labels(9)
+            .label_style(("sans-serif", 16))
+            .axis_desc_style(text(&AXIS, HPos::Center))
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(AXIS)
+            .draw()?;
+        for layer in &self.layers {
+            layer.draw(&mut chart)?;
+        }
+        root.present()
     }
+}
 
-    fn layer(&self, layer: &Layer, frame: &Frame) -> String {
-        match layer {
-            Layer::Line {
+impl Layer {
+    fn draw<X: Ranged<ValueType = f64>>(&self, chart: &mut Chart<'_, X>) -> Drawn {
+        let (across, up) = (chart.x_range(), chart.y_range());
+        let inside = |(x, y): Point| {
+            let y = y.clamp(up.start, up.end);
+            (x.clamp(across.start, across.end), y)
+        };
+        match self {
+            Self::Line {
                 points,
                 series,
-                class,
+                style,
             } => {
-                let steps = points.iter().enumerate().map(|(number, (x, y))| {
-                    let command = if number == 0 { 'M' } else { 'L' };
-                    format!("{command}{:.1} {:.1}", self.x(*x), self.y(*y, frame))
-                });
-                format!(
-                    "<path class=\"line {class} s{series}\" d=\"{}\"/>",
-                    steps.collect::<String>()
-                )
+                let colour = COLOURS[series % SERIES].mix(style.opacity);
+                let line = points.iter().copied().map(inside);
+                chart.draw_series(LineSeries::new(line, colour.stroke_width(style.width)))?;
             }
-            Layer::Dots { points, series } => {
-                let dots = points.iter().map(|(x, y)| {
-                    let (x, y) = (self.x(*x), self.y(*y, frame));
-                    format!("<circle class=\"dot s{series}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2\"/>")
-                });
-                dots.collect()
+            Self::Dots {
+                points,
+                series,
+                radius,
+            } => {
+                let colour = COLOURS[series % SERIES].mix(0.8).filled();
+                let dot = |point| Circle::new(inside(point), *radius, colour);
+                chart.draw_series(points.iter().copied().map(dot))?;
             }
-            Layer::Whisker {
+            Self::Whisker {
                 x,
                 low,
                 high,
                 series,
             } => {
-                let (x, low, high) = (self.x(*x), self.y(*low, frame), self.y(*high, frame));
-                let (left, right) = (x - 4.0, x + 4.0);
-                format!(
-                    "<path class=\"line thin s{series}\" d=\"M{x:.1} {low:.1}V{high:.1}M{left:.1} \
-                        {low:.1}H{right:.1}\
-                     M{left:.1} {high:.1}H{right:.1}\"/>"
-                )
+                let colour = COLOURS[series % SERIES];
+                let ends = [(*x, *low), (*x, *high)].map(inside);
+                let cap = |end| EmptyElement::at(end) + PathElement::new([(-4, 0), (4, 0)], colour);
+                chart.draw_series([PathElement::new(ends, colour)])?;
+                chart.draw_series(ends.map(cap))?;
             }
-            Layer::Named { points } => self.named(points, frame),
-            Layer::Rule { x, label, series } => {
-                let (x, foot) = (self.x(*x), frame.bottom - 6.0 - LINE * *series as f64);
-                let (anchor, at) = beside(x);
-                format!(
-                    "<path class=\"line rule s{series}\" d=\"M{x:.1} {:.1}V{:.1}\"/>\
-                     <text class=\"t{series}\" x=\"{at:.1}\" y=\"{foot:.1}\" \
-                     text-anchor=\"{anchor}\">{}</text>",
-                    frame.top,
-                    frame.bottom,
-                    escape(label)
-                )
+            Self::Rule { x, label, series } => {
+                let colour = &COLOURS[series % SERIES];
+                let line = [(*x, up.start), (*x, up.end)].map(inside);
+                chart.draw_series(DashedLineSeries::new(line, 5, 4, colour.into()))?;
+                let (side, gap) = beside(chart.backend_coord(&line[0]).0);
+                let foot = -20 - (LINE as i32) * (series % SERIES) as i32;
+                let name = Text::new(label.clone(), (gap, foot), text(colour, side));
+                chart.draw_series([EmptyElement::at(line[0]) + name])?;
             }
         }
-    }
-
-    /// Points whose names stand beside them, moved down where they would cover each other.
-    fn named(&self, points: &[(f64, f64, String, usize)], frame: &Frame) -> String {
-        let mut places: Vec<(f64, f64, usize)> = points
-            .iter()
-            .enumerate()
-            .map(|(number, (x, y, ..))| (self.x(*x), self.y(*y, frame), number))
-            .collect();
-        places.sort_by(|one, other| one.1.total_cmp(&other.1));
-        let mut taken: Vec<(f64, f64, f64)> = Vec::new();
-        let drawn = places.into_iter().map(|(x, y, number)| {
-            let (_, _, name, series) = &points[number];
-            let width = name.chars().count() as f64 * CHARACTER;
-            let (anchor, at) = beside(x);
-            let left = if anchor == "start" { at } else { at - width };
-            let mut line = y + 4.5;
-            // A line below another may come out a rounding error nearer than LINE, and would be
-            // moved for ever.
-            while let Some(other) = taken.iter().find(|(other_left, other_right, other_line)| {
-                *other_left < left + width
-                    && left < *other_right
-                    && (line - other_line).abs() < LINE - 0.5
-            }) {
-                line = other.2 + LINE;
-            }
-            taken.push((left, left + width, line));
-            format!(
-                "<circle class=\"point s{series}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"6\"/>\
-                 <text class=\"t{series} name\" x=\"{at:.1}\" y=\"{line:.1}\" \
-                 text-anchor=\"{anchor}\">{}</text>",
-                escape(name)
-            )
-        });
-        drawn.collect()
-    }
-
-    /// Each mark with the row of its label, and how many rows there are.
-    fn marks(&self) -> (Vec<(&Mark, Option<usize>)>, usize) {
-        let mut marks: Vec<&Mark> = self.marks.iter().collect();
-        marks.sort_by(|one, other| one.from.total_cmp(&other.from));
-        let mut ends: Vec<f64> = Vec::new();
-        let placed = marks.into_iter().map(|mark| {
-            let (left, right) = self.label_of(mark);
-            let row = ends
-                .iter()
-                .position(|end| *end < left)
-                .or((ends.len() < MARK_ROWS).then_some(ends.len()));
-            match row {
-                Some(row) if row < ends.len() => ends[row] = right,
-                Some(_) => ends.push(right),
-                None => {}
-            }
-            (mark, row)
-        });
-        let placed = placed.collect();
-        (placed, ends.len())
-    }
-
-    /// Left and right end of a mark's label.
-    fn label_of(&self, mark: &Mark) -> (f64, f64) {
-        let width = mark.label.chars().count() as f64 * CHARACTER + 8.0;
-        let left = self.x(mark.from).min(WIDTH - width);
-        (left, left + width)
-    }
-
-    fn mark(&self, mark: &Mark, row: Option<usize>, frame: &Frame) -> String {
-        let (from, until) = (self.x(mark.from), self.x(mark.until.unwrap_or(mark.from)));
-        let width = (until - from).max(1.5);
-        let text = row.map(|row| {
-            let (left, y) = (self.label_of(mark).0, TOP + LINE * row as f64 + 10.0);
-            format!(
-                "<text class=\"fault\" x=\"{left:.1}\" y=\"{y:.1}\">{}</text>",
-                escape(&mark.label)
-            )
-        });
-        format!(
-            "<rect class=\"fault\" x=\"{from:.1}\" y=\"{:.1}\" width=\"{width:.1}\" \
-                height=\"{:.1}\"><title>{}</title></rect>{}",
-            frame.top,
-            frame.bottom - frame.top,
-            escape(&mark.label),
-            text.unwrap_or_default()
-        )
+        Ok(())
     }
 }
 
-/// Where the inside of a plot is.
-struct Frame {
-    top: f64,
-    bottom: f64,
+fn text(colour: &'static RGBColor, side: HPos) -> TextStyle<'static> {
+    let style = TextStyle::from(("sans-serif", 16)).color(colour);
+    style.pos(Pos::new(side, VPos::Top))
 }
 
-/// Anchor and place of a name beside the point at `x`, on the side with more room.
-fn beside(x: f64) -> (&'static str, f64) {
-    if x < WIDTH * 0.7 {
-        ("start", x + 10.0)
+/// Side of the point at `x` with more room for its name, and the gap between them.
+fn beside(x: i32) -> (HPos, i32) {
+    if x < WIDTH as i32 * 7 / 10 {
+        (HPos::Left, 10)
     } else {
-        ("end", x - 10.0)
+        (HPos::Right, -10)
     }
+}
+
+/// Each mark with the left end of its label and the label's row, in the order of their times.
+fn label_rows(marks: &[Mark], to_pixel: impl Fn(f64) -> f64) -> Vec<(&Mark, f64, Option<usize>)> {
+    let mut marks: Vec<&Mark> = marks.iter().collect();
+    marks.sort_by(|one, other| one.from.total_cmp(&other.from));
+    let mut ends = [f64::NEG_INFINITY; MARK_ROWS];
+    let place = |mark| {
+        let mark: &Mark = mark;
+        let width = mark.label.chars().count() as f64 * CHARACTER + 8.0;
+        let left = to_pixel(mark.from).min(f64::from(WIDTH) - width);
+        let row = ends.iter().position(|end| *end < left);
+        if let Some(row) = row {
+            ends[row] = left + width;
+        }
+        (mark, left, row)
+    };
+    marks.into_iter().map(place).collect()
+}
+
+/// Ends of a logarithmic axis: the ticks around the positive ones of `values`.
+fn log_range(values: &[f64]) -> (f64, f64) {
+    let positive = values.iter().copied();
+    let positive = positive.filter(|value| value.is_finite() && *value > 0.0);
+    let (least, greatest) = range(positive).unwrap_or((1.0, 10.0));
+    let below = steps().rev().find(|step| *step <= least * 1.0001);
+    let above = steps().find(|step| *step >= greatest * 0.9999);
+    let (low, high) = (below.unwrap_or(least), above.unwrap_or(greatest));
+    (low, if high <= low { low * 10.0 } else { high })
+}
+
+fn log_ticks(low: f64, high: f64) -> Vec<f64> {
+    let coarse = (high / low).log10() > DECADES_WITH_STEPS;
+    let wanted = |step: &f64| {
+        let power = step.log10();
+        (low * 0.9999..=high * 1.0001).contains(step)
+            && (!coarse || (power - power.round()).abs() < 1e-6)
+    };
+    steps().filter(wanted).collect()
+}
+
+/// 1, 2 and 5 times the powers of ten.
+fn steps() -> impl DoubleEndedIterator<Item = f64> {
+    (-7..13).flat_map(|power| [1.0, 2.0, 5.0].map(|mantissa| mantissa * 10_f64.powi(power)))
+}
+
+fn percentile_ticks(high: f64) -> Vec<f64> {
+    let nines = (1..9).map(|nines| 10_f64.powi(nines));
+    let ticks = [1.0, 2.0].into_iter().chain(nines);
+    ticks.filter(|tick| *tick <= high).collect()
+}
+
+/// Text of the percentile at `1 / (1 - quantile)`.
+fn percentile(place: &f64) -> String {
+    let decimals = (place.log10().round() - 2.0).max(0.0) as usize;
+    format!("{:.decimals$} %", 100.0 - 100.0 / place)
+}
+
+fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    values.fold(None, |range, value| {
+        let (least, greatest) = range.unwrap_or((value, value));
+        Some((f64::min(least, value), f64::max(greatest, value)))
+    })
+}
+
+/// A number with no more digits than it needs, and its thousands apart.
+pub(super) fn number(value: f64) -> String {
+    if value < 1000.0 || value.fract() != 0.0 {
+        let text = format!("{value:.7}");
+        return text.trim_end_matches('0').trim_end_matches('.').to_owned();
+    }
+    let digits = format!("{value:.0}");
+    let groups = digits.as_bytes().rchunks(3).rev();
+    let groups: Vec<_> = groups.map(String::from_utf8_lossy).collect();
+    groups.join(",")
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
-    fn names_at_one_place_stand_below_each_other() {
-        // Places on either side of rounding, where a name one line below another is not quite one
-        // line away.
-        for offset in 0..1000 {
-            let latency = 40.0 + f64::from(offset) * 0.037;
-            let points = (0..7)
-                .map(|number| (50.0, latency, format!("strategy {number}"), number))
-                .collect();
-            let mut plot = Plot::new(
-                Axis::linear("cost, %", [0.0, 100.0].into_iter(), true),
-                Axis::linear("p99.9, ms", [0.0, 100.0].into_iter(), true),
-            );
-            plot.layers.push(Layer::Named { points });
-            let svg = plot.svg("cost against latency");
-            let mut lines: Vec<f64> = svg
-                .split("name\" x=")
-                .skip(1)
-                .filter_map(|text| text.split("y=\"").nth(1)?.split('"').next()?.parse().ok())
-                .collect();
-            assert_eq!(lines.len(), 7);
-            lines.sort_by(f64::total_cmp);
-            assert!(
-                lines.windows(2).all(|pair| pair[1] - pair[0] > LINE - 1.0),
-                "{lines:?}"
-            );
+    fn ticks_are_round_and_enclose_the_values() {
+        let log = |values: &[f64]| {
+            let (low, high) = log_range(values);
+            log_ticks(low, high)
+                .into_iter()
+                .map(number)
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        assert_eq!(log(&[3.0, 60.0]), "2 5 10 20 50 100");
+        assert_eq!(log(&[0.3, 6000.0]), "1 10 100 1,000 10,000");
+        let ticks = percentile_ticks(20_000.0);
+        let ticks: Vec<String> = ticks.iter().map(percentile).collect();
+        assert_eq!(ticks.join(" "), "0 % 50 % 90 % 99 % 99.9 % 99.99 %");
+    }
+
+    proptest! {
+        #[test]
+        fn any_values_make_a_plot_with_every_coordinate_inside(
+            values in proptest::collection::vec(-1e9_f64..1e9, 0..5),
+            value in any::<f64>(),
+            from_zero in any::<bool>(),
+        ) {
+            let x = Axis::linear("x", values.iter().copied().chain([value]), from_zero);
+            let mut plot = Plot::new(x, "y, ms", values.clone());
+            plot.layers.push(Layer::Dots {
+                points: values.iter().map(|value| (*value, *value)).collect(),
+                series: 9,
+                radius: 2,
+            });
+            let html = plot.html("any");
+            prop_assert!(html.contains("</svg>") && !html.contains("NaN"), "{html}");
+            let ys = html.split(" cy=\"").skip(1);
+            for y in ys.filter_map(|text| text.split('"').next()?.parse::<u32>().ok()) {
+                prop_assert!((10..=334).contains(&y), "{y}");
+            }
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The page of a run.
 
 use super::page::{banner, document, escape, facts, figure, ms, table};
-use super::parts::{Distribution, SERIES_NOTE, SPECTRUM_NOTE, series_axes, spectrum, time_series};
+use super::parts::{
+    Distribution, SERIES_NOTE, SPECTRUM_NOTE, series_extent, spectrum, time_series,
+};
 use crate::compare::recording_plots;
 use crate::report::{RunReport, Summary};
 use crate::run::Recording;
@@ -19,8 +21,8 @@ pub fn run_page(report: &RunReport, recording: &Recording) -> String {
                 series,
             }
         });
-    let axes = series_axes(std::iter::once(&plots.series));
-    let over_time = time_series(&plots.series, axes, 1, Vec::new(), "latency over time");
+    let extent = series_extent(std::iter::once(&plots.series));
+    let over_time = time_series(&plots.series, &extent, 1, Vec::new(), "latency over time");
     let body = [
         banners(report),
         format!("<p class=\"headline\">{}</p>\n", escape(&headline(report))),

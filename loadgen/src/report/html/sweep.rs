@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::compare::estimate;
-use super::page::{SERIES, banner, document, escape, figure, ms, swatch, table, warnings};
-use super::plot::{Layer, Plot};
-use super::scale::{Axis, number};
+use super::page::{banner, document, escape, figure, ms, swatch, table, warnings};
+use super::plot::{Axis, Layer, LineStyle, Plot, number};
 use crate::compare::{Curve, KNEE, Knee, RATE, SweepPoint, SweepReport, curves};
 
 /// Most plots; the table has the rest.
@@ -60,7 +59,7 @@ fn names(report: &SweepReport) -> Vec<String> {
 }
 
 fn series(names: &[String], name: &str) -> usize {
-    names.iter().position(|other| other == name).unwrap_or(0) % SERIES
+    names.iter().position(|other| other == name).unwrap_or(0)
 }
 
 /// The rate, or the first axis with several values if the rate has one.
@@ -190,7 +189,7 @@ fn plots(report: &SweepReport, names: &[String], axis: &str) -> String {
                 .map_or([estimate.value; 2], |range| [range.low, range.high]);
             [estimate.value, range[0], range[1]]
         });
-    let y = Axis::log("p99.9 of latency, ms", heights);
+    let heights: Vec<f64> = heights.collect();
     let unit = if axis == RATE {
         "rate, requests/s".to_owned()
     } else {
@@ -208,7 +207,7 @@ fn plots(report: &SweepReport, names: &[String], axis: &str) -> String {
         }
     }
     let one = |axes: &&BTreeMap<String, f64>| {
-        let mut plot = Plot::new(x.clone(), y.clone());
+        let mut plot = Plot::new(x.clone(), "p99.9 of latency, ms", heights.clone());
         for curve in all.iter().filter(|curve| curve.axes == **axes) {
             plot.layers
                 .extend(layers(curve, series(names, &curve.strategy)));
@@ -229,7 +228,7 @@ fn plots(report: &SweepReport, names: &[String], axis: &str) -> String {
         };
         format!(
             "{heading}{}",
-            plot.svg(&format!("p99.9 against {axis}, {title}"))
+            plot.html(&format!("p99.9 against {axis}, {title}"))
         )
     };
     let plots: String = groups.iter().take(MAX_PLOTS).map(one).collect();
@@ -274,6 +273,7 @@ fn layers(curve: &Curve, series: usize) -> Vec<Layer> {
     let dots = Layer::Dots {
         points: points.clone(),
         series,
+        radius: 2,
     };
     whiskers
         .chain([
@@ -281,7 +281,7 @@ fn layers(curve: &Curve, series: usize) -> Vec<Layer> {
             Layer::Line {
                 points,
                 series,
-                class: "",
+                style: LineStyle::SERIES,
             },
         ])
         .collect()
