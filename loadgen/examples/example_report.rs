@@ -14,9 +14,7 @@ mod synthetic;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use parapet_loadgen::compare::{
-    Bootstrap, CompareText, FaultMark, SweepPoint, SweepReport, analyse,
-};
+use parapet_loadgen::compare::{Bootstrap, FaultMark, SweepPoint, SweepReport, analyse};
 use parapet_loadgen::report::{compare_page, run_page, sweep_page};
 use synthetic::{KINDS, Kind, Size, comparison, run_of};
 
@@ -41,7 +39,7 @@ fn main() {
 
     let measured = comparison(&KINDS, Size::default());
     let report = analyse(&measured, "spread", Bootstrap::default()).unwrap();
-    print!("{}", CompareText(&report));
+    print!("{}", report);
     write("compare.html", compare_page(&report));
     write(
         "compare.json",

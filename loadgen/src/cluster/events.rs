@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use parking_lot::Mutex;
 
-use super::processes::{Fleet, ProcessError};
+use super::processes::Fleet;
 use crate::compare::FaultMark;
 use crate::experiment::{Event, What};
 
 /// A thread that acts out the events of one block.
 pub(super) struct Actor {
-    thread: JoinHandle<Result<Vec<FaultMark>, ProcessError>>,
+    thread: JoinHandle<anyhow::Result<Vec<FaultMark>>>,
     /// Dropped when the block is over.
     over: Sender<()>,
 }
@@ -112,7 +112,7 @@ impl Actor {
     }
 
     /// Ends with the block: everything runs again, and what was done is told.
-    pub(super) fn finish(self) -> Result<Vec<FaultMark>, ProcessError> {
+    pub(super) fn finish(self) -> anyhow::Result<Vec<FaultMark>> {
         drop(self.over);
         self.thread.join().unwrap_or_else(|_| Ok(Vec::new()))
     }
@@ -134,7 +134,7 @@ fn act_out(fleet: &mut Fleet, event: &Event) -> &'static str {
     }
 }
 
-fn undo(fleet: &Mutex<Fleet>, event: &Event) -> Result<(), ProcessError> {
+fn undo(fleet: &Mutex<Fleet>, event: &Event) -> anyhow::Result<()> {
     let mut fleet = fleet.lock();
     match event.what {
         What::Freeze => {

@@ -6,21 +6,19 @@
 //! and rows.
 
 mod counters;
-mod error;
 mod events;
 mod frontend;
 mod host;
-mod limits;
 mod processes;
 mod strategy_run;
 
-pub use error::ClusterError;
-pub use processes::{Places, ProcessError};
+pub use processes::Places;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, anyhow};
 use parapet_open_inference::ModelMetadata;
 use parking_lot::Mutex;
 
@@ -34,6 +32,17 @@ use crate::payload::{Bodies, RequestOptions, Rows};
 use crate::report::LagReport;
 use crate::run::{KernelPacer, Plan, Progress, Recording, Stop, run};
 use crate::schedule::{Length, Schedule};
+
+/// Reason why a comparison could not be made; one line.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// What was given cannot be used.
+    #[error(transparent)]
+    Input(anyhow::Error),
+    /// A process, a connection or a thread failed.
+    #[error(transparent)]
+    Run(#[from] anyhow::Error),
+}
 
 /// One block in so many may be measured again because the machine stood still.
 const STALL_REPEATS_SHARE: usize = 3;
@@ -81,200 +90,265 @@ pub async fn compare(
     experiment: &Experiment,
     places: Option<&Places>,
     rows: &Rows,
-    files: (String, Option<String>),
     stop: &Stop,
-    mut observe: impl FnMut(Update<'_>),
+    observe: impl FnMut(Update<'_>),
 ) -> Result<Comparison, ClusterError> {
-    let started = Instant::now();
-    let fleet = match places {
-        _ if !experiment.starts_processes() => None,
-        Some(places) => Some(Fleet::start(experiment, places, |ready, of| {
-            observe(Update::Starting(ready, of))
-        })?),
-        None => return Err(ClusterError::NoPlaces),
-    };
-    let mut lanes: Vec<StrategyRun> = Vec::with_capacity(experiment.strategies.len());
-    let mut metadata: Option<ModelMetadata> = None;
-    for strategy in &experiment.strategies {
-        let (strategy_run, of_model) = match (&strategy.url, &fleet, places) {
-            (Some(url), ..) => StrategyRun::given(experiment, strategy, url).await?,
-            (None, Some(fleet), Some(places)) => {
-                StrategyRun::start(experiment, strategy, fleet, places).await?
-            }
-            (None, ..) => return Err(ClusterError::NoPlaces),
-        };
-        if let Some(metadata) = &metadata
-            && metadata.inputs != of_model.inputs
-        {
-            return Err(ClusterError::Inputs {
-                strategy: strategy.name.clone(),
-                first: experiment.strategies[0].name.clone(),
-            });
-        }
-        metadata.get_or_insert(of_model);
-        lanes.push(strategy_run);
-    }
-    let fleet = fleet.map(|fleet| Arc::new(Mutex::new(fleet)));
-    let settings = settings(experiment, &lanes, files);
-    let Some(metadata) = metadata else {
-        // No strategies: the experiment's check refuses that.
-        return Ok(Comparison {
-            settings,
-            strategies: vec![],
-            faults: vec![],
-        });
-    };
-    let plan = |requests: usize, number: u64| -> Result<Plan, ClusterError> {
-        let seed = experiment
-            .seed
-            .wrapping_mul(0x9e37_79b9)
-            .wrapping_add(number);
-        let schedule = Schedule::plan(
-            experiment.arrivals,
-            experiment.rate,
-            Length::Requests(requests),
-            seed,
-        )?;
-        let options = RequestOptions {
-            encoding: experiment.encoding,
-            allow_approximate: None,
-            deadline: None,
-        };
-        let bodies = Bodies::encode(rows, &metadata, options, schedule.len(), seed)?;
-        let timeout = Duration::from_millis(experiment.timeout_ms);
-        Ok(Plan {
-            schedule: Arc::new(schedule),
-            bodies: Arc::new(bodies),
-            timeout,
-        })
-    };
-    if experiment.warm_up > 0 {
-        let plan = plan(experiment.warm_up, WARM_UP_SEED)?;
-        for (index, strategy_run) in lanes.iter().enumerate() {
-            strategy_run.settle(places).await?;
-            let progress = Arc::new(Progress::new(&plan.schedule));
-            observe(Update::Begins {
-                strategy: index,
-                block: None,
-                progress: Arc::clone(&progress),
-            });
-            run(
-                &plan,
-                Arc::clone(&strategy_run.transport),
-                KernelPacer,
-                progress,
-                stop,
-            )
-            .await?;
-        }
-    }
-    for strategy_run in &mut lanes {
+    let mut cluster = Cluster::start(experiment, places, rows, stop, observe).await?;
+    let settings = settings(experiment, &cluster.runs, rows.names());
+    cluster.warm_up().await?;
+    for strategy_run in &mut cluster.runs {
         strategy_run.begin().await?;
     }
-    let mut faults: Vec<FaultMark> = Vec::new();
-    let watch = HostWatch::start()?;
-    // On a machine that stands still all the time, the comparison ends nevertheless.
-    let mut for_stalls = (experiment.blocks * lanes.len()).div_ceil(STALL_REPEATS_SHARE);
-    'blocks: for (block, requests) in experiment.block_requests().into_iter().enumerate() {
-        let plan = plan(requests, block as u64)?;
-        let events: Vec<Event> = experiment
-            .events
-            .iter()
-            .filter(|event| event.block == block)
-            .copied()
-            .collect();
-        for (index, strategy_run) in lanes.iter_mut().enumerate() {
-            // What is done to instances is not done twice.
-            let mut repeats = if events.is_empty() {
-                experiment.repeats
-            } else {
-                0
-            };
-            if stop.sending.is_cancelled() || stop.waiting.is_cancelled() {
-                break 'blocks;
-            }
-            let ended = loop {
-                strategy_run.settle(places).await?;
-                let counted = strategy_run.counted().await?;
-                let progress = Arc::new(Progress::new(&plan.schedule));
-                let begun = Arc::clone(&progress);
-                observe(Update::Begins {
-                    strategy: index,
-                    block: Some(block),
-                    progress: begun,
-                });
-                let started_s = started.elapsed().as_secs_f64();
-                let actor = match &fleet {
-                    Some(fleet) => {
-                        let name = strategy_run.measured.name.clone();
-                        Some(Actor::start(
-                            Arc::clone(fleet),
-                            events.clone(),
-                            started_s,
-                            name,
-                        )?)
-                    }
-                    None => None,
-                };
-                let mark = watch.mark();
-                let recording = run(
-                    &plan,
-                    Arc::clone(&strategy_run.transport),
-                    KernelPacer,
-                    progress,
-                    stop,
-                )
-                .await?;
-                let stalls = watch.since(&mark);
-                if let Some(actor) = actor {
-                    let acted = tokio::task::spawn_blocking(|| actor.finish()).await;
-                    faults.extend(acted.unwrap_or_else(|_| Ok(Vec::new()))?);
-                }
-                let valid = LagReport::of(&recording).is_valid();
-                // After Ctrl-C nothing more is sent, and a repeated block would be partial.
-                let stopped = stop.sending.is_cancelled() || stop.waiting.is_cancelled();
-                let block_of = Block {
-                    started_s,
-                    recording,
-                    valid,
-                    stalls,
-                };
-                let disturbed = block_of.is_disturbed() && for_stalls > 0;
-                if (valid && !disturbed) || block_of.recording.partial || repeats == 0 || stopped {
-                    break block_of;
-                }
-                repeats -= 1;
-                for_stalls -= usize::from(disturbed);
-                strategy_run.forget_block(counted, disturbed).await?;
-                let stalls = stalls.filter(|_| disturbed);
-                observe(Update::Repeats {
-                    strategy: index,
-                    block,
-                    stalls,
-                });
-            };
-            observe(Update::Ended {
-                strategy: index,
-                block,
-                recording: &ended.recording,
-            });
-            strategy_run.measured.blocks.push(ended);
-        }
-    }
-    let mut strategies = Vec::with_capacity(lanes.len());
-    for strategy_run in lanes {
+    cluster.measure().await?;
+    let mut strategies = Vec::with_capacity(cluster.runs.len());
+    for strategy_run in cluster.runs {
         strategies.push(strategy_run.finish().await?);
     }
     Ok(Comparison {
         settings,
         strategies,
-        faults,
+        faults: cluster.faults,
     })
+}
+
+/// Instances and frontends under way.
+struct Cluster<'a, O> {
+    experiment: &'a Experiment,
+    places: Option<&'a Places>,
+    rows: &'a Rows,
+    stop: &'a Stop,
+    observe: O,
+    started: Instant,
+    fleet: Option<Arc<Mutex<Fleet>>>,
+    runs: Vec<StrategyRun>,
+    metadata: ModelMetadata,
+    faults: Vec<FaultMark>,
+}
+
+impl<'a, O: FnMut(Update<'_>)> Cluster<'a, O> {
+    async fn start(
+        experiment: &'a Experiment,
+        places: Option<&'a Places>,
+        rows: &'a Rows,
+        stop: &'a Stop,
+        mut observe: O,
+    ) -> Result<Self, ClusterError> {
+        let started = Instant::now();
+        let started_here = if experiment.starts_processes() {
+            let places = places.context(
+                "no model repository for the instances; give it with --repository, or every \
+                 strategy a url",
+            );
+            let places = places.map_err(ClusterError::Input)?;
+            let report = |ready, of| observe(Update::Starting(ready, of));
+            let fleet = Fleet::start(experiment, places, report).map_err(ClusterError::Input)?;
+            Some((fleet, places))
+        } else {
+            None
+        };
+        let mut runs = Vec::with_capacity(experiment.strategies.len());
+        let mut metadata: Option<ModelMetadata> = None;
+        for strategy in &experiment.strategies {
+            let name = &strategy.name;
+            let of_strategy = |error| ClusterError::Input(anyhow!("strategy {name}: {error}"));
+            let (strategy_run, of_model) = match (&strategy.url, &started_here) {
+                (Some(url), _) => StrategyRun::given(experiment, strategy, url)
+                    .await
+                    .map_err(of_strategy)?,
+                (None, Some((fleet, places))) => {
+                    StrategyRun::start(experiment, strategy, fleet, places).await?
+                }
+                (None, None) => return Err(of_strategy(anyhow!("has no url"))),
+            };
+            let first = metadata.get_or_insert_with(|| of_model.clone());
+            if first.inputs != of_model.inputs {
+                let first = &experiment.strategies[0].name;
+                return Err(of_strategy(anyhow!(
+                    "its model takes other inputs than that of {first}; compare frontends of one \
+                     model"
+                )));
+            }
+            runs.push(strategy_run);
+        }
+        let metadata = metadata.context("no strategy to compare");
+        Ok(Self {
+            experiment,
+            places,
+            rows,
+            stop,
+            observe,
+            started,
+            fleet: started_here.map(|(fleet, _)| Arc::new(Mutex::new(fleet))),
+            runs,
+            metadata: metadata.map_err(ClusterError::Input)?,
+            faults: Vec::new(),
+        })
+    }
+
+    /// The requests of the block of that number, which are the same for every strategy.
+    fn plan(&self, requests: usize, number: u64) -> Result<Plan, ClusterError> {
+        let experiment = self.experiment;
+        let seed = experiment
+            .seed
+            .wrapping_mul(0x9e37_79b9)
+            .wrapping_add(number);
+        let (arrivals, rate) = (experiment.arrivals, experiment.rate);
+        let schedule = Schedule::plan(arrivals, rate, Length::Requests(requests), seed)
+            .map_err(|error| ClusterError::Input(error.into()))?;
+        let options = RequestOptions {
+            encoding: experiment.encoding,
+            allow_approximate: None,
+            deadline: None,
+        };
+        let bodies = Bodies::encode(self.rows, &self.metadata, options, schedule.len(), seed);
+        Ok(Plan {
+            schedule: Arc::new(schedule),
+            bodies: Arc::new(bodies.map_err(ClusterError::Input)?),
+            timeout: Duration::from_millis(experiment.timeout_ms),
+        })
+    }
+
+    /// Sends `plan` to a strategy's frontend; `block` is `None` in the warm-up.
+    async fn send(
+        &mut self,
+        plan: &Plan,
+        strategy: usize,
+        block: Option<usize>,
+    ) -> anyhow::Result<Recording> {
+        let progress = Arc::new(Progress::new(&plan.schedule));
+        (self.observe)(Update::Begins {
+            strategy,
+            block,
+            progress: Arc::clone(&progress),
+        });
+        let transport = Arc::clone(&self.runs[strategy].transport);
+        let sent = run(plan, transport, KernelPacer, progress, self.stop);
+        sent.await.context("cannot pace requests")
+    }
+
+    async fn warm_up(&mut self) -> Result<(), ClusterError> {
+        if self.experiment.warm_up == 0 {
+            return Ok(());
+        }
+        let plan = self.plan(self.experiment.warm_up, WARM_UP_SEED)?;
+        for strategy in 0..self.runs.len() {
+            self.runs[strategy].settle(self.places).await?;
+            self.send(&plan, strategy, None).await?;
+        }
+        Ok(())
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.sending.is_cancelled() || self.stop.waiting.is_cancelled()
+    }
+
+    async fn measure(&mut self) -> Result<(), ClusterError> {
+        let experiment = self.experiment;
+        let watch = HostWatch::start().context("cannot start a thread")?;
+        // On a machine that stands still all the time, the comparison ends nevertheless.
+        let mut for_stalls = (experiment.blocks * self.runs.len()).div_ceil(STALL_REPEATS_SHARE);
+        for (block, requests) in experiment.block_requests().into_iter().enumerate() {
+            let plan = self.plan(requests, block as u64)?;
+            for strategy in 0..self.runs.len() {
+                if self.is_stopped() {
+                    return Ok(());
+                }
+                self.measure_block(&plan, strategy, block, &watch, &mut for_stalls)
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures a block of a strategy, again while the generator was late or the machine stood
+    /// still. `for_stalls` counts the repeats that are left for the latter.
+    async fn measure_block(
+        &mut self,
+        plan: &Plan,
+        strategy: usize,
+        block: usize,
+        watch: &HostWatch,
+        for_stalls: &mut usize,
+    ) -> anyhow::Result<()> {
+        let events = self
+            .experiment
+            .events
+            .iter()
+            .filter(|event| event.block == block);
+        let events: Vec<Event> = events.copied().collect();
+        // Events are not repeated.
+        let mut repeats = if events.is_empty() {
+            self.experiment.repeats
+        } else {
+            0
+        };
+        let ended = loop {
+            self.runs[strategy].settle(self.places).await?;
+            let counted = self.runs[strategy].counted().await?;
+            let measured = self
+                .act_and_send(plan, strategy, block, &events, watch)
+                .await?;
+            let disturbed = measured.is_disturbed() && *for_stalls > 0;
+            let good = measured.valid && !disturbed;
+            // After Ctrl-C nothing more is sent, and a repeated block would be partial.
+            if good || measured.recording.partial || repeats == 0 || self.is_stopped() {
+                break measured;
+            }
+            repeats -= 1;
+            *for_stalls -= usize::from(disturbed);
+            self.runs[strategy].forget_block(counted, disturbed).await?;
+            (self.observe)(Update::Repeats {
+                strategy,
+                block,
+                stalls: measured.stalls.filter(|_| disturbed),
+            });
+        };
+        (self.observe)(Update::Ended {
+            strategy,
+            block,
+            recording: &ended.recording,
+        });
+        self.runs[strategy].measured.blocks.push(ended);
+        Ok(())
+    }
+
+    async fn act_and_send(
+        &mut self,
+        plan: &Plan,
+        strategy: usize,
+        block: usize,
+        events: &[Event],
+        watch: &HostWatch,
+    ) -> anyhow::Result<Block> {
+        let started_s = self.started.elapsed().as_secs_f64();
+        let actor = match &self.fleet {
+            Some(fleet) => {
+                let name = self.runs[strategy].measured.name.clone();
+                let actor = Actor::start(Arc::clone(fleet), events.to_vec(), started_s, name);
+                Some(actor.context("cannot start a thread")?)
+            }
+            None => None,
+        };
+        let mark = watch.mark();
+        let recording = self.send(plan, strategy, Some(block)).await?;
+        let stalls = watch.since(&mark);
+        if let Some(actor) = actor {
+            let acted = tokio::task::spawn_blocking(|| actor.finish()).await;
+            self.faults
+                .extend(acted.unwrap_or_else(|_| Ok(Vec::new()))?);
+        }
+        Ok(Block {
+            started_s,
+            valid: LagReport::of(&recording).is_valid(),
+            recording,
+            stalls,
+        })
+    }
 }
 
 fn settings(
     experiment: &Experiment,
-    lanes: &[StrategyRun],
+    runs: &[StrategyRun],
     (images, labels): (String, Option<String>),
 ) -> Settings {
     let mut notes = BTreeMap::new();
@@ -292,7 +366,7 @@ fn settings(
         );
         notes.insert("faults".to_owned(), faults(experiment));
     }
-    let given = experiment.strategies.iter().zip(lanes);
+    let given = experiment.strategies.iter().zip(runs);
     let given = given.filter_map(|(strategy, strategy_run)| {
         let silent = if strategy_run.has_metrics() {
             ""

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use anyhow::{anyhow, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -14,33 +15,6 @@ use crate::experiment::Experiment;
 
 /// Time that a process may take to say that it is ready.
 const START_LIMIT: Duration = Duration::from_secs(60);
-
-/// A process that could not be run; one line.
-#[derive(Debug, thiserror::Error)]
-pub enum ProcessError {
-    /// Its program cannot be started.
-    #[error(
-        "cannot start {}: {source}; build it, or give its folder with --bin-dir",
-        program.display()
-    )]
-    Start {
-        program: PathBuf,
-        source: std::io::Error,
-    },
-    /// It ended, or said nothing in time.
-    #[error("{name} did not become ready: {reason}; its log is {}", log.display())]
-    NotReady {
-        name: String,
-        reason: String,
-        log: PathBuf,
-    },
-    /// A file for it cannot be written.
-    #[error("{}: cannot write it: {source}", path.display())]
-    Write {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-}
 
 /// Where programs, models and the run's own files are.
 #[derive(Debug, Clone)]
@@ -62,24 +36,18 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts it and waits for the line that ends in its address.
-    fn start(mut command: Command, name: &str, work: &Path) -> Result<Self, ProcessError> {
+    fn start(mut command: Command, name: &str, work: &Path) -> anyhow::Result<Self> {
         let log = work.join(format!("{name}.log"));
-        let write = |source| ProcessError::Write {
-            path: log.clone(),
-            source,
-        };
-        let file = File::options()
-            .create(true)
-            .append(true)
-            .open(&log)
-            .map_err(write)?;
-        let program = PathBuf::from(command.get_program());
-        let mut child = command
+        let file = File::options().create(true).append(true).open(&log);
+        let file = file.map_err(|error| unwritable(&log, &error))?;
+        command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(file)
-            .spawn()
-            .map_err(|source| ProcessError::Start { program, source })?;
+            .stderr(file);
+        let mut child = command.spawn().map_err(|error| {
+            let program = Path::new(command.get_program()).display();
+            anyhow!("cannot start {program}: {error}; build it, or give its folder with --bin-dir")
+        })?;
         let stdout = child.stdout.take();
         let (sender, receiver) = mpsc::sync_channel(1);
         std::thread::spawn(move || {
@@ -90,23 +58,20 @@ impl Process {
             let _ = sender.send(line);
         });
         let line = receiver.recv_timeout(START_LIMIT).unwrap_or_default();
+        let address = line
+            .rsplit_once("http://")
+            .map(|(_, address)| address.trim().to_owned());
         let process = Self {
             child,
-            address: line
-                .rsplit("http://")
-                .next()
-                .unwrap_or_default()
-                .trim()
-                .to_owned(),
+            address: address.clone().unwrap_or_default(),
         };
-        if !line.contains("http://") {
+        if address.is_none() {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
-            let reason = said.lines().last().unwrap_or("it said nothing").to_owned();
-            return Err(ProcessError::NotReady {
-                name: name.to_owned(),
-                reason,
-                log,
-            });
+            let reason = said.lines().last().unwrap_or("it said nothing");
+            bail!(
+                "{name} did not become ready: {reason}; its log is {}",
+                log.display()
+            );
         }
         Ok(process)
     }
@@ -146,15 +111,12 @@ impl Fleet {
         experiment: &Experiment,
         places: &Places,
         mut started: impl FnMut(usize, usize),
-    ) -> Result<Self, ProcessError> {
+    ) -> anyhow::Result<Self> {
         let profile = places.work.join("faults.toml");
         let mut faults = experiment.faults.clone();
         faults.seed ^= experiment.seed;
         let text = toml::to_string(&faults).unwrap_or_default();
-        std::fs::write(&profile, text).map_err(|source| ProcessError::Write {
-            path: profile.clone(),
-            source,
-        })?;
+        write(&profile, &text)?;
         let epoch_unix_ms = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| {
@@ -177,7 +139,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    fn spawn(&self, number: usize, listen: &str) -> Result<Process, ProcessError> {
+    fn spawn(&self, number: usize, listen: &str) -> anyhow::Result<Process> {
         let mut command = Command::new(self.places.programs.join("parapet-instance"));
         command
             .arg("--repository")
@@ -191,7 +153,7 @@ impl Fleet {
     }
 
     /// Starts a killed instance anew, at its old address.
-    pub(super) fn restart(&mut self, number: usize) -> Result<(), ProcessError> {
+    pub(super) fn restart(&mut self, number: usize) -> anyhow::Result<()> {
         let Some(address) = self
             .instances
             .get(number)
@@ -218,14 +180,19 @@ impl Fleet {
         &self,
         name: &str,
         configuration: &toml::Table,
-    ) -> Result<Process, ProcessError> {
+    ) -> anyhow::Result<Process> {
         let path = self.places.work.join(format!("frontend-{name}.toml"));
-        std::fs::write(&path, configuration.to_string()).map_err(|source| ProcessError::Write {
-            path: path.clone(),
-            source,
-        })?;
+        write(&path, &configuration.to_string())?;
         let mut command = Command::new(self.places.programs.join("parapet-frontend"));
         command.arg("--config").arg(&path);
         Process::start(command, &format!("frontend-{name}"), &self.places.work)
     }
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).map_err(|error| unwritable(path, &error))
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> anyhow::Error {
+    anyhow!("{}: cannot write it: {error}", path.display())
 }

@@ -2,20 +2,24 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use anyhow::ensure;
 use parapet_open_inference::ModelMetadata;
 
-use super::error::ClusterError;
-use super::limits::{ASK_LIMIT, SETTLE_LIMIT, SETTLE_PERIOD};
 use super::processes::{Fleet, Places, Process};
-use super::{counters, frontend};
+use super::{ClusterError, counters, frontend};
 use crate::compare::{Measured, Redundancy};
 use crate::experiment::{Experiment, Strategy};
-use crate::target::{AnyTransport, TargetError, TargetUrl};
+use crate::target::{AnyTransport, TargetUrl};
+
+/// Time that everything may take to be up before a block.
+const SETTLE_LIMIT: Duration = Duration::from_secs(20);
+const SETTLE_PERIOD: Duration = Duration::from_millis(50);
+const ASK_LIMIT: Duration = Duration::from_secs(5);
 
 pub(super) struct StrategyRun {
-    /// Ends with the lane.
+    /// Ends with this.
     process: Option<Process>,
     model: String,
     metrics: Option<Metrics>,
@@ -32,7 +36,7 @@ struct Metrics {
 }
 
 impl Metrics {
-    async fn scrape(&self) -> Result<String, TargetError> {
+    async fn scrape(&self) -> anyhow::Result<String> {
         self.target.text(self.address, "/metrics", ASK_LIMIT).await
     }
 }
@@ -47,7 +51,8 @@ impl StrategyRun {
     ) -> Result<(Self, ModelMetadata), ClusterError> {
         let configuration =
             frontend::configuration(experiment, strategy, &places.repository, &fleet.addresses());
-        let process = fleet.frontend(&strategy.name, &configuration)?;
+        let process = fleet.frontend(&strategy.name, &configuration);
+        let process = process.map_err(ClusterError::Input)?;
         let target: TargetUrl = format!("http://{}", process.address).parse()?;
         let (address, metadata) = target.metadata(&experiment.model, ASK_LIMIT).await?;
         let transport =
@@ -64,30 +69,17 @@ impl StrategyRun {
         experiment: &Experiment,
         strategy: &Strategy,
         url: &str,
-    ) -> Result<(Self, ModelMetadata), ClusterError> {
-        let of_strategy = |source| ClusterError::Given {
-            strategy: strategy.name.clone(),
-            source: Box::new(source),
-        };
-        let target: TargetUrl = url.parse().map_err(of_strategy)?;
-        let (address, metadata) = target
-            .metadata(&experiment.model, ASK_LIMIT)
-            .await
-            .map_err(of_strategy)?;
-        let transport = AnyTransport::new(&target, address, &experiment.model, experiment.encoding)
-            .map_err(of_strategy)?;
-        let elsewhere: Option<TargetUrl> = strategy
-            .metrics_url
-            .as_ref()
-            .map(|url| url.parse())
-            .transpose()
-            .map_err(of_strategy)?;
-        let metrics = match elsewhere {
-            Some(target) => target
-                .address()
-                .await
-                .ok()
-                .map(|address| Metrics { target, address }),
+    ) -> anyhow::Result<(Self, ModelMetadata)> {
+        let target: TargetUrl = url.parse()?;
+        let model = &experiment.model;
+        let (address, metadata) = target.metadata(model, ASK_LIMIT).await?;
+        let transport = AnyTransport::new(&target, address, model, experiment.encoding)?;
+        let metrics = match &strategy.metrics_url {
+            Some(url) => {
+                let target: TargetUrl = url.parse()?;
+                let address = target.address().await.ok();
+                address.map(|address| Metrics { target, address })
+            }
             None => Some(Metrics { target, address }),
         };
         let mut strategy_run = Self::new(experiment, strategy, transport, metrics);
@@ -95,9 +87,9 @@ impl StrategyRun {
             Some(metrics) => metrics.scrape().await.ok(),
             None => None,
         };
-        strategy_run.measured.instances =
-            scrape.and_then(|scrape| counters::instances(&scrape, &experiment.model));
-        if strategy_run.measured.instances.is_none() {
+        let instances = scrape.and_then(|scrape| counters::instances(&scrape, model));
+        strategy_run.measured.instances = instances;
+        if instances.is_none() {
             strategy_run.metrics = None;
         }
         Ok((strategy_run, metadata))
@@ -136,32 +128,33 @@ impl StrategyRun {
 
     /// Waits until a frontend that was started here finds all its instances up. Others are taken
     /// as they are.
-    pub(super) async fn settle(&self, places: Option<&Places>) -> Result<(), ClusterError> {
+    pub(super) async fn settle(&self, places: Option<&Places>) -> anyhow::Result<()> {
         let (Some(_), Some(metrics)) = (&self.process, &self.metrics) else {
             return Ok(());
         };
         let until = Instant::now() + SETTLE_LIMIT;
         while !counters::all_up(&metrics.scrape().await?) {
-            if Instant::now() > until {
-                return Err(ClusterError::NotReady {
-                    strategy: self.measured.name.clone(),
-                    logs: places
-                        .map_or_else(String::new, |places| places.work.display().to_string()),
-                });
-            }
+            let logs = places.map(|places| places.work.display().to_string());
+            ensure!(
+                Instant::now() <= until,
+                "strategy {}: not all of its instances came up within {} s; see the logs in {}",
+                self.measured.name,
+                SETTLE_LIMIT.as_secs(),
+                logs.unwrap_or_default()
+            );
             tokio::time::sleep(SETTLE_PERIOD).await;
         }
         Ok(())
     }
 
     /// Notes what was counted before the first block.
-    pub(super) async fn begin(&mut self) -> Result<(), ClusterError> {
+    pub(super) async fn begin(&mut self) -> anyhow::Result<()> {
         self.before = self.counted().await?;
         Ok(())
     }
 
     /// Returns the measurements, with the counts since [`Self::begin`].
-    pub(super) async fn finish(mut self) -> Result<Measured, ClusterError> {
+    pub(super) async fn finish(mut self) -> anyhow::Result<Measured> {
         let after = self.counted().await?;
         let counted = self.before.as_ref().zip(after.as_ref());
         self.measured.redundancy =
@@ -175,7 +168,7 @@ impl StrategyRun {
         &mut self,
         before: Option<Redundancy>,
         disturbed: bool,
-    ) -> Result<(), ClusterError> {
+    ) -> anyhow::Result<()> {
         let after = self.counted().await?;
         // Where the block cannot be taken out, the whole count is worth nothing.
         self.before = match (self.before.take(), before, after) {
@@ -191,14 +184,14 @@ impl StrategyRun {
     }
 
     /// `None` where a frontend that runs already does not say; one started here must.
-    pub(super) async fn counted(&self) -> Result<Option<Redundancy>, ClusterError> {
+    pub(super) async fn counted(&self) -> anyhow::Result<Option<Redundancy>> {
         let Some(metrics) = &self.metrics else {
             return Ok(None);
         };
         match metrics.scrape().await {
             Ok(scrape) => Ok(Some(counters::redundancy(&scrape, &self.model))),
             Err(_) if self.process.is_none() => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::{Context, ensure};
+
 use super::pool::Pool;
 use super::{
     Block, Bootstrap, CompareReport, Comparison, Confidence, Cost, Estimate, Interval, Measured,
@@ -23,33 +25,6 @@ pub(crate) const PERCENTILES: [(&str, f64); 5] = [
 const MEDIAN: usize = 0;
 const TAIL: usize = 4;
 
-/// A comparison without figures.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AnalyseError {
-    /// No strategy of the baseline's name.
-    #[error(
-        "baseline {baseline:?} is not among the strategies; choose one of {}",
-        strategies.join(", ")
-    )]
-    Baseline {
-        /// The name that was asked for.
-        baseline: String,
-        strategies: Vec<String>,
-    },
-    /// Two strategies of one name.
-    #[error("two strategies are named {name:?}; give each its own name")]
-    Name { name: String },
-    /// Ended in the first round.
-    #[error(
-        "no round was finished by all strategies, so there is nothing to compare; run longer, or \
-            in shorter blocks"
-    )]
-    NoRound,
-    /// No request was due.
-    #[error("strategy {strategy:?} was sent no request; raise the rate or the length of blocks")]
-    NoRequest { strategy: String },
-}
-
 /// The figures of a comparison; the others' gap and median are put in relation to the strategy
 /// named `baseline`. Only rounds count which every strategy finished.
 ///
@@ -59,7 +34,7 @@ pub fn analyse(
     comparison: &Comparison,
     baseline: &str,
     bootstrap: Bootstrap,
-) -> Result<CompareReport, AnalyseError> {
+) -> anyhow::Result<CompareReport> {
     let Comparison {
         settings,
         strategies,
@@ -67,18 +42,20 @@ pub fn analyse(
     } = comparison;
     let base = check_names(strategies, baseline)?;
     let rounds = finished_rounds(strategies);
-    if rounds.is_empty() {
-        return Err(AnalyseError::NoRound);
-    }
+    ensure!(
+        !rounds.is_empty(),
+        "no round was finished by all strategies, so there is nothing to compare; run longer, or \
+         in shorter blocks"
+    );
     let timeout_us = settings.timeout_ms.saturating_mul(1000);
-    let counted: Vec<Counted<'_>> = strategies
-        .iter()
-        .map(|measured| {
-            Counted::new(measured, &rounds, timeout_us).ok_or_else(|| AnalyseError::NoRequest {
-                strategy: measured.name.clone(),
-            })
-        })
-        .collect::<Result<_, _>>()?;
+    let mut counted: Vec<Counted<'_>> = Vec::new();
+    for measured in strategies {
+        let strategy = Counted::new(measured, &rounds, timeout_us).with_context(|| {
+            let name = &measured.name;
+            format!("strategy {name:?} was sent no request; raise the rate or the length of blocks")
+        })?;
+        counted.push(strategy);
+    }
     let draws = resample::draws(rounds.len(), bootstrap);
     let drawn: Vec<Vec<Drawn>> = counted
         .iter()
@@ -115,20 +92,22 @@ pub fn analyse(
     Ok(report)
 }
 
-fn check_names(strategies: &[Measured], baseline: &str) -> Result<usize, AnalyseError> {
-    let names: Vec<String> = strategies
+/// Checks that names differ, and returns the place of the baseline.
+fn check_names(strategies: &[Measured], baseline: &str) -> anyhow::Result<usize> {
+    let names: Vec<&str> = strategies
         .iter()
-        .map(|measured| measured.name.clone())
+        .map(|measured| measured.name.as_str())
         .collect();
-    if let Some(place) = (1..names.len()).find(|place| names[..*place].contains(&names[*place])) {
-        return Err(AnalyseError::Name {
-            name: names[place].clone(),
-        });
+    for (place, name) in names.iter().enumerate() {
+        ensure!(
+            !names[..place].contains(name),
+            "two strategies are named {name:?}; give each its own name"
+        );
     }
-    let base = names.iter().position(|name| name == baseline);
-    base.ok_or_else(|| AnalyseError::Baseline {
-        baseline: baseline.to_owned(),
-        strategies: names,
+    let base = names.iter().position(|name| *name == baseline);
+    base.with_context(|| {
+        let names = names.join(", ");
+        format!("baseline {baseline:?} is not among the strategies; choose one of {names}")
     })
 }
 

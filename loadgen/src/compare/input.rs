@@ -48,6 +48,19 @@ pub struct Settings {
     pub notes: BTreeMap<String, String>,
 }
 
+impl Settings {
+    /// The load in a line.
+    pub(crate) fn load(&self) -> String {
+        let Self {
+            arrivals,
+            rate,
+            seed,
+            ..
+        } = self;
+        format!("{arrivals} arrivals, {rate} requests/s, seed {seed}")
+    }
+}
+
 /// One strategy's measurements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {

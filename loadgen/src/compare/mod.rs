@@ -20,7 +20,7 @@ mod sweep;
 mod text;
 mod warning;
 
-pub use analyse::{AnalyseError, analyse};
+pub use analyse::analyse;
 pub use binomial::{CONFIDENCE, OrderInterval, samples_needed};
 pub(crate) use distribution::recording_plots;
 pub use input::{Block, Comparison, FaultMark, HostStalls, Measured, Redundancy, Settings};
@@ -30,6 +30,4 @@ pub use report::{
 };
 pub(crate) use sweep::{Curve, curves};
 pub use sweep::{KNEE, Knee, RATE, Row, SWEEP_SCHEMA, SweepPoint, SweepReport, knees};
-pub use text::CompareText;
-pub(crate) use text::{or_dash, percent};
 pub use warning::{Warning, WarningKind};

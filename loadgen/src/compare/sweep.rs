@@ -108,13 +108,11 @@ impl SweepPoint {
 
 impl Row {
     fn new(strategy: &StrategyReport) -> Self {
-        let counts = strategy.counts;
         let confidence = strategy.confidence.get("p99_9");
-        let without_answer = (counts.failed + counts.unanswered) as f64 / counts.sent.max(1) as f64;
         Self {
             name: strategy.name.clone(),
             samples: strategy.latency.count,
-            without_answer,
+            without_answer: strategy.counts.without_answer(),
             p50: strategy.latency.p50,
             p99: strategy.latency.p99,
             p99_9: Estimate {

@@ -1,116 +1,73 @@
-//! A comparison for a terminal.
+//! A comparison as plain text.
 
 use std::fmt::{self, Display, Formatter};
+use std::iter::once;
 
-use super::{CompareReport, Estimate, StrategyReport};
+use super::{CompareReport, Estimate, SweepPoint, SweepReport};
+use crate::report::table::{Table, or_dash, percent};
+use crate::target::Provenance::Reconstructed;
 
-/// Shows a comparison as aligned plain text.
-#[derive(Debug)]
-pub struct CompareText<'a>(pub &'a CompareReport);
-
-impl Display for CompareText<'_> {
+impl Display for CompareReport {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let Self(report) = self;
-        let settings = &report.settings;
+        let (settings, rounds) = (&self.settings, self.rounds);
+        let (blocks, block_s) = (settings.blocks, settings.block_s);
+        let (model, load) = (&settings.model, settings.load());
         writeln!(
             out,
-            "{}: {} arrivals, {} requests/s, seed {}; {} of {} rounds of {} s",
-            settings.model,
-            settings.arrivals,
-            settings.rate,
-            settings.seed,
-            report.rounds,
-            settings.blocks,
-            settings.block_s
+            "{model}: {load}; {rounds} of {blocks} rounds of {block_s} s"
         )?;
-        report
-            .warnings
-            .iter()
-            .try_for_each(|warning| writeln!(out, "warning: {}", warning.text))?;
-        let width = report
-            .strategies
-            .iter()
-            .map(|strategy| strategy.name.chars().count())
-            .max();
-        let width = width.unwrap_or_default().max(8);
-        writeln!(out)?;
-        times(out, report, width)?;
-        writeln!(out)?;
-        relations(out, report, width)?;
-        writeln!(out)?;
-        answers(out, report, width)?;
+        for warning in &self.warnings {
+            writeln!(out, "warning: {}", warning.text)?;
+        }
         writeln!(
             out,
-            "\nintervals: 95 %, block bootstrap, {} draws of {} rounds; * has too few samples to \
-                be quoted",
-            report.bootstrap.resamples, report.rounds
+            "\n{}\n{}\n{}",
+            times(self),
+            relations(self),
+            answers(self)
+        )?;
+        let draws = self.bootstrap.resamples;
+        writeln!(
+            out,
+            "intervals: 95 %, block bootstrap, {draws} draws of {rounds} rounds; * has too few \
+             samples to be quoted"
         )
     }
 }
 
-fn times(out: &mut Formatter<'_>, report: &CompareReport, width: usize) -> fmt::Result {
-    let columns = [
-        "requests", "p50", "mean", "p90", "p99", "p99.5", "p99.9", "max",
-    ];
-    write!(out, "{:<width$}", "ms")?;
-    columns
-        .iter()
-        .try_for_each(|column| write!(out, "{column:>10} "))?;
-    writeln!(out)?;
+fn times(report: &CompareReport) -> Table {
+    let mut table = Table::new([
+        "ms", "requests", "p50", "mean", "p90", "p99", "p99.5", "p99.9", "max",
+    ]);
     for strategy in &report.strategies {
-        let latency = strategy.latency;
-        write!(out, "{:<width$}{:>10} ", strategy.name, latency.count)?;
-        let columns = [
-            (latency.p50, "p50"),
-            (latency.mean, ""),
-            (latency.p90, "p90"),
-            (latency.p99, "p99"),
-            (latency.p99_5, "p99_5"),
-            (latency.p99_9, "p99_9"),
-            (latency.max, ""),
+        let times = strategy.latency.figures().map(|(name, time)| {
+            let confidence = strategy.confidence.get(name);
+            let quotable = confidence.is_none_or(|confidence| confidence.quotable);
+            format!("{time:.3}{}", if quotable { ' ' } else { '*' })
+        });
+        let requests = strategy.latency.count.to_string();
+        table.row(&strategy.name, once(requests).chain(times));
+    }
+    table
+}
+
+fn relations(report: &CompareReport) -> Table {
+    let against = format!("times narrower, against {}", report.baseline);
+    let mut table = Table::new(["95 %", "p99.9 - p50, ms", &against, "p50 ratio"]);
+    for strategy in &report.strategies {
+        let figures = [
+            Some(strategy.gap_ms),
+            strategy.gap_ratio,
+            strategy.p50_ratio,
         ];
-        for (time, name) in columns {
-            let doubtful = strategy
-                .confidence
-                .get(name)
-                .is_some_and(|confidence| !confidence.quotable);
-            write!(out, "{time:>10.3}{}", if doubtful { '*' } else { ' ' })?;
-        }
-        writeln!(out)?;
+        table.row(&strategy.name, figures.map(or_dash));
     }
-    Ok(())
+    table
 }
 
-fn relations(out: &mut Formatter<'_>, report: &CompareReport, width: usize) -> fmt::Result {
-    let baseline = &report.baseline;
-    let header = ["p99.9 - p50, ms", "times narrower", "p50 ratio"];
-    write!(out, "{:<width$}", "95 %")?;
-    header
-        .iter()
-        .try_for_each(|column| write!(out, "{column:>28}"))?;
-    writeln!(out, "   against {baseline}")?;
-    for StrategyReport {
-        name,
-        gap_ms,
-        gap_ratio,
-        p50_ratio,
-        ..
-    } in &report.strategies
-    {
-        write!(out, "{name:<width$}{:>28}", estimate(Some(*gap_ms)))?;
-        writeln!(
-            out,
-            "{:>28}{:>28}",
-            estimate(*gap_ratio),
-            estimate(*p50_ratio)
-        )?;
-    }
-    Ok(())
-}
-
-fn answers(out: &mut Formatter<'_>, report: &CompareReport, width: usize) -> fmt::Result {
-    use crate::target::Provenance::Reconstructed;
-    let columns = [
+fn answers(report: &CompareReport) -> Table {
+    let mut table = Table::new([
+        "",
         "no answer",
         "reconstr.",
         "accuracy",
@@ -119,18 +76,11 @@ fn answers(out: &mut Formatter<'_>, report: &CompareReport, width: usize) -> fmt
         "wasted",
         "unrecoverable",
         "instances",
-    ];
-    write!(out, "{:<width$}", "")?;
-    columns
-        .iter()
-        .try_for_each(|column| write!(out, "{column:>14}"))?;
-    writeln!(out)?;
+    ]);
     for strategy in &report.strategies {
-        let counts = strategy.counts;
-        let without = (counts.failed + counts.unanswered) as f64 / counts.sent.max(1) as f64;
         let reconstructed = strategy.provenance.get(&Reconstructed);
-        let columns = [
-            Some(without),
+        let shares = [
+            Some(strategy.counts.without_answer()),
             Some(reconstructed.map_or(0.0, |answers| answers.share)),
             strategy.accuracy.map(|accuracy| accuracy.accuracy),
             reconstructed.and_then(|answers| Some(answers.accuracy?.accuracy)),
@@ -138,42 +88,62 @@ fn answers(out: &mut Formatter<'_>, report: &CompareReport, width: usize) -> fmt
             strategy.cost.wasted_work,
             strategy.cost.unrecoverable,
         ];
-        write!(out, "{:<width$}", strategy.name)?;
-        columns
-            .iter()
-            .try_for_each(|share| write!(out, "{:>14}", percent(*share)))?;
-        writeln!(out, "{:>14}", or_dash(strategy.instances))?;
+        let instances = or_dash(strategy.instances);
+        table.row(
+            &strategy.name,
+            shares.map(percent).into_iter().chain([instances]),
+        );
     }
-    Ok(())
+    table
 }
 
-/// A count, or a dash.
-pub(crate) fn or_dash(count: Option<impl Display>) -> String {
-    count.map_or_else(|| "-".to_owned(), |count| count.to_string())
-}
-
-/// A share in percent, or a dash.
-pub(crate) fn percent(share: Option<f64>) -> String {
-    match share.map(|share| 100.0 * share) {
-        None => "-".to_owned(),
-        Some(small) if small > 0.0 && small < 0.1 => format!("{small:.3} %"),
-        Some(percent) => format!("{percent:.2} %"),
+impl Display for Estimate {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        write!(out, "{:.2}", self.value)?;
+        self.interval.map_or(Ok(()), |range| {
+            write!(out, " ({:.2} to {:.2})", range.low, range.high)
+        })
     }
 }
 
-/// An estimate with its interval, or a dash.
-pub(crate) fn estimate(estimate: Option<Estimate>) -> String {
-    match estimate {
-        None => "-".to_owned(),
-        Some(Estimate {
-            value,
-            interval: None,
-        }) => format!("{value:.2}"),
-        Some(Estimate {
-            value,
-            interval: Some(range),
-        }) => {
-            format!("{value:.2} ({:.2} to {:.2})", range.low, range.high)
+impl Display for SweepReport {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        for point in &self.points {
+            let axes = point.axes.iter();
+            let axes: Vec<String> = axes
+                .map(|(axis, value)| format!("{axis} {value}"))
+                .collect();
+            let axes = axes.join(", ");
+            writeln!(out, "{axes}: {}\n{}", verdict(point), rows(point))?;
         }
+        for knee in &self.knees {
+            let axes = knee.axes.iter();
+            let axes: String = axes
+                .map(|(axis, value)| format!(", {axis} {value}"))
+                .collect();
+            let rate = knee.rate.map(|rate| format!("{rate}/s"));
+            let at = rate.unwrap_or_else(|| "beyond the highest rate".to_owned());
+            writeln!(out, "knee of {}{axes}: {at}", knee.strategy)?;
+        }
+        Ok(())
     }
+}
+
+fn verdict(point: &SweepPoint) -> String {
+    match point.winner() {
+        Some(winner) => format!("{winner} wins"),
+        None if point.best.is_empty() => "too few queries to tell".to_owned(),
+        None => format!("a tie of {}", point.best.join(", ")),
+    }
+}
+
+fn rows(point: &SweepPoint) -> Table {
+    let mut table = Table::new(["ms", "p50", "p99", "p99.9", "times narrower", "extra work"]);
+    for row in &point.rows {
+        let times = [row.p50, row.p99, row.p99_9.value].map(|time| format!("{time:.2}"));
+        let ratio = row.gap_ratio.map(|ratio| format!("{:.2}", ratio.value));
+        let others = [or_dash(ratio), percent(row.extra_work)];
+        table.row(&row.name, times.into_iter().chain(others));
+    }
+    table
 }

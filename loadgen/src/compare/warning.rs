@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::text::percent;
 use super::{CompareReport, Estimate, StrategyReport};
+use crate::report::table::percent;
 
 /// A reason not to take the figures at their face.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -240,6 +240,13 @@ impl Experiment {
         }
     }
 
+    /// Names of the strategies.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.strategies
+            .iter()
+            .map(|strategy| strategy.name.as_str())
+    }
+
     /// Returns true if any strategy needs instances and a frontend started for it.
     pub fn starts_processes(&self) -> bool {
         self.strategies

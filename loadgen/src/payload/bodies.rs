@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use parapet_open_inference::grpc::write_request;
 use parapet_open_inference::{
@@ -75,40 +76,6 @@ pub struct RequestOptions {
     pub deadline: Option<Duration>,
 }
 
-/// A payload that the model does not take.
-#[derive(Debug, thiserror::Error)]
-pub enum BodiesError {
-    /// The model has several inputs.
-    #[error("model {model:?} has {inputs} inputs; images can only be sent to a model with one")]
-    Inputs { model: String, inputs: usize },
-    /// The input is not FP32.
-    #[error(
-        "model {model:?}: input {input:?} is {datatype}; only FP32 inputs can be sent, choose \
-            another --model"
-    )]
-    Datatype {
-        model: String,
-        input: String,
-        datatype: Datatype,
-    },
-    /// Samples and input differ in their number of elements.
-    #[error(
-        "model {model:?}: input {input:?} has shape {wanted:?} but the images are {found:?}, \
-            another number of elements; give --images that fit the model"
-    )]
-    Shape {
-        model: String,
-        input: String,
-        /// The shape in the metadata.
-        wanted: Vec<i64>,
-        /// Shape of one sample.
-        found: Vec<usize>,
-    },
-    /// The protocol cannot carry the request.
-    #[error("a row cannot be encoded: {0}")]
-    Protocol(#[from] ProtocolError),
-}
-
 /// A request body, ready to be sent.
 #[derive(Debug, Clone)]
 pub struct Body {
@@ -131,15 +98,14 @@ impl Bodies {
     /// than `requests`.
     ///
     /// # Errors
-    /// [`BodiesError`] when the model's metadata does not ask for one FP32 input of as many
-    /// elements as a row has.
+    /// The model's metadata does not ask for one FP32 input of as many elements as a row has.
     pub fn encode(
         rows: &Rows,
         model: &ModelMetadata,
         options: RequestOptions,
         requests: usize,
         seed: u64,
-    ) -> Result<Self, BodiesError> {
+    ) -> anyhow::Result<Self> {
         let (input, shape) = input_of(rows, model)?;
         let mut order: Vec<usize> = (0..rows.len()).collect();
         let mut random = ChaCha12Rng::seed_from_u64(seed);
@@ -153,45 +119,39 @@ impl Bodies {
                 ..InferRequest::default()
             };
             options.write_to(&mut request);
-            let label = rows.label(row);
-            let encoding = match options.encoding {
-                WireEncoding::Binary => Encoding::Binary,
-                WireEncoding::Json => Encoding::Json,
+            let (bytes, header_length, content_type) = match options.encoding {
                 WireEncoding::Grpc => {
-                    let bytes = write_request(&model.name, None, &request)
-                        .encode_to_vec()
-                        .into();
-                    return Ok(Body {
-                        bytes,
-                        header_length: None,
-                        content_type: GRPC,
-                        row,
-                        label,
-                    });
+                    let message = write_request(&model.name, None, &request);
+                    (message.encode_to_vec().into(), None, GRPC)
                 }
+                WireEncoding::Binary => rest(&request, Encoding::Binary)?,
+                WireEncoding::Json => rest(&request, Encoding::Json)?,
             };
-            let encoded = encode_request(&request, encoding)?;
-            let content_type = encoded.content_type();
-            let header_length = encoded.header_length;
             Ok(Body {
-                bytes: encoded.body,
+                bytes,
                 header_length,
                 content_type,
                 row,
-                label,
+                label: rows.label(row),
             })
         };
-        order
-            .into_iter()
-            .map(body)
-            .collect::<Result<_, _>>()
-            .map(Self)
+        let bodies: Result<_, ProtocolError> = order.into_iter().map(body).collect();
+        bodies.map(Self).context("a row cannot be encoded")
     }
 
     /// The body of request `index`.
     pub fn of(&self, index: usize) -> &Body {
         &self.0[index % self.0.len()]
     }
+}
+
+fn rest(
+    request: &InferRequest,
+    encoding: Encoding,
+) -> Result<(Bytes, Option<usize>, &'static str), ProtocolError> {
+    let encoded = encode_request(request, encoding)?;
+    let content_type = encoded.content_type();
+    Ok((encoded.body, encoded.header_length, content_type))
 }
 
 impl RequestOptions {
@@ -214,24 +174,17 @@ impl RequestOptions {
 }
 
 /// The model's input and the shape of a request of one sample.
-fn input_of<'a>(
-    rows: &Rows,
-    model: &'a ModelMetadata,
-) -> Result<(&'a str, Vec<usize>), BodiesError> {
+fn input_of<'a>(rows: &Rows, model: &'a ModelMetadata) -> anyhow::Result<(&'a str, Vec<usize>)> {
+    let (name, inputs) = (&model.name, model.inputs.len());
     let [input] = model.inputs.as_slice() else {
-        return Err(BodiesError::Inputs {
-            model: model.name.clone(),
-            inputs: model.inputs.len(),
-        });
+        bail!("model {name:?} has {inputs} inputs; images can only be sent to a model with one");
     };
-    if input.datatype != Datatype::Fp32 {
-        let (model, input, datatype) = (model.name.clone(), input.name.clone(), input.datatype);
-        return Err(BodiesError::Datatype {
-            model,
-            input,
-            datatype,
-        });
-    }
+    ensure!(
+        input.datatype == Datatype::Fp32,
+        "model {name:?}: input {:?} is {}; only FP32 inputs can be sent, choose another --model",
+        input.name,
+        input.datatype
+    );
     // The batch axis comes first, of any length: one sample each here.
     let axis = |(index, &length): (usize, &i64)| match (index, length) {
         (0, -1) => Some(1),
@@ -239,17 +192,17 @@ fn input_of<'a>(
     };
     let shape: Option<Vec<usize>> = input.shape.iter().enumerate().map(axis).collect();
     let elements = |shape: &[usize]| {
-        shape
-            .iter()
-            .try_fold(1_usize, |product, &axis| product.checked_mul(axis))
+        let mut axes = shape.iter();
+        axes.try_fold(1_usize, |product, &axis| product.checked_mul(axis))
     };
     match shape {
         Some(shape) if elements(&shape) == Some(rows.sample_len()) => Ok((&input.name, shape)),
-        _ => Err(BodiesError::Shape {
-            model: model.name.clone(),
-            input: input.name.clone(),
-            wanted: input.shape.clone(),
-            found: rows.shape().to_vec(),
-        }),
+        _ => bail!(
+            "model {name:?}: input {:?} has shape {:?} but the images are {:?}, another number of \
+             elements; give --images that fit the model",
+            input.name,
+            input.shape,
+            rows.shape()
+        ),
     }
 }

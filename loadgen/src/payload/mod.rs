@@ -4,9 +4,6 @@
 mod bodies;
 mod npz;
 mod rows;
-mod values;
 
-pub use bodies::{Bodies, BodiesError, Body, MAX_DISTINCT, RequestOptions, WireEncoding};
-pub use npz::NpzError;
-pub use parapet_datasets::idx::IdxError;
-pub use rows::{Rows, RowsError, Source};
+pub use bodies::{Bodies, Body, MAX_DISTINCT, RequestOptions, WireEncoding};
+pub use rows::{Rows, Source};

@@ -1,59 +1,14 @@
-//! Samples with their classes.
+//! Samples with their classes, from IDX or `.npz` files.
 
 use std::fs::File;
 use std::io::{Read, Seek};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use parapet_datasets::idx::{IdxError, read_idx};
+use anyhow::{bail, ensure};
+use parapet_datasets::idx::read_idx;
 use parapet_datasets::npz::ZIP_MAGIC;
 
-use super::npz::{Npz, NpzError};
-use super::values::Values;
-
-/// Files that make no payload. Each message names the file and what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum RowsError {
-    /// A file is not sound IDX.
-    #[error(transparent)]
-    Idx(#[from] IdxError),
-    /// A file is no sound `.npz`, or its arrays do not fit.
-    #[error(transparent)]
-    Npz(#[from] NpzError),
-    /// An array is named of a file that has no names.
-    #[error("{}: is no .npz file, so it has no array {key:?}; leave out {option}", path.display())]
-    Key {
-        path: PathBuf,
-        key: String,
-        /// The option that gave it.
-        option: &'static str,
-    },
-    /// Wrong number of axes, as when images and labels are swapped.
-    #[error("{}: has {axes} axes; images want 2 or more (count, then a sample's), labels 1; check \
-        which file is which", path.display())]
-    Axes {
-        path: PathBuf,
-        /// Its number of axes.
-        axes: usize,
-    },
-    /// A file without samples.
-    #[error("{}: holds no samples; use a file that does", path.display())]
-    Empty { path: PathBuf },
-    /// Images and labels do not belong together.
-    #[error(
-        "{} has {images} samples but {} has {labels} labels; give two files that belong together",
-        images_path.display(), labels_path.display()
-    )]
-    CountMismatch {
-        /// The file of samples.
-        images_path: PathBuf,
-        /// Samples in it.
-        images: usize,
-        /// The file of labels.
-        labels_path: PathBuf,
-        /// Labels in it.
-        labels: usize,
-    },
-}
+use super::npz::Npz;
 
 /// Where samples and their classes are.
 #[derive(Debug, Clone, Copy)]
@@ -78,67 +33,61 @@ pub struct Rows {
     names: (String, Option<String>),
 }
 
+/// Values of all samples.
+#[derive(Debug, Clone)]
+pub(super) enum Values {
+    /// Scaled to `0.0..=1.0` when sent.
+    Bytes(Vec<u8>),
+    /// Sent as they are.
+    Floats(Vec<f32>),
+}
+
 impl Rows {
     /// Reads a file of samples and, where there is one, one of classes. Their contents tell IDX
     /// from `.npz`.
     ///
     /// # Errors
-    /// [`RowsError`] when a file is broken or the two do not belong together.
-    pub fn load(source: Source<'_>) -> Result<Self, RowsError> {
-        let Source {
-            images: images_path,
-            labels: labels_path,
-            images_key,
-            labels_key,
-        } = source;
-        let (mut npz, dims, values, name);
-        if let Some(opened) = open_npz(images_path)? {
-            npz = opened;
-            let (array, shape, read) = npz.images(images_key)?;
-            (dims, values) = (shape, read);
-            name = named(images_path, &array);
+    /// One line, when a file is broken or the two do not belong together.
+    pub fn load(source: Source<'_>) -> anyhow::Result<Self> {
+        let path = source.images;
+        let (name, dims, values) = if let Some(mut npz) = open_npz(path)? {
+            let (array, dims, values) = npz.images(source.images_key)?;
+            (named(path, &array), dims, values)
         } else {
-            no_key(images_path, images_key, "--images-key")?;
-            let idx = read_idx(images_path)?;
-            (dims, values, name) = (
+            refuse_key(path, source.images_key, "--images-key")?;
+            let idx = read_idx(path)?;
+            (
+                path.display().to_string(),
                 idx.dims,
                 Values::Bytes(idx.bytes),
-                images_path.display().to_string(),
+            )
+        };
+        let (count, shape) = match dims.as_slice() {
+            [count, shape @ ..] if !shape.is_empty() => (*count, shape.to_vec()),
+            _ => bail!("{}", wrong_axes(path, dims.len())),
+        };
+        let empty = match &values {
+            Values::Bytes(bytes) => bytes.is_empty(),
+            Values::Floats(floats) => floats.is_empty(),
+        };
+        ensure!(
+            !empty,
+            "{}: holds no samples; use a file that does",
+            path.display()
+        );
+        let (labels_name, labels) = read_labels(source)?.unzip();
+        if let Some(labels) = &labels {
+            let labels_path = source.labels.unwrap_or(path);
+            ensure!(
+                labels.len() == count,
+                "{} has {count} samples but {} has {} labels; give two files that belong together",
+                path.display(),
+                labels_path.display(),
+                labels.len()
             );
         }
-        let path = || images_path.to_path_buf();
-        let &[count, ref shape @ ..] = dims.as_slice() else {
-            return Err(RowsError::Axes {
-                path: path(),
-                axes: dims.len(),
-            });
-        };
-        if shape.is_empty() {
-            return Err(RowsError::Axes {
-                path: path(),
-                axes: 1,
-            });
-        }
-        if values.is_empty() {
-            return Err(RowsError::Empty { path: path() });
-        }
-        let labels = read_labels(labels_path, images_path, labels_key)?;
-        let (labels_name, labels) = labels.unzip();
-        if let Some(labels) = labels
-            .as_ref()
-            .map(Vec::len)
-            .filter(|&labels| labels != count)
-        {
-            let labels_path = labels_path.unwrap_or(images_path).to_path_buf();
-            return Err(RowsError::CountMismatch {
-                images_path: path(),
-                images: count,
-                labels_path,
-                labels,
-            });
-        }
         Ok(Self {
-            shape: shape.to_vec(),
+            shape,
             count,
             values,
             labels,
@@ -172,12 +121,10 @@ impl Rows {
         let length = self.sample_len();
         let range = row * length..(row + 1) * length;
         match &self.values {
-            Values::Bytes(bytes) => bytes
-                .get(range)
-                .unwrap_or_default()
-                .iter()
-                .map(|&byte| f32::from(byte) / 255.0)
-                .collect(),
+            Values::Bytes(bytes) => {
+                let bytes = bytes.get(range).unwrap_or_default().iter();
+                bytes.map(|&byte| f32::from(byte) / 255.0).collect()
+            }
             Values::Floats(floats) => floats.get(range).unwrap_or_default().to_vec(),
         }
     }
@@ -188,18 +135,9 @@ impl Rows {
     }
 }
 
-impl Values {
-    fn is_empty(&self) -> bool {
-        match self {
-            Self::Bytes(bytes) => bytes.is_empty(),
-            Self::Floats(floats) => floats.is_empty(),
-        }
-    }
-}
-
 /// The file as `.npz`; `None` if it is something else, or cannot be read, which the reader of
-/// IDX then tells.
-fn open_npz(path: &Path) -> Result<Option<Npz>, NpzError> {
+/// IDX then reports.
+fn open_npz(path: &Path) -> anyhow::Result<Option<Npz>> {
     let Ok(mut file) = File::open(path) else {
         return Ok(None);
     };
@@ -214,37 +152,38 @@ fn named(path: &Path, array: &str) -> String {
     format!("{}[{array}]", path.display())
 }
 
-fn no_key(path: &Path, key: Option<&str>, option: &'static str) -> Result<(), RowsError> {
-    let refuse = |key: &str| RowsError::Key {
-        path: path.to_path_buf(),
-        key: key.to_owned(),
-        option,
-    };
-    key.map_or(Ok(()), |key| Err(refuse(key)))
+fn wrong_axes(path: &Path, axes: usize) -> String {
+    format!(
+        "{}: has {axes} axes; images want 2 or more (count, then a sample's), labels 1; check \
+         which file is which",
+        path.display()
+    )
 }
 
-fn read_labels(
-    path: Option<&Path>,
-    images_path: &Path,
-    key: Option<&str>,
-) -> Result<Option<(String, Vec<usize>)>, RowsError> {
-    let place = path.unwrap_or(images_path);
-    if let Some(mut npz) = open_npz(place)? {
-        return Ok(npz
-            .labels(key, path.is_some())?
-            .map(|(array, labels)| (named(place, &array), labels)));
+fn refuse_key(path: &Path, key: Option<&str>, option: &str) -> anyhow::Result<()> {
+    if let Some(key) = key {
+        let path = path.display();
+        bail!("{path}: is no .npz file, so it has no array {key:?}; leave out {option}");
     }
-    no_key(place, key, "--labels-key")?;
-    let Some(path) = path else { return Ok(None) };
+    Ok(())
+}
+
+fn read_labels(source: Source<'_>) -> anyhow::Result<Option<(String, Vec<usize>)>> {
+    let path = source.labels.unwrap_or(source.images);
+    if let Some(mut npz) = open_npz(path)? {
+        let found = npz.labels(source.labels_key, source.labels.is_some())?;
+        return Ok(found.map(|(array, labels)| (named(path, &array), labels)));
+    }
+    refuse_key(path, source.labels_key, "--labels-key")?;
+    if source.labels.is_none() {
+        return Ok(None);
+    }
     let labels = read_idx(path)?;
-    if labels.dims.len() != 1 {
-        return Err(RowsError::Axes {
-            path: path.to_path_buf(),
-            axes: labels.dims.len(),
-        });
-    }
-    Ok(Some((
-        path.display().to_string(),
-        labels.bytes.into_iter().map(usize::from).collect(),
-    )))
+    ensure!(
+        labels.dims.len() == 1,
+        "{}",
+        wrong_axes(path, labels.dims.len())
+    );
+    let classes = labels.bytes.into_iter().map(usize::from).collect();
+    Ok(Some((path.display().to_string(), classes)))
 }

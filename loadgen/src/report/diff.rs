@@ -2,9 +2,11 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use anyhow::{Context, bail};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::table::{Table, or_dash};
 use super::{Accuracy, Counts, RunReport, SCHEMA};
 use crate::compare::{self, CompareReport, Estimate, Interval, StrategyReport};
 
@@ -14,68 +16,36 @@ const DEVIATIONS: f64 = 1.959_964;
 /// A report of either kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AnyReport {
-    /// Report of a run.
     Run(Box<RunReport>),
-    /// Report of a comparison.
     Compare(Box<CompareReport>),
-}
-
-/// Files that cannot be compared.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DiffError {
-    /// No report at all.
-    #[error("{file}: is no report ({cause}); give a file that --json wrote")]
-    Form {
-        /// Path of the report.
-        file: String,
-        /// Cause, in a line.
-        cause: String,
-    },
-    /// A report of a kind or version that is not known here.
-    #[error(
-        "{file}: has the schema {schema}, which is not known; give a report of {SCHEMA} or {}",
-        compare::SCHEMA
-    )]
-    Schema {
-        /// Path of the report.
-        file: String,
-        /// Schema that the report names.
-        schema: String,
-    },
-    /// Reports of two kinds.
-    #[error("{file}: is a report of another kind than the first; give two of the same schema")]
-    Kinds {
-        /// Path of the second report.
-        file: String,
-    },
 }
 
 /// Reads a report from the text of `file`.
 ///
 /// # Errors
 /// When it is none.
-pub fn read_report(file: &str, text: &str) -> Result<AnyReport, DiffError> {
-    let form = |cause: String| DiffError::Form {
-        file: file.to_owned(),
-        cause,
-    };
-    let value: Value = serde_json::from_str(text).map_err(|cause| form(cause.to_string()))?;
-    let schema = value
-        .get("schema")
-        .and_then(Value::as_str)
-        .ok_or_else(|| form("no schema in it".to_owned()))?;
-    fn typed<T: DeserializeOwned>(value: &Value) -> Result<Box<T>, String> {
-        T::deserialize(value)
-            .map(Box::new)
-            .map_err(|cause| cause.to_string())
+pub fn read_report(file: &str, text: &str) -> anyhow::Result<AnyReport> {
+    fn typed<T: DeserializeOwned>(value: &Value) -> anyhow::Result<Box<T>> {
+        Ok(Box::new(T::deserialize(value)?))
     }
-    match schema {
-        SCHEMA => typed(&value).map(AnyReport::Run).map_err(form),
-        compare::SCHEMA => typed(&value).map(AnyReport::Compare).map_err(form),
-        other => Err(DiffError::Schema {
-            file: file.to_owned(),
-            schema: other.to_owned(),
-        }),
+    let read = || {
+        let value: Value = serde_json::from_str(text)?;
+        let schema = value.get("schema").and_then(Value::as_str);
+        Ok(match schema.context("no schema in it")? {
+            SCHEMA => Ok(AnyReport::Run(typed(&value)?)),
+            compare::SCHEMA => Ok(AnyReport::Compare(typed(&value)?)),
+            other => Err(other.to_owned()),
+        })
+    };
+    match read() {
+        Ok(Ok(report)) => Ok(report),
+        Ok(Err(schema)) => bail!(
+            "{file}: has the schema {schema}, which is not known; give a report of {SCHEMA} or {}",
+            compare::SCHEMA
+        ),
+        Err::<_, anyhow::Error>(cause) => {
+            bail!("{file}: is no report ({cause}); give a file that --json wrote")
+        }
     }
 }
 
@@ -84,22 +54,20 @@ pub fn read_report(file: &str, text: &str) -> Result<AnyReport, DiffError> {
 pub struct Diff {
     /// Notes to read first: different settings, doubtful reports.
     pub notes: Vec<String>,
-    /// The figures, by strategy; a run has one part without a name.
+    /// Figures by strategy; a run has one part without a name.
     pub parts: Vec<(String, Vec<Change>)>,
 }
 
 /// A figure in two reports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// Its name and unit.
+    /// Name and unit of the figure.
     pub figure: &'static str,
-    /// In the first report.
     pub from: f64,
-    /// In the second.
     pub to: f64,
     /// True if the 95 % intervals of the two overlap, so that chance may be all there is to the
-    /// change; `None` where an interval is missing. (Careful: figures whose intervals just overlap
-    /// may differ all the same.)
+    /// change; `None` where an interval is missing. Figures whose intervals just overlap may differ
+    /// all the same.
     pub within: Option<bool>,
 }
 
@@ -107,147 +75,108 @@ pub struct Change {
 ///
 /// # Errors
 /// When they are of two kinds.
-pub fn diff(from: &AnyReport, to: &AnyReport, file: &str) -> Result<Diff, DiffError> {
+pub fn diff(from: &AnyReport, to: &AnyReport, file: &str) -> anyhow::Result<Diff> {
     match (from, to) {
         (AnyReport::Run(from), AnyReport::Run(to)) => Ok(runs(from, to)),
         (AnyReport::Compare(from), AnyReport::Compare(to)) => Ok(comparisons(from, to)),
-        _ => Err(DiffError::Kinds {
-            file: file.to_owned(),
-        }),
+        _ => {
+            bail!("{file}: is a report of another kind than the first; give two of the same schema")
+        }
     }
 }
 
 fn runs(from: &RunReport, to: &RunReport) -> Diff {
-    let mut changes = Changes::default();
-    let latency = |report: &RunReport| report.latency.all;
-    let (one, other) = (latency(from), latency(to));
-    if let (Some(one), Some(other)) = (one, other) {
-        for (name, one, other) in [
-            ("p50, ms", one.p50, other.p50),
-            ("mean, ms", one.mean, other.mean),
-            ("p90, ms", one.p90, other.p90),
-            ("p99, ms", one.p99, other.p99),
-            ("p99.5, ms", one.p99_5, other.p99_5),
-            ("p99.9, ms", one.p99_9, other.p99_9),
-            ("max, ms", one.max, other.max),
-        ] {
-            changes.push(name, plain(one), plain(other));
-        }
-    }
-    changes.push(
-        "answers/s",
-        plain(from.answered_per_s),
-        plain(to.answered_per_s),
-    );
-    changes.push("no answer, %", no_answer(from.counts), no_answer(to.counts));
-    changes.optional(
-        "accuracy, %",
-        from.accuracy.map(accuracy),
-        to.accuracy.map(accuracy),
-    );
+    let figures = |report: &RunReport| {
+        let latency = report.latency.all.map(|latency| latency.figures());
+        let times = TIMES.into_iter().enumerate().map(|(place, name)| {
+            let time = latency.map(|figures| plain(figures[place].1));
+            (name, time)
+        });
+        let others = [
+            ("answers/s", Some(plain(report.answered_per_s))),
+            ("no answer, %", Some(no_answer(report.counts))),
+            ("accuracy, %", report.accuracy.map(accuracy)),
+        ];
+        times.chain(others).collect::<Vec<_>>()
+    };
     let mut notes = setting_notes(&from.settings, &to.settings);
-    notes.extend(
-        state("first", from.valid, from.partial).chain(state("second", to.valid, to.partial)),
-    );
-    Diff {
-        notes,
-        parts: vec![(String::new(), changes.0)],
-    }
+    notes.extend(state("first", from.valid, from.partial));
+    notes.extend(state("second", to.valid, to.partial));
+    let parts = vec![(String::new(), changes(&figures(from), &figures(to)))];
+    Diff { notes, parts }
 }
 
 fn comparisons(from: &CompareReport, to: &CompareReport) -> Diff {
     let mut notes = setting_notes(&from.settings, &to.settings);
-    notes.extend(
-        state("first", from.valid, from.partial).chain(state("second", to.valid, to.partial)),
-    );
+    notes.extend(state("first", from.valid, from.partial));
+    notes.extend(state("second", to.valid, to.partial));
     if from.baseline != to.baseline {
+        let (from, to) = (&from.baseline, &to.baseline);
         notes.push(format!(
-            "baseline differs: {} and {}; ratios say different things",
-            from.baseline, to.baseline
+            "baseline differs: {from} and {to}; ratios say different things"
         ));
     }
-    let missing = |one: &CompareReport, other: &CompareReport, place: &str| -> Vec<String> {
-        let alone = one
-            .strategies
-            .iter()
-            .filter(|strategy| other.strategy(&strategy.name).is_none());
-        alone
-            .map(|strategy| format!("{} is in the {place} report alone", strategy.name))
-            .collect()
-    };
-    notes.extend(
-        missing(from, to, "first")
-            .into_iter()
-            .chain(missing(to, from, "second")),
-    );
-    let part =
-        |one: &StrategyReport| Some((one.name.clone(), strategies(one, to.strategy(&one.name)?)));
-    Diff {
-        notes,
-        parts: from.strategies.iter().filter_map(part).collect(),
+    for (one, other, place) in [(from, to, "first"), (to, from, "second")] {
+        let names = one.strategies.iter().map(|strategy| &strategy.name);
+        let alone = names.filter(|name| other.strategy(name).is_none());
+        notes.extend(alone.map(|name| format!("{name} is in the {place} report alone")));
     }
+    let part = |one: &StrategyReport| {
+        let other = to.strategy(&one.name)?;
+        let changes = changes(&strategy_figures(one), &strategy_figures(other));
+        Some((one.name.clone(), changes))
+    };
+    let parts = from.strategies.iter().filter_map(part).collect();
+    Diff { notes, parts }
 }
 
-fn strategies(from: &StrategyReport, to: &StrategyReport) -> Vec<Change> {
-    let mut changes = Changes::default();
-    let percentile = |report: &StrategyReport, name: &str, value: f64| Estimate {
-        value,
-        interval: report
-            .confidence
-            .get(name)
-            .and_then(|confidence| confidence.bootstrap),
-    };
-    let (one, other) = (from.latency, to.latency);
-    changes.push("mean, ms", plain(one.mean), plain(other.mean));
-    for (figure, name, one, other) in [
-        ("p50, ms", "p50", one.p50, other.p50),
-        ("p90, ms", "p90", one.p90, other.p90),
-        ("p99, ms", "p99", one.p99, other.p99),
-        ("p99.5, ms", "p99_5", one.p99_5, other.p99_5),
-        ("p99.9, ms", "p99_9", one.p99_9, other.p99_9),
-    ] {
-        changes.push(
-            figure,
-            percentile(from, name, one),
-            percentile(to, name, other),
-        );
-    }
-    changes.push("p99.9 - p50, ms", from.gap_ms, to.gap_ms);
-    changes.optional("times narrower", from.gap_ratio, to.gap_ratio);
-    changes.optional("p50 ratio", from.p50_ratio, to.p50_ratio);
-    changes.push("no answer, %", no_answer(from.counts), no_answer(to.counts));
-    changes.optional(
-        "accuracy, %",
-        from.accuracy.map(accuracy),
-        to.accuracy.map(accuracy),
-    );
-    let work = |report: &StrategyReport| report.cost.extra_work.map(|share| plain(100.0 * share));
-    changes.optional("extra work, %", work(from), work(to));
-    changes.0
+type Figure = (&'static str, Option<Estimate>);
+
+/// Names of [`super::Summary::figures`] with their unit, in its order.
+const TIMES: [&str; 7] = [
+    "p50, ms",
+    "mean, ms",
+    "p90, ms",
+    "p99, ms",
+    "p99.5, ms",
+    "p99.9, ms",
+    "max, ms",
+];
+
+fn strategy_figures(report: &StrategyReport) -> Vec<Figure> {
+    let latency = TIMES.into_iter().zip(report.latency.figures());
+    // The largest of all depends on the number of requests.
+    let latency = latency.filter(|(_, (field, _))| *field != "max");
+    let times = latency.map(|(name, (field, value))| {
+        let confidence = report.confidence.get(field);
+        let interval = confidence.and_then(|confidence| confidence.bootstrap);
+        (name, Some(Estimate { value, interval }))
+    });
+    let extra_work = report.cost.extra_work.map(|share| plain(100.0 * share));
+    let others = [
+        ("p99.9 - p50, ms", Some(report.gap_ms)),
+        ("times narrower", report.gap_ratio),
+        ("p50 ratio", report.p50_ratio),
+        ("no answer, %", Some(no_answer(report.counts))),
+        ("accuracy, %", report.accuracy.map(accuracy)),
+        ("extra work, %", extra_work),
+    ];
+    times.chain(others).collect()
 }
 
-#[derive(Default)]
-struct Changes(Vec<Change>);
-
-impl Changes {
-    fn push(&mut self, figure: &'static str, from: Estimate, to: Estimate) {
-        let within = from
-            .interval
-            .zip(to.interval)
-            .map(|(one, other)| one.overlaps(&other));
-        self.0.push(Change {
+/// Changes of the figures that both reports have.
+fn changes(from: &[Figure], to: &[Figure]) -> Vec<Change> {
+    let change = |((figure, from), (_, to)): (&Figure, &Figure)| {
+        let (from, to) = (*from).zip(*to)?;
+        let intervals = from.interval.zip(to.interval);
+        Some(Change {
             figure,
             from: from.value,
             to: to.value,
-            within,
-        });
-    }
-
-    fn optional(&mut self, figure: &'static str, from: Option<Estimate>, to: Option<Estimate>) {
-        if let Some((from, to)) = from.zip(to) {
-            self.push(figure, from, to);
-        }
-    }
+            within: intervals.map(|(one, other)| one.overlaps(&other)),
+        })
+    };
+    from.iter().zip(to).filter_map(change).collect()
 }
 
 fn plain(value: f64) -> Estimate {
@@ -258,23 +187,21 @@ fn plain(value: f64) -> Estimate {
 }
 
 fn no_answer(counts: Counts) -> Estimate {
-    percentage(
-        (counts.failed + counts.unanswered) as f64,
-        counts.sent as f64,
-    )
+    percentage(counts.failed + counts.unanswered, counts.sent)
 }
 
 fn accuracy(accuracy: Accuracy) -> Estimate {
-    percentage(accuracy.correct as f64, accuracy.judged as f64)
+    percentage(accuracy.correct, accuracy.judged)
 }
 
 /// A share with its 95 % interval by Wilson's score (Journal of the American Statistical
 /// Association 22, 1927).
-fn percentage(part: f64, whole: f64) -> Estimate {
-    if whole <= 0.0 {
+fn percentage(part: usize, whole: usize) -> Estimate {
+    if whole == 0 {
         return plain(0.0);
     }
-    let (share, square) = (part / whole, DEVIATIONS * DEVIATIONS);
+    let (share, whole) = (part as f64 / whole as f64, whole as f64);
+    let square = DEVIATIONS * DEVIATIONS;
     let centre = (share + square / (2.0 * whole)) / (1.0 + square / whole);
     let spread = (share * (1.0 - share) / whole + square / (4.0 * whole * whole)).sqrt();
     let reach = DEVIATIONS * spread / (1.0 + square / whole);
@@ -289,26 +216,15 @@ fn percentage(part: f64, whole: f64) -> Estimate {
 }
 
 fn setting_notes(from: &impl serde::Serialize, to: &impl serde::Serialize) -> Vec<String> {
-    let object = |settings: Result<Value, _>| match settings {
-        Ok(Value::Object(object)) => object,
-        Ok(_) | Err::<_, serde_json::Error>(_) => serde_json::Map::new(),
+    let [from, to] = [serde_json::to_value(from), serde_json::to_value(to)]
+        .map(|settings| settings.unwrap_or_default());
+    let fields = from.as_object().into_iter().flatten();
+    let differing = fields.filter(|(name, value)| to.get(name) != Some(value));
+    let note = |(name, value): (&String, &Value)| {
+        let other = to.get(name).unwrap_or(&Value::Null);
+        format!("setting {name} differs: {value} and {other}")
     };
-    let (from, to) = (
-        object(serde_json::to_value(from)),
-        object(serde_json::to_value(to)),
-    );
-    let differing = from
-        .iter()
-        .filter(|(name, value)| to.get(*name) != Some(value));
-    let none = Value::Null;
-    differing
-        .map(|(name, value)| {
-            format!(
-                "setting {name} differs: {value} and {}",
-                to.get(name).unwrap_or(&none)
-            )
-        })
-        .collect()
+    differing.map(note).collect()
 }
 
 fn state(place: &str, valid: bool, partial: bool) -> impl Iterator<Item = String> {
@@ -319,38 +235,28 @@ fn state(place: &str, valid: bool, partial: bool) -> impl Iterator<Item = String
 
 impl Display for Diff {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        self.notes
-            .iter()
-            .try_for_each(|note| writeln!(out, "note: {note}"))?;
+        for note in &self.notes {
+            writeln!(out, "note: {note}")?;
+        }
         for (name, changes) in &self.parts {
-            writeln!(
-                out,
-                "{name:<18}{:>12}{:>12}{:>12}{:>9}  95 % intervals",
-                "first", "second", "change", "ratio"
-            )?;
-            for Change {
-                figure,
-                from,
-                to,
-                within,
-            } in changes
-            {
-                let ratio = if *from == 0.0 {
-                    "-".to_owned()
-                } else {
-                    format!("{:.3}", to / from)
-                };
-                let within = match within {
-                    Some(true) => "overlap",
-                    Some(false) => "apart",
-                    None => "-",
-                };
-                let change = to - from;
-                writeln!(
-                    out,
-                    "  {figure:<16}{from:>12.3}{to:>12.3}{change:>+12.3}{ratio:>9}  {within}"
-                )?;
+            let header = [name, "first", "second", "change", "ratio", "95 % intervals"];
+            let mut table = Table::new(header);
+            for change in changes {
+                let Change { from, to, .. } = change;
+                let ratio = (*from != 0.0).then(|| format!("{:.3}", to / from));
+                let within = change
+                    .within
+                    .map(|within| if within { "overlap" } else { "apart" });
+                let cells = [
+                    format!("{from:.3}"),
+                    format!("{to:.3}"),
+                    format!("{:+.3}", to - from),
+                    or_dash(ratio),
+                    or_dash(within),
+                ];
+                table.row(format!("  {}", change.figure), cells);
             }
+            write!(out, "{table}")?;
         }
         Ok(())
     }

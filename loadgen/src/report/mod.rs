@@ -21,21 +21,21 @@ mod schemas;
 mod slo;
 mod summarise;
 mod summary;
+pub(crate) mod table;
 mod text;
 
 pub use csv::write_csv;
-pub use diff::{AnyReport, Change, Diff, DiffError, diff, read_report};
+pub use diff::{AnyReport, Change, Diff, diff, read_report};
 pub use hgrm::write_hgrm;
 pub use hlog::write_hlog;
 pub use html::{compare_page, run_page, sweep_page};
 pub use lag::{LagReport, lag_limit_ms};
 pub use schemas::schemas;
-pub use slo::{Breach, Slo, SloError, SloFigures, check};
+pub use slo::{Slo, SloFigures, check};
 pub(crate) use summarise::{accuracy, by_provenance, charged_us, count, errors};
 pub use summarise::{latency_histogram, summarise};
 pub use summary::Summary;
 pub(crate) use summary::histogram;
-pub use text::Text;
 
 use std::collections::BTreeMap;
 
@@ -130,26 +130,22 @@ impl Settings {
     /// The load in a line.
     pub(crate) fn load(&self) -> String {
         let Self { rate, seed, .. } = self;
-        let when = match (&self.trace, self.arrivals) {
-            (
-                Some(TraceSettings {
-                    file,
-                    sha256,
-                    times,
-                    scale,
-                }),
-                _,
-            ) => {
-                let hash = sha256.get(..12).unwrap_or(sha256);
-                return format!(
-                    "trace {file} ({times} times, SHA-256 {hash}) at {scale} times its speed, \
-                        {rate:.1} requests/s, seed {seed}"
-                );
-            }
-            (None, Some(arrivals)) => arrivals.to_string(),
-            (None, None) => "unknown".to_owned(),
-        };
-        format!("{when} arrivals, {rate} requests/s, seed {seed}")
+        if let Some(trace) = &self.trace {
+            let TraceSettings {
+                file,
+                sha256,
+                times,
+                scale,
+            } = trace;
+            let hash = sha256.get(..12).unwrap_or(sha256);
+            return format!(
+                "trace {file} ({times} times, SHA-256 {hash}) at {scale} times its speed, \
+                 {rate:.1} requests/s, seed {seed}"
+            );
+        }
+        let arrivals = self.arrivals.map(|arrivals| arrivals.to_string());
+        let arrivals = arrivals.unwrap_or_else(|| "unknown".to_owned());
+        format!("{arrivals} arrivals, {rate} requests/s, seed {seed}")
     }
 }
 
@@ -168,6 +164,13 @@ pub struct Counts {
     pub unanswered: usize,
     /// Requests that were never sent.
     pub unsent: usize,
+}
+
+impl Counts {
+    /// Share of requests sent that failed or were not answered.
+    pub(crate) fn without_answer(&self) -> f64 {
+        (self.failed + self.unanswered) as f64 / self.sent.max(1) as f64
+    }
 }
 
 /// Latencies from the planned send.

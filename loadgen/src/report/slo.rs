@@ -1,61 +1,24 @@
 //! Service level objectives: figures that a report has to keep.
 
-use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
-use super::{RunReport, Summary};
+use anyhow::{Context, bail};
+
+use super::{Accuracy, Counts, RunReport, Summary};
 use crate::compare::StrategyReport;
 
 /// One objective, such as `p99.9=30ms`, `failed=0.1%` or `accuracy=85%`. Times and `failed` may not
-/// be exceeded; `accuracy` has to be reached.
+/// exceed it; `accuracy` has to reach it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Slo {
-    figure: Figure,
+    figure: &'static str,
     /// Milliseconds, or a share.
     limit: f64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Figure {
-    P50,
-    P90,
-    P99,
-    P99_5,
-    P99_9,
-    Mean,
-    Max,
-    Failed,
-    Accuracy,
-}
-
-const FIGURES: [(&str, Figure); 9] = [
-    ("p50", Figure::P50),
-    ("p90", Figure::P90),
-    ("p99", Figure::P99),
-    ("p99.5", Figure::P99_5),
-    ("p99.9", Figure::P99_9),
-    ("mean", Figure::Mean),
-    ("max", Figure::Max),
-    ("failed", Figure::Failed),
-    ("accuracy", Figure::Accuracy),
+const FIGURES: [&str; 9] = [
+    "p50", "p90", "p99", "p99.5", "p99.9", "mean", "max", "failed", "accuracy",
 ];
-
-/// A text that is no objective.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SloError {
-    /// Not of the form `FIGURE=LIMIT`, or of a figure that there is not.
-    #[error(
-        "{0:?} is no objective; give FIGURE=LIMIT with p50, p90, p99, p99.5, p99.9, mean, max, \
-            failed or accuracy"
-    )]
-    Figure(String),
-    /// The limit is no time.
-    #[error("{0:?} is no time; give it as, say, 30ms, 1.5s or 800us")]
-    Time(String),
-    /// The limit is no share.
-    #[error("{0:?} is no share from 0 % to 100 %; give it as, say, 0.1%")]
-    Share(String),
-}
 
 /// Figures that objectives are compared with.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -66,75 +29,75 @@ pub struct SloFigures {
     accuracy: Option<f64>,
 }
 
-/// An objective that was not met.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Breach {
-    /// Objective that is not met.
-    pub slo: Slo,
-    /// Figure found; `None` if it is not known, which does not meet an objective either.
-    pub found: Option<f64>,
-}
-
-/// Returns the objectives that the figures do not meet.
-pub fn check(slos: &[Slo], figures: SloFigures) -> Vec<Breach> {
+/// Returns a line for each objective that the figures do not meet. A figure that was not measured
+/// meets none.
+pub fn check(slos: &[Slo], figures: SloFigures) -> Vec<String> {
     let breach = |slo: &Slo| {
-        let found = figures.of(slo.figure);
-        let met = found.is_some_and(|found| match slo.figure {
-            Figure::Accuracy => found >= slo.limit,
-            _ => found <= slo.limit,
-        });
-        (!met).then_some(Breach { slo: *slo, found })
+        let (name, limit) = (slo.figure, slo.show(slo.limit));
+        match figures.of(name) {
+            None => Some(format!(
+                "objective {name} {limit} missed: nothing was measured"
+            )),
+            Some(found) if slo.is_met(found) => None,
+            Some(found) => Some(format!(
+                "objective {name} {limit} missed: {}",
+                slo.show(found)
+            )),
+        }
     };
     slos.iter().filter_map(breach).collect()
 }
 
-fn failed_share(counts: super::Counts) -> Option<f64> {
-    (counts.sent > 0).then(|| (counts.failed + counts.unanswered) as f64 / counts.sent as f64)
+impl SloFigures {
+    fn new(latency: Option<Summary>, counts: Counts, accuracy: Option<Accuracy>) -> Self {
+        Self {
+            latency,
+            failed: (counts.sent > 0).then(|| counts.without_answer()),
+            accuracy: accuracy.map(|accuracy| accuracy.accuracy),
+        }
+    }
+
+    fn of(&self, figure: &str) -> Option<f64> {
+        match figure {
+            "failed" => self.failed,
+            "accuracy" => self.accuracy,
+            time => {
+                let figures = self.latency?.figures().into_iter();
+                let mut named = figures.filter(|(name, _)| name.replace('_', ".") == time);
+                Some(named.next()?.1)
+            }
+        }
+    }
 }
 
 impl From<&RunReport> for SloFigures {
-    /// The latency is that of all requests that were due.
+    /// Takes the latency of all requests that were due.
     fn from(report: &RunReport) -> Self {
-        Self {
-            latency: report.latency.all,
-            failed: failed_share(report.counts),
-            accuracy: report.accuracy.map(|accuracy| accuracy.accuracy),
-        }
+        Self::new(report.latency.all, report.counts, report.accuracy)
     }
 }
 
 impl From<&StrategyReport> for SloFigures {
     fn from(report: &StrategyReport) -> Self {
-        Self {
-            latency: Some(report.latency),
-            failed: failed_share(report.counts),
-            accuracy: report.accuracy.map(|accuracy| accuracy.accuracy),
+        Self::new(Some(report.latency), report.counts, report.accuracy)
+    }
+}
+
+impl Slo {
+    fn is_share(self) -> bool {
+        matches!(self.figure, "failed" | "accuracy")
+    }
+
+    fn is_met(self, found: f64) -> bool {
+        match self.figure {
+            "accuracy" => found >= self.limit,
+            _ => found <= self.limit,
         }
     }
-}
 
-impl SloFigures {
-    fn of(&self, figure: Figure) -> Option<f64> {
-        Some(match figure {
-            Figure::P50 => self.latency?.p50,
-            Figure::P90 => self.latency?.p90,
-            Figure::P99 => self.latency?.p99,
-            Figure::P99_5 => self.latency?.p99_5,
-            Figure::P99_9 => self.latency?.p99_9,
-            Figure::Mean => self.latency?.mean,
-            Figure::Max => self.latency?.max,
-            Figure::Failed => self.failed?,
-            Figure::Accuracy => self.accuracy?,
-        })
-    }
-}
-
-impl Figure {
-    fn is_share(self) -> bool {
-        matches!(self, Self::Failed | Self::Accuracy)
-    }
-
+    /// A value with its unit, to three decimals at most.
     fn show(self, value: f64) -> String {
+        let round = |value: f64| (value * 1e3).round() / 1e3;
         if self.is_share() {
             format!("{} %", round(100.0 * value))
         } else {
@@ -143,73 +106,48 @@ impl Figure {
     }
 }
 
-/// To three decimals, without those that are 0.
-fn round(value: f64) -> f64 {
-    (value * 1e3).round() / 1e3
-}
-
 impl FromStr for Slo {
-    type Err = SloError;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, SloError> {
-        let unknown = || SloError::Figure(text.to_owned());
-        let (name, limit) = text.split_once('=').ok_or_else(unknown)?;
-        let (name, limit) = (name.trim(), limit.trim());
-        let (_, figure) = FIGURES
-            .into_iter()
-            .find(|(known, _)| *known == name)
-            .ok_or_else(unknown)?;
-        let limit = if figure.is_share() {
-            share(limit)?
-        } else {
-            milliseconds(limit)?
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let parts = text
+            .split_once('=')
+            .map(|(name, limit)| (name.trim(), limit.trim()));
+        let known = parts.and_then(|(name, limit)| {
+            let figure = FIGURES.into_iter().find(|known| *known == name)?;
+            Some((figure, limit))
+        });
+        let Some((figure, text)) = known else {
+            bail!(
+                "{text:?} is no objective; give FIGURE=LIMIT with {}",
+                FIGURES.join(", ")
+            );
         };
-        Ok(Self { figure, limit })
+        let slo = |limit| Self { figure, limit };
+        if slo(0.0).is_share() {
+            share(text).map(slo).with_context(|| {
+                format!("{text:?} is no share from 0 % to 100 %; give it as, say, 0.1%")
+            })
+        } else {
+            milliseconds(text).map(slo).with_context(|| {
+                format!("{text:?} is no time; give it as, say, 30ms, 1.5s or 800us")
+            })
+        }
     }
 }
 
-fn share(text: &str) -> Result<f64, SloError> {
-    let number = text
-        .strip_suffix('%')
-        .and_then(|number| number.trim().parse::<f64>().ok());
-    let share = number
-        .map(|percent| percent / 100.0)
-        .filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| SloError::Share(text.to_owned()))
+fn share(text: &str) -> Option<f64> {
+    let percent: f64 = text.strip_suffix('%')?.trim().parse().ok()?;
+    (0.0..=100.0).contains(&percent).then_some(percent / 100.0)
 }
 
-fn milliseconds(text: &str) -> Result<f64, SloError> {
+fn milliseconds(text: &str) -> Option<f64> {
     let units = [("ms", 1.0), ("us", 1e-3), ("s", 1e3)];
     let time = units.into_iter().find_map(|(unit, factor)| {
         let number: f64 = text.strip_suffix(unit)?.trim().parse().ok()?;
         Some(number * factor)
     });
     time.filter(|time| time.is_finite() && *time >= 0.0)
-        .ok_or_else(|| SloError::Time(text.to_owned()))
-}
-
-impl Display for Slo {
-    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let name = FIGURES
-            .into_iter()
-            .find(|(_, figure)| *figure == self.figure)
-            .map_or("", |(name, _)| name);
-        write!(out, "{name} {}", self.figure.show(self.limit))
-    }
-}
-
-impl Display for Breach {
-    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        match self.found {
-            Some(found) => write!(
-                out,
-                "objective {} missed: {}",
-                self.slo,
-                self.slo.figure.show(found)
-            ),
-            None => write!(out, "objective {} missed: nothing was measured", self.slo),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -237,9 +175,6 @@ mod tests {
     fn missed(texts: &[&str]) -> Vec<String> {
         let slos: Vec<Slo> = texts.iter().map(|text| text.parse().unwrap()).collect();
         check(&slos, figures())
-            .iter()
-            .map(Breach::to_string)
-            .collect()
     }
 
     #[test]
@@ -276,7 +211,7 @@ mod tests {
             },
         );
         assert_eq!(
-            found[0].to_string(),
+            found[0],
             "objective accuracy 1 % missed: nothing was measured"
         );
     }

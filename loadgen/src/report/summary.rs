@@ -55,6 +55,19 @@ impl Summary {
         })
     }
 
+    /// Percentiles, mean and maximum by the names of their fields.
+    pub(crate) fn figures(&self) -> [(&'static str, f64); 7] {
+        [
+            ("p50", self.p50),
+            ("mean", self.mean),
+            ("p90", self.p90),
+            ("p99", self.p99),
+            ("p99_5", self.p99_5),
+            ("p99_9", self.p99_9),
+            ("max", self.max),
+        ]
+    }
+
     /// Of an iterator of microseconds; `None` if it is empty.
     pub(super) fn of_micros(times: impl Iterator<Item = u64>) -> Option<Self> {
         let mut histogram = histogram();

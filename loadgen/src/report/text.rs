@@ -1,137 +1,120 @@
-//! A report for people.
+//! A run's report as plain text.
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{Accuracy, RunReport, Summary};
+use super::table::{Table, or_dash, percent};
+use super::{Accuracy, Counts, RunReport, Summary};
 
-/// Shows a report as aligned plain text.
-#[derive(Debug)]
-pub struct Text<'a>(pub &'a RunReport);
-
-impl Display for Text<'_> {
+impl Display for RunReport {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let Self(report) = self;
-        let (settings, counts) = (&report.settings, &report.counts);
+        let (settings, lag) = (&self.settings, &self.lag);
         writeln!(out, "{} on {}", settings.model, settings.target)?;
+        let (elapsed_s, answered_per_s) = (self.elapsed_s, self.answered_per_s);
+        let load = settings.load();
         writeln!(
             out,
-            "{}; {:.1} s, {:.1} answers/s",
-            settings.load(),
-            report.elapsed_s,
-            report.answered_per_s
+            "{load}; {elapsed_s:.1} s, {answered_per_s:.1} answers/s\n{}",
+            self.counts
         )?;
-        writeln!(
-            out,
-            "planned {}  sent {}  answered {}  failed {}  unanswered {}  unsent {}",
-            counts.planned,
-            counts.sent,
-            counts.answered,
-            counts.failed,
-            counts.unanswered,
-            counts.unsent
-        )?;
-        if !report.errors.is_empty() {
-            let errors: Vec<String> = report
-                .errors
-                .iter()
+        if !self.errors.is_empty() {
+            let errors = self.errors.iter();
+            let errors: Vec<String> = errors
                 .map(|(kind, count)| format!("{kind} {count}"))
                 .collect();
             writeln!(out, "errors: {}", errors.join("  "))?;
         }
-        writeln!(out)?;
-        times(out, report)?;
-        writeln!(out)?;
-        answers(out, report)?;
-        verdict(out, report)
+        writeln!(out, "\n{}", times(self))?;
+        if !self.provenance.is_empty() {
+            writeln!(out, "{}", answers(self))?;
+        }
+        let (p50, p99, max, limit) = (lag.p50, lag.p99, lag.max, lag.limit);
+        writeln!(
+            out,
+            "scheduling lag: p50 {p50:.3} ms, p99 {p99:.3} ms, max {max:.3} ms"
+        )?;
+        if !self.valid {
+            writeln!(
+                out,
+                "NOT VALID: p99 lag is over {limit:.3} ms, so these figures measure the \
+                 generator; lower --rate or free a core"
+            )?;
+        }
+        if self.partial {
+            writeln!(out, "PARTIAL: the run was ended before its schedule was")?;
+        }
+        Ok(())
     }
 }
 
-fn times(out: &mut Formatter<'_>, report: &RunReport) -> fmt::Result {
-    let columns = [
-        "count", "p50", "mean", "p90", "p99", "p99.5", "p99.9", "max",
+impl Display for Counts {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let Self {
+            planned,
+            sent,
+            answered,
+            failed,
+            unanswered,
+            unsent,
+        } = self;
+        write!(
+            out,
+            "planned {planned}  sent {sent}  answered {answered}  failed {failed}  unanswered \
+             {unanswered}  unsent {unsent}"
+        )
+    }
+}
+
+fn times(report: &RunReport) -> Table {
+    let mut table = Table::new([
+        "time in ms",
+        "count",
+        "p50",
+        "mean",
+        "p90",
+        "p99",
+        "p99.5",
+        "p99.9",
+        "max",
+    ]);
+    let mut row = |name: &str, summary: Option<Summary>| {
+        if let Some(summary) = summary {
+            let times = summary.figures().map(|(_, time)| format!("{time:.3}"));
+            table.row(
+                name,
+                std::iter::once(summary.count.to_string()).chain(times),
+            );
+        }
+    };
+    row("latency, answered", report.latency.answered);
+    for (provenance, answers) in &report.provenance {
+        row(&format!("  {provenance}"), Some(answers.latency));
+    }
+    row("latency, all that was due", report.latency.all);
+    row("service, answered", report.service);
+    row("until failure", report.time_to_failure);
+    table
+}
+
+fn answers(report: &RunReport) -> Table {
+    let accuracy = |found: Option<Accuracy>| percent(found.map(|found| found.accuracy));
+    let mut table = Table::new(["answers", "count", "share", "accuracy", "confidence"]);
+    for (provenance, answers) in &report.provenance {
+        let confidence = answers.mean_confidence.map(|mean| format!("{mean:.3}"));
+        table.row(
+            format!("  {provenance}"),
+            [
+                answers.count.to_string(),
+                percent(Some(answers.share)),
+                accuracy(answers.accuracy),
+                or_dash(confidence),
+            ],
+        );
+    }
+    let all = [
+        report.counts.answered.to_string(),
+        String::new(),
+        accuracy(report.accuracy),
     ];
-    write!(out, "{:<26}", "time in ms")?;
-    columns
-        .iter()
-        .try_for_each(|column| write!(out, "{column:>10}"))?;
-    writeln!(out)?;
-    line(out, "latency, answered", report.latency.answered)?;
-    for (provenance, answers) in &report.provenance {
-        line(out, &format!("  {provenance}"), Some(answers.latency))?;
-    }
-    line(out, "latency, all that was due", report.latency.all)?;
-    line(out, "service, answered", report.service)?;
-    line(out, "until failure", report.time_to_failure)
-}
-
-fn line(out: &mut Formatter<'_>, name: &str, summary: Option<Summary>) -> fmt::Result {
-    let Some(Summary {
-        count,
-        mean,
-        p50,
-        p90,
-        p99,
-        p99_5,
-        p99_9,
-        max,
-    }) = summary
-    else {
-        return Ok(());
-    };
-    write!(out, "{name:<26}{count:>10}")?;
-    [p50, mean, p90, p99, p99_5, p99_9, max]
-        .iter()
-        .try_for_each(|time| write!(out, "{time:>10.3}"))?;
-    writeln!(out)
-}
-
-fn answers(out: &mut Formatter<'_>, report: &RunReport) -> fmt::Result {
-    if report.provenance.is_empty() {
-        return Ok(());
-    }
-    writeln!(
-        out,
-        "{:<26}{:>10}{:>10}{:>12}{:>12}",
-        "answers", "count", "share", "accuracy", "confidence"
-    )?;
-    let accuracy = |accuracy: Option<Accuracy>| {
-        accuracy.map_or("-".to_owned(), |figures| {
-            format!("{:.2} %", 100.0 * figures.accuracy)
-        })
-    };
-    for (provenance, answers) in &report.provenance {
-        let share = format!("{:.2} %", 100.0 * answers.share);
-        let confidence = answers
-            .mean_confidence
-            .map_or("-".to_owned(), |mean| format!("{mean:.3}"));
-        let correct = accuracy(answers.accuracy);
-        writeln!(
-            out,
-            "  {provenance:<24}{:>10}{share:>10}{correct:>12}{confidence:>12}",
-            answers.count
-        )?;
-    }
-    let (count, correct) = (report.counts.answered, accuracy(report.accuracy));
-    writeln!(out, "  {:<24}{count:>10}{:>10}{correct:>12}\n", "all", "")
-}
-
-fn verdict(out: &mut Formatter<'_>, report: &RunReport) -> fmt::Result {
-    let lag = &report.lag;
-    writeln!(
-        out,
-        "scheduling lag: p50 {:.3} ms, p99 {:.3} ms, max {:.3} ms",
-        lag.p50, lag.p99, lag.max
-    )?;
-    if !report.valid {
-        writeln!(
-            out,
-            "NOT VALID: p99 lag is over {:.3} ms, so these figures measure the generator; lower \
-                --rate or free a core",
-            lag.limit
-        )?;
-    }
-    if report.partial {
-        writeln!(out, "PARTIAL: the run was ended before its schedule was")?;
-    }
-    Ok(())
+    table.row("  all", all);
+    table
 }

@@ -10,7 +10,7 @@ mod trace;
 
 pub use arrivals::{Arrivals, UnknownArrivals};
 pub use bursts::Bursts;
-pub use trace::{Trace, TraceError};
+pub use trace::Trace;
 
 use std::time::Duration;
 

@@ -3,9 +3,10 @@
 //! A trace has a time on each line, in seconds from the start: alone, or as the first column of a
 //! CSV file, under a header line or not. Empty lines count for nothing.
 
-use std::io::{BufRead, BufReader, Cursor, Read};
-use std::path::{Path, PathBuf};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 
+use anyhow::{anyhow, bail, ensure};
 use flate2::read::MultiGzDecoder;
 use sha2::{Digest, Sha256};
 
@@ -28,139 +29,42 @@ pub struct Trace {
     sha256: String,
 }
 
-/// A trace that cannot be used. Each message names the file, the line and what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum TraceError {
-    /// The file cannot be read.
-    #[error("{}: cannot read it: {source}; give the path of a trace, plain or .gz", path.display())]
-    Read {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    /// The compressed contents end early or are damaged.
-    #[error(
-        "{}: line {line}: truncated or damaged gzip file ({source}); make it again",
-        path.display()
-    )]
-    Gzip {
-        path: PathBuf,
-        /// The line that could not be read.
-        line: usize,
-        source: std::io::Error,
-    },
-    /// Too many bytes.
-    #[error("{}: larger than {} MiB; cut it into several", path.display(), MAX_FILE_BYTES >> 20)]
-    TooLarge { path: PathBuf },
-    /// More lines than a run has requests.
-    #[error("{}: line {line}: more than {MAX_REQUESTS} times; cut it into several", path.display())]
-    TooMany {
-        path: PathBuf,
-        /// The first line too many.
-        line: usize,
-    },
-    /// A line too long to be a time.
-    #[error(
-        "{}: line {line}: longer than {MAX_LINE_BYTES} bytes; write one time a line, in seconds \
-            from the start",
-        path.display()
-    )]
-    LongLine { path: PathBuf, line: usize },
-    /// No number where a time is to be.
-    #[error(
-        "{}: line {line}: {found:?} is not a number; write one time a line (or in the first \
-            column), in seconds from the \
-         start, as in 0.25",
-        path.display()
-    )]
-    NotANumber {
-        path: PathBuf,
-        line: usize,
-        found: String,
-    },
-    /// A time before the start.
-    #[error(
-        "{}: line {line}: {found} is negative; count from the start of the trace",
-        path.display()
-    )]
-    Negative {
-        path: PathBuf,
-        line: usize,
-        found: f64,
-    },
-    /// A time before that of the line above.
-    #[error(
-        "{}: line {line}: {found} comes after {before}, which is later; sort the times",
-        path.display()
-    )]
-    NotAscending {
-        path: PathBuf,
-        line: usize,
-        found: f64,
-        /// That of the line above.
-        before: f64,
-    },
-    /// A time so late that the unit or the origin must be another.
-    #[error(
-        "{}: line {line}: {found} is {:.0} days into the run, more than {:.0}; give seconds from \
-            the start, or a larger \
-         --trace-scale", path.display(), found / scale / 86_400.0, MAX_SECONDS / 86_400.0
-    )]
-    Late {
-        path: PathBuf,
-        line: usize,
-        found: f64,
-        /// Speed at which the trace is sent, as a multiple of the recorded one.
-        scale: f64,
-    },
-    /// No time at all.
-    #[error("{}: holds no times; write one a line, in seconds from the start", path.display())]
-    Empty { path: PathBuf },
-    /// A scale that is none.
-    #[error(
-        "trace scale {0} is not a positive number; give --trace-scale as, say, 2 for twice the rate"
-    )]
-    Scale(f64),
-}
-
 impl Trace {
     /// Reads `path`, gzip-compressed or not (its contents tell, not its name), to be sent `scale`
     /// times as fast as it was recorded: times are divided by `scale`.
     ///
     /// # Errors
-    /// [`TraceError`], naming the line.
-    pub fn load(path: &Path, scale: f64) -> Result<Self, TraceError> {
-        if !(scale.is_finite() && scale > 0.0) {
-            return Err(TraceError::Scale(scale));
-        }
-        let read = |source| TraceError::Read {
-            path: path.to_path_buf(),
-            source,
+    /// One line that names the file, the line and what to do.
+    pub fn load(path: &Path, scale: f64) -> anyhow::Result<Self> {
+        ensure!(
+            scale.is_finite() && scale > 0.0,
+            "trace scale {scale} is not a positive number; give --trace-scale as, say, 2 for twice \
+             the rate"
+        );
+        let file = path.display();
+        let unreadable = |error: std::io::Error| {
+            anyhow!("{file}: cannot read it: {error}; give the path of a trace, plain or .gz")
         };
         let mut raw = Vec::new();
-        let file = std::fs::File::open(path).map_err(read)?;
-        file.take(MAX_FILE_BYTES + 1)
-            .read_to_end(&mut raw)
-            .map_err(read)?;
-        if raw.len() as u64 > MAX_FILE_BYTES {
-            return Err(TraceError::TooLarge {
-                path: path.to_path_buf(),
-            });
-        }
-        let sha256 = Sha256::digest(&raw)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        std::fs::File::open(path)
+            .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut raw))
+            .map_err(unreadable)?;
+        ensure!(
+            raw.len() as u64 <= MAX_FILE_BYTES,
+            "{file}: larger than {} MiB; cut it into several",
+            MAX_FILE_BYTES >> 20
+        );
+        let digest = Sha256::digest(&raw);
         let times_s = if raw.starts_with(&GZIP_MAGIC) {
-            parse(
-                path,
-                scale,
-                MAX_REQUESTS,
-                BufReader::new(MultiGzDecoder::new(raw.as_slice())),
-            )?
+            let unpacked = MultiGzDecoder::new(raw.as_slice());
+            parse(BufReader::new(unpacked), scale, MAX_REQUESTS)
         } else {
-            parse(path, scale, MAX_REQUESTS, Cursor::new(&raw))?
+            parse(raw.as_slice(), scale, MAX_REQUESTS)
         };
-        Ok(Self { times_s, sha256 })
+        Ok(Self {
+            times_s: times_s.map_err(|error| anyhow!("{file}: {error}"))?,
+            sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        })
     }
 
     /// Ascending times in seconds from the start of the run, after scaling; at least one.
@@ -176,98 +80,67 @@ impl Trace {
 
 /// Reads `most` times line by line: neither a line nor all of them can grow without bound, whatever
 /// a file unpacks to.
-fn parse(
-    path: &Path,
-    scale: f64,
-    most: usize,
-    mut lines: impl BufRead,
-) -> Result<Vec<f64>, TraceError> {
-    let owned = || path.to_path_buf();
+fn parse(mut lines: impl BufRead, scale: f64, most: usize) -> anyhow::Result<Vec<f64>> {
     let mut times_s: Vec<f64> = Vec::new();
     let mut before = 0.0;
     let mut bytes = Vec::new();
     for line in 1.. {
         bytes.clear();
-        let read = lines
-            .by_ref()
-            .take(MAX_LINE_BYTES + 1)
-            .read_until(b'\n', &mut bytes);
-        let read = read.map_err(|source| TraceError::Gzip {
-            path: owned(),
-            line,
-            source,
+        let mut limited = lines.by_ref().take(MAX_LINE_BYTES + 1);
+        let read = limited.read_until(b'\n', &mut bytes).map_err(|error| {
+            anyhow!("line {line}: truncated or damaged gzip file ({error}); make it again")
         })?;
         if read == 0 {
             break;
         }
-        if read as u64 > MAX_LINE_BYTES {
-            return Err(TraceError::LongLine {
-                path: owned(),
-                line,
-            });
-        }
-        // Empty lines are bounded as well.
-        if line > 2 * most || times_s.len() >= most && !bytes.trim_ascii().is_empty() {
-            return Err(TraceError::TooMany {
-                path: owned(),
-                line,
-            });
-        }
+        ensure!(
+            read as u64 <= MAX_LINE_BYTES,
+            "line {line}: longer than {MAX_LINE_BYTES} bytes; write one time a line, in seconds \
+             from the start"
+        );
         let text = String::from_utf8_lossy(bytes.trim_ascii());
-        let first = text
-            .split([',', ';', '\t', ' '])
-            .next()
-            .unwrap_or_default()
-            .trim_matches('"');
+        // Empty lines are bounded as well.
+        ensure!(
+            line <= 2 * most && (times_s.len() < most || text.is_empty()),
+            "line {line}: more than {MAX_REQUESTS} times; cut it into several"
+        );
         if text.is_empty() {
             continue;
         }
+        let first = text.split([',', ';', '\t', ' ']).next().unwrap_or_default();
+        let first = first.trim_matches('"');
+        let header = |c: char| c.is_alphabetic() || c == '#' || c == '_';
         let found = match first.parse::<f64>() {
             Ok(found) if found.is_finite() => found,
-            Err(_)
-                if line == 1
-                    && first.starts_with(|c: char| c.is_alphabetic() || c == '#' || c == '_') =>
-            {
-                continue;
-            }
-            _ => {
-                let found = first.chars().take(SHOWN).collect();
-                return Err(TraceError::NotANumber {
-                    path: owned(),
-                    line,
-                    found,
-                });
-            }
+            Err(_) if line == 1 && first.starts_with(header) => continue,
+            _ => bail!(
+                "line {line}: {:?} is not a number; write one time a line (or in the first \
+                 column), in seconds from the start, as in 0.25",
+                first.chars().take(SHOWN).collect::<String>()
+            ),
         };
-        if found < 0.0 {
-            return Err(TraceError::Negative {
-                path: owned(),
-                line,
-                found,
-            });
-        }
-        if found < before {
-            return Err(TraceError::NotAscending {
-                path: owned(),
-                line,
-                found,
-                before,
-            });
-        }
-        if found / scale > MAX_SECONDS {
-            return Err(TraceError::Late {
-                path: owned(),
-                line,
-                found,
-                scale,
-            });
-        }
+        ensure!(
+            found >= 0.0,
+            "line {line}: {found} is negative; count from the start of the trace"
+        );
+        ensure!(
+            found >= before,
+            "line {line}: {found} comes after {before}, which is later; sort the times"
+        );
+        ensure!(
+            found / scale <= MAX_SECONDS,
+            "line {line}: {found} is {:.0} days into the run, more than {:.0}; give seconds from \
+             the start, or a larger --trace-scale",
+            found / scale / 86_400.0,
+            MAX_SECONDS / 86_400.0
+        );
         before = found;
         times_s.push(found / scale);
     }
-    if times_s.is_empty() {
-        return Err(TraceError::Empty { path: owned() });
-    }
+    ensure!(
+        !times_s.is_empty(),
+        "holds no times; write one a line, in seconds from the start"
+    );
     Ok(times_s)
 }
 
@@ -279,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    fn load(contents: &[u8], scale: f64) -> Result<Trace, TraceError> {
+    fn load(contents: &[u8], scale: f64) -> anyhow::Result<Trace> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(contents).unwrap();
         Trace::load(file.path(), scale)
@@ -303,10 +176,10 @@ mod tests {
         packed.write_all(b"seconds\n0\n0.25\n0.25\n10\n").unwrap();
         let packed = packed.finish().unwrap();
         assert_eq!(load(&packed, 1.0).unwrap().times_s, expected);
-        assert!(matches!(
-            load(&packed[..packed.len() - 12], 1.0),
-            Err(TraceError::Gzip { .. })
-        ));
+        let cut = load(&packed[..packed.len() - 12], 1.0)
+            .unwrap_err()
+            .to_string();
+        assert!(cut.contains("truncated or damaged gzip file"), "{cut}");
     }
 
     #[test]
@@ -316,7 +189,8 @@ mod tests {
         assert_eq!(trace.sha256(), load(b"0\n1\n3\n", 1.0).unwrap().sha256());
         assert_eq!(trace.sha256().len(), 64);
         for scale in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert!(matches!(load(b"0\n", scale), Err(TraceError::Scale(_))));
+            let refused = load(b"0\n", scale).unwrap_err().to_string();
+            assert!(refused.starts_with("trace scale"), "{refused}");
         }
     }
 
@@ -343,13 +217,11 @@ mod tests {
                 line(contents)
             );
         }
-        let many = |contents: &str| parse(Path::new("trace"), 1.0, 2, Cursor::new(contents));
+        let many = |contents: &str| parse(contents.as_bytes(), 1.0, 2);
         assert_eq!(many("0\n1\n\n").unwrap(), [0.0, 1.0]);
         for contents in ["0\n1\n2\n", "\n\n\n\n\n0\n"] {
-            assert!(
-                matches!(many(contents), Err(TraceError::TooMany { .. })),
-                "{contents:?}"
-            );
+            let refused = many(contents).unwrap_err().to_string();
+            assert!(refused.contains("more than"), "{contents:?}: {refused}");
         }
         assert!(line(&"1".repeat(5000)).contains("line 1: longer than"));
     }

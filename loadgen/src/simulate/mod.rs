@@ -29,7 +29,7 @@ pub use config::{
 };
 pub use delay::{CalibrationError, Delay, Network};
 pub use outcome::{Answered, PoolUse, Simulated};
-pub use report::{SCHEMA, SimulationReport, SimulationText, StrategyFigures};
+pub use report::{SCHEMA, SimulationReport, StrategyFigures};
 pub use setup::{Setup, SetupError, Surroundings};
 pub use simulator::{Progress, Simulator};
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Setup, Simulated};
 use crate::compare::CompareReport;
+use crate::report::table::{Table, percent};
 use crate::target::Provenance;
 
 /// Name and version of [`SimulationReport`]'s form.
@@ -41,112 +42,86 @@ pub struct StrategyFigures {
     pub simulated: Simulated,
 }
 
-/// Shows a report as aligned plain text.
-#[derive(Debug)]
-pub struct SimulationText<'a>(pub &'a SimulationReport);
-
-impl Display for SimulationText<'_> {
+impl Display for SimulationReport {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let Self(report) = self;
-        let settings = &report.settings;
+        let Setup {
+            instances,
+            redundant_instances,
+            arrivals,
+            rate,
+            seed,
+            ..
+        } = &self.settings;
         writeln!(
             out,
-            "simulated: {} + {} instances, {} arrivals, {} queries/s, seed {}",
-            settings.instances,
-            settings.redundant_instances,
-            settings.arrivals,
-            settings.rate,
-            settings.seed
+            "simulated: {instances} + {redundant_instances} instances, {arrivals} arrivals, {rate} \
+             queries/s, seed {seed}\n"
         )?;
-        let width = report
-            .strategies
-            .iter()
-            .map(|strategy| strategy.name.len())
-            .max()
-            .unwrap_or(0)
-            .max(20);
-        writeln!(out)?;
-        latencies(out, report, width)?;
-        writeln!(out)?;
-        provenance(out, report, width)?;
-        writeln!(out)?;
-        redundancy(out, report, width)?;
-        writeln!(out)?;
-        pools(out, report, width)?;
-        if report.partial {
+        let tables = [
+            latencies(self),
+            provenance(self),
+            redundancy(self),
+            pools(self),
+        ];
+        let tables = tables.map(|table| table.to_string());
+        write!(out, "{}", tables.join("\n"))?;
+        if self.partial {
             writeln!(out, "\nPARTIAL: the simulation was broken off")?;
         }
         Ok(())
     }
 }
 
-fn header(out: &mut Formatter<'_>, width: usize, name: &str, columns: &[&str]) -> fmt::Result {
-    write!(out, "{name:<width$}")?;
-    columns
-        .iter()
-        .try_for_each(|column| write!(out, "{column:>14}"))?;
-    writeln!(out)
-}
-
-fn latencies(out: &mut Formatter<'_>, report: &SimulationReport, width: usize) -> fmt::Result {
-    let columns = [
-        "queries", "failed", "p50", "mean", "p90", "p99", "p99.5", "p99.9", "max",
-    ];
-    header(out, width, "latency in ms, all", &columns)?;
-    for strategy in &report.strategies {
-        let Some(all) = strategy.simulated.latency.all else {
-            continue;
-        };
-        let failed = strategy.simulated.counts.failed;
-        write!(
-            out,
-            "{:<width$}{:>14}{failed:>14}",
-            strategy.name, all.count
-        )?;
-        let times = [
-            all.p50, all.mean, all.p90, all.p99, all.p99_5, all.p99_9, all.max,
-        ];
-        times
-            .iter()
-            .try_for_each(|time| write!(out, "{time:>14.3}"))?;
-        writeln!(out)?;
-    }
-    Ok(())
-}
-
-fn provenance(out: &mut Formatter<'_>, report: &SimulationReport, width: usize) -> fmt::Result {
-    let kinds = [
-        Provenance::Exact,
-        Provenance::Hedged,
-        Provenance::Backup,
-        Provenance::Reconstructed,
-    ];
-    let names = kinds.map(|kind| kind.to_string());
-    header(
-        out,
-        width,
-        "share of answers, %",
-        &names.each_ref().map(String::as_str),
-    )?;
+fn latencies(report: &SimulationReport) -> Table {
+    let mut table = Table::new([
+        "latency in ms, all",
+        "queries",
+        "failed",
+        "p50",
+        "mean",
+        "p90",
+        "p99",
+        "p99.5",
+        "p99.9",
+        "max",
+    ]);
     for StrategyFigures {
         name, simulated, ..
     } in &report.strategies
     {
-        write!(out, "{name:<width$}")?;
-        for kind in &kinds {
-            let share = simulated
-                .provenance
-                .get(kind)
-                .map_or(0.0, |answered| 100.0 * answered.share);
-            write!(out, "{share:>14.3}")?;
+        if let Some(all) = simulated.latency.all {
+            let counts = [all.count.to_string(), simulated.counts.failed.to_string()];
+            let times = all.figures().map(|(_, time)| format!("{time:.3}"));
+            table.row(name, counts.into_iter().chain(times));
         }
-        writeln!(out)?;
     }
-    Ok(())
+    table
 }
 
-fn redundancy(out: &mut Formatter<'_>, report: &SimulationReport, width: usize) -> fmt::Result {
-    let columns = [
+fn provenance(report: &SimulationReport) -> Table {
+    use Provenance::{Backup, Exact, Hedged, Reconstructed};
+    let kinds = [Exact, Hedged, Backup, Reconstructed];
+    let names = kinds.map(|kind| kind.to_string());
+    let names = names.iter().map(String::as_str);
+    let mut table = Table::new(std::iter::once("share of answers").chain(names));
+    for StrategyFigures {
+        name, simulated, ..
+    } in &report.strategies
+    {
+        let share = |kind| {
+            simulated
+                .provenance
+                .get(&kind)
+                .map_or(0.0, |answers| answers.share)
+        };
+        table.row(name, kinds.map(|kind| percent(Some(share(kind)))));
+    }
+    table
+}
+
+fn redundancy(report: &SimulationReport) -> Table {
+    let mut table = Table::new([
+        "redundant requests",
         "issued",
         "won",
         "wasted",
@@ -155,19 +130,12 @@ fn redundancy(out: &mut Formatter<'_>, report: &SimulationReport, width: usize) 
         "no remedy",
         "retries",
         "late at ms",
-    ];
-    header(out, width, "redundant requests", &columns)?;
+    ]);
     for StrategyFigures {
         name, simulated, ..
     } in &report.strategies
     {
         let work = simulated.redundancy;
-        let Simulated {
-            retries,
-            hold_back_ms,
-            ..
-        } = simulated;
-        write!(out, "{name:<width$}")?;
         let counts = [
             work.issued,
             work.won,
@@ -175,36 +143,40 @@ fn redundancy(out: &mut Formatter<'_>, report: &SimulationReport, width: usize) 
             work.shed,
             work.failed,
             work.unrecoverable,
-            *retries,
+            simulated.retries,
         ];
-        counts
-            .iter()
-            .try_for_each(|count| write!(out, "{count:>14}"))?;
-        writeln!(out, "{hold_back_ms:>14.3}")?;
+        let late = format!("{:.3}", simulated.hold_back_ms);
+        table.row(
+            name,
+            counts
+                .map(|count| count.to_string())
+                .into_iter()
+                .chain([late]),
+        );
     }
-    Ok(())
+    table
 }
 
-fn pools(out: &mut Formatter<'_>, report: &SimulationReport, width: usize) -> fmt::Result {
-    header(
-        out,
-        width,
+fn pools(report: &SimulationReport) -> Table {
+    let mut table = Table::new([
         "pools",
-        &["serves", "instances", "busy, %", "mean queue", "max queue"],
-    )?;
-    for StrategyFigures {
-        name, simulated, ..
-    } in &report.strategies
-    {
-        for pool in &simulated.pools {
-            let busy = 100.0 * pool.utilisation;
-            write!(
-                out,
-                "{name:<width$}{:>14}{:>14}{busy:>14.2}",
-                pool.role, pool.instances
-            )?;
-            writeln!(out, "{:>14.2}{:>14}", pool.mean_queue, pool.max_queue)?;
+        "serves",
+        "instances",
+        "busy",
+        "mean queue",
+        "max queue",
+    ]);
+    for strategy in &report.strategies {
+        for pool in &strategy.simulated.pools {
+            let cells = [
+                pool.role.clone(),
+                pool.instances.to_string(),
+                percent(Some(pool.utilisation)),
+                format!("{:.2}", pool.mean_queue),
+                pool.max_queue.to_string(),
+            ];
+            table.row(&strategy.name, cells);
         }
     }
-    Ok(())
+    table
 }

@@ -18,7 +18,7 @@ use tonic::{Code, ConnectError, Request, Status};
 use tonic_prost::{ProstCodec, ProstDecoder};
 
 use super::http::{provenance, top_class};
-use super::url::TargetError;
+use super::metadata::Unanswered;
 use super::{Answer, Failure, LIMITS, Transport};
 use crate::payload::Body;
 
@@ -40,8 +40,8 @@ impl GrpcTransport {
     /// when it is first used.
     ///
     /// # Errors
-    /// [`TargetError`] when the address makes no URI.
-    pub fn new(address: SocketAddr) -> Result<Self, TargetError> {
+    /// When the address makes no URI.
+    pub fn new(address: SocketAddr) -> anyhow::Result<Self> {
         let endpoint = endpoint(address)?;
         let connections = (0..CONNECTIONS).map(|_| endpoint.connect_lazy()).collect();
         Ok(Self {
@@ -51,11 +51,8 @@ impl GrpcTransport {
     }
 }
 
-fn endpoint(address: SocketAddr) -> Result<Endpoint, TargetError> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"));
-    let endpoint = endpoint.map_err(|_| TargetError::Url {
-        given: address.to_string(),
-    })?;
+fn endpoint(address: SocketAddr) -> anyhow::Result<Endpoint> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
     Ok(endpoint
         .tcp_nodelay(true)
         .initial_stream_window_size(WINDOW)
@@ -130,13 +127,6 @@ fn failure(status: &Status) -> Failure {
     } else {
         Failure::Grpc(status.code() as i32)
     }
-}
-
-/// Reason why the metadata could not be had.
-pub(super) enum Unanswered {
-    Unreachable(String),
-    UnknownModel,
-    Wrong(String),
 }
 
 /// Returns the metadata of `model` at `address`.

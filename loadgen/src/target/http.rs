@@ -9,7 +9,7 @@ use parapet_net::client::{Connections, Response};
 use parapet_open_inference::{Datatype, HEADER_CONTENT_LENGTH, InferResponse, decode_response};
 
 use super::LIMITS;
-use super::url::{TargetError, TargetUrl, model_path};
+use super::url::{TargetUrl, model_path};
 use super::{Answer, Failure, Provenance, Transport};
 use crate::payload::Body;
 
@@ -29,15 +29,10 @@ impl HttpTransport {
     /// For `model` at `address`, which [`TargetUrl::metadata`] found.
     ///
     /// # Errors
-    /// [`TargetError`] when the names make no valid request.
-    pub fn new(target: &TargetUrl, address: SocketAddr, model: &str) -> Result<Self, TargetError> {
-        let infer = format!("{}/infer", model_path(model)?);
-        let infer = infer.parse().map_err(|_| TargetError::ModelName {
-            model: model.to_owned(),
-        })?;
-        let host = HeaderValue::from_str(target.authority()).map_err(|_| TargetError::Url {
-            given: target.to_string(),
-        })?;
+    /// When the names make no valid request.
+    pub fn new(target: &TargetUrl, address: SocketAddr, model: &str) -> anyhow::Result<Self> {
+        let infer = format!("{}/infer", model_path(model)?).parse()?;
+        let host = HeaderValue::from_str(target.authority())?;
         Ok(Self {
             connections: Connections::new(address, LIMITS),
             infer,

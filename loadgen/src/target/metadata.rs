@@ -3,15 +3,22 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use anyhow::{anyhow, bail};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Method, Request, StatusCode};
 use parapet_net::client::{Connections, Response};
 use parapet_open_inference::ModelMetadata;
 
-use super::LIMITS;
-use super::grpc::{self, Unanswered};
-use super::url::{TargetError, TargetUrl, model_path};
+use super::url::{TargetUrl, model_path};
+use super::{LIMITS, grpc};
+
+/// Reason why the metadata could not be had.
+pub(super) enum Unanswered {
+    Unreachable(String),
+    UnknownModel,
+    Wrong(String),
+}
 
 impl TargetUrl {
     /// Returns true if the server is to be asked over gRPC.
@@ -28,22 +35,27 @@ impl TargetUrl {
     /// address that answered.
     ///
     /// # Errors
-    /// [`TargetError`]: the host does not resolve, does not answer, lacks the model, or does not
-    /// speak the protocol.
+    /// The host does not resolve, does not answer, lacks the model, or does not speak the protocol.
     pub async fn metadata(
         &self,
         model: &str,
         limit: Duration,
-    ) -> Result<(SocketAddr, ModelMetadata), TargetError> {
-        let mut refused = self.unresolved("it has no address".to_owned());
+    ) -> anyhow::Result<(SocketAddr, ModelMetadata)> {
+        let path = model_path(model)?;
+        let mut refused = self.unresolved("it has no address");
         for address in self.addresses().await? {
-            let asked = tokio::time::timeout(limit, self.ask(address, model)).await;
-            match asked
-                .unwrap_or_else(|_| Err(self.unreachable(format!("no answer within {limit:?}"))))
-            {
+            let asked = tokio::time::timeout(limit, self.ask(address, model, &path)).await;
+            let late = |_| Err(Unanswered::Unreachable(no_answer(limit)));
+            match asked.unwrap_or_else(late) {
                 Ok(metadata) => return Ok((address, metadata)),
-                Err(error @ TargetError::Unreachable { .. }) => refused = error,
-                Err(error) => return Err(error),
+                Err(Unanswered::Unreachable(reason)) => refused = self.unreachable(&reason),
+                Err(Unanswered::UnknownModel) => {
+                    bail!("target {self} serves no model {model:?}; check --model")
+                }
+                Err(Unanswered::Wrong(reason)) => bail!(
+                    "target {self}: asked for the metadata of {model}, gave {reason}; is it an \
+                     Open Inference Protocol server, and ready?"
+                ),
             }
         }
         Err(refused)
@@ -52,93 +64,83 @@ impl TargetUrl {
     /// The first address of the host.
     ///
     /// # Errors
-    /// [`TargetError::Resolve`].
-    pub async fn address(&self) -> Result<SocketAddr, TargetError> {
+    /// The host does not resolve.
+    pub async fn address(&self) -> anyhow::Result<SocketAddr> {
         let first = self.addresses().await?.next();
-        first.ok_or_else(|| self.unresolved("it has no address".to_owned()))
+        first.ok_or_else(|| self.unresolved("it has no address"))
     }
 
-    async fn addresses(&self) -> Result<impl Iterator<Item = SocketAddr>, TargetError> {
+    async fn addresses(&self) -> anyhow::Result<impl Iterator<Item = SocketAddr>> {
         let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await;
-        found.map_err(|error| self.unresolved(error.to_string()))
+        found.map_err(|error| self.unresolved(&error.to_string()))
     }
 
-    fn unresolved(&self, reason: String) -> TargetError {
-        TargetError::Resolve {
-            target: self.to_string(),
-            reason,
-        }
+    fn unresolved(&self, reason: &str) -> anyhow::Error {
+        anyhow!("target {self}: cannot resolve its host ({reason}); check --target")
     }
 
-    fn unreachable(&self, reason: String) -> TargetError {
-        TargetError::Unreachable {
-            target: self.to_string(),
-            reason,
-        }
+    fn unreachable(&self, reason: &str) -> anyhow::Error {
+        anyhow!("target {self}: unreachable ({reason}); check --target and that the server runs")
     }
 
     /// Returns the body of a GET of `path` at `address`, within `limit`.
     ///
     /// # Errors
-    /// [`TargetError::Unreachable`], for any status but 200 too.
+    /// No answer, or one of a status but 200.
     pub async fn text(
         &self,
         address: SocketAddr,
         path: &str,
         limit: Duration,
-    ) -> Result<String, TargetError> {
-        let asked = tokio::time::timeout(limit, self.get(address, path));
-        let response = asked
-            .await
-            .unwrap_or_else(|_| Err(self.unreachable(format!("no answer within {limit:?}"))))?;
-        match response.status {
-            StatusCode::OK => Ok(String::from_utf8_lossy(&response.body).into_owned()),
-            status => Err(self.unreachable(format!("{path}: status {status}"))),
+    ) -> anyhow::Result<String> {
+        let asked = tokio::time::timeout(limit, self.get(address, path)).await;
+        let response = asked.unwrap_or_else(|_| Err(no_answer(limit)));
+        match response.map_err(|reason| self.unreachable(&reason))? {
+            Response {
+                status: StatusCode::OK,
+                body,
+                ..
+            } => Ok(String::from_utf8_lossy(&body).into_owned()),
+            Response { status, .. } => Err(self.unreachable(&format!("{path}: status {status}"))),
         }
     }
 
-    async fn get(&self, address: SocketAddr, path: &str) -> Result<Response, TargetError> {
+    async fn get(&self, address: SocketAddr, path: &str) -> Result<Response, String> {
         let request = Request::builder()
             .method(Method::GET)
             .uri(path)
             .header(hyper::header::HOST, &self.authority)
             .body(Full::new(Bytes::new()))
-            .map_err(|error| self.unreachable(error.to_string()))?;
-        let sent = Connections::new(address, LIMITS)
-            .send(|| request.clone())
-            .await;
-        sent.map_err(|error| self.unreachable(error.to_string()))
+            .map_err(|error| error.to_string())?;
+        let connections = Connections::new(address, LIMITS);
+        let sent = connections.send(|| request.clone()).await;
+        sent.map_err(|error| error.to_string())
     }
 
-    async fn ask(&self, address: SocketAddr, model: &str) -> Result<ModelMetadata, TargetError> {
-        let metadata = |reason: String| TargetError::Metadata {
-            target: self.to_string(),
-            model: model.to_owned(),
-            reason,
-        };
+    async fn ask(
+        &self,
+        address: SocketAddr,
+        model: &str,
+        path: &str,
+    ) -> Result<ModelMetadata, Unanswered> {
         if self.grpc {
-            return grpc::metadata(address, model)
-                .await
-                .map_err(|unanswered| match unanswered {
-                    Unanswered::Unreachable(reason) => self.unreachable(reason),
-                    Unanswered::Wrong(reason) => metadata(reason),
-                    Unanswered::UnknownModel => TargetError::UnknownModel {
-                        target: self.to_string(),
-                        model: model.to_owned(),
-                    },
-                });
+            return grpc::metadata(address, model).await;
         }
-        let response = self.get(address, &model_path(model)?).await?;
+        let response = self
+            .get(address, path)
+            .await
+            .map_err(Unanswered::Unreachable)?;
         match response.status {
             StatusCode::OK => serde_json::from_slice(&response.body)
-                .map_err(|error| metadata(format!("no model metadata ({error})"))),
-            StatusCode::NOT_FOUND => Err(TargetError::UnknownModel {
-                target: self.to_string(),
-                model: model.to_owned(),
-            }),
-            status => Err(metadata(format!("status {status}"))),
+                .map_err(|error| Unanswered::Wrong(format!("no model metadata ({error})"))),
+            StatusCode::NOT_FOUND => Err(Unanswered::UnknownModel),
+            status => Err(Unanswered::Wrong(format!("status {status}"))),
         }
     }
+}
+
+fn no_answer(limit: Duration) -> String {
+    format!("no answer within {limit:?}")
 }
 
 #[cfg(test)]
@@ -162,10 +164,8 @@ mod tests {
             "http://u@a:1",
             "ftp://a",
         ] {
-            assert!(
-                matches!(wrong.parse::<TargetUrl>(), Err(TargetError::Url { .. })),
-                "{wrong}"
-            );
+            let refused = wrong.parse::<TargetUrl>().unwrap_err().to_string();
+            assert!(refused.contains("is not an address"), "{wrong}: {refused}");
         }
     }
 
@@ -176,9 +176,10 @@ mod tests {
             "/v2/models/digits-k2.v1"
         );
         for wrong in ["", "a/b", "a b", "..", "é", "a?x"] {
+            let refused = model_path(wrong).unwrap_err().to_string();
             assert!(
-                matches!(model_path(wrong), Err(TargetError::ModelName { .. })),
-                "{wrong}"
+                refused.contains("cannot be part of a URL"),
+                "{wrong}: {refused}"
             );
         }
     }

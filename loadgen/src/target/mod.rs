@@ -7,7 +7,7 @@ mod url;
 
 pub use grpc::GrpcTransport;
 pub use http::HttpTransport;
-pub use url::{TargetError, TargetUrl};
+pub use url::TargetUrl;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -45,19 +45,18 @@ impl AnyTransport {
     /// For requests to `model` in this form, at `address`, which [`TargetUrl::metadata`] found.
     ///
     /// # Errors
-    /// [`TargetError`] when the names make no valid request, or the form is the other protocol's.
+    /// The names make no valid request, or the form is the other protocol's.
     pub fn new(
         target: &TargetUrl,
         address: SocketAddr,
         model: &str,
         encoding: WireEncoding,
-    ) -> Result<Self, TargetError> {
-        if target.is_grpc() != (encoding == WireEncoding::Grpc) {
-            return Err(TargetError::Encoding {
-                target: target.to_string(),
-                encoding,
-            });
-        }
+    ) -> anyhow::Result<Self> {
+        anyhow::ensure!(
+            target.is_grpc() == (encoding == WireEncoding::Grpc),
+            "target {target} cannot be sent {encoding}; grpc:// goes with encoding grpc, http:// \
+             with binary or json"
+        );
         if target.is_grpc() {
             GrpcTransport::new(address).map(Self::Grpc)
         } else {

@@ -4,25 +4,24 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::{Context, ensure};
-use parapet_loadgen::cluster::{self, ClusterError, Places, Update};
-use parapet_loadgen::compare::{
-    Bootstrap, CompareReport, CompareText, Comparison, HostStalls, analyse,
-};
+use parapet_loadgen::cluster::{self, ClusterError, Places};
+use parapet_loadgen::compare::{Bootstrap, CompareReport, Comparison, analyse};
 use parapet_loadgen::experiment::{Experiment, Strategy};
 use parapet_loadgen::payload::{Rows, WireEncoding};
-use parapet_loadgen::report::{Slo, SloFigures, check, compare_page, latency_histogram};
+use parapet_loadgen::report::{Slo, SloFigures, check, compare_page};
 use parapet_loadgen::run::Stop;
 use parapet_loadgen::schedule::Arrivals;
 use parking_lot::Mutex;
 
 use crate::display::{CompareState, Live};
-use crate::files::{Recordings, check_writable, write_file, write_json};
-use crate::interrupt::Interrupts;
+use crate::files::{Recordings, ReportFiles};
+use crate::interrupt::stop_on_interrupt;
+use crate::outcome::{Error, bad_input, failed, finish};
 use crate::payload::Payload;
-use crate::run::{BAD_INPUT, Error, FAILED, INTERRUPTED, allow_many_connections, failed};
+use crate::run::runtime;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -85,12 +84,8 @@ pub(crate) struct Args {
     /// Folder for configurations and logs [default: a temporary one, removed at the end]
     #[arg(long)]
     work_dir: Option<PathBuf>,
-    /// Write the report as JSON
-    #[arg(long)]
-    json: Option<PathBuf>,
-    /// Write the report as a page with plots
-    #[arg(long)]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    files: ReportFiles,
     #[command(flatten)]
     recordings: Recordings,
     /// Objective that a strategy has to meet, for exit code 0: coded:p99.9=30ms, hedge:failed=0.1%
@@ -99,60 +94,16 @@ pub(crate) struct Args {
     slo: Vec<String>,
 }
 
-/// Objectives by strategy.
-fn objectives(args: &Args, experiment: &Experiment) -> anyhow::Result<Vec<(String, Slo)>> {
-    let objective = |text: &String| {
-        let (name, slo) = text.split_once(':').with_context(|| {
-            format!("--slo {text:?}: give STRATEGY:OBJECTIVE, as coded:p99.9=30ms")
-        })?;
-        ensure!(
-            experiment
-                .strategies
-                .iter()
-                .any(|strategy| strategy.name == name),
-            "--slo {text:?}: no strategy is named {name:?}; name one of the experiment's"
-        );
-        Ok((name.to_owned(), slo.parse()?))
-    };
-    args.slo.iter().map(objective).collect()
-}
-
-/// Tells which objectives were missed; whether there were any.
-fn breached(objectives: &[(String, Slo)], report: &CompareReport) -> bool {
-    let mut breached = false;
-    for (name, slo) in objectives {
-        let breaches = report
-            .strategy(name)
-            .map(|strategy| check(&[*slo], SloFigures::from(strategy)));
-        for breach in breaches.into_iter().flatten() {
-            eprintln!("parapet-loadgen: {name}: {breach}");
-            breached = true;
-        }
-    }
-    breached
-}
-
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
-    let bad = |cause: anyhow::Error| Error {
-        code: BAD_INPUT,
-        cause,
-    };
-    let (experiment, rows) = prepare(args).map_err(bad)?;
-    let objectives = objectives(args, &experiment).map_err(bad)?;
-    let temporary = tempfile::tempdir()
-        .context("cannot make a temporary folder")
-        .map_err(failed)?;
+    let (experiment, rows) = prepare(args).map_err(bad_input)?;
+    let objectives = objectives(args, &experiment).map_err(bad_input)?;
+    let temporary = tempfile::tempdir().context("cannot make a temporary folder");
+    let temporary = temporary.map_err(failed)?;
     let places = match &args.repository {
-        Some(repository) => Some(places(args, repository, temporary.path()).map_err(bad)?),
+        Some(repository) => Some(places(args, repository, temporary.path()).map_err(bad_input)?),
         None => None,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")
-        .map_err(failed)?;
-    allow_many_connections();
+    let runtime = runtime(1)?;
     let started = SystemTime::now();
     let comparison = runtime.block_on(drive(&experiment, places.as_ref(), &rows))?;
     let bootstrap = Bootstrap {
@@ -163,24 +114,42 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let report = analyse(&comparison, &experiment.baseline, bootstrap)
         .context("cannot analyse the comparison")
         .map_err(failed)?;
-    let written = recorded.and(write_files(args, &report));
-    let shown = write!(std::io::stdout(), "{}", CompareText(&report));
-    written.map_err(failed)?;
-    shown
-        .context("cannot write the summary to standard output")
-        .map_err(failed)?;
-    let breached = breached(&objectives, &report);
-    Ok(match (report.partial, breached) {
-        (true, _) => ExitCode::from(INTERRUPTED),
-        (false, true) => ExitCode::from(FAILED),
-        (false, false) => ExitCode::SUCCESS,
-    })
+    let written = recorded.and(args.files.write(&report, || Some(compare_page(&report))));
+    let missed = missed(&objectives, &report);
+    let finished = finish(&report, written, report.partial, !missed.is_empty())?;
+    missed
+        .iter()
+        .for_each(|line| eprintln!("parapet-loadgen: {line}"));
+    Ok(finished)
+}
+
+/// Objectives by strategy.
+fn objectives(args: &Args, experiment: &Experiment) -> anyhow::Result<Vec<(String, Slo)>> {
+    let objective = |text: &String| {
+        let (name, slo) = text.split_once(':').with_context(|| {
+            format!("--slo {text:?}: give STRATEGY:OBJECTIVE, as coded:p99.9=30ms")
+        })?;
+        ensure!(
+            experiment.names().any(|known| known == name),
+            "--slo {text:?}: no strategy is named {name:?}; name one of the experiment's"
+        );
+        Ok((name.to_owned(), slo.parse()?))
+    };
+    args.slo.iter().map(objective).collect()
+}
+
+/// A line for each objective that was missed.
+fn missed(objectives: &[(String, Slo)], report: &CompareReport) -> Vec<String> {
+    let missed = |(name, slo): &(String, Slo)| {
+        let figures = SloFigures::from(report.strategy(name)?);
+        let breach = check(&[*slo], figures).into_iter().next()?;
+        Some(format!("{name}: {breach}"))
+    };
+    objectives.iter().filter_map(missed).collect()
 }
 
 fn prepare(args: &Args) -> anyhow::Result<(Experiment, Rows)> {
-    for path in [&args.json, &args.html].into_iter().flatten() {
-        check_writable(path)?;
-    }
+    args.files.check()?;
     let (mut experiment, file) = match &args.experiment {
         Some(path) => {
             ensure!(
@@ -204,16 +173,10 @@ fn prepare(args: &Args) -> anyhow::Result<(Experiment, Rows)> {
         baseline
     );
     experiment.check(file)?;
-    args.recordings.check(
-        experiment
-            .strategies
-            .iter()
-            .map(|strategy| strategy.name.as_str()),
-    )?;
+    args.recordings.check(experiment.names())?;
     if experiment.starts_processes() {
-        let repository = args
-            .repository
-            .as_ref()
+        let repository = args.repository.as_ref();
+        let repository = repository
             .context("no model repository for the instances; give it with --repository")?;
         ensure!(
             repository.is_dir(),
@@ -221,8 +184,7 @@ fn prepare(args: &Args) -> anyhow::Result<(Experiment, Rows)> {
             repository.display()
         );
     }
-    let rows = args.payload.load()?;
-    Ok((experiment, rows))
+    Ok((experiment, args.payload.load()?))
 }
 
 /// The comparison of frontends that run already.
@@ -241,11 +203,11 @@ fn of_targets(args: &Args) -> anyhow::Result<Experiment> {
             ..Strategy::default()
         })
     };
-    let strategies: Vec<Strategy> = args
+    let strategies = args
         .target
         .iter()
         .map(strategy)
-        .collect::<anyhow::Result<_>>()?;
+        .collect::<anyhow::Result<Vec<_>>>()?;
     let model = args
         .model
         .clone()
@@ -266,18 +228,10 @@ fn select(args: &Args, experiment: &mut Experiment, file: &Path) -> anyhow::Resu
     };
     for name in names {
         ensure!(
-            experiment
-                .strategies
-                .iter()
-                .any(|strategy| strategy.name == *name),
+            experiment.names().any(|known| known == name),
             "unknown strategy {name:?}; {} has {}",
             file.display(),
-            experiment
-                .strategies
-                .iter()
-                .map(|s| s.name.as_str())
-                .collect::<Vec<_>>()
-                .join(", ")
+            experiment.names().collect::<Vec<_>>().join(", ")
         );
     }
     experiment
@@ -323,113 +277,25 @@ async fn drive(
     rows: &Rows,
 ) -> Result<Comparison, Error> {
     let stop = Stop::default();
-    let interrupted = stop.clone();
-    let names = experiment
-        .strategies
-        .iter()
-        .map(|strategy| strategy.name.clone());
+    let names = experiment.names().map(str::to_owned).collect();
     let state = Arc::new(Mutex::new(CompareState::new(experiment.blocks, names)));
-    let live = {
-        let state = Arc::clone(&state);
-        Live::start(Box::new(move || state.lock().status()))
-    };
-    let (noted, plain) = (Arc::clone(&state), live.is_none());
-    let mut interrupts = Interrupts::listen().map_err(failed)?;
-    let watch = tokio::spawn(async move {
-        interrupts.next().await;
-        noted.lock().note = ENDING;
-        if plain {
-            eprintln!("{ENDING}");
+    let drawn = Arc::clone(&state);
+    let live = Live::start(move || drawn.lock().status());
+    let _interrupts = stop_on_interrupt(&stop, live.notes(), ENDING).map_err(failed)?;
+    let compared = cluster::compare(experiment, places, rows, &stop, |update| {
+        let mut state = state.lock();
+        state.observe(&update);
+        if !live.is_drawn()
+            && let Some(line) = state.line(&update)
+        {
+            // The reader may be gone; the comparison goes on.
+            let _ = writeln!(std::io::stderr(), "{line}");
         }
-        interrupted.sending.cancel();
-        interrupts.next().await;
-        interrupted.waiting.cancel();
     });
-    let comparison = cluster::compare(experiment, places, rows, rows.names(), &stop, |update| {
-        if plain {
-            show(experiment, &update);
-        } else {
-            state.lock().observe(&update);
-        }
+    compared.await.map_err(|error| match error {
+        ClusterError::Input(cause) => bad_input(cause),
+        ClusterError::Run(cause) => failed(cause),
     })
-    .await;
-    watch.abort();
-    comparison.map_err(|error| {
-        let code = match error {
-            ClusterError::Process(_)
-            | ClusterError::Bodies(_)
-            | ClusterError::Schedule(_)
-            | ClusterError::Given { .. }
-            | ClusterError::Inputs { .. }
-            | ClusterError::NoPlaces => BAD_INPUT,
-            _ => crate::run::FAILED,
-        };
-        Error {
-            code,
-            cause: error.into(),
-        }
-    })
-}
-
-/// Writes a line for each block; the reader may be gone.
-fn show(experiment: &Experiment, update: &Update<'_>) {
-    let name = |strategy: usize| {
-        experiment
-            .strategies
-            .get(strategy)
-            .map_or("", |it| it.name.as_str())
-    };
-    let mut err = std::io::stderr();
-    let _ = match update {
-        Update::Starting(ready, of) if ready == of => writeln!(err, "{of} instances run"),
-        Update::Starting(..) => Ok(()),
-        Update::Begins {
-            block: None,
-            strategy,
-            ..
-        } => writeln!(err, "warm-up  {}", name(*strategy)),
-        Update::Begins { .. } => Ok(()),
-        Update::Repeats {
-            strategy,
-            block,
-            stalls,
-        } => {
-            let reason = stalls.map_or_else(
-                || "the generator was late".to_owned(),
-                |HostStalls {
-                     total_ms,
-                     longest_ms,
-                 }| {
-                    format!(
-                        "the machine stood still for {total_ms:.0} ms, {longest_ms:.0} ms at once"
-                    )
-                },
-            );
-            let (block, of, name) = (block + 1, experiment.blocks, name(*strategy));
-            writeln!(err, "block {block:>2}/{of}  {name:<24} {reason}; once more")
-        }
-        Update::Ended {
-            strategy,
-            block,
-            recording,
-        } => {
-            let latency = latency_histogram(&recording.records);
-            let ms = |quantile| {
-                Duration::from_micros(latency.value_at_quantile(quantile)).as_secs_f64() * 1e3
-            };
-            writeln!(
-                err,
-                "block {:>2}/{}  {:<24} answered {:>6}  p50 {:>7.2}  p99 {:>7.2}  p99.9 {:>7.2} ms",
-                block + 1,
-                experiment.blocks,
-                name(*strategy),
-                latency.len(),
-                ms(0.5),
-                ms(0.99),
-                ms(0.999)
-            )
-        }
-    };
 }
 
 fn write_recordings(
@@ -440,19 +306,9 @@ fn write_recordings(
     if args.recordings.is_empty() {
         return Ok(());
     }
-    let mut strategies = comparison.strategies.iter();
-    strategies.try_for_each(|measured| {
+    for measured in &comparison.strategies {
         args.recordings
-            .write(&measured.name, &measured.recording(), started)
-    })
-}
-
-fn write_files(args: &Args, report: &CompareReport) -> anyhow::Result<()> {
-    if let Some(path) = &args.json {
-        write_json(path, report)?;
-    }
-    if let Some(path) = &args.html {
-        write_file(path, |out| out.write_all(compare_page(report).as_bytes()))?;
+            .write(&measured.name, &measured.recording(), started)?;
     }
     Ok(())
 }

@@ -65,7 +65,61 @@ pub(crate) fn write_json(path: &Path, report: &impl Serialize) -> anyhow::Result
     })
 }
 
-/// Recordings of requests that `run` writes, for each of several strategies.
+/// Files with a command's report.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReportFiles {
+    /// Write the report as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Write the report with plots as one HTML file
+    #[arg(long)]
+    pub(crate) html: Option<PathBuf>,
+}
+
+impl ReportFiles {
+    /// Returns an error if a file cannot be written, as far as can be told before.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let mut paths = [&self.json, &self.html].into_iter().flatten();
+        paths.try_for_each(|path| check_writable(path))
+    }
+
+    pub(crate) fn write(
+        &self,
+        report: &impl Serialize,
+        page: impl FnOnce() -> Option<String>,
+    ) -> anyhow::Result<()> {
+        if let Some(path) = &self.json {
+            write_json(path, report)?;
+        }
+        if let Some(path) = &self.html
+            && let Some(page) = page()
+        {
+            write_file(path, |out| out.write_all(page.as_bytes()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the files of one recording whose path is given.
+pub(crate) fn write_recording(
+    [csv, hgrm, hlog]: [Option<&Path>; 3],
+    recording: &Recording,
+    started: SystemTime,
+) -> anyhow::Result<()> {
+    if let Some(path) = csv {
+        write_file(path, |out| report::write_csv(out, &recording.records))?;
+    }
+    if let Some(path) = hgrm {
+        let latency = report::latency_histogram(&recording.records);
+        write_file(path, |out| report::write_hgrm(out, &latency))?;
+    }
+    if let Some(path) = hlog {
+        write_file(path, |out| report::write_hlog(out, recording, started))?;
+    }
+    Ok(())
+}
+
+/// Folders for recordings of each of several strategies.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Recordings {
     /// Folder for a CSV file of each strategy, with a line for each request
@@ -88,7 +142,7 @@ impl Recordings {
         self.folders().next().is_none()
     }
 
-    /// Returns true if all of them can be written, as far as can be told before. The folders
+    /// Returns an error if one of them cannot be written, as far as can be told before. The folders
     /// themselves are made in the end.
     pub(crate) fn check<'a>(
         &self,
@@ -110,7 +164,7 @@ impl Recordings {
             if let Some(other) = names.insert(name.clone(), strategy) {
                 anyhow::bail!(
                     "strategies {other:?} and {strategy:?} would both be written to {name}; \
-                        rename one"
+                     rename one"
                 );
             }
         }
@@ -124,26 +178,21 @@ impl Recordings {
         recording: &Recording,
         started: SystemTime,
     ) -> anyhow::Result<()> {
-        let write = |folder: &Option<PathBuf>,
-                     extension: &str,
-                     write: &dyn Fn(&mut dyn Write) -> std::io::Result<()>| {
-            let Some(folder) = folder else { return Ok(()) };
+        for folder in self.folders() {
             std::fs::create_dir_all(folder)
                 .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
-            write_file(
-                &folder.join(format!("{}.{extension}", file_name(strategy))),
-                |out| write(out),
-            )
+        }
+        let name = file_name(strategy);
+        let file = |folder: &Option<PathBuf>, extension: &str| {
+            let folder = folder.as_ref()?;
+            Some(folder.join(format!("{name}.{extension}")))
         };
-        write(&self.csv, "csv", &|out| {
-            report::write_csv(out, &recording.records)
-        })?;
-        write(&self.hgrm, "hgrm", &|out| {
-            report::write_hgrm(out, &report::latency_histogram(&recording.records))
-        })?;
-        write(&self.hlog, "hlog", &|out| {
-            report::write_hlog(out, recording, started)
-        })
+        let files = [
+            file(&self.csv, "csv"),
+            file(&self.hgrm, "hgrm"),
+            file(&self.hlog, "hlog"),
+        ];
+        write_recording(files.each_ref().map(Option::as_deref), recording, started)
     }
 }
 

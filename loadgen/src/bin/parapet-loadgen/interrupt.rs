@@ -1,7 +1,11 @@
 //! Ctrl-C and SIGTERM, which end a command in the same way: with a report of what there is.
 
 use anyhow::Context as _;
+use parapet_loadgen::run::Stop;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::display::Notes;
 
 /// Listens for both from when it is made.
 #[derive(Debug)]
@@ -24,4 +28,20 @@ impl Interrupts {
     pub(crate) async fn next(&mut self) {
         tokio::select! { _ = self.interrupt.recv() => {}, _ = self.terminate.recv() => {} }
     }
+}
+
+/// Ends sending at the first signal, which `ending` announces, and waiting at the second.
+pub(crate) fn stop_on_interrupt(
+    stop: &Stop,
+    notes: Notes,
+    ending: &'static str,
+) -> anyhow::Result<AbortOnDropHandle<()>> {
+    let (stop, mut interrupts) = (stop.clone(), Interrupts::listen()?);
+    Ok(AbortOnDropHandle::new(tokio::spawn(async move {
+        interrupts.next().await;
+        notes.say(ending);
+        stop.sending.cancel();
+        interrupts.next().await;
+        stop.waiting.cancel();
+    })))
 }

@@ -8,6 +8,7 @@ mod diff;
 mod display;
 mod files;
 mod interrupt;
+mod outcome;
 mod payload;
 mod run;
 mod schema;
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && error.kind() != NO_COMMAND => {
             eprintln!("parapet-loadgen: {}", complaint(&error));
-            return ExitCode::from(run::BAD_INPUT);
+            return ExitCode::from(outcome::BAD_INPUT);
         }
         // Help, asked for or not, and the version.
         Err(error) => error.exit(),
@@ -65,7 +66,7 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(code) => code,
-        Err(run::Error { code, cause }) => {
+        Err(outcome::Error { code, cause }) => {
             eprintln!("parapet-loadgen: {}", one_line(&cause));
             ExitCode::from(code)
         }

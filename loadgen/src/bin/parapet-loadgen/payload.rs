@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use parapet_loadgen::payload::{Rows, RowsError, Source};
+use parapet_loadgen::payload::{Rows, Source};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Payload {
@@ -22,7 +22,7 @@ pub(crate) struct Payload {
 }
 
 impl Payload {
-    pub(crate) fn load(&self) -> Result<Rows, RowsError> {
+    pub(crate) fn load(&self) -> anyhow::Result<Rows> {
         Rows::load(Source {
             images: &self.images,
             labels: self.labels.as_deref(),

@@ -1,8 +1,6 @@
 //! `parapet-loadgen run`.
 
-use std::convert::Infallible;
-use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,23 +9,21 @@ use anyhow::{Context, anyhow, ensure};
 use clap::ArgAction;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use parapet_loadgen::payload::{Bodies, RequestOptions, Rows, WireEncoding};
-use parapet_loadgen::report::{self, RunReport, Settings, Slo, SloFigures, Text, TraceSettings};
+use parapet_loadgen::report::{self, Settings, Slo, SloFigures, TraceSettings};
 use parapet_loadgen::run::{KernelPacer, Plan, Progress, Recording, Stop};
 use parapet_loadgen::schedule::{Arrivals, Length, Schedule, Trace};
 use parapet_loadgen::target::{AnyTransport, TargetUrl};
-use parking_lot::Mutex;
+use tokio::runtime::Runtime;
 
 use crate::display::{self, Live, run_status};
-use crate::files::{check_writable, write_file, write_json};
-use crate::interrupt::Interrupts;
+use crate::files::{ReportFiles, check_writable, write_recording};
+use crate::interrupt::stop_on_interrupt;
+use crate::outcome::{Error, bad_input, failed, finish};
 use crate::payload::Payload;
 
 /// Time that the check of the target before the run may take.
 const CHECK_LIMIT: Duration = Duration::from_secs(5);
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
-pub(crate) const BAD_INPUT: u8 = 2;
-pub(crate) const FAILED: u8 = 1;
-pub(crate) const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -82,9 +78,8 @@ pub(crate) struct Args {
     /// Threads that send and receive
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// Write the report as JSON
-    #[arg(long)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    files: ReportFiles,
     /// Write a line for each request as CSV
     #[arg(long)]
     csv: Option<PathBuf>,
@@ -94,66 +89,51 @@ pub(crate) struct Args {
     /// Write the latency of each second as an HdrHistogram interval log
     #[arg(long)]
     hlog: Option<PathBuf>,
-    /// Write the report with plots as one HTML file
-    #[arg(long)]
-    html: Option<PathBuf>,
     /// Objective that the run has to meet, for exit code 0: p99.9=30ms, mean=5ms, failed=0.1%,
     /// accuracy=85% (repeatable)
     #[arg(long)]
     slo: Vec<Slo>,
 }
 
-/// An error with its exit code.
-pub(crate) struct Error {
-    pub(crate) code: u8,
-    pub(crate) cause: anyhow::Error,
-}
-
-pub(crate) fn failed(cause: anyhow::Error) -> Error {
-    Error {
-        code: FAILED,
-        cause,
-    }
-}
-
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(args.threads.max(1))
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")
-        .map_err(failed)?;
-    allow_many_connections();
+    let runtime = runtime(args.threads)?;
     let (report, recording, started) = runtime.block_on(async {
-        let prepared = prepare(args).await.map_err(|cause| Error {
-            code: BAD_INPUT,
-            cause,
-        })?;
         let Prepared {
             plan,
             transport,
             settings,
-        } = prepared;
+        } = prepare(args).await.map_err(bad_input)?;
         let started = SystemTime::now();
         let recording = drive(&plan, transport).await.map_err(failed)?;
         Ok((report::summarise(settings, &recording), recording, started))
     })?;
-    // Whichever of the two fails, the other has its figures: a run can be long.
-    let written = write_files(args, &report, &recording, started);
-    let shown = write!(std::io::stdout(), "{}", Text(&report));
-    written.map_err(failed)?;
-    shown
-        .context("cannot write the summary to standard output")
-        .map_err(failed)?;
-    let breaches = report::check(&args.slo, SloFigures::from(&report));
-    breaches
+    let page = || Some(report::run_page(&report, &recording));
+    let recorded = write_recording(args.recordings(), &recording, started);
+    let written = recorded.and(args.files.write(&report, page));
+    let missed = report::check(&args.slo, SloFigures::from(&report));
+    let finished = finish(&report, written, report.partial, !missed.is_empty())?;
+    missed
         .iter()
-        .for_each(|breach| eprintln!("parapet-loadgen: {breach}"));
-    Ok(match (report.partial, breaches.is_empty()) {
-        (true, _) => ExitCode::from(INTERRUPTED),
-        (false, false) => ExitCode::from(FAILED),
-        (false, true) => ExitCode::SUCCESS,
-    })
+        .for_each(|line| eprintln!("parapet-loadgen: {line}"));
+    Ok(finished)
+}
+
+/// A runtime whose requests may have as many connections as the system allows.
+pub(crate) fn runtime(threads: usize) -> Result<Runtime, Error> {
+    allow_many_connections();
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads.max(1))
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")
+        .map_err(failed)
+}
+
+impl Args {
+    /// Paths of the CSV file, the distribution and the interval log.
+    fn recordings(&self) -> [Option<&Path>; 3] {
+        [&self.csv, &self.hgrm, &self.hlog].map(Option::as_deref)
+    }
 }
 
 struct Prepared {
@@ -172,10 +152,8 @@ async fn prepare(args: &Args) -> anyhow::Result<Prepared> {
         args.deadline_ms != Some(0),
         "deadline 0 leaves no time for an answer; give a positive --deadline-ms"
     );
-    for path in [&args.json, &args.csv, &args.hgrm, &args.hlog, &args.html]
-        .into_iter()
-        .flatten()
-    {
+    args.files.check()?;
+    for path in args.recordings().into_iter().flatten() {
         check_writable(path)?;
     }
     let (schedule, trace) = schedule(args)?;
@@ -248,40 +226,18 @@ fn length(args: &Args) -> anyhow::Result<Option<Length>> {
 
 const ENDING: &str = "ending: waiting for answers; Ctrl-C again leaves at once";
 
-fn start_display(progress: Arc<Progress>, note: Arc<Mutex<&'static str>>) -> Option<Live> {
-    Live::start(Box::new(move || {
-        run_status(&progress.snapshot(), *note.lock())
-    }))
-}
-
 async fn drive(plan: &Plan, transport: AnyTransport) -> anyhow::Result<Recording> {
     let progress = Arc::new(Progress::new(&plan.schedule));
     let stop = Stop::default();
-    let mut interrupts = Interrupts::listen()?;
-    let note = Arc::new(Mutex::new(""));
-    let live = start_display(Arc::clone(&progress), Arc::clone(&note));
-    let watch = async {
-        interrupts.next().await;
-        *note.lock() = ENDING;
-        if live.is_none() {
-            eprintln!("{ENDING}");
-        }
-        stop.sending.cancel();
-        interrupts.next().await;
-        stop.waiting.cancel();
-        std::future::pending::<Infallible>().await
-    };
-    let run = parapet_loadgen::run::run(
-        plan,
-        Arc::new(transport),
-        KernelPacer,
-        Arc::clone(&progress),
-        &stop,
-    );
+    let shown = Arc::clone(&progress);
+    let live = Live::start(move || run_status(&shown.snapshot()));
+    let _interrupts = stop_on_interrupt(&stop, live.notes(), ENDING)?;
+    let transport = Arc::new(transport);
+    let counted = Arc::clone(&progress);
+    let run = parapet_loadgen::run::run(plan, transport, KernelPacer, counted, &stop);
     tokio::select! {
         recording = run => recording.context("cannot pace requests"),
-        never = watch => match never {},
-        never = display::plain(&progress), if live.is_none() => match never {},
+        never = display::plain(&progress), if !live.is_drawn() => match never {},
     }
 }
 
@@ -309,37 +265,9 @@ fn settings(
     }
 }
 
-fn write_files(
-    args: &Args,
-    report: &RunReport,
-    recording: &Recording,
-    started: SystemTime,
-) -> anyhow::Result<()> {
-    if let Some(path) = &args.json {
-        write_json(path, report)?;
-    }
-    if let Some(path) = &args.csv {
-        write_file(path, |out| report::write_csv(out, &recording.records))?;
-    }
-    if let Some(path) = &args.hgrm {
-        write_file(path, |out| {
-            report::write_hgrm(out, &report::latency_histogram(&recording.records))
-        })?;
-    }
-    if let Some(path) = &args.hlog {
-        write_file(path, |out| report::write_hlog(out, recording, started))?;
-    }
-    if let Some(path) = &args.html {
-        write_file(path, |out| {
-            out.write_all(report::run_page(report, recording).as_bytes())
-        })?;
-    }
-    Ok(())
-}
-
 /// Every request in flight has a connection; the system's default limit of 1024 open files
 /// is soon met.
-pub(crate) fn allow_many_connections() {
+fn allow_many_connections() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
     {

@@ -1,18 +1,16 @@
 //! `parapet-loadgen sweep`: many simulations, and where each strategy wins.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use parapet_config::faults::Straggling;
 use parapet_loadgen::compare::{Bootstrap, SweepPoint, SweepReport, analyse};
 use parapet_loadgen::experiment::ResolvedArm;
 use parapet_loadgen::report::sweep_page;
-use parapet_loadgen::simulate::{MAX_RECORDS, Setup, Simulated, Simulator, comparison};
+use parapet_loadgen::simulate::{MAX_RECORDS, Setup, Simulated, comparison};
 
-use crate::files::{check_writable, write_file, write_json};
-use crate::run::{BAD_INPUT, Error, INTERRUPTED, failed};
+use crate::outcome::{Error, bad_input, failed, finish};
 use crate::simulate::{self, Watch};
 
 // Named apart from the arguments that it includes, which clap would otherwise take for the same
@@ -44,36 +42,27 @@ struct Point {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
-    let points = prepare(args).map_err(|cause| Error {
-        code: BAD_INPUT,
-        cause,
-    })?;
+    let points = prepare(args).map_err(bad_input)?;
     let mut watch = Watch::new().map_err(failed)?;
     let total = points.len();
-    let mut done = Vec::with_capacity(total);
+    let mut done: Vec<SweepPoint> = Vec::with_capacity(total);
     let mut baseline = String::new();
     for (number, point) in points.into_iter().enumerate() {
         if watch.is_stopped() {
             break;
         }
-        let (swept, of) = simulate_point(&point, number, total, &mut watch)?;
-        baseline = of;
-        done.extend(swept);
+        watch.restart(format!("point {} of {total}", number + 1), &point.setup);
+        baseline = point.setup.baseline.clone().unwrap_or_default();
+        done.extend(simulate_point(&point, &baseline, &mut watch)?);
     }
     drop(watch);
-    let partial = done.len() < total || done.iter().any(|point: &SweepPoint| point.partial);
+    let partial = done.len() < total || done.iter().any(|point| point.partial);
     let report = SweepReport::new(baseline, done, partial);
-    let written = write_files(args, &report);
-    let shown = table(&report);
-    written.map_err(failed)?;
-    shown
-        .context("cannot write the figures to standard output")
-        .map_err(failed)?;
-    Ok(if partial {
-        ExitCode::from(INTERRUPTED)
-    } else {
-        ExitCode::SUCCESS
-    })
+    let written = args
+        .simulate
+        .files
+        .write(&report, || Some(sweep_page(&report)));
+    finish(&report, written, partial, false)
 }
 
 /// Checks everything, before the first simulation.
@@ -87,12 +76,7 @@ fn prepare(args: &Args) -> anyhow::Result<Vec<Point>> {
         "--csv, --hgrm and --hlog hold one simulation of each strategy, and a sweep makes many; \
             give --json"
     );
-    for path in [&args.simulate.json, &args.simulate.html]
-        .into_iter()
-        .flatten()
-    {
-        check_writable(path)?;
-    }
+    args.simulate.files.check()?;
     let (base, ignored) = args.simulate.setup()?;
     let mut points = vec![Point {
         axes: BTreeMap::new(),
@@ -180,92 +164,25 @@ fn cross<T>(
     *points = crossed;
 }
 
+/// Returns the point's figures; `None` if it was broken off before anything could be compared.
 fn simulate_point(
     point: &Point,
-    number: usize,
-    total: usize,
+    baseline: &str,
     watch: &mut Watch,
-) -> Result<(Option<SweepPoint>, String), Error> {
-    let mut done: Vec<(ResolvedArm, Simulated)> = Vec::new();
-    watch.restart(format!("point {} of {total}", number + 1), &point.setup);
-    for (spec, mut simulation) in point
+) -> Result<Option<SweepPoint>, Error> {
+    let simulations = point
         .setup
         .simulations()
-        .map_err(|error| failed(error.into()))?
-    {
+        .map_err(|error| failed(error.into()))?;
+    let mut done: Vec<(ResolvedArm, Simulated)> = Vec::new();
+    for (spec, mut simulation) in simulations {
         simulation.keep_records = true;
-        let simulator = Simulator::new(simulation).map_err(|invalid| failed(invalid.into()))?;
-        watch.begin();
-        done.push((spec, simulator.run(|progress| watch.look(&progress))));
+        done.push((spec, watch.simulate(simulation)?));
     }
-    let baseline = point.setup.baseline.clone().unwrap_or_default();
-    let report = analyse(
-        &comparison(&point.setup, &done),
-        &baseline,
-        Bootstrap::default(),
-    );
-    match report {
-        Ok(report) => Ok((Some(SweepPoint::new(point.axes.clone(), &report)), baseline)),
-        // Stopped before anything could be compared.
-        Err(_) if watch.is_stopped() => Ok((None, baseline)),
-        Err(error) => Err(failed(error.into())),
+    let comparison = comparison(&point.setup, &done);
+    match analyse(&comparison, baseline, Bootstrap::default()) {
+        Ok(report) => Ok(Some(SweepPoint::new(point.axes.clone(), &report))),
+        Err(_) if watch.is_stopped() => Ok(None),
+        Err(error) => Err(failed(error)),
     }
-}
-
-fn table(report: &SweepReport) -> std::io::Result<()> {
-    let mut out = std::io::stdout();
-    for point in &report.points {
-        let axes: Vec<String> = point
-            .axes
-            .iter()
-            .map(|(axis, value)| format!("{axis} {value}"))
-            .collect();
-        writeln!(out, "{}: {}", axes.join(", "), verdict(point))?;
-        for row in &point.rows {
-            let ratio = row
-                .gap_ratio
-                .map_or_else(|| "-".to_owned(), |ratio| format!("{:.2}", ratio.value));
-            writeln!(
-                out,
-                "  {:<28} p50 {:>8.2}  p99 {:>8.2}  p99.9 {:>8.2} ms  gap {ratio:>6} times \
-                    narrower  extra work {:>6.1} %",
-                row.name,
-                row.p50,
-                row.p99,
-                row.p99_9.value,
-                row.extra_work.unwrap_or_default() * 100.0
-            )?;
-        }
-    }
-    for knee in &report.knees {
-        let axes: Vec<String> = knee
-            .axes
-            .iter()
-            .map(|(axis, value)| format!(", {axis} {value}"))
-            .collect();
-        let at = knee.rate.map_or_else(
-            || "beyond the highest rate".to_owned(),
-            |rate| format!("{rate}/s"),
-        );
-        writeln!(out, "knee of {}{}: {at}", knee.strategy, axes.concat())?;
-    }
-    Ok(())
-}
-
-fn verdict(point: &SweepPoint) -> String {
-    match point.winner() {
-        Some(winner) => format!("{winner} wins"),
-        None if point.best.is_empty() => "too few queries to tell".to_owned(),
-        None => format!("a tie of {}", point.best.join(", ")),
-    }
-}
-
-fn write_files(args: &Args, report: &SweepReport) -> anyhow::Result<()> {
-    if let Some(path) = &args.simulate.json {
-        write_json(path, report)?;
-    }
-    if let Some(path) = &args.simulate.html {
-        write_file(path, |out| out.write_all(sweep_page(report).as_bytes()))?;
-    }
-    Ok(())
 }

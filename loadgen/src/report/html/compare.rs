@@ -5,7 +5,8 @@ use super::parts::{
     Distribution, SERIES_NOTE, SPECTRUM_NOTE, series_extent, spectrum, time_series,
 };
 use super::plot::{Axis, Layer, Mark, Plot};
-use crate::compare::{CompareReport, Estimate, Interval, StrategyReport, WarningKind, or_dash};
+use crate::compare::{CompareReport, Estimate, Interval, StrategyReport, WarningKind};
+use crate::report::table::{or_dash, percent};
 use crate::target::Provenance;
 
 /// Most strategies with a plot over time of their own.
@@ -58,50 +59,42 @@ fn banners(report: &CompareReport) -> String {
 }
 
 fn warnings(report: &CompareReport) -> String {
-    let in_banner = |kind| matches!(kind, WarningKind::Partial);
-    let texts = report
+    // The banner has the other.
+    let warnings = report
         .warnings
         .iter()
-        .filter(|warning| !in_banner(warning.kind));
-    page::warnings(
-        &texts
-            .map(|warning| warning.text.as_str())
-            .collect::<Vec<_>>(),
-    )
+        .filter(|warning| warning.kind != WarningKind::Partial);
+    page::warnings(warnings.map(|warning| warning.text.as_str()))
 }
 
 fn times(report: &CompareReport) -> String {
     let row = |(place, strategy): (usize, &StrategyReport)| {
-        let latency = strategy.latency;
-        let percentile = |name: &str, time: f64| match strategy.confidence.get(name) {
+        let time = |(name, time): (&str, f64)| match strategy.confidence.get(name) {
             Some(confidence) if !confidence.quotable => {
-                format!(
-                    "{}*<small>+ {} requests</small>",
-                    ms(time),
-                    confidence.needs_samples
-                )
+                let needed = confidence.needs_samples;
+                format!("{}*<small>+ {needed} requests</small>", ms(time))
             }
-            Some(confidence) => ranged(ms(time), confidence.bootstrap, ms),
+            Some(confidence) => ranged(time, confidence.bootstrap),
             None => ms(time),
         };
-        vec![
+        let head = [
             swatch(place, &strategy.name),
-            latency.count.to_string(),
-            percentile("p50", latency.p50),
-            ms(latency.mean),
-            percentile("p99", latency.p99),
-            percentile("p99_5", latency.p99_5),
-            percentile("p99_9", latency.p99_9),
-            ms(latency.max),
-            ranged(ms(strategy.gap_ms.value), strategy.gap_ms.interval, ms),
+            strategy.latency.count.to_string(),
+        ];
+        let figures = strategy.latency.figures().into_iter();
+        let times = figures.filter(|(name, _)| *name != "p90").map(time);
+        let relations = [
+            estimate(Some(strategy.gap_ms)),
             estimate(strategy.gap_ratio),
             estimate(strategy.p50_ratio),
-        ]
+        ];
+        head.into_iter().chain(times).chain(relations).collect()
     };
     let rows: Vec<Vec<String>> = report.strategies.iter().enumerate().map(row).collect();
     let baseline = escape(&report.baseline);
     let narrower = format!("gap:<br>{baseline}<br>/ this");
     let median = format!("p50: this /<br>{baseline}");
+    let gap = "gap<br>p99.9 - p50";
     let header = [
         "latency, ms",
         "requests",
@@ -111,29 +104,27 @@ fn times(report: &CompareReport) -> String {
         "p99.5",
         "p99.9",
         "max",
-        "gap<br>p99.9 - p50",
+        gap,
         &narrower,
         &median,
     ];
     format!(
         "<h2>Latency</h2>\n{}<p class=\"note\">From the planned send, over all requests that were \
-            due; one without an answer counts as the timeout or longer. Small: 95 % intervals by \
-            the block bootstrap. * has too few samples to be quoted; below it, how many more it \
-            takes.</p>\n",
+         due; one without an answer counts as the timeout or longer. Small: 95 % intervals by the \
+         block bootstrap. * has too few samples to be quoted; below it, how many more it \
+         takes.</p>\n",
         table(&header, &rows)
     )
 }
 
 fn answers(report: &CompareReport) -> String {
     let row = |(place, strategy): (usize, &StrategyReport)| {
-        let counts = strategy.counts;
         let of = |provenance| strategy.provenance.get(&provenance);
         let right = |provenance| Some(of(provenance)?.accuracy?.accuracy);
-        let without = (counts.failed + counts.unanswered) as f64 / counts.sent.max(1) as f64;
         vec![
             swatch(place, &strategy.name),
             or_dash(strategy.instances),
-            percent(Some(without)),
+            percent(Some(strategy.counts.without_answer())),
             percent(strategy.accuracy.map(|accuracy| accuracy.accuracy)),
             percent(right(Provenance::Exact)),
             percent(right(Provenance::Reconstructed)),
@@ -158,14 +149,13 @@ fn answers(report: &CompareReport) -> String {
         "wasted<br>work",
         "unrecoverable<br>groups",
     ];
-    let described = report
-        .strategies
-        .iter()
-        .map(|strategy| (strategy.name.clone(), strategy.description.clone()));
+    let strategies = report.strategies.iter();
+    let described =
+        strategies.map(|strategy| (strategy.name.as_str(), strategy.description.clone()));
     format!(
         "<h2>Answers and cost</h2>\n{}{}",
         table(&header, &rows),
-        facts(&described.collect::<Vec<_>>())
+        facts(described)
     )
 }
 
@@ -293,73 +283,47 @@ fn against_tail(
 }
 
 fn settings(report: &CompareReport) -> String {
-    let settings = &report.settings;
-    let optional = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
+    let (settings, bootstrap) = (&report.settings, report.bootstrap);
+    let (rounds, blocks, block_s) = (report.rounds, settings.blocks, settings.block_s);
+    let deadline = settings
+        .deadline_ms
+        .map(|deadline| format!("{deadline} ms"));
     let rows = [
         ("model", settings.model.clone()),
-        (
-            "load",
-            format!(
-                "{} arrivals, {} requests/s, seed {}",
-                settings.arrivals, settings.rate, settings.seed
-            ),
-        ),
+        ("load", settings.load()),
         (
             "rounds",
-            format!(
-                "{} of {}, {} s for each strategy",
-                report.rounds, settings.blocks, settings.block_s
-            ),
+            format!("{rounds} of {blocks}, {block_s} s for each strategy"),
         ),
         ("timeout", format!("{} ms", settings.timeout_ms)),
-        (
-            "deadline",
-            optional(
-                settings
-                    .deadline_ms
-                    .map(|deadline| format!("{deadline} ms")),
-            ),
-        ),
+        ("deadline", page::or_none(deadline)),
         ("tensors", settings.encoding.to_string()),
         ("images", settings.images.clone()),
-        ("labels", optional(settings.labels.clone())),
+        ("labels", page::or_none(settings.labels.clone())),
         (
             "bootstrap",
             format!(
                 "{} draws of rounds, seed {}",
-                report.bootstrap.resamples, report.bootstrap.seed
+                bootstrap.resamples, bootstrap.seed
             ),
         ),
     ];
-    let rows = rows
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value));
     let notes = settings
         .notes
         .iter()
-        .map(|(name, value)| (name.clone(), value.clone()));
+        .map(|(name, value)| (name.as_str(), value.clone()));
     format!(
         "<h2>Settings</h2>\n{}",
-        facts(&rows.chain(notes).collect::<Vec<_>>())
+        facts(rows.into_iter().chain(notes))
     )
 }
 
-fn ranged(value: String, interval: Option<Interval>, show: impl Fn(f64) -> String) -> String {
-    match interval {
-        Some(Interval { low, high }) => {
-            format!("{value}<small>{} to {}</small>", show(low), show(high))
-        }
-        None => value,
-    }
+fn ranged(value: f64, interval: Option<Interval>) -> String {
+    let range = interval
+        .map(|Interval { low, high }| format!("<small>{} to {}</small>", ms(low), ms(high)));
+    ms(value) + &range.unwrap_or_default()
 }
 
 pub(super) fn estimate(estimate: Option<Estimate>) -> String {
-    estimate.map_or_else(
-        || "-".to_owned(),
-        |estimate| ranged(ms(estimate.value), estimate.interval, ms),
-    )
-}
-
-fn percent(share: Option<f64>) -> String {
-    crate::compare::percent(share)
+    or_dash(estimate.map(|estimate| ranged(estimate.value, estimate.interval)))
 }

@@ -35,16 +35,14 @@ pub(super) fn banner(class: &str, word: &str, text: &str) -> String {
 }
 
 /// A list of warnings, or nothing.
-pub(super) fn warnings(texts: &[&str]) -> String {
+pub(super) fn warnings(texts: impl Iterator<Item = impl AsRef<str>>) -> String {
     let items: String = texts
-        .iter()
-        .map(|text| format!("<li>{}</li>\n", escape(text)))
+        .map(|text| format!("<li>{}</li>\n", escape(text.as_ref())))
         .collect();
     if items.is_empty() {
-        items
-    } else {
-        format!("<h2>Warnings</h2>\n<ul class=\"warnings\">\n{items}</ul>\n")
+        return items;
     }
+    format!("<h2>Warnings</h2>\n<ul class=\"warnings\">\n{items}</ul>\n")
 }
 
 /// A table; the first column names the rows, and cells are HTML.
@@ -99,14 +97,15 @@ pub(super) fn swatch(series: usize, name: &str) -> String {
 }
 
 /// Names and values.
-pub(super) fn facts(facts: &[(String, String)]) -> String {
-    let fact = |(name, value): &(String, String)| {
-        format!("<dt>{}</dt><dd>{}</dd>\n", escape(name), escape(value))
-    };
-    format!(
-        "<dl>\n{}</dl>\n",
-        facts.iter().map(fact).collect::<String>()
-    )
+pub(super) fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, String)>) -> String {
+    let facts = facts.into_iter();
+    let facts = facts
+        .map(|(name, value)| format!("<dt>{}</dt><dd>{}</dd>\n", escape(name), escape(&value)));
+    format!("<dl>\n{}</dl>\n", facts.collect::<String>())
+}
+
+pub(super) fn or_none(value: Option<String>) -> String {
+    value.unwrap_or_else(|| "none".to_owned())
 }
 
 /// Milliseconds to about three digits.

@@ -1,10 +1,11 @@
 //! The page of a run.
 
-use super::page::{banner, document, escape, facts, figure, ms, table};
+use super::page::{banner, document, escape, facts, figure, ms, or_none, table};
 use super::parts::{
     Distribution, SERIES_NOTE, SPECTRUM_NOTE, series_extent, spectrum, time_series,
 };
 use crate::compare::recording_plots;
+use crate::report::table::{or_dash, percent};
 use crate::report::{RunReport, Summary};
 use crate::run::Recording;
 
@@ -80,115 +81,71 @@ fn headline(report: &RunReport) -> String {
 }
 
 fn times(report: &RunReport) -> String {
-    let row = |name: &str, summary: Option<Summary>| {
-        let Summary {
-            count,
-            mean,
-            p50,
-            p90,
-            p99,
-            p99_5,
-            p99_9,
-            max,
-        } = summary?;
-        let times = [p50, mean, p90, p99, p99_5, p99_9, max].map(ms);
+    let provenance = report.provenance.iter();
+    let provenance = provenance.map(|(name, answers)| (name.to_string(), Some(answers.latency)));
+    let named = |name: &str, summary| (name.to_owned(), summary);
+    let rows = [
+        named("all that was due", report.latency.all),
+        named("answered", report.latency.answered),
+    ];
+    let rows = rows.into_iter().chain(provenance).chain([
+        named("service, answered", report.service),
+        named("until failure", report.time_to_failure),
+    ]);
+    let row = |(name, summary): (String, Option<Summary>)| {
+        let summary = summary?;
+        let times = summary.figures().map(|(_, time)| ms(time));
         Some(
-            [name.to_owned(), count.to_string()]
+            [name, summary.count.to_string()]
                 .into_iter()
                 .chain(times)
-                .collect::<Vec<String>>(),
+                .collect(),
         )
     };
-    let provenance = report.provenance.iter();
-    let provenance = provenance
-        .map(|(provenance, answers)| row(&format!("{provenance}"), Some(answers.latency)));
-    let rows = [
-        row("all that was due", report.latency.all),
-        row("answered", report.latency.answered),
-    ]
-    .into_iter()
-    .chain(provenance)
-    .chain([
-        row("service, answered", report.service),
-        row("until failure", report.time_to_failure),
-    ]);
+    let rows: Vec<Vec<String>> = rows.filter_map(row).collect();
     let header = [
         "ms", "requests", "p50", "mean", "p90", "p99", "p99.5", "p99.9", "max",
     ];
-    format!(
-        "<h2>Latency</h2>\n{}",
-        table(&header, &rows.flatten().collect::<Vec<_>>())
-    )
+    format!("<h2>Latency</h2>\n{}", table(&header, &rows))
 }
 
 fn answers(report: &RunReport) -> String {
-    let percent = crate::compare::percent;
-    let rows: Vec<Vec<String>> = report
-        .provenance
-        .iter()
-        .map(|(provenance, answers)| {
-            vec![
-                provenance.to_string(),
-                answers.count.to_string(),
-                percent(Some(answers.share)),
-                percent(answers.accuracy.map(|accuracy| accuracy.accuracy)),
-                answers
-                    .mean_confidence
-                    .map_or_else(|| "-".to_owned(), |mean| format!("{mean:.3}")),
-            ]
-        })
-        .collect();
-    let errors: Vec<(String, String)> = report
-        .errors
-        .iter()
-        .map(|(kind, count)| (kind.clone(), count.to_string()))
-        .collect();
-    let errors = if errors.is_empty() {
-        String::new()
-    } else {
-        format!("<h2>Failures</h2>\n{}", facts(&errors))
-    };
+    let provenance = report.provenance.iter();
+    let rows = provenance.map(|(provenance, answers)| {
+        vec![
+            provenance.to_string(),
+            answers.count.to_string(),
+            percent(Some(answers.share)),
+            percent(answers.accuracy.map(|accuracy| accuracy.accuracy)),
+            or_dash(answers.mean_confidence.map(|mean| format!("{mean:.3}"))),
+        ]
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
     let header = ["", "answers", "share", "accuracy", "mean confidence"];
-    format!("<h2>Answers</h2>\n{}{errors}", table(&header, &rows))
+    let answers = format!("<h2>Answers</h2>\n{}", table(&header, &rows));
+    if report.errors.is_empty() {
+        return answers;
+    }
+    let errors = report.errors.iter();
+    let errors = facts(errors.map(|(kind, count)| (kind.as_str(), count.to_string())));
+    format!("{answers}<h2>Failures</h2>\n{errors}")
 }
 
 fn settings(report: &RunReport) -> String {
-    let (settings, counts, lag) = (&report.settings, report.counts, report.lag);
+    let (settings, lag) = (&report.settings, report.lag);
+    let [p50, p99, max] = [lag.p50, lag.p99, lag.max].map(ms);
     let rows = [
         ("target", settings.target.clone()),
         ("load", settings.load()),
         ("timeout", format!("{} ms", settings.timeout_ms)),
         ("tensors", settings.encoding.to_string()),
         ("images", settings.images.clone()),
-        (
-            "labels",
-            settings.labels.clone().unwrap_or_else(|| "none".to_owned()),
-        ),
-        (
-            "requests",
-            format!(
-                "planned {}, sent {}, answered {}, failed {}, unanswered {}, unsent {}",
-                counts.planned,
-                counts.sent,
-                counts.answered,
-                counts.failed,
-                counts.unanswered,
-                counts.unsent
-            ),
-        ),
+        ("labels", or_none(settings.labels.clone())),
+        ("requests", report.counts.to_string()),
         (
             "scheduling lag",
-            format!(
-                "p50 {} ms, p99 {} ms, max {} ms",
-                ms(lag.p50),
-                ms(lag.p99),
-                ms(lag.max)
-            ),
+            format!("p50 {p50} ms, p99 {p99} ms, max {max} ms"),
         ),
     ];
-    let rows: Vec<(String, String)> = rows
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect();
-    format!("<h2>Settings</h2>\n{}", facts(&rows))
+    format!("<h2>Settings</h2>\n{}", facts(rows))
 }

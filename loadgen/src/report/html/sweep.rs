@@ -6,6 +6,7 @@ use super::compare::estimate;
 use super::page::{banner, document, escape, figure, ms, swatch, table, warnings};
 use super::plot::{Axis, Layer, LineStyle, Plot, number};
 use crate::compare::{Curve, KNEE, Knee, RATE, SweepPoint, SweepReport, curves};
+use crate::report::table::percent;
 
 /// Most plots; the table has the rest.
 const MAX_PLOTS: usize = 12;
@@ -24,22 +25,18 @@ pub fn sweep_page(report: &SweepReport) -> String {
     } else {
         String::new()
     };
-    let late: Vec<String> = report
+    let late = report
         .points
         .iter()
         .filter(|point| !point.valid)
         .map(|point| {
-            format!(
-                "{}: the generator was late, so its figures measure the generator",
-                place(&point.axes)
-            )
-        })
-        .collect();
-    let late: Vec<&str> = late.iter().map(String::as_str).collect();
+            let place = place(&point.axes);
+            format!("{place}: the generator was late, so its figures measure the generator")
+        });
     let body = [
         banner,
         format!("<p class=\"headline\">{}</p>\n", escape(&headline(report))),
-        warnings(&late),
+        warnings(late),
         regions(report, &names, &axis),
         plots(report, &names, &axis),
         knee_table(report, &names),
@@ -339,9 +336,9 @@ fn points_table(report: &SweepReport, names: &[String]) -> String {
                     range.unwrap_or_default()
                 ),
                 estimate(row.gap_ratio),
-                crate::compare::percent(Some(row.without_answer)),
-                crate::compare::percent(row.accuracy),
-                crate::compare::percent(row.extra_work),
+                percent(Some(row.without_answer)),
+                percent(row.accuracy),
+                percent(row.extra_work),
             ]
         })
     });

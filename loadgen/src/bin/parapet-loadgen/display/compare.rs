@@ -1,30 +1,28 @@
-//! Status line of `compare`.
+//! Status line of `compare`, and its lines where none is drawn.
 
 use std::sync::Arc;
 
 use parapet_loadgen::cluster::Update;
+use parapet_loadgen::report::latency_histogram;
 use parapet_loadgen::run::Progress;
 
 use super::{Status, milliseconds};
 
 /// State of a comparison.
 pub(crate) struct CompareState {
-    /// Blocks of all strategies.
+    /// Blocks of each strategy.
     blocks: usize,
+    /// Blocks of all strategies that have ended.
     ended: usize,
     names: Vec<String>,
     running: Option<(usize, Option<usize>, Arc<Progress>)>,
     starting: Option<(usize, usize)>,
-    /// Blocks measured again because the generator had been late.
+    /// Blocks that were measured again.
     repeated: usize,
-    /// Message that stands for all else.
-    pub(crate) note: &'static str,
 }
 
 impl CompareState {
-    pub(crate) fn new(blocks: usize, names: impl Iterator<Item = String>) -> Self {
-        let names: Vec<_> = names.collect();
-        let blocks = blocks * names.len();
+    pub(crate) fn new(blocks: usize, names: Vec<String>) -> Self {
         Self {
             blocks,
             ended: 0,
@@ -32,7 +30,56 @@ impl CompareState {
             running: None,
             starting: None,
             repeated: 0,
-            note: "",
+        }
+    }
+
+    fn name(&self, strategy: usize) -> &str {
+        self.names.get(strategy).map_or("", String::as_str)
+    }
+
+    /// Line for an update, where one is worth it.
+    pub(crate) fn line(&self, update: &Update<'_>) -> Option<String> {
+        let of = self.blocks;
+        match update {
+            Update::Starting(ready, of) => (ready == of).then(|| format!("{of} instances run")),
+            Update::Begins {
+                block: None,
+                strategy,
+                ..
+            } => Some(format!("warm-up  {}", self.name(*strategy))),
+            Update::Begins { .. } => None,
+            Update::Repeats {
+                strategy,
+                block,
+                stalls,
+            } => {
+                let reason = match stalls {
+                    None => "the generator was late".to_owned(),
+                    Some(stalls) => format!(
+                        "the machine stood still for {:.0} ms, {:.0} ms at once",
+                        stalls.total_ms, stalls.longest_ms
+                    ),
+                };
+                let (block, name) = (block + 1, self.name(*strategy));
+                Some(format!(
+                    "block {block:>2}/{of}  {name:<24} {reason}; once more"
+                ))
+            }
+            Update::Ended {
+                strategy,
+                block,
+                recording,
+            } => {
+                let latency = latency_histogram(&recording.records);
+                let [p50, p99, p99_9] = [0.5, 0.99, 0.999]
+                    .map(|quantile| latency.value_at_quantile(quantile) as f64 / 1e3);
+                let (block, name) = (block + 1, self.name(*strategy));
+                Some(format!(
+                    "block {block:>2}/{of}  {name:<24} answered {:>6}  p50 {p50:>7.2}  p99 \
+                     {p99:>7.2}  p99.9 {p99_9:>7.2} ms",
+                    latency.len()
+                ))
+            }
         }
     }
 
@@ -60,16 +107,14 @@ impl CompareState {
 
     pub(crate) fn status(&self) -> Status {
         Status {
-            share: self.ended as f64 / self.blocks.max(1) as f64,
+            share: self.ended as f64 / (self.blocks * self.names.len()).max(1) as f64,
             text: self.text(),
         }
     }
 
     fn text(&self) -> String {
-        let name = |strategy: usize| self.names.get(strategy).map_or("", String::as_str);
         match (&self.running, self.starting) {
-            _ if !self.note.is_empty() => self.note.to_owned(),
-            (Some((strategy, None, _)), _) => format!("{}: warm-up", name(*strategy)),
+            (Some((strategy, None, _)), _) => format!("{}: warm-up", self.name(*strategy)),
             (Some((strategy, Some(_), progress)), _) => {
                 let now = progress.snapshot();
                 let again = match self.repeated {
@@ -78,7 +123,7 @@ impl CompareState {
                 };
                 format!(
                     "{}: {}/{} requests of the block sent, p50 {}  p99 {} ms, {} failed{again}",
-                    name(*strategy),
+                    self.name(*strategy),
                     now.sent,
                     now.planned,
                     milliseconds(now.p50),
@@ -103,7 +148,7 @@ mod tests {
 
     #[test]
     fn status_names_the_running_strategy_and_the_share_of_blocks() {
-        let mut state = CompareState::new(10, ["none", "coded"].map(str::to_owned).into_iter());
+        let mut state = CompareState::new(10, ["none", "coded"].map(str::to_owned).to_vec());
         state.observe(&Update::Starting(3, 8));
         assert_eq!(
             state.status(),
@@ -134,7 +179,5 @@ mod tests {
         let text =
             "coded: 0/7 requests of the block sent, p50 0.00  p99 0.00 ms, 0 failed".to_owned();
         assert_eq!(state.status(), Status { share: 0.05, text });
-        state.note = "ending";
-        assert_eq!(state.status().text, "ending");
     }
 }

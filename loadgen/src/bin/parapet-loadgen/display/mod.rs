@@ -6,7 +6,7 @@ mod run;
 mod simulate;
 
 pub(crate) use compare::CompareState;
-pub(crate) use live::{Live, Status};
+pub(crate) use live::{Live, Notes, Status};
 pub(crate) use run::run_status;
 pub(crate) use simulate::SimulateState;
 

@@ -4,8 +4,7 @@ use parapet_loadgen::run::Snapshot;
 
 use super::{Status, milliseconds};
 
-/// Status of a run; `note` stands for the counts where it says something.
-pub(crate) fn run_status(snapshot: &Snapshot, note: &str) -> Status {
+pub(crate) fn run_status(snapshot: &Snapshot) -> Status {
     let Snapshot {
         planned,
         sent,
@@ -17,12 +16,11 @@ pub(crate) fn run_status(snapshot: &Snapshot, note: &str) -> Status {
     let ms = milliseconds;
     let (p50, p90, p99) = (ms(snapshot.p50), ms(snapshot.p90), ms(snapshot.p99));
     let (p99_9, lag) = (ms(snapshot.p99_9), ms(snapshot.lag_max));
-    let latency = format!("p50 {p50}  p90 {p90}  p99 {p99}  p99.9 {p99_9}  lag max {lag} ms");
-    let counts = match note {
-        "" => format!("failed or timed out {without_answer}  reconstructed {reconstructed}"),
-        note => note.to_owned(),
-    };
-    let text = format!("sent {sent}/{planned}  answered {answered}  {counts}  {latency}");
+    let text = format!(
+        "sent {sent}/{planned}  answered {answered}  failed or timed out {without_answer}  \
+         reconstructed {reconstructed}  p50 {p50}  p90 {p90}  p99 {p99}  p99.9 {p99_9}  lag max \
+         {lag} ms"
+    );
     Status {
         share: sent as f64 / planned.max(1) as f64,
         text,
@@ -53,7 +51,7 @@ mod tests {
 
     #[test]
     fn status_has_counts_and_latency() {
-        let status = run_status(&snapshot(), "");
+        let status = run_status(&snapshot());
         let expected = "sent 5000000/10000000  answered 4999000  failed or timed out 12  \
             reconstructed 345  p50 1.23  p90 12.3  p99 123.4  p99.9 5000  lag max 0.25 ms";
         assert_eq!(
@@ -66,12 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn note_is_shown_and_an_empty_run_has_a_share() {
-        assert!(
-            run_status(&snapshot(), "ending")
-                .text
-                .contains("  ending  ")
-        );
-        assert_eq!(run_status(&Snapshot::default(), "").share, 0.0);
+    fn an_empty_run_has_a_share() {
+        assert_eq!(run_status(&Snapshot::default()).share, 0.0);
     }
 }

@@ -6,27 +6,23 @@ use parapet_loadgen::simulate::Progress;
 
 use super::{Status, milliseconds};
 
-/// State of a simulation.
+/// State of the simulations of all strategies.
 #[derive(Debug, Default)]
 pub(crate) struct SimulateState {
     names: Vec<String>,
     running: Option<usize>,
     progress: Option<Progress>,
     /// Name of one simulation of several.
-    pub(crate) title: String,
-    /// Message that stands for all else.
-    pub(crate) note: &'static str,
+    title: String,
 }
 
 impl SimulateState {
-    /// Begins the next simulation of all strategies.
-    pub(crate) fn restart(&mut self, title: String, names: impl Iterator<Item = String>) {
-        *self = Self {
+    pub(crate) fn new(title: String, names: impl Iterator<Item = String>) -> Self {
+        Self {
             names: names.collect(),
             title,
-            note: self.note,
             ..Self::default()
-        };
+        }
     }
 
     /// Begins the next strategy.
@@ -35,11 +31,14 @@ impl SimulateState {
         self.progress = None;
     }
 
-    /// Name of the strategy that is simulated; empty between two.
-    pub(crate) fn name(&self) -> &str {
-        self.running
-            .and_then(|place| self.names.get(place))
-            .map_or("", String::as_str)
+    /// Name of the simulation and of the strategy that is simulated; empty between two.
+    pub(crate) fn name(&self) -> String {
+        let strategy = self.running.and_then(|place| self.names.get(place));
+        let strategy = strategy.map_or("", String::as_str);
+        match self.title.as_str() {
+            "" => strategy.to_owned(),
+            title => format!("{title}: {strategy}"),
+        }
     }
 
     pub(crate) fn observe(&mut self, progress: Progress) {
@@ -47,31 +46,19 @@ impl SimulateState {
     }
 
     pub(crate) fn status(&self) -> Status {
-        let share = self
-            .progress
-            .map_or(0.0, |now| now.sent as f64 / now.planned.max(1) as f64);
-        if !self.note.is_empty() {
-            return Status {
-                share,
-                text: self.note.to_owned(),
-            };
-        }
-        let title = if self.title.is_empty() {
-            String::new()
-        } else {
-            format!("{}: ", self.title)
+        let Some(now) = self.progress else {
+            let text = self.name();
+            return Status { share: 0.0, text };
         };
-        let figures = self.progress.map_or_else(String::new, |now| {
-            let p99 = Duration::try_from_secs_f64(now.p99_ms / 1e3).unwrap_or_default();
-            let (sent, elapsed_s) = (now.sent, now.elapsed_s);
-            format!(
-                "  {sent} queries  {elapsed_s:.1} s of virtual time  p99 {} ms",
-                milliseconds(p99)
-            )
-        });
+        let p99 = Duration::try_from_secs_f64(now.p99_ms / 1e3).unwrap_or_default();
+        let (sent, elapsed_s, p99) = (now.sent, now.elapsed_s, milliseconds(p99));
+        let text = format!(
+            "{}  {sent} queries  {elapsed_s:.1} s of virtual time  p99 {p99} ms",
+            self.name()
+        );
         Status {
-            share,
-            text: format!("{title}{}{figures}", self.name()),
+            share: sent as f64 / now.planned.max(1) as f64,
+            text,
         }
     }
 }
@@ -82,11 +69,8 @@ mod tests {
 
     #[test]
     fn status_names_the_simulated_strategy_and_its_share() {
-        let mut state = SimulateState::default();
-        state.restart(
-            "point 3 of 16".to_owned(),
-            ["coded", "none"].map(str::to_owned).into_iter(),
-        );
+        let names = ["coded", "none"].map(str::to_owned).into_iter();
+        let mut state = SimulateState::new("point 3 of 16".to_owned(), names);
         state.begin();
         state.observe(Progress {
             planned: 2000,
@@ -105,7 +89,5 @@ mod tests {
                 text: "point 3 of 16: none".to_owned()
             }
         );
-        state.note = "ending";
-        assert_eq!(state.status().text, "ending");
     }
 }

@@ -12,7 +12,7 @@ use parapet_loadgen::experiment::{
 use parapet_loadgen::schedule::Arrivals;
 use parapet_loadgen::simulate::{Crashes, Delay, Setup};
 
-use crate::files::Recordings;
+use crate::files::{Recordings, ReportFiles};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -83,15 +83,11 @@ pub(crate) struct Args {
     /// Parity rows [default: 1]
     #[arg(short, long)]
     r: Option<usize>,
-    /// Write the report as JSON
-    #[arg(long)]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) files: ReportFiles,
     /// Write the comparison of the strategies as JSON, as real comparisons have it
     #[arg(long)]
     pub(crate) compare_json: Option<PathBuf>,
-    /// Write the comparison of the strategies with plots as one HTML file
-    #[arg(long)]
-    pub(crate) html: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) recordings: Recordings,
     /// Strategy that the others are compared with [default: the experiment's, equal_resources, or

@@ -3,29 +3,25 @@
 mod args;
 mod watch;
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use parapet_loadgen::compare::{Bootstrap, CompareReport, analyse};
 use parapet_loadgen::experiment::ResolvedArm;
 use parapet_loadgen::report::compare_page;
 use parapet_loadgen::simulate::{
-    MAX_RECORDS, SCHEMA, Setup, Simulated, Simulation, SimulationReport, SimulationText, Simulator,
-    StrategyFigures, comparison,
+    MAX_RECORDS, SCHEMA, Setup, Simulated, Simulation, SimulationReport, StrategyFigures,
+    comparison,
 };
 
 pub(crate) use self::args::Args;
 pub(crate) use self::watch::Watch;
-use crate::files::{check_writable, write_file, write_json};
-use crate::run::{BAD_INPUT, Error, INTERRUPTED, failed};
+use crate::files::{check_writable, write_json};
+use crate::outcome::{Error, bad_input, failed, finish};
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
-    let (setup, simulations) = prepare(args).map_err(|cause| Error {
-        code: BAD_INPUT,
-        cause,
-    })?;
+    let (setup, simulations) = prepare(args).map_err(bad_input)?;
     let mut watch = Watch::new().map_err(failed)?;
     watch.restart(String::new(), &setup);
     let mut done: Vec<(ResolvedArm, Simulated)> = Vec::new();
@@ -33,32 +29,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
         if watch.is_stopped() {
             break;
         }
-        let simulator = Simulator::new(simulation).map_err(|invalid| failed(invalid.into()))?;
-        watch.begin();
-        done.push((spec, simulator.run(|progress| watch.look(&progress))));
+        done.push((spec, watch.simulate(simulation)?));
     }
     drop(watch);
     let recorded = write_recordings(args, &done);
     let report = report(&setup, done);
     let written = recorded.and(write_files(args, &report));
-    let shown = write!(std::io::stdout(), "{}", SimulationText(&report));
-    written.map_err(failed)?;
-    shown
-        .context("cannot write the figures to standard output")
-        .map_err(failed)?;
-    Ok(if report.partial {
-        ExitCode::from(INTERRUPTED)
-    } else {
-        ExitCode::SUCCESS
-    })
+    finish(&report, written, report.partial, false)
 }
 
 /// Checks all that was given.
 fn prepare(args: &Args) -> anyhow::Result<(Setup, Vec<(ResolvedArm, Simulation)>)> {
-    for path in [&args.json, &args.compare_json, &args.html]
-        .into_iter()
-        .flatten()
-    {
+    args.files.check()?;
+    if let Some(path) = &args.compare_json {
         check_writable(path)?;
     }
     let (setup, ignored) = args.setup()?;
@@ -73,7 +56,7 @@ fn prepare(args: &Args) -> anyhow::Result<(Setup, Vec<(ResolvedArm, Simulation)>
             not {all}; leave them out, or lower --queries"
     );
     ensure!(
-        (args.html.is_none() && args.compare_json.is_none())
+        (args.files.html.is_none() && args.compare_json.is_none())
             || (keep_records && simulations.len() > 1),
         "--html and --compare-json compare at least two strategies, of at most {MAX_RECORDS} \
             queries together, and {all} of {} were asked for; leave them out, or change \
@@ -142,16 +125,10 @@ fn write_recordings(args: &Args, done: &[(ResolvedArm, Simulated)]) -> anyhow::R
 }
 
 fn write_files(args: &Args, report: &SimulationReport) -> anyhow::Result<()> {
-    if let Some(path) = &args.json {
-        write_json(path, report)?;
-    }
+    let page = || report.comparison.as_ref().map(compare_page);
+    args.files.write(report, page)?;
     if let (Some(path), Some(comparison)) = (&args.compare_json, &report.comparison) {
         write_json(path, comparison)?;
-    }
-    if let (Some(path), Some(comparison)) = (&args.html, &report.comparison) {
-        write_file(path, |out| {
-            out.write_all(compare_page(comparison).as_bytes())
-        })?;
     }
     Ok(())
 }

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use parapet_loadgen::simulate::{Progress, Setup};
+use parapet_loadgen::simulate::{Progress, Setup, Simulated, Simulation, Simulator};
 use parking_lot::Mutex;
 
 use crate::display::{Live, SimulateState};
 use crate::interrupt::Interrupts;
+use crate::outcome::{Error, failed};
 
 const PERIOD: Duration = Duration::from_secs(1);
 const ENDING: &str = "ending: the report is partial";
@@ -20,7 +21,7 @@ const ENDING: &str = "ending: the report is partial";
 pub(crate) struct Watch {
     stopped: Arc<AtomicBool>,
     state: Arc<Mutex<SimulateState>>,
-    live: Option<Live>,
+    live: Live,
     shown: Instant,
 }
 
@@ -30,7 +31,9 @@ impl Watch {
     pub(crate) fn new() -> anyhow::Result<Self> {
         let stopped = Arc::new(AtomicBool::new(false));
         let state = Arc::new(Mutex::new(SimulateState::default()));
-        let (stop, noted) = (Arc::clone(&stopped), Arc::clone(&state));
+        let drawn = Arc::clone(&state);
+        let live = Live::start(move || drawn.lock().status());
+        let (stop, notes) = (Arc::clone(&stopped), live.notes());
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -41,15 +44,13 @@ impl Watch {
         };
         let wait = move || {
             runtime.block_on(interrupts.next());
-            noted.lock().note = ENDING;
+            notes.say(ENDING);
             stop.store(true, Ordering::Relaxed);
         };
-        let thread = std::thread::Builder::new().name("signals".to_owned());
-        thread
+        std::thread::Builder::new()
+            .name("signals".to_owned())
             .spawn(wait)
             .context("cannot start the thread that listens for Ctrl-C")?;
-        let drawn = Arc::clone(&state);
-        let live = Live::start(Box::new(move || drawn.lock().status()));
         Ok(Self {
             stopped,
             state,
@@ -64,43 +65,37 @@ impl Watch {
 
     /// The simulation of a setup's strategies begins; `title` tells it from others.
     pub(crate) fn restart(&self, title: String, setup: &Setup) {
-        self.state.lock().restart(
-            title,
-            setup
-                .strategies
-                .iter()
-                .map(|strategy| strategy.name.clone()),
-        );
+        let names = setup
+            .strategies
+            .iter()
+            .map(|strategy| strategy.name.clone());
+        *self.state.lock() = SimulateState::new(title, names);
     }
 
-    /// The simulation of the next strategy begins.
-    pub(crate) fn begin(&self) {
+    /// Simulates the next strategy. Ctrl-C breaks it off.
+    pub(crate) fn simulate(&mut self, simulation: Simulation) -> Result<Simulated, Error> {
+        let simulator = Simulator::new(simulation).map_err(|invalid| failed(invalid.into()))?;
         self.state.lock().begin();
+        Ok(simulator.run(|progress| self.observe(progress)))
     }
 
-    /// Shows how far it is, and says whether to go on.
-    pub(crate) fn look(&mut self, progress: &Progress) -> ControlFlow<()> {
+    fn observe(&mut self, progress: Progress) -> ControlFlow<()> {
         let mut state = self.state.lock();
-        state.observe(*progress);
-        if self.live.is_none() && self.shown.elapsed() >= PERIOD {
+        state.observe(progress);
+        if !self.live.is_drawn() && self.shown.elapsed() >= PERIOD {
             self.shown = Instant::now();
             let Progress {
                 planned,
                 sent,
                 elapsed_s,
                 p99_ms,
-            } = *progress;
-            let title = if state.title.is_empty() {
-                String::new()
-            } else {
-                format!("{}: ", state.title)
-            };
+            } = progress;
             let name = state.name();
             // The reader may be gone; the simulation goes on.
             let _ = writeln!(
                 std::io::stderr(),
-                "{title}{name}: simulated {sent}/{planned}  {elapsed_s:.1} s of virtual time  p99 \
-                    {p99_ms:.1} ms"
+                "{name}: simulated {sent}/{planned}  {elapsed_s:.1} s of virtual time  p99 \
+                 {p99_ms:.1} ms"
             );
         }
         drop(state);
