@@ -1,66 +1,46 @@
 //! Service times and faults in the short form of command lines: `constant:18`, `0.01:15:45`.
 
+use anyhow::{Context, anyhow, bail};
 use parapet_config::faults::{FaultProfile, Freezing, ServiceTime, Slowdown, Span, Straggling};
-
-use super::ExperimentError;
-
-const SERVICE_TIME: &str =
-    "constant:MS, uniform:MIN:MAX, lognormal:MEDIAN:SIGMA or empirical:MS:MS:...";
-const STRAGGLE: &str = "PROBABILITY:MIN_MS:MAX_MS";
-const FREEZE: &str = "MEAN_INTERVAL_MS:MIN_MS:MAX_MS";
-const SLOWDOWN: &str =
-    "SHARE:(own|correlated):MEAN_INTERVAL_MS:MIN_LENGTH_MS:MAX_LENGTH_MS:MIN_ADDED_MS:MAX_ADDED_MS";
 
 /// A distribution of service times, as `constant:18`.
 ///
 /// # Errors
 /// One line with what is wrong and how it is written.
-pub fn parse_service_time(text: &str) -> Result<ServiceTime, ExperimentError> {
-    let form = Form {
-        what: "service time",
-        text,
-        form: SERVICE_TIME,
+pub fn parse_service_time(text: &str) -> anyhow::Result<ServiceTime> {
+    let form = "constant:MS, uniform:MIN:MAX, lognormal:MEDIAN:SIGMA or empirical:MS:MS:...";
+    let parse = || {
+        let (kind, parts) = text.split_once(':').context("no numbers")?;
+        let numbers = numbers(parts.split(':'))?;
+        let time = match (kind, numbers.as_slice()) {
+            ("constant", &[ms]) => ServiceTime::Constant { ms },
+            ("uniform", &[min_ms, max_ms]) => ServiceTime::Uniform { min_ms, max_ms },
+            ("lognormal", &[median_ms, sigma]) => ServiceTime::Lognormal { median_ms, sigma },
+            ("empirical", _) => ServiceTime::Empirical { values_ms: numbers },
+            _ => bail!("not a distribution with so many numbers"),
+        };
+        validate(|profile| profile.service_time = Some(time.clone()))?;
+        Ok(time)
     };
-    let (kind, numbers) = text
-        .split_once(':')
-        .ok_or_else(|| form.error("no numbers".to_owned()))?;
-    let numbers = form.numbers(numbers.split(':'))?;
-    let time = match (kind, numbers.as_slice()) {
-        ("constant", &[ms]) => ServiceTime::Constant { ms },
-        ("uniform", &[min_ms, max_ms]) => ServiceTime::Uniform { min_ms, max_ms },
-        ("lognormal", &[median_ms, sigma]) => ServiceTime::Lognormal { median_ms, sigma },
-        ("empirical", _) => ServiceTime::Empirical { values_ms: numbers },
-        _ => return Err(form.error("not a distribution with so many numbers".to_owned())),
-    };
-    let profile = FaultProfile {
-        service_time: Some(time.clone()),
-        ..FaultProfile::default()
-    };
-    form.validate(&profile)?;
-    Ok(time)
+    told("service time", text, form, parse())
 }
 
 /// Stragglers, as `0.01:15:45`: with that probability a batch takes so many milliseconds more.
 ///
 /// # Errors
 /// As for [`parse_service_time`].
-pub fn parse_straggle(text: &str) -> Result<Straggling, ExperimentError> {
-    let form = Form {
-        what: "straggle",
-        text,
-        form: STRAGGLE,
+pub fn parse_straggle(text: &str) -> anyhow::Result<Straggling> {
+    let parse = || {
+        let [probability, min_ms, max_ms] = exactly(text.split(':'))?;
+        let straggle = Straggling {
+            probability,
+            min_ms,
+            max_ms,
+        };
+        validate(|profile| profile.straggle = Some(straggle))?;
+        Ok(straggle)
     };
-    let [probability, min_ms, max_ms] = form.exactly(text.split(':'))?;
-    let straggle = Straggling {
-        probability,
-        min_ms,
-        max_ms,
-    };
-    form.validate(&FaultProfile {
-        straggle: Some(straggle),
-        ..FaultProfile::default()
-    })?;
-    Ok(straggle)
+    told("straggle", text, "PROBABILITY:MIN_MS:MAX_MS", parse())
 }
 
 /// Freezes, as `5000:100:500`: at that mean interval an instance stands still for
@@ -68,23 +48,18 @@ pub fn parse_straggle(text: &str) -> Result<Straggling, ExperimentError> {
 ///
 /// # Errors
 /// As for [`parse_service_time`].
-pub fn parse_freeze(text: &str) -> Result<Freezing, ExperimentError> {
-    let form = Form {
-        what: "freeze",
-        text,
-        form: FREEZE,
+pub fn parse_freeze(text: &str) -> anyhow::Result<Freezing> {
+    let parse = || {
+        let [mean_interval_ms, min_ms, max_ms] = exactly(text.split(':'))?;
+        let freeze = Freezing {
+            mean_interval_ms,
+            min_ms,
+            max_ms,
+        };
+        validate(|profile| profile.freeze = Some(freeze))?;
+        Ok(freeze)
     };
-    let [mean_interval_ms, min_ms, max_ms] = form.exactly(text.split(':'))?;
-    let freeze = Freezing {
-        mean_interval_ms,
-        min_ms,
-        max_ms,
-    };
-    form.validate(&FaultProfile {
-        freeze: Some(freeze),
-        ..FaultProfile::default()
-    })?;
-    Ok(freeze)
+    told("freeze", text, "MEAN_INTERVAL_MS:MIN_MS:MAX_MS", parse())
 }
 
 /// A mean interval and a span in milliseconds, as [`parse_freeze`] has them; `what` names
@@ -92,25 +67,14 @@ pub fn parse_freeze(text: &str) -> Result<Freezing, ExperimentError> {
 ///
 /// # Errors
 /// As for [`parse_service_time`].
-pub fn parse_span(what: &'static str, text: &str) -> Result<(f64, Span), ExperimentError> {
+pub fn parse_span(what: &str, text: &str) -> anyhow::Result<(f64, Span)> {
+    let freeze = parse_freeze(text);
+    let freeze = freeze.map_err(|error| anyhow!(error.to_string().replace("freeze", what)))?;
     let Freezing {
         mean_interval_ms,
         min_ms,
         max_ms,
-    } = parse_freeze(text).map_err(|error| match error {
-        ExperimentError::Form {
-            text,
-            problem,
-            form,
-            ..
-        } => ExperimentError::Form {
-            what,
-            text,
-            problem: problem.replace("freeze", what),
-            form,
-        },
-        other => other,
-    })?;
+    } = freeze;
     Ok((mean_interval_ms, Span { min_ms, max_ms }))
 }
 
@@ -118,95 +82,65 @@ pub fn parse_span(what: &'static str, text: &str) -> Result<(f64, Span), Experim
 ///
 /// # Errors
 /// As for [`parse_service_time`].
-pub fn parse_slowdown(text: &str) -> Result<Slowdown, ExperimentError> {
-    let form = Form {
-        what: "slowdown",
-        text,
-        form: SLOWDOWN,
-    };
-    let parts: Vec<&str> = text.split(':').collect();
-    let correlated = match parts.get(1) {
-        Some(&"correlated") => true,
-        Some(&"own") => false,
-        _ => return Err(form.error("the second part is neither own nor correlated".to_owned())),
-    };
-    let numbers = parts
-        .iter()
-        .enumerate()
-        .filter(|(place, _)| *place != 1)
-        .map(|(_, part)| *part);
-    let [
-        share,
-        mean_interval_ms,
-        length_min,
-        length_max,
-        added_min,
-        added_max,
-    ] = form.exactly(numbers)?;
-    let slowdown = Slowdown {
-        share,
-        correlated,
-        mean_interval_ms,
-        length: Span {
-            min_ms: length_min,
-            max_ms: length_max,
-        },
-        added: Span {
-            min_ms: added_min,
-            max_ms: added_max,
-        },
-    };
-    form.validate(&FaultProfile {
-        slowdown: Some(slowdown),
-        ..FaultProfile::default()
-    })?;
-    Ok(slowdown)
-}
-
-struct Form<'a> {
-    what: &'static str,
-    text: &'a str,
-    form: &'static str,
-}
-
-impl Form<'_> {
-    fn error(&self, problem: String) -> ExperimentError {
-        let Self { what, text, form } = *self;
-        ExperimentError::Form {
-            what,
-            text: text.to_owned(),
-            problem,
-            form,
-        }
-    }
-
-    fn numbers<'t>(
-        &self,
-        parts: impl Iterator<Item = &'t str>,
-    ) -> Result<Vec<f64>, ExperimentError> {
-        let number = |part: &str| {
-            part.parse()
-                .map_err(|_| self.error(format!("{part:?} is no number")))
+pub fn parse_slowdown(text: &str) -> anyhow::Result<Slowdown> {
+    let form = "SHARE:(own|correlated):MEAN_INTERVAL_MS:MIN_LENGTH_MS:MAX_LENGTH_MS:MIN_ADDED_MS:\
+                MAX_ADDED_MS";
+    let parse = || {
+        let mut parts: Vec<&str> = text.split(':').collect();
+        let correlated = match parts.get(1) {
+            Some(&"correlated") => true,
+            Some(&"own") => false,
+            _ => bail!("the second part is neither own nor correlated"),
         };
-        parts.map(number).collect()
-    }
+        parts.remove(1);
+        let numbers = exactly(parts.into_iter())?;
+        let [
+            share,
+            mean_interval_ms,
+            length_min,
+            length_max,
+            added_min,
+            added_max,
+        ] = numbers;
+        let span = |min_ms, max_ms| Span { min_ms, max_ms };
+        let slowdown = Slowdown {
+            share,
+            correlated,
+            mean_interval_ms,
+            length: span(length_min, length_max),
+            added: span(added_min, added_max),
+        };
+        validate(|profile| profile.slowdown = Some(slowdown))?;
+        Ok(slowdown)
+    };
+    told("slowdown", text, form, parse())
+}
 
-    fn exactly<'t, const N: usize>(
-        &self,
-        parts: impl Iterator<Item = &'t str>,
-    ) -> Result<[f64; N], ExperimentError> {
-        let numbers = self.numbers(parts)?;
-        let count = numbers.len();
-        numbers
-            .try_into()
-            .map_err(|_| self.error(format!("{count} numbers in place of {N}")))
-    }
+/// Adds to an error what was read and how it is written.
+fn told<T>(what: &str, text: &str, form: &str, read: anyhow::Result<T>) -> anyhow::Result<T> {
+    read.map_err(|problem| anyhow!("{what} {text:?}: {problem}; write it as {form}"))
+}
 
-    fn validate(&self, profile: &FaultProfile) -> Result<(), ExperimentError> {
-        profile
-            .validate()
-            .map_err(|problem| self.error(problem.replace("; ", ", ")))
-    }
+fn numbers<'t>(parts: impl Iterator<Item = &'t str>) -> anyhow::Result<Vec<f64>> {
+    let number = |part: &str| part.parse().map_err(|_| anyhow!("{part:?} is no number"));
+    parts.map(number).collect()
+}
+
+fn exactly<'t, const N: usize>(parts: impl Iterator<Item = &'t str>) -> anyhow::Result<[f64; N]> {
+    let numbers = numbers(parts)?;
+    let count = numbers.len();
+    numbers
+        .try_into()
+        .map_err(|_| anyhow!("{count} numbers in place of {N}"))
+}
+
+/// Checks a fault profile with nothing but what `set` puts into it.
+fn validate(set: impl FnOnce(&mut FaultProfile)) -> anyhow::Result<()> {
+    let mut profile = FaultProfile::default();
+    set(&mut profile);
+    profile
+        .validate()
+        .map_err(|problem| anyhow!(problem.replace("; ", ", ")))
 }
 
 #[cfg(test)]
@@ -216,23 +150,23 @@ mod tests {
     #[test]
     fn short_forms_are_read() {
         assert_eq!(
-            parse_service_time("constant:18"),
-            Ok(ServiceTime::Constant { ms: 18.0 })
+            parse_service_time("constant:18").unwrap(),
+            ServiceTime::Constant { ms: 18.0 }
         );
         assert_eq!(
-            parse_service_time("lognormal:18:0.2"),
-            Ok(ServiceTime::Lognormal {
+            parse_service_time("lognormal:18:0.2").unwrap(),
+            ServiceTime::Lognormal {
                 median_ms: 18.0,
                 sigma: 0.2
-            })
+            }
         );
         assert_eq!(
-            parse_straggle("0.01:15:45"),
-            Ok(Straggling {
+            parse_straggle("0.01:15:45").unwrap(),
+            Straggling {
                 probability: 0.01,
                 min_ms: 15.0,
                 max_ms: 45.0
-            })
+            }
         );
         assert!(
             parse_slowdown("0.4:correlated:5000:1000:2000:15:45")

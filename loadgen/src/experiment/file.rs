@@ -4,12 +4,13 @@
 //! frontend at its `url`.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use anyhow::anyhow;
 use parapet_config::faults::FaultProfile;
-use parapet_config::toml_file::Mistake;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::{Arm, EQUAL_RESOURCES};
 use crate::payload::WireEncoding;
@@ -156,28 +157,6 @@ pub struct Strategy {
     pub metrics_url: Option<String>,
 }
 
-/// An experiment that cannot be run; one line.
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    /// The file cannot be read.
-    #[error("{}: cannot read the experiment: {source}", path.display())]
-    Read {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    /// Not TOML, or a field is unknown, missing or of the wrong type.
-    #[error("{}: {source}", path.display())]
-    Toml { path: PathBuf, source: Mistake },
-    /// A value that cannot be.
-    #[error("{}: {field}: {problem}; {fix}", path.display())]
-    Field {
-        path: PathBuf,
-        field: String,
-        problem: String,
-        fix: String,
-    },
-}
-
 impl Strategy {
     /// The strategy's kind, as the frontend knows it.
     pub fn kind(&self) -> &str {
@@ -211,33 +190,26 @@ impl Strategy {
 }
 
 impl Experiment {
-    /// A comparison of frontends that run already, one for each strategy; all else has its default.
+    /// A comparison of frontends that run already, by name and address; all else has its default.
+    ///
+    /// # Errors
+    /// When a value is of the wrong type.
     pub fn of_targets(
-        model: String,
+        model: &str,
         rate: f64,
         requests: usize,
-        strategies: Vec<Strategy>,
-    ) -> Self {
-        Self {
-            model,
-            seed: one(),
-            rate,
-            arrivals: poisson(),
-            requests,
-            blocks: ten(),
-            warm_up: warm_up(),
-            repeats: repeats(),
-            timeout_ms: timeout_ms(),
-            encoding: binary(),
-            baseline: usual_baseline(strategies.iter().map(|strategy| strategy.name.as_str()))
-                .to_owned(),
-            instances: Instances::default(),
-            faults: FaultProfile::default(),
-            events: Vec::new(),
-            strategies,
-            simulation: Surroundings::default(),
-            written: BTreeSet::new(),
-        }
+        targets: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
+        let strategies = targets
+            .iter()
+            .map(|(name, url)| json!({ "name": name, "url": url }));
+        Ok(serde_json::from_value(json!({
+            "model": model,
+            "rate": rate,
+            "requests": requests,
+            "baseline": usual_baseline(targets.iter().map(|(name, _)| *name)),
+            "strategies": strategies.collect::<Vec<_>>(),
+        }))?)
     }
 
     /// Names of the strategies.
@@ -257,17 +229,13 @@ impl Experiment {
     /// Reads and checks the file at `path`.
     ///
     /// # Errors
-    /// [`FileError`].
-    pub fn read(path: &Path) -> Result<Self, FileError> {
-        let text = std::fs::read_to_string(path).map_err(|source| FileError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        let mut experiment: Self =
-            parapet_config::toml_file::parse(&text).map_err(|source| FileError::Toml {
-                path: path.to_owned(),
-                source,
-            })?;
+    /// One line that names the file, the place and what to give.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let file = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| anyhow!("{file}: cannot read the experiment: {error}"))?;
+        let mut experiment: Self = parapet_config::toml_file::parse(&text)
+            .map_err(|mistake| anyhow!("{file}: {mistake}"))?;
         let fields: toml::Table = toml::from_str(&text).unwrap_or_default();
         experiment.written = fields.keys().cloned().collect();
         experiment.check(path)?;

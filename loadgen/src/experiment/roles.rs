@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use anyhow::ensure;
 use parapet_frontend_core::StrategyConfig;
 
-use super::{ExperimentError, ResolvedArm};
+use super::ResolvedArm;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -68,52 +69,46 @@ impl Roles {
     ///
     /// # Errors
     /// When there are too few instances of either sort.
-    pub fn pools(&self, arm: &ResolvedArm) -> Result<Vec<(Role, usize)>, ExperimentError> {
+    pub fn pools(&self, arm: &ResolvedArm) -> anyhow::Result<Vec<(Role, usize)>> {
         let Self {
             instances,
             redundant,
         } = *self;
-        if instances == 0 {
-            let fix = "give at least one instance of the deployed model";
-            return Err(ExperimentError::Number {
-                what: "instances",
-                value: "0".to_owned(),
-                fix,
-            });
-        }
+        ensure!(
+            instances > 0,
+            "instances 0; give at least one instance of the deployed model"
+        );
         let needs = |needed: usize| {
             let strategy = arm.config.name();
-            if redundant < needed {
-                return Err(ExperimentError::TooFewRedundant {
-                    strategy,
-                    needed,
-                    redundant,
-                });
-            }
+            ensure!(
+                redundant >= needed,
+                "strategy {strategy} needs at least {needed} redundant instances and has \
+                 {redundant}; add some"
+            );
             Ok(())
         };
+        let deployed = (Role::Deployed, self.deployed(arm));
         match &arm.config {
             StrategyConfig::None | StrategyConfig::Replicate(_) | StrategyConfig::Hedge(_) => {
-                Ok(vec![(Role::Deployed, self.deployed(arm))])
+                Ok(vec![deployed])
             }
             StrategyConfig::Coded(config) | StrategyConfig::CodedHedged(config) => {
                 let (k, r) = (config.k, config.r);
-                if k > instances {
-                    return Err(ExperimentError::TooFewForGroup { k, instances });
-                }
+                ensure!(
+                    k <= instances,
+                    "k = {k} is more than the {instances} instances of the deployed model; lower k \
+                     or add instances"
+                );
                 needs(r)?;
                 // Rows before the remainder have one more.
                 let of_row = |row: usize| redundant / r + usize::from(row < redundant % r);
-                let rows = (0u8..)
-                    .zip(0..r)
-                    .map(|(row, place)| (Role::Parity(row), of_row(place)));
-                Ok(std::iter::once((Role::Deployed, instances))
-                    .chain(rows)
-                    .collect())
+                let rows = (0u8..).zip(0..r);
+                let rows = rows.map(|(row, place)| (Role::Parity(row), of_row(place)));
+                Ok(std::iter::once(deployed).chain(rows).collect())
             }
             StrategyConfig::ApproximateBackup(_) => {
                 needs(1)?;
-                Ok(vec![(Role::Deployed, instances), (Role::Backup, redundant)])
+                Ok(vec![deployed, (Role::Backup, redundant)])
             }
         }
     }
@@ -124,7 +119,7 @@ mod tests {
     use super::*;
     use crate::experiment::Arm;
 
-    fn pools(spec: &str) -> Result<Vec<(Role, usize)>, ExperimentError> {
+    fn pools(spec: &str) -> anyhow::Result<Vec<(Role, usize)>> {
         let roles = Roles {
             instances: 12,
             redundant: 7,
@@ -146,7 +141,7 @@ mod tests {
             let total: usize = pools(spec).unwrap().iter().map(|(_, count)| count).sum();
             assert_eq!(total, 19, "{spec}");
         }
-        assert_eq!(pools("none"), Ok(vec![(Role::Deployed, 12)]));
+        assert_eq!(pools("none").unwrap(), [(Role::Deployed, 12)]);
         let parity = [
             (Role::Parity(0), 3),
             (Role::Parity(1), 2),
@@ -157,17 +152,16 @@ mod tests {
 
     #[test]
     fn too_few_instances_are_refused() {
-        assert_eq!(
-            pools("coded:k=13"),
-            Err(ExperimentError::TooFewForGroup {
-                k: 13,
-                instances: 12
-            })
-        );
-        assert!(matches!(
-            pools("coded:r=8"),
-            Err(ExperimentError::TooFewRedundant { needed: 8, .. })
-        ));
+        for (spec, says) in [
+            ("coded:k=13", "k = 13 is more than the 12 instances"),
+            (
+                "coded:r=8",
+                "needs at least 8 redundant instances and has 7",
+            ),
+        ] {
+            let error = pools(spec).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
         let none = Roles {
             instances: 0,
             redundant: 1,

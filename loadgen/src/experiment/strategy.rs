@@ -2,12 +2,13 @@
 
 use std::str::FromStr;
 
+use anyhow::{Context, anyhow, ensure};
 use parapet_frontend_core::{DeployedInstances, StrategyConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{ExperimentError, Roles};
+use super::{Roles, strategy_names};
 
 /// Name of the arm without redundancy on all instances, the baseline of ParM (section 5).
 pub const EQUAL_RESOURCES: &str = "equal_resources";
@@ -38,29 +39,33 @@ pub struct ResolvedArm {
 }
 
 impl FromStr for Arm {
-    type Err = ExperimentError;
+    type Err = anyhow::Error;
 
     /// Reads `name` or `name:k=3:hold_back.fixed_ms=22`, with the settings of the frontend's
     /// configuration; `equal_resources` is `none` on all instances.
-    fn from_str(text: &str) -> Result<Self, ExperimentError> {
+    fn from_str(text: &str) -> anyhow::Result<Self> {
         let text = text.trim();
         let mut parts = text.split(':');
         let name = parts.next().unwrap_or_default();
         let all_instances = name == EQUAL_RESOURCES;
         let kind = if all_instances { "none" } else { name };
-        if !StrategyConfig::NAMES.contains(&kind) {
-            return Err(ExperimentError::UnknownStrategy(name.to_owned()));
-        }
+        ensure!(
+            StrategyConfig::NAMES.contains(&kind),
+            "unknown strategy {name:?}; choose among {EQUAL_RESOURCES}, {}",
+            strategy_names()
+        );
         let mut settings = Map::new();
         settings.insert("kind".to_owned(), Value::from(kind));
         for part in parts {
-            let wrong = || ExperimentError::Parameter {
-                spec: text.to_owned(),
-                part: part.to_owned(),
-            };
-            let (name, value) = part.split_once('=').ok_or_else(wrong)?;
-            let value = serde_json::from_str(value).map_err(|_| wrong())?;
-            insert(&mut settings, name, value).ok_or_else(wrong)?;
+            let setting = part.split_once('=').and_then(|(name, value)| {
+                insert(&mut settings, name, serde_json::from_str(value).ok()?)
+            });
+            setting.with_context(|| {
+                format!(
+                    "strategy {text:?}: {part:?} is no parameter; write it as, say, \
+                     coded:k=3:r=1:flush_after_ms=6"
+                )
+            })?;
         }
         Ok(Self {
             name: text.to_owned(),
@@ -97,34 +102,27 @@ impl Arm {
     ///
     /// # Errors
     /// One line that names the setting, its value and what to give.
-    pub fn resolve(
-        &self,
-        k: usize,
-        r: usize,
-        roles: Roles,
-    ) -> Result<ResolvedArm, ExperimentError> {
+    pub fn resolve(&self, k: usize, r: usize, roles: Roles) -> anyhow::Result<ResolvedArm> {
         let mut settings = self.settings.clone();
         if self.kind().starts_with("coded") {
             settings.entry("k").or_insert(Value::from(k));
             settings.entry("r").or_insert(Value::from(r));
         }
-        let refused = |problem: String| ExperimentError::Setting {
-            arm: self.name.clone(),
-            problem,
-        };
+        let name = &self.name;
+        let refused =
+            |problem: String| anyhow!("strategy {name:?}: {problem} (docs/strategies.md)");
         let config: StrategyConfig = serde_json::from_value(Value::Object(settings))
             .map_err(|error| refused(error.to_string()))?;
         let arm = ResolvedArm {
-            label: self.name.clone(),
+            label: name.clone(),
             config,
             all_instances: self.all_instances,
         };
         let deployed = DeployedInstances {
             count: Some(roles.deployed(&arm)),
         };
-        arm.config
-            .check(deployed)
-            .map_err(|error| refused(error.to_string()))?;
+        let checked = arm.config.check(deployed);
+        checked.map_err(|error| refused(error.to_string()))?;
         Ok(arm)
     }
 }
@@ -159,7 +157,7 @@ mod tests {
         redundant: 6,
     };
 
-    fn resolve(text: &str) -> Result<ResolvedArm, ExperimentError> {
+    fn resolve(text: &str) -> anyhow::Result<ResolvedArm> {
         text.parse::<Arm>()?.resolve(2, 1, ROLES)
     }
 

@@ -1,7 +1,8 @@
-//! SimulatedCluster that is simulated.
+//! Settings of one simulation.
 
 use std::time::Duration;
 
+use anyhow::{anyhow, ensure};
 use parapet_config::faults::{FaultProfile, Span};
 use parapet_frontend_core::{CoreConfig, PoolConfig, StrategyConfig};
 
@@ -9,17 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::delay::{LONGEST_MS, Network};
-use crate::experiment::{ExperimentError, ResolvedArm, Role, Roles, What};
+use crate::experiment::{ResolvedArm, Role, Roles, What};
 use crate::schedule::Arrivals;
-
-/// A simulation that makes no sense.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {value}; {fix}")]
-pub struct Invalid {
-    pub field: &'static str,
-    pub value: String,
-    pub fix: &'static str,
-}
 
 /// Most queries of one simulation: hours of computing.
 pub const MAX_QUERIES: u64 = 1_000_000_000;
@@ -177,12 +169,7 @@ impl Simulation {
     ///
     /// # Errors
     /// When there are too few instances for the strategy.
-    pub fn of(
-        arm: &ResolvedArm,
-        roles: Roles,
-        slots: u32,
-        load: Load,
-    ) -> Result<Self, ExperimentError> {
+    pub fn of(arm: &ResolvedArm, roles: Roles, slots: u32, load: Load) -> anyhow::Result<Self> {
         let pools = roles.pools(arm)?;
         let slots_of = |instances: usize| instances.saturating_mul(slots as usize);
         let all_slots: usize = pools
@@ -228,107 +215,51 @@ impl Simulation {
         self
     }
 
-    /// Returns true if every number is one that it can be.
+    /// Checks that every number is one that it can be.
     ///
     /// # Errors
     /// One line that names the field, its value and what to give.
-    pub fn check(&self) -> Result<(), Invalid> {
-        let instances: usize = self.pools.iter().map(|pool| pool.instances).sum();
-        let load = &self.load;
-        let number = |good: bool, field: &'static str, value: String, fix: &'static str| {
-            if good {
-                Ok(())
-            } else {
-                Err(Invalid { field, value, fix })
-            }
-        };
-        let good = load.rate.is_finite() && load.rate > 0.0;
-        number(
-            good,
-            "rate",
-            load.rate.to_string(),
-            "give a positive number of queries/s, as 270",
-        )?;
-        let good = (1..=MAX_QUERIES).contains(&load.queries);
-        number(
-            good,
-            "queries",
-            load.queries.to_string(),
-            "give 1 to 1000000000",
-        )?;
+    pub fn check(&self) -> anyhow::Result<()> {
+        let Load { rate, queries, .. } = self.load;
+        ensure!(
+            rate.is_finite() && rate > 0.0,
+            "rate: {rate}; give a positive number of queries/s, as 270"
+        );
+        let known = (1..=MAX_QUERIES).contains(&queries);
+        ensure!(known, "queries: {queries}; give 1 to {MAX_QUERIES}");
         // Virtual time is nanoseconds in 64 bits: 500 years; stay far below.
-        let seconds = load.queries as f64 / load.rate;
-        number(
-            seconds < 1e9,
-            "rate",
-            load.rate.to_string(),
-            "raise it, or give fewer queries",
-        )?;
-        let good = (1..=MAX_INSTANCES).contains(&instances);
-        number(
-            good,
-            "instances",
-            instances.to_string(),
-            "give 1 to 100000 in all",
-        )?;
-        let good = self
-            .pools
-            .iter()
-            .all(|pool| pool.instances > 0 && (1..=1024).contains(&pool.slots));
-        number(
-            good,
-            "slots",
-            "0 or too many".to_owned(),
-            "give 1 to 1024 to each instance of each pool",
-        )?;
-        let batch = self.instance.max_batch_size;
-        number(
-            batch > 0,
-            "max batch size",
-            batch.to_string(),
-            "give at least 1",
-        )?;
-        let capacity = self.instance.queue_capacity;
-        number(
-            capacity > 0,
-            "instance queue",
-            capacity.to_string(),
-            "give at least 1",
-        )?;
-        let in_flight = self.frontend.max_in_flight;
-        number(
-            in_flight > 0,
-            "max in flight",
-            in_flight.to_string(),
-            "give at least 1",
-        )?;
+        let short = queries as f64 / rate < 1e9;
+        ensure!(short, "rate: {rate}; raise it, or give fewer queries");
+        let instances: usize = self.pools.iter().map(|pool| pool.instances).sum();
+        let known = (1..=MAX_INSTANCES).contains(&instances);
+        ensure!(
+            known,
+            "instances: {instances}; give 1 to {MAX_INSTANCES} in all"
+        );
+        for pool in &self.pools {
+            ensure!(
+                pool.instances > 0 && (1..=1024).contains(&pool.slots),
+                "slots: 0 or too many; give 1 to 1024 to each instance of each pool"
+            );
+            let faults = pool.faults.validate();
+            faults.map_err(|problem| anyhow!("faults: {problem}; correct the fault profile"))?;
+        }
+        for (name, value) in [
+            ("max batch size", self.instance.max_batch_size),
+            ("instance queue", self.instance.queue_capacity),
+            ("max in flight", self.frontend.max_in_flight),
+        ] {
+            ensure!(value > 0, "{name}: 0; give at least 1");
+        }
         let deadline = self.frontend.deadline;
-        number(
-            !deadline.is_zero(),
-            "deadline",
-            "0".to_owned(),
-            "give some milliseconds",
-        )?;
+        ensure!(!deadline.is_zero(), "deadline: 0; give some milliseconds");
         if let Some(crashes) = self.crashes {
             let Span { min_ms, max_ms } = crashes.away;
-            let good = (1.0..=1e12).contains(&crashes.mean_interval_ms)
-                && 0.0 <= min_ms
-                && min_ms <= max_ms
-                && max_ms <= LONGEST_MS;
-            number(
-                good,
-                "crashes",
-                format!("{crashes:?}"),
-                "give an interval from 1 ms and min <= max",
-            )?;
-        }
-        for pool in &self.pools {
-            let check = pool.faults.validate();
-            check.map_err(|value| Invalid {
-                field: "faults",
-                value,
-                fix: "correct the fault profile",
-            })?;
+            let span = 0.0 <= min_ms && min_ms <= max_ms && max_ms <= LONGEST_MS;
+            ensure!(
+                span && (1.0..=1e12).contains(&crashes.mean_interval_ms),
+                "crashes: {crashes:?}; give an interval from 1 ms and min <= max"
+            );
         }
         self.network.check()
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::ensure;
 use rand::Rng;
 use rand_distr::Exp1;
 use schemars::JsonSchema;
@@ -19,12 +20,6 @@ pub struct Delay {
 }
 
 impl Delay {
-    /// No time at all.
-    pub const NONE: Self = Self {
-        constant_ms: 0.0,
-        exponential_ms: 0.0,
-    };
-
     /// Draws one, in nanoseconds.
     pub(super) fn sample(self, random: &mut impl Rng) -> u64 {
         let mut ms = self.constant_ms;
@@ -34,22 +29,17 @@ impl Delay {
         nanoseconds(ms)
     }
 
-    fn is_valid(self) -> bool {
-        [self.constant_ms, self.exponential_ms]
-            .iter()
-            .all(|ms| (0.0..=LONGEST_MS).contains(ms))
-    }
-
-    pub(super) fn check(self, field: &'static str) -> Result<(), super::Invalid> {
-        if self.is_valid() {
-            return Ok(());
-        }
-        let value = format!("{} + {} ms", self.constant_ms, self.exponential_ms);
-        Err(super::Invalid {
-            field,
-            value,
-            fix: "give two times from 0 to 3600000 ms",
-        })
+    fn check(self, field: &str) -> anyhow::Result<()> {
+        let Self {
+            constant_ms,
+            exponential_ms,
+        } = self;
+        let possible = |ms| (0.0..=LONGEST_MS).contains(&ms);
+        ensure!(
+            possible(constant_ms) && possible(exponential_ms),
+            "{field}: {constant_ms} + {exponential_ms} ms; give two times from 0 to {LONGEST_MS} ms"
+        );
+        Ok(())
     }
 }
 
@@ -81,34 +71,18 @@ impl Default for Network {
     /// [`calibrated`](Self::calibrated) does better.
     fn default() -> Self {
         Self {
-            client: Delay {
-                constant_ms: 0.1,
-                exponential_ms: 0.05,
-            },
-            to_instance: Delay {
-                constant_ms: 0.1,
-                exponential_ms: 0.0,
-            },
-            to_frontend: Delay {
-                constant_ms: 0.1,
-                exponential_ms: 0.05,
-            },
+            client: delay(0.1, 0.05),
+            to_instance: delay(0.1, 0.0),
+            to_frontend: delay(0.1, 0.05),
         }
     }
 }
 
-/// A measurement from which no delay follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum CalibrationError {
-    /// Too few latencies.
-    #[error("{0} latencies are too few to calibrate with; measure at least {LEAST_SAMPLES}")]
-    TooFew(usize),
-    /// Latencies below the service time.
-    #[error(
-        "the median latency is below the service time; measure at a low rate, with that constant \
-            service time"
-    )]
-    BelowService,
+const fn delay(constant_ms: f64, exponential_ms: f64) -> Delay {
+    Delay {
+        constant_ms,
+        exponential_ms,
+    }
 }
 
 const LEAST_SAMPLES: usize = 100;
@@ -116,9 +90,9 @@ const LEAST_SAMPLES: usize = 100;
 impl Network {
     /// No delay anywhere.
     pub const NONE: Self = Self {
-        client: Delay::NONE,
-        to_instance: Delay::NONE,
-        to_frontend: Delay::NONE,
+        client: delay(0.0, 0.0),
+        to_instance: delay(0.0, 0.0),
+        to_frontend: delay(0.0, 0.0),
     };
 
     /// The delays that a real run shows: `latencies_ms` of a run without redundancy, faults and
@@ -132,10 +106,12 @@ impl Network {
     ///
     /// # Errors
     /// When there are too few latencies, or they are below the service time.
-    pub fn calibrated(latencies_ms: &[f64], service_ms: f64) -> Result<Self, CalibrationError> {
-        if latencies_ms.len() < LEAST_SAMPLES {
-            return Err(CalibrationError::TooFew(latencies_ms.len()));
-        }
+    pub fn calibrated(latencies_ms: &[f64], service_ms: f64) -> anyhow::Result<Self> {
+        let samples = latencies_ms.len();
+        ensure!(
+            samples >= LEAST_SAMPLES,
+            "{samples} latencies are too few to calibrate with; measure at least {LEAST_SAMPLES}"
+        );
         let mut beyond: Vec<f64> = latencies_ms
             .iter()
             .map(|latency| latency - service_ms)
@@ -148,29 +124,22 @@ impl Network {
                 .unwrap_or_default()
         };
         let (tenth, median) = (quantile(10), quantile(50));
-        if median < 0.0 {
-            return Err(CalibrationError::BelowService);
-        }
+        ensure!(
+            median >= 0.0,
+            "the median latency is below the service time; measure at a low rate, with that \
+             constant service time"
+        );
         let at_tenth = -(0.9_f64.ln());
         let mean = (median - tenth) / (std::f64::consts::LN_2 - at_tenth);
         let shift = (tenth - at_tenth * mean).max(0.0);
         Ok(Self {
-            client: Delay {
-                constant_ms: shift / 2.0,
-                exponential_ms: 0.0,
-            },
-            to_instance: Delay {
-                constant_ms: shift / 4.0,
-                exponential_ms: 0.0,
-            },
-            to_frontend: Delay {
-                constant_ms: shift / 4.0,
-                exponential_ms: mean,
-            },
+            client: delay(shift / 2.0, 0.0),
+            to_instance: delay(shift / 4.0, 0.0),
+            to_frontend: delay(shift / 4.0, mean),
         })
     }
 
-    pub(super) fn check(&self) -> Result<(), super::Invalid> {
+    pub(super) fn check(&self) -> anyhow::Result<()> {
         self.client.check("network.client")?;
         self.to_instance.check("network.to_instance")?;
         self.to_frontend.check("network.to_frontend")
@@ -212,13 +181,12 @@ mod tests {
 
     #[test]
     fn a_measurement_of_something_else_is_refused() {
-        assert_eq!(
-            Network::calibrated(&[1.0; 9], 0.5),
-            Err(CalibrationError::TooFew(9))
-        );
-        assert_eq!(
-            Network::calibrated(&[1.0; 900], 18.0),
-            Err(CalibrationError::BelowService)
-        );
+        for (latencies, service_ms, says) in [
+            (&[1.0; 9][..], 0.5, "9 latencies are too few"),
+            (&[1.0; 900], 18.0, "below the service time"),
+        ] {
+            let error = Network::calibrated(latencies, service_ms).unwrap_err();
+            assert!(error.to_string().contains(says), "{error}");
+        }
     }
 }

@@ -3,51 +3,41 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use anyhow::{anyhow, ensure};
 use parapet_config::faults::{FaultProfile, ServiceTime};
 
 use super::Setup;
-use crate::experiment::{Experiment, FileError, Role, Strategy};
+use crate::experiment::{Experiment, Role, Strategy};
 
 /// Settings that only a real cluster has.
 const REAL_FIELDS: [&str; 3] = ["encoding", "warm_up", "repeats"];
+
 impl Setup {
     /// The simulation of what the file at `path` says, and the names of those of its fields that
     /// are not simulated.
     ///
     /// # Errors
-    /// [`FileError::Field`]: a strategy that runs elsewhere, or a setting that no strategy has.
+    /// One line: a strategy that runs elsewhere, or a setting that no strategy has.
     pub fn of_experiment(
         experiment: &Experiment,
         path: &Path,
-    ) -> Result<(Self, Vec<String>), FileError> {
-        let field = |field: String, problem: String, fix: &str| FileError::Field {
-            path: path.to_owned(),
-            field,
-            problem,
-            fix: fix.to_owned(),
-        };
-        let real = REAL_FIELDS
-            .into_iter()
-            .filter(|name| experiment.written.contains(*name));
+    ) -> anyhow::Result<(Self, Vec<String>)> {
+        let path = path.display();
+        let real = REAL_FIELDS.into_iter();
+        let real = real.filter(|name| experiment.written.contains(*name));
         let mut ignored: Vec<String> = real.map(str::to_owned).collect();
         let mut strategies = Vec::new();
         for (index, strategy) in experiment.strategies.iter().enumerate() {
-            let name = |part: &str| format!("strategies[{index}].{part}");
-            if strategy.url.is_some() {
-                let problem = "a frontend that runs already cannot be simulated".to_owned();
-                return Err(field(name("url"), problem, "give its settings instead"));
-            }
+            ensure!(
+                strategy.url.is_none(),
+                "{path}: strategies[{index}].url: a frontend that runs already cannot be simulated; \
+                 give its settings instead"
+            );
             let (arm, left_out) = strategy.arm();
             ignored.extend(left_out);
             strategies.push(arm);
         }
-        let faults = faults(experiment).map_err(|problem| {
-            field(
-                "faults.model_service_time".to_owned(),
-                problem,
-                "give one time",
-            )
-        })?;
+        let faults = faults(experiment).map_err(|problem| anyhow!("{path}: {problem}"))?;
         let setup = Self {
             strategies,
             baseline: Some(experiment.baseline.clone()),
@@ -84,18 +74,18 @@ fn role<'a>(experiment: &Experiment, model: &'a str) -> &'a str {
 }
 
 /// The faults, with the models called by their roles.
-fn faults(experiment: &Experiment) -> Result<FaultProfile, String> {
+fn faults(experiment: &Experiment) -> anyhow::Result<FaultProfile> {
     let mut faults = experiment.faults.clone();
     // As instances that are started for a real comparison get it.
     faults.seed ^= experiment.seed;
     let mut by_role: BTreeMap<String, ServiceTime> = BTreeMap::new();
     for (model, time) in &experiment.faults.model_service_time {
         let role = role(experiment, model).to_owned();
-        if by_role.get(&role).is_some_and(|other| other != time) {
-            return Err(format!(
-                "{model:?} and another {role} model differ, and are simulated alike"
-            ));
-        }
+        ensure!(
+            by_role.get(&role).is_none_or(|other| other == time),
+            "faults.model_service_time: {model:?} and another {role} model differ, and are \
+             simulated alike; give one time"
+        );
         by_role.insert(role, time.clone());
     }
     faults.model_service_time = by_role;

@@ -24,13 +24,13 @@ mod tally;
 
 pub use comparison::{MAX_RECORDS, comparison};
 pub use config::{
-    Crashes, Frontend, Health, InstanceModel, Invalid, Load, MAX_INSTANCES, MAX_QUERIES, Outage,
+    Crashes, Frontend, Health, InstanceModel, Load, MAX_INSTANCES, MAX_QUERIES, Outage,
     SimulatedPool, Simulation,
 };
-pub use delay::{CalibrationError, Delay, Network};
+pub use delay::{Delay, Network};
 pub use outcome::{Answered, PoolUse, Simulated};
 pub use report::{SCHEMA, SimulationReport, StrategyFigures};
-pub use setup::{Setup, SetupError, Surroundings};
+pub use setup::{Setup, Surroundings};
 pub use simulator::{Progress, Simulator};
 
 type Jobs = rustc_hash::FxHashSet<parapet_frontend_core::JobId>;

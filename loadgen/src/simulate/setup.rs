@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use anyhow::ensure;
 use parapet_config::faults::FaultProfile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Crashes, InstanceModel, Invalid, Load, Network, Outage, Simulation};
-use crate::experiment::{Arm, EQUAL_RESOURCES, Event, ExperimentError, ResolvedArm, Role, Roles};
+use super::delay::LONGEST_MS;
+use super::{Crashes, InstanceModel, Load, Network, Outage, Simulation};
+use crate::experiment::{Arm, EQUAL_RESOURCES, Event, ResolvedArm, Role, Roles};
 use crate::schedule::Arrivals;
 
 /// Settings that a simulation needs and a real cluster has by itself: `[simulation]` of
@@ -105,57 +107,39 @@ impl Default for Setup {
     }
 }
 
-/// A setup that makes no sense.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SetupError {
-    /// Strategies or instances do.
-    #[error(transparent)]
-    Experiment(#[from] ExperimentError),
-    #[error(transparent)]
-    Number(#[from] Invalid),
-    /// Nothing takes any time.
-    #[error("no service time; give one to the instances, as --service-time constant:18")]
-    NoServiceTime,
-    /// Nothing to simulate.
-    #[error("no strategy; give one, as --strategy coded,equal_resources")]
-    NoStrategy,
-    #[error("strategy {0:?} is there twice; name each once")]
-    Twice(String),
-}
-
 impl Setup {
     /// The simulation of each strategy, with all numbers checked.
     ///
     /// # Errors
     /// One line that names what is wrong.
-    pub fn simulations(&self) -> Result<Vec<(ResolvedArm, Simulation)>, SetupError> {
+    pub fn simulations(&self) -> anyhow::Result<Vec<(ResolvedArm, Simulation)>> {
         let faults = self.faults.clone().unwrap_or_default();
-        if faults.service_time.is_none() && !faults.model_service_time.contains_key("deployed") {
-            return Err(SetupError::NoServiceTime);
-        }
-        if self.strategies.is_empty() {
-            return Err(SetupError::NoStrategy);
-        }
+        ensure!(
+            faults.service_time.is_some() || faults.model_service_time.contains_key("deployed"),
+            "no service time; give one to the instances, as --service-time constant:18"
+        );
+        ensure!(
+            !self.strategies.is_empty(),
+            "no strategy; give one, as --strategy coded,equal_resources"
+        );
         let mut simulations: Vec<(ResolvedArm, Simulation)> = Vec::new();
         for arm in &self.strategies {
             let arm = arm.resolve(self.k, self.r, self.roles())?;
-            if simulations
+            let twice = simulations
                 .iter()
-                .any(|(other, _)| other.label == arm.label)
-            {
-                return Err(SetupError::Twice(arm.label));
-            }
+                .any(|(other, _)| other.label == arm.label);
+            ensure!(
+                !twice,
+                "strategy {:?} is there twice; name each once",
+                arm.label
+            );
             let simulation = self.simulation(&arm, &faults)?;
             simulations.push((arm, simulation));
         }
         Ok(simulations)
     }
 
-    fn simulation(
-        &self,
-        arm: &ResolvedArm,
-        faults: &FaultProfile,
-    ) -> Result<Simulation, SetupError> {
+    fn simulation(&self, arm: &ResolvedArm, faults: &FaultProfile) -> anyhow::Result<Simulation> {
         let load = Load {
             arrivals: self.arrivals,
             rate: self.rate,
@@ -267,13 +251,8 @@ impl Setup {
     }
 }
 
-fn milliseconds(field: &'static str, ms: f64) -> Result<Duration, Invalid> {
-    if (0.0..=super::delay::LONGEST_MS).contains(&ms) {
-        return Ok(Duration::from_secs_f64(ms / 1e3));
-    }
-    Err(Invalid {
-        field,
-        value: format!("{ms} ms"),
-        fix: "give 0 to 3600000",
-    })
+fn milliseconds(field: &str, ms: f64) -> anyhow::Result<Duration> {
+    let possible = (0.0..=LONGEST_MS).contains(&ms);
+    ensure!(possible, "{field}: {ms} ms; give 0 to {LONGEST_MS}");
+    Ok(Duration::from_secs_f64(ms / 1e3))
 }

@@ -14,7 +14,7 @@ use super::cluster::SimulatedCluster;
 use super::delay::to_nanos;
 use super::queue::{Event, Queue};
 use super::tally::{Sent, Tally};
-use super::{Invalid, PoolUse, Simulated, Simulation};
+use super::{PoolUse, Simulated, Simulation};
 use crate::compare::Redundancy;
 use crate::schedule;
 use crate::target::{self, Provenance};
@@ -70,16 +70,11 @@ impl Simulator {
     /// A simulation at its start, with all instances idle.
     ///
     /// # Errors
-    /// When a number cannot be; one line names it.
-    pub fn new(simulation: Simulation) -> Result<Self, Invalid> {
+    /// One line that names a number that cannot be.
+    pub fn new(simulation: Simulation) -> anyhow::Result<Self> {
         simulation.check()?;
         let load = simulation.load;
-        let times = schedule::endless(load.arrivals, load.rate, load.seed);
-        let times = times.map_err(|_| Invalid {
-            field: "rate",
-            value: load.rate.to_string(),
-            fix: "give a positive number of queries/s, as 270",
-        })?;
+        let times = schedule::endless(load.arrivals, load.rate, load.seed)?;
         let mut arrivals = times.take(usize::try_from(load.queries).unwrap_or(usize::MAX));
         let mut queue = Queue::default();
         Ok(Self {

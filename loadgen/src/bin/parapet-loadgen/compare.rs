@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use anyhow::{Context, ensure};
 use parapet_loadgen::cluster::{self, ClusterError, Places};
 use parapet_loadgen::compare::{Bootstrap, CompareReport, Comparison, analyse};
-use parapet_loadgen::experiment::{Experiment, Strategy};
+use parapet_loadgen::experiment::Experiment;
 use parapet_loadgen::payload::{Rows, WireEncoding};
 use parapet_loadgen::report::{Slo, SloFigures, check, compare_page};
 use parapet_loadgen::run::Stop;
@@ -193,24 +193,20 @@ fn of_targets(args: &Args) -> anyhow::Result<Experiment> {
         !args.target.is_empty(),
         "nothing to compare; give --experiment, or --target NAME=http://host:port for each strategy"
     );
-    let strategy = |text: &String| {
-        let (name, url) = text.split_once('=').with_context(|| {
+    let target = |text| {
+        let text: &String = text;
+        text.split_once('=').with_context(|| {
             format!("--target {text:?}: give NAME=http://host:port, as coded=http://127.0.0.1:8000")
-        })?;
-        Ok(Strategy {
-            name: name.to_owned(),
-            url: Some(url.to_owned()),
-            ..Strategy::default()
         })
     };
-    let strategies = args
+    let targets: Vec<_> = args
         .target
         .iter()
-        .map(strategy)
-        .collect::<anyhow::Result<Vec<_>>>()?;
+        .map(target)
+        .collect::<anyhow::Result<_>>()?;
     let model = args
         .model
-        .clone()
+        .as_ref()
         .context("no model; give --model with --target")?;
     let rate = args
         .rate
@@ -218,7 +214,7 @@ fn of_targets(args: &Args) -> anyhow::Result<Experiment> {
     let requests = args
         .requests
         .context("no number of requests to each strategy; give --requests with --target")?;
-    Ok(Experiment::of_targets(model, rate, requests, strategies))
+    Experiment::of_targets(model, rate, requests, &targets)
 }
 
 /// Leaves those strategies that were asked for.

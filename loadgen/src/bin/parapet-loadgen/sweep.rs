@@ -170,10 +170,7 @@ fn simulate_point(
     baseline: &str,
     watch: &mut Watch,
 ) -> Result<Option<SweepPoint>, Error> {
-    let simulations = point
-        .setup
-        .simulations()
-        .map_err(|error| failed(error.into()))?;
+    let simulations = point.setup.simulations().map_err(failed)?;
     let mut done: Vec<(ResolvedArm, Simulated)> = Vec::new();
     for (spec, mut simulation) in simulations {
         simulation.keep_records = true;

@@ -6,8 +6,8 @@ use anyhow::anyhow;
 use clap::ArgAction;
 use parapet_config::faults::FaultProfile;
 use parapet_loadgen::experiment::{
-    Experiment, ExperimentError, parse_freeze, parse_service_time, parse_slowdown, parse_span,
-    parse_straggle, usual_baseline,
+    Experiment, parse_freeze, parse_service_time, parse_slowdown, parse_span, parse_straggle,
+    usual_baseline,
 };
 use parapet_loadgen::schedule::Arrivals;
 use parapet_loadgen::simulate::{Crashes, Delay, Setup};
@@ -96,7 +96,7 @@ pub(crate) struct Args {
     pub(crate) baseline: Option<String>,
 }
 
-fn parse_crashes(text: &str) -> Result<Crashes, parapet_loadgen::experiment::ExperimentError> {
+fn parse_crashes(text: &str) -> anyhow::Result<Crashes> {
     let (mean_interval_ms, away) = parse_span("crash", text)?;
     Ok(Crashes {
         mean_interval_ms,
@@ -143,7 +143,7 @@ impl Args {
             };
             let asked =
                 |name: &String| of_file(name).map_or_else(|| name.parse(), |arm| Ok(arm.clone()));
-            let asked: Result<_, ExperimentError> = self.strategy.iter().map(asked).collect();
+            let asked: anyhow::Result<_> = self.strategy.iter().map(asked).collect();
             setup.strategies = asked?;
         }
         macro_rules! take {
@@ -217,9 +217,9 @@ impl Args {
 }
 
 /// Read here and not by clap, whose complaints take several lines.
-fn optional<T, E>(
+fn optional<T>(
     text: &Option<String>,
-    parse: impl FnOnce(&str) -> Result<T, E>,
-) -> Result<Option<T>, E> {
+    parse: impl FnOnce(&str) -> anyhow::Result<T>,
+) -> anyhow::Result<Option<T>> {
     text.as_deref().map(parse).transpose()
 }

@@ -74,7 +74,7 @@ impl Watch {
 
     /// Simulates the next strategy. Ctrl-C breaks it off.
     pub(crate) fn simulate(&mut self, simulation: Simulation) -> Result<Simulated, Error> {
-        let simulator = Simulator::new(simulation).map_err(|invalid| failed(invalid.into()))?;
+        let simulator = Simulator::new(simulation).map_err(failed)?;
         self.state.lock().begin();
         Ok(simulator.run(|progress| self.observe(progress)))
     }
