@@ -3,32 +3,23 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
+#[path = "common/program.rs"]
+mod program;
 
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::Ordering;
 
 use common::Act;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use parapet_loadgen::compare::CompareReport;
+use program::{Ended, command, run_beside};
 use tempfile::TempDir;
 
-async fn run(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
-    command
-        .current_dir(folder)
-        .args(["compare", "--images", "images", "--labels", "labels"]);
-    command
-        .args(["--json", "report.json"])
-        .args(arguments)
-        .output()
-        .await
-        .unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
+async fn run(folder: &TempDir, arguments: &str) -> Ended {
+    let line = format!("compare --images images --labels labels --json report.json {arguments}");
+    run_beside(folder.path(), &line).await
 }
 
 fn folder() -> TempDir {
@@ -64,43 +55,12 @@ async fn strategies_take_turns_on_one_schedule() {
     };
     let (coded, coded_requests) = common::start_with_metrics(reconstruct).await;
     let (none, none_requests) = common::start(|_, _| Act::Exact).await;
-    let output = run(
-        folder.path(),
-        &[
-            &[
-                "--target",
-                &format!("none=http://{none}"),
-                "--target",
-                &format!("coded=http://{coded}"),
-            ][..],
-            &[
-                "--model",
-                "digits",
-                "--rate",
-                "2000",
-                "--requests",
-                "40",
-                "--blocks",
-                "4",
-                "--warm-up",
-                "10",
-            ],
-            &["--repeats", "0"],
-            &[
-                "--csv",
-                "files",
-                "--hgrm",
-                "files",
-                "--hlog",
-                "logs",
-                "--slo",
-                "coded:failed=0.1%",
-            ],
-        ]
-        .concat(),
-    )
-    .await;
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let arguments = format!(
+        "--target none=http://{none} --target coded=http://{coded} --model digits --rate 2000 \
+         --requests 40 --blocks 4 --warm-up 10 --repeats 0 --csv files --hgrm files --hlog logs \
+         --slo coded:failed=0.1%"
+    );
+    let ended = run(&folder, &arguments).await.succeeded();
     assert_eq!(
         (
             coded_requests.load(Ordering::SeqCst),
@@ -132,9 +92,9 @@ async fn strategies_take_turns_on_one_schedule() {
             .contains("(no metrics), coded at http://")
     );
     assert!(
-        text(&output.stderr).contains("block  4/4  coded"),
+        ended.stderr.contains("block  4/4  coded"),
         "{}",
-        text(&output.stderr)
+        ended.stderr
     );
 
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
@@ -157,32 +117,11 @@ async fn a_block_in_which_the_generator_was_late_is_measured_again_and_counted_o
     let folder = folder();
     let (coded, requests) = common::start_with_metrics(|_, _| Act::Exact).await;
     // No generator keeps a schedule of ten million requests a second.
-    let output = run(
-        folder.path(),
-        &[
-            &[
-                "--target",
-                &format!("coded=http://{coded}"),
-                "--model",
-                "digits",
-                "--rate",
-                "10000000",
-            ][..],
-            &[
-                "--requests",
-                "1000",
-                "--blocks",
-                "2",
-                "--warm-up",
-                "0",
-                "--repeats",
-                "3",
-            ],
-        ]
-        .concat(),
-    )
-    .await;
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let arguments = format!(
+        "--target coded=http://{coded} --model digits --rate 10000000 --requests 1000 --blocks 2 \
+         --warm-up 0 --repeats 3"
+    );
+    let ended = run(&folder, &arguments).await.succeeded();
     assert_eq!(requests.load(Ordering::SeqCst), 2 * 500 * (1 + 3));
     let report = report(folder.path());
     let [coded] = &report.strategies[..] else {
@@ -198,11 +137,7 @@ async fn a_block_in_which_the_generator_was_late_is_measured_again_and_counted_o
     );
     // The test server's metrics count half a redundant request for each request.
     assert_eq!(coded.cost.redundancy.unwrap().issued, 500);
-    assert!(
-        text(&output.stderr).contains("once more"),
-        "{}",
-        text(&output.stderr)
-    );
+    assert!(ended.stderr.contains("once more"), "{}", ended.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -220,12 +155,9 @@ async fn an_experiment_names_frontends_and_where_their_metrics_are() {
          \"http://{metrics}\"\n"
     );
     std::fs::write(folder.path().join("experiment.toml"), experiment).unwrap();
-    let output = run(
-        folder.path(),
-        &["--experiment", "experiment.toml", "--baseline", "coded"],
-    )
-    .await;
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    run(&folder, "--experiment experiment.toml --baseline coded")
+        .await
+        .succeeded();
     let report = report(folder.path());
     assert_eq!(
         (report.baseline.as_str(), report.settings.timeout_ms),
@@ -240,99 +172,67 @@ async fn an_experiment_names_frontends_and_where_their_metrics_are() {
 async fn mistakes_are_one_line_and_leave_no_report() {
     let folder = folder();
     let (address, requests) = common::start(|_, _| Act::Exact).await;
-    let none = format!("none=http://{address}");
-    std::fs::write(
-        folder.path().join("small"),
-        b"\0\0\x08\x03\0\0\0\x14\0\0\0\x01\0\0\0\x01aaaaaaaaaaaaaaaaaaaa",
-    )
-    .unwrap();
-    let load = ["--model", "digits", "--rate", "1000", "--requests", "20"];
-    let good = [&["--target", none.as_str()][..], &load].concat();
-    let with = |more: &[&'static str]| [&good, more].concat();
-    for (arguments, named) in [
-        (vec![], "nothing to compare; give --experiment, or --target"),
+    let none = format!("--target none=http://{address}");
+    let small = b"\0\0\x08\x03\0\0\0\x14\0\0\0\x01\0\0\0\x01aaaaaaaaaaaaaaaaaaaa";
+    std::fs::write(folder.path().join("small"), small).unwrap();
+    let good = format!("{none} --model digits --rate 1000 --requests 20");
+    for (start, more, says) in [
+        ("", "", "nothing to compare; give --experiment, or --target"),
         (
-            with(&["--experiment", "e.toml"]),
+            &good,
+            "--experiment e.toml",
             "--experiment and --target both",
         ),
         (
-            with(&["--target", "coded"]),
+            &good,
+            "--target coded",
             "--target \"coded\": give NAME=http://host:port",
         ),
         (
-            with(&["--target", "coded=127.0.0.1:1"]),
+            &good,
+            "--target coded=127.0.0.1:1",
             "strategies[1].url: \"127.0.0.1:1\" is no address",
         ),
+        (&good, "--target none=http://127.0.0.1:1", "there twice"),
         (
-            with(&["--target", "none=http://127.0.0.1:1"]),
-            "there twice",
-        ),
-        (
-            with(&["--target", "coded=http://127.0.0.1:1"]),
+            &good,
+            "--target coded=http://127.0.0.1:1",
             "strategy coded: target http://127.0.0.1:1: unreachable",
         ),
+        (&good, "--baseline coded", "no strategy is named \"coded\""),
         (
-            with(&["--baseline", "coded"]),
+            &good,
+            "--slo coded:p99=3ms",
             "no strategy is named \"coded\"",
         ),
+        (&good, "--blocks 0", "blocks: 0"),
+        (&good, "--timeout-ms 0", "timeout_ms: 0"),
+        (&good, "--csv images", "images: cannot be a folder"),
         (
-            with(&["--slo", "coded:p99=3ms"]),
-            "no strategy is named \"coded\"",
-        ),
-        (with(&["--blocks", "0"]), "blocks: 0"),
-        (with(&["--timeout-ms", "0"]), "timeout_ms: 0"),
-        (with(&["--csv", "images"]), "images: cannot be a folder"),
-        (
-            with(&["--hlog", "missing/logs"]),
+            &good,
+            "--hlog missing/logs",
             "missing/logs: cannot be a folder",
         ),
+        (&none, "--rate 1 --requests 20", "no model; give --model"),
         (
-            vec!["--target", &none, "--rate", "1", "--requests", "20"],
-            "no model; give --model",
-        ),
-        (
-            vec!["--target", &none, "--model", "digits", "--requests", "20"],
+            &none,
+            "--model digits --requests 20",
             "no rate; give --rate",
         ),
+        (&none, "--model digits --rate 1", "give --requests"),
         (
-            vec!["--target", &none, "--model", "digits", "--rate", "1"],
-            "give --requests",
-        ),
-        (
-            vec![
-                "--target",
-                &none,
-                "--model",
-                "other",
-                "--rate",
-                "1",
-                "--requests",
-                "20",
-            ],
+            &none,
+            "--model other --rate 1 --requests 20",
             "strategy none: target",
         ),
     ] {
-        let output = run(folder.path(), &arguments).await;
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(
-            said.contains(named) && said.trim_end().lines().count() == 1,
-            "{arguments:?}: {said}"
-        );
+        run(&folder, &format!("{start} {more}")).await.refused(says);
         assert!(!folder.path().join("report.json").exists());
     }
-    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
-    let output = command
-        .current_dir(folder.path())
-        .args(["compare", "--images", "small"])
-        .args(&good);
-    let output = output.output().await.unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(
-        text(&output.stderr).contains("the images are [1, 1]"),
-        "{}",
-        text(&output.stderr)
-    );
+    let line = format!("compare --images small {good}");
+    run_beside(folder.path(), &line)
+        .await
+        .refused("the images are [1, 1]");
     assert_eq!(requests.load(Ordering::SeqCst), 0);
 }
 
@@ -341,31 +241,13 @@ async fn ctrl_c_and_sigterm_end_a_comparison_with_a_partial_report() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let folder = folder();
         let (none, requests) = common::start(|_, _| Act::Exact).await;
-        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
-        command
-            .current_dir(folder.path())
-            .args(["compare", "--images", "images", "--model", "digits"]);
-        command.args([
-            "--target",
-            &format!("none=http://{none}"),
-            "--json",
-            "report.json",
-        ]);
-        command.args([
-            "--rate",
-            "1000",
-            "--requests",
-            "200000",
-            "--blocks",
-            "10000",
-            "--warm-up",
-            "0",
-        ]);
-        let child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let line = format!(
+            "compare --images images --model digits --target none=http://{none} --json \
+             report.json --rate 1000 --requests 200000 --blocks 10000 --warm-up 0"
+        );
+        let mut command = tokio::process::Command::from(command(folder.path(), &line));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
         // A block is 20 requests, and there is nothing to compare before one is done.
         while requests.load(Ordering::SeqCst) < 60 {
             tokio::task::yield_now().await;
@@ -375,13 +257,8 @@ async fn ctrl_c_and_sigterm_end_a_comparison_with_a_partial_report() {
             signal,
         )
         .unwrap();
-        let output = child.wait_with_output().await.unwrap();
-        assert_eq!(
-            output.status.code(),
-            Some(130),
-            "{signal}: {}",
-            text(&output.stderr)
-        );
+        let ended = Ended::from(child.wait_with_output().await.unwrap());
+        assert_eq!(ended.code, Some(130), "{signal}: {}", ended.stderr);
         assert!(report(folder.path()).partial, "{signal}");
     }
 }

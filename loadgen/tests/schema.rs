@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "common/program.rs"]
+mod program;
 #[allow(dead_code, reason = "shared")]
 #[path = "common/synthetic.rs"]
 mod synthetic;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::process::Command;
+use std::path::Path;
 
 use parapet_config::faults::{FaultProfile, Freezing, ServiceTime, Span, Straggling};
 use parapet_loadgen::compare::{Bootstrap, SweepPoint, SweepReport, analyse};
@@ -17,19 +19,14 @@ use parapet_loadgen::report::schemas;
 use parapet_loadgen::simulate::{
     Crashes, SCHEMA, Setup, SimulationReport, Simulator, StrategyFigures, Surroundings,
 };
+use program::run;
 use serde_json::{Value, json};
 use synthetic::{KINDS, Size, comparison, run_of};
 
 /// The schema that the program prints.
 fn published(report: &str) -> Value {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
-    let output = command.args(["schema", report]).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{report}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    serde_json::from_slice(&output.stdout).unwrap()
+    let ended = run(Path::new("."), &format!("schema {report}")).succeeded();
+    serde_json::from_str(&ended.stdout).unwrap()
 }
 
 #[test]
@@ -45,11 +42,7 @@ fn schema_command_prints_the_schema_of_each_report() {
 
 #[test]
 fn schema_command_refuses_an_unknown_report() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
-    let output = command.args(["schema", "alien"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("run, compare, simulation, sweep"), "{said}");
+    run(Path::new("."), "schema alien").refused("run, compare, simulation, sweep");
 }
 
 /// As much of JSON Schema as the published ones use; an unknown word fails.

@@ -2,45 +2,29 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+#[path = "common/program.rs"]
+mod program;
+
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use parapet_loadgen::compare::CompareReport;
 use parapet_loadgen::simulate::{SCHEMA, SimulationReport};
+use program::{Ended, changed, command};
 use tempfile::TempDir;
 
-const USUAL: [&str; 10] = [
-    "--instances",
-    "12",
-    "--redundant-instances",
-    "6",
-    "--rate",
-    "270",
-    "--service-time",
-    "constant:18",
-    "--straggle",
-    "0.01:15:45",
-];
+const DEFAULTS: &str = "--instances 12 --redundant-instances 6 --rate 270 --service-time \
+    constant:18 --straggle 0.01:15:45";
 
-fn command(folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
-    command.current_dir(folder).arg("simulate").args(arguments);
-    command
+/// Simulates; `changes` win over the default arguments.
+fn run(folder: &TempDir, changes: &str) -> Ended {
+    simulate(folder, &changed(DEFAULTS, changes))
 }
 
-/// Runs the program; `changes` win over the usual arguments.
-fn run(folder: &Path, changes: &[&str]) -> Output {
-    let usual = USUAL
-        .chunks(2)
-        .filter(|pair| !changes.contains(&pair[0]))
-        .flatten();
-    let arguments: Vec<&str> = usual.copied().chain(changes.iter().copied()).collect();
-    command(folder, &arguments).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
+/// Simulates with these arguments alone.
+fn simulate(folder: &TempDir, arguments: &str) -> Ended {
+    program::run(folder.path(), &format!("simulate {arguments}"))
 }
 
 fn report(path: &Path) -> SimulationReport {
@@ -50,23 +34,9 @@ fn report(path: &Path) -> SimulationReport {
 #[test]
 fn strategies_are_compared_in_every_form() {
     let folder = TempDir::new().unwrap();
-    let files = [
-        "--json",
-        "report.json",
-        "--html",
-        "report.html",
-        "--compare-json",
-        "compare.json",
-    ];
-    let asked = [
-        "--strategy",
-        "coded,hedge,equal_resources",
-        "--queries",
-        "20000",
-    ];
-    let output = run(folder.path(), &[files.as_slice(), &asked].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let shown = text(&output.stdout);
+    let changes = "--json report.json --html report.html --compare-json compare.json --strategy \
+        coded,hedge,equal_resources --queries 20000";
+    let shown = run(&folder, changes).succeeded().stdout;
     assert!(
         shown.contains("p99.9") && shown.contains("parity 0") && shown.contains("hedge"),
         "{shown}"
@@ -113,16 +83,8 @@ fn a_file_says_what_flags_do_not() {
                       [\"p\"]\n\
                       [[strategies]]\nname = \"none\"\nsettings = { kind = \"none\" }\n";
     std::fs::write(folder.path().join("experiment.toml"), experiment).unwrap();
-    let arguments = [
-        "--experiment",
-        "experiment.toml",
-        "--rate",
-        "100",
-        "--json",
-        "report.json",
-    ];
-    let output = command(folder.path(), &arguments).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let arguments = "--experiment experiment.toml --rate 100 --json report.json";
+    let ended = simulate(&folder, arguments).succeeded();
     let report = report(&folder.path().join("report.json"));
     assert_eq!(
         (report.settings.rate, report.settings.queries),
@@ -136,7 +98,7 @@ fn a_file_says_what_flags_do_not() {
         ("coding", 16)
     );
     let said = "parapet-loadgen: not simulated: encoding, coding: settings.encoder\n";
-    assert_eq!(text(&output.stderr), said);
+    assert_eq!(ended.stderr, said);
     let comparison = report.comparison.unwrap();
     assert_eq!(
         (
@@ -162,35 +124,21 @@ fn the_readme_s_experiment_runs() {
         .collect();
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("experiment.toml"), example.join("\n")).unwrap();
-    let arguments = ["--experiment", "experiment.toml", "--queries", "2000"];
-    let output = command(folder.path(), &arguments).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("coded"));
+    let ended = simulate(&folder, "--experiment experiment.toml --queries 2000").succeeded();
+    assert!(ended.stdout.contains("coded"));
 }
 
 #[test]
 fn the_experiments_of_real_clusters_are_simulated() {
     let experiment = |name: &str| format!("{}/experiments/{name}.toml", env!("CARGO_MANIFEST_DIR"));
     let folder = TempDir::new().unwrap();
-    let (tail, faults) = (experiment("tail"), experiment("faults"));
-    let arguments = [
-        "--experiment",
-        &tail,
-        "--strategy",
-        "coded,none,coded:k=3",
-        "--queries",
-        "5000",
-    ];
-    let output = command(
-        folder.path(),
-        &[&arguments[..], &["--baseline", "none"]].concat(),
-    )
-    .output()
-    .unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let arguments = ["--experiment", &faults, "--json", "report.json"];
-    let output = command(folder.path(), &arguments).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let tail = format!(
+        "--experiment {} --strategy coded,none,coded:k=3 --queries 5000 --baseline none",
+        experiment("tail")
+    );
+    simulate(&folder, &tail).succeeded();
+    let faults = format!("--experiment {} --json report.json", experiment("faults"));
+    simulate(&folder, &faults).succeeded();
     let report = report(&folder.path().join("report.json"));
     let marks = report.comparison.unwrap().faults;
     let times: Vec<(f64, Option<f64>)> =
@@ -228,16 +176,11 @@ fn events_happen_when_they_are_said_to() {
                       { block = 1, after_s = 3.5, what = \"kill\", instance = 0, for_s = 9 }]\n\
                       strategies = [{ name = \"none\", settings = { kind = \"none\" } }]\n";
     std::fs::write(folder.path().join("experiment.toml"), experiment).unwrap();
-    let arguments = [
-        "--experiment",
-        "experiment.toml",
-        "--csv",
-        ".",
-        "--json",
-        "report.json",
-    ];
-    let output = command(folder.path(), &arguments).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    simulate(
+        &folder,
+        "--experiment experiment.toml --csv . --json report.json",
+    )
+    .succeeded();
     let csv = std::fs::read_to_string(folder.path().join("none.csv")).unwrap();
     let slow = |from: u64, until: u64| -> Vec<u64> {
         let rows = csv
@@ -266,21 +209,9 @@ fn events_happen_when_they_are_said_to() {
 fn every_query_is_written_for_each_strategy() {
     let folder = TempDir::new().unwrap();
     for strategies in ["coded:k=3,none", "coded:k=3"] {
-        let asked = [
-            "--strategy",
-            strategies,
-            "--queries",
-            "3000",
-            "--csv",
-            "files",
-            "--hgrm",
-            "files",
-        ];
-        let output = run(
-            folder.path(),
-            &[asked.as_slice(), &["--hlog", "files"]].concat(),
-        );
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let changes =
+            format!("--strategy {strategies} --queries 3000 --csv files --hgrm files --hlog files");
+        run(&folder, &changes).succeeded();
         let read =
             |name: &str| std::fs::read_to_string(folder.path().join("files").join(name)).unwrap();
         assert_eq!(read("coded_k=3.csv").lines().count(), 3001);
@@ -302,101 +233,58 @@ fn every_query_is_written_for_each_strategy() {
 fn bad_input_is_one_line_exit_code_2_and_no_report() {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("bad.toml"), "rate = 5.0\nspeed = 3\n").unwrap();
-    let cases: &[(&[&str], &str)] = &[
-        (&["--rate", "0"], "rate: 0; give a positive"),
-        (&["--rate", "-1"], "rate: -1"),
-        (&["--rate", "NaN"], "rate: NaN"),
-        (&["--instances", "0"], "instances 0; give at least one"),
-        (&["--k", "13"], "k = 13 is more than the 12 instances"),
-        (&["--k", "1"], "k: 1; give 2 to 64"),
+    for (changes, says) in [
+        ("--rate 0", "rate: 0; give a positive"),
+        ("--rate -1", "rate: -1"),
+        ("--rate NaN", "rate: NaN"),
+        ("--instances 0", "instances 0; give at least one"),
+        ("--k 13", "k = 13 is more than the 12 instances"),
+        ("--k 1", "k: 1; give 2 to 64"),
+        ("--r 7", "needs at least 7 redundant instances and has 6"),
         (
-            &["--r", "7"],
-            "needs at least 7 redundant instances and has 6",
-        ),
-        (
-            &["--strategy", "codde"],
+            "--strategy codde",
             "unknown strategy \"codde\"; choose among equal_resources, none",
         ),
-        (&["--strategy", "coded,coded"], "is there twice"),
-        (&["--queries", "0"], "queries: 0"),
-        (&["--slots", "0"], "slots"),
-        (&["--deadline-ms", "-5"], "deadline: -5 ms"),
-        (&["--deadline-ms", "0"], "deadline: 0"),
+        ("--strategy coded,coded", "is there twice"),
+        ("--queries 0", "queries: 0"),
+        ("--slots 0", "slots"),
+        ("--deadline-ms -5", "deadline: -5 ms"),
+        ("--deadline-ms 0", "deadline: 0"),
+        ("--experiment nowhere.toml", "cannot read the experiment"),
         (
-            &["--experiment", "nowhere.toml"],
-            "cannot read the experiment",
-        ),
-        (
-            &["--experiment", "bad.toml"],
+            "--experiment bad.toml",
             "bad.toml: line 2: unknown field `speed`",
         ),
-        (&["--faults", "nowhere.toml"], "cannot read"),
-        (&["--baseline", "none"], "baseline \"none\" is not among"),
+        ("--faults nowhere.toml", "cannot read"),
+        ("--baseline none", "baseline \"none\" is not among"),
+        ("--json missing/report.json", "its folder does not exist"),
+        ("--html report.html --queries 5000000", "leave them out"),
+        ("--csv missing/files", "missing/files: cannot be a folder"),
         (
-            &["--json", "missing/report.json"],
-            "its folder does not exist",
-        ),
-        (
-            &["--html", "report.html", "--queries", "5000000"],
-            "leave them out",
-        ),
-        (
-            &["--csv", "missing/files"],
-            "missing/files: cannot be a folder",
-        ),
-        (
-            &["--hlog", "files", "--queries", "5000000"],
+            "--hlog files --queries 5000000",
             "--csv, --hgrm and --hlog hold at most 2000000",
         ),
-        (&["--service-time", "constant:-1"], "service_time.ms: -1"),
-        (&["--straggle", "1.5:1:2"], "straggle.probability: 1.5"),
-        (&["--straggle", "0.5:-1:2"], "straggle: -1 to 2 ms"),
-        (&["--network", "-1"], "\"-1\" is no time"),
-        (&["--crash", "1000:5:2"], "crash: 5 to 2 ms"),
-    ];
-    for (changes, message) in cases {
-        let changes: Vec<&str> = if changes.contains(&"--json") {
-            changes.to_vec()
-        } else {
-            [*changes, &["--json", "r.json"]].concat()
-        };
-        let output = run(folder.path(), &changes);
-        let stderr = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{changes:?}: {stderr}");
-        assert!(stderr.contains(message), "{changes:?}: {stderr}");
+        ("--service-time constant:-1", "service_time.ms: -1"),
+        ("--straggle 1.5:1:2", "straggle.probability: 1.5"),
+        ("--straggle 0.5:-1:2", "straggle: -1 to 2 ms"),
+        ("--network -1", "\"-1\" is no time"),
+        ("--crash 1000:5:2", "crash: 5 to 2 ms"),
+    ] {
+        run(&folder, &changed("--json r.json", changes)).refused(says);
         assert!(
             !folder.path().join("r.json").exists(),
-            "{changes:?} wrote a report"
-        );
-        assert_eq!(
-            stderr.trim_end().lines().count(),
-            1,
-            "{changes:?}: {stderr}"
+            "{changes} wrote a report"
         );
     }
-    let output = command(folder.path(), &["--instances", "2", "--rate", "5"])
-        .output()
-        .unwrap();
-    assert!(
-        text(&output.stderr).contains("no service time"),
-        "{}",
-        text(&output.stderr)
-    );
+    simulate(&folder, "--instances 2 --rate 5").refused("no service time");
 }
 
 #[test]
 fn an_interrupted_simulation_reports_what_it_has() {
     let folder = TempDir::new().unwrap();
-    let asked = [
-        "--strategy",
-        "coded,none",
-        "--queries",
-        "500000000",
-        "--json",
-        "report.json",
-    ];
-    let arguments: Vec<&str> = USUAL.iter().chain(&asked).copied().collect();
-    let mut child = command(folder.path(), &arguments)
+    let changes = "--strategy coded,none --queries 500000000 --json report.json";
+    let line = format!("simulate {}", changed(DEFAULTS, changes));
+    let mut child = command(folder.path(), &line)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()

@@ -2,41 +2,32 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::path::Path;
-use std::process::{Command, Output};
+#[path = "common/program.rs"]
+mod program;
 
 use parapet_loadgen::compare::SweepReport;
+use program::{Ended, changed, run};
 use tempfile::TempDir;
 
-const USUAL: &str = "--instances 12 --redundant-instances 6 --service-time constant:18 --straggle \
-    0.01:15:45 --strategy coded,equal_resources --queries 6000";
+const DEFAULTS: &str = "--instances 12 --redundant-instances 6 --service-time constant:18 \
+    --straggle 0.01:15:45 --strategy coded,equal_resources --queries 6000 --json sweep.json";
 
-fn run(folder: &Path, arguments: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
-    command
-        .current_dir(folder)
-        .arg("sweep")
-        .args(USUAL.split_whitespace());
-    command.args(arguments.split_whitespace()).output().unwrap()
+fn sweep(folder: &TempDir, changes: &str) -> Ended {
+    run(
+        folder.path(),
+        &format!("sweep {}", changed(DEFAULTS, changes)),
+    )
 }
 
 #[test]
 fn every_point_of_the_axes_is_simulated() {
     let folder = TempDir::new().unwrap();
-    let asked = "--rates 100,270 --ks 2,3 --json sweep.json --html sweep.html";
-    let output = run(folder.path(), asked);
-    assert_eq!(
-        output.status.code(),
-        Some(0),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    sweep(&folder, "--rates 100,270 --ks 2,3 --html sweep.html").succeeded();
     let text = std::fs::read(folder.path().join("sweep.json")).unwrap();
     let report: SweepReport = serde_json::from_slice(&text).unwrap();
     assert!(!report.partial);
-    let axes: Vec<(f64, f64)> = report
-        .points
-        .iter()
+    let axes = report.points.iter();
+    let axes: Vec<(f64, f64)> = axes
         .map(|point| (point.axes["k"], point.axes["rate"]))
         .collect();
     assert_eq!(
@@ -55,7 +46,7 @@ fn every_point_of_the_axes_is_simulated() {
 #[test]
 fn mistakes_are_one_line_and_leave_no_report() {
     let folder = TempDir::new().unwrap();
-    for (arguments, named) in [
+    for (changes, says) in [
         ("--rates 100", "several points"),
         ("--rates 0,100", "rate: 0"),
         ("--rates 100,200 --ks 40", "40"),
@@ -67,27 +58,7 @@ fn mistakes_are_one_line_and_leave_no_report() {
         ("--rates 100,200 --compare-json c.json", "--compare-json"),
         ("--rates 100,200 --strategy coded", "at least two"),
     ] {
-        // What is given twice is refused by the parser: take the usual value out.
-        let usual: Vec<&str> = USUAL.split_whitespace().collect();
-        let kept: Vec<&str> = usual
-            .chunks(2)
-            .filter(|pair| !arguments.contains(pair[0]))
-            .flatten()
-            .copied()
-            .collect();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_parapet-loadgen"));
-        command
-            .current_dir(folder.path())
-            .arg("sweep")
-            .args(kept)
-            .args(["--json", "sweep.json"]);
-        let output = command.args(arguments.split_whitespace()).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments}: {said}");
-        assert!(
-            said.contains(named) && said.trim_end().lines().count() == 1,
-            "{arguments}: {said}"
-        );
+        sweep(&folder, changes).refused(says);
         assert!(!folder.path().join("sweep.json").exists());
     }
 }
