@@ -16,62 +16,63 @@ pub(super) fn configuration(
 ) -> Table {
     let (deployed, redundant) =
         addresses.split_at(experiment.instances.deployed.min(addresses.len()));
-    let slots = Value::from(i64::from(experiment.instances.slots));
+    let slots = || Value::from(i64::from(experiment.instances.slots));
+    let text = |text: &str| Value::from(text.to_owned());
     let list = |addresses: &[String]| Value::from(addresses.to_vec());
     let mut settings = strategy.settings.clone();
     let mut pool = deployed;
     match strategy.kind() {
         "replicate" | "hedge" => pool = addresses,
         "none" if strategy.all_instances => pool = addresses,
-        "approximate_backup" => {
-            if let Some(model) = &strategy.backup_model {
-                settings.insert("model".to_owned(), Value::from(model.clone()));
-            }
-            settings.insert("instances".to_owned(), list(redundant));
-            settings.insert("slots_per_instance".to_owned(), slots.clone());
-        }
+        "approximate_backup" => settings.extend(table([
+            (
+                "model",
+                text(strategy.backup_model.as_deref().unwrap_or_default()),
+            ),
+            ("instances", list(redundant)),
+            ("slots_per_instance", slots()),
+        ])),
         "coded" | "coded_hedged" => {
             let rows = strategy.parity_models.len().max(1);
-            let parity = strategy
-                .parity_models
-                .iter()
-                .enumerate()
-                .map(|(row, model)| {
-                    let of_row: Vec<String> =
-                        redundant.iter().skip(row).step_by(rows).cloned().collect();
-                    let mut table = Table::new();
-                    table.insert("model".to_owned(), Value::from(model.clone()));
-                    table.insert("instances".to_owned(), list(&of_row));
-                    table.insert("slots_per_instance".to_owned(), slots.clone());
-                    Value::Table(table)
-                });
+            let models = strategy.parity_models.iter().enumerate();
+            let parity = models.map(|(row, model)| {
+                let of_row = redundant.iter().skip(row).step_by(rows).cloned();
+                let of_row: Vec<String> = of_row.collect();
+                Value::from(table([
+                    ("model", text(model)),
+                    ("instances", list(&of_row)),
+                    ("slots_per_instance", slots()),
+                ]))
+            });
             settings.insert("parity".to_owned(), Value::Array(parity.collect()));
         }
         _ => {}
     }
-    let mut model = Table::new();
-    model.insert("name".to_owned(), Value::from(experiment.model.clone()));
-    model.insert("instances".to_owned(), list(pool));
-    model.insert("slots_per_instance".to_owned(), slots);
     let timeout_ms = i64::try_from(experiment.timeout_ms).unwrap_or(i64::MAX);
-    model.insert("timeout_ms".to_owned(), Value::from(timeout_ms));
-    model.insert(
-        "max_timeout_ms".to_owned(),
-        Value::from(timeout_ms.max(60_000)),
-    );
-    model.insert("strategy".to_owned(), Value::Table(settings));
-    let mut server = Table::new();
-    server.insert("listen".to_owned(), Value::from("127.0.0.1:0"));
-    let mut repository_table = Table::new();
-    repository_table.insert(
-        "path".to_owned(),
-        Value::from(repository.display().to_string()),
-    );
-    let mut file = Table::new();
-    file.insert("server".to_owned(), Value::Table(server));
-    file.insert("repository".to_owned(), Value::Table(repository_table));
-    file.insert("models".to_owned(), Value::Array(vec![Value::Table(model)]));
-    file
+    let model = table([
+        ("name", text(&experiment.model)),
+        ("instances", list(pool)),
+        ("slots_per_instance", slots()),
+        ("timeout_ms", Value::from(timeout_ms)),
+        ("max_timeout_ms", Value::from(timeout_ms.max(60_000))),
+        ("strategy", Value::Table(settings)),
+    ]);
+    let repository = text(&repository.display().to_string());
+    table([
+        (
+            "server",
+            Value::from(table([("listen", text("127.0.0.1:0"))])),
+        ),
+        ("repository", Value::from(table([("path", repository)]))),
+        ("models", Value::Array(vec![Value::Table(model)])),
+    ])
+}
+
+fn table<const N: usize>(fields: [(&str, Value); N]) -> Table {
+    fields
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 #[cfg(test)]

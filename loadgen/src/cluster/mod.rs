@@ -194,7 +194,7 @@ impl<'a, O: FnMut(Update<'_>)> Cluster<'a, O> {
             .wrapping_add(number);
         let (arrivals, rate) = (experiment.arrivals, experiment.rate);
         let schedule = Schedule::plan(arrivals, rate, Length::Requests(requests), seed)
-            .map_err(|error| ClusterError::Input(error.into()))?;
+            .map_err(ClusterError::Input)?;
         let options = RequestOptions {
             encoding: experiment.encoding,
             allow_approximate: None,

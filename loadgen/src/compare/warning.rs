@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{CompareReport, Estimate, StrategyReport};
+use super::{CompareReport, Estimate, Interval, StrategyReport};
 use crate::report::table::percent;
 
 /// A reason not to take the figures at their face.
@@ -51,61 +51,60 @@ const SLOWER: f64 = 1.05;
 /// All there is to say about a report, most serious kinds first.
 pub(super) fn warnings(report: &CompareReport) -> Vec<Warning> {
     let mut warnings = Vec::new();
-    if report.partial {
-        let (done, planned) = (report.rounds, report.settings.blocks);
-        let text = format!(
-            "ended early: {done} of {planned} rounds were finished by all strategies, and only \
-                these count"
-        );
+    let mut about_all = |kind, text| {
         warnings.push(Warning {
-            kind: WarningKind::Partial,
+            kind,
             strategy: None,
             text,
         });
+    };
+    let (rounds, planned) = (report.rounds, report.settings.blocks);
+    if report.partial {
+        let text = format!(
+            "ended early: {rounds} of {planned} rounds were finished by all strategies, and only \
+             these count"
+        );
+        about_all(WarningKind::Partial, text);
     }
-    if report.rounds < FEW_ROUNDS {
-        let rounds = report.rounds;
+    if rounds < FEW_ROUNDS {
         let text = format!(
             "{rounds} rounds are few for the bootstrap, whose intervals are then too narrow; run \
-                at least {FEW_ROUNDS}"
+             at least {FEW_ROUNDS}"
         );
-        warnings.push(Warning {
-            kind: WarningKind::FewRounds,
-            strategy: None,
-            text,
-        });
+        about_all(WarningKind::FewRounds, text);
     }
-    let counts: Vec<usize> = report
+    let counts = report
         .strategies
         .iter()
-        .filter_map(|strategy| strategy.instances)
-        .collect();
+        .filter_map(|strategy| strategy.instances);
+    let counts: Vec<usize> = counts.collect();
     if counts.iter().any(|count| *count != counts[0]) {
         let text = format!(
             "the strategies ran on {counts:?} instances, so part of any difference is hardware"
         );
-        warnings.push(Warning {
-            kind: WarningKind::UnequalInstances,
-            strategy: None,
-            text,
-        });
+        about_all(WarningKind::UnequalInstances, text);
     }
     for strategy in &report.strategies {
+        let name = &strategy.name;
         let about = |(kind, text)| Warning {
             kind,
-            strategy: Some(strategy.name.clone()),
-            text,
+            strategy: Some(name.clone()),
+            text: format!("{name}{text}"),
         };
-        warnings.extend(of_strategy(strategy, report).into_iter().map(about));
+        let found = measurement(strategy, report).into_iter();
+        let lost = losses(strategy, &report.baseline).into_iter();
+        let lost = lost.map(|text| (WarningKind::Loses, format!(" loses: {text}")));
+        warnings.extend(found.chain(lost).map(about));
     }
     warnings.sort_by_key(|warning| warning.kind);
     warnings
 }
 
-fn of_strategy(strategy: &StrategyReport, report: &CompareReport) -> Vec<(WarningKind, String)> {
+/// Doubts in how a strategy was measured; each text follows the strategy's name.
+fn measurement(strategy: &StrategyReport, report: &CompareReport) -> Vec<(WarningKind, String)> {
     let mut found = Vec::new();
+    let rounds = report.rounds;
     let StrategyReport {
-        name,
         invalid_blocks,
         repeated_blocks,
         stalled_repeats,
@@ -115,18 +114,15 @@ fn of_strategy(strategy: &StrategyReport, report: &CompareReport) -> Vec<(Warnin
     } = strategy;
     if *invalid_blocks > 0 {
         let text = format!(
-            "{name}: the generator was late in {invalid_blocks} of {} blocks, which measure the \
-                generator; lower the rate or free a core",
-            report.rounds
+            ": the generator was late in {invalid_blocks} of {rounds} blocks, which measure the \
+             generator; lower the rate or free a core"
         );
         found.push((WarningKind::InvalidGenerator, text));
     }
     if *stalled_blocks > 0 {
         let text = format!(
-            "{name}: the machine stood still for a thousandth of the time or longer in \
-                {stalled_blocks} of {} blocks, which its p99.9 may show; use a machine whose host \
-                is less busy",
-            report.rounds
+            ": the machine stood still for a thousandth of the time or longer in {stalled_blocks} \
+             of {rounds} blocks, which its p99.9 may show; use a machine whose host is less busy"
         );
         found.push((WarningKind::StalledHost, text));
     }
@@ -135,21 +131,20 @@ fn of_strategy(strategy: &StrategyReport, report: &CompareReport) -> Vec<(Warnin
         (late, "the generator was late"),
         (*stalled_repeats, "the machine stood still"),
     ] {
-        if times > 0 {
-            let times = if times == 1 {
-                "once".to_owned()
-            } else {
-                format!("{times} times")
-            };
-            let text = format!("{name}: {what} {times}, and the block was measured again");
-            found.push((WarningKind::Repeated, text));
-        }
+        let times = match times {
+            0 => continue,
+            1 => "once".to_owned(),
+            times => format!("{times} times"),
+        };
+        let text = format!(": {what} {times}, and the block was measured again");
+        found.push((WarningKind::Repeated, text));
     }
     let without = counts.failed + counts.unanswered;
     if without > 0 {
         let share = percent(Some(without as f64 / counts.planned.max(1) as f64));
         let text = format!(
-            "{name}: no answer to {without} of the requests ({share}), which count as the timeout or longer"
+            ": no answer to {without} of the requests ({share}), which count as the timeout or \
+             longer"
         );
         found.push((WarningKind::NoAnswer, text));
     }
@@ -157,40 +152,38 @@ fn of_strategy(strategy: &StrategyReport, report: &CompareReport) -> Vec<(Warnin
         .confidence
         .iter()
         .filter(|(_, confidence)| !confidence.quotable);
-    if let Some((percentile, confidence)) =
-        short.max_by_key(|(_, confidence)| confidence.needs_samples)
-    {
-        let text = format!(
-            "{name}: {} is not to be quoted before {} more requests",
-            percentile.replace('_', "."),
-            confidence.needs_samples
-        );
+    let shortest = short.max_by_key(|(_, confidence)| confidence.needs_samples);
+    if let Some((percentile, confidence)) = shortest {
+        let (percentile, needed) = (percentile.replace('_', "."), confidence.needs_samples);
+        let text = format!(": {percentile} is not to be quoted before {needed} more requests");
         found.push((WarningKind::NotQuotable, text));
-    }
-    if strategy.name != report.baseline {
-        found.extend(losses(strategy, &report.baseline).map(|text| (WarningKind::Loses, text)));
     }
     found
 }
 
-fn losses(strategy: &StrategyReport, baseline: &str) -> impl Iterator<Item = String> {
-    let name = &strategy.name;
-    let gap = strategy
-        .gap_ratio
-        .filter(|ratio| ratio.interval.is_some_and(|range| range.high < 1.0));
-    let gap = gap.map(|ratio| {
-        let wider = 1.0 / ratio.value;
-        format!(
-            "{name} loses: its gap between p99.9 and p50 is {wider:.2} times that of {baseline}"
-        )
-    });
-    let slower = |ratio: &Estimate| {
-        ratio.value > SLOWER && ratio.interval.is_some_and(|range| range.low > 1.0)
+/// Figures in which a strategy is surely worse than the baseline.
+fn losses(strategy: &StrategyReport, baseline: &str) -> Vec<String> {
+    let mut losses = Vec::new();
+    if strategy.name == baseline {
+        return losses;
+    }
+    let surely = |ratio: Option<Estimate>, worse: fn(Interval) -> bool| {
+        ratio
+            .filter(|ratio| ratio.interval.is_some_and(worse))
+            .map(|ratio| ratio.value)
     };
-    let median = strategy.p50_ratio.filter(slower);
-    let median = median.map(|ratio| {
-        let more = 100.0 * (ratio.value - 1.0);
-        format!("{name} loses: its median is {more:.0} % above that of {baseline}")
-    });
-    gap.into_iter().chain(median)
+    if let Some(ratio) = surely(strategy.gap_ratio, |range| range.high < 1.0) {
+        let wider = 1.0 / ratio;
+        losses.push(format!(
+            "its gap between p99.9 and p50 is {wider:.2} times that of {baseline}"
+        ));
+    }
+    let slower = surely(strategy.p50_ratio, |range| range.low > 1.0);
+    if let Some(ratio) = slower.filter(|ratio| *ratio > SLOWER) {
+        let more = 100.0 * (ratio - 1.0);
+        losses.push(format!(
+            "its median is {more:.0} % above that of {baseline}"
+        ));
+    }
+    losses
 }

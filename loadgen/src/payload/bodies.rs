@@ -1,7 +1,6 @@
 //! Request bodies.
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -28,7 +27,9 @@ const ORDER_STREAM: u64 = 1;
 const GRPC: &str = "application/grpc";
 
 /// Form in which inputs and outputs travel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum WireEncoding {
     Binary,
@@ -37,11 +38,6 @@ pub enum WireEncoding {
     Grpc,
 }
 
-/// The name is no encoding.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown encoding; use binary, json or grpc")]
-pub struct UnknownEncoding;
-
 impl fmt::Display for WireEncoding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
@@ -49,19 +45,6 @@ impl fmt::Display for WireEncoding {
             Self::Json => "json",
             Self::Grpc => "grpc",
         })
-    }
-}
-
-impl FromStr for WireEncoding {
-    type Err = UnknownEncoding;
-
-    fn from_str(name: &str) -> Result<Self, UnknownEncoding> {
-        match name {
-            "binary" => Ok(Self::Binary),
-            "json" => Ok(Self::Json),
-            "grpc" => Ok(Self::Grpc),
-            _ => Err(UnknownEncoding),
-        }
     }
 }
 

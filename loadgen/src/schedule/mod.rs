@@ -14,6 +14,7 @@ pub use trace::Trace;
 
 use std::time::Duration;
 
+use anyhow::{anyhow, ensure};
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 
@@ -29,61 +30,30 @@ pub enum Length {
     Requests(usize),
 }
 
-/// A schedule that cannot be made.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum ScheduleError {
-    /// The rate is no positive number.
-    #[error("rate {0} is not a positive number of requests/s; give --rate as, say, 270")]
-    Rate(f64),
-    /// Bursts so short that the gaps between requests hide them.
-    #[error(
-        "at {rate} requests/s, {bursts} has next to no requests in a burst; raise --rate, or use \
-            --arrivals poisson"
-    )]
-    Bursts {
-        /// Requests/s asked for.
-        rate: f64,
-        bursts: Bursts,
-    },
-    /// The run would have no request.
-    #[error("the run is empty; give a positive --duration (seconds) or --requests (a count)")]
-    Empty,
-    /// More requests than [`MAX_REQUESTS`], or times that do not fit microseconds in 64 bits.
-    #[error(
-        "{rate} requests/s for that long is more than {MAX_REQUESTS} requests; lower --rate, \
-            --duration or --requests"
-    )]
-    TooLong {
-        /// Requests/s asked for.
-        rate: f64,
-    },
-}
-
 /// Endless ascending send times in microseconds: those of [`Schedule::plan`] for the same
 /// arguments, without a bound.
 ///
 /// # Errors
-/// [`ScheduleError::Rate`] when `rate` is not positive and finite.
+/// One line, when `rate` is not positive and finite, or has too few requests for bursts.
 pub fn endless(
     arrivals: Arrivals,
     rate: f64,
     seed: u64,
-) -> Result<impl Iterator<Item = u64>, ScheduleError> {
+) -> anyhow::Result<impl Iterator<Item = u64>> {
     Ok(times_s(arrivals, rate, seed)?.map(microseconds))
 }
 
-fn times_s(
-    arrivals: Arrivals,
-    rate: f64,
-    seed: u64,
-) -> Result<impl Iterator<Item = f64>, ScheduleError> {
-    if !(rate.is_finite() && rate > 0.0) {
-        return Err(ScheduleError::Rate(rate));
-    }
-    if let Arrivals::Bursts(bursts) = arrivals
-        && !bursts.show_at(rate)
-    {
-        return Err(ScheduleError::Bursts { rate, bursts });
+fn times_s(arrivals: Arrivals, rate: f64, seed: u64) -> anyhow::Result<impl Iterator<Item = f64>> {
+    ensure!(
+        rate.is_finite() && rate > 0.0,
+        "rate {rate} is not a positive number of requests/s; give --rate as, say, 270"
+    );
+    if let Arrivals::Bursts(bursts) = arrivals {
+        ensure!(
+            bursts.show_at(rate),
+            "at {rate} requests/s, {bursts} has next to no requests in a burst; raise --rate, or \
+             use --arrivals poisson"
+        );
     }
     Ok(arrivals.times_s(rate, ChaCha12Rng::seed_from_u64(seed)))
 }
@@ -102,59 +72,53 @@ impl Schedule {
     /// Plans arrivals at a mean of `rate` requests/s; the same arguments give the same schedule.
     ///
     /// # Errors
-    /// [`ScheduleError`] when `rate` or `length` is not positive and finite, or makes
-    /// too many requests.
-    pub fn plan(
-        arrivals: Arrivals,
-        rate: f64,
-        length: Length,
-        seed: u64,
-    ) -> Result<Self, ScheduleError> {
+    /// One line, when `rate` or `length` is not positive and finite, or makes too many requests.
+    pub fn plan(arrivals: Arrivals, rate: f64, length: Length, seed: u64) -> anyhow::Result<Self> {
         let times = times_s(arrivals, rate, seed)?;
         let (end_s, most) = match length {
             Length::Duration(duration) => (duration.as_secs_f64(), MAX_REQUESTS + 1),
             Length::Requests(requests) => (f64::INFINITY, requests),
         };
-        if end_s <= 0.0 || most == 0 {
-            return Err(ScheduleError::Empty);
-        }
+        let too_long = || {
+            anyhow!(
+                "{rate} requests/s for that long is more than {MAX_REQUESTS} requests; lower \
+                 --rate, --duration or --requests"
+            )
+        };
         if most > MAX_REQUESTS && end_s * rate > MAX_REQUESTS as f64 {
-            return Err(ScheduleError::TooLong { rate });
+            return Err(too_long());
         }
-        let planned_us: Vec<u64> = times
-            .take_while(|&at| at < end_s)
-            .take(most)
-            .map(microseconds)
-            .collect();
-        let too_late = planned_us.last().is_some_and(|&last| last > u64::MAX / 4);
-        if planned_us.len() > MAX_REQUESTS || too_late {
-            return Err(ScheduleError::TooLong { rate });
+        let schedule = Self::of_times(times, end_s, most)?;
+        let too_late = schedule
+            .planned_us
+            .last()
+            .is_some_and(|&last| last > u64::MAX / 4);
+        if schedule.len() > MAX_REQUESTS || too_late {
+            return Err(too_long());
         }
-        if planned_us.is_empty() {
-            return Err(ScheduleError::Empty);
-        }
-        Ok(Self { planned_us })
+        Ok(schedule)
     }
 
     /// Plans the times of `trace`, all of them or those within `length`.
     ///
     /// # Errors
-    /// [`ScheduleError::Empty`] when `length` leaves none.
-    pub fn of_trace(trace: &Trace, length: Option<Length>) -> Result<Self, ScheduleError> {
+    /// One line, when `length` leaves none.
+    pub fn of_trace(trace: &Trace, length: Option<Length>) -> anyhow::Result<Self> {
         let (end_s, most) = match length {
             Some(Length::Duration(duration)) => (duration.as_secs_f64(), MAX_REQUESTS),
             Some(Length::Requests(requests)) => (f64::INFINITY, requests),
             None => (f64::INFINITY, MAX_REQUESTS),
         };
-        let times = trace.times_s().iter().copied();
-        let planned_us: Vec<u64> = times
-            .take_while(|&at| at < end_s)
-            .take(most)
-            .map(microseconds)
-            .collect();
-        if planned_us.is_empty() {
-            return Err(ScheduleError::Empty);
-        }
+        Self::of_times(trace.times_s().iter().copied(), end_s, most)
+    }
+
+    fn of_times(times: impl Iterator<Item = f64>, end_s: f64, most: usize) -> anyhow::Result<Self> {
+        let times = times.take_while(|&at| at < end_s).take(most);
+        let planned_us: Vec<u64> = times.map(microseconds).collect();
+        ensure!(
+            !planned_us.is_empty(),
+            "the run is empty; give a positive --duration (seconds) or --requests (a count)"
+        );
         Ok(Self { planned_us })
     }
 
@@ -237,36 +201,35 @@ mod tests {
 
     #[test]
     fn senseless_schedules_are_refused() {
-        let plan = |rate, length| Schedule::plan(Arrivals::Poisson, rate, length, 1);
-        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert!(matches!(
-                plan(rate, Length::Requests(1)),
-                Err(ScheduleError::Rate(_))
-            ));
+        use Arrivals::Poisson;
+        use Length::Requests;
+        let bursts = Arrivals::Bursts(Bursts::default());
+        for (arrivals, rate, length, says) in [
+            (Poisson, 0.0, Requests(1), "is not a positive number"),
+            (Poisson, -1.0, Requests(1), "is not a positive number"),
+            (Poisson, f64::NAN, Requests(1), "is not a positive number"),
+            (
+                Poisson,
+                f64::INFINITY,
+                Requests(1),
+                "is not a positive number",
+            ),
+            (Poisson, 1.0, Requests(0), "the run is empty"),
+            (
+                Poisson,
+                1.0,
+                Length::Duration(Duration::ZERO),
+                "the run is empty",
+            ),
+            (Poisson, 1e6, Length::Duration(HOUR), "is more than"),
+            (Poisson, 1.0, Requests(MAX_REQUESTS + 1), "is more than"),
+            (Poisson, 1e-300, Requests(9), "is more than"),
+            (bursts, 1e-9, Requests(9), "next to no requests in a burst"),
+        ] {
+            let refused = Schedule::plan(arrivals, rate, length, 1)
+                .unwrap_err()
+                .to_string();
+            assert!(refused.contains(says), "{rate}: {refused}");
         }
-        assert_eq!(plan(1.0, Length::Requests(0)), Err(ScheduleError::Empty));
-        assert_eq!(
-            plan(1.0, Length::Duration(Duration::ZERO)),
-            Err(ScheduleError::Empty)
-        );
-        assert!(matches!(
-            plan(1e6, Length::Duration(HOUR)),
-            Err(ScheduleError::TooLong { .. })
-        ));
-        assert!(matches!(
-            plan(1.0, Length::Requests(MAX_REQUESTS + 1)),
-            Err(ScheduleError::TooLong { .. })
-        ));
-        assert!(matches!(
-            plan(1e-300, Length::Requests(9)),
-            Err(ScheduleError::TooLong { .. })
-        ));
-        let rare = Schedule::plan(
-            Arrivals::Bursts(Bursts::default()),
-            1e-9,
-            Length::Requests(9),
-            1,
-        );
-        assert!(matches!(rare, Err(ScheduleError::Bursts { .. })));
     }
 }

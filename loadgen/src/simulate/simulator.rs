@@ -49,12 +49,12 @@ pub struct Simulator {
     actions: Vec<Action<(), ()>>,
     spare: Vec<Action<(), ()>>,
     input: Arc<()>,
-    lines: Vec<Line>,
+    queues: Vec<QueueUse>,
 }
 
 /// A pool's queue over time.
 #[derive(Debug, Clone, Copy, Default)]
-struct Line {
+struct QueueUse {
     /// Requests times nanoseconds.
     area: u128,
     longest: usize,
@@ -90,7 +90,7 @@ impl Simulator {
             actions: Vec::new(),
             spare: Vec::new(),
             input: Arc::new(()),
-            lines: vec![Line::default(); simulation.pools.len()],
+            queues: vec![QueueUse::default(); simulation.pools.len()],
             simulation,
         })
     }
@@ -154,14 +154,14 @@ impl Simulator {
 
     fn pass_time(&mut self, to: u64) {
         let passed = u128::from(to - self.now);
-        for (line, id) in self.lines.iter_mut().zip(0..) {
+        for (queue, id) in self.queues.iter_mut().zip(0..) {
             let queued = self
                 .engine
                 .core()
                 .pool(PoolId(id))
                 .map_or(0, |pool| pool.queued());
-            line.area += passed * queued as u128;
-            line.longest = line.longest.max(queued);
+            queue.area += passed * queued as u128;
+            queue.longest = queue.longest.max(queued);
         }
         self.now = to;
     }
@@ -272,43 +272,37 @@ impl Simulator {
             return;
         };
         let latency_us = self.latency_us(sent);
-        match answer {
-            Answer::Exact(_) => self.tally.answered(sent, latency_us, Provenance::Exact),
-            Answer::Hedged(_) => self.tally.answered(sent, latency_us, Provenance::Hedged),
-            Answer::Backup(_) => self.tally.answered(sent, latency_us, Provenance::Backup),
-            Answer::Reconstructed(_) => {
-                self.tally
-                    .answered(sent, latency_us, Provenance::Reconstructed)
-            }
+        let provenance = match answer {
+            Answer::Exact(_) => Provenance::Exact,
+            Answer::Hedged(_) => Provenance::Hedged,
+            Answer::Backup(_) => Provenance::Backup,
+            Answer::Reconstructed(_) => Provenance::Reconstructed,
             Answer::Failed(failure) => {
-                self.tally
-                    .failed(sent, latency_us, seen_by_client(failure.kind))
+                let failure = seen_by_client(failure.kind);
+                return self.tally.failed(sent, latency_us, failure);
             }
-        }
+        };
+        self.tally.answered(sent, latency_us, provenance);
     }
 
     fn finish(mut self) -> Simulated {
         let stats = self.engine.stats();
         let elapsed = self.now;
-        let pools = self.simulation.pools.iter().zip(&self.lines).enumerate();
-        let pools = pools.map(|(place, (pool, line))| {
-            let (busy, batches) =
-                self.cluster
-                    .pool(place)
-                    .fold((0, 0), |(busy, batches), instance| {
-                        (
-                            busy + u128::from(instance.busy(elapsed)),
-                            batches + instance.batches(),
-                        )
-                    });
+        let pools = self.simulation.pools.iter().zip(&self.queues).enumerate();
+        let pools = pools.map(|(place, (pool, queue))| {
+            let instances = || self.cluster.pool(place);
+            let busy: u128 = instances()
+                .map(|instance| u128::from(instance.busy(elapsed)))
+                .sum();
+            let batches = instances().map(|instance| instance.batches()).sum();
             let all = u128::from(elapsed.max(1));
             PoolUse {
                 role: pool.role.to_string(),
                 instances: pool.instances,
                 utilisation: busy as f64 / (all * pool.instances.max(1) as u128) as f64,
                 batches,
-                mean_queue: line.area as f64 / all as f64,
-                max_queue: line.longest,
+                mean_queue: queue.area as f64 / all as f64,
+                max_queue: queue.longest,
             }
         });
         let pools = pools.collect();

@@ -134,11 +134,11 @@ pub(super) async fn metadata(
     address: SocketAddr,
     model: &str,
 ) -> Result<ModelMetadata, Unanswered> {
-    let endpoint = endpoint(address).map_err(|error| Unanswered::Unreachable(error.to_string()))?;
+    let endpoint = endpoint(address).map_err(unreachable)?;
     let channel = endpoint
         .connect()
         .await
-        .map_err(|error| Unanswered::Unreachable(causes(&error)))?;
+        .map_err(|error| unreachable(error.into()))?;
     let request = ModelMetadataRequest {
         name: model.to_owned(),
         version: String::new(),
@@ -148,7 +148,7 @@ pub(super) async fn metadata(
         .await
         .map_err(|status| match status.code() {
             Code::NotFound => Unanswered::UnknownModel,
-            _ if status.source().is_some() => Unanswered::Unreachable(causes(&status)),
+            _ if status.source().is_some() => unreachable(status.into()),
             code => Unanswered::Wrong(format!("{code:?}: {}", status.message())),
         })?;
     let answer = answer.into_inner();
@@ -183,16 +183,6 @@ fn tensor(described: Described) -> Result<TensorMetadata, Unanswered> {
     })
 }
 
-/// An error with its causes, in one line.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let reason = error.to_string();
-        if !line.ends_with(&reason) {
-            line = format!("{line}: {reason}");
-        }
-        cause = error.source();
-    }
-    line
+fn unreachable(error: anyhow::Error) -> Unanswered {
+    Unanswered::Unreachable(format!("{error:#}"))
 }

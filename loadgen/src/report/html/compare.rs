@@ -74,7 +74,7 @@ fn times(report: &CompareReport) -> String {
                 let needed = confidence.needs_samples;
                 format!("{}*<small>+ {needed} requests</small>", ms(time))
             }
-            Some(confidence) => ranged(time, confidence.bootstrap),
+            Some(confidence) => ranged(time, "", confidence.bootstrap),
             None => ms(time),
         };
         let head = [
@@ -318,12 +318,13 @@ fn settings(report: &CompareReport) -> String {
     )
 }
 
-fn ranged(value: f64, interval: Option<Interval>) -> String {
+/// A time, a mark behind it, and its interval below.
+pub(super) fn ranged(value: f64, mark: &str, interval: Option<Interval>) -> String {
     let range = interval
         .map(|Interval { low, high }| format!("<small>{} to {}</small>", ms(low), ms(high)));
-    ms(value) + &range.unwrap_or_default()
+    format!("{}{mark}{}", ms(value), range.unwrap_or_default())
 }
 
 pub(super) fn estimate(estimate: Option<Estimate>) -> String {
-    or_dash(estimate.map(|estimate| ranged(estimate.value, estimate.interval)))
+    or_dash(estimate.map(|estimate| ranged(estimate.value, "", estimate.interval)))
 }
