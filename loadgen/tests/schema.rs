@@ -129,13 +129,13 @@ fn is(value: &Value, kind: &Value) -> bool {
     }
 }
 
-/// One with everything that a report may have.
-fn simulation() -> SimulationReport {
+/// A setup with everything that a report may have.
+fn setup() -> Setup {
     let seconds = Span {
         min_ms: 500.0,
         max_ms: 900.0,
     };
-    let setup = Setup {
+    Setup {
         strategies: ["coded:k=2", "none"]
             .map(|name| name.parse().unwrap())
             .to_vec(),
@@ -180,7 +180,11 @@ fn simulation() -> SimulationReport {
             ..Surroundings::default()
         },
         ..Setup::default()
-    };
+    }
+}
+
+fn simulation() -> SimulationReport {
+    let setup = setup();
     let mut done = Vec::new();
     for (spec, mut simulation) in setup.simulations().unwrap() {
         simulation.keep_records = true;

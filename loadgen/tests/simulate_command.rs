@@ -73,15 +73,28 @@ fn strategies_are_compared_in_every_form() {
 #[test]
 fn a_file_says_what_flags_do_not() {
     let folder = TempDir::new().unwrap();
-    let experiment = "model = \"m\"\nrate = 200\nrequests = 2000\nbaseline = \"none\"\nencoding = \
-        \"json\"\n\
-                      instances = { deployed = 12, redundant = 4 }\n[simulation.network]\n\
-                      client = { constant_ms = 0.5 }\nto_instance = { constant_ms = 0 }\n\
-                      to_frontend = { constant_ms = 0 }\n[faults]\nseed = 5\n\
-                      service_time = { distribution = \"constant\", ms = 10.0 }\n[[strategies]]\nname = \"coding\"\n\
-                      settings = { kind = \"coded\", encoder = \"sum\", k = 3 }\nparity_models = \
-                      [\"p\"]\n\
-                      [[strategies]]\nname = \"none\"\nsettings = { kind = \"none\" }\n";
+    let experiment = r#"
+model = "m"
+rate = 200
+requests = 2000
+baseline = "none"
+encoding = "json"
+instances = { deployed = 12, redundant = 4 }
+[simulation.network]
+client = { constant_ms = 0.5 }
+to_instance = { constant_ms = 0 }
+to_frontend = { constant_ms = 0 }
+[faults]
+seed = 5
+service_time = { distribution = "constant", ms = 10.0 }
+[[strategies]]
+name = "coding"
+settings = { kind = "coded", encoder = "sum", k = 3 }
+parity_models = ["p"]
+[[strategies]]
+name = "none"
+settings = { kind = "none" }
+"#;
     std::fs::write(folder.path().join("experiment.toml"), experiment).unwrap();
     let arguments = "--experiment experiment.toml --rate 100 --json report.json";
     let ended = simulate(&folder, arguments).succeeded();
@@ -168,13 +181,21 @@ fn the_experiments_of_real_clusters_are_simulated() {
 #[test]
 fn events_happen_when_they_are_said_to() {
     let folder = TempDir::new().unwrap();
-    let experiment = "model = \"m\"\nrate = 50\narrivals = \"constant\"\nrequests = 400\nblocks = \
-        2\n\
-                      baseline = \"none\"\nfaults = { seed = 1, service_time = { distribution = \"constant\", ms = 1 } }\n\
-                      instances = { deployed = 1, redundant = 0 }\n\
-                      events = [{ block = 0, after_s = 1, what = \"freeze\", instance = 0, for_s = 1 },\n\
-                      { block = 1, after_s = 3.5, what = \"kill\", instance = 0, for_s = 9 }]\n\
-                      strategies = [{ name = \"none\", settings = { kind = \"none\" } }]\n";
+    let experiment = r#"
+model = "m"
+rate = 50
+arrivals = "constant"
+requests = 400
+blocks = 2
+baseline = "none"
+faults = { seed = 1, service_time = { distribution = "constant", ms = 1 } }
+instances = { deployed = 1, redundant = 0 }
+events = [
+    { block = 0, after_s = 1, what = "freeze", instance = 0, for_s = 1 },
+    { block = 1, after_s = 3.5, what = "kill", instance = 0, for_s = 9 },
+]
+strategies = [{ name = "none", settings = { kind = "none" } }]
+"#;
     std::fs::write(folder.path().join("experiment.toml"), experiment).unwrap();
     simulate(
         &folder,

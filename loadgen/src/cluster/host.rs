@@ -168,7 +168,11 @@ mod tests {
         let ms = Duration::from_millis;
         watch.cores[0].woke(ms(50));
         let mark = watch.mark();
-        assert_eq!(watch.since(&mark), None, "nobody watches with a priority");
+        assert_eq!(
+            watch.since(&mark),
+            None,
+            "no thread watches with a priority"
+        );
         for core in &watch.cores {
             core.ready.store(true, Ordering::Release);
             core.apart.store(true, Ordering::Relaxed);

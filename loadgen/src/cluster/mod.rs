@@ -36,7 +36,7 @@ use crate::schedule::{Length, Schedule};
 /// Reason why a comparison could not be made; one line.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// What was given cannot be used.
+    /// Something that was given cannot be used.
     #[error(transparent)]
     Input(anyhow::Error),
     /// A process, a connection or a thread failed.

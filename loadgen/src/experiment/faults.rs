@@ -22,7 +22,7 @@ pub fn parse_service_time(text: &str) -> anyhow::Result<ServiceTime> {
         validate(|profile| profile.service_time = Some(time.clone()))?;
         Ok(time)
     };
-    told("service time", text, form, parse())
+    explained("service time", text, form, parse())
 }
 
 /// Stragglers, as `0.01:15:45`: with that probability a batch takes so many milliseconds more.
@@ -40,7 +40,7 @@ pub fn parse_straggle(text: &str) -> anyhow::Result<Straggling> {
         validate(|profile| profile.straggle = Some(straggle))?;
         Ok(straggle)
     };
-    told("straggle", text, "PROBABILITY:MIN_MS:MAX_MS", parse())
+    explained("straggle", text, "PROBABILITY:MIN_MS:MAX_MS", parse())
 }
 
 /// Freezes, as `5000:100:500`: at that mean interval an instance stands still for
@@ -59,7 +59,7 @@ pub fn parse_freeze(text: &str) -> anyhow::Result<Freezing> {
         validate(|profile| profile.freeze = Some(freeze))?;
         Ok(freeze)
     };
-    told("freeze", text, "MEAN_INTERVAL_MS:MIN_MS:MAX_MS", parse())
+    explained("freeze", text, "MEAN_INTERVAL_MS:MIN_MS:MAX_MS", parse())
 }
 
 /// A mean interval and a span in milliseconds, as [`parse_freeze`] has them; `what` names
@@ -113,11 +113,11 @@ pub fn parse_slowdown(text: &str) -> anyhow::Result<Slowdown> {
         validate(|profile| profile.slowdown = Some(slowdown))?;
         Ok(slowdown)
     };
-    told("slowdown", text, form, parse())
+    explained("slowdown", text, form, parse())
 }
 
 /// Adds to an error what was read and how it is written.
-fn told<T>(what: &str, text: &str, form: &str, read: anyhow::Result<T>) -> anyhow::Result<T> {
+fn explained<T>(what: &str, text: &str, form: &str, read: anyhow::Result<T>) -> anyhow::Result<T> {
     read.map_err(|problem| anyhow!("{what} {text:?}: {problem}; write it as {form}"))
 }
 

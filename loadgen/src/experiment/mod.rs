@@ -9,6 +9,8 @@ mod faults;
 mod file;
 mod roles;
 mod strategy;
+#[cfg(test)]
+mod tests;
 
 pub use faults::{parse_freeze, parse_service_time, parse_slowdown, parse_span, parse_straggle};
 pub use file::{Event, Experiment, Instances, Strategy, What, usual_baseline};

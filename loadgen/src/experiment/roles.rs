@@ -64,7 +64,7 @@ impl Roles {
     /// |---|---|---|
     /// | `none` | `instances` | |
     /// | `none` on all instances, `replicate`, `hedge` | `instances + redundant` | |
-    /// | `coded`, `coded_hedged` | `instances` | a parity pool for each row; they share `redundant` evenly |
+    /// | `coded`, `coded_hedged` | `instances` | `redundant`, shared evenly by a pool for each row |
     /// | `approximate_backup` | `instances` | `redundant` of the backup model |
     ///
     /// # Errors

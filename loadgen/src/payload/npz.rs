@@ -11,7 +11,7 @@ use super::rows::Values;
 /// Arrays that an error lists.
 const MAX_LISTED: usize = 12;
 
-/// What an array is wanted for.
+/// Purpose of an array, and the arrays that fit it.
 #[derive(Debug, Clone, Copy)]
 struct Role {
     name: &'static str,
@@ -37,7 +37,6 @@ fn is_byte(element: Element) -> bool {
     element.kind == Kind::Unsigned && element.width == 1
 }
 
-/// An opened file.
 pub(super) struct Npz(parapet_datasets::npz::Npz);
 
 fn form(array: &Array) -> String {

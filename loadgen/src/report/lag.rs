@@ -34,26 +34,17 @@ pub fn lag_limit_ms(median_latency_ms: Option<f64>) -> f64 {
 }
 
 impl LagReport {
-    pub(super) fn new(lag: Option<Summary>, answered: Option<Summary>) -> Self {
-        let limit = lag_limit_ms(answered.map(|latency| latency.p50));
-        lag.map_or(
-            Self {
-                limit,
-                ..Self::default()
-            },
-            |lag| Self {
-                p50: lag.p50,
-                p99: lag.p99,
-                max: lag.max,
-                limit,
-            },
-        )
-    }
-
     /// Of a recording.
     pub fn of(recording: &Recording) -> Self {
         let lag = Summary::of_micros(recording.records.iter().filter_map(Record::lag_us));
-        Self::new(lag, Summary::of(&latency_histogram(&recording.records)))
+        let answered = Summary::of(&latency_histogram(&recording.records));
+        let (p50, p99, max) = lag.map_or((0.0, 0.0, 0.0), |lag| (lag.p50, lag.p99, lag.max));
+        Self {
+            p50,
+            p99,
+            max,
+            limit: lag_limit_ms(answered.map(|latency| latency.p50)),
+        }
     }
 
     /// Returns true if the generator was on time.

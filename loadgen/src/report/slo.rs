@@ -29,8 +29,7 @@ pub struct SloFigures {
     accuracy: Option<f64>,
 }
 
-/// Returns a line for each objective that the figures do not meet. A figure that was not measured
-/// meets none.
+/// Returns a line for each objective that is not met. A figure that was not measured meets none.
 pub fn check(slos: &[Slo], figures: SloFigures) -> Vec<String> {
     let breach = |slo: &Slo| {
         let (name, limit) = (slo.figure, slo.show(slo.limit));

@@ -81,11 +81,6 @@ impl Progress {
         }
     }
 
-    /// Latencies of answers so far, in microseconds.
-    pub fn latency(&self) -> Histogram<u64> {
-        self.0.lock().latency.clone()
-    }
-
     pub(super) fn sent(&self, index: usize, body: &Body, at: Duration) {
         let state = &mut *self.0.lock();
         state.snapshot.sent += 1;

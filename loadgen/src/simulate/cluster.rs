@@ -191,9 +191,6 @@ impl SimulatedCluster {
         }
     }
 
-    // -- processes
-    // -------------------------------------------------------------------------------------------------
-
     fn plan_crash(&mut self, now: u64, number: u32, queue: &mut Queue) {
         if let Some((crashes, random)) = &mut self.crashes
             && let Some(random) = random.get_mut(number as usize)
@@ -246,9 +243,6 @@ impl SimulatedCluster {
             instance.restart();
         }
     }
-
-    // -- checks
-    // ----------------------------------------------------------------------------------------------------
 
     fn plan_check(&mut self, number: u32, at: u64, queue: &mut Queue) {
         if let Some(watch) = self.watches.get_mut(number as usize) {

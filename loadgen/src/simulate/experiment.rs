@@ -30,8 +30,8 @@ impl Setup {
         for (index, strategy) in experiment.strategies.iter().enumerate() {
             ensure!(
                 strategy.url.is_none(),
-                "{path}: strategies[{index}].url: a frontend that runs already cannot be simulated; \
-                 give its settings instead"
+                "{path}: strategies[{index}].url: a frontend that runs already cannot be \
+                 simulated; give its settings instead"
             );
             let (arm, left_out) = strategy.arm();
             ignored.extend(left_out);

@@ -53,8 +53,7 @@ impl fmt::Display for TargetUrl {
     }
 }
 
-/// The path of a model's metadata. Names that would need escaping are refused: no server here has
-/// such.
+/// The path of a model's metadata. Names that would need escaping are refused.
 pub(super) fn model_path(model: &str) -> anyhow::Result<String> {
     let plain =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');

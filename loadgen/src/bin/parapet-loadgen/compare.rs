@@ -116,11 +116,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
         .map_err(failed)?;
     let written = recorded.and(args.files.write(&report, || Some(compare_page(&report))));
     let missed = missed(&objectives, &report);
-    let finished = finish(&report, written, report.partial, !missed.is_empty())?;
-    missed
-        .iter()
-        .for_each(|line| eprintln!("parapet-loadgen: {line}"));
-    Ok(finished)
+    finish(&report, written, report.partial, &missed)
 }
 
 /// Objectives by strategy.

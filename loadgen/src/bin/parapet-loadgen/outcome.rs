@@ -1,4 +1,4 @@
-//! How a command ends.
+//! Ends of commands: errors, what is shown, and exit codes.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -30,22 +30,26 @@ pub(crate) fn bad_input(cause: anyhow::Error) -> Error {
     }
 }
 
-/// Shows the report of a command whose files were `written`.
+/// Shows the report of a command whose files were `written`, then a line for each objective that
+/// was missed.
 ///
-/// Whichever of the two fails, the other has its figures: a run can be long.
+/// Whichever of files and standard output fails, the other has the figures: a run can be long.
 pub(crate) fn finish(
     report: &impl Display,
     written: anyhow::Result<()>,
     partial: bool,
-    objective_missed: bool,
+    missed: &[String],
 ) -> Result<ExitCode, Error> {
     let shown = print(report);
     written.map_err(failed)?;
     shown?;
-    Ok(match (partial, objective_missed) {
-        (true, _) => ExitCode::from(INTERRUPTED),
-        (false, true) => ExitCode::from(FAILED),
-        (false, false) => ExitCode::SUCCESS,
+    for line in missed {
+        eprintln!("parapet-loadgen: {line}");
+    }
+    Ok(match partial {
+        true => ExitCode::from(INTERRUPTED),
+        false if !missed.is_empty() => ExitCode::from(FAILED),
+        false => ExitCode::SUCCESS,
     })
 }
 

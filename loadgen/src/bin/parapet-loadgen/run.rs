@@ -111,11 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let recorded = write_recording(args.recordings(), &recording, started);
     let written = recorded.and(args.files.write(&report, page));
     let missed = report::check(&args.slo, SloFigures::from(&report));
-    let finished = finish(&report, written, report.partial, !missed.is_empty())?;
-    missed
-        .iter()
-        .for_each(|line| eprintln!("parapet-loadgen: {line}"));
-    Ok(finished)
+    finish(&report, written, report.partial, &missed)
 }
 
 /// A runtime whose requests may have as many connections as the system allows.

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
         .simulate
         .files
         .write(&report, || Some(sweep_page(&report)));
-    finish(&report, written, partial, false)
+    finish(&report, written, partial, &[])
 }
 
 /// Checks everything, before the first simulation.

@@ -52,7 +52,8 @@ fn banners(report: &CompareReport) -> String {
         banners.push_str(&banner("partial", "PARTIAL", text));
     }
     if !report.valid {
-        let text = "the generator did not keep its schedule, so some of these figures measure the generator";
+        let text = "the generator did not keep its schedule, so some of these figures measure \
+                    the generator";
         banners.push_str(&banner("invalid", "NOT VALID", text));
     }
     banners

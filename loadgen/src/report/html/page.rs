@@ -63,7 +63,8 @@ pub(super) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     };
     let rows: String = rows.iter().map(row).collect();
     format!(
-        "<div class=\"wide\"><table>\n<thead><tr>{header}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n"
+        "<div class=\"wide\"><table>\n<thead><tr>{header}</tr></thead>\n<tbody>\n{rows}</tbody>\n\
+         </table></div>\n"
     )
 }
 

@@ -95,8 +95,7 @@ pub(super) enum Layer {
     },
 }
 
-/// Width of a line in pixels, by which the style sheet dashes the lines of some series, and its
-/// opacity.
+/// Opacity of a line and its width in pixels, by which the style sheet finds lines to dash.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LineStyle {
     pub(super) width: u32,

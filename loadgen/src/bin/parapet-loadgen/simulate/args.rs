@@ -61,9 +61,11 @@ pub(crate) struct Args {
     /// Stragglers, as PROBABILITY:MIN_MS:MAX_MS
     #[arg(long, allow_hyphen_values = true)]
     straggle: Option<String>,
-    /// Slow periods, as
-    /// SHARE:(own|correlated):MEAN_INTERVAL_MS:MIN_LENGTH_MS:MAX_LENGTH_MS:MIN_ADDED_MS:MAX_ADDED_MS
-    #[arg(long)]
+    #[arg(
+        long,
+        help = "Slow periods, as SHARE:(own|correlated):MEAN_INTERVAL_MS:MIN_LENGTH_MS:\
+                MAX_LENGTH_MS:MIN_ADDED_MS:MAX_ADDED_MS"
+    )]
     slowdown: Option<String>,
     /// Freezes, as MEAN_INTERVAL_MS:MIN_MS:MAX_MS
     #[arg(long)]

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let recorded = write_recordings(args, &done);
     let report = report(&setup, done);
     let written = recorded.and(write_files(args, &report));
-    finish(&report, written, report.partial, false)
+    finish(&report, written, report.partial, &[])
 }
 
 /// Checks all that was given.
