@@ -12,19 +12,12 @@ fn label(name: &str, value: &str) -> String {
 pub(super) fn redundancy(scrape: &str, model: &str) -> Redundancy {
     let of_model = label("model", model);
     let sum = |name: &str, label: &str| -> u64 {
-        scrape
-            .lines()
-            .filter(|line| {
-                line.starts_with(name) && line.contains(label) && line.contains(&of_model)
-            })
-            .filter(|line| {
-                line.as_bytes()
-                    .get(name.len())
-                    .is_some_and(|next| b"{ ".contains(next))
-            })
-            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-            .map(|value| value as u64)
-            .sum()
+        let lines = scrape.lines().filter(|line| {
+            let rest = line.strip_prefix(name).unwrap_or_default();
+            rest.starts_with(['{', ' ']) && rest.contains(label) && rest.contains(&of_model)
+        });
+        let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        values.map(|value| value as u64).sum()
     };
     let fate = |fate: &str| sum("parapet_redundant_requests_total", &label("fate", fate));
     Redundancy {

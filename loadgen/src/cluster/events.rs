@@ -12,7 +12,7 @@ use super::processes::Fleet;
 use crate::compare::FaultMark;
 use crate::experiment::{Event, What};
 
-/// A thread that acts out the events of one block.
+/// A thread that causes the events of one block.
 pub(super) struct Actor {
     thread: JoinHandle<anyhow::Result<Vec<FaultMark>>>,
     /// Dropped when the block is over.

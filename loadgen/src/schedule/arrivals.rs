@@ -23,20 +23,6 @@ pub enum Arrivals {
     Bursts(Bursts),
 }
 
-/// The text is no arrival process.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UnknownArrivals {
-    /// No process of that name.
-    #[error("unknown arrivals; use constant, poisson or bursts")]
-    Name,
-    /// Bursts of an impossible shape.
-    #[error(
-        "unknown bursts; use bursts or bursts:RATIO:MEAN_ON_MS:MEAN_OFF_MS in whole numbers, a \
-            ratio from 2 to 1000000 and positive times, as in bursts:5:200:800"
-    )]
-    Bursts,
-}
-
 impl Arrivals {
     /// Endless ascending times in seconds.
     pub(super) fn times_s(self, rate: f64, mut random: impl Rng) -> impl Iterator<Item = f64> {
@@ -79,9 +65,9 @@ impl fmt::Display for Arrivals {
 }
 
 impl FromStr for Arrivals {
-    type Err = UnknownArrivals;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, UnknownArrivals> {
+    fn from_str(text: &str) -> anyhow::Result<Self> {
         match text {
             "constant" => Ok(Self::Constant),
             "poisson" => Ok(Self::Poisson),
@@ -111,9 +97,9 @@ impl From<Arrivals> for String {
 }
 
 impl TryFrom<String> for Arrivals {
-    type Error = UnknownArrivals;
+    type Error = anyhow::Error;
 
-    fn try_from(text: String) -> Result<Self, UnknownArrivals> {
+    fn try_from(text: String) -> anyhow::Result<Self> {
         text.parse()
     }
 }

@@ -14,10 +14,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use anyhow::{Context, bail};
 use rand::Rng;
 use rand_distr::Exp1;
-
-use super::UnknownArrivals;
 
 /// Cycles of burst and calm that may go by for each request: beyond, the process is Poisson but
 /// for a thousandth.
@@ -129,29 +128,29 @@ impl fmt::Display for Bursts {
 }
 
 impl FromStr for Bursts {
-    type Err = UnknownArrivals;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, UnknownArrivals> {
+    fn from_str(text: &str) -> anyhow::Result<Self> {
         if text == "bursts" {
             return Ok(Self::default());
         }
-        let numbers = text.strip_prefix("bursts:").ok_or(UnknownArrivals::Name)?;
-        let numbers: Vec<u32> = numbers
-            .split(':')
-            .map(str::parse)
-            .collect::<Result<_, _>>()
-            .map_err(|_| UnknownArrivals::Bursts)?;
-        match numbers[..] {
+        let numbers = text.strip_prefix("bursts:");
+        let numbers = numbers.context("unknown arrivals; use constant, poisson or bursts")?;
+        let numbers: Result<Vec<u32>, _> = numbers.split(':').map(str::parse).collect();
+        match numbers.unwrap_or_default()[..] {
             [
                 ratio @ 2..=1_000_000,
-                mean_on_ms @ 1..=u32::MAX,
-                mean_off_ms @ 1..=u32::MAX,
+                mean_on_ms @ (1..),
+                mean_off_ms @ (1..),
             ] => Ok(Self {
                 ratio,
                 mean_on_ms,
                 mean_off_ms,
             }),
-            _ => Err(UnknownArrivals::Bursts),
+            _ => bail!(
+                "unknown bursts; use bursts or bursts:RATIO:MEAN_ON_MS:MEAN_OFF_MS in whole \
+                 numbers, a ratio from 2 to 1000000 and positive times, as in bursts:5:200:800"
+            ),
         }
     }
 }
@@ -234,7 +233,7 @@ mod tests {
                 mean_on_ms,
                 mean_off_ms,
             };
-            prop_assert_eq!(bursts.to_string().parse(), Ok(bursts));
+            prop_assert_eq!(bursts.to_string().parse::<Bursts>().unwrap(), bursts);
         }
     }
 
@@ -255,20 +254,17 @@ mod tests {
 
     #[test]
     fn senseless_shapes_are_refused() {
-        for text in [
-            "bursts:",
-            "bursts:5",
-            "bursts:5:1:2:3",
-            "bursts:1:10:10",
-            "bursts:5:0:10",
-            "bursts:5:10:0",
+        for (text, says) in [
+            ("bursts:", "unknown bursts"),
+            ("bursts:5", "unknown bursts"),
+            ("bursts:5:1:2:3", "unknown bursts"),
+            ("bursts:1:10:10", "unknown bursts"),
+            ("bursts:5:0:10", "unknown bursts"),
+            ("bursts:5:10:0", "unknown bursts"),
+            ("burst", "unknown arrivals"),
         ] {
-            assert_eq!(
-                text.parse::<Bursts>(),
-                Err(UnknownArrivals::Bursts),
-                "{text}"
-            );
+            let refused = text.parse::<Bursts>().unwrap_err().to_string();
+            assert!(refused.starts_with(says), "{text}: {refused}");
         }
-        assert_eq!("burst".parse::<Bursts>(), Err(UnknownArrivals::Name));
     }
 }

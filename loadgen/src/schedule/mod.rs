@@ -8,7 +8,7 @@ mod arrivals;
 mod bursts;
 mod trace;
 
-pub use arrivals::{Arrivals, UnknownArrivals};
+pub use arrivals::Arrivals;
 pub use bursts::Bursts;
 pub use trace::Trace;
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, ensure};
 use clap::ArgAction;
 use parapet_config::faults::FaultProfile;
 use parapet_loadgen::experiment::{
@@ -181,19 +181,16 @@ impl Args {
                 .iter()
                 .map(|strategy| strategy.name.as_str())
         };
-        if let Some(asked) = &self.baseline
-            && !names().any(|name| name == asked)
-        {
-            return Err(anyhow!(
+        let known = |baseline: &&String| names().any(|name| name == *baseline);
+        if let Some(asked) = &self.baseline {
+            ensure!(
+                known(&asked),
                 "baseline {asked:?} is not among the strategies; name one of them"
-            ));
+            );
         }
-        let of_file = setup
-            .baseline
-            .clone()
-            .filter(|baseline| names().any(|name| name == baseline));
+        let given = self.baseline.as_ref().or(setup.baseline.as_ref());
         let usual = || usual_baseline(names()).to_owned();
-        setup.baseline = Some(self.baseline.clone().or(of_file).unwrap_or_else(usual));
+        setup.baseline = Some(given.filter(known).cloned().unwrap_or_else(usual));
         Ok(())
     }
 
