@@ -22,9 +22,6 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 }
 
 /// Runs cargo with `args`; its output goes to the terminal.
-///
-/// # Errors
-/// If cargo cannot be started or does not succeed.
 pub(crate) fn run(args: &[&str]) -> Result<()> {
     let line = format!("cargo {}", args.join(" "));
     eprintln!("$ {line}");
@@ -36,9 +33,6 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
 }
 
 /// Builds everything that serves and measures, optimised.
-///
-/// # Errors
-/// If cargo does not succeed.
 pub(crate) fn build_serving() -> Result<()> {
     let packages = [
         "-p",
@@ -53,9 +47,6 @@ pub(crate) fn build_serving() -> Result<()> {
 
 /// Builds everything that the demo runs in one invocation, so that each package is compiled once.
 /// The development profile is used: it optimises what computes, and skips the slow rest.
-///
-/// # Errors
-/// If cargo does not succeed.
 pub(crate) fn build_for_demo() -> Result<()> {
     let packages = [
         "parapet-frontend",
@@ -70,9 +61,6 @@ pub(crate) fn build_for_demo() -> Result<()> {
 /// Builds the trainer for timing. The development profile optimises what computes; here
 /// the parameter server's processes are optimised, too, which in every build of the tests
 /// would cost minutes.
-///
-/// # Errors
-/// If cargo does not succeed.
 pub(crate) fn build_trainer_optimised() -> Result<()> {
     run(&[
         "--config",

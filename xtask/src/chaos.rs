@@ -18,9 +18,6 @@ pub(crate) struct Args {
 }
 
 /// Builds the programs, optimised, and runs them.
-///
-/// # Errors
-/// If an acknowledged push is lost, something hangs, or pushes go on too late.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let package = ["--release", "-p", "parapet-cluster"];
     cargo::run(&[&["build"], &package[..], &["--bins", "--example", "chaos"]].concat())?;

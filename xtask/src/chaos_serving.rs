@@ -34,9 +34,6 @@ pub(crate) struct Args {
 }
 
 /// Builds the programs and runs them.
-///
-/// # Errors
-/// If an answer is not what it must be, or a process does not do what it is told.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if std::env::var_os("PARAPET_BUILT").is_some() {
         // With the features of the whole workspace, as the tests have built the rest.

@@ -8,14 +8,14 @@ mod queries;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
 use self::prometheus::{Prometheus, RULES};
+use crate::processes::run_with_input;
 use crate::sample::{self, Layout, SampleCluster};
 use crate::{http, openssl, workspace};
 
@@ -38,9 +38,6 @@ const DASHBOARD: &str = "deploy/grafana/parapet.json";
 const ADAPTER: &str = "deploy/prometheus/adapter.yml";
 
 /// Runs the checks.
-///
-/// # Errors
-/// If Prometheus is not installed, promtool complains, or a query gives nothing.
 pub(crate) fn run(args: &Args) -> Result<()> {
     promtool(&["check", "rules", RULES], None)?;
     promtool(&["test", "rules", TESTS], None)?;
@@ -164,26 +161,10 @@ fn every_metric_is_there(cluster: &SampleCluster, queries: &[queries::Query]) ->
 
 /// Runs promtool in the root of the checkout.
 fn promtool(args: &[&str], input: Option<&str>) -> Result<()> {
-    let mut child = Command::new("promtool")
-        .args(args)
-        .current_dir(workspace::root())
-        .stdin(if input.is_some() {
-            Stdio::piped()
-        } else {
-            Stdio::null()
-        })
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
+    let mut command = Command::new("promtool");
+    command.args(args).current_dir(workspace::root());
+    let output = run_with_input(&mut command, input.unwrap_or_default())
         .context("promtool is missing (Debian, Ubuntu: `apt install prometheus`)")?;
-    if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
-        stdin
-            .write_all(input.as_bytes())
-            .context("cannot write to promtool")?;
-    }
-    let output = child
-        .wait_with_output()
-        .context("cannot wait for promtool")?;
     let said = [output.stdout, output.stderr]
         .map(|text| String::from_utf8_lossy(&text).into_owned())
         .concat();

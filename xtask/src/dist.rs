@@ -52,9 +52,6 @@ const ALLOWED: [&str; 6] = [
 ];
 
 /// Builds and packs.
-///
-/// # Errors
-/// If a step fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     native::run(&native::Args { serving_only: true })?;
     let profile = args.profile.as_str();

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, ensure};
 use crate::bench::section;
 use crate::processes::{Place, Processes};
 use crate::workspace::step;
-use crate::{cargo, models, native, workspace};
+use crate::{cargo, native, workspace};
 
 /// Where everything of a run lies.
 const FOLDER: &str = ".parapet/elastic-train";
@@ -36,31 +36,12 @@ pub(crate) struct Args {
     out: PathBuf,
 }
 
-///
-/// # Errors
-/// If a process fails, a change does not happen before the training is over, or
-/// the trainings differ.
 pub(crate) fn run(args: &Args) -> Result<()> {
     native::run(&native::Args::default())?;
     cargo::run(&["build", "-p", "parity-trainer"])?;
     let place = Place::new(FOLDER)?;
     step("a deployed model to learn from");
-    let mut deployed = Command::new(&place.trainer);
-    deployed.args([
-        "train-deployed",
-        "--network",
-        "lenet:4",
-        "--epochs",
-        "3",
-        "--name",
-        "deployed",
-    ]);
-    deployed
-        .arg("--data")
-        .arg(models::data())
-        .arg("--out")
-        .arg(place.folder.join("models"));
-    place.finish(deployed, "deployed")?;
+    place.train_deployed()?;
 
     step("plain training, in one process");
     place.finish(train(args, &place, "plain", None), "plain")?;
@@ -173,7 +154,7 @@ fn compare(args: &Args, place: &Place, parts: u64) -> Result<Vec<String>> {
             "{changing} and {other} have other loss curves"
         );
         ensure!(
-            model(place, &changing)? == model(place, other)?,
+            place.model(&changing)? == place.model(other)?,
             "{changing} and {other} are other models"
         );
     }
@@ -183,32 +164,7 @@ fn compare(args: &Args, place: &Place, parts: u64) -> Result<Vec<String>> {
 
 fn train(args: &Args, place: &Place, name: &str, cluster: Option<(&str, u64)>) -> Command {
     let mut command = Command::new(&place.trainer);
-    command.args([
-        "--threads",
-        "1",
-        "train",
-        "--k",
-        "2",
-        "--network",
-        "lenet:8",
-        "--encoder",
-        "concat",
-    ]);
-    command.args([
-        "--transform",
-        "raw",
-        "--name",
-        name,
-        "--seed",
-        &args.seed.to_string(),
-    ]);
-    command.args(["--steps", &args.steps.to_string()]);
-    command
-        .arg("--model")
-        .arg(place.folder.join("models/deployed"))
-        .arg("--data")
-        .arg(models::data());
-    command.arg("--out").arg(place.folder.join("models"));
+    place.add_training(&mut command, name, args.steps, args.seed);
     if let Some((registry, parts)) = cluster {
         command.args(["--cluster", registry, "--executors", &parts.to_string()]);
     }
@@ -264,11 +220,6 @@ fn curve(place: &Place, name: &str, columns: &[&str]) -> Result<Vec<String>> {
         );
     }
     Ok(curve)
-}
-
-fn model(place: &Place, name: &str) -> Result<Vec<u8>> {
-    let path = place.folder.join("models").join(name).join("1/model.onnx");
-    fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// A coordinator that serves its registry, and what takes part.

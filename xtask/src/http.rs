@@ -9,25 +9,21 @@ use anyhow::{Context, Result, bail};
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The body of `GET url`, if the status is 200.
-///
-/// # Errors
-/// If there is no answer, or another status.
 pub(crate) fn get(url: &str) -> Result<String> {
     request("GET", url, "")
 }
 
+/// The JSON in the body of `GET url`, if the status is 200.
+pub(crate) fn get_json(url: &str) -> Result<serde_json::Value> {
+    serde_json::from_str(&get(url)?).with_context(|| format!("{url}: no JSON"))
+}
+
 /// The body that `POST url` is answered with, if the status is 200.
-///
-/// # Errors
-/// If there is no answer, or another status.
 pub(crate) fn post(url: &str, body: &str) -> Result<String> {
     request("POST", url, body)
 }
 
 /// The whole answer to `GET url`, head and body, if the status is 200.
-///
-/// # Errors
-/// If there is no answer, or another status.
 pub(crate) fn get_whole(url: &str) -> Result<String> {
     exchange("GET", url, "")
 }

@@ -29,9 +29,6 @@ const SCHEMATHESIS: Environment = Environment::new("schemathesis");
 const MLSERVER: Environment = Environment::new("mlserver");
 
 /// Builds, installs and runs all of it.
-///
-/// # Errors
-/// If something cannot be built or installed, or a check fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     native::run(&native::Args { serving_only: true })?;
     sample::build()?;

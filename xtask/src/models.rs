@@ -103,9 +103,6 @@ pub(crate) fn data() -> PathBuf {
 
 /// Trains `models`, the deployed one first; `reuse` keeps those that are there. The trainer must
 /// have been built.
-///
-/// # Errors
-/// If a training fails.
 pub(crate) fn train(models: &[Model], seed: u64, reuse: bool) -> Result<()> {
     let started = Instant::now();
     let trainer = workspace::target().join("debug/parity-trainer");

@@ -9,7 +9,6 @@
 
 pub(crate) mod hosts;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::processes::{LIMIT, Place, Processes};
 use crate::workspace::step;
-use crate::{cargo, models, native};
+use crate::{cargo, native};
 use hosts::{Host, Network};
 
 /// Where everything of a run lies.
@@ -41,10 +40,6 @@ pub(crate) struct Args {
     trainer: Option<PathBuf>,
 }
 
-///
-/// # Errors
-/// If namespaces are not allowed, etcd is missing, a step fails, the training stops while the host
-/// is away, or the models differ.
 pub(crate) fn run(args: &Args) -> Result<()> {
     hosts::is_possible()?;
     let mut place = Place::new(FOLDER)?;
@@ -56,22 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 
     step("a deployed model to learn from");
-    let mut deployed = Command::new(&place.trainer);
-    deployed.args([
-        "train-deployed",
-        "--network",
-        "lenet:4",
-        "--epochs",
-        "3",
-        "--name",
-        "deployed",
-    ]);
-    deployed
-        .arg("--data")
-        .arg(models::data())
-        .arg("--out")
-        .arg(place.folder.join("models"));
-    place.finish(deployed, "deployed")?;
+    place.train_deployed()?;
 
     step("three hosts, with an etcd, a server and a worker each");
     let network = Network::new("train")?;
@@ -123,32 +103,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     step("the training, and the leader's host cut off");
     let train = |name: &str| {
         let mut command = three.run(&place.trainer);
-        command.args([
-            "--threads",
-            "1",
-            "train",
-            "--cluster",
-            &registry,
-            "--k",
-            "2",
-            "--network",
-            "lenet:8",
-        ]);
-        command.args(["--encoder", "concat", "--transform", "raw", "--name", name]);
-        command.args([
-            "--steps",
-            &args.steps.to_string(),
-            "--seed",
-            &args.seed.to_string(),
-        ]);
-        command
-            .arg("--model")
-            .arg(place.folder.join("models/deployed"));
-        command
-            .arg("--data")
-            .arg(models::data())
-            .arg("--out")
-            .arg(place.folder.join("models"));
+        place.add_training(&mut command, name, args.steps, args.seed);
+        command.args(["--cluster", &registry]);
         command
     };
     let started = Instant::now();
@@ -201,12 +157,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let started = Instant::now();
     place.finish(train("undisturbed"), "undisturbed")?;
     eprintln!("    trained in {:.1} s", started.elapsed().as_secs_f64());
-    let model = |name: &str| {
-        let path = place.folder.join("models").join(name).join("1/model.onnx");
-        fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
-    };
     ensure!(
-        model("disturbed")? == model("undisturbed")?,
+        place.model("disturbed")? == place.model("undisturbed")?,
         "the two trainings ended with different models"
     );
     println!(

@@ -51,9 +51,6 @@ pub(crate) struct Args {
     programs: Option<PathBuf>,
 }
 
-///
-/// # Errors
-/// If a step fails, takes longer than is documented, or a request has no answer.
 pub(crate) fn run(args: &Args) -> Result<()> {
     hosts::is_possible()?;
     cluster::is_possible()?;

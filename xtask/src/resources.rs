@@ -22,9 +22,6 @@ pub(crate) fn pinned(program: impl AsRef<Path>, core: Option<usize>) -> Command 
 }
 
 /// Keeps this thread, and what it starts from now on, on `core`.
-///
-/// # Errors
-/// Where there is no such core.
 pub(crate) fn stay_on(core: usize) -> Result<()> {
     let mut cores = CpuSet::new();
     cores.set(core).with_context(|| format!("core {core}"))?;
@@ -33,9 +30,6 @@ pub(crate) fn stay_on(core: usize) -> Result<()> {
 }
 
 /// Processor time that a process has taken so far, in seconds, to a hundredth.
-///
-/// # Errors
-/// If it has ended.
 pub(crate) fn processor_seconds(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -62,8 +56,6 @@ pub(crate) struct Memory {
     pub(crate) highest: u64,
 }
 
-/// # Errors
-/// If the process has ended.
 pub(crate) fn memory(pid: u32) -> Result<Memory> {
     let path = format!("/proc/{pid}/status");
     let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;

@@ -16,9 +16,6 @@ pub(crate) struct Args {
 
 /// Runs unit and integration tests with nextest where it is installed, and with `cargo test` where
 /// it is not; then the doc tests, which nextest does not run.
-///
-/// # Errors
-/// If set-up fails or a test does.
 pub(crate) fn run(args: &Args) -> Result<()> {
     native::run(&native::Args::default())?;
     let runner = args.runner.iter().map(String::as_str);

@@ -99,9 +99,6 @@ struct Trained {
 }
 
 /// Runs the benchmark.
-///
-/// # Errors
-/// If a run fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     native::run(&native::Args::default())?;
     cargo::build_trainer_optimised()?;

@@ -45,9 +45,6 @@ const BOUND: f64 = 0.10;
 const SERVICE_MS: f64 = 18.0;
 
 /// Runs the benchmark.
-///
-/// # Errors
-/// If a step fails, or a percentile is further off than the bound.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.reuse {
         tail::run(&tail::Args::only(

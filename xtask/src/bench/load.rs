@@ -13,9 +13,6 @@ use crate::{cargo, models, native};
 
 /// Builds the serving side, unless its optimised binaries are to be used as they are, and makes
 /// sure that the demo's models are there.
-///
-/// # Errors
-/// If a step fails, or there are no models.
 pub(super) fn prepare(build: bool) -> Result<()> {
     if build {
         native::run(&native::Args { serving_only: true })?;
@@ -43,9 +40,6 @@ pub(super) struct Load<'a> {
 
 impl Load<'_> {
     /// Its report, which is written to `path`; on one core if that is said.
-    ///
-    /// # Errors
-    /// If it fails.
     pub(super) fn run(&self, core: Option<usize>, path: &Path) -> Result<Value> {
         let status = pinned(binary("parapet-loadgen"), core)
             .args(["run", "--target", self.url, "--model", self.model])

@@ -6,14 +6,13 @@
 //! sends as fast as answers come (closed loop), in C.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::load::Load;
 use super::wrk::Wrk;
+use crate::processes::Servers;
 use crate::resources::pinned;
 use crate::{cargo, workspace};
 
@@ -38,9 +37,6 @@ pub(crate) struct Args {
 }
 
 /// Runs the benchmark.
-///
-/// # Errors
-/// If a step fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     cargo::run(&[
         "build",
@@ -103,37 +99,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 struct Server {
-    child: Child,
+    _running: Servers,
     url: String,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Server {
     fn start(core: usize) -> Result<Self> {
         let program = workspace::target().join("release/examples/trivial_server");
-        let mut child = pinned(&program, Some(core))
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start the server; taskset (util-linux) is needed")?;
-        let mut line = String::new();
-        if let Some(stdout) = child.stdout.take() {
-            BufReader::new(stdout).read_line(&mut line)?;
-        }
-        let server = Self {
-            child,
-            url: line.trim().to_owned(),
-        };
-        ensure!(
-            server.url.starts_with("http://"),
-            "the server did not start"
-        );
-        Ok(server)
+        let mut running = Servers::default();
+        let log = workspace::demo().join("trivial_server.log");
+        let url = running.start(pinned(&program, Some(core)), "the server", &log)?;
+        ensure!(url.starts_with("http://"), "the server did not start");
+        Ok(Self {
+            _running: running,
+            url,
+        })
     }
 
     fn load(&self, args: &Args, rate: u32, seed: u32) -> Result<Value> {

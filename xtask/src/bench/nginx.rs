@@ -4,17 +4,18 @@
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::servers::Server;
+use crate::processes::{Servers, wait_for};
 use crate::resources::pinned;
 
 /// One worker of nginx that passes every request on over kept-alive connections.
 pub(super) struct Nginx {
-    child: Child,
+    running: Servers,
     authority: String,
 }
 
@@ -51,39 +52,28 @@ impl Nginx {
             .stderr(Stdio::null())
             .spawn()
             .context("cannot start nginx")?;
-        let nginx = Self {
-            child,
+        let mut running = Servers::default();
+        running.adopt(child);
+        wait_for("listening nginx", Duration::from_secs(5), || {
+            Ok(TcpStream::connect(address).ok())
+        })?;
+        Ok(Some(Self {
+            running,
             authority: address.to_string(),
-        };
-        let limit = Instant::now() + Duration::from_secs(5);
-        while TcpStream::connect(address).is_err() {
-            if Instant::now() > limit {
-                bail!("nginx does not listen within 5 s");
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(Some(nginx))
+        }))
     }
 
     /// Where it listens, and its process.
     pub(super) fn server(&self) -> Server {
         Server {
             authority: self.authority.clone(),
-            pid: self.child.id(),
+            pid: self.running.last_pid(),
         }
     }
 
     /// Where it listens, host:port.
     pub(super) fn authority(&self) -> &str {
         &self.authority
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        // SIGKILL to the only process: there is no master, see `text`.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -67,9 +67,6 @@ fn folder() -> PathBuf {
 }
 
 /// Runs the benchmark.
-///
-/// # Errors
-/// If a step fails, there are no models, or an aim is missed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     prepare(!args.no_build)?;
     let mut servers = Servers::new(&folder())?;

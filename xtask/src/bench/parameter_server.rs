@@ -79,9 +79,6 @@ impl Load {
 }
 
 /// Runs the benchmark.
-///
-/// # Errors
-/// If a process fails, or the sums are wrong.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let crate_of_examples = ["build", "--release", "-p", "parapet-cluster"];
     let examples = ["--example", "throughput", "--example", "memory"];
@@ -106,7 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let load = Load::new(bytes, args);
             let mut cells: Vec<Cell> = systems.iter().map(|_| Cell::default()).collect();
             for run in 1..=args.runs {
-                // Who is first changes, too.
+                // The order changes, too.
                 let turns = systems.iter().zip(&mut cells);
                 let turns: Vec<_> = if run % 2 == 0 {
                     turns.rev().collect()

@@ -64,9 +64,6 @@ fn folder() -> PathBuf {
 }
 
 /// Runs the benchmark.
-///
-/// # Errors
-/// If a step fails, something is not installed, or an aim is missed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     prepare(!args.no_build)?;
     fs::create_dir_all(folder()).with_context(|| format!("cannot make {}", folder().display()))?;

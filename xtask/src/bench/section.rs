@@ -6,9 +6,6 @@ use anyhow::{Context, Result};
 
 /// Puts `body` in the place of the file's section of this name, or at its end if it has none. A
 /// file that is not there begins with `title`.
-///
-/// # Errors
-/// If the file cannot be read or written.
 pub(crate) fn write(path: &Path, title: &str, name: &str, body: &str) -> Result<()> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,

@@ -1,24 +1,18 @@
 //! Instances and frontends that a benchmark starts from the optimised binaries.
 
-use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::demo::binary;
-use crate::models;
 use crate::resources::pinned;
+use crate::{models, processes};
 
-/// Time that a process may take to say that it is ready.
-const START_LIMIT: Duration = Duration::from_secs(30);
-
-/// Processes that end with this value; what they log lies in its folder.
+/// Servers that end with this value, with their logs in its folder.
 pub(super) struct Servers {
-    children: Vec<Child>,
+    running: processes::Servers,
     folder: PathBuf,
 }
 
@@ -32,21 +26,15 @@ pub(super) struct Server {
 
 impl Servers {
     /// None yet.
-    ///
-    /// # Errors
-    /// If the folder cannot be made.
     pub(super) fn new(folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         Ok(Self {
-            children: Vec::new(),
+            running: processes::Servers::default(),
             folder: folder.to_owned(),
         })
     }
 
     /// An instance of `model`, on a port of its own.
-    ///
-    /// # Errors
-    /// If it does not start.
     pub(super) fn instance(
         &mut self,
         name: &str,
@@ -63,9 +51,6 @@ impl Servers {
 
     /// A frontend of the models in the repository with this configuration besides, on a port of its
     /// own, and on one core if that is said.
-    ///
-    /// # Errors
-    /// If it does not start.
     pub(super) fn frontend(
         &mut self,
         name: &str,
@@ -83,46 +68,15 @@ impl Servers {
         self.spawn(command, name)
     }
 
-    /// Waits for the line that says where it listens.
-    fn spawn(&mut self, mut command: Command, name: &str) -> Result<Server> {
+    fn spawn(&mut self, command: Command, name: &str) -> Result<Server> {
         let log = self.folder.join(format!("{name}.log"));
-        let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(file)
-            .spawn()
-            .with_context(|| format!("cannot start {name}"))?;
-        let (output, pid) = (child.stdout.take(), child.id());
-        self.children.push(child);
-        let (ready, said) = mpsc::channel();
-        std::thread::spawn(move || {
-            let first = output.and_then(|output| BufReader::new(output).lines().next()?.ok());
-            let _ = ready.send(first);
-        });
-        let line = said
-            .recv_timeout(START_LIMIT)
-            .ok()
-            .flatten()
-            .unwrap_or_default();
-        match line
+        let line = self.running.start(command, name, &log)?;
+        let (_, address) = line
             .split_once("http://")
-            .map(|(_, rest)| rest.split(' ').next().unwrap_or(rest))
-        {
-            Some(authority) => Ok(Server {
-                authority: authority.to_owned(),
-                pid,
-            }),
-            None => bail!("{name} did not start; see {}", log.display()),
-        }
-    }
-}
-
-impl Drop for Servers {
-    fn drop(&mut self) {
-        for child in &mut self.children {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+            .with_context(|| format!("{name} logs no address but {line:?}"))?;
+        Ok(Server {
+            authority: address.split(' ').next().unwrap_or(address).to_owned(),
+            pid: self.running.last_pid(),
+        })
     }
 }

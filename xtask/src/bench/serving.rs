@@ -60,9 +60,6 @@ pub(crate) struct Args {
 }
 
 /// Runs the benchmark.
-///
-/// # Errors
-/// If a step fails or there are no models.
 pub(crate) fn run(args: &Args) -> Result<()> {
     prepare(true)?;
     if let Some(core) = args.frontend_core {

@@ -55,9 +55,6 @@ pub(crate) struct Args {
 }
 
 /// Runs the benchmark.
-///
-/// # Errors
-/// If a run fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let package = [
         "--release",
@@ -73,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for slowdown in &args.slowdowns {
         let mut table = Table::new(slowdown, args.clocks, MODELS);
         for seed in 1..=args.seeds.max(1) {
-            // Who is first changes, too.
+            // The order changes, too.
             let turns: Vec<usize> = match seed % 2 {
                 0 => (0..MODELS.len()).rev().collect(),
                 _ => (0..MODELS.len()).collect(),

@@ -58,9 +58,6 @@ pub(super) fn folder() -> PathBuf {
 }
 
 /// Runs the benchmark.
-///
-/// # Errors
-/// If a step fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     native::run(&native::Args::default())?;
     cargo::build_serving()?;

@@ -40,9 +40,6 @@ pub(crate) struct Args {
 }
 
 /// Runs the benchmark.
-///
-/// # Errors
-/// If a side cannot be run.
 pub(crate) fn run(args: &Args) -> Result<()> {
     step("building the trainer's loop");
     // The development profile optimises the trainer, too; libtorch, which nearly all the time goes

@@ -52,9 +52,6 @@ end
 impl Wrk {
     /// Asks `model` about the first image over `connections` connections for `seconds` seconds;
     /// `None` where wrk is not installed.
-    ///
-    /// # Errors
-    /// If its files cannot be written.
     pub(super) fn find(
         folder: &Path,
         model: &str,
@@ -82,9 +79,6 @@ impl Wrk {
     }
 
     /// Asks the server at `authority`, from one core if that is said.
-    ///
-    /// # Errors
-    /// If wrk fails, or a request does.
     pub(super) fn run(&self, authority: &str, core: Option<usize>) -> Result<Full> {
         let output = pinned("wrk", core)
             .args([

@@ -15,9 +15,6 @@ const COLOURS: [&str; 6] = [
 ];
 
 /// A page with one plot for each panel, of the last `seconds`.
-///
-/// # Errors
-/// If Prometheus does not answer.
 pub(super) fn draw(queries: &[Query], prometheus: &Prometheus, seconds: u64) -> Result<String> {
     let mut page = "<!DOCTYPE html><meta \
         charset=\"utf-8\"><title>Panels</title><style>body{font:13px sans-serif;display:flex;flex-wrap:wrap;gap:12px;margin:12px}figure{margin:0;border:1px solid #ccc;border-radius:6px;padding:8px;width:400px}figcaption{font-weight:bold}p{margin:2px 0}</style>"

@@ -4,17 +4,15 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::processes::{LIMIT, wait_for};
 use crate::sample::SampleCluster;
 use crate::{http, workspace};
 
 pub(super) const RULES: &str = "deploy/prometheus/rules.yml";
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// A series over time.
 pub(super) struct Line {
@@ -91,12 +89,8 @@ impl Prometheus {
 
     /// The values of an instant query.
     pub(super) fn query(&self, expression: &str) -> Result<Vec<f64>> {
-        let answer = http::get(&format!(
-            "{}/api/v1/query?query={}",
-            self.url,
-            http::encode(expression)
-        ))?;
-        let answer: Value = serde_json::from_str(&answer).context("no JSON from Prometheus")?;
+        let query = http::encode(expression);
+        let answer = http::get_json(&format!("{}/api/v1/query?query={query}", self.url))?;
         let samples = answer
             .pointer("/data/result")
             .and_then(Value::as_array)
@@ -115,8 +109,7 @@ impl Prometheus {
             "{}/api/v1/query_exemplars?query={metric}&start={start}&end={end}",
             self.url
         );
-        let answer: Value =
-            serde_json::from_str(&http::get(&url)?).context("no JSON from Prometheus")?;
+        let answer = http::get_json(&url)?;
         let series = answer
             .pointer("/data")
             .and_then(Value::as_array)
@@ -149,8 +142,7 @@ impl Prometheus {
             "{}/api/v1/query_range?query={expression}&start={start}&end={end}&step=1",
             self.url
         );
-        let answer: Value =
-            serde_json::from_str(&http::get(&url)?).context("no JSON from Prometheus")?;
+        let answer = http::get_json(&url)?;
         let series = answer
             .pointer("/data/result")
             .and_then(Value::as_array)
@@ -175,23 +167,12 @@ impl Prometheus {
 
     /// The rules as Prometheus read them.
     pub(super) fn rules(&self) -> Result<Value> {
-        serde_json::from_str(&http::get(&format!("{}/api/v1/rules", self.url))?)
-            .context("no JSON from Prometheus")
+        http::get_json(&format!("{}/api/v1/rules", self.url))
     }
 
     fn until(&self, what: &str, reached: impl Fn() -> Result<bool>) -> Result<()> {
-        let end = Instant::now() + LIMIT;
-        while !reached()? {
-            if Instant::now() > end {
-                bail!(
-                    "Prometheus at {}: not {what} within {} s",
-                    self.url,
-                    LIMIT.as_secs()
-                );
-            }
-            std::thread::sleep(Duration::from_millis(200));
-        }
-        Ok(())
+        wait_for(what, LIMIT, || Ok(reached()?.then_some(())))
+            .with_context(|| format!("Prometheus at {}", self.url))
     }
 }
 

@@ -1,24 +1,19 @@
 //! The demo's processes: four replicas, two parity instances, one frontend.
 
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::faults::{Fault, PARITY, REPLICAS};
+use crate::processes::Servers;
 use crate::resources::pinned;
 use crate::workspace::{demo as folder, step};
 use crate::{sample, workspace};
-
-/// Time that a process may take to say that it is ready.
-const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// With or without redundancy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +82,7 @@ pub(crate) struct DemoCluster {
     /// Folder of the programs.
     programs: PathBuf,
     /// Replicas, parity instances, the frontend.
-    processes: Vec<Child>,
+    processes: Servers,
 }
 
 impl DemoCluster {
@@ -126,7 +121,7 @@ impl DemoCluster {
             ports,
             core,
             programs,
-            processes: Vec::new(),
+            processes: Servers::default(),
         };
         let models = folder().join("models");
         for index in 0..REPLICAS + PARITY {
@@ -199,23 +194,16 @@ impl DemoCluster {
 
     /// The frontend's process id.
     pub(crate) fn frontend_pid(&self) -> u32 {
-        self.processes.last().map_or(0, Child::id)
+        self.processes.last_pid()
     }
 
     /// Does to an instance what the plan says. A fault that cannot be done has come too
     /// late to matter.
     pub(crate) fn inflict(&mut self, instance: usize, fault: Fault) {
-        let Some(process) = self.processes.get_mut(instance) else {
-            return;
-        };
-        let signal = match fault {
-            Fault::Freeze => Signal::SIGSTOP,
-            Fault::Thaw => Signal::SIGCONT,
-            Fault::Kill => Signal::SIGKILL,
-        };
-        let _ = kill(pid(process), signal);
-        if fault == Fault::Kill {
-            let _ = process.wait();
+        match fault {
+            Fault::Freeze => self.processes.signal(instance, Signal::SIGSTOP),
+            Fault::Thaw => self.processes.signal(instance, Signal::SIGCONT),
+            Fault::Kill => self.processes.kill(instance),
         }
     }
 
@@ -225,11 +213,7 @@ impl DemoCluster {
 
     /// Leaves the processes running and writes down which they are.
     pub(crate) fn keep(mut self) -> Result<()> {
-        let processes = std::mem::take(&mut self.processes);
-        let pids: Vec<String> = processes
-            .iter()
-            .map(|process| process.id().to_string())
-            .collect();
+        let pids: Vec<String> = self.processes.detach().iter().map(u32::to_string).collect();
         fs::write(pid_file(), pids.join("\n")).context("cannot write .parapet/demo/pids")
     }
 
@@ -262,50 +246,10 @@ impl DemoCluster {
         self.spawn(command, name)
     }
 
-    /// Starts a process and waits for the line that says it is ready.
-    fn spawn(&mut self, mut command: Command, name: &str) -> Result<()> {
+    fn spawn(&mut self, command: Command, name: &str) -> Result<()> {
         let log = folder().join(format!("logs/{}-{name}.log", self.mode.name()));
-        let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-        let mut process = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(file)
-            .spawn()
-            .with_context(|| format!("cannot start {name}"))?;
-        let output = process.stdout.take();
-        self.processes.push(process);
-        let (ready, said) = mpsc::channel();
-        std::thread::spawn(move || {
-            let first = output.and_then(|output| BufReader::new(output).lines().next()?.ok());
-            let _ = ready.send(first);
-        });
-        match said.recv_timeout(START_LIMIT) {
-            Ok(Some(_)) => Ok(()),
-            _ => {
-                let log = fs::read_to_string(&log).unwrap_or_default();
-                bail!(
-                    "{name} did not start: {}",
-                    log.lines().last().unwrap_or("it said nothing")
-                )
-            }
-        }
-    }
-}
-
-impl Drop for DemoCluster {
-    fn drop(&mut self) {
-        for process in &self.processes {
-            let _ = kill(pid(process), Signal::SIGCONT);
-            let _ = kill(pid(process), Signal::SIGTERM);
-        }
-        let patience = Instant::now() + Duration::from_secs(5);
-        for process in &mut self.processes {
-            while Instant::now() < patience && matches!(process.try_wait(), Ok(None)) {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            let _ = process.kill();
-            let _ = process.wait();
-        }
+        self.processes.start(command, name, &log)?;
+        Ok(())
     }
 }
 
@@ -330,10 +274,6 @@ pub(crate) fn stop_kept() -> Result<()> {
 
 fn pid_file() -> PathBuf {
     folder().join("pids")
-}
-
-fn pid(process: &Child) -> Pid {
-    Pid::from_raw(process.id().cast_signed())
 }
 
 /// An optimised program of the serving side.

@@ -46,9 +46,6 @@ pub(crate) struct Args {
 }
 
 /// Runs the demo.
-///
-/// # Errors
-/// If a step fails, or a request of the coded run stays without an answer.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.stop {
         return cluster::stop_kept();

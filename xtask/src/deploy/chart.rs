@@ -1,14 +1,14 @@
 //! The Helm chart, and what it renders.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::output;
 use super::tools::Tools;
+use crate::processes::run_with_input;
 
 /// Where the chart is rendered for.
 const NAMESPACE: &str = "named-nowhere";
@@ -182,22 +182,11 @@ pub(super) fn check(tools: &Tools, deploy: &Path, write: bool) -> Result<[String
 }
 
 fn validate(tools: &Tools, deploy: &Path, version: &str, manifests: &str) -> Result<()> {
-    let mut child = Command::new(&tools.python)
+    let mut command = Command::new(&tools.python);
+    command
         .args(["-c", include_str!("validate.py"), version])
-        .arg(deploy.join("schemas"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("cannot start python3")?;
-    let mut stdin = child.stdin.take().context("no standard input")?;
-    stdin
-        .write_all(manifests.as_bytes())
-        .context("cannot write to python3")?;
-    drop(stdin);
-    let output = child
-        .wait_with_output()
-        .context("cannot wait for python3")?;
+        .arg(deploy.join("schemas"));
+    let output = run_with_input(&mut command, manifests).context("cannot start python3")?;
     ensure!(
         output.status.success(),
         "{}",

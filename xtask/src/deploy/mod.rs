@@ -36,9 +36,6 @@ pub(crate) struct Args {
 }
 
 /// Runs the checks.
-///
-/// # Errors
-/// If one fails, or a tool is missing.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let folder = sample::folder("deploy");
     std::fs::create_dir_all(&folder)

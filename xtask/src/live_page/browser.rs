@@ -35,9 +35,6 @@ pub(super) struct Page<'a> {
 
 impl Browser {
     /// Checks that there is a Chromium.
-    ///
-    /// # Errors
-    /// If there is none.
     pub(super) fn require() -> Result<()> {
         let mut version = Command::new("chromium");
         let status = version
@@ -267,7 +264,7 @@ impl Page<'_> {
 
     /// No script threw anything, and nothing was refused by the page's policy.
     pub(super) fn nothing_went_wrong(&self) -> Result<()> {
-        // What has been said by now has arrived with the answer.
+        // Earlier messages arrive before the answer.
         self.evaluate("0")?;
         let complaints = self.browser.complaints.borrow();
         ensure!(

@@ -44,9 +44,6 @@ const FAULTS: &str = "seed = 7\n\
     straggle = { probability = 0.02, min_ms = 150.0, max_ms = 400.0 }\n";
 
 /// Runs the check.
-///
-/// # Errors
-/// If Chromium is missing, something is not on the page that ought to be, or is that ought not.
 pub(crate) fn run(args: &Args) -> Result<()> {
     Browser::require()?;
     sample::build()?;

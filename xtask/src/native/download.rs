@@ -16,9 +16,6 @@ const REDRAW: Duration = Duration::from_millis(100);
 
 /// Downloads `component`'s wheels into `wheels`; `work` is a folder for temporary files on
 /// the same disk.
-///
-/// # Errors
-/// One line that names what is missing (python3, pip, the network) and what to do about it.
 pub(super) fn wheels(component: &Component, work: &Path, wheels: &Path) -> Result<()> {
     let temporary = work.join("pip");
     fs::create_dir_all(&temporary)
@@ -104,7 +101,7 @@ fn collect_stderr(child: &mut Child) -> thread::JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // What could be read is as good as it gets: this text only explains a failure.
+            // A partial text suffices: it only explains a failure.
             let _ = pipe.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()

@@ -35,10 +35,6 @@ pub(crate) fn users_libtorch() -> Option<PathBuf> {
 }
 
 /// Fetches what is missing.
-///
-/// # Errors
-/// If the machine is not x86-64 Linux, a tool is missing, the package index cannot be reached, or
-/// the disk is full. What was there before stays as it was.
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(
         cfg!(all(target_os = "linux", target_arch = "x86_64")),

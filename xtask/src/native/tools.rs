@@ -5,9 +5,6 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, ensure};
 
 /// Checks that there is a C++ compiler: torch-sys compiles a shim with it.
-///
-/// # Errors
-/// If there is none.
 pub(super) fn require_cxx() -> Result<()> {
     let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
     let found = Command::new(&compiler)

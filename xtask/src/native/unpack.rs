@@ -15,9 +15,6 @@ use super::download;
 type Wheel = ZipArchive<BufReader<File>>;
 
 /// Unpacks what `component` keeps of the wheels in the folder `wheels` into the new folder `into`.
-///
-/// # Errors
-/// If a wheel is damaged, lacks a file that is wanted, or the disk is full.
 pub(super) fn unpack(component: &Component, wheels: &Path, into: &Path) -> Result<()> {
     let mut opened = open_all(wheels)?;
     download::require_all(component, opened.len())?;

@@ -28,9 +28,6 @@ impl Host {
     }
 
     /// Makes this thread, and those that it starts, live on this host.
-    ///
-    /// # Errors
-    /// If the system does not let it.
     pub(crate) fn enter(&self) -> Result<()> {
         enter(&self.namespace)
     }
@@ -46,9 +43,6 @@ pub(crate) struct Network {
 
 impl Network {
     /// `run` tells the namespaces of different runs apart.
-    ///
-    /// # Errors
-    /// If the system does not let it.
     pub(crate) fn new(run: &str) -> Result<Self> {
         let hosts = [
             ("one", "10.77.0.1"),
@@ -116,9 +110,6 @@ impl Network {
     }
 
     /// Puts this thread, and those that it starts, at the bridge, as clients from outside.
-    ///
-    /// # Errors
-    /// If the system does not let it.
     pub(crate) fn enter(&self) -> Result<()> {
         enter(&self.hub)
     }
@@ -130,7 +121,7 @@ impl Network {
             .map(|host| &host.namespace)
             .chain([&self.hub])
         {
-            // What still runs there would keep the namespace alive without a name.
+            // A process left in a deleted namespace keeps it alive without a name.
             let pids = Command::new("ip")
                 .args(["netns", "pids", namespace])
                 .stderr(Stdio::null())
@@ -158,10 +149,7 @@ impl Drop for Network {
     }
 }
 
-/// Returns true if this machine lets us make namespaces, and has what runs in them.
-///
-/// # Errors
-/// If not, with the reason.
+/// Fails with the reason where namespaces are not allowed or etcd is missing.
 pub(crate) fn is_possible() -> Result<()> {
     let etcd = Command::new("etcd")
         .arg("--version")

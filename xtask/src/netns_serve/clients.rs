@@ -70,9 +70,6 @@ impl Seen {
 }
 
 /// Asks the frontend at `url` once; how the answer came about.
-///
-/// # Errors
-/// If there is none, or an error.
 pub(super) fn ask(url: &str) -> Result<String> {
     let answer = http::post(&format!("{url}/v2/models/{MODEL}/infer"), &query(0.5))?;
     let answer: Value = serde_json::from_str(&answer).context("an answer that is no JSON")?;
@@ -94,9 +91,6 @@ pub(super) struct Clients {
 
 impl Clients {
     /// Of these frontends. They are where this thread is.
-    ///
-    /// # Errors
-    /// If a frontend does not answer to begin with.
     pub(super) fn start(frontends: &[String]) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, seen) = mpsc::channel();
@@ -135,9 +129,6 @@ impl Clients {
     }
 
     /// All that was seen.
-    ///
-    /// # Errors
-    /// If a client has ended before.
     pub(super) fn stop(mut self) -> Result<Seen> {
         self.stop.store(true, Ordering::SeqCst);
         for thread in self.threads.drain(..) {

@@ -27,7 +27,7 @@ const PROMETHEUS: u16 = 9090;
 /// For processes to start.
 const START: Duration = Duration::from_secs(60);
 
-/// Returns true if what runs on the hosts, beside our own programs and etcd, is installed.
+/// Fails if Prometheus or curl is not installed.
 pub(super) fn is_possible() -> Result<()> {
     for (program, package) in [("prometheus", "prometheus"), ("curl", "curl")] {
         let found = Command::new(program)
@@ -135,7 +135,7 @@ impl CheckedHosts {
         is_so: &dyn Fn() -> Result<bool>,
     ) -> Result<Duration> {
         loop {
-            // Who is not there yet cannot be asked.
+            // A server that is still starting refuses connections.
             if is_so().unwrap_or(false) {
                 return Ok(since.elapsed());
             }
@@ -198,8 +198,7 @@ impl CheckedHosts {
     }
 
     fn targets(&self) -> Result<Vec<(String, bool)>> {
-        let answer = http::get(&format!("{}/api/v1/query?query=up", self.prometheus))?;
-        let answer: Value = serde_json::from_str(&answer).context("no JSON from Prometheus")?;
+        let answer = http::get_json(&format!("{}/api/v1/query?query=up", self.prometheus))?;
         let samples = answer
             .pointer("/data/result")
             .and_then(Value::as_array)

@@ -4,22 +4,17 @@
 
 mod repository;
 
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::process::{Child, Command};
 
-use anyhow::{Context, Result, bail};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use anyhow::{Context, Result};
+use nix::sys::signal::Signal;
 
 pub(crate) use self::repository::{Kind, write as write_model};
+use crate::processes::{LIMIT, Servers, wait_for};
 use crate::{cargo, workspace};
 
-/// Time that a process may take to say that it is ready.
-const START_LIMIT: Duration = Duration::from_secs(60);
 /// The model, and its parity model.
 pub(crate) const MODEL: &str = "fashion";
 pub(crate) const PARITY: &str = "fashion-parity";
@@ -27,7 +22,7 @@ pub(crate) const PARITY: &str = "fashion-parity";
 /// Processes that end with this value.
 pub(crate) struct SampleCluster {
     folder: PathBuf,
-    processes: Vec<Child>,
+    processes: Servers,
     /// `http://HOST:PORT` of the replicas, then of the parity instance.
     pub(crate) instances: Vec<String>,
     pub(crate) frontend: String,
@@ -88,9 +83,6 @@ pub(crate) fn folder(check: &str) -> PathBuf {
 /// Builds the serving side, all of it: a choice of packages would have other features, and compile
 /// dependencies once more. Nothing with `PARAPET_BUILT` set: then the programs are those that the
 /// tests have built.
-///
-/// # Errors
-/// If cargo does not succeed.
 pub(crate) fn build() -> Result<()> {
     if std::env::var_os("PARAPET_BUILT").is_some() {
         return Ok(());
@@ -117,17 +109,11 @@ pub(crate) fn query(value: f32) -> String {
 
 impl SampleCluster {
     /// Starts two replicas, a parity instance and a frontend, and waits until that is ready.
-    ///
-    /// # Errors
-    /// If a process does not start.
     pub(crate) fn start(folder: &Path) -> Result<Self> {
         Self::start_as(folder, &Layout::small(&coded))
     }
 
     /// Starts everything as `layout` says, and waits until the frontend is ready.
-    ///
-    /// # Errors
-    /// If a process does not start.
     pub(crate) fn start_as(folder: &Path, layout: &Layout<'_>) -> Result<Self> {
         let models = folder.join("models");
         fs::create_dir_all(&models).with_context(|| format!("cannot make {}", models.display()))?;
@@ -142,7 +128,7 @@ impl SampleCluster {
         )?;
         let mut cluster = Self {
             folder: folder.to_owned(),
-            processes: Vec::new(),
+            processes: Servers::default(),
             instances: Vec::new(),
             frontend: String::new(),
         };
@@ -178,16 +164,11 @@ impl SampleCluster {
         let mut command = Command::new(binary("parapet-frontend"));
         command.arg("--config").arg(&config);
         cluster.frontend = cluster.spawn(command, "frontend")?;
-        let patience = Instant::now() + START_LIMIT;
-        while crate::http::get(&format!("{}/v2/health/ready", cluster.frontend)).is_err() {
-            if Instant::now() > patience {
-                bail!(
-                    "the frontend does not get ready: see {}",
-                    folder.join("frontend.log").display()
-                );
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let ready = format!("{}/v2/health/ready", cluster.frontend);
+        wait_for("readiness of the frontend", LIMIT, || {
+            Ok(crate::http::get(&ready).ok())
+        })
+        .with_context(|| format!("see {}", folder.join("frontend.log").display()))?;
         Ok(cluster)
     }
 
@@ -207,62 +188,20 @@ impl SampleCluster {
 
     /// Sends a signal to an instance: the replicas come first.
     pub(crate) fn signal(&self, instance: usize, signal: Signal) {
-        if let Some(process) = self.processes.get(instance) {
-            let _ = kill(Pid::from_raw(process.id().cast_signed()), signal);
-        }
+        self.processes.signal(instance, signal);
     }
 
     /// Starts a process that ends with the cluster, and waits for the line that says it is ready;
     /// the URL in it.
     pub(crate) fn spawn(&mut self, mut command: Command, name: &str) -> Result<String> {
+        command.current_dir(&self.folder);
         let log = self.folder.join(format!("{name}.log"));
-        let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-        let mut process = command
-            .current_dir(&self.folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(file)
-            .spawn()
-            .with_context(|| format!("cannot start {name}"))?;
-        let output = process.stdout.take();
-        self.processes.push(process);
-        let (ready, said) = mpsc::channel();
-        std::thread::spawn(move || {
-            let _ =
-                ready.send(output.and_then(|output| BufReader::new(output).lines().next()?.ok()));
-        });
-        match said.recv_timeout(START_LIMIT) {
-            Ok(Some(line)) => Ok(line.rsplit(' ').next().unwrap_or_default().to_owned()),
-            _ => {
-                let log = fs::read_to_string(&log).unwrap_or_default();
-                bail!(
-                    "{name} did not start: {}",
-                    log.lines().last().unwrap_or("it said nothing")
-                )
-            }
-        }
+        let line = self.processes.start(command, name, &log)?;
+        Ok(line.rsplit(' ').next().unwrap_or_default().to_owned())
     }
 
     /// Keeps a process until the cluster ends.
     pub(crate) fn adopt(&mut self, process: Child) {
-        self.processes.push(process);
-    }
-}
-
-impl Drop for SampleCluster {
-    fn drop(&mut self) {
-        for process in &self.processes {
-            let pid = Pid::from_raw(process.id().cast_signed());
-            let _ = kill(pid, Signal::SIGCONT);
-            let _ = kill(pid, Signal::SIGTERM);
-        }
-        let patience = Instant::now() + Duration::from_secs(5);
-        for process in &mut self.processes {
-            while Instant::now() < patience && matches!(process.try_wait(), Ok(None)) {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            let _ = process.kill();
-            let _ = process.wait();
-        }
+        self.processes.adopt(process);
     }
 }

@@ -24,9 +24,6 @@ pub(crate) enum Kind {
 }
 
 /// Writes entry `name`, version 1.
-///
-/// # Errors
-/// If it cannot be written.
 pub(crate) fn write(models: &Path, name: &str, kind: Kind) -> Result<()> {
     let tensor = |name: &str, shape: &[usize]| {
         format!("name = \"{name}\"\ndatatype = \"FP32\"\nshape = {shape:?}\n")

@@ -83,9 +83,6 @@ impl Talker {
 
 /// A server of `millions` of parameters: after all have been pushed to, and while and after
 /// it is copied.
-///
-/// # Errors
-/// If a process fails.
 pub(super) fn measure(millions: u64) -> Result<Vec<Memory>> {
     let mut found = Vec::new();
     for (rule, numbers) in [("add", 1), ("adam", 3)] {

@@ -92,9 +92,6 @@ impl Process {
 }
 
 /// One run.
-///
-/// # Errors
-/// If a process fails or does not end.
 pub(super) fn measure(system: &System, shape: Shape, load: Load) -> Result<Seconds> {
     let since = Instant::now();
     let (servers, workers) = match system {
