@@ -4,9 +4,7 @@
 //! `parapet_reconstruction_agreement_total` gives the live accuracy of reconstructions, with no
 //! labels of data needed.
 
-mod exemplars;
 pub mod names;
-mod openmetrics;
 mod presence;
 mod server;
 mod total;
@@ -24,7 +22,6 @@ use metrics_exporter_prometheus::{
 };
 use parapet_frontend_core::{ClassId, InstanceId, PoolId, RedundancyOutcomes, Stats, Switches};
 
-use self::exemplars::Exemplars;
 use self::names::*;
 use self::presence::Presence;
 use self::total::Total;
@@ -37,7 +34,6 @@ pub struct Metrics {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
     presence: Arc<Presence>,
-    exemplars: Arc<Exemplars>,
 }
 
 impl Metrics {
@@ -56,25 +52,12 @@ impl Metrics {
             recorder,
             handle,
             presence: Arc::default(),
-            exemplars: Arc::default(),
         })
     }
 
     /// The text that Prometheus scrapes.
     pub fn render(&self) -> String {
         self.handle.render() + &self.presence.render()
-    }
-
-    /// The same as OpenMetrics, with exemplars, and its content type; `None` for who does
-    /// not accept that.
-    pub fn render_openmetrics(&self, accept: &str) -> Option<(&'static str, String)> {
-        let accepted = openmetrics::is_accepted(accept);
-        accepted.then(|| {
-            (
-                openmetrics::CONTENT_TYPE,
-                openmetrics::of(&self.render(), &self.exemplars.by_series()),
-            )
-        })
     }
 
     /// Moves recorded samples into their buckets; without it they pile up between scrapes.
@@ -115,9 +98,9 @@ impl Metrics {
         classes: &[ClassLabels],
         pool_labels: &[String],
     ) -> ModelMeters {
-        let shared = (Arc::clone(&self.presence), Arc::clone(&self.exemplars));
+        let presence = Arc::clone(&self.presence);
         with_local_recorder(&self.recorder, || {
-            ModelMeters::new(model, classes, pool_labels, shared)
+            ModelMeters::new(model, classes, pool_labels, presence)
         })
     }
 }
@@ -154,7 +137,6 @@ struct ClassMeters {
 pub struct ModelMeters {
     model: String,
     presence: Arc<Presence>,
-    exemplars: Arc<Exemplars>,
     answers: [(&'static str, Counter, Histogram); 4],
     errors: Vec<(ErrorKind, Counter)>,
     pools: Vec<PoolMeters>,
@@ -218,7 +200,7 @@ impl ModelMeters {
         model: &str,
         classes: &[ClassLabels],
         pool_labels: &[String],
-        (presence, exemplars): (Arc<Presence>, Arc<Exemplars>),
+        presence: Arc<Presence>,
     ) -> Self {
         let model = model.to_owned();
         let answers = |provenance: &'static str| {
@@ -268,23 +250,19 @@ impl ModelMeters {
             redundancy_on: gauge!(REDUNDANCY_ON, "model" => model.clone()),
             hold_back_overridden: gauge!(HOLD_BACK_OVERRIDDEN, "model" => model.clone()),
             presence,
-            exemplars,
             model,
         }
     }
 
-    /// A request was answered with a prediction. `trace_id` if it is traced.
-    pub fn answered(&self, provenance: &Provenance, took: Duration, trace_id: Option<&str>) {
-        if let Some((kind, count, seconds)) = self
+    /// A request was answered with a prediction.
+    pub fn answered(&self, provenance: &Provenance, took: Duration) {
+        if let Some((_, count, seconds)) = self
             .answers
             .iter()
             .find(|(kind, ..)| *kind == provenance.kind)
         {
             count.increment(1);
             seconds.record(took.as_secs_f64());
-            if let Some(trace_id) = trace_id {
-                self.exemplars.keep(&self.model, kind, took, trace_id);
-            }
         }
     }
 

@@ -77,7 +77,7 @@ impl<'a> RequestContext<'a> {
         let name = model.name();
         let (took, meters) = (started.elapsed(), model.driver().meters());
         if let Ok((_, provenance)) = result {
-            meters.answered(provenance, took, trace_id.as_deref());
+            meters.answered(provenance, took);
         }
         let trace_id = trace_id.as_ref().map(tracing::field::display);
         match result {

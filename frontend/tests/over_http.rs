@@ -436,7 +436,10 @@ async fn metrics_name_what_happened() {
         infer(cluster.address, &[1.0, 2.0, 3.0, 4.0], "").await;
     }
     cluster.refused(&[], b"{", 400).await;
-    let text = String::from_utf8(get(cluster.address, "/metrics").await.body.to_vec()).unwrap();
+    let scraped = get(cluster.address, "/metrics").await;
+    let content_type = scraped.header("content-type").unwrap();
+    assert!(content_type.starts_with("text/plain; version=0.0.4"));
+    let text = String::from_utf8(scraped.body.to_vec()).unwrap();
     for expected in [
         r#"parapet_requests_total{model="linear",outcome="exact"} 4"#,
         r#"parapet_requests_total{model="linear",outcome="invalid_request"} 1"#,

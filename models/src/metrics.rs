@@ -24,7 +24,7 @@ const SECONDS: [f64; 16] = [
 ];
 const ROWS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 
-/// InferenceOutcome of a request for inference; the label `outcome`.
+/// Outcome of a request for inference; the label `outcome`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InferenceOutcome {
     /// Answered with a prediction.

@@ -7,14 +7,13 @@ use axum::extract::{Path, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{get, post};
-use http::header::ACCEPT;
-use http::{HeaderMap, Method, StatusCode, Uri};
+use http::{Method, StatusCode, Uri};
 use parapet_open_inference::{OPENAPI_PATH, ServerMetadata, openapi};
 use serde_json::json;
 
 use super::guard::guard;
 use super::infer;
-use super::response::{error, json, text, with_type};
+use super::response::{error, json, text};
 use crate::app::App;
 use crate::error::ServeError;
 
@@ -118,28 +117,21 @@ fn ready(app: &App, name: &str, version: Option<&str>) -> Response {
     }
 }
 
-/// Prometheus' text format; with traces, which exemplars name, OpenMetrics for who asks for it.
-pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+/// Prometheus' text format.
+pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.publish();
-    let accept = headers
-        .get(ACCEPT)
-        .and_then(|accept| accept.to_str().ok())
-        .filter(|_| app.traces().is_some());
-    match accept.and_then(|accept| app.metrics().render_openmetrics(accept)) {
-        Some((content_type, rendered)) => with_type(StatusCode::OK, content_type, rendered),
-        None => text(app.metrics().render()),
-    }
+    text(app.metrics().render())
 }
 
 /// Tenants must not see each other: where there are any, metrics are the admin listener's.
-async fn data_metrics(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Response {
+async fn data_metrics(State(app): State<Arc<App>>, uri: Uri) -> Response {
     let serving = app.serving();
     if serving
         .server()
         .metrics
         .unwrap_or_else(|| serving.tenants().is_open())
     {
-        metrics(State(app), headers).await
+        metrics(State(app)).await
     } else {
         unknown_path(uri).await
     }

@@ -13,7 +13,6 @@
 mod support;
 
 mod access;
-mod exemplars;
 mod live;
 mod reload;
 mod rolling;

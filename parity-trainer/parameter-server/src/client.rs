@@ -100,7 +100,7 @@ pub struct Task {
     pub priority: u32,
 }
 
-/// TaskOutcome of a task.
+/// Outcome of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskOutcome {
     /// The push is safe.
@@ -173,7 +173,7 @@ pub enum ClientAction {
     Done {
         /// Handle of the task.
         handle: Handle,
-        /// TaskOutcome of the task.
+        /// Outcome of the task.
         outcome: TaskOutcome,
     },
     /// Fetch the routing table: a server has another one.

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::processes::{LIMIT, wait_for};
@@ -53,7 +53,6 @@ impl Prometheus {
             ))
             .arg(format!("--storage.tsdb.path={}", data.display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .arg("--enable-feature=exemplar-storage")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -97,39 +96,6 @@ impl Prometheus {
             .context("no result")?;
         let value = |sample: &Value| sample.pointer("/value/1")?.as_str()?.parse().ok();
         Ok(samples.iter().filter_map(value).collect())
-    }
-
-    /// Checks that it has stored exemplars of a metric that name traces.
-    pub(super) fn has_exemplars(&self, metric: &str) -> Result<()> {
-        let now = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)?
-            .as_secs();
-        let (start, end) = (now - 600, now + 60);
-        let url = format!(
-            "{}/api/v1/query_exemplars?query={metric}&start={start}&end={end}",
-            self.url
-        );
-        let answer = http::get_json(&url)?;
-        let series = answer
-            .pointer("/data")
-            .and_then(Value::as_array)
-            .context("no series")?;
-        let exemplars = series
-            .iter()
-            .filter_map(|series| series["exemplars"].as_array())
-            .flatten();
-        let is_trace =
-            |id: &str| id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
-        let named = exemplars
-            .filter_map(|exemplar| exemplar["labels"]["trace_id"].as_str())
-            .filter(|id| is_trace(id));
-        let count = named.count();
-        ensure!(
-            count > 0,
-            "Prometheus has no exemplars of {metric}: {answer}"
-        );
-        println!("{count} exemplars of {metric} name a trace");
-        Ok(())
     }
 
     /// Returns the values of a query over the last `seconds`, each second.
