@@ -267,48 +267,15 @@ impl ModelToml {
     }
 
     fn validate(&self, path: &Path) -> Result<(), RepositoryError> {
-        let wrong = |field: &str, problem: String, fix: &str| {
-            let (path, field, fix) = (path.to_owned(), field.to_owned(), fix.to_owned());
-            Err(RepositoryError::Field {
-                path,
-                field,
-                problem,
-                fix,
-            })
+        let wrong = |(field, problem, fix): Mistake| RepositoryError::Field {
+            path: path.to_owned(),
+            field,
+            problem,
+            fix: fix.to_owned(),
         };
         check_name(&self.name)?;
-        for (field, specs) in [("inputs", &self.inputs), ("outputs", &self.outputs)] {
-            if specs.is_empty() {
-                return wrong(field, "empty".to_owned(), "describe at least one tensor");
-            }
-            for (index, spec) in specs.iter().enumerate() {
-                let field = format!("{field}[{index}]");
-                if spec.name.is_empty()
-                    || specs[..index]
-                        .iter()
-                        .any(|earlier| earlier.name == spec.name)
-                {
-                    let problem = format!("name {:?} is empty or taken", spec.name);
-                    return wrong(
-                        &field,
-                        problem,
-                        "give each tensor the name it has in the graph",
-                    );
-                }
-                let len = spec
-                    .shape
-                    .iter()
-                    .try_fold(1_usize, |len, &axis| len.checked_mul(axis));
-                if len.is_none_or(|len| len == 0) {
-                    let problem = format!("shape {:?} has no or too many elements", spec.shape);
-                    return wrong(
-                        &field,
-                        problem,
-                        "give one sample's shape, without the batch axis",
-                    );
-                }
-            }
-        }
+        check_tensors("inputs", &self.inputs).map_err(wrong)?;
+        check_tensors("outputs", &self.outputs).map_err(wrong)?;
         let is_learned = self
             .code
             .as_ref()
@@ -317,7 +284,7 @@ impl ModelToml {
             let problem = format!("\"{}\" does not go with this [code]", self.platform.name());
             let fix = "a code with encoder = \"learned\" has platform = \"parapet_learned_code\", \
                 and nothing else has";
-            return wrong("platform", problem, fix);
+            return Err(wrong(("platform".to_owned(), problem, fix)));
         }
         let Some(code) = &self.code else {
             return Ok(());
@@ -328,22 +295,7 @@ impl ModelToml {
             source,
         };
         Code::try_from(&code.spec).map_err(invalid)?;
-        for (field, names, own) in [
-            ("inputs", &code.inputs, &self.inputs),
-            ("outputs", &code.outputs, &self.outputs),
-        ] {
-            let twice = names
-                .iter()
-                .enumerate()
-                .any(|(index, name)| names[..index].contains(name));
-            if twice || !(names.is_empty() || names.len() == own.len()) {
-                let problem = format!("{names:?} for the {} of this model", own.len());
-                let fix = format!(
-                    "name one of the deployed model's {field} for each of this model's, or none"
-                );
-                return wrong(&format!("code.{field}"), problem, &fix);
-            }
-        }
+        code.check(&self.inputs, &self.outputs).map_err(wrong)?;
         // A parity model's outputs have the deployed model's shapes.
         if let [output] = self.outputs.as_slice() {
             code.spec
@@ -351,25 +303,68 @@ impl ModelToml {
                 .validate(output.sample_len())
                 .map_err(invalid)?;
         }
-        if let Some(Err(source)) = code.calibration.as_ref().map(Calibration::validate) {
-            return Err(RepositoryError::Calibration {
+        match code.calibration.as_ref().map(Calibration::validate) {
+            Some(Err(source)) => Err(RepositoryError::Calibration {
                 path: path.to_owned(),
                 source,
-            });
+            }),
+            _ => Ok(()),
         }
-        if is_learned && code.row > 0 {
-            return wrong(
-                "code.row",
-                code.row.to_string(),
-                "a learned code is for all rows; leave it out",
-            );
+    }
+}
+
+/// A field, what is wrong with it, and what to do.
+type Mistake = (String, String, &'static str);
+
+fn check_tensors(field: &str, specs: &[TensorSpec]) -> Result<(), Mistake> {
+    if specs.is_empty() {
+        let fix = "describe at least one tensor";
+        return Err((field.to_owned(), "empty".to_owned(), fix));
+    }
+    for (index, spec) in specs.iter().enumerate() {
+        let field = format!("{field}[{index}]");
+        let is_taken = specs[..index].iter().any(|other| other.name == spec.name);
+        if spec.name.is_empty() || is_taken {
+            let problem = format!("name {:?} is empty or taken", spec.name);
+            let fix = "give each tensor the name it has in the graph";
+            return Err((field, problem, fix));
         }
-        if code.row >= code.spec.r {
+        let mut axes = spec.shape.iter();
+        let len = axes.try_fold(1_usize, |len, &axis| len.checked_mul(axis));
+        if len.is_none_or(|len| len == 0) {
+            let problem = format!("shape {:?} has no or too many elements", spec.shape);
+            let fix = "give one sample's shape, without the batch axis";
+            return Err((field, problem, fix));
+        }
+    }
+    Ok(())
+}
+
+impl CodeMetadata {
+    /// Checks names of tensors and the row of a model with these inputs and outputs.
+    fn check(&self, inputs: &[TensorSpec], outputs: &[TensorSpec]) -> Result<(), Mistake> {
+        for (field, names, own) in [
+            ("inputs", &self.inputs, inputs),
+            ("outputs", &self.outputs, outputs),
+        ] {
+            let mut earlier = names.iter().enumerate();
+            let twice = earlier.any(|(index, name)| names[..index].contains(name));
+            if twice || !(names.is_empty() || names.len() == own.len()) {
+                let problem = format!("{names:?} for the {} of this model", own.len());
+                let fix = "name one of the deployed model's for each of this model's, or none";
+                return Err((format!("code.{field}"), problem, fix));
+            }
+        }
+        if self.spec.encoder == EncoderKind::Learned && self.row > 0 {
+            let fix = "a learned code is for all rows; leave it out";
+            return Err(("code.row".to_owned(), self.row.to_string(), fix));
+        }
+        if self.row >= self.spec.r {
             let problem = format!(
                 "{} is beyond the last of r = {} rows",
-                code.row, code.spec.r
+                self.row, self.spec.r
             );
-            return wrong("code.row", problem, "rows count from 0");
+            return Err(("code.row".to_owned(), problem, "rows count from 0"));
         }
         Ok(())
     }
