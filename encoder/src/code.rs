@@ -231,6 +231,45 @@ mod tests {
     }
 
     #[test]
+    fn a_spec_has_one_row_and_the_raw_transform_where_it_names_none() {
+        let read: CodeSpec = toml::from_str("encoder = \"sum\"\nk = 3").unwrap();
+        assert_eq!(read, spec(EncoderKind::Sum, 3, 1));
+        assert!(!toml::to_string(&read).unwrap().contains("transform"));
+    }
+
+    #[test]
+    fn a_code_keeps_the_transform_of_its_spec() {
+        let transform = OutputTransform::LogSoftmax { floor: -3.0 };
+        let code = Code::try_from(&CodeSpec {
+            transform: transform.clone(),
+            ..spec(EncoderKind::Sum, 2, 1)
+        });
+        assert_eq!(code.as_ref().map(Code::transform), Ok(&transform));
+        assert_eq!(code.map(|code| code.to_spec().transform), Ok(transform));
+    }
+
+    #[test]
+    fn a_learned_code_weighs_nothing() {
+        let code = Code::try_from(&spec(EncoderKind::Learned, 3, 2)).unwrap();
+        assert!((0..2).all(|row| code.row(row) == [1.0; 3]));
+        assert_eq!(code.to_spec().generator, None);
+    }
+
+    #[test]
+    fn concatenation_takes_one_row_of_ones() {
+        let with = |r: usize, generator: Option<Vec<Vec<f32>>>| {
+            Code::try_from(&CodeSpec {
+                generator,
+                ..spec(EncoderKind::Concat, 2, r)
+            })
+        };
+        assert!(with(1, Some(vec![vec![1.0, 1.0]])).is_ok());
+        for refused in [with(1, Some(vec![vec![1.0, 2.0]])), with(2, None)] {
+            assert!(matches!(refused, Err(CodeError::ConcatRows { .. })));
+        }
+    }
+
+    #[test]
     fn default_generator_starts_with_ones() {
         let code = Code::try_from(&spec(EncoderKind::Sum, 3, 2)).unwrap();
         assert_eq!(code.row(0), [1.0, 1.0, 1.0]);

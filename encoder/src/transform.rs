@@ -114,7 +114,7 @@ impl OutputTransform {
                 }
                 if let Some(index) = deviation
                     .iter()
-                    .position(|&value| !(value > 0.0 && value.is_normal()))
+                    .position(|&value| !(value.is_sign_positive() && value.is_normal()))
                 {
                     return Err(CodeError::TransformDeviation {
                         index,
@@ -286,6 +286,39 @@ fn exp_below_zero(x: f32) -> f32 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn names_and_defaults_are_those_of_files() {
+        let names =
+            [OutputDomain::Deployed, OutputDomain::LogProbabilities].map(OutputDomain::name);
+        assert_eq!(names, ["deployed", "log_probabilities"]);
+        let read: OutputTransform = toml::from_str("kind = \"log_softmax\"").unwrap();
+        assert_eq!(read, OutputTransform::LogSoftmax { floor: -20.0 });
+        assert!(OutputTransform::Raw.is_raw() && !read.is_raw());
+        assert!(read.validate(2).is_ok() && read.validate(1).is_err());
+    }
+
+    #[test]
+    fn deviations_must_be_normal_and_above_zero() {
+        for value in [
+            0.0,
+            -0.0,
+            -1.0,
+            f32::MIN_POSITIVE / 2.0,
+            f32::NAN,
+            f32::INFINITY,
+        ] {
+            let transform = OutputTransform::Standardised {
+                mean: vec![0.0],
+                deviation: vec![value],
+            };
+            let refused = transform.check_numbers();
+            assert!(
+                matches!(refused, Err(CodeError::TransformDeviation { index: 0, .. })),
+                "{value}: {refused:?}"
+            );
+        }
+    }
 
     fn transforms(output_len: usize) -> impl Strategy<Value = OutputTransform> {
         let standardised = |len| {
