@@ -144,10 +144,8 @@ impl Client {
         let Some((epoch, head, tail)) = self.route(task.array, range) else {
             return;
         };
-        if !self
-            .send_window
-            .takes(if task.work == Work::Pull { tail } else { head })
-        {
+        let to = if task.work == Work::Pull { tail } else { head };
+        if !self.send_window.takes(to) {
             return;
         }
         let (array, worker, clock) = (task.array, self.worker, task.clock);
@@ -158,40 +156,34 @@ impl Client {
         };
         let (keys, places) = task.keys.cut(task.range, range);
         let mut bytes = keys.bytes();
-        let (to, message, request) = match &task.work {
+        let (message, request) = match &task.work {
             Work::Push(values) => {
                 if self.would_overtake(array, range, clock) {
                     return;
                 }
                 let width = self.arrays.get(&array).map_or(1, |array| array.width);
-                let values = values
-                    .slice(places.start.saturating_mul(width)..places.end.saturating_mul(width));
+                let numbers = |place: usize| place.saturating_mul(width);
+                let values = values.slice(numbers(places.start)..numbers(places.end));
                 bytes += values.as_bytes().len();
-                (
-                    head,
-                    Message::Push(Push {
-                        at,
-                        worker,
-                        clock,
-                        keys,
-                        values,
-                    }),
-                    None,
-                )
+                let push = Push {
+                    at,
+                    worker,
+                    clock,
+                    keys,
+                    values,
+                };
+                (Message::Push(push), None)
             }
             Work::Pull => {
                 let request = request.unwrap_or_else(|| self.request());
-                (
-                    tail,
-                    Message::Pull(Pull {
-                        at,
-                        worker,
-                        request,
-                        clock,
-                        keys,
-                    }),
-                    Some(request),
-                )
+                let pull = Pull {
+                    at,
+                    worker,
+                    request,
+                    clock,
+                    keys,
+                };
+                (Message::Pull(pull), Some(request))
             }
         };
         self.send_window.use_up(to, bytes);

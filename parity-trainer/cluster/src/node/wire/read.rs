@@ -121,6 +121,8 @@ pub(super) fn frame<S: Source>(head: &[u8], source: &mut S) -> Result<Frame, Wir
     let mut reader = Reader {
         fields: Fields(head),
         source,
+        keys: None,
+        values: None,
     };
     let frame = reader.frame()?;
     if !reader.fields.0.is_empty() {
@@ -132,124 +134,101 @@ pub(super) fn frame<S: Source>(head: &[u8], source: &mut S) -> Result<Frame, Wir
 struct Reader<'a, S> {
     fields: Fields<'a>,
     source: &'a mut S,
+    /// The message's keys, where they are packed.
+    keys: Option<PackedKeys>,
+    /// The message's values, where they are packed.
+    values: Option<PackedValues>,
 }
-
-type Sections = (Keys, Option<PackedKeys>);
 
 impl<S: Source> Reader<'_, S> {
     fn frame(&mut self) -> Result<Frame, WireError> {
-        let fields = &mut self.fields;
-        let (mut keys, mut values) = (None, None);
-        let message = match fields.u8()? {
+        let message = match self.fields.u8()? {
             tag::HEARTBEAT => return Ok(Frame::Heartbeat),
-            tag::FORGET => return Ok(Frame::Forget(fields.digest()?)),
-            tag::PUSH => {
-                let at = fields.shard()?;
-                let (worker, clock) = (WorkerId(fields.u64()?), Clock(fields.u64()?));
-                let (own_keys, packed) = self.keys()?;
-                keys = packed;
-                let (own_values, packed) = self.values()?;
-                values = packed;
-                Message::Push(Push {
-                    at,
-                    worker,
-                    clock,
-                    keys: own_keys,
-                    values: own_values,
-                })
-            }
-            tag::PUSH_ACK => {
-                let at = fields.shard()?;
-                let (worker, clock) = (WorkerId(fields.u64()?), Clock(fields.u64()?));
-                Message::PushAck(PushAck { at, worker, clock })
-            }
-            tag::PULL => {
-                let at = fields.shard()?;
-                let (worker, request) = (WorkerId(fields.u64()?), RequestId(fields.u64()?));
-                let clock = Clock(fields.u64()?);
-                let (own_keys, packed) = self.keys()?;
-                keys = packed;
-                Message::Pull(Pull {
-                    at,
-                    worker,
-                    request,
-                    clock,
-                    keys: own_keys,
-                })
-            }
+            tag::FORGET => return Ok(Frame::Forget(self.fields.digest()?)),
+            kind => self.message(kind)?,
+        };
+        Ok(Frame::Message(Packed {
+            message,
+            keys: self.keys.take(),
+            values: self.values.take(),
+        }))
+    }
+
+    /// Fields are read in the order in which they are written.
+    fn message(&mut self, kind: u8) -> Result<Message, WireError> {
+        let fields = &mut self.fields;
+        Ok(match kind {
+            tag::PUSH => Message::Push(Push {
+                at: fields.shard()?,
+                worker: WorkerId(fields.u64()?),
+                clock: Clock(fields.u64()?),
+                keys: self.keys()?,
+                values: self.values()?,
+            }),
+            tag::PUSH_ACK => Message::PushAck(PushAck {
+                at: fields.shard()?,
+                worker: WorkerId(fields.u64()?),
+                clock: Clock(fields.u64()?),
+            }),
+            tag::PULL => Message::Pull(Pull {
+                at: fields.shard()?,
+                worker: WorkerId(fields.u64()?),
+                request: RequestId(fields.u64()?),
+                clock: Clock(fields.u64()?),
+                keys: self.keys()?,
+            }),
             tag::PULL_REPLY => {
                 let at = fields.shard()?;
                 let is_answer = fields.bool()?;
                 let request = RequestId(fields.u64()?);
-                let (clock, own) = (Clock(fields.u64()?), Clock(fields.u64()?));
-                let (own_keys, packed) = self.keys()?;
-                keys = packed;
-                let (own_values, packed) = self.values()?;
-                values = packed;
-                let request = is_answer.then_some(request);
                 Message::PullReply(PullReply {
                     at,
-                    request,
-                    clock,
-                    own,
-                    keys: own_keys,
-                    values: own_values,
+                    request: is_answer.then_some(request),
+                    clock: Clock(fields.u64()?),
+                    own: Clock(fields.u64()?),
+                    keys: self.keys()?,
+                    values: self.values()?,
                 })
             }
-            tag::REPLICATE => {
-                let (at, seq) = (fields.shard()?, Seq(fields.u64()?));
-                let operation = match fields.u8()? {
-                    0 => {
-                        let range = fields.range()?;
-                        let clocks = self.clocks()?;
-                        let (own_keys, packed) = self.keys()?;
-                        keys = packed;
-                        let (own_values, packed) = self.values()?;
-                        values = packed;
-                        Operation::Update {
-                            range,
-                            clocks,
-                            keys: own_keys,
-                            values: own_values,
-                        }
-                    }
-                    1 => Operation::Members {
-                        version: fields.u64()?,
-                        workers: self.clocks()?,
-                    },
-                    _ => return Err(WireError::Malformed("an unknown kind of log entry")),
-                };
-                Message::Replicate(Replicate { at, seq, operation })
-            }
+            tag::REPLICATE => Message::Replicate(Replicate {
+                at: fields.shard()?,
+                seq: Seq(fields.u64()?),
+                operation: self.operation()?,
+            }),
             tag::REPLICATE_ACK => Message::ReplicateAck(ReplicateAck {
                 at: fields.shard()?,
                 seq: Seq(fields.u64()?),
             }),
             tag::SNAPSHOT => Message::Snapshot(self.snapshot()?),
-            tag::SNAPSHOT_ACK => {
-                let (at, transfer) = (fields.shard()?, TransferId(fields.u64()?));
-                Message::SnapshotAck(SnapshotAck {
-                    at,
-                    transfer,
-                    part: fields.u32()?,
-                })
-            }
+            tag::SNAPSHOT_ACK => Message::SnapshotAck(SnapshotAck {
+                at: fields.shard()?,
+                transfer: TransferId(fields.u64()?),
+                part: fields.u32()?,
+            }),
             tag::ROUTING => Message::Routing(self.routing()?),
-            tag::REFUSED => {
-                let (at, request) = (fields.shard()?, fields.request()?);
-                Message::Refused(Refused {
-                    at,
-                    request,
-                    reason: fields.refusal()?,
-                })
-            }
+            tag::REFUSED => Message::Refused(Refused {
+                at: fields.shard()?,
+                request: fields.request()?,
+                reason: fields.refusal()?,
+            }),
             unknown => return Err(WireError::UnknownTag(unknown)),
-        };
-        Ok(Frame::Message(Packed {
-            message,
-            keys,
-            values,
-        }))
+        })
+    }
+
+    fn operation(&mut self) -> Result<Operation, WireError> {
+        match self.fields.u8()? {
+            0 => Ok(Operation::Update {
+                range: self.fields.range()?,
+                clocks: self.clocks()?,
+                keys: self.keys()?,
+                values: self.values()?,
+            }),
+            1 => Ok(Operation::Members {
+                version: self.fields.u64()?,
+                workers: self.clocks()?,
+            }),
+            _ => Err(WireError::Malformed("an unknown kind of log entry")),
+        }
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, WireError> {
@@ -272,10 +251,8 @@ impl<S: Source> Reader<'_, S> {
             }
             false => None,
         };
-        let (keys, packed) = self.keys()?;
-        let (values, packed_values) = self.values()?;
-        let (state, packed_state) = self.values()?;
-        if packed.is_some() || packed_values.is_some() || packed_state.is_some() {
+        let (keys, values, state) = (self.keys()?, self.values()?, self.values()?);
+        if self.keys.is_some() || self.values.is_some() {
             return Err(WireError::Malformed("a compressed snapshot"));
         }
         let steps = self.fields.count()?;
@@ -358,15 +335,15 @@ impl<S: Source> Reader<'_, S> {
         entries.iter().map(entry).collect()
     }
 
-    fn keys(&mut self) -> Result<Sections, WireError> {
+    fn keys(&mut self) -> Result<Keys, WireError> {
         let kind = self.fields.u8()?;
         let packed = match kind {
-            0 => return Ok((Keys::All, None)),
+            0 => return Ok(Keys::All),
             1 | 2 => {
                 let count = self.fields.count()?;
                 let keys: Shared<Key> = self.source.u64s(count);
                 if kind == 1 {
-                    return Ok((Keys::List(keys), None));
+                    return Ok(Keys::List(keys));
                 }
                 PackedKeys::Plain {
                     keys: Keys::List(keys),
@@ -387,10 +364,11 @@ impl<S: Source> Reader<'_, S> {
             }
             _ => return Err(WireError::Malformed("an unknown form of keys")),
         };
-        Ok((Keys::All, Some(packed)))
+        self.keys = Some(packed);
+        Ok(Keys::All)
     }
 
-    fn values(&mut self) -> Result<(Values, Option<PackedValues>), WireError> {
+    fn values(&mut self) -> Result<Values, WireError> {
         let kind = self.fields.u8()?;
         let count = self.fields.u64()?;
         let own = || {
@@ -398,9 +376,9 @@ impl<S: Source> Reader<'_, S> {
                 .map_err(|_| WireError::Malformed("a count beyond this machine's memory"))
         };
         let packed = match kind {
-            0 => return Ok((Values::F32(self.source.f32s(own()?)), None)),
-            1 => return Ok((Values::Bf16(self.source.u16s(own()?)), None)),
-            2 => return Ok((Values::F16(self.source.u16s(own()?)), None)),
+            0 => return Ok(Values::F32(self.source.f32s(own()?))),
+            1 => return Ok(Values::Bf16(self.source.u16s(own()?))),
+            2 => return Ok(Values::F16(self.source.u16s(own()?))),
             3..=5 => {
                 let length = self.fields.count()?;
                 let bytes = self.source.u8s(length);
@@ -412,6 +390,7 @@ impl<S: Source> Reader<'_, S> {
             }
             _ => return Err(WireError::Malformed("an unknown form of values")),
         };
-        Ok((Values::none(), Some(packed)))
+        self.values = Some(packed);
+        Ok(Values::none())
     }
 }

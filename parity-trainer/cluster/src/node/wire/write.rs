@@ -1,8 +1,8 @@
 //! Frames to heads and sections.
 
 use parapet_parameter_server::{
-    Key, Keys, Message, Operation, Packed, PackedKeys, PackedValues, Routing, Rows, Shared,
-    Snapshot, SnapshotPhase, Values,
+    Clock, Key, Keys, Message, Operation, Packed, PackedKeys, PackedValues, Routing, Rows,
+    ShardRef, Shared, Snapshot, SnapshotPhase, Values, WorkerId,
 };
 
 use super::Frame;
@@ -114,118 +114,113 @@ pub(super) fn encode(frame: Frame, head: &mut Vec<u8>, sections: &mut Vec<Sectio
             head.u8(tag::FORGET);
             head.digest(digest);
         }
-        Frame::Message(packed) => Writer { head, sections }.message(packed),
+        Frame::Message(packed) => Writer {
+            head,
+            sections,
+            keys: packed.keys,
+            values: packed.values,
+        }
+        .message(packed.message),
     }
 }
 
 struct Writer<'a> {
     head: &'a mut Vec<u8>,
     sections: &'a mut Vec<Section>,
+    /// The message's keys, where they are packed.
+    keys: Option<PackedKeys>,
+    /// The message's values, where they are packed.
+    values: Option<PackedValues>,
 }
 
 impl Writer<'_> {
-    fn message(
-        &mut self,
-        Packed {
-            message,
-            keys,
-            values,
-        }: Packed,
-    ) {
-        let plain = |own| {
-            keys.unwrap_or(PackedKeys::Plain {
-                keys: own,
-                remember: false,
-            })
-        };
-        let plain_values = |own| values.unwrap_or(PackedValues::Plain(own));
+    fn message(&mut self, message: Message) {
         match message {
             Message::Push(push) => {
-                self.head.u8(tag::PUSH);
-                self.head.shard(push.at);
-                self.head.u64(push.worker.0);
-                self.head.u64(push.clock.0);
-                self.keys(plain(push.keys));
-                self.values(plain_values(push.values));
+                self.shard(tag::PUSH, push.at);
+                self.u64s([push.worker.0, push.clock.0]);
+                self.keys(push.keys);
+                self.values(push.values);
             }
             Message::PushAck(ack) => {
-                self.head.u8(tag::PUSH_ACK);
-                self.head.shard(ack.at);
-                self.head.u64(ack.worker.0);
-                self.head.u64(ack.clock.0);
+                self.shard(tag::PUSH_ACK, ack.at);
+                self.u64s([ack.worker.0, ack.clock.0]);
             }
             Message::Pull(pull) => {
-                self.head.u8(tag::PULL);
-                self.head.shard(pull.at);
-                self.head.u64(pull.worker.0);
-                self.head.u64(pull.request.0);
-                self.head.u64(pull.clock.0);
-                self.keys(plain(pull.keys));
+                self.shard(tag::PULL, pull.at);
+                self.u64s([pull.worker.0, pull.request.0, pull.clock.0]);
+                self.keys(pull.keys);
             }
             Message::PullReply(reply) => {
-                self.head.u8(tag::PULL_REPLY);
-                self.head.shard(reply.at);
+                self.shard(tag::PULL_REPLY, reply.at);
                 self.head.u8(u8::from(reply.request.is_some()));
-                self.head.u64(reply.request.unwrap_or_default().0);
-                self.head.u64(reply.clock.0);
-                self.head.u64(reply.own.0);
-                self.keys(plain(reply.keys));
-                self.values(plain_values(reply.values));
+                let request = reply.request.unwrap_or_default();
+                self.u64s([request.0, reply.clock.0, reply.own.0]);
+                self.keys(reply.keys);
+                self.values(reply.values);
             }
             Message::Replicate(entry) => {
-                self.head.u8(tag::REPLICATE);
-                self.head.shard(entry.at);
+                self.shard(tag::REPLICATE, entry.at);
                 self.head.u64(entry.seq.0);
-                match entry.operation {
-                    Operation::Update {
-                        range,
-                        clocks,
-                        keys: own,
-                        values: numbers,
-                    } => {
-                        self.head.u8(0);
-                        self.head.range(range);
-                        self.words(
-                            clocks
-                                .iter()
-                                .flat_map(|(worker, clock)| [worker.0, clock.0])
-                                .collect(),
-                        );
-                        self.keys(plain(own));
-                        self.values(plain_values(numbers));
-                    }
-                    Operation::Members { version, workers } => {
-                        self.head.u8(1);
-                        self.head.u64(version);
-                        self.words(
-                            workers
-                                .iter()
-                                .flat_map(|(worker, clock)| [worker.0, clock.0])
-                                .collect(),
-                        );
-                    }
-                }
+                self.operation(entry.operation);
             }
             Message::ReplicateAck(ack) => {
-                self.head.u8(tag::REPLICATE_ACK);
-                self.head.shard(ack.at);
+                self.shard(tag::REPLICATE_ACK, ack.at);
                 self.head.u64(ack.seq.0);
             }
             Message::Snapshot(piece) => self.snapshot(piece),
             Message::SnapshotAck(ack) => {
-                self.head.u8(tag::SNAPSHOT_ACK);
-                self.head.shard(ack.at);
+                self.shard(tag::SNAPSHOT_ACK, ack.at);
                 self.head.u64(ack.transfer.0);
                 self.head.u32(ack.part);
             }
             Message::Routing(routing) => self.routing(&routing),
             Message::Refused(refused) => {
-                self.head.u8(tag::REFUSED);
-                self.head.shard(refused.at);
+                self.shard(tag::REFUSED, refused.at);
                 self.head.request(refused.request);
                 self.head.refusal(refused.reason);
             }
         }
+    }
+
+    fn shard(&mut self, tag: u8, at: ShardRef) {
+        self.head.u8(tag);
+        self.head.shard(at);
+    }
+
+    fn u64s<const N: usize>(&mut self, numbers: [u64; N]) {
+        numbers.iter().for_each(|&number| self.head.u64(number));
+    }
+
+    fn operation(&mut self, operation: Operation) {
+        match operation {
+            Operation::Update {
+                range,
+                clocks,
+                keys,
+                values,
+            } => {
+                self.head.u8(0);
+                self.head.range(range);
+                self.clocks(&clocks);
+                self.keys(keys);
+                self.values(values);
+            }
+            Operation::Members { version, workers } => {
+                self.head.u8(1);
+                self.head.u64(version);
+                self.clocks(&workers);
+            }
+        }
+    }
+
+    fn clocks(&mut self, clocks: &[(WorkerId, Clock)]) {
+        let words = clocks.iter();
+        self.words(
+            words
+                .flat_map(|(worker, clock)| [worker.0, clock.0])
+                .collect(),
+        );
     }
 
     fn snapshot(&mut self, piece: Snapshot) {
@@ -244,16 +239,14 @@ impl Writer<'_> {
             state,
             steps,
         } = rows;
-        self.head.u8(tag::SNAPSHOT);
-        self.head.shard(at);
+        self.shard(tag::SNAPSHOT, at);
         self.head.u64(transfer.0);
         self.head.u32(part);
         self.head.u8(u8::from(phase == SnapshotPhase::Delta));
         self.head.range(range);
         self.head.u8(u8::from(end.is_some()));
         if let Some(end) = end {
-            self.head.u64(end.seq.0);
-            self.head.u64(end.members);
+            self.u64s([end.seq.0, end.members]);
             let clocks = end.clocks.iter();
             self.words(
                 clocks
@@ -261,12 +254,9 @@ impl Writer<'_> {
                     .collect(),
             );
         }
-        self.keys(PackedKeys::Plain {
-            keys,
-            remember: false,
-        });
-        self.values(PackedValues::Plain(values));
-        self.values(PackedValues::Plain(state));
+        self.keys(keys);
+        self.values(values);
+        self.values(state);
         self.head.count(steps.len());
         self.sections.push(Section::Steps(steps));
     }
@@ -294,8 +284,11 @@ impl Writer<'_> {
         self.sections.push(Section::Words(words));
     }
 
-    fn keys(&mut self, keys: PackedKeys) {
-        match keys {
+    /// Writes keys, or what they are packed into.
+    fn keys(&mut self, keys: Keys) {
+        let remember = false;
+        let plain = PackedKeys::Plain { keys, remember };
+        match self.keys.take().unwrap_or(plain) {
             PackedKeys::Plain {
                 keys: Keys::All, ..
             } => self.head.u8(0),
@@ -324,8 +317,10 @@ impl Writer<'_> {
         }
     }
 
-    fn values(&mut self, values: PackedValues) {
-        let (kind, count, bytes) = match values {
+    /// Writes values, or what they are packed into.
+    fn values(&mut self, values: Values) {
+        let plain = PackedValues::Plain(values);
+        let (kind, count, bytes) = match self.values.take().unwrap_or(plain) {
             PackedValues::Plain(values) => {
                 let kind = match &values {
                     Values::F32(_) => 0,
