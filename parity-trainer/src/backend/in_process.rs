@@ -211,19 +211,50 @@ fn cluster(
     };
     let mut client = Client::new(WORKER, ClientConfig::default(), [(ARRAY, array)]);
 
-    let mut actions = Vec::new();
-    let at = ShardRef {
+    let refused = |reason: String| BackendError::Refused {
+        what: "state",
+        step: state.clock,
+        reason,
+    };
+    let route = Route {
         array: ARRAY,
         range,
-        epoch: Epoch(1),
+        epoch: Epoch(2),
+        chain: vec![SERVER],
     };
-    let clocks = vec![WorkerClock {
-        worker: WORKER,
-        range,
-        clock,
-    }];
-    let snapshot = Snapshot {
-        at,
+    let routing = Routing::new(1, vec![route]).map_err(|error| refused(error.to_string()))?;
+    let from = Peer::Server(CHECKPOINT);
+    let received = |message| Event::Received { from, message };
+    let members = Event::Members {
+        version: 1,
+        workers: vec![(WORKER, clock)],
+    };
+    let mut actions = Vec::new();
+    for event in [
+        received(Message::Snapshot(snapshot(rows, clock))),
+        members,
+        received(Message::Routing(routing.clone())),
+    ] {
+        server.handle(NOW, event, &mut actions);
+    }
+    let is_lost = |action: &Action| matches!(action, Action::Lost { .. });
+    if actions.iter().any(is_lost) {
+        return Err(refused("its rows do not fit the model".to_owned()));
+    }
+    let routing = ClientEvent::Received(Message::Routing(routing));
+    client.handle(NOW, routing, &mut Vec::new());
+    Ok((server, client))
+}
+
+/// The only part of a copy of these rows, at the end of a clock.
+fn snapshot(rows: Rows, clock: Clock) -> Snapshot {
+    let range = rows.range;
+    Snapshot {
+        at: ShardRef {
+            array: ARRAY,
+            range,
+            epoch: Epoch(1),
+        },
         transfer: TransferId(1),
         part: 0,
         phase: SnapshotPhase::Delta,
@@ -231,56 +262,13 @@ fn cluster(
         end: Some(SnapshotEnd {
             seq: Seq(0),
             members: 0,
-            clocks,
+            clocks: vec![WorkerClock {
+                worker: WORKER,
+                range,
+                clock,
+            }],
         }),
-    };
-    let from = Peer::Server(CHECKPOINT);
-    server.handle(
-        NOW,
-        Event::Received {
-            from,
-            message: Message::Snapshot(snapshot),
-        },
-        &mut actions,
-    );
-    let members = Event::Members {
-        version: 1,
-        workers: vec![(WORKER, clock)],
-    };
-    server.handle(NOW, members, &mut actions);
-    let route = Route {
-        array: ARRAY,
-        range,
-        epoch: Epoch(2),
-        chain: vec![SERVER],
-    };
-    let routing = Routing::new(1, vec![route]).map_err(|error| BackendError::Refused {
-        what: "state",
-        step: state.clock,
-        reason: error.to_string(),
-    })?;
-    let told = Event::Received {
-        from,
-        message: Message::Routing(routing.clone()),
-    };
-    server.handle(NOW, told, &mut actions);
-    if actions
-        .iter()
-        .any(|action| matches!(action, Action::Lost { .. }))
-    {
-        let reason = "its rows do not fit the model".to_owned();
-        return Err(BackendError::Refused {
-            what: "state",
-            step: state.clock,
-            reason,
-        });
     }
-    client.handle(
-        NOW,
-        ClientEvent::Received(Message::Routing(routing)),
-        &mut Vec::new(),
-    );
-    Ok((server, client))
 }
 
 /// Carries messages to and fro until none is left; how the task `own` ended.

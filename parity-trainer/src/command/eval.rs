@@ -69,30 +69,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         seed: args.subject.seed,
     };
     let trained = judged.evaluate(deployed.model.as_ref(), spec, test, plan)?;
-    // A learned code has no parity models to leave untrained: beside it stands the sum.
-    let control_spec = if spec.encoder.has_parity_models() {
-        spec.clone()
-    } else {
-        CodeSpec::new(EncoderKind::Sum, spec.k, spec.r)
-    };
-    let untrained = Untrained {
-        deployed: deployed.model.as_ref(),
-        transform: &control_spec.transform,
-    };
-    let rows: Vec<(usize, &dyn DeployedModel)> = judged
-        .rows(spec)
-        .into_iter()
-        .map(|row| (row, &untrained as &dyn DeployedModel))
-        .collect();
-    let models = CodedModels {
-        deployed: deployed.model.as_ref(),
-        parity: &rows,
-        code: &control_spec,
-        calibrations: &[],
-    };
-    let mut progress = Counter::new("untrained control", "groups evaluated");
-    let control = evaluate(models, test, plan, |done, groups| progress.at(done, groups))?;
-    progress.finish();
+    let control = judged.control(deployed.model.as_ref(), spec, test, plan)?;
 
     let names = judged.names();
     let code = parapet_encoder::Code::try_from(spec)?.label();
@@ -147,6 +124,40 @@ enum Judged {
 }
 
 impl Judged {
+    /// Evaluates the deployed model as its own parity model. A learned code has no parity models to
+    /// leave untrained: beside it stands the sum.
+    fn control(
+        &self,
+        deployed: &dyn DeployedModel,
+        spec: &CodeSpec,
+        test: &Samples,
+        plan: EvaluationPlan,
+    ) -> Result<CodeEvaluation, TrainError> {
+        let code = match spec.encoder.has_parity_models() {
+            true => spec.clone(),
+            false => CodeSpec::new(EncoderKind::Sum, spec.k, spec.r),
+        };
+        let transform = &code.transform;
+        let untrained = Untrained {
+            deployed,
+            transform,
+        };
+        let rows = self.rows(spec).into_iter();
+        let parity: Vec<(usize, &dyn DeployedModel)> = rows
+            .map(|row| (row, &untrained as &dyn DeployedModel))
+            .collect();
+        let models = CodedModels {
+            deployed,
+            parity: &parity,
+            code: &code,
+            calibrations: &[],
+        };
+        let mut progress = Counter::new("untrained control", "groups evaluated");
+        let control = evaluate(models, test, plan, |done, groups| progress.at(done, groups))?;
+        progress.finish();
+        Ok(control)
+    }
+
     fn open(args: &Args, threads: usize, test: &Samples) -> Result<Self, TrainError> {
         for path in &args.parity {
             if let Some(learned) = deployed::open_learned(path, &test.shape)? {

@@ -68,19 +68,22 @@ fn write_all(
         trained.calibration.expected_error
     )?;
     if !trained.overall.is_empty() {
-        writeln!(
-            text,
-            "\n| f, part of answers reconstructed | A_o |\n|---|---|"
-        )?;
+        let head = "\n| f, part of answers reconstructed | A_o |\n|---|---|";
+        writeln!(text, "{head}")?;
         for point in &trained.overall {
-            writeln!(
-                text,
-                "| {} | {} |",
-                percent(point.fraction),
-                percent(point.accuracy)
-            )?;
+            let (fraction, accuracy) = (percent(point.fraction), percent(point.accuracy));
+            writeln!(text, "| {fraction} | {accuracy} |")?;
         }
     }
+    write_parts(text, trained, class_names)
+}
+
+/// Tables by slot and by class.
+fn write_parts(
+    text: &mut String,
+    trained: &CodeEvaluation,
+    class_names: &[String],
+) -> std::fmt::Result {
     writeln!(
         text,
         "\n| slot | A_d | agreement | reconstructions |\n|---|---|---|---|"

@@ -128,10 +128,7 @@ pub fn evaluate_with(
     mut progress: impl FnMut(usize, usize),
 ) -> Result<CodeEvaluation, TrainError> {
     let CodedModels {
-        deployed,
-        parity,
-        calibrations,
-        ..
+        deployed, parity, ..
     } = models;
     let (k, outputs, sample_len) = (encoder.code().k(), deployed.outputs(), samples.sample_len());
     if let Some((_, model)) = parity.iter().find(|(_, model)| model.outputs() != outputs) {
@@ -148,7 +145,6 @@ pub fn evaluate_with(
         return Err(TrainError::TooFewSamples { found: count, k });
     }
     let labels = (samples.labels.len() == count && count > 0).then_some(samples.labels.as_slice());
-    let axis = class_axis(deployed)?;
     let classes = classes(deployed, samples, &mut |_, _| {})?;
     let kept = if count * outputs <= KEPT_VALUES && plan.groupings > 1 {
         Some(deployed.infer(&samples.values)?)
@@ -157,6 +153,15 @@ pub fn evaluate_with(
     };
     let patterns = patterns(k, encoder.code().r(), parity);
     let mut tally = Tally::new(k, parity.len(), outputs, labels.is_some());
+    let judging = Judging {
+        models,
+        code: (encoder.code().k(), encoder.code().r()),
+        decoder,
+        axis: class_axis(deployed)?,
+        outputs,
+        classes: &classes,
+        labels,
+    };
     let mut rng = stream(plan.seed, 0);
     let mut order: Vec<usize> = (0..count).collect();
     let mut scratch = vec![0.0; outputs];
@@ -171,44 +176,15 @@ pub fn evaluate_with(
             };
             let answers = parity_answers(models, encoder, samples, chunk)?;
             for (group, members) in chunk.chunks_exact(k).enumerate() {
-                let row = |place: usize| place * outputs..(place + 1) * outputs;
                 tally.begin_group();
+                let group = Group {
+                    number: group,
+                    members,
+                    exact: &exact,
+                    answers: &answers,
+                };
                 for pattern in &patterns {
-                    let predictions: Vec<Option<&[f32]>> = (0..k)
-                        .map(|slot| {
-                            let place = group * k + slot;
-                            let known = !pattern.missing.contains(&slot);
-                            known.then(|| exact.get(row(place))).flatten()
-                        })
-                        .collect();
-                    let mut rows = vec![None; encoder.code().r()];
-                    for &model in &pattern.models {
-                        let (Some((row_of, _)), Some(values)) =
-                            (parity.get(model), answers.get(model))
-                        else {
-                            continue;
-                        };
-                        if let Some(slot) = rows.get_mut(*row_of) {
-                            *slot = values.get(row(group));
-                        }
-                    }
-                    for &slot in &pattern.missing {
-                        decoder.decode(&predictions, &rows, slot, &mut scratch)?;
-                        let Some(scores) = axis.scores(&scratch) else {
-                            continue;
-                        };
-                        let index = members.get(slot).copied().unwrap_or_default();
-                        tally.add(tally::Reconstruction {
-                            missing: pattern.missing.len(),
-                            slot,
-                            class: scores.top_class(),
-                            confidence: confidence(calibrations, pattern, scores),
-                            deployed: classes.get(index).copied().unwrap_or_default(),
-                            label: labels
-                                .and_then(|labels| labels.get(index))
-                                .map(|&label| usize::from(label)),
-                        });
-                    }
+                    judging.reconstruct(&group, pattern, &mut scratch, &mut tally)?;
                 }
             }
             progress(
@@ -228,6 +204,75 @@ pub fn evaluate_with(
     // honest.
     let resamples = if groupings == 1 { plan.resamples } else { 0 };
     Ok(tally.finish(count, groups, accuracy_deployed, resamples, plan.seed))
+}
+
+/// Members of a group, and what models answer for the groups of its chunk.
+struct Group<'a> {
+    /// Its place in the chunk.
+    number: usize,
+    /// Samples of the members.
+    members: &'a [usize],
+    exact: &'a [f32],
+    answers: &'a [Vec<f32>],
+}
+
+/// Reconstruction of members, and what it is compared with.
+struct Judging<'a> {
+    models: CodedModels<'a>,
+    /// k and r.
+    code: (usize, usize),
+    decoder: &'a dyn Decoder,
+    axis: ClassAxis,
+    outputs: usize,
+    /// Classes by the deployed model, sample by sample.
+    classes: &'a [usize],
+    labels: Option<&'a [u8]>,
+}
+
+impl Judging<'_> {
+    /// Reconstructs the predictions that are missing in a pattern.
+    fn reconstruct(
+        &self,
+        group: &Group<'_>,
+        pattern: &Pattern,
+        scratch: &mut [f32],
+        tally: &mut Tally,
+    ) -> Result<(), TrainError> {
+        let (k, r) = self.code;
+        let row = |place: usize| place * self.outputs..(place + 1) * self.outputs;
+        let prediction = |slot: usize| {
+            let known = !pattern.missing.contains(&slot);
+            let place = group.number * k + slot;
+            known.then(|| group.exact.get(row(place))).flatten()
+        };
+        let predictions: Vec<Option<&[f32]>> = (0..k).map(prediction).collect();
+        let mut rows = vec![None; r];
+        for &model in &pattern.models {
+            let parity = self.models.parity.get(model);
+            if let (Some((place, _)), Some(values)) = (parity, group.answers.get(model))
+                && let Some(slot) = rows.get_mut(*place)
+            {
+                *slot = values.get(row(group.number));
+            }
+        }
+        for &slot in &pattern.missing {
+            self.decoder.decode(&predictions, &rows, slot, scratch)?;
+            let Some(scores) = self.axis.scores(scratch) else {
+                continue;
+            };
+            let sample = group.members.get(slot).copied().unwrap_or_default();
+            let label = self.labels.and_then(|labels| labels.get(sample));
+            tally.add(tally::Reconstruction {
+                missing: pattern.missing.len(),
+                slot,
+                class: scores.top_class(),
+                confidence: confidence(self.models.calibrations, pattern, scores),
+                deployed: self.classes.get(sample).copied().unwrap_or_default(),
+                label: label.map(|&label| usize::from(label)),
+            });
+        }
+        Ok(())
+    }
 }
 
 /// Returns the confidence that a client gets: by the tables of the models that answered, if

@@ -104,22 +104,7 @@ impl<'a> LayerMaker<'a> {
             NetworkSpec::Dilated { channels } => {
                 let [inputs, height, width] = spec.check_image_input(shape)?;
                 let planes = spec.check_image_output(outputs, height * width)?;
-                let mut before = inputs;
-                for dilation in DILATIONS {
-                    self.conv(
-                        before,
-                        *channels,
-                        Window {
-                            kernel: 3,
-                            padding: dilation,
-                            dilation,
-                        },
-                    );
-                    self.push(Layer::Relu);
-                    before = *channels;
-                }
-                self.conv(before, planes, Window::of(1));
-                self.push(Layer::Flatten);
+                self.dilated(inputs, *channels, planes);
             }
             NetworkSpec::Cells {
                 rows,
@@ -142,6 +127,23 @@ impl<'a> LayerMaker<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Convolutions of growing dilation that keep the image's size, and one that mixes channels.
+    fn dilated(&mut self, inputs: usize, channels: usize, planes: usize) {
+        let mut before = inputs;
+        for dilation in DILATIONS {
+            let window = Window {
+                kernel: 3,
+                padding: dilation,
+                dilation,
+            };
+            self.conv(before, channels, window);
+            self.push(Layer::Relu);
+            before = channels;
+        }
+        self.conv(before, planes, Window::of(1));
+        self.push(Layer::Flatten);
     }
 
     /// A 3 x 3 convolution, then stages of residual blocks; each stage but the first halves the

@@ -5,6 +5,7 @@
 //! half-written.
 
 use std::collections::{BTreeMap, HashMap};
+use std::str::FromStr;
 
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensors, serialize};
@@ -120,93 +121,118 @@ impl Checkpoint {
         if digest(&text, &all) != expected {
             return Err("its contents do not have the digest that it notes".to_owned());
         }
-        let note = |key: &str| text.get(key).ok_or_else(|| format!("it has no {key}"));
-        let number = |key: &str| -> Result<u64, String> {
-            note(key)?.parse().map_err(|_| format!("bad {key}"))
-        };
-        let float = |key: &str| -> Result<f64, String> {
-            u64::from_str_radix(note(key)?, 16)
-                .map(f64::from_bits)
-                .map_err(|_| format!("bad {key}"))
-        };
-        let floats = |view: &TensorView<'_>| -> Vec<f32> {
-            view.data()
-                .as_chunks()
-                .0
-                .iter()
-                .map(|bytes| f32::from_le_bytes(*bytes))
-                .collect()
-        };
-        let named = |prefix: &'static str| {
-            let own = move |(name, view): (&String, &TensorView<'_>)| {
-                name.strip_prefix(prefix)
-                    .map(|name| (name.to_owned(), floats(view)))
-            };
-            tensors.iter().filter_map(own)
-        };
-        let buffers = |prefix| {
-            named(prefix)
-                .map(|(name, values)| Buffer { name, values })
-                .collect()
-        };
-        let indices = |name: &str| -> Result<Vec<usize>, String> {
-            let view = tensors
-                .get(name)
-                .ok_or_else(|| format!("it has no {name}"))?;
-            Ok(view
-                .data()
-                .as_chunks()
-                .0
-                .iter()
-                .map(|bytes| u32::from_le_bytes(*bytes) as usize)
-                .collect())
-        };
-        let best = match tensors.get(BEST_WEIGHTS) {
-            None => None,
-            Some(weights) => Some(Best {
-                step: number("best.step")?,
-                validation: Validation {
-                    agreement: float("best.agreement")?,
-                    loss: float("best.loss")?,
-                },
-                snapshot: Snapshot {
-                    weights: floats(weights),
-                    buffers: buffers(BEST_BUFFER),
-                },
-            }),
-        };
-        let seed = note("rng.seed")?;
-        let byte = |at: usize| {
-            seed.get(2 * at..2 * at + 2)
-                .and_then(|text| u8::from_str_radix(text, 16).ok())
-        };
-        let seed: Option<Vec<u8>> = (0..32).map(byte).collect();
-        let seed = seed
-            .and_then(|seed| <[u8; 32]>::try_from(seed).ok())
-            .ok_or("bad rng.seed")?;
+        Contents {
+            text: &text,
+            tensors: &tensors,
+        }
+        .checkpoint()
+    }
+}
+
+/// Notes and arrays of a file whose digest is right.
+struct Contents<'a> {
+    text: &'a BTreeMap<String, String>,
+    tensors: &'a BTreeMap<String, TensorView<'a>>,
+}
+
+impl Contents<'_> {
+    fn checkpoint(&self) -> Result<Checkpoint, String> {
         let state = TrainerState {
             backend: BackendState {
-                clock: number("step")?,
-                arrays: named(BACKEND).collect(),
+                clock: self.number("step")?,
+                arrays: self.named(BACKEND).collect(),
             },
-            buffers: buffers(BUFFER),
-            best,
+            buffers: self.buffers(BUFFER),
+            best: self.best()?,
             rng: RngPosition {
-                seed,
-                stream: number("rng.stream")?,
-                word: note("rng.word")?.parse().map_err(|_| "bad rng.word")?,
+                seed: self.rng_seed()?,
+                stream: self.number("rng.stream")?,
+                word: self.number("rng.word")?,
             },
             sampler: SamplerPosition {
-                order: indices(ORDER)?,
-                next: number("sampler.next")? as usize,
-                recent: indices(RECENT)?,
+                order: self.indices(ORDER)?,
+                next: self.number("sampler.next")?,
+                recent: self.indices(RECENT)?,
             },
         };
-        Ok(Self {
-            run: note("run")?.clone(),
-            state,
-        })
+        let run = self.note("run")?.clone();
+        Ok(Checkpoint { run, state })
     }
+
+    fn note(&self, key: &str) -> Result<&String, String> {
+        self.text.get(key).ok_or_else(|| format!("it has no {key}"))
+    }
+
+    fn number<N: FromStr>(&self, key: &str) -> Result<N, String> {
+        let note = self.note(key)?;
+        note.parse().map_err(|_| format!("bad {key}"))
+    }
+
+    fn float(&self, key: &str) -> Result<f64, String> {
+        u64::from_str_radix(self.note(key)?, 16)
+            .map(f64::from_bits)
+            .map_err(|_| format!("bad {key}"))
+    }
+
+    fn rng_seed(&self) -> Result<[u8; 32], String> {
+        let text = self.note("rng.seed")?;
+        let byte = |at: usize| {
+            let digits = text.get(2 * at..2 * at + 2)?;
+            u8::from_str_radix(digits, 16).ok()
+        };
+        let seed: Option<Vec<u8>> = (0..32).map(byte).collect();
+        seed.and_then(|seed| seed.try_into().ok())
+            .ok_or_else(|| "bad rng.seed".to_owned())
+    }
+
+    fn named<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (String, Vec<f32>)> + 'a {
+        let own = move |(name, view): (&String, &TensorView<'_>)| {
+            let name = name.strip_prefix(prefix)?;
+            Some((name.to_owned(), floats(view)))
+        };
+        self.tensors.iter().filter_map(own)
+    }
+
+    fn buffers(&self, prefix: &str) -> Vec<Buffer> {
+        self.named(prefix)
+            .map(|(name, values)| Buffer { name, values })
+            .collect()
+    }
+
+    fn indices(&self, name: &str) -> Result<Vec<usize>, String> {
+        let view = self.tensors.get(name);
+        let view = view.ok_or_else(|| format!("it has no {name}"))?;
+        let (numbers, _) = view.data().as_chunks();
+        Ok(numbers
+            .iter()
+            .map(|bytes| u32::from_le_bytes(*bytes) as usize)
+            .collect())
+    }
+
+    fn best(&self) -> Result<Option<Best>, String> {
+        let Some(weights) = self.tensors.get(BEST_WEIGHTS) else {
+            return Ok(None);
+        };
+        Ok(Some(Best {
+            step: self.number("best.step")?,
+            validation: Validation {
+                agreement: self.float("best.agreement")?,
+                loss: self.float("best.loss")?,
+            },
+            snapshot: Snapshot {
+                weights: floats(weights),
+                buffers: self.buffers(BEST_BUFFER),
+            },
+        }))
+    }
+}
+
+fn floats(view: &TensorView<'_>) -> Vec<f32> {
+    let (numbers, _) = view.data().as_chunks();
+    numbers
+        .iter()
+        .map(|bytes| f32::from_le_bytes(*bytes))
+        .collect()
 }
 
 fn bits(value: f64) -> String {

@@ -75,40 +75,10 @@ pub(super) fn choose(
     );
     let mut trials: Vec<(TransformTrial, Option<Loss>)> = Vec::new();
     for (transform, loss) in candidates {
-        let mut run = prepared.run.clone();
-        run.rule.steps = steps;
-        if let (Some(learned), Some(loss)) = (&mut run.learned, loss) {
-            learned.loss = loss;
-        }
-        let name = candidate_name(&transform, loss);
-        let mut progress = Counter::new(&format!("trial of {name}"), "steps");
-        let trial = try_transform(
-            &run,
-            transform,
-            steps,
-            (&prepared.train, &prepared.validation),
-            &mut Trainer::local(run.rule),
-            |step| progress.at(step as usize, steps as usize),
-        )?;
-        progress.finish();
-        eprintln!(
-            "transform {name}: {:.1} % agreement after {steps} steps",
-            100.0 * trial.validation.agreement
-        );
+        let trial = try_candidate(prepared, transform, loss, steps)?;
         trials.push((trial, loss));
     }
-    let mut chosen: Option<&(TransformTrial, Option<Loss>)> = None;
-    for trial in &trials {
-        let margin = if chosen.is_some_and(|(best, _)| best.transform.is_raw()) {
-            MARGIN
-        } else {
-            0.0
-        };
-        let agreement = trial.0.validation.agreement;
-        if chosen.is_none_or(|(best, _)| agreement > best.validation.agreement + margin) {
-            chosen = Some(trial);
-        }
-    }
+    let chosen = best(&trials);
     let (transform, loss) = chosen
         .map(|(trial, loss)| (trial.transform.clone(), *loss))
         .unwrap_or_default();
@@ -130,6 +100,51 @@ pub(super) fn choose(
     };
     folder.write_toml(CHOICE, &choice)?;
     Ok(choice)
+}
+
+/// Trains with a candidate for some steps, and validates.
+fn try_candidate(
+    prepared: &Prepared,
+    transform: OutputTransform,
+    loss: Option<Loss>,
+    steps: u64,
+) -> Result<TransformTrial, TrainError> {
+    let mut run = prepared.run.clone();
+    run.rule.steps = steps;
+    if let (Some(learned), Some(loss)) = (&mut run.learned, loss) {
+        learned.loss = loss;
+    }
+    let name = candidate_name(&transform, loss);
+    let mut progress = Counter::new(&format!("trial of {name}"), "steps");
+    let trial = try_transform(
+        &run,
+        transform,
+        steps,
+        (&prepared.train, &prepared.validation),
+        &mut Trainer::local(run.rule),
+        |step| progress.at(step as usize, steps as usize),
+    )?;
+    progress.finish();
+    eprintln!(
+        "transform {name}: {:.1} % agreement after {steps} steps",
+        100.0 * trial.validation.agreement
+    );
+    Ok(trial)
+}
+
+/// Returns the trial with the highest agreement; what replaces a raw transform is better by a
+/// margin.
+fn best(trials: &[(TransformTrial, Option<Loss>)]) -> Option<&(TransformTrial, Option<Loss>)> {
+    let mut chosen: Option<&(TransformTrial, Option<Loss>)> = None;
+    for trial in trials {
+        let is_raw = chosen.is_some_and(|(best, _)| best.transform.is_raw());
+        let margin = if is_raw { MARGIN } else { 0.0 };
+        let agreement = trial.0.validation.agreement;
+        if chosen.is_none_or(|(best, _)| agreement > best.validation.agreement + margin) {
+            chosen = Some(trial);
+        }
+    }
+    chosen
 }
 
 fn candidate_name(transform: &OutputTransform, loss: Option<Loss>) -> String {

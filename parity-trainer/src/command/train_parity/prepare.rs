@@ -74,19 +74,39 @@ pub(super) fn check(settings: &Settings, threads: usize) -> Result<Checked, Trai
             k,
         });
     }
+    let mut digested = vec![data.sha256.clone(), deployed.sha256.clone()];
+    let run = parity_run(settings, &data, &deployed, &mut digested)?;
+    prepare_out(&settings.out, settings.json.as_deref())?;
+
+    let digest = settings.digest(&digested.iter().map(String::as_str).collect::<Vec<_>>())?;
+    Ok(Checked {
+        data,
+        deployed,
+        classes,
+        run,
+        digest,
+    })
+}
+
+/// The run without its code's transform; adds the file that it starts from to what is `digested`.
+fn parity_run(
+    settings: &Settings,
+    data: &DataSet,
+    deployed: &Deployed,
+    digested: &mut Vec<String>,
+) -> Result<ParityRun, TrainError> {
     let start = settings
         .start
         .as_deref()
         .map(deployed::weights_file)
         .transpose()?;
-    let mut digested = vec![data.sha256.clone(), deployed.sha256.clone()];
     let (network, learned) = if settings.is_learned() {
-        let few = few_samples(settings, &data);
+        let few = few_samples(settings, data);
         let (encoder, learned) =
-            super::learned::prepare(settings, &deployed, &data.train.shape, &few)?;
+            super::learned::prepare(settings, deployed, &data.train.shape, &few)?;
         (encoder, Some(learned))
     } else {
-        let network = network(settings, &deployed, &data.train.shape)?;
+        let network = network(settings, deployed, &data.train.shape)?;
         // A network that does not take the samples should not show after the deployed model has
         // answered them all.
         let mut any = rand_chacha::rand_core::SeedableRng::seed_from_u64(0);
@@ -103,9 +123,9 @@ pub(super) fn check(settings: &Settings, threads: usize) -> Result<Checked, Trai
         (network, None)
     };
     let steps = settings.steps;
-    let run = ParityRun {
+    Ok(ParityRun {
         network,
-        code,
+        code: settings.code(),
         row: 0,
         groups: settings.batch as usize,
         rule: settings.rule(),
@@ -120,16 +140,6 @@ pub(super) fn check(settings: &Settings, threads: usize) -> Result<Checked, Trai
         start,
         learned,
         seed: settings.seed,
-    };
-    prepare_out(&settings.out, settings.json.as_deref())?;
-
-    let digest = settings.digest(&digested.iter().map(String::as_str).collect::<Vec<_>>())?;
-    Ok(Checked {
-        data,
-        deployed,
-        classes,
-        run,
-        digest,
     })
 }
 
