@@ -1,5 +1,6 @@
 //! Backends as they are configured.
 
+use crate::discovery::endpoint;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -116,89 +117,90 @@ impl<'de> Deserialize<'de> for Settings {
     }
 }
 
+fn mistake(
+    field: &'static str,
+    problem: impl Into<String>,
+    fix: &'static str,
+) -> Result<(), Mistake> {
+    let problem = problem.into();
+    Err(Mistake {
+        field,
+        problem,
+        fix,
+    })
+}
+
+impl DnsSettings {
+    fn check(&self) -> Result<(), Mistake> {
+        match (&self.dns, &self.srv, self.port) {
+            (Some(_), Some(_), _) => mistake(
+                "srv",
+                "dns stands beside it",
+                "give dns with a port, or srv",
+            ),
+            (Some(_), None, None | Some(0)) => mistake(
+                "port",
+                "address records name no port",
+                "give the instances' port, or use srv",
+            ),
+            (None, Some(_), Some(_)) => mistake(
+                "port",
+                "SRV records name each instance's port",
+                "leave port out, or use dns",
+            ),
+            _ if self.interval < Duration::from_millis(100) => mistake(
+                "interval_ms",
+                "shorter than 100",
+                "give milliseconds from 100, as 5000",
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl EtcdSettings {
+    fn check(&self) -> Result<(), Mistake> {
+        if self.endpoints.is_empty() {
+            let fix = "list addresses like \"10.0.0.5:2379\"";
+            return mistake("etcd.endpoints", "none", fix);
+        }
+        let is_wrong = |endpoint: &&String| endpoint::host_and_port(endpoint).is_none();
+        if let Some(wrong) = self.endpoints.iter().find(is_wrong) {
+            let fix = "give HOST:PORT or https://HOST:PORT";
+            return mistake("etcd.endpoints", format!("{wrong:?}"), fix);
+        }
+        if self.prefix.is_empty() {
+            let problem = "empty: every key would be an instance";
+            return mistake("etcd.prefix", problem, "give a prefix");
+        }
+        let endpoints = self.endpoints.iter();
+        let secure = endpoints.filter(|endpoint| endpoint::is_secure(endpoint));
+        let secure = secure.count();
+        match &self.tls {
+            None if secure > 0 => mistake(
+                "etcd.tls",
+                "there are https:// endpoints",
+                "name the authority of their certificates: tls = { ca = \"ca.pem\" }",
+            ),
+            Some(_) if secure < self.endpoints.len() => mistake(
+                "etcd.endpoints",
+                "there is tls, and not all of them are https:// ones",
+                "write https:// before all of them",
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Settings {
     /// Finds what cannot be.
     ///
     /// # Errors
     /// The first [`Mistake`].
     pub fn check(&self) -> Result<(), Mistake> {
-        let mistake = |field, problem: &str, fix| {
-            Err(Mistake {
-                field,
-                problem: problem.to_owned(),
-                fix,
-            })
-        };
         match &self.backend {
-            Backend::Dns(dns) => match (&dns.dns, &dns.srv, dns.port) {
-                (Some(_), Some(_), _) => mistake(
-                    "srv",
-                    "dns stands beside it",
-                    "give dns with a port, or srv",
-                ),
-                (Some(_), None, None | Some(0)) => mistake(
-                    "port",
-                    "address records name no port",
-                    "give the instances' port, or use srv",
-                ),
-                (None, Some(_), Some(_)) => mistake(
-                    "port",
-                    "SRV records name each instance's port",
-                    "leave port out, or use dns",
-                ),
-                _ if dns.interval < Duration::from_millis(100) => mistake(
-                    "interval_ms",
-                    "shorter than 100",
-                    "give milliseconds from 100, as 5000",
-                ),
-                _ => Ok(()),
-            },
-            Backend::Etcd(etcd) if etcd.endpoints.is_empty() => mistake(
-                "etcd.endpoints",
-                "none",
-                "list addresses like \"10.0.0.5:2379\"",
-            ),
-            Backend::Etcd(etcd) => {
-                let is_wrong = |endpoint: &&String| {
-                    crate::discovery::endpoint::host_and_port(endpoint).is_none()
-                };
-                if let Some(wrong) = etcd.endpoints.iter().find(is_wrong) {
-                    let fix = "give HOST:PORT or https://HOST:PORT";
-                    return Err(Mistake {
-                        field: "etcd.endpoints",
-                        problem: format!("{wrong:?}"),
-                        fix,
-                    });
-                }
-                if etcd.prefix.is_empty() {
-                    return mistake(
-                        "etcd.prefix",
-                        "empty: every key would be an instance",
-                        "give a prefix",
-                    );
-                }
-                let secure = etcd
-                    .endpoints
-                    .iter()
-                    .filter(|endpoint| crate::discovery::endpoint::is_secure(endpoint))
-                    .count();
-                match &etcd.tls {
-                    None if secure > 0 => {
-                        let fix =
-                            "name the authority of their certificates: tls = { ca = \"ca.pem\" }";
-                        mistake("etcd.tls", "there are https:// endpoints", fix)
-                    }
-                    Some(_) if secure < etcd.endpoints.len() => {
-                        let fix = "write https:// before all of them";
-                        mistake(
-                            "etcd.endpoints",
-                            "there is tls, and not all of them are https:// ones",
-                            fix,
-                        )
-                    }
-                    _ => Ok(()),
-                }
-            }
+            Backend::Dns(dns) => dns.check(),
+            Backend::Etcd(etcd) => etcd.check(),
             Backend::Kubernetes(_) if !cfg!(feature = "kubernetes") => mistake(
                 "kubernetes",
                 "this program was built without it",

@@ -30,70 +30,11 @@ pub(super) fn check(
     max_rows: usize,
 ) -> Result<(), Mismatch> {
     for (index, spec) in specs.iter().enumerate() {
-        let mismatch = |field: &str, problem: String, fix: String| {
-            Err(Mismatch {
-                field: format!("{side}[{index}].{field}"),
-                problem,
-                fix,
-            })
-        };
-        let Some(found) = graph.iter().find(|tensor| tensor.name == spec.name) else {
-            let names = graph
-                .iter()
-                .map(|tensor| tensor.name.as_str())
-                .collect::<Vec<_>>()
-                .join(", ");
-            let problem = format!("the graph has no {:?}", spec.name);
-            return mismatch("name", problem, format!("the graph's {side} are: {names}"));
-        };
-        let Some(datatype) = found.datatype else {
-            let problem = "the graph's element type cannot be served".to_owned();
-            return mismatch(
-                "datatype",
-                problem,
-                "export with floats, BOOL, integers or strings".to_owned(),
-            );
-        };
-        if datatype != spec.datatype {
-            let problem = format!("{} here, {datatype} in the graph", spec.datatype);
-            return mismatch(
-                "datatype",
-                problem,
-                format!("write datatype = \"{datatype}\""),
-            );
-        }
-        let Some((&batch, sample)) = found.shape.split_first() else {
-            let problem = "the graph's tensor is a scalar".to_owned();
-            return mismatch(
-                "shape",
-                problem,
-                "export with a leading batch axis".to_owned(),
-            );
-        };
-        let fits =
-            |(&axis, &expected): (&i64, &usize)| axis < 0 || usize::try_from(axis) == Ok(expected);
-        if sample.len() != spec.shape.len() || !sample.iter().zip(&spec.shape).all(fits) {
-            let problem = format!(
-                "{:?} here, {sample:?} after the batch axis in the graph",
-                spec.shape
-            );
-            return mismatch(
-                "shape",
-                problem,
-                "write the graph's, without the batch axis".to_owned(),
-            );
-        }
-        if batch >= 0 && (batch, max_rows) != (1, 1) {
-            let problem = format!(
-                "the graph's batch axis is fixed at {batch}, batches have up to {max_rows} rows"
-            );
-            let fix = if batch == 1 {
-                "set max-batch-size to 1 or export"
-            } else {
-                "export"
-            };
-            return mismatch("shape", problem, format!("{fix} with a dynamic batch axis"));
-        }
+        check_tensor(side, spec, graph, max_rows).map_err(|(field, problem, fix)| Mismatch {
+            field: format!("{side}[{index}].{field}"),
+            problem,
+            fix,
+        })?;
     }
     match graph
         .iter()
@@ -106,6 +47,55 @@ pub(super) fn check(
             fix: format!("describe it with [[{side}]]"),
         }),
     }
+}
+
+/// Finds the field that the graph contradicts, with what is wrong and what to do.
+fn check_tensor(
+    side: &str,
+    spec: &TensorSpec,
+    graph: &[GraphTensor],
+    max_rows: usize,
+) -> Result<(), (&'static str, String, String)> {
+    let Some(found) = graph.iter().find(|tensor| tensor.name == spec.name) else {
+        let names: Vec<&str> = graph.iter().map(|tensor| tensor.name.as_str()).collect();
+        let problem = format!("the graph has no {:?}", spec.name);
+        let fix = format!("the graph's {side} are: {}", names.join(", "));
+        return Err(("name", problem, fix));
+    };
+    let Some(datatype) = found.datatype else {
+        let problem = "the graph's element type cannot be served".to_owned();
+        let fix = "export with floats, BOOL, integers or strings".to_owned();
+        return Err(("datatype", problem, fix));
+    };
+    if datatype != spec.datatype {
+        let problem = format!("{} here, {datatype} in the graph", spec.datatype);
+        let fix = format!("write datatype = \"{datatype}\"");
+        return Err(("datatype", problem, fix));
+    }
+    let Some((&batch, sample)) = found.shape.split_first() else {
+        let problem = "the graph's tensor is a scalar".to_owned();
+        let fix = "export with a leading batch axis".to_owned();
+        return Err(("shape", problem, fix));
+    };
+    let fits =
+        |(&axis, &expected): (&i64, &usize)| axis < 0 || usize::try_from(axis) == Ok(expected);
+    if sample.len() != spec.shape.len() || !sample.iter().zip(&spec.shape).all(fits) {
+        let here = &spec.shape;
+        let problem = format!("{here:?} here, {sample:?} after the batch axis in the graph");
+        let fix = "write the graph's, without the batch axis".to_owned();
+        return Err(("shape", problem, fix));
+    }
+    if batch >= 0 && (batch, max_rows) != (1, 1) {
+        let problem = format!(
+            "the graph's batch axis is fixed at {batch}, batches have up to {max_rows} rows"
+        );
+        let fix = match batch {
+            1 => "set max-batch-size to 1 or export with a dynamic batch axis",
+            _ => "export with a dynamic batch axis",
+        };
+        return Err(("shape", problem, fix.to_owned()));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ pub(crate) fn to_bytes(
     datatype: Datatype,
     contents: InferTensorContents,
 ) -> Result<Bytes, MessageError> {
+    check_field(tensor, datatype, &contents)?;
     let InferTensorContents {
         bool_contents,
         int_contents,
@@ -22,32 +23,6 @@ pub(crate) fn to_bytes(
         fp64_contents,
         bytes_contents,
     } = contents;
-    let lengths = [
-        ("bool_contents", bool_contents.len()),
-        ("int_contents", int_contents.len()),
-        ("int64_contents", int64_contents.len()),
-        ("uint_contents", uint_contents.len()),
-        ("uint64_contents", uint64_contents.len()),
-        ("fp32_contents", fp32_contents.len()),
-        ("fp64_contents", fp64_contents.len()),
-        ("bytes_contents", bytes_contents.len()),
-    ];
-    let wanted = field(datatype).ok_or_else(|| MessageError::RawOnly {
-        tensor: tensor.into(),
-        datatype,
-    })?;
-    if let Some((given, _)) = lengths
-        .into_iter()
-        .find(|(name, length)| *length > 0 && *name != wanted)
-    {
-        let tensor = tensor.into();
-        return Err(MessageError::WrongContents {
-            tensor,
-            datatype,
-            wanted,
-            given,
-        });
-    }
     macro_rules! elements {
         ($values:expr) => {
             $values
@@ -92,6 +67,38 @@ pub(crate) fn to_bytes(
         }
         Datatype::Fp16 | Datatype::Bf16 => Bytes::new(),
     })
+}
+
+/// Checks that no field but the datatype's has elements.
+fn check_field(
+    tensor: &str,
+    datatype: Datatype,
+    contents: &InferTensorContents,
+) -> Result<(), MessageError> {
+    let wanted = field(datatype).ok_or_else(|| MessageError::RawOnly {
+        tensor: tensor.into(),
+        datatype,
+    })?;
+    let lengths = [
+        ("bool_contents", contents.bool_contents.len()),
+        ("int_contents", contents.int_contents.len()),
+        ("int64_contents", contents.int64_contents.len()),
+        ("uint_contents", contents.uint_contents.len()),
+        ("uint64_contents", contents.uint64_contents.len()),
+        ("fp32_contents", contents.fp32_contents.len()),
+        ("fp64_contents", contents.fp64_contents.len()),
+        ("bytes_contents", contents.bytes_contents.len()),
+    ];
+    let mut others = lengths.into_iter().filter(|(name, _)| *name != wanted);
+    match others.find(|(_, length)| *length > 0) {
+        Some((given, _)) => Err(MessageError::WrongContents {
+            tensor: tensor.into(),
+            datatype,
+            wanted,
+            given,
+        }),
+        None => Ok(()),
+    }
 }
 
 /// The tensor's contents in typed form; `None` if its datatype has none.
