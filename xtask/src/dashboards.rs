@@ -2,7 +2,6 @@
 //! Grafana dashboard and every expression of the rules must give a number there; promtool checks
 //! the rules, their tests and the metrics themselves.
 
-mod picture;
 mod prometheus;
 mod queries;
 
@@ -25,9 +24,6 @@ pub(crate) struct Args {
     /// Leave the answers of all queries in this file
     #[arg(long, value_name = "FILE")]
     answers: Option<PathBuf>,
-    /// Draw the panels, as far as there are data, on this HTML page
-    #[arg(long, value_name = "FILE")]
-    picture: Option<PathBuf>,
     /// Load the cluster for so long
     #[arg(long, value_name = "SECONDS", default_value_t = 6)]
     load_s: u64,
@@ -81,10 +77,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if let Some(path) = &args.answers {
         fs::write(path, answers).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    if let Some(path) = &args.picture {
-        let drawn = picture::draw(&queries, &prometheus, args.load_s + 5)?;
-        fs::write(path, drawn).with_context(|| format!("cannot write {}", path.display()))?;
     }
     ensure!(
         empty.is_empty(),

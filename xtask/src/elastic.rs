@@ -36,6 +36,9 @@ pub(crate) struct Args {
     out: PathBuf,
 }
 
+/// # Errors
+/// If a process fails, a change does not happen before the training is over, or
+/// the trainings differ.
 pub(crate) fn run(args: &Args) -> Result<()> {
     native::run(&native::Args::default())?;
     cargo::run(&["build", "-p", "parity-trainer"])?;
@@ -82,42 +85,7 @@ fn compare(args: &Args, place: &Place, parts: u64) -> Result<Vec<String>> {
         train(args, place, &changing, Some((&cluster.registry, parts))),
         &changing,
     )?;
-    let mut reach = |twentieths: u64| -> Result<()> {
-        let target = twentieths * args.steps / 20;
-        while place.steps(&changing).is_none_or(|steps| steps < target) {
-            training.none_ended()?;
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
-        Ok(())
-    };
-    reach(2)?;
-    for name in ["worker-2", "worker-3", "worker-4"] {
-        cluster.worker(name)?;
-    }
-    cluster.until("four workers", |top| top.contains("on 4 processes"))?;
-    let mut seen = place.steps(&changing).unwrap_or_default();
-    eprintln!("    four workers at step {seen}");
-    reach(8)?;
-    cluster.server("server-2")?;
-    cluster.server("server-3")?;
-    cluster.until("three servers", |top| in_chains(top).len() == 3)?;
-    seen = place.steps(&changing).unwrap_or_default();
-    eprintln!("    three servers at step {seen}");
-    reach(12)?;
-    cluster.end("worker-3")?;
-    cluster.end("worker-4")?;
-    cluster.until("two workers", |top| top.contains("on 2 processes"))?;
-    eprintln!(
-        "    two workers at step {}",
-        place.steps(&changing).unwrap_or_default()
-    );
-    reach(16)?;
-    cluster.end("server-1")?;
-    cluster.until("two servers", |top| in_chains(top).len() == 2)?;
-    eprintln!(
-        "    two servers at step {}",
-        place.steps(&changing).unwrap_or_default()
-    );
+    change(args, place, &changing, &mut cluster, &mut training)?;
     training
         .none_ended()
         .context("the training was over before all changes were made; give more --steps")?;
@@ -125,41 +93,86 @@ fn compare(args: &Args, place: &Place, parts: u64) -> Result<Vec<String>> {
     eprintln!("    trained in {:.1} s", started.elapsed().as_secs_f64());
     drop(cluster);
 
-    step(&format!("{parts} parts a step, on a cluster that does not"));
     let fixed = format!("fixed-{parts}");
+    train_on_fixed(args, place, parts, &fixed)?;
+    are_same(place, &changing, &fixed, parts)?;
+    if parts == 1 {
+        are_same(place, &changing, "plain", parts)?;
+    }
+    let log = fs::read_to_string(place.folder.join(format!("{changing}.log")))?;
+    Ok(log.lines().filter_map(cost).collect())
+}
+
+/// Lets workers and servers join and leave while a training goes on.
+fn change(
+    args: &Args,
+    place: &Place,
+    name: &str,
+    cluster: &mut ElasticCluster<'_>,
+    training: &mut Processes,
+) -> Result<()> {
+    let mut reach = |twentieths: u64| -> Result<()> {
+        let target = twentieths * args.steps / 20;
+        while place.steps(name).is_none_or(|steps| steps < target) {
+            training.none_ended()?;
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        Ok(())
+    };
+    let done = |what: &str| {
+        let step = place.steps(name).unwrap_or_default();
+        eprintln!("    {what} at step {step}");
+    };
+    reach(2)?;
+    for name in ["worker-2", "worker-3", "worker-4"] {
+        cluster.worker(name)?;
+    }
+    cluster.until("four workers", |top| top.contains("on 4 processes"))?;
+    done("four workers");
+    reach(8)?;
+    cluster.server("server-2")?;
+    cluster.server("server-3")?;
+    cluster.until("three servers", |top| in_chains(top).len() == 3)?;
+    done("three servers");
+    reach(12)?;
+    cluster.end("worker-3")?;
+    cluster.end("worker-4")?;
+    cluster.until("two workers", |top| top.contains("on 2 processes"))?;
+    done("two workers");
+    reach(16)?;
+    cluster.end("server-1")?;
+    cluster.until("two servers", |top| in_chains(top).len() == 2)?;
+    done("two servers");
+    Ok(())
+}
+
+fn train_on_fixed(args: &Args, place: &Place, parts: u64, name: &str) -> Result<()> {
+    step(&format!("{parts} parts a step, on a cluster that does not"));
     let mut cluster = ElasticCluster::start(place, &format!("coordinator-fixed-{parts}"))?;
     cluster.server("server-1")?;
     cluster.server("server-2")?;
     cluster.worker("worker-2")?;
     let started = Instant::now();
-    place.finish(
-        train(args, place, &fixed, Some((&cluster.registry, parts))),
-        &fixed,
-    )?;
+    let training = train(args, place, name, Some((&cluster.registry, parts)));
+    place.finish(training, name)?;
     eprintln!("    trained in {:.1} s", started.elapsed().as_secs_f64());
+    Ok(())
+}
 
-    let mut others = vec![fixed.as_str()];
-    if parts == 1 {
-        others.push("plain");
-    }
-    for other in others {
-        // A process tells the training loss of what it has computed itself.
-        let columns: &[&str] = if parts == 1 { &["loss"] } else { &[] };
-        let (one, two) = (
-            curve(place, &changing, columns)?,
-            curve(place, other, columns)?,
-        );
-        ensure!(
-            one == two && !one.is_empty(),
-            "{changing} and {other} have other loss curves"
-        );
-        ensure!(
-            place.model(&changing)? == place.model(other)?,
-            "{changing} and {other} are other models"
-        );
-    }
-    let told = fs::read_to_string(place.folder.join(format!("{changing}.log")))?;
-    Ok(told.lines().filter_map(cost).collect())
+/// Checks that two trainings have the same loss curve and the same model.
+fn are_same(place: &Place, one: &str, other: &str, parts: u64) -> Result<()> {
+    // A process tells the training loss of what it has computed itself.
+    let columns: &[&str] = if parts == 1 { &["loss"] } else { &[] };
+    let (first, second) = (curve(place, one, columns)?, curve(place, other, columns)?);
+    ensure!(
+        first == second && !first.is_empty(),
+        "{one} and {other} have other loss curves"
+    );
+    ensure!(
+        place.model(one)? == place.model(other)?,
+        "{one} and {other} are other models"
+    );
+    Ok(())
 }
 
 fn train(args: &Args, place: &Place, name: &str, cluster: Option<(&str, u64)>) -> Command {
@@ -200,11 +213,7 @@ fn in_chains(top: &str) -> BTreeSet<&str> {
 
 /// Returns these columns of all validation records in the log, as they are written.
 fn curve(place: &Place, name: &str, columns: &[&str]) -> Result<Vec<String>> {
-    let path = place
-        .folder
-        .join("models/.runs")
-        .join(name)
-        .join("log.jsonl");
+    let path = place.training_log(name);
     let log =
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut curve = Vec::new();

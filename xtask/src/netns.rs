@@ -40,6 +40,9 @@ pub(crate) struct Args {
     trainer: Option<PathBuf>,
 }
 
+/// # Errors
+/// If namespaces are not allowed, etcd is missing, a step fails, the training stops while the host
+/// is away, or the models differ.
 pub(crate) fn run(args: &Args) -> Result<()> {
     hosts::is_possible()?;
     let mut place = Place::new(FOLDER)?;
@@ -52,110 +55,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
     step("a deployed model to learn from");
     place.train_deployed()?;
-
-    step("three hosts, with an etcd, a server and a worker each");
     let network = Network::new("train")?;
-    let mut processes = Processes::default();
-    for host in &network.hosts {
-        processes.start(
-            &place,
-            etcd(host, &network.hosts, &place.folder),
-            &format!("etcd-{}", host.name),
-        )?;
-    }
-    let registry = format!(
-        "etcd://{}/netns",
-        network
-            .hosts
-            .each_ref()
-            .map(|host| format!("{}:2379", host.address))
-            .join(",")
-    );
-    let [one, two, three] = &network.hosts;
-    // To look at the cluster, not by way of the host that will be cut off.
-    let seen = format!("etcd://{}:2379,{}:2379/netns", two.address, three.address);
-    place.wait("answer of etcd", || led_by(&place, three, &seen))?;
-    let leader = || Ok(led_by(&place, three, &seen)?.filter(|leader| leader != "nobody"));
-    let serve = |host: &Host| {
-        let mut command = host.run(&place.trainer);
-        command.args([
-            "server",
-            "--registry",
-            &registry,
-            "--listen",
-            &format!("{}:0", host.address),
-        ]);
-        command.args(["--replicas", "2", "--min-servers", "2"]);
-        command
-    };
-    // The first server there is leads; it is not on the host of the process that trains.
-    processes.start(&place, serve(one), "server-one")?;
-    let first = place.wait("leader", leader)?;
-    for host in [two, three] {
-        processes.start(&place, serve(host), &format!("server-{}", host.name))?;
-    }
-    for host in [one, two] {
-        let mut worker = host.run(&place.trainer);
-        worker.args(["--threads", "1", "worker", "--registry", &registry]);
-        processes.start(&place, worker, &format!("worker-{}", host.name))?;
-    }
-
-    step("the training, and the leader's host cut off");
-    let train = |name: &str| {
-        let mut command = three.run(&place.trainer);
-        place.add_training(&mut command, name, args.steps, args.seed);
-        command.args(["--cluster", &registry]);
-        command
-    };
-    let started = Instant::now();
-    let mut training = Processes::default();
-    training.start(&place, train("disturbed"), "disturbed")?;
-    let steps = || {
-        Ok(place
-            .steps("disturbed")
-            .filter(|&steps| steps >= args.steps / 5))
-    };
-    let before = place.wait("fifth of the steps", || {
-        training.none_ended().and_then(|()| steps())
-    })?;
-    ensure!(
-        leader()?.as_deref() == Some(&first),
-        "another server leads than at the start; run it again"
-    );
-    if args.seconds > 0 {
-        network.cut(one)?;
-        let cut = Instant::now();
-        let another = || Ok(leader()?.filter(|found| *found != first));
-        let (successor, stood_still) = std::thread::scope(|scope| {
-            let succession = scope.spawn(|| {
-                place
-                    .wait("other leader", another)
-                    .map(|found| (found, cut.elapsed()))
-            });
-            let stood_still = longest_pause(&place, &mut training, before + args.steps / 20);
-            (succession.join(), stood_still)
-        });
-        let stood_still = stood_still.context("the training waits for the host that is cut off")?;
-        let (successor, led) = successor.map_err(|_| anyhow!("a thread ended"))??;
-        eprintln!(
-            "    {first} is cut off at step {before}; {successor} leads after {:.1} s; the \
-                training stood still for {:.1} s",
-            led.as_secs_f64(),
-            stood_still.as_secs_f64()
-        );
-        std::thread::sleep(Duration::from_secs(args.seconds).saturating_sub(cut.elapsed()));
-        training
-            .none_ended()
-            .context("it was over before the host came back; give more --steps")?;
-        network.heal(one)?;
-        eprintln!("    back after {:.1} s", cut.elapsed().as_secs_f64());
-    }
-    training.wait()?;
-    eprintln!("    trained in {:.1} s", started.elapsed().as_secs_f64());
+    let cluster = NetnsCluster::start(&place, &network)?;
+    disturbed(args, &cluster)?;
 
     step("the same training on the whole network");
     let started = Instant::now();
-    place.finish(train("undisturbed"), "undisturbed")?;
+    place.finish(cluster.training(args, "undisturbed"), "undisturbed")?;
     eprintln!("    trained in {:.1} s", started.elapsed().as_secs_f64());
     ensure!(
         place.model("disturbed")? == place.model("undisturbed")?,
@@ -165,6 +71,155 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "the leader's host was cut off for {} s; the model is the same, byte for byte",
         args.seconds
     );
+    Ok(())
+}
+
+/// Three hosts with an etcd, a parameter server and a worker each; the third host's worker is the
+/// process that trains.
+struct NetnsCluster<'a> {
+    place: &'a Place,
+    network: &'a Network,
+    registry: String,
+    /// The server that leads. It is not on the host of the process that trains.
+    leader: String,
+    processes: Processes,
+}
+
+impl<'a> NetnsCluster<'a> {
+    fn start(place: &'a Place, network: &'a Network) -> Result<Self> {
+        step("three hosts, with an etcd, a server and a worker each");
+        let mut processes = Processes::default();
+        for host in &network.hosts {
+            let etcd = etcd(host, &network.hosts, &place.folder);
+            processes.start(place, etcd, &format!("etcd-{}", host.name))?;
+        }
+        let members = network.hosts.each_ref();
+        let members = members.map(|host| format!("{}:2379", host.address));
+        let mut cluster = Self {
+            place,
+            network,
+            registry: format!("etcd://{}/netns", members.join(",")),
+            leader: String::new(),
+            processes,
+        };
+        place.wait("answer of etcd", || cluster.led_by())?;
+        let [one, two, three] = &network.hosts;
+        // The first server that there is leads.
+        cluster.serve(one)?;
+        cluster.leader = place.wait("leader", || cluster.leader())?;
+        cluster.serve(two)?;
+        cluster.serve(three)?;
+        for host in [one, two] {
+            let mut worker = host.run(&place.trainer);
+            worker.args(["--threads", "1", "worker", "--registry"]);
+            worker.arg(&cluster.registry);
+            let name = format!("worker-{}", host.name);
+            cluster.processes.start(place, worker, &name)?;
+        }
+        Ok(cluster)
+    }
+
+    fn serve(&mut self, host: &Host) -> Result<()> {
+        let mut command = host.run(&self.place.trainer);
+        command.args(["server", "--registry", &self.registry]);
+        command.args(["--listen", &format!("{}:0", host.address)]);
+        command.args(["--replicas", "2", "--min-servers", "2"]);
+        let name = format!("server-{}", host.name);
+        self.processes.start(self.place, command, &name)
+    }
+
+    fn training(&self, args: &Args, name: &str) -> Command {
+        let mut command = self.network.hosts[2].run(&self.place.trainer);
+        self.place
+            .add_training(&mut command, name, args.steps, args.seed);
+        command.args(["--cluster", &self.registry]);
+        command
+    }
+
+    /// Returns the leader, which may be `nobody`; nothing if the registry does not answer. It is
+    /// not asked by way of the host that will be cut off.
+    fn led_by(&self) -> Result<Option<String>> {
+        let [_, two, three] = &self.network.hosts;
+        let registry = format!("etcd://{}:2379,{}:2379/netns", two.address, three.address);
+        let mut command = three.run(&self.place.trainer);
+        let command = command.args(["top", "--once", "--registry", &registry]);
+        let output = command.stderr(Stdio::null()).output();
+        let output =
+            output.with_context(|| format!("cannot start {}", self.place.trainer.display()))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let first = text.lines().next();
+        let leader = first.and_then(|line| line.split_once("led by "));
+        Ok(leader.map(|(_, leader)| leader.to_owned()))
+    }
+
+    fn leader(&self) -> Result<Option<String>> {
+        Ok(self.led_by()?.filter(|leader| leader != "nobody"))
+    }
+}
+
+/// Trains while the leader's host is cut off.
+fn disturbed(args: &Args, cluster: &NetnsCluster<'_>) -> Result<()> {
+    step("the training, and the leader's host cut off");
+    let place = cluster.place;
+    let started = Instant::now();
+    let mut training = Processes::default();
+    training.start(place, cluster.training(args, "disturbed"), "disturbed")?;
+    let enough = |steps: &u64| *steps >= args.steps / 5;
+    let before = place.wait("fifth of the steps", || {
+        training.none_ended()?;
+        Ok(place.steps("disturbed").filter(enough))
+    })?;
+    ensure!(
+        cluster.leader()?.as_deref() == Some(&cluster.leader),
+        "another server leads than at the start; run it again"
+    );
+    if args.seconds > 0 {
+        cut_off(args, cluster, &mut training, before)?;
+    }
+    training.wait()?;
+    eprintln!("    trained in {:.1} s", started.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Cuts the leader's host off for some seconds, from step `before` of the training on.
+fn cut_off(
+    args: &Args,
+    cluster: &NetnsCluster<'_>,
+    training: &mut Processes,
+    before: u64,
+) -> Result<()> {
+    let NetnsCluster {
+        place,
+        network,
+        leader: first,
+        ..
+    } = cluster;
+    let [one, ..] = &network.hosts;
+    network.cut(one)?;
+    let cut = Instant::now();
+    let another = || Ok(cluster.leader()?.filter(|found| found != first));
+    let (successor, stood_still) = std::thread::scope(|scope| {
+        let succession = scope.spawn(|| {
+            let found = place.wait("other leader", another);
+            found.map(|found| (found, cut.elapsed()))
+        });
+        let stood_still = longest_pause(place, training, before + args.steps / 20);
+        (succession.join(), stood_still)
+    });
+    let stood_still = stood_still.context("the training waits for the host that is cut off")?;
+    let (successor, led) = successor.map_err(|_| anyhow!("a thread ended"))??;
+    eprintln!(
+        "    {first} is cut off at step {before}; {successor} leads after {:.1} s; the training \
+            stood still for {:.1} s",
+        led.as_secs_f64(),
+        stood_still.as_secs_f64()
+    );
+    std::thread::sleep(Duration::from_secs(args.seconds).saturating_sub(cut.elapsed()));
+    training
+        .none_ended()
+        .context("it was over before the host came back; give more --steps")?;
+    network.heal(one)?;
+    eprintln!("    back after {:.1} s", cut.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -188,54 +243,24 @@ fn longest_pause(place: &Place, training: &mut Processes, until: u64) -> Result<
     Ok(longest)
 }
 
+/// An etcd on `host`, one of the members on `all`.
 pub(crate) fn etcd(host: &Host, all: &[Host], folder: &Path) -> Command {
-    let (client, peer) = (
-        format!("http://{}:2379", host.address),
-        format!("http://{}:2380", host.address),
-    );
-    let members: Vec<_> = all
-        .iter()
-        .map(|host| format!("{}=http://{}:2380", host.name, host.address))
-        .collect();
+    let url = |host: &Host, port: u16| format!("http://{}:{port}", host.address);
+    let member = |host: &Host| format!("{}={}", host.name, url(host, 2380));
+    let members: Vec<_> = all.iter().map(member).collect();
+    let (client, peer) = (url(host, 2379), url(host, 2380));
     let mut command = host.run(Path::new("etcd"));
+    command.args(["--name", host.name, "--data-dir"]);
+    command.arg(folder.join(format!("etcd-{}", host.name)));
+    for (option, value) in [
+        ("--listen-client-urls", &client),
+        ("--advertise-client-urls", &client),
+        ("--listen-peer-urls", &peer),
+        ("--initial-advertise-peer-urls", &peer),
+        ("--initial-cluster", &members.join(",")),
+        ("--log-level", &"error".to_owned()),
+    ] {
+        command.args([option, value]);
+    }
     command
-        .args(["--name", host.name, "--data-dir"])
-        .arg(folder.join(format!("etcd-{}", host.name)));
-    command.args([
-        "--listen-client-urls",
-        &client,
-        "--advertise-client-urls",
-        &client,
-    ]);
-    command.args([
-        "--listen-peer-urls",
-        &peer,
-        "--initial-advertise-peer-urls",
-        &peer,
-    ]);
-    command.args([
-        "--initial-cluster",
-        &members.join(","),
-        "--log-level",
-        "error",
-    ]);
-    command
-}
-
-/// Returns the leader of the cluster as seen from `host`. Nothing if the registry does not answer.
-fn led_by(place: &Place, host: &Host, registry: &str) -> Result<Option<String>> {
-    let mut command = host.run(&place.trainer);
-    let output = command
-        .args(["top", "--once", "--registry", registry])
-        .stderr(Stdio::null())
-        .output();
-    let text = output
-        .with_context(|| format!("cannot start {}", place.trainer.display()))?
-        .stdout;
-    let text = String::from_utf8_lossy(&text);
-    Ok(text
-        .lines()
-        .next()
-        .and_then(|line| line.split_once("led by "))
-        .map(|(_, leader)| leader.to_owned()))
 }

@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use crate::netns::hosts::{self, Network};
+use crate::netns::hosts::{self, Host, Network};
 use crate::processes::Place;
 use crate::sample;
 use crate::workspace::step;
-use clients::Clients;
+use clients::{Clients, Seen};
 use cluster::CheckedHosts;
 
 /// Where everything of a run lies.
@@ -73,47 +73,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn cut_off(args: &Args, place: &Place, network: &Network) -> Result<()> {
     step("three hosts, with a member of etcd, a frontend, two replicas and a parity instance each");
     let programs = args.programs.clone().unwrap_or_else(|| sample::binary(""));
-    let mut cluster = CheckedHosts::start(
-        place,
-        network,
-        &std::path::absolute(programs)?,
-        LEASE_SECONDS,
-    )?;
+    let programs = std::path::absolute(programs)?;
+    let mut cluster = CheckedHosts::start(place, network, &programs, LEASE_SECONDS)?;
     let [one, two, three] = &network.hosts;
     let asked = [one, two].map(|host| cluster.frontend(host));
     let clients = Clients::start(&asked)?;
     std::thread::sleep(Duration::from_secs(3));
     let before = clients.so_far();
-    let mut rows = Vec::new();
 
     step(&format!("host {} is cut off", three.name));
     network.cut(three)?;
     let cut = Instant::now();
-    let since = |what: &str,
-                 documented: Duration,
-                 is_so: &dyn Fn() -> Result<bool>|
-     -> Result<(String, Duration, Duration)> {
-        let took = cluster.until(what, documented + ALLOWANCE, cut, is_so)?;
-        Ok((what.to_owned(), took, documented))
-    };
-    rows.push(since(
-        "both frontends count its instances as down",
-        UNHEALTHY_WITHIN,
-        &|| cluster.are_out_of_service(&asked, three),
-    )?);
-    rows.push(since("they have left the pools", GONE_WITHIN, &|| {
-        cluster.have_left(&asked, three)
-    })?);
-    let alone = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| {
-            three
-                .enter()
-                .and_then(|()| clients::ask(&cluster.frontend(three)))
-        });
-        asking.join().map_err(|_| anyhow!("a thread ended"))?
-    });
-    let alone =
-        alone.context("the frontend that is cut off does not answer a client of its own")?;
+    let mut delays = wait_until_out(&cluster, &asked, three, cut)?;
+    let alone = ask_alone(&cluster, three)?;
     std::thread::sleep(Duration::from_secs(args.seconds));
     let down = cluster.hosts_that_are_down()?;
     ensure!(
@@ -127,40 +99,94 @@ fn cut_off(args: &Args, place: &Place, network: &Network) -> Result<()> {
     step(&format!("it is back after {:.1} s", away.as_secs_f64()));
     let meanwhile = clients.so_far();
     network.heal(three)?;
-    let healed = Instant::now();
-    let back = cluster.until("all are up again", BACK_WITHIN + ALLOWANCE, healed, &|| {
-        Ok(cluster.are_all_up(&asked)? && cluster.are_all_up(&[cluster.frontend(three)])?)
-    })?;
-    rows.push((
-        "its instances are back at all three frontends, counted from its return".to_owned(),
-        back,
-        BACK_WITHIN,
-    ));
-    let scraped = cluster.until("Prometheus again", BACK_WITHIN + ALLOWANCE, healed, &|| {
-        Ok(cluster.hosts_that_are_down()?.is_empty())
-    })?;
-    rows.push((
-        "Prometheus scrapes all three, counted likewise".to_owned(),
-        scraped,
-        BACK_WITHIN,
-    ));
+    delays.extend(wait_until_back(&cluster, &asked, three, Instant::now())?);
     std::thread::sleep(Duration::from_secs(1));
     cluster.none_ended()?;
-    let seen = clients.stop()?;
+    report(&delays, &clients.stop()?, &meanwhile.less(&before), &alone)
+}
 
+/// A wait for something, and the documented bound on it.
+struct Delay {
+    what: &'static str,
+    took: Duration,
+    documented: Duration,
+}
+
+fn wait_until(
+    cluster: &CheckedHosts,
+    what: &'static str,
+    documented: Duration,
+    since: Instant,
+    is_so: &dyn Fn() -> Result<bool>,
+) -> Result<Delay> {
+    let took = cluster.until(what, documented + ALLOWANCE, since, is_so)?;
+    Ok(Delay {
+        what,
+        took,
+        documented,
+    })
+}
+
+fn wait_until_out(
+    cluster: &CheckedHosts,
+    asked: &[String; 2],
+    host: &Host,
+    cut: Instant,
+) -> Result<Vec<Delay>> {
+    let down = "both frontends count its instances as down";
+    let are_down = || cluster.are_out_of_service(asked, host);
+    let gone = "they have left the pools";
+    let are_gone = || cluster.have_left(asked, host);
+    Ok(vec![
+        wait_until(cluster, down, UNHEALTHY_WITHIN, cut, &are_down)?,
+        wait_until(cluster, gone, GONE_WITHIN, cut, &are_gone)?,
+    ])
+}
+
+fn wait_until_back(
+    cluster: &CheckedHosts,
+    asked: &[String; 2],
+    host: &Host,
+    healed: Instant,
+) -> Result<Vec<Delay>> {
+    let up = "its instances are back at all three frontends, counted from its return";
+    let are_up =
+        || Ok(cluster.are_all_up(asked)? && cluster.are_all_up(&[cluster.frontend(host)])?);
+    let scraped = "Prometheus scrapes all three, counted likewise";
+    let are_scraped = || Ok(cluster.hosts_that_are_down()?.is_empty());
+    Ok(vec![
+        wait_until(cluster, up, BACK_WITHIN, healed, &are_up)?,
+        wait_until(cluster, scraped, BACK_WITHIN, healed, &are_scraped)?,
+    ])
+}
+
+/// Asks the frontend of a host that is cut off, from there.
+fn ask_alone(cluster: &CheckedHosts, host: &Host) -> Result<String> {
+    std::thread::scope(|scope| {
+        let ask = || {
+            host.enter()
+                .and_then(|()| clients::ask(&cluster.frontend(host)))
+        };
+        let asking = scope.spawn(ask);
+        asking.join().map_err(|_| anyhow!("a thread ended"))?
+    })
+    .context("the frontend that is cut off does not answer a client of its own")
+}
+
+/// Prints what was measured, `gone` while the host was cut off, and checks the answers.
+fn report(delays: &[Delay], seen: &Seen, gone: &Seen, alone: &str) -> Result<()> {
     println!("| | after, s | documented, s |\n|---|---|---|");
-    for (what, took, documented) in &rows {
-        println!(
-            "| {what} | {:.1} | {:.1} |",
-            took.as_secs_f64(),
-            documented.as_secs_f64()
-        );
+    for Delay {
+        what,
+        took,
+        documented,
+    } in delays
+    {
+        let (took, documented) = (took.as_secs_f64(), documented.as_secs_f64());
+        println!("| {what} | {took:.1} | {documented:.1} |");
     }
-    println!(
-        "\n| requests to the frontends of the two others | whole | while it was cut off \
-            |\n|---|---|---|"
-    );
-    let gone = meanwhile.less(&before);
+    println!("\n| requests to the frontends of the two others | whole | while it was cut off |");
+    println!("|---|---|---|");
     for ((what, all), (_, then)) in seen.rows().into_iter().zip(gone.rows()) {
         println!("| {what} | {all} | {then} |");
     }
@@ -168,17 +194,15 @@ fn cut_off(args: &Args, place: &Place, network: &Network) -> Result<()> {
         "\nlongest {:.0} ms; the frontend that was cut off answered a client of its own: {alone}",
         seen.longest.as_secs_f64() * 1e3
     );
+    let said = &seen.said;
+    let (unanswered, errors) = (seen.unanswered, seen.errors);
     ensure!(
-        seen.unanswered == 0,
-        "{} requests had no answer: {}",
-        seen.unanswered,
-        seen.said
+        unanswered == 0,
+        "{unanswered} requests had no answer: {said}"
     );
     ensure!(
-        seen.errors == 0,
-        "{} requests were answered with an error: {}",
-        seen.errors,
-        seen.said
+        errors == 0,
+        "{errors} requests were answered with an error: {said}"
     );
     ensure!(
         gone.reconstructed > 0,

@@ -196,15 +196,14 @@ impl Place {
         wait_for(what, LIMIT, ask).with_context(|| format!("see {}", self.folder.display()))
     }
 
+    /// Path of a training's log.
+    pub(crate) fn training_log(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("models/.runs/{name}/log.jsonl"))
+    }
+
     /// Returns the number of steps that the training `name` reports.
     pub(crate) fn steps(&self, name: &str) -> Option<u64> {
-        let log = fs::read_to_string(
-            self.folder
-                .join("models/.runs")
-                .join(name)
-                .join("log.jsonl"),
-        )
-        .ok()?;
+        let log = fs::read_to_string(self.training_log(name)).ok()?;
         let line: serde_json::Value = log
             .lines()
             .rev()

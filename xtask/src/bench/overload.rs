@@ -205,56 +205,45 @@ fn report(args: &Args, capacity: f64, parts: &[Part]) -> (String, Vec<String>) {
             part.memory_mb
         );
     }
-    let mut missed = Vec::new();
-    if let [normal, overload, after] = parts {
-        let goodput = overload.answered / capacity;
-        let slower = overload.p99 / normal.p99;
-        let refused = overload.refused_p99.unwrap_or(0.0);
-        let grown = overload.memory_mb - normal.memory_mb;
-        let aims = [
-            (
-                goodput >= 0.9,
-                format!(
-                    "goodput {:.1} % of the capacity (wanted: 90)",
-                    goodput * 100.0
-                ),
+    let [normal, overload, after] = parts else {
+        return (text, Vec::new());
+    };
+    let aims = aims(capacity, normal, overload, after);
+    let said: Vec<&str> = aims.iter().map(|(_, said)| said.as_str()).collect();
+    let _ = writeln!(text, "\nUnder overload: {}.", said.join("; "));
+    let missed = aims.into_iter().filter(|(met, _)| !met);
+    (text, missed.map(|(_, said)| said).collect())
+}
+
+/// Each aim: true if it was met, and the figure with the bound.
+fn aims(capacity: f64, normal: &Part, overload: &Part, after: &Part) -> [(bool, String); 5] {
+    let goodput = 100.0 * overload.answered / capacity;
+    let slower = overload.p99 / normal.p99;
+    let refusing = overload.refused_p99.unwrap_or(0.0);
+    let grown = overload.memory_mb - normal.memory_mb;
+    let refused = after.refused;
+    [
+        (
+            goodput >= 90.0,
+            format!("goodput {goodput:.1} % of the capacity (wanted: 90)"),
+        ),
+        (
+            slower <= 2.0,
+            format!(
+                "p99 of accepted requests {slower:.2} times the normal one (wanted: 2 at most)"
             ),
-            (
-                slower <= 2.0,
-                format!(
-                    "p99 of accepted requests {slower:.2} times the normal one (wanted: 2 at most)"
-                ),
-            ),
-            (
-                refused <= 5.0,
-                format!("p99 of refusing {refused:.2} ms (wanted: 5 at most)"),
-            ),
-            (
-                grown <= 16.0,
-                format!("memory grew by {grown:.1} MB (wanted: 16 at most)"),
-            ),
-            (
-                after.refused == 0,
-                format!(
-                    "{} refused when the overload was over (wanted: none)",
-                    after.refused
-                ),
-            ),
-        ];
-        text.push_str("\nUnder overload: ");
-        text.push_str(
-            &aims
-                .iter()
-                .map(|(_, said)| said.as_str())
-                .collect::<Vec<_>>()
-                .join("; "),
-        );
-        text.push_str(".\n");
-        missed = aims
-            .into_iter()
-            .filter(|(met, _)| !met)
-            .map(|(_, said)| said)
-            .collect();
-    }
-    (text, missed)
+        ),
+        (
+            refusing <= 5.0,
+            format!("p99 of refusing {refusing:.2} ms (wanted: 5 at most)"),
+        ),
+        (
+            grown <= 16.0,
+            format!("memory grew by {grown:.1} MB (wanted: 16 at most)"),
+        ),
+        (
+            refused == 0,
+            format!("{refused} refused when the overload was over (wanted: none)"),
+        ),
+    ]
 }

@@ -113,7 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             &with_plot,
         )?;
         let path = out.with_file_name(plot);
-        std::fs::write(&path, plot::svg(&table))
+        std::fs::write(&path, plot::svg(&table)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let default = || workspace::target().join("bench-staleness.json");

@@ -1,6 +1,5 @@
 //! A Prometheus that scrapes a cluster.
 
-use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,13 +12,6 @@ use crate::sample::SampleCluster;
 use crate::{http, workspace};
 
 pub(super) const RULES: &str = "deploy/prometheus/rules.yml";
-
-/// A series over time.
-pub(super) struct Line {
-    pub(super) labels: BTreeMap<String, String>,
-    /// Seconds and value.
-    pub(super) points: Vec<(f64, f64)>,
-}
 
 pub(super) struct Prometheus {
     url: String,
@@ -96,39 +88,6 @@ impl Prometheus {
             .context("no result")?;
         let value = |sample: &Value| sample.pointer("/value/1")?.as_str()?.parse().ok();
         Ok(samples.iter().filter_map(value).collect())
-    }
-
-    /// Returns the values of a query over the last `seconds`, each second.
-    pub(super) fn range(&self, expression: &str, seconds: u64) -> Result<Vec<Line>> {
-        let end = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)?
-            .as_secs();
-        let (expression, start) = (http::encode(expression), end - seconds);
-        let url = format!(
-            "{}/api/v1/query_range?query={expression}&start={start}&end={end}&step=1",
-            self.url
-        );
-        let answer = http::get_json(&url)?;
-        let series = answer
-            .pointer("/data/result")
-            .and_then(Value::as_array)
-            .context("no result")?;
-        let point = |point: &Value| {
-            Some((
-                point.get(0)?.as_f64()?,
-                point.get(1)?.as_str()?.parse().ok()?,
-            ))
-        };
-        let line = |series: &Value| Line {
-            labels: serde_json::from_value(series["metric"].clone()).unwrap_or_default(),
-            points: series["values"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(point)
-                .collect(),
-        };
-        Ok(series.iter().map(line).collect())
     }
 
     /// The rules as Prometheus read them.

@@ -7,16 +7,6 @@ use serde_json::Value;
 pub(super) struct Query {
     pub(super) name: String,
     pub(super) expression: String,
-    /// The panel that shows it.
-    pub(super) panel: Option<Panel>,
-}
-
-/// Panel with its queries.
-pub(super) struct Panel {
-    pub(super) title: String,
-    pub(super) unit: String,
-    /// With `{{label}}` for labels.
-    pub(super) legend: String,
 }
 
 /// Returns the queries of all panels, with Grafana's variables filled in.
@@ -49,22 +39,9 @@ pub(super) fn of_dashboard(json: &str) -> Result<Vec<Query>> {
                 !expression.contains('$'),
                 "{title}: an unknown variable in {expression}"
             );
-            let text = |value: Option<&Value>| {
-                value.and_then(Value::as_str).unwrap_or_default().to_owned()
-            };
-            let (unit, legend) = (
-                text(panel.pointer("/fieldConfig/defaults/unit")),
-                text(target.get("legendFormat")),
-            );
-            let panel = Panel {
-                title: title.to_owned(),
-                unit,
-                legend,
-            };
             queries.push(Query {
                 name: format!("panel {title:?}"),
                 expression,
-                panel: Some(panel),
             });
         }
     }
@@ -95,7 +72,6 @@ pub(super) fn of_rules(rules: &Value) -> Result<Vec<Query>> {
             Ok(Query {
                 name,
                 expression: expression.to_owned(),
-                panel: None,
             })
         })
         .collect();
@@ -127,12 +103,10 @@ pub(super) fn of_adapter(yaml: &str) -> Result<Vec<Query>> {
         Query {
             name: "the adapter's seriesQuery".to_owned(),
             expression: format!("count({series})"),
-            panel: None,
         },
         Query {
             name: "the adapter's metricsQuery".to_owned(),
             expression,
-            panel: None,
         },
     ])
 }

@@ -7,6 +7,42 @@ use serde_json::Value;
 
 use super::faults::{self, PARITY, Planned, REPLICAS};
 
+/// Rows of the table: name, place in the report, digits, factor.
+const ROWS: [(&str, &str, usize, f64); 12] = [
+    ("requests sent", "/counts/sent", 0, 1.0),
+    (
+        "answered with the exact prediction",
+        "/provenance/exact/count",
+        0,
+        1.0,
+    ),
+    (
+        "answered with a reconstruction",
+        "/provenance/reconstructed/count",
+        0,
+        1.0,
+    ),
+    ("answered with an error", "/counts/failed", 0, 1.0),
+    ("unanswered", "/counts/unanswered", 0, 1.0),
+    (
+        "accuracy of exact predictions, %",
+        "/provenance/exact/accuracy/accuracy",
+        1,
+        100.0,
+    ),
+    (
+        "accuracy of reconstructions, %",
+        "/provenance/reconstructed/accuracy/accuracy",
+        1,
+        100.0,
+    ),
+    ("accuracy of all answers, %", "/accuracy/accuracy", 1, 100.0),
+    ("p50, ms", "/latency/all/p50", 2, 1.0),
+    ("p99, ms", "/latency/all/p99", 2, 1.0),
+    ("p99.9, ms", "/latency/all/p99_9", 2, 1.0),
+    ("worst, ms", "/latency/all/max", 2, 1.0),
+];
+
 /// The two runs side by side.
 pub(crate) fn render(plain: &Value, coded: &Value, faults: &[Planned]) -> Result<String> {
     let mut text = String::new();
@@ -40,38 +76,9 @@ pub(crate) fn render(plain: &Value, coded: &Value, faults: &[Planned]) -> Result
             show(coded)
         )?)
     };
-    row("requests sent", "/counts/sent", 0, 1.0)?;
-    row(
-        "answered with the exact prediction",
-        "/provenance/exact/count",
-        0,
-        1.0,
-    )?;
-    row(
-        "answered with a reconstruction",
-        "/provenance/reconstructed/count",
-        0,
-        1.0,
-    )?;
-    row("answered with an error", "/counts/failed", 0, 1.0)?;
-    row("unanswered", "/counts/unanswered", 0, 1.0)?;
-    row(
-        "accuracy of exact predictions, %",
-        "/provenance/exact/accuracy/accuracy",
-        1,
-        100.0,
-    )?;
-    row(
-        "accuracy of reconstructions, %",
-        "/provenance/reconstructed/accuracy/accuracy",
-        1,
-        100.0,
-    )?;
-    row("accuracy of all answers, %", "/accuracy/accuracy", 1, 100.0)?;
-    row("p50, ms", "/latency/all/p50", 2, 1.0)?;
-    row("p99, ms", "/latency/all/p99", 2, 1.0)?;
-    row("p99.9, ms", "/latency/all/p99_9", 2, 1.0)?;
-    row("worst, ms", "/latency/all/max", 2, 1.0)?;
+    for (name, path, digits, scale) in ROWS {
+        row(name, path, digits, scale)?;
+    }
     let p999 = |report| number(report, "/latency/all/p99_9").context("a report without p99.9");
     writeln!(
         text,

@@ -12,6 +12,7 @@ mod load;
 
 use std::fs;
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -90,21 +91,27 @@ fn look(
     cluster: &SampleCluster,
     admin: &str,
     key: &str,
-    folder: &std::path::Path,
-    pictures: &std::path::Path,
+    folder: &Path,
+    pictures: &Path,
 ) -> Result<()> {
     let browser = Browser::start(folder)?;
     let page = browser.open(&format!("{admin}/live"), (1280, 1000))?;
-    let picture = |name: &str| pictures.join(name);
+    let end = Instant::now() + Duration::from_secs(args.load_s);
+    log_in(&page, key, pictures)?;
+    shows_a_cluster_that_is_well(&page, pictures, end)?;
+    shows_a_frozen_instance(&page, cluster, pictures)?;
+    switches(&page, pictures)?;
+    page.nothing_went_wrong()?;
+    shows_markup_as_text(&browser, admin, pictures)
+}
 
+/// Without a key and with a wrong one nothing is shown.
+fn log_in(page: &Page<'_>, key: &str, pictures: &Path) -> Result<()> {
     page.until(
         "the page asks for a key",
         "!document.getElementById('login').hidden",
     )?;
-    enter(
-        &page,
-        "parapet_0000000000000000000000000000000000000000000000000000000000000000",
-    )?;
+    enter(page, &format!("parapet_{}", "0".repeat(64)))?;
     page.until(
         "a wrong key is refused",
         "document.getElementById('login-error').textContent.includes('no admin key')",
@@ -113,8 +120,8 @@ fn look(
         page.text("document.querySelectorAll('[data-model]').length")? == "0",
         "it shows something without a key"
     );
-    page.screenshot(&picture("login.png"))?;
-    enter(&page, key)?;
+    page.screenshot(&pictures.join("login.png"))?;
+    enter(page, key)?;
     page.until(
         "the model is shown",
         &format!("!!document.querySelector('[data-model={MODEL:?}]')"),
@@ -122,13 +129,20 @@ fn look(
     page.until(
         "the key is not left in the form",
         "document.getElementById('key').value === ''",
-    )?;
+    )
+}
 
-    let end = Instant::now() + Duration::from_secs(args.load_s);
+fn all_are_up(page: &Page<'_>) -> Result<()> {
+    let all = REPLICAS + PARITY_INSTANCES;
     page.until(
         "every instance is up",
-        &format!("{} === {}", tiles("up"), REPLICAS + PARITY_INSTANCES),
-    )?;
+        &format!("{} === {all}", tiles("up")),
+    )
+}
+
+/// Shows groups, accuracy and latency, which reconstruction improves by `end`.
+fn shows_a_cluster_that_is_well(page: &Page<'_>, pictures: &Path, end: Instant) -> Result<()> {
+    all_are_up(page)?;
     page.until(
         "groups decode",
         "document.querySelectorAll('[data-groups=decoded] .chip.reconstructed').length > 0",
@@ -137,60 +151,53 @@ fn look(
         "accuracy is there",
         r"/\d %/.test(document.querySelector('[data-number=accuracy] b').textContent)",
     )?;
-    page.until("latency is there", r"[...document.querySelectorAll('[data-latency=answered] td')].slice(1).every((cell) => /\d ms/.test(cell.textContent))")?;
+    page.until(
+        "latency is there",
+        r"[...document.querySelectorAll('[data-latency=answered] td')].slice(1)
+            .every((cell) => /\d ms/.test(cell.textContent))",
+    )?;
     std::thread::sleep(end.saturating_duration_since(Instant::now()));
-    let spared: f64 = page
-        .text(
-            "views.get([...views.keys()][0]).model.latency.without.p99_ms - \
-        views.get([...views.keys()][0]).model.latency.answered.p99_ms",
-        )?
-        .parse()
-        .context("no p99 on the page")?;
+    let latency = "views.get([...views.keys()][0]).model.latency";
+    let spared = format!("{latency}.without.p99_ms - {latency}.answered.p99_ms");
+    let spared: f64 = page.text(&spared)?.parse().context("no p99 on the page")?;
     ensure!(
         spared > 0.0,
         "p99 is no better with reconstruction than without: {spared} ms"
     );
-    page.screenshot(&picture("well.png"))?;
+    page.screenshot(&pictures.join("well.png"))
+}
 
+/// Shows an instance as down while it is frozen, in the dark and on a small screen, too.
+fn shows_a_frozen_instance(
+    page: &Page<'_>,
+    cluster: &SampleCluster,
+    pictures: &Path,
+) -> Result<()> {
     cluster.signal(0, Signal::SIGSTOP);
     page.until(
         "a frozen instance is shown as down",
         &format!("{} > 0", tiles("down")),
     )?;
     std::thread::sleep(Duration::from_secs(2));
-    page.screenshot(&picture("frozen.png"))?;
+    page.screenshot(&pictures.join("frozen.png"))?;
     page.dark(true)?;
-    page.screenshot(&picture("frozen-dark.png"))?;
+    page.screenshot(&pictures.join("frozen-dark.png"))?;
     page.dark(false)?;
     page.resize((400, 900))?;
-    page.screenshot(&picture("frozen-400.png"))?;
-    let overflow =
-        page.text("document.documentElement.scrollWidth - document.documentElement.clientWidth")?;
+    page.screenshot(&pictures.join("frozen-400.png"))?;
+    let element = "document.documentElement";
+    let overflow = page.text(&format!("{element}.scrollWidth - {element}.clientWidth"))?;
     ensure!(
         overflow == "0",
         "at 400 px the page is {overflow} px too wide"
     );
     page.resize((1280, 1000))?;
     cluster.signal(0, Signal::SIGCONT);
-    page.until(
-        "it is up again",
-        &format!("{} === {}", tiles("up"), REPLICAS + PARITY_INSTANCES),
-    )?;
+    all_are_up(page)
+}
 
-    switches(&page)?;
-    page.screenshot(&picture("switched.png"))?;
-    click(&page, "As configured")?;
-    page.until(
-        "the hold-back is as configured",
-        r"document.querySelector('[data-switch=hold-back]').textContent.endsWith('as configured')",
-    )?;
-    click(&page, "Switch on")?;
-    page.until(
-        "redundancy is on again",
-        "document.querySelector('[data-switch=redundancy]').textContent === 'on'",
-    )?;
-    page.nothing_went_wrong()?;
-
+/// Shows names and labels as they are where they hold markup.
+fn shows_markup_as_text(browser: &Browser, admin: &str, pictures: &Path) -> Result<()> {
     let hostile = Hostile::start(&crate::http::get_whole(&format!("{admin}/live"))?)?;
     let page = browser.open(&hostile.url, (1280, 1000))?;
     page.until(
@@ -207,13 +214,13 @@ fn look(
         page.text("String(window.hostile)")? == "undefined",
         "a script of the state's ran"
     );
-    page.screenshot(&picture("hostile.png"))?;
+    page.screenshot(&pictures.join("hostile.png"))?;
     page.nothing_went_wrong()
 }
 
 /// Redundancy is switched off, which asks twice, and the hold-back changed; without the key
-/// both are refused.
-fn switches(page: &Page<'_>) -> Result<()> {
+/// both are refused. Then both are as configured again.
+fn switches(page: &Page<'_>, pictures: &Path) -> Result<()> {
     let post = "fetch('/live/models/fashion/redundancy', { method: 'POST', headers: { 'content-type': 'application/json' }, body: '{\"on\": false}' }).then((answer) => String(answer.status))";
     ensure!(
         page.text(post)? == "401",
@@ -239,7 +246,17 @@ fn switches(page: &Page<'_>) -> Result<()> {
         "document.querySelector('.refused').textContent.includes('0.97')",
     )?;
     page.evaluate("document.querySelector('[aria-label^=percentile]').value = ''")?;
-    Ok(())
+    page.screenshot(&pictures.join("switched.png"))?;
+    click(page, "As configured")?;
+    page.until(
+        "the hold-back is as configured",
+        r"document.querySelector('[data-switch=hold-back]').textContent.endsWith('as configured')",
+    )?;
+    click(page, "Switch on")?;
+    page.until(
+        "redundancy is on again",
+        "document.querySelector('[data-switch=redundancy]').textContent === 'on'",
+    )
 }
 
 fn tiles(state: &str) -> String {

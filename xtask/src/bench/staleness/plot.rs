@@ -1,117 +1,96 @@
 //! The table as a plot: seconds to the loss over slack.
 
-use std::fmt::Write as _;
+use anyhow::{Result, anyhow};
+use plotters::prelude::*;
 
 use super::report::Table;
 use crate::bench::spread::Spread;
 
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 300.0;
-const LEFT: f64 = 56.0;
-const RIGHT: f64 = 150.0;
-const TOP: f64 = 30.0;
-const BOTTOM: f64 = 44.0;
+const SIZE: (u32, u32) = (640, 300);
 
 /// The slacks, by their places; BSP is that of 0, and eventual comes after all.
 const SLACKS: [&str; 6] = ["0", "1", "2", "4", "8", "any"];
 
 /// Models with their colours, which readers with any colour vision tell apart (Okabe and Ito).
-const SERIES: [(&str, &str, &str); 3] = [
-    ("bounded-delay", "bounded delay", "#0072b2"),
-    ("ssp", "SSP", "#d55e00"),
-    ("eager-ssp", "eager SSP", "#009e73"),
+const SERIES: [(&str, &str, RGBColor); 3] = [
+    ("bounded-delay", "bounded delay", RGBColor(0, 114, 178)),
+    ("ssp", "SSP", RGBColor(213, 94, 0)),
+    ("eager-ssp", "eager SSP", RGBColor(0, 158, 115)),
 ];
 
-pub(super) fn svg(table: &Table) -> String {
+pub(super) fn svg(table: &Table) -> Result<String> {
+    let mut text = String::new();
+    let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+    draw(table, &area).map_err(|error| anyhow!("cannot draw the plot: {error}"))?;
+    drop(area);
+    Ok(text + "\n")
+}
+
+fn draw(
+    table: &Table,
+    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+) -> Result<(), Box<dyn std::error::Error>> {
+    area.fill(&WHITE)?;
     let points: Vec<(&str, usize, Spread)> = table
         .seconds()
         .filter_map(|(model, spread)| place(model).map(|(s, x)| (s, x, spread)))
         .collect();
-    let finite = points
-        .iter()
-        .map(|(_, _, spread)| spread.highest)
-        .filter(|seconds| seconds.is_finite());
+    let highest = points.iter().map(|(_, _, spread)| spread.highest);
+    let finite = highest.filter(|seconds| seconds.is_finite());
     let most = finite.fold(0.0, f64::max).ceil().max(1.0);
-    let x = |place: usize| {
-        LEFT + 12.0 + place as f64 / (SLACKS.len() - 1) as f64 * (WIDTH - LEFT - RIGHT - 24.0)
+    let last = SLACKS.len() - 1;
+    let mut chart = ChartBuilder::on(area)
+        .margin(8)
+        .caption(table.title(), ("sans-serif", 14))
+        .x_label_area_size(36)
+        .y_label_area_size(48)
+        .build_cartesian_2d(-0.2..last as f64 + 1.8, 0.0..most)?;
+    let slack = |at: &f64| {
+        let slack = SLACKS.get(*at as usize).filter(|_| at.fract() == 0.0);
+        slack.map_or(String::new(), |slack| (*slack).to_owned())
     };
-    let y = |seconds: f64| HEIGHT - BOTTOM - seconds.min(most) / most * (HEIGHT - TOP - BOTTOM);
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-            font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" \
-            fill=\"white\"/>\n<text x=\"{LEFT}\" y=\"18\">{}</text>\n",
-        table.title()
-    );
-    // Writing to a string never fails.
-    for tick in 0..=4 {
-        let seconds = most * f64::from(tick) / 4.0;
-        let (at, right) = (y(seconds), WIDTH - RIGHT);
-        let _ = writeln!(
-            text,
-            "<path d=\"M{LEFT} {at:.1}H{right}\" stroke=\"#ddd\"/><text x=\"{:.1}\" y=\"{:.1}\" \
-             text-anchor=\"end\">{seconds:.1}</text>",
-            LEFT - 6.0,
-            at + 4.0
-        );
-    }
-    for (at, slack) in SLACKS.iter().enumerate() {
-        let _ = writeln!(
-            text,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{slack}</text>",
-            x(at),
-            HEIGHT - BOTTOM + 18.0
-        );
-    }
-    let _ = writeln!(
-        text,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">clocks that may be \
-            missed</text>\n<text x=\"14\" y=\"{:.1}\" transform=\"rotate(-90 14 {:.1})\" \
-            text-anchor=\"middle\">seconds to the loss</text>",
-        (LEFT + WIDTH - RIGHT) / 2.0,
-        HEIGHT - 8.0,
-        HEIGHT / 2.0,
-        HEIGHT / 2.0
-    );
-    for (number, (series, label, colour)) in SERIES.iter().enumerate() {
-        let shift = number as f64 * 4.0 - 4.0;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(WHITE)
+        .x_labels(2 * SLACKS.len())
+        .x_label_formatter(&slack)
+        .x_desc("clocks that may be missed")
+        .y_desc("seconds to the loss")
+        .draw()?;
+    for (number, (series, label, colour)) in SERIES.into_iter().enumerate() {
+        let shift = (number as f64 - 1.0) * 0.04;
         // BSP and eventual are the ends of all of them.
         let own = points
             .iter()
-            .filter(|(model, _, _)| model == series || model.is_empty());
+            .filter(|(model, _, _)| *model == series || model.is_empty());
         let mut own: Vec<(f64, Spread)> = own
-            .map(|&(_, at, spread)| (x(at) + shift, spread))
+            .map(|&(_, at, spread)| (at as f64 + shift, spread))
             .collect();
         own.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let line: Vec<String> = own
+        let medians = own
             .iter()
-            .map(|(at, spread)| format!("{at:.1},{:.1}", y(spread.median)))
-            .collect();
-        let _ = writeln!(
-            text,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\"/>",
-            line.join(" ")
-        );
-        for (at, spread) in own {
-            let (low, high) = (y(spread.lowest), y(spread.highest));
-            let _ = writeln!(
-                text,
-                "<path d=\"M{at:.1} {low:.1}V{high:.1}\" stroke=\"{colour}\"/><circle \
-                    cx=\"{at:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{colour}\"/>",
-                y(spread.median)
-            );
-        }
-        let at = TOP + 16.0 + number as f64 * 18.0;
-        let left = WIDTH - RIGHT + 14.0;
-        let _ = writeln!(
-            text,
-            "<path d=\"M{left} {:.1}h18\" stroke=\"{colour}\"/><text x=\"{:.1}\" \
-                y=\"{at:.1}\">{label}</text>",
-            at - 4.0,
-            left + 24.0
-        );
+            .map(|(at, spread)| (*at, spread.median.min(most)));
+        chart
+            .draw_series(LineSeries::new(medians, colour))?
+            .label(label)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour));
+        chart.draw_series(own.iter().map(|(at, spread)| {
+            let ends = [spread.lowest, spread.highest].map(|seconds| (*at, seconds.min(most)));
+            PathElement::new(ends, colour)
+        }))?;
+        chart.draw_series(
+            own.iter().map(|(at, spread)| {
+                Circle::new((*at, spread.median.min(most)), 3, colour.filled())
+            }),
+        )?;
     }
-    text.push_str("</svg>\n");
-    text
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .draw()?;
+    area.present()?;
+    Ok(())
 }
 
 /// A model's series, empty for both ends, and its place among the slacks.
@@ -120,5 +99,45 @@ fn place(model: &str) -> Option<(&str, usize)> {
         Some((series, slack)) => Some((series, SLACKS.iter().position(|other| *other == slack)?)),
         None if model == "bsp" => Some(("", 0)),
         None => Some(("", SLACKS.len() - 1)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::Run;
+    use super::*;
+
+    #[test]
+    fn plot_has_a_line_for_each_series_and_names_its_axes() {
+        let models = [
+            "bsp",
+            "ssp:1",
+            "ssp:4",
+            "eager-ssp:2",
+            "bounded-delay:8",
+            "eventual",
+        ];
+        let mut table = Table::new("turns:100", 7, models);
+        for (model, seconds) in (0..).zip([5.2, 4.0, 2.5, 3.1, 2.2, 2.9]) {
+            for factor in [0.8, 1.0, 1.3] {
+                let seconds = seconds * factor;
+                let text = format!(
+                    "{{\"seconds\": {seconds}, \"minibatches\": 400, \"idle\": 0.25, \
+                        \"late\": 0, \"target\": 0.5}}"
+                );
+                table.add(model, Run::parse(&text).unwrap());
+            }
+        }
+        let svg = svg(&table).unwrap();
+        for word in [
+            "clocks that may be missed",
+            "seconds to the loss",
+            "bounded delay",
+            "eager SSP",
+            "any",
+            "another one drawn every 100 ms",
+        ] {
+            assert!(svg.contains(word), "{word} is not in\n{svg}");
+        }
     }
 }
