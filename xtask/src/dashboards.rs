@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     promtool(&["test", "rules", TESTS], None)?;
     sample::build()?;
     let folder = sample::folder("dashboards");
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    workspace::make_folder(&folder)?;
     openssl::self_signed(&folder, "admin")?;
     openssl::revocation_list(&folder, "admin")?;
     let mut cluster = SampleCluster::start_as(&folder, &Layout::small(&with_all_metrics))?;
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     if let Some(path) = &args.answers {
-        fs::write(path, answers).with_context(|| format!("cannot write {}", path.display()))?;
+        workspace::write(path, answers)?;
     }
     ensure!(
         empty.is_empty(),

@@ -160,7 +160,7 @@ fn fill(tree: &Path, built: &Path) -> Result<()> {
 fn place(tree: &Path, to: &Path, mode: u32, from: &Path) -> Result<PathBuf> {
     let to = tree.join(to);
     let parent = to.parent().unwrap_or(tree);
-    fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+    workspace::make_folder(parent)?;
     fs::copy(from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
     fs::set_permissions(&to, fs::Permissions::from_mode(mode)).context("cannot set permissions")?;
     Ok(to)

@@ -214,8 +214,7 @@ fn in_chains(top: &str) -> BTreeSet<&str> {
 /// Returns these columns of all validation records in the log, as they are written.
 fn curve(place: &Place, name: &str, columns: &[&str]) -> Result<Vec<String>> {
     let path = place.training_log(name);
-    let log =
-        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let log = workspace::read(&path)?;
     let mut curve = Vec::new();
     for line in log.lines() {
         let record: serde_json::Value = serde_json::from_str(line)?;

@@ -144,7 +144,7 @@ impl Place {
             fs::remove_dir_all(&folder)
                 .with_context(|| format!("cannot remove {}", folder.display()))?;
         }
-        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        workspace::make_folder(&folder)?;
         Ok(Self {
             trainer: workspace::target().join("debug/parity-trainer"),
             folder,

@@ -83,8 +83,7 @@ impl<'a> Lock<'a> {
         let path = workspace::root()
             .join("xtask/requirements")
             .join(format!("{name}.txt"));
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = workspace::read(&path)?;
         Ok(Self { name, path, text })
     }
 
@@ -100,7 +99,7 @@ impl<'a> Lock<'a> {
             fs::remove_dir_all(&folder)
                 .with_context(|| format!("cannot remove {}", folder.display()))?;
         }
-        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        workspace::make_folder(&folder)?;
         install(&folder)?;
         fs::write(&stamp, &self.text).context("cannot write the stamp")?;
         Ok(folder)

@@ -1,6 +1,9 @@
 //! Where things lie in the checkout.
 
+use std::fs;
 use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
 
 /// The root of the checkout: the folder above this crate's.
 pub(crate) fn root() -> PathBuf {
@@ -30,4 +33,19 @@ pub(crate) fn demo() -> PathBuf {
 /// Says what comes next.
 pub(crate) fn step(what: &str) {
     eprintln!("==> {what}");
+}
+
+/// Writes a file; an error names it.
+pub(crate) fn write(path: &Path, contents: impl AsRef<[u8]>) -> Result<()> {
+    fs::write(path, contents).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Reads a file of text; an error names it.
+pub(crate) fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Makes a folder with those above it; an error names it.
+pub(crate) fn make_folder(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))
 }

@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     native::run(&native::Args::default())?;
     cargo::build_trainer_optimised()?;
     let folder = workspace::root().join(FOLDER);
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    workspace::make_folder(&folder)?;
     let bench = Bench {
         args,
         folder,
@@ -238,8 +238,7 @@ impl Bench<'_> {
 
 impl Trained {
     fn read(path: &Path) -> Result<Self> {
-        let text =
-            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = workspace::read(path)?;
         let report: serde_json::Value = serde_json::from_str(&text)?;
         let figure = |name: &str| {
             report[name]

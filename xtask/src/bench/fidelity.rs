@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::tail;
 use crate::demo::binary;
+use crate::workspace;
 use crate::workspace::step;
 
 /// Arguments of `cargo xtask bench fidelity`.
@@ -57,8 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let folder = tail::folder();
     let real = report(&folder.join("p2.json"))?;
     let setup = folder.join("fidelity.toml");
-    fs::write(&setup, simulation(&folder.join("p2.toml"), &real)?)
-        .with_context(|| format!("cannot write {}", setup.display()))?;
+    workspace::write(&setup, simulation(&folder.join("p2.toml"), &real)?)?;
     let simulated = folder.join("fidelity.json");
     step("simulating the same");
     let status = Command::new(binary("parapet-loadgen"))

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use super::servers::Server;
 use crate::processes::{Servers, wait_for};
 use crate::resources::pinned;
+use crate::workspace;
 
 /// One worker of nginx that passes every request on over kept-alive connections.
 pub(super) struct Nginx {
@@ -27,7 +28,7 @@ impl Nginx {
         upstreams: &[String],
         core: Option<usize>,
     ) -> Result<Option<Self>> {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        workspace::make_folder(folder)?;
         let address = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?;
         let configuration = folder.join("nginx.conf");
         fs::write(

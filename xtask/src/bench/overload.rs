@@ -8,7 +8,6 @@
 //! its part of `frontend/RESULTS.md`. Needs the models of `cargo xtask demo`.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
@@ -116,7 +115,7 @@ fn start(servers: &mut Servers, args: &Args) -> Result<Server> {
         "seed = 1\nservice_time = {{ distribution = \"constant\", ms = {:?} }}\n",
         args.service_ms
     );
-    fs::write(&profile, text).with_context(|| format!("cannot write {}", profile.display()))?;
+    workspace::write(&profile, text)?;
     let profile = profile.display().to_string();
     let mut instances = |model: &str, count: usize| {
         let addresses = (0..count).map(|index| {

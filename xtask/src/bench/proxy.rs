@@ -14,7 +14,6 @@
 
 mod report;
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -66,7 +65,7 @@ fn folder() -> PathBuf {
 /// Runs the benchmark.
 pub(crate) fn run(args: &Args) -> Result<()> {
     prepare(!args.no_build)?;
-    fs::create_dir_all(folder()).with_context(|| format!("cannot make {}", folder().display()))?;
+    workspace::make_folder(&folder())?;
     stay_on(OTHERS)?;
     let answers = real_answers()?;
     let (deployed, parity) = (

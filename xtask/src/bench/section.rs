@@ -4,6 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use crate::workspace;
+
 /// Puts `body` in the place of the file's section of this name, or at its end if it has none. A
 /// file that is not there begins with `title`.
 pub(crate) fn write(path: &Path, title: &str, name: &str, body: &str) -> Result<()> {
@@ -12,8 +14,7 @@ pub(crate) fn write(path: &Path, title: &str, name: &str, body: &str) -> Result<
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => format!("# {title}\n"),
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
-    std::fs::write(path, replaced(&text, name, body))
-        .with_context(|| format!("cannot write {}", path.display()))
+    workspace::write(path, replaced(&text, name, body))
 }
 
 fn replaced(text: &str, name: &str, body: &str) -> String {

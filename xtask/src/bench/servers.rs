@@ -1,6 +1,5 @@
 //! Instances and frontends that a benchmark starts from the optimised binaries.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -8,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::demo::binary;
 use crate::resources::pinned;
-use crate::{models, processes};
+use crate::{models, processes, workspace};
 
 /// Servers that end with this value, with their logs in its folder.
 pub(super) struct Servers {
@@ -27,7 +26,7 @@ pub(super) struct Server {
 impl Servers {
     /// None yet.
     pub(super) fn new(folder: &Path) -> Result<Self> {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        workspace::make_folder(folder)?;
         Ok(Self {
             running: processes::Servers::default(),
             folder: folder.to_owned(),
@@ -62,7 +61,7 @@ impl Servers {
             "[server]\nlisten = \"127.0.0.1:0\"\n[repository]\npath = {:?}\n{config}",
             models::repository()
         );
-        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        workspace::write(&path, text)?;
         let mut command = pinned(binary("parapet-frontend"), core);
         command.arg("--config").arg(path);
         self.spawn(command, name)

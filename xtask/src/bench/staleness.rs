@@ -113,16 +113,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             &with_plot,
         )?;
         let path = out.with_file_name(plot);
-        std::fs::write(&path, plot::svg(&table)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        workspace::write(&path, plot::svg(&table)?)?;
     }
     let default = || workspace::target().join("bench-staleness.json");
     let path = args
         .json
         .as_ref()
         .map_or_else(default, |json| workspace::root().join(json));
-    std::fs::write(&path, format!("{:#}\n", json!(all)))
-        .with_context(|| format!("cannot write {}", path.display()))?;
+    workspace::write(&path, format!("{:#}\n", json!(all)))?;
     println!("written: {} and {}", args.out.display(), path.display());
     Ok(())
 }

@@ -173,8 +173,7 @@ impl Variant {
 
     fn run(&self, args: &Args, folder: &Path) -> Result<()> {
         let experiment = folder.join(format!("{}.toml", self.name));
-        fs::write(&experiment, self.experiment()?.to_string())
-            .with_context(|| format!("cannot write {}", experiment.display()))?;
+        workspace::write(&experiment, self.experiment()?.to_string())?;
         let (json, html) = (
             folder.join(format!("{}.json", self.name)),
             folder.join(format!("{}.html", self.name)),
@@ -209,7 +208,7 @@ impl Variant {
         ensure!(status.success(), "parapet-loadgen failed ({status})");
         let table = self.table(&json)?;
         let path = folder.join(format!("{}.md", self.name));
-        fs::write(&path, &table).with_context(|| format!("cannot write {}", path.display()))?;
+        workspace::write(&path, &table)?;
         println!("\n{table}");
         println!("Reports: {} and {}", html.display(), json.display());
         Ok(())
@@ -218,8 +217,7 @@ impl Variant {
     /// The committed experiment with this variant's changes.
     fn experiment(&self) -> Result<Table> {
         let path = workspace::root().join("loadgen/experiments/tail.toml");
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = workspace::read(&path)?;
         let mut experiment: Table = text
             .parse()
             .with_context(|| format!("{} is no TOML", path.display()))?;
@@ -255,8 +253,7 @@ impl Variant {
 
     /// The report's figures as a table.
     fn table(&self, json: &Path) -> Result<String> {
-        let text =
-            fs::read_to_string(json).with_context(|| format!("cannot read {}", json.display()))?;
+        let text = workspace::read(json)?;
         let report: Value = serde_json::from_str(&text).context("the report is no JSON")?;
         let mut rows = format!("### {}\n\n{HEADER}\n", self.title);
         let strategies = report["strategies"]

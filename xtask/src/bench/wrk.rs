@@ -1,7 +1,6 @@
 //! The client that asks as often as it is answered: wrk, with a script that says what in one line.
 
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::demo::binary_query;
 use crate::resources::pinned;
+use crate::workspace;
 
 /// wrk with its script and the body to send.
 pub(super) struct Wrk {
@@ -63,14 +63,13 @@ impl Wrk {
         }
         let query = binary_query()?;
         let body = folder.join("query.bin");
-        fs::write(&body, &query.bytes)
-            .with_context(|| format!("cannot write {}", body.display()))?;
+        workspace::write(&body, &query.bytes)?;
         let script = folder.join("wrk.lua");
         let text = SCRIPT
             .replace("MODEL", model)
             .replace("BODY", &body.display().to_string())
             .replace("HEADER", &query.header_length.to_string());
-        fs::write(&script, text).with_context(|| format!("cannot write {}", script.display()))?;
+        workspace::write(&script, text)?;
         Ok(Some(Self {
             script,
             connections,

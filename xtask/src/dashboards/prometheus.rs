@@ -104,5 +104,5 @@ impl Prometheus {
 /// A file under `folder`, written.
 pub(super) fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
     let path = folder.join(name);
-    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    workspace::write(&path, text)
 }

@@ -240,7 +240,7 @@ impl DemoCluster {
 
     fn start_frontend(&mut self, name: &str, file: &str, text: &str) -> Result<()> {
         let path = folder().join(format!("{file}.toml"));
-        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        workspace::write(&path, text)?;
         let mut command = pinned(self.programs.join("parapet-frontend"), self.core);
         command.arg("--config").arg(path);
         self.spawn(command, name)

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::output;
 use super::tools::Tools;
 use crate::processes::run_with_input;
+use crate::workspace;
 
 /// Where the chart is rendered for.
 const NAMESPACE: &str = "named-nowhere";
@@ -171,7 +172,7 @@ pub(super) fn check(tools: &Tools, deploy: &Path, write: bool) -> Result<[String
     let manifests = HEADER.to_owned() + &render(&["monitoring.dashboard=false"])?;
     let file = deploy.join("kubernetes/parapet.yaml");
     if write {
-        fs::write(&file, manifests).with_context(|| format!("cannot write {}", file.display()))?;
+        workspace::write(&file, manifests)?;
     } else if fs::read_to_string(&file).unwrap_or_default() != manifests {
         bail!(
             "deploy/kubernetes/parapet.yaml is not what the chart renders: run `cargo xtask check \

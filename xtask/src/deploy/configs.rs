@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use super::output;
 use crate::openssl;
 use crate::sample::{self, Kind, write_model};
+use crate::workspace;
 
 /// Where the chart mounts the frontend's certificates: a folder for each table that names some.
 const CERTIFICATES: [&str; 3] = [
@@ -34,7 +35,7 @@ pub(super) fn check(deploy: &Path, folder: &Path, rendered: &[String]) -> Result
     write_certificates(&folder.join("tls"))?;
     let read = |name: &str| {
         let file = deploy.join(name);
-        fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
+        workspace::read(&file)
     };
     let mut configurations = vec![
         (
@@ -66,7 +67,7 @@ pub(super) fn check(deploy: &Path, folder: &Path, rendered: &[String]) -> Result
         let text = CERTIFICATES
             .iter()
             .fold(text, |text, mounted| text.replace(mounted, "tls/"));
-        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        workspace::write(&path, text)?;
         let mut frontend = Command::new(sample::binary("parapet-frontend"));
         output(
             frontend.arg("--check").arg("--config").arg(&path),
@@ -78,7 +79,7 @@ pub(super) fn check(deploy: &Path, folder: &Path, rendered: &[String]) -> Result
 
 /// A certificate that is its own authority, under the names that a Secret has them by.
 fn write_certificates(folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    workspace::make_folder(folder)?;
     openssl::self_signed(folder, "tls")?;
     openssl::revocation_list(folder, "tls")?;
     for (from, to) in [("tls.crt", "ca.crt"), ("tls.crl", "ca.crl")] {

@@ -38,8 +38,7 @@ pub(crate) struct Args {
 /// Runs the checks.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let folder = sample::folder("deploy");
-    std::fs::create_dir_all(&folder)
-        .with_context(|| format!("cannot make {}", folder.display()))?;
+    workspace::make_folder(&folder)?;
     let deploy = workspace::root().join("deploy");
     units::check(&deploy, &folder)?;
     compose(&deploy)?;

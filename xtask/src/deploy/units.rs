@@ -1,12 +1,13 @@
 //! systemd units.
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::{files, output};
+
+use crate::workspace;
 
 /// Exposure that `systemd-analyze security` may find, of 100: "OK" ends at 30.
 const EXPOSURE: &str = "20";
@@ -17,14 +18,13 @@ pub(super) fn check(deploy: &Path, folder: &Path) -> Result<()> {
     ensure!(!units.is_empty(), "no units in deploy/systemd");
     for unit in units {
         let name = unit.file_name().unwrap_or_default();
-        let text =
-            fs::read_to_string(&unit).with_context(|| format!("cannot read {}", unit.display()))?;
+        let text = workspace::read(&unit)?;
         // The programs are not installed here: another one stands for them.
         let copy = folder.join(name);
         let text = ["/usr/bin/parapet-frontend", "/usr/bin/parapet-instance"]
             .iter()
             .fold(text, |text, program| text.replace(program, "/bin/true"));
-        fs::write(&copy, text).with_context(|| format!("cannot write {}", copy.display()))?;
+        workspace::write(&copy, text)?;
         let verified = Command::new("systemd-analyze")
             .arg("verify")
             .arg(&copy)

@@ -43,8 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        let text =
-            fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
+        let text = workspace::read(page)?;
         ensure!(
             name == "SUMMARY.md" || summary.contains(&format!("({name})")),
             "{name} is not in SUMMARY.md"

@@ -14,6 +14,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use crate::workspace;
+
 /// For whatever is waited for on the page.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
@@ -259,7 +261,7 @@ impl Page<'_> {
         let bytes = STANDARD
             .decode(picture["data"].as_str().context("no picture")?)
             .context("no picture")?;
-        fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+        workspace::write(path, bytes)
     }
 
     /// No script threw anything, and nothing was refused by the page's policy.
@@ -283,6 +285,6 @@ fn fresh(folder: &std::path::Path) -> Result<std::path::PathBuf> {
         fs::remove_dir_all(&profile)
             .with_context(|| format!("cannot remove {}", profile.display()))?;
     }
-    fs::create_dir_all(&profile).with_context(|| format!("cannot make {}", profile.display()))?;
+    workspace::make_folder(&profile)?;
     Ok(profile)
 }

@@ -10,7 +10,6 @@ mod browser;
 mod hostile;
 mod load;
 
-use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
@@ -49,9 +48,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Browser::require()?;
     sample::build()?;
     let folder = sample::folder("live-page");
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    workspace::make_folder(&folder)?;
     let pictures = workspace::target().join("live-page");
-    fs::create_dir_all(&pictures).with_context(|| format!("cannot make {}", pictures.display()))?;
+    workspace::make_folder(&pictures)?;
     let (key, hash) = new_key()?;
     let admin = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr())?;
     let config = |replicas: &[String], parity: &[String]| {

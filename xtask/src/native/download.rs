@@ -12,6 +12,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::components::Component;
 
+use crate::workspace;
+
 const REDRAW: Duration = Duration::from_millis(100);
 
 /// Downloads `component`'s wheels into `wheels`; `work` is a folder for temporary files on
@@ -21,8 +23,7 @@ pub(super) fn wheels(component: &Component, work: &Path, wheels: &Path) -> Resul
     fs::create_dir_all(&temporary)
         .with_context(|| format!("cannot create {}", temporary.display()))?;
     let requirements = work.join("requirements.txt");
-    fs::write(&requirements, component.requirements)
-        .with_context(|| format!("cannot write {}", requirements.display()))?;
+    workspace::write(&requirements, component.requirements)?;
 
     let mut child = pip(&requirements, wheels)
         // pip downloads here first and moves the wheels at the end: on the same disk, and where we

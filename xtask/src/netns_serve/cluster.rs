@@ -1,6 +1,5 @@
 //! Processes on the hosts, and their observable state.
 
-use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -58,7 +57,7 @@ impl CheckedHosts {
     ) -> Result<Self> {
         let folder = &place.folder;
         let models = folder.join("models");
-        fs::create_dir_all(&models).with_context(|| format!("cannot make {}", models.display()))?;
+        workspace::make_folder(&models)?;
         write_model(&models, MODEL, Kind::Deployed)?;
         write_model(
             &models,
@@ -91,8 +90,7 @@ impl CheckedHosts {
                 processes.start(place, register, &format!("register-{}-{port}", host.name))?;
             }
             let config = folder.join(format!("{}.toml", host.name));
-            fs::write(&config, frontend(host, network))
-                .with_context(|| format!("cannot write {}", config.display()))?;
+            workspace::write(&config, frontend(host, network))?;
             let mut frontend = host.run(&programs.join("parapet-frontend"));
             frontend.arg("--config").arg(&config);
             processes.start(place, frontend, &format!("frontend-{}", host.name))?;
@@ -275,7 +273,7 @@ fn prometheus(host: &Host, network: &Network, folder: &Path) -> Result<Command> 
         targets.join(", ")
     );
     let path = folder.join("prometheus.yml");
-    fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;
+    workspace::write(&path, config)?;
     let mut command = host.run(Path::new("prometheus"));
     command.arg(format!("--config.file={}", path.display()));
     command.arg(format!(

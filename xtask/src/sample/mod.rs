@@ -4,7 +4,6 @@
 
 mod repository;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
@@ -116,7 +115,7 @@ impl SampleCluster {
     /// Starts everything as `layout` says, and waits until the frontend is ready.
     pub(crate) fn start_as(folder: &Path, layout: &Layout<'_>) -> Result<Self> {
         let models = folder.join("models");
-        fs::create_dir_all(&models).with_context(|| format!("cannot make {}", models.display()))?;
+        workspace::make_folder(&models)?;
         write_model(&models, MODEL, Kind::Deployed)?;
         write_model(
             &models,
@@ -144,8 +143,7 @@ impl SampleCluster {
             ]);
             if let Some(faults) = &layout.faults {
                 let profile = folder.join("faults.toml");
-                fs::write(&profile, faults)
-                    .with_context(|| format!("cannot write {}", profile.display()))?;
+                workspace::write(&profile, faults)?;
                 command
                     .arg("--fault-profile")
                     .arg(profile)
@@ -156,11 +154,10 @@ impl SampleCluster {
         }
         let config = folder.join("parapet.toml");
         let (replicas, parity) = cluster.instances.split_at(layout.replicas);
-        fs::write(
+        workspace::write(
             &config,
             (layout.config)(&addresses(replicas), &addresses(parity)),
-        )
-        .with_context(|| format!("cannot write {}", config.display()))?;
+        )?;
         let mut command = Command::new(binary("parapet-frontend"));
         command.arg("--config").arg(&config);
         cluster.frontend = cluster.spawn(command, "frontend")?;

@@ -7,6 +7,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use parapet_onnx::linear_model;
 
+use crate::workspace;
+
 /// Of one sample.
 pub(crate) const SHAPE: [usize; 3] = [1, 28, 28];
 /// Numbers in it.
@@ -40,7 +42,7 @@ pub(crate) fn write(models: &Path, name: &str, kind: Kind) -> Result<()> {
     }
     let entry = models.join(name);
     let version = entry.join("1");
-    fs::create_dir_all(&version).with_context(|| format!("cannot make {}", version.display()))?;
+    workspace::make_folder(&version)?;
     fs::write(entry.join("model.toml"), text)
         .with_context(|| format!("cannot write {}", entry.display()))?;
     // Any numbers will do, as long as classes differ.
