@@ -32,6 +32,20 @@ pub(crate) fn wait_for<T>(
     }
 }
 
+/// Runs `command` to its end; returns its standard output, and fails with its standard error.
+pub(crate) fn output_of(command: &mut Command) -> Result<String> {
+    let output = command
+        .output()
+        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    ensure!(
+        output.status.success(),
+        "{} failed: {}",
+        command.get_program().display(),
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// Runs `command` with `input` on its standard input.
 pub(crate) fn run_with_input(command: &mut Command, input: &str) -> Result<Output> {
     let mut child = command

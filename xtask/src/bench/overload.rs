@@ -10,7 +10,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::load::{Load, prepare};
@@ -91,21 +91,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             args.normal_seconds,
         ),
     ];
-    let parts = plan
-        .iter()
-        .map(|(title, rate, seconds)| part(&frontend, title, *rate, *seconds))
-        .collect::<Result<Vec<_>>>()?;
-    let (text, missed) = report(args, capacity, &parts);
-    println!("{text}");
-    let path = workspace::root().join("frontend/RESULTS.md");
-    section::write(
-        &path,
-        "What was measured of the frontend",
-        "cargo xtask bench overload",
-        &text,
-    )?;
-    ensure!(missed.is_empty(), "missed: {}", missed.join(", "));
-    Ok(())
+    let run = |(title, rate, seconds): (String, f64, u32)| part(&frontend, &title, rate, seconds);
+    let [before, overload, after] = plan;
+    let parts = [run(before)?, run(overload)?, run(after)?];
+    let (text, aims) = report(args, capacity, &parts);
+    section::publish_frontend("cargo xtask bench overload", text, &aims)
 }
 
 /// Emulated instances, and a frontend in front of them that codes with k = 2.
@@ -168,8 +158,8 @@ fn part(frontend: &Server, title: &str, rate: f64, seconds: u32) -> Result<Part>
     })
 }
 
-/// The section's text, and the aims that were missed.
-fn report(args: &Args, capacity: f64, parts: &[Part]) -> (String, Vec<String>) {
+/// The section's text, and the aims.
+fn report(args: &Args, capacity: f64, parts: &[Part; 3]) -> (String, [(bool, String); 5]) {
     let mut text = format!(
         "`cargo xtask bench overload`: {} instances with an emulated service time of {} ms, so \
             that {capacity:.0} requests/s is all that\n\
@@ -204,14 +194,9 @@ fn report(args: &Args, capacity: f64, parts: &[Part]) -> (String, Vec<String>) {
             part.memory_mb
         );
     }
-    let [normal, overload, after] = parts else {
-        return (text, Vec::new());
-    };
-    let aims = aims(capacity, normal, overload, after);
-    let said: Vec<&str> = aims.iter().map(|(_, said)| said.as_str()).collect();
-    let _ = writeln!(text, "\nUnder overload: {}.", said.join("; "));
-    let missed = aims.into_iter().filter(|(met, _)| !met);
-    (text, missed.map(|(_, said)| said).collect())
+    let [normal, overload, after] = parts;
+    text.push_str("\nUnder overload: ");
+    (text, aims(capacity, normal, overload, after))
 }
 
 /// Each aim: true if it was met, and the figure with the bound.

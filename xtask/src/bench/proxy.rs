@@ -95,17 +95,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             }
         }
     }
-    let (text, missed) = report::write(args.rounds, args.connections, args.rate, &targets);
-    println!("{text}");
-    let path = workspace::root().join("frontend/RESULTS.md");
-    section::write(
-        &path,
-        "What was measured of the frontend",
-        "cargo xtask bench proxy",
-        &text,
-    )?;
-    ensure!(missed.is_empty(), "missed: {}", missed.join(", "));
-    Ok(())
+    let (text, aims) = report::write(args.rounds, args.connections, args.rate, &targets);
+    section::publish_frontend("cargo xtask bench proxy", text, &aims)
 }
 
 /// Returns a real instance's answer to the first image, a whole HTTP response, and its metadata.

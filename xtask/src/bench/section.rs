@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::workspace;
 
@@ -15,6 +15,29 @@ pub(crate) fn write(path: &Path, title: &str, name: &str, body: &str) -> Result<
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
     workspace::write(path, replaced(&text, name, body))
+}
+
+/// Prints a section of `frontend/RESULTS.md` that ends with its aims, and writes it.
+///
+/// An aim is a figure in words, and true if it was met. Fails with those that were missed.
+pub(super) fn publish_frontend(
+    command: &str,
+    mut text: String,
+    aims: &[(bool, String)],
+) -> Result<()> {
+    let figures: Vec<&str> = aims.iter().map(|(_, figure)| figure.as_str()).collect();
+    text.push_str(&figures.join("; "));
+    text.push_str(".\n");
+    println!("{text}");
+    let path = workspace::root().join("frontend/RESULTS.md");
+    write(&path, "What was measured of the frontend", command, &text)?;
+    let missed: Vec<&str> = aims
+        .iter()
+        .filter(|(is_met, _)| !is_met)
+        .map(|(_, figure)| figure.as_str())
+        .collect();
+    ensure!(missed.is_empty(), "missed: {}", missed.join(", "));
+    Ok(())
 }
 
 fn replaced(text: &str, name: &str, body: &str) -> String {

@@ -11,10 +11,11 @@ mod report;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::section;
+use crate::processes::output_of;
 use crate::{cargo, workspace};
 use report::{Run, Table};
 
@@ -90,7 +91,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     &clocks,
                 ]);
                 command.args(["--seed", &seed.to_string()]);
-                let run = measure(&mut command)
+                let run = output_of(&mut command)
+                    .and_then(|text| Run::parse(&text))
                     .with_context(|| format!("{model}, {slowdown}, seed {seed}"))?;
                 eprintln!("{slowdown}, seed {seed}, {model}: {run}");
                 all.push(json!({ "slowdown": slowdown, "model": model, "seed": seed,
@@ -123,18 +125,4 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     workspace::write(&path, format!("{:#}\n", json!(all)))?;
     println!("written: {} and {}", args.out.display(), path.display());
     Ok(())
-}
-
-fn measure(command: &mut Command) -> Result<Run> {
-    let output = command
-        .output()
-        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "{} failed: {}",
-        command.get_program().display(),
-        errors.trim()
-    );
-    Run::parse(&String::from_utf8_lossy(&output.stdout))
 }

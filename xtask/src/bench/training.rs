@@ -8,9 +8,10 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::spread::Spread;
+use crate::processes::output_of;
 use crate::workspace::step;
 use crate::{cargo, workspace};
 
@@ -98,17 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// The number that a command prints.
 fn figure(command: &mut Command) -> Result<f64> {
-    let output = command
-        .output()
-        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "{} failed: {}",
-        command.get_program().display(),
-        errors.trim()
-    );
-    String::from_utf8_lossy(&output.stdout)
+    output_of(command)?
         .trim()
         .parse()
         .context("a command printed no number")
