@@ -136,7 +136,7 @@ impl<'a> NetnsCluster<'a> {
         command
     }
 
-    /// Returns the leader, which may be `nobody`; nothing if the registry does not answer. It is
+    /// Returns the leader as `top` shows it; nothing if the registry does not answer. It is
     /// not asked by way of the host that will be cut off.
     fn led_by(&self) -> Result<Option<String>> {
         let [_, two, three] = &self.network.hosts;

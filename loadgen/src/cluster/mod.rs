@@ -93,7 +93,7 @@ pub async fn compare(
     stop: &Stop,
     observe: impl FnMut(Update<'_>),
 ) -> Result<Comparison, ClusterError> {
-    let mut cluster = Cluster::start(experiment, places, rows, stop, observe).await?;
+    let mut cluster = MeasuredCluster::start(experiment, places, rows, stop, observe).await?;
     let settings = settings(experiment, &cluster.runs, rows.names());
     cluster.warm_up().await?;
     for strategy_run in &mut cluster.runs {
@@ -112,7 +112,7 @@ pub async fn compare(
 }
 
 /// Instances and frontends under way.
-struct Cluster<'a, O> {
+struct MeasuredCluster<'a, O> {
     experiment: &'a Experiment,
     places: Option<&'a Places>,
     rows: &'a Rows,
@@ -125,7 +125,7 @@ struct Cluster<'a, O> {
     faults: Vec<FaultMark>,
 }
 
-impl<'a, O: FnMut(Update<'_>)> Cluster<'a, O> {
+impl<'a, O: FnMut(Update<'_>)> MeasuredCluster<'a, O> {
     async fn start(
         experiment: &'a Experiment,
         places: Option<&'a Places>,
