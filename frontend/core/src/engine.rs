@@ -1,5 +1,6 @@
 //! The engine: events in, actions out.
 
+mod attempts;
 mod views;
 
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use crate::query::{Phase, Purpose, Query};
 use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{
-    Action, Answer, AttemptResult, ClassId, Core, CoreConfig, Failure, FailureKind, GroupId,
-    GroupKey, InstanceId, JobId, Pool, PoolId, QueryId, Row, Strategy, Switches, Time, Verdict,
+    Action, Answer, AttemptResult, ClassId, Core, CoreConfig, Failure, GroupId, GroupKey,
+    InstanceId, JobId, PoolId, QueryId, Row, Strategy, Switches, Time,
 };
 
 /// A query as the driver hands it in.
@@ -295,157 +296,6 @@ impl<I, O> Engine<I, O> {
     /// The shared state, to look at.
     pub fn core(&self) -> &Core<I, O> {
         &self.core
-    }
-
-    fn attempt_ended(&mut self, query: QueryId, outcome: AttemptResult<O>, is_copy: bool) {
-        match outcome {
-            Ok(output) => {
-                let output = Arc::new(output);
-                let wins = self.core.is_waiting(query);
-                if wins {
-                    let answer = if is_copy {
-                        Answer::Hedged
-                    } else {
-                        Answer::Exact
-                    };
-                    self.core.answer(query, answer(Arc::clone(&output)));
-                }
-                self.core.truth_came(query);
-                if is_copy {
-                    self.core
-                        .count(query.class(), if wins { Fate::Won } else { Fate::Wasted });
-                }
-                self.strategy.on_exact(&mut self.core, query, &output);
-                // A request that took long and was overtaken says something about its instance.
-                self.core.forget(query, is_copy);
-            }
-            Err(failure) => self.attempt_failed(query, failure),
-        }
-    }
-
-    fn attempt_failed(&mut self, id: QueryId, failure: Failure) {
-        let Some(query) = self.core.query(id) else {
-            return;
-        };
-        let (waiting, in_flight) = (query.is_waiting(), !query.jobs.is_empty());
-        if in_flight {
-            return; // another attempt is under way, and may still do it
-        }
-        // A prediction for others is not asked for anew once its own client's time is over.
-        let in_time = self.core.now < query.deadline;
-        let wanted = waiting || in_time && self.strategy.keep_until(&self.core, id).is_some();
-        if wanted && self.core.may_retry(id, failure.kind) {
-            let tried = self
-                .core
-                .query(id)
-                .map(|query| query.tried.clone())
-                .unwrap_or_default();
-            if self.core.dispatch(id, tried) {
-                return;
-            }
-        }
-        if !waiting {
-            self.core.forget(id, false);
-            self.strategy.on_closed(&mut self.core, id);
-            return;
-        }
-        self.core.mark_lost(id, failure);
-        self.fail_if_hopeless(id);
-    }
-
-    fn try_elsewhere(&mut self, id: QueryId, down: InstanceId) {
-        let has_slot = self.core.pool(down.pool).is_some_and(Pool::has_free_slot);
-        if has_slot && self.core.may_retry(id, FailureKind::Unreachable) {
-            let avoid = self
-                .core
-                .query(id)
-                .map(|query| query.tried.clone())
-                .unwrap_or_default();
-            self.core.dispatch(id, avoid);
-        }
-    }
-
-    /// Answers a lost query with its failure unless the strategy can still do better.
-    fn fail_if_hopeless(&mut self, id: QueryId) {
-        let Some(failure) = self
-            .core
-            .query(id)
-            .filter(|query| query.is_waiting())
-            .and_then(|query| query.lost.clone())
-        else {
-            return;
-        };
-        if self.strategy.on_lost(&mut self.core, id) == Verdict::Fail && self.core.is_waiting(id) {
-            self.core.answer(id, Answer::Failed(failure));
-            self.close(id);
-        } else {
-            self.settle(id);
-        }
-    }
-
-    fn deadline(&mut self, id: QueryId) {
-        let Some(query) = self.core.query(id).filter(|query| query.is_waiting()) else {
-            return;
-        };
-        let mut failure = match &query.lost {
-            Some(lost) => lost.clone(),
-            None if self
-                .core
-                .pool(PoolId::DEPLOYED)
-                .is_some_and(|pool| !pool.is_any_up()) =>
-            {
-                Failure::new(
-                    FailureKind::Unreachable,
-                    "no instance of the deployed model is up",
-                )
-            }
-            None => Failure::new(
-                FailureKind::DeadlineExceeded,
-                "no prediction arrived in time",
-            ),
-        };
-        failure.at = Some(self.core.now);
-        self.core.answer(id, Answer::Failed(failure));
-        if self.strategy.keep_until(&self.core, id).is_some() {
-            self.close(id);
-        } else {
-            // A request that outlives its query's deadline says something about its instance.
-            self.core.forget(id, true);
-            self.strategy.on_closed(&mut self.core, id);
-        }
-    }
-
-    /// A query was closed without its prediction.
-    fn close(&mut self, query: QueryId) {
-        self.strategy.on_closed(&mut self.core, query);
-        self.settle(query);
-    }
-
-    /// Withdraws what is left of a query that is answered, unless the strategy wants it. Nothing
-    /// while it waits.
-    fn settle(&mut self, query: QueryId) {
-        if self.core.is_waiting(query) {
-            return;
-        }
-        let keep_until = self.strategy.keep_until(&self.core, query);
-        self.core.settle(query, keep_until);
-    }
-
-    fn job_expired(&mut self, job: JobId) {
-        let (group, row) = match self.core.job_purpose(job) {
-            Some(Purpose::Parity(group, row)) => (group, row),
-            _ => return,
-        };
-        let withdrawn = self.core.withdraw_job(job, true);
-        if withdrawn.is_some_and(|job| job.instance.is_some()) {
-            self.core.count(group.class(), Fate::Failed);
-        }
-        let failure = Failure::new(
-            FailureKind::DeadlineExceeded,
-            "the parity query took too long",
-        );
-        self.strategy
-            .on_parity(&mut self.core, group, row, job, Err(failure));
     }
 
     fn flush_actions(&mut self, actions: &mut Vec<Action<I, O>>) {

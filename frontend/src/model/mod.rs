@@ -4,6 +4,7 @@ pub mod coding;
 pub mod coding_queue;
 pub mod judged;
 mod request;
+mod setup;
 
 pub use request::{CLASS, MAX_REQUEST_ID, Options};
 
@@ -13,16 +14,14 @@ use std::time::Duration;
 
 use crate::discovery::Discovery;
 use parapet_encoder::OutputDomain;
-use parapet_frontend_core::{
-    Answer, ByClass, ClassId, CoreConfig, DomainId, Engine, GroupKey, OutlierConfig, PoolConfig,
-    PoolId, QueueLimitConfig, Strategy, StrategyConfig,
-};
+use parapet_frontend_core::{Answer, ClassId, DomainId, Engine, GroupKey, PoolId};
 use parapet_net::tls::ClientTls;
 use parapet_open_inference::{Excerpt, InferRequest, InferResponse, ModelMetadata};
 use tokio::time::Instant;
 
-use self::coding::Coder;
-use crate::config::{ClassConfig, ModelConfig, PoolSettings};
+pub(crate) use self::setup::pool_settings;
+use self::setup::{DEPLOYED, class_labels, core_config, pool_labels, strategy};
+use crate::config::{ModelConfig, PoolSettings};
 use crate::driver::{Driver, Parts};
 use crate::error::ServeError;
 use crate::metrics::{ClassLabels, Metrics, ShownCertificate};
@@ -369,96 +368,7 @@ fn group_key(domain: MixingDomain, rows: usize) -> Result<GroupKey, ServeError> 
     })
 }
 
-/// Label of the deployed model's pool.
-const DEPLOYED: &str = "deployed";
-
-/// Times the first ejection that the longest lasts.
-const LONGEST_EJECTION: u32 = 12;
-
 /// Time kept back of a deadline, so that the answer still travels in time.
 fn answer_margin(timeout: Duration) -> Duration {
     (timeout / 10).min(Duration::from_millis(3))
-}
-
-/// The deployed model's pool, then the others.
-pub(crate) fn pool_settings(config: &ModelConfig) -> impl Iterator<Item = &PoolSettings> {
-    std::iter::once(&config.pool).chain(config.redundant.iter().map(|other| &other.pool))
-}
-
-fn core_config(config: &ModelConfig) -> CoreConfig {
-    let pool = |pool: &PoolSettings| PoolConfig {
-        instances: pool.instances.len(),
-        slots: pool.slots,
-        queue: pool.queue,
-    };
-    CoreConfig {
-        pools: pool_settings(config).map(pool).collect(),
-        max_queries: config.max_in_flight,
-        max_attempts: config.max_attempts,
-        retry_share: config.retry_share,
-        retry_burst: 10.0,
-        suspect_after: config.health.suspect_after,
-        queue_limit: (config.queue_wait_share > 0.0).then(|| QueueLimitConfig {
-            wait_share: config.queue_wait_share,
-            ..QueueLimitConfig::default()
-        }),
-        outliers: Some(OutlierConfig {
-            consecutive: config.health.eject_after_failures,
-            ejected_for: config.health.eject,
-            ejected_for_at_most: config.health.eject.saturating_mul(LONGEST_EJECTION),
-            max_share: config.health.max_ejected_share,
-            ..OutlierConfig::default()
-        }),
-    }
-}
-
-/// One strategy for all classes, and the coder of each.
-fn strategy(config: &ModelConfig) -> (Box<dyn Strategy<Input, Output>>, Vec<Option<Coder>>) {
-    let coder = |class: &ClassConfig| class.code.as_ref().map(|code| Coder::new(config, code));
-    let coders = config.classes.iter().map(coder).collect();
-    let mut strategies: Vec<_> = config
-        .classes
-        .iter()
-        .map(|class| class.strategy.build())
-        .collect();
-    if strategies.len() <= 1 {
-        return (
-            strategies
-                .pop()
-                .unwrap_or_else(|| StrategyConfig::None.build()),
-            coders,
-        );
-    }
-    let default = strategies.remove(0);
-    (Box::new(ByClass::new(default, strategies)), coders)
-}
-
-/// Returns the labels of each class.
-fn class_labels(
-    config: &ModelConfig,
-    code: impl Fn(ClassId) -> Option<String>,
-) -> Vec<ClassLabels> {
-    let classes = config.classes.iter().zip((0u8..).map(ClassId));
-    classes
-        .map(|(class, id)| {
-            let strategy = class.strategy.name();
-            let code = match (code(id), &class.strategy) {
-                (Some(code), _) => code,
-                (None, StrategyConfig::ApproximateBackup(_)) => "backup".to_owned(),
-                (None, _) => "none".to_owned(),
-            };
-            ClassLabels {
-                class: class.name.clone(),
-                strategy,
-                code,
-            }
-        })
-        .collect()
-}
-
-fn pool_labels(config: &ModelConfig) -> Vec<String> {
-    let redundant = config.redundant.iter().map(|other| other.label.clone());
-    std::iter::once(DEPLOYED.to_owned())
-        .chain(redundant)
-        .collect()
 }

@@ -16,15 +16,17 @@
 //!   So a hand-over whose receiver dies or hangs, or is not wanted any longer, ends with a raise of
 //!   the epoch under the same chain.
 
+mod draft;
 mod liveness;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::{
-    ArrayId, Epoch, Key, KeyRange, NodeId, Peer, Placement, Planner, Route, Routing, RoutingError,
-    ShardRef, Step, WorkerId,
+    ArrayId, Epoch, Key, KeyRange, NodeId, Peer, Placement, Planner, Route, Routing, ShardRef,
+    Step, WorkerId,
 };
+use draft::{Draft, route};
 use liveness::Liveness;
 
 /// A shard on its way to a server that will join the end of its chain.
@@ -359,99 +361,4 @@ fn leaves_the_missing(cluster: &ClusterState, at: ShardRef, nodes: &[NodeId]) ->
             .any(|node| !nodes.contains(node) && is_known(node))
     };
     nodes.iter().any(is_known) && route(&cluster.routing, at).is_some_and(|route| !rest(route))
-}
-
-/// The table that comes to be; each shard of the present one is changed once at most.
-struct Draft {
-    routing: Routing,
-    touched: BTreeSet<ShardRef>,
-    hand_overs: Vec<HandOver>,
-}
-
-impl Draft {
-    /// Returns true if the shard was changed.
-    fn take(&mut self, at: ShardRef, next: Result<Routing, RoutingError>) -> bool {
-        let Ok(next) = next else { return false };
-        let changed = self.touched.insert(at);
-        if changed {
-            self.routing = next;
-        }
-        changed
-    }
-
-    fn replace(&mut self, at: ShardRef, parts: Vec<(KeyRange, Vec<NodeId>)>) -> bool {
-        let next = self.routing.replace(at.array, at.range, at.epoch, parts);
-        self.take(at, next)
-    }
-
-    fn apply(&mut self, step: &Step) {
-        let next = step.apply(&self.routing);
-        self.take(step.at(), next);
-    }
-
-    /// Appends the servers whose copies are complete. The shard stands still until its epoch is
-    /// raised, so it is raised in any case.
-    fn accept(&mut self, proposals: &BTreeSet<HandOver>, live: &BTreeSet<NodeId>) {
-        for &HandOver { at, to } in proposals {
-            let Some(route) = route(&self.routing, at) else {
-                continue;
-            };
-            let joins = live.contains(&to) && !route.chain.contains(&to);
-            let chain = route
-                .chain
-                .iter()
-                .copied()
-                .chain(joins.then_some(to))
-                .collect();
-            self.replace(at, vec![(at.range, chain)]);
-        }
-    }
-
-    fn drop_arrays(&mut self, arrays: &BTreeMap<ArrayId, (KeyRange, u64)>) {
-        let stays = |route: &&Route| {
-            arrays
-                .get(&route.array)
-                .is_none_or(|&(_, shards)| shards > 0)
-        };
-        let routes: Vec<Route> = self
-            .routing
-            .routes()
-            .iter()
-            .filter(stays)
-            .cloned()
-            .collect();
-        if routes.len() < self.routing.routes().len()
-            && let Ok(next) = Routing::new(self.routing.version().saturating_add(1), routes)
-        {
-            self.routing = next;
-        }
-    }
-
-    fn add_new_arrays(&mut self, wanted: &Routing) {
-        let known: BTreeSet<ArrayId> = self
-            .routing
-            .routes()
-            .iter()
-            .map(|route| route.array)
-            .collect();
-        let new: Vec<Route> = wanted
-            .routes()
-            .iter()
-            .filter(|route| !known.contains(&route.array))
-            .cloned()
-            .collect();
-        if new.is_empty() {
-            return;
-        }
-        let routes = self.routing.routes().iter().cloned().chain(new).collect();
-        if let Ok(next) = Routing::new(self.routing.version().saturating_add(1), routes) {
-            self.routing = next;
-        }
-    }
-}
-
-/// The route of exactly this shard, at its epoch.
-fn route(routing: &Routing, at: ShardRef) -> Option<&Route> {
-    let route = routing.route(at.array, at.range.start)?;
-    (route.range == at.range && route.epoch == at.epoch).then_some(route)
 }
