@@ -34,7 +34,7 @@ async fn served(parity: u32) -> Fixture {
     fixture(repository, &text, memory).await
 }
 
-/// RedundancyOutcomes of the honest queries, and ejections.
+/// Answers to the honest queries, and ejections.
 #[derive(Debug, Default)]
 struct Seen {
     asked: usize,

@@ -108,7 +108,7 @@ pub enum Comparison<O> {
     },
 }
 
-/// AttemptResult of an upstream request.
+/// Result of an upstream request.
 pub type AttemptResult<O> = Result<O, Failure>;
 
 /// Reason why a query, or one request for it, failed.

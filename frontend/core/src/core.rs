@@ -4,6 +4,7 @@
 mod blame;
 mod instances;
 mod requests;
+mod withdrawals;
 
 use std::collections::VecDeque;
 use std::time::Duration;

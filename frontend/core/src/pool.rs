@@ -3,6 +3,7 @@
 //! busy and so takes less, with no tuning. Instances join and leave while the pool serves; one that
 //! left finishes what it has in flight.
 
+mod start;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -18,7 +19,7 @@ use crate::{InstanceId, JobId, PoolId};
 /// Instances to avoid when there is a choice.
 pub(crate) type Avoid = SmallVec<[InstanceId; 4]>;
 
-/// AttemptResult of submitting a job.
+/// Result of submitting a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Submitted {
     /// Start it on this instance now.
@@ -412,89 +413,5 @@ impl Pool {
             _ => {}
         }
         true
-    }
-
-    /// The next queued job and the instance to start it on, if there are both: first come, first
-    /// served. A redundant copy goes only to an instance of which `may_copy_to` says so.
-    pub(crate) fn start_next(
-        &mut self,
-        may_copy_to: impl Fn(JobId, InstanceId) -> bool,
-    ) -> Option<(JobId, InstanceId)> {
-        let &(_, _, index) = self.available.first()?;
-        let instance = InstanceId {
-            pool: self.id,
-            index,
-        };
-        while let Some(head) = self.queue.front() {
-            if !self.withdrawn.remove(&head.job) {
-                break;
-            }
-            self.queue.pop_front();
-        }
-        let ahead_of = self.queue.front().map_or(u64::MAX, |head| head.ticket);
-        if let Some(start) = self.start_copy(ahead_of, may_copy_to) {
-            return Some(start);
-        }
-        let willing = self
-            .queue
-            .iter()
-            .take(LOOK_PAST)
-            .position(|waiting| {
-                !waiting.avoid.contains(&instance) && !self.withdrawn.contains(&waiting.job)
-            })
-            .unwrap_or(0);
-        let waiting = self.queue.remove(willing)?;
-        self.occupy(index);
-        Some((waiting.job, instance))
-    }
-
-    /// The first copy in line before `ahead_of` that may go to an instance with a free slot.
-    fn start_copy(
-        &mut self,
-        ahead_of: u64,
-        may_copy_to: impl Fn(JobId, InstanceId) -> bool,
-    ) -> Option<(JobId, InstanceId)> {
-        let queries_wait = !self.queue.is_empty();
-        let mut copies = self
-            .copies
-            .iter()
-            .enumerate()
-            .take_while(|(_, copy)| copy.ticket < ahead_of)
-            .filter(|(_, copy)| !(copy.yields && queries_wait))
-            .take(LOOK_PAST);
-        let (position, job, instance) = copies.find_map(|(position, copy)| {
-            let mut free = self.available.iter().take(MOST_BARRED + 1);
-            free.find_map(|&(_, _, index)| {
-                let instance = InstanceId {
-                    pool: self.id,
-                    index,
-                };
-                may_copy_to(copy.job, instance).then_some((position, copy.job, instance))
-            })
-        })?;
-        self.copies.remove(position);
-        self.occupy(instance.index);
-        Some((job, instance))
-    }
-
-    fn occupy(&mut self, index: u32) {
-        let Some(state) = self.instances.get_mut(&index) else {
-            return;
-        };
-        self.available
-            .remove(&(state.in_flight, state.idle_since, index));
-        state.in_flight += 1;
-        self.offer(index);
-    }
-
-    /// Lists an instance as available if it is.
-    fn offer(&mut self, index: u32) {
-        let Some(state) = self.instances.get(&index) else {
-            return;
-        };
-        if state.serves() && state.in_flight < self.slots {
-            self.available
-                .insert((state.in_flight, state.idle_since, index));
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! RequestOutcome of each request.
+//! Outcome of each request.
 
 use std::time::Duration;
 

@@ -53,7 +53,7 @@ pub fn backup_model(value: f32) -> f32 {
     model(value) + 0.5
 }
 
-/// AttemptResult of a query.
+/// Result of a query.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fate {
     Waiting,

@@ -1,4 +1,4 @@
-//! ChaosOutcome of a run, and whether it is good enough.
+//! Outcome of a run, and whether it is good enough.
 
 use std::fmt::Write as _;
 use std::time::Duration;
