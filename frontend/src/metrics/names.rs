@@ -100,93 +100,107 @@ pub(super) fn describe_presence() {
     );
 }
 
+/// Counters, and what they say of themselves.
+const COUNTERS: [(&str, &str); 16] = [
+    (
+        REQUESTS,
+        "Requests by outcome: exact, hedged, backup, reconstructed, or a kind of error",
+    ),
+    (UPSTREAM_FAILURES, "Upstream requests that failed"),
+    (
+        AGREEMENT,
+        "Approximate answers compared with the deployed model's prediction",
+    ),
+    (
+        REDUNDANT,
+        "Redundant requests by strategy and what became of them",
+    ),
+    (GROUPS, "Coding groups encoded"),
+    (RETRIES, "Attempts after a failed one"),
+    (
+        UNRECOVERABLE,
+        "Late queries that could not be reconstructed when they came to be late",
+    ),
+    (
+        GROUPS_SPARED,
+        "Coding groups all answered before their parity queries were due",
+    ),
+    (
+        UNCODED,
+        "Queries that joined no coding group, since too many kinds of query were about",
+    ),
+    (CONNECTIONS, "Connections accepted"),
+    (
+        CONNECTIONS_REFUSED,
+        "Connections closed at once, since their peer had its share",
+    ),
+    (UNAUTHENTICATED, "Requests without a known key"),
+    (
+        TENANT_REQUESTS,
+        "Requests of tenants, admitted and over their quota",
+    ),
+    (RELOADS, "Reloads of the configuration, taken and refused"),
+    (
+        EJECTIONS,
+        "Times that an instance was ejected for its bad answers",
+    ),
+    (VIOLATIONS, "Violations of a numbered invariant; always 0"),
+];
+
+/// Gauges without a unit, and what they say of themselves.
+const GAUGES: [(&str, &str); 8] = [
+    (
+        IN_FLIGHT,
+        "Queries in the table, awaited late truths included",
+    ),
+    (GROUPS_OPEN, "Coding groups in memory"),
+    (CONNECTIONS_OPEN, "Connections that are open"),
+    (QUEUED, "Queries that wait for a slot of the deployed model"),
+    (
+        QUEUE_LIMIT,
+        "Queries that may wait for a slot of the deployed model",
+    ),
+    (
+        EJECTED,
+        "Instances of the deployed model that are ejected for their bad answers",
+    ),
+    (
+        REDUNDANCY_ON,
+        "0 while an operator has switched redundancy off",
+    ),
+    (
+        HOLD_BACK_OVERRIDDEN,
+        "1 while an operator has changed the hold-back",
+    ),
+];
+
 pub(super) fn describe() {
     use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
-    describe_counter!(
-        REQUESTS,
-        "Requests by outcome: exact, hedged, backup, reconstructed, or a kind of error"
-    );
+    for (name, text) in COUNTERS {
+        describe_counter!(name, text);
+    }
+    for (name, text) in GAUGES {
+        describe_gauge!(name, text);
+    }
     describe_histogram!(
         REQUEST_SECONDS,
         Unit::Seconds,
         "From a request's arrival to its answer"
     );
     describe_histogram!(UPSTREAM_SECONDS, Unit::Seconds, "One upstream request");
-    describe_counter!(UPSTREAM_FAILURES, "Upstream requests that failed");
-    describe_counter!(
-        AGREEMENT,
-        "Approximate answers compared with the deployed model's prediction"
-    );
-    describe_counter!(
-        REDUNDANT,
-        "Redundant requests by strategy and what became of them"
-    );
-    describe_counter!(GROUPS, "Coding groups encoded");
-    describe_counter!(RETRIES, "Attempts after a failed one");
-    describe_counter!(
-        UNRECOVERABLE,
-        "Late queries that could not be reconstructed when they came to be late"
-    );
-    describe_gauge!(
-        IN_FLIGHT,
-        "Queries in the table, awaited late truths included"
-    );
-    describe_counter!(
-        GROUPS_SPARED,
-        "Coding groups all answered before their parity queries were due"
-    );
-    describe_counter!(
-        UNCODED,
-        "Queries that joined no coding group, since too many kinds of query were about"
-    );
     describe_gauge!(
         KEPT_BYTES,
         Unit::Bytes,
         "Bytes of answered queries' inputs that are kept for coding groups"
     );
-    describe_gauge!(GROUPS_OPEN, "Coding groups in memory");
     describe_gauge!(
         HOLD_BACK,
         Unit::Seconds,
         "How long reconstructions are held back"
     );
-    describe_gauge!(CONNECTIONS_OPEN, "Connections that are open");
-    describe_counter!(CONNECTIONS, "Connections accepted");
-    describe_counter!(
-        CONNECTIONS_REFUSED,
-        "Connections closed at once, since their peer had its share"
-    );
-    describe_counter!(UNAUTHENTICATED, "Requests without a known key");
-    describe_counter!(
-        TENANT_REQUESTS,
-        "Requests of tenants, admitted and over their quota"
-    );
-    describe_counter!(RELOADS, "Reloads of the configuration, taken and refused");
     describe_gauge!(
         BODY_BYTES,
         Unit::Bytes,
         "Bytes that the bodies of requests hold"
     );
-    describe_gauge!(QUEUED, "Queries that wait for a slot of the deployed model");
-    describe_gauge!(
-        QUEUE_LIMIT,
-        "Queries that may wait for a slot of the deployed model"
-    );
-    describe_gauge!(
-        EJECTED,
-        "Instances of the deployed model that are ejected for their bad answers"
-    );
-    describe_counter!(
-        EJECTIONS,
-        "Times that an instance was ejected for its bad answers"
-    );
-    describe_gauge!(
-        REDUNDANCY_ON,
-        "0 while an operator has switched redundancy off"
-    );
-    describe_gauge!(
-        HOLD_BACK_OVERRIDDEN,
-        "1 while an operator has changed the hold-back"
-    );
-    describe_counter!(VIOLATIONS, "Violations of a numbered invariant; always 0");
 }
