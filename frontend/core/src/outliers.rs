@@ -256,6 +256,11 @@ mod tests {
         );
         assert_eq!(ejections("xxxxx.xxxx")[9], None, "a success ends probation");
         assert_eq!(
+            ejections("xxxxx.xxxxx")[10],
+            Some(10),
+            "a few successes do not shorten the next ejection"
+        );
+        assert_eq!(
             ejections(&"x".repeat(30))[29],
             Some(60),
             "never longer than that"

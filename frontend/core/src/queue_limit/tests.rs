@@ -266,3 +266,17 @@ fn what_instances_take_under_overload_does_not_lengthen_the_wait() {
     }
     assert!(limit.limit() > 5, "{}", limit.limit());
 }
+
+#[test]
+fn mean_wait_just_below_the_target_keeps_the_bound() {
+    let mut limit = QueueLimit::new(QueueLimitConfig::default(), 256);
+    let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
+    limit.finished(at(0), Duration::from_millis(10));
+    // Too long for a target of 5 ms, and then just not.
+    for (wait, times) in [(30_000, 0..1_000), (4_600, 1_000..5_000)] {
+        for time in times {
+            limit.started(at(time), Duration::from_micros(wait));
+        }
+        assert_eq!(limit.limit(), 5);
+    }
+}
