@@ -251,3 +251,25 @@ pub(super) fn status(error: &ServeError) -> Status {
     }
     status
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ServerSettings;
+    use crate::metrics::Metrics;
+
+    #[tokio::test]
+    async fn call_without_a_mixing_domain_is_refused() {
+        let app = App::new(
+            Vec::new(),
+            Metrics::new().unwrap(),
+            ServerSettings::default(),
+        );
+        let service = Service { app: Arc::new(app) };
+        let refused = service
+            .model_infer(Request::new(ModelInferRequest::default()))
+            .await
+            .unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::Unauthenticated);
+    }
+}

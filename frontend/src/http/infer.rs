@@ -190,3 +190,27 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
             .unwrap_or_else(|_| HeaderValue::from_static("unknown"))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ServerSettings;
+    use crate::metrics::Metrics;
+
+    #[tokio::test]
+    async fn request_without_a_mixing_domain_is_refused() {
+        let metrics = Metrics::new().unwrap();
+        let app = Arc::new(App::new(Vec::new(), metrics, ServerSettings::default()));
+        let ask = async |domain: Option<MixingDomain>| {
+            let mut request = Request::new(Body::empty());
+            if let Some(domain) = domain {
+                request.extensions_mut().insert(domain);
+            }
+            infer(State(Arc::clone(&app)), Path("model".to_owned()), request)
+                .await
+                .status()
+        };
+        assert_eq!(ask(None).await, StatusCode::UNAUTHORIZED);
+        assert_eq!(ask(Some(MixingDomain::SHARED)).await, StatusCode::NOT_FOUND);
+    }
+}
