@@ -169,6 +169,19 @@ async fn every_mistake_is_told_with_its_status() {
             "{body}: {error}"
         );
     }
+    assert_eq!(
+        client.infer(&good).await.status,
+        StatusCode::OK,
+        "and it still serves"
+    );
+}
+
+#[tokio::test]
+async fn unknown_path_model_or_version_is_told_with_its_status() {
+    let repository = repository();
+    let instance = start(repository.path(), &["linear"]).await.unwrap();
+    let client = Client::new(&instance);
+    let good = request(&[[1.0, 2.0, 3.0]]);
     for (method, path, status) in [
         (Method::POST, "/v2/models/nonesuch/infer", 404),
         (Method::POST, "/v2/models/linear/versions/9/infer", 404),
@@ -181,11 +194,6 @@ async fn every_mistake_is_told_with_its_status() {
         assert_eq!(answer.status.as_u16(), status, "{path}");
         assert!(answer.json()["error"].is_string(), "{path}");
     }
-    assert_eq!(
-        client.infer(&good).await.status,
-        StatusCode::OK,
-        "and it still serves"
-    );
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
-use crate::check::{Answer, Expected, GRACE, Question, Violation, judge};
+use crate::check::{Answer, Circumstances, Expected, GRACE, Question, Violation, judge};
 use crate::clock::Clock;
 use crate::configuration::{CLASS_BACKUP, CLASS_HEDGED, CLASS_PLAIN};
 use crate::frontends::{Frontend, Frontends};
@@ -190,13 +190,14 @@ impl Client {
         }
     }
 
+    /// The frontend that the next request goes to: mostly the client's own.
+    fn frontend(&mut self) -> Arc<Frontend> {
+        let is_own = self.random.random_bool(0.9);
+        self.frontends.at(self.number + usize::from(!is_own))
+    }
+
     async fn ask(&mut self, put: Put, calm: bool) -> Result<(), Violation> {
-        let place = if self.random.random_bool(0.9) {
-            self.number
-        } else {
-            self.number + 1
-        };
-        let frontend = self.frontends.at(place);
+        let frontend = self.frontend();
         let mut reader = self.connected(&frontend).await?;
         let Put {
             question,
@@ -241,10 +242,12 @@ impl Client {
             Err(_) => return unanswered(asked, "nothing came".to_owned()),
         };
         let took = asked.elapsed();
-        let mut now = self.record.circumstances(asked);
-        now.stalled = self.clock.stalled_since(asked);
-        now.delay = self.clock.delay_since(asked);
-        now.calm = calm;
+        let now = Circumstances {
+            stalled: self.clock.stalled_since(asked),
+            delay: self.clock.delay_since(asked),
+            calm,
+            ..self.record.circumstances(asked)
+        };
         let status = message.status().unwrap_or_default();
         let closes = message.header("connection") == Some("close");
         let missing_at = missing_at.map(|looked| looked - sent);

@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
 use std::collections::{BTreeMap, BTreeSet, VecDeque as Fifo};
 
 const POOL: PoolId = PoolId::DEPLOYED;
@@ -170,14 +171,91 @@ fn one_that_leaves_finishes_its_work_and_one_that_joins_waits_to_be_found_well()
     assert_eq!(pool.join(), at(2), "no index is given twice");
 }
 
+const CAPACITY: usize = 5;
+
 /// Reference model of the pool.
 #[derive(Debug, Default)]
 struct Model {
+    /// Requests submitted.
+    jobs: u64,
     running: Vec<(JobId, InstanceId)>,
     queued: Fifo<JobId>,
     /// Members, and whether they are up.
     up: BTreeMap<u32, bool>,
     leaving: BTreeSet<u32>,
+}
+
+impl Model {
+    /// Does `op` to the pool and to the model; the requests that started.
+    fn apply(
+        &mut self,
+        pool: &mut Pool,
+        op: u8,
+        index: u32,
+    ) -> Result<Vec<(JobId, InstanceId)>, TestCaseError> {
+        let mut started = Vec::new();
+        match op {
+            0 | 1 => {
+                self.jobs += 1;
+                let job = JobId(self.jobs);
+                match pool.submit(job, Avoid::from_slice(&[at(index)])) {
+                    Submitted::Start(instance) => started.push((job, instance)),
+                    Submitted::Queued => self.queued.push_back(job),
+                    Submitted::Full => prop_assert!(self.queued.len() >= CAPACITY),
+                }
+            }
+            2 => {
+                if !self.running.is_empty() {
+                    let (_, instance) = self
+                        .running
+                        .swap_remove(index as usize % self.running.len());
+                    let is_left = |(_, other): &(JobId, InstanceId)| *other != instance;
+                    let last = self.running.iter().all(is_left);
+                    let gone = pool.release(instance);
+                    prop_assert_eq!(gone, last && self.leaving.remove(&instance.index));
+                    started.extend(pool.start_next(anywhere));
+                }
+            }
+            3 => {
+                if !self.queued.is_empty() {
+                    let job = self
+                        .queued
+                        .remove(index as usize % self.queued.len())
+                        .unwrap();
+                    pool.withdraw(job);
+                }
+            }
+            4 => {
+                let joined = pool.join();
+                prop_assert_eq!(self.up.insert(joined.index, false), None);
+            }
+            5 => {
+                let idle = self
+                    .running
+                    .iter()
+                    .all(|(_, instance)| instance.index != index);
+                let member = self.up.remove(&index).is_some();
+                prop_assert_eq!(pool.leave(at(index)), member && idle);
+                if member && !idle {
+                    self.leaving.insert(index);
+                }
+            }
+            _ => {
+                let now_up = self.up.get_mut(&index).map(|up| {
+                    *up = !*up;
+                    *up
+                });
+                prop_assert_eq!(
+                    pool.set_up(at(index), now_up.unwrap_or(true)),
+                    now_up.is_some()
+                );
+                while let Some(start) = pool.start_next(anywhere) {
+                    started.push(start);
+                }
+            }
+        }
+        Ok(started)
+    }
 }
 
 proptest! {
@@ -187,75 +265,14 @@ proptest! {
     /// last job ends.
     #[test]
     fn keeps_its_books(ops in proptest::collection::vec((0u8..7, 0u32..6), 1..300)) {
-        let (slots, capacity) = (2u32, 5usize);
-        let mut pool = Pool::new(POOL, 3, slots, capacity);
+        let slots = 2u32;
+        let mut pool = Pool::new(POOL, 3, slots, CAPACITY);
         let mut model = Model {
             up: (0..3).map(|index| (index, true)).collect(),
             ..Model::default()
         };
-        let mut next = 0;
         for (op, index) in ops {
-            let mut started = Vec::new();
-            match op {
-                0 | 1 => {
-                    next += 1;
-                    let job = JobId(next);
-                    match pool.submit(job, Avoid::from_slice(&[at(index)])) {
-                        Submitted::Start(instance) => started.push((job, instance)),
-                        Submitted::Queued => model.queued.push_back(job),
-                        Submitted::Full => prop_assert!(model.queued.len() >= capacity),
-                    }
-                }
-                2 => {
-                    if !model.running.is_empty() {
-                        let (_, instance) = model
-                            .running
-                            .swap_remove(index as usize % model.running.len());
-                        let is_left = |(_, other): &(JobId, InstanceId)| *other != instance;
-                        let last = model.running.iter().all(is_left);
-                        let gone = pool.release(instance);
-                        prop_assert_eq!(gone, last && model.leaving.remove(&instance.index));
-                        started.extend(pool.start_next(anywhere));
-                    }
-                }
-                3 => {
-                    if !model.queued.is_empty() {
-                        let job = model
-                            .queued
-                            .remove(index as usize % model.queued.len())
-                            .unwrap();
-                        pool.withdraw(job);
-                    }
-                }
-                4 => {
-                    let joined = pool.join();
-                    prop_assert_eq!(model.up.insert(joined.index, false), None);
-                }
-                5 => {
-                    let idle = model
-                        .running
-                        .iter()
-                        .all(|(_, instance)| instance.index != index);
-                    let member = model.up.remove(&index).is_some();
-                    prop_assert_eq!(pool.leave(at(index)), member && idle);
-                    if member && !idle {
-                        model.leaving.insert(index);
-                    }
-                }
-                _ => {
-                    let now_up = model.up.get_mut(&index).map(|up| {
-                        *up = !*up;
-                        *up
-                    });
-                    prop_assert_eq!(
-                        pool.set_up(at(index), now_up.unwrap_or(true)),
-                        now_up.is_some()
-                    );
-                    while let Some(start) = pool.start_next(anywhere) {
-                        started.push(start);
-                    }
-                }
-            }
+            let started = model.apply(&mut pool, op, index)?;
             for (job, instance) in started {
                 prop_assert_eq!(
                     model.up.get(&instance.index),

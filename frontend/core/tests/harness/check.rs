@@ -9,6 +9,57 @@ use parapet_frontend_core::{Answer, ClassId, GroupId, QueryId, Row};
 use super::*;
 
 impl Harness {
+    /// Checks that a request may go to `instance`.
+    pub(super) fn check_send(&mut self, instance: InstanceId, input: &Input) {
+        assert!(
+            !self.down.contains(&instance),
+            "sent to {instance:?}, which is down"
+        );
+        let here = !self.leaving.contains(&instance) && !self.gone.contains(&instance);
+        assert!(here, "sent to {instance:?}, which has left");
+        let slots = self.config.pools[usize::from(instance.pool.0)].slots as usize;
+        let load = self
+            .sent
+            .iter()
+            .filter(|sent| sent.instance == instance)
+            .count();
+        assert!(load < slots, "{instance:?} has no free slot");
+        let to_model = instance.pool == PoolId::DEPLOYED;
+        if let (Some(group), true) = (input.group, to_model) {
+            let coded = self.coded.as_ref();
+            let unmodified = coded.is_some_and(|coded| coded.first_parity == PoolId::DEPLOYED);
+            assert!(
+                unmodified,
+                "a parity query for parity models was sent to the deployed one"
+            );
+            let shares = |sent: &Sent| {
+                let number = sent.input.number;
+                let is_member = number.is_some_and(|number| self.groups[&group].contains(&number));
+                sent.instance == instance && (is_member || sent.input.group == Some(group))
+            };
+            assert!(
+                !self.sent.iter().any(shares),
+                "a parity query where a member is in flight"
+            );
+        } else {
+            assert_eq!(
+                input.number.is_some(),
+                to_model || Some(instance.pool) == self.backup
+            );
+        }
+        if let Some(number) = input.number.filter(|_| to_model) {
+            let here = self.places(number).contains(&instance.index);
+            assert!(
+                !here,
+                "a copy of query {number} where it is in flight already"
+            );
+            // It is not in the table yet when this is its first send.
+            if let Some(client) = self.clients.get_mut(number) {
+                client.lost = false;
+            }
+        }
+    }
+
     /// CG-7, for each class: what was issued is within its strategy's budget.
     pub(super) fn check_budget(&mut self) {
         let stats = self.engine.stats();

@@ -1,0 +1,202 @@
+//! Strategies as they are configured, and their mistakes.
+
+use super::*;
+
+#[test]
+fn every_strategy_is_configured() {
+    let repository = repository();
+    add_model(repository.path(), "cheap", None);
+    let parity = "encoder = \"sum\"\nk = 2\n[[models.strategy.parity]]\nmodel = \"linear-parity\"\n\
+                  instances = [\"127.0.0.1:9101\"]";
+    let strategies = [
+        ("none", String::new()),
+        ("replicate", String::new()),
+        (
+            "hedge",
+            "delay = { percentile = 0.95, min_ms = 1, max_ms = 50 }".to_owned(),
+        ),
+        (
+            "approximate_backup",
+            "model = \"cheap\"\ninstances = [\"127.0.0.1:9201\"]".to_owned(),
+        ),
+        ("coded", parity.to_owned()),
+        ("coded_hedged", parity.to_owned()),
+    ];
+    for (kind, rest) in &strategies {
+        let text = strategy_toml(
+            repository.path(),
+            &addresses(&[9001, 9002, 9004]),
+            &format!("kind = \"{kind}\"\n{rest}"),
+        );
+        let model = config(&text)
+            .unwrap_or_else(|error| panic!("{kind}: {error}"))
+            .models
+            .remove(0);
+        assert_eq!(model.classes[0].strategy.name(), *kind);
+        assert_eq!(model.pool.instances.len(), 3);
+    }
+}
+
+#[test]
+fn classes_have_strategies_and_pools_of_their_own() {
+    let repository = repository();
+    add_model(repository.path(), "cheap", None);
+    let batch = "[[models.classes]]\nname = \"batch\"\n[models.classes.strategy]\nkind = \
+        \"approximate_backup\"\n\
+                 model = \"cheap\"\ninstances = [\"127.0.0.1:9201\"]\n";
+    let text = coded(repository.path()) + batch;
+    let model = config(&text).unwrap().models.remove(0);
+    let labels: Vec<&str> = model
+        .redundant
+        .iter()
+        .map(|pool| pool.label.as_str())
+        .collect();
+    assert_eq!(labels, ["parity0", "batch-backup"]);
+    refused(
+        &text.replace("\"batch\"", "\"default\""),
+        &["models[0].classes[0].name", "a name of its own"],
+    );
+}
+
+#[test]
+fn mistakes_in_a_strategy_are_named() {
+    let repository = repository();
+    add_model(repository.path(), "cheap", None);
+    let two = [9001, 9002];
+    let cases: [(&[u16], &str, &[&str]); 9] = [
+        (
+            &two,
+            "kind = \"replicate\"\ncopies = 3",
+            &["strategy.copies", "2 instances"],
+        ),
+        (
+            &two,
+            "kind = \"replicate\"\ncopies = 1",
+            &["strategy.copies", "at least 2"],
+        ),
+        (
+            &two,
+            "kind = \"replicate\"\nburst = 0.5",
+            &["strategy.burst", "copies - 1"],
+        ),
+        (
+            &[9001],
+            "kind = \"hedge\"",
+            &["strategy.kind", "second instance", "add an instance"],
+        ),
+        (
+            &two,
+            "kind = \"hedge\"\nmax_copies = 2",
+            &["strategy.max_copies", "at most 1"],
+        ),
+        (&two, "kind = \"hedge\"\nshare = 99", &["strategy.share"]),
+        (
+            &two,
+            "kind = \"hedge\"\ndelay = { percentile = 2 }",
+            &["strategy.delay.percentile"],
+        ),
+        (
+            &two,
+            "kind = \"hedge\"\ndelay = { max_over_median = 0.5 }",
+            &["strategy.delay.max_over_median", "from 1"],
+        ),
+        (
+            &two,
+            "kind = \"hedge\"\ninstances = [\"127.0.0.1:9002\"]",
+            &["unknown field `instances`"],
+        ),
+    ];
+    for (ports, strategy, parts) in cases {
+        refused(
+            &strategy_toml(repository.path(), &addresses(ports), strategy),
+            parts,
+        );
+    }
+    let hedged = coded(repository.path()).replace("k = 2", "k = 2\nhedge = { share = 0.1 }");
+    refused(&hedged, &["strategy.hedge", "use kind = \"coded_hedged\""]);
+}
+
+#[test]
+fn mistakes_in_a_backup_model_are_named() {
+    let repository = repository();
+    add_model(repository.path(), "cheap", None);
+    let refused = |model: &str, more: &str, parts: &[&str]| {
+        let strategy = format!(
+            "kind = \"approximate_backup\"\nmodel = \"{model}\"\ninstances = [\"127.0.0.1:9201\"]\n{more}"
+        );
+        let text = strategy_toml(repository.path(), &addresses(&[9001, 9002]), &strategy);
+        refused(&text, parts);
+    };
+    refused("nothing", "", &["strategy.model", "nothing"]);
+    refused(
+        "linear",
+        "",
+        &["strategy.model", "the deployed model itself"],
+    );
+    refused(
+        "linear-parity",
+        "",
+        &["strategy.model", "is a parity model"],
+    );
+    let slots = "slots_per_instance = 0";
+    refused("cheap", slots, &["strategy.slots_per_instance"]);
+    let toml = repository.path().join("cheap/model.toml");
+    let text = fs::read_to_string(&toml).unwrap();
+    fs::write(&toml, text.replace("shape = [3]", "shape = [2]")).unwrap();
+    let parts = [
+        "strategy.model",
+        "cheap/model.toml",
+        "other names or shapes",
+    ];
+    refused("cheap", "", &parts);
+}
+
+#[test]
+fn the_kinds_of_query_with_groups_are_a_setting() {
+    let repository = repository();
+    let text = coded(repository.path());
+    let max_keys = |text: &str| match &config(text).unwrap().models[0].classes[0].strategy {
+        StrategyConfig::Coded(coded) => coded.max_keys,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(max_keys(&text), 64);
+    let with = |keys: &str| {
+        text.replacen(
+            "audit_every = 1",
+            &format!("audit_every = 1\nmax_keys = {keys}"),
+            1,
+        )
+    };
+    assert_eq!(max_keys(&with("3")), 3);
+    let error = config(&with("0")).unwrap_err().to_string();
+    assert!(error.contains("strategy.max_keys: 0"), "{error}");
+}
+
+#[test]
+fn the_examples_in_the_documentation_are_sound() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/strategies.md");
+    let text = fs::read_to_string(path).unwrap();
+    let repository = repository();
+    add_model(repository.path(), "cheap", None);
+    let examples: Vec<&str> = text
+        .split("```toml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .collect();
+    assert_eq!(
+        examples.len(),
+        6,
+        "one for each strategy but none, and one for classes"
+    );
+    for example in examples {
+        let example = example
+            .replace("fashion-parity", "linear-parity")
+            .replace("fashion-small", "cheap");
+        config(&strategy_toml(
+            repository.path(),
+            &addresses(&[9001, 9002, 9003, 9004, 9005]),
+            &example,
+        ))
+        .unwrap_or_else(|error| panic!("{error}\n{example}"));
+    }
+}

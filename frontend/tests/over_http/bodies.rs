@@ -1,0 +1,137 @@
+//! Bad input and compressed bodies.
+
+use super::*;
+
+fn input(shape: &str, dtype: &str, data: &str) -> String {
+    format!(
+        r#"{{"inputs":[{{"name":"input","datatype":"{dtype}","shape":{shape},"data":{data}}}]}}"#
+    )
+}
+
+/// A request that asks for `outputs`.
+fn asking_for(outputs: &str) -> String {
+    let good = support::body(&[1.0; 4], "");
+    good.replacen(
+        r#""inputs""#,
+        &format!(r#""outputs":[{outputs}],"inputs""#),
+        1,
+    )
+}
+
+/// Sends bad input between two good requests, which share a group with it if it gets into one.
+async fn is_refused_alone(cluster: &Cluster, headers: &[(&str, &str)], body: &[u8], status: u16) {
+    let samples = [[1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, 1.0]];
+    let (before, error, after) = tokio::join!(
+        infer(cluster.address, &samples[0], ""),
+        cluster.refused(headers, body, status),
+        infer(cluster.address, &samples[1], ""),
+    );
+    assert!(!error.is_empty() && !error.contains('\n'), "{error:?}");
+    for (answer, sample) in [before, after].iter().zip(&samples) {
+        assert!(close(&answer.values(), &linear(sample)), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn bad_input_gets_the_error_object_and_harms_no_other_request() {
+    let cluster = Cluster::start().await;
+    let nothing = asking_for(r#"{"name":"nothing"}"#);
+    let classes = asking_for(r#"{"name":"output","parameters":{"classification":1}}"#);
+    let past = support::body(&[1.0; 4], r#""deadline_unix_ms":1000"#);
+    for (body, status) in [
+        ("{", 400),
+        ("", 400),
+        ("{\"inputs\":[]}", 400),
+        (&input("[1,3]", "FP32", "[1,2,3]"), 400),
+        (&input("[1,4]", "FP32", "[1,2,3]"), 400),
+        (&input("[1,4]", "INT32", "[1,2,3,4]"), 400),
+        (&input("[1,4]", "FP31", "[1,2,3,4]"), 400),
+        (&input("[1,4]", "FP32", "[1e60,1,1,1]"), 400),
+        (&input("[1152921504606846976,64]", "FP32", "[1]"), 400),
+        (&nothing, 400),
+        (&classes, 400),
+        (&past, 504),
+        (&" ".repeat(100_001), 413),
+    ] {
+        is_refused_alone(&cluster, &[], body.as_bytes(), status).await;
+    }
+    let good = support::body(&[1.0; 4], "");
+    for path in [
+        "/v2/models/other/infer",
+        "/v2/models/linear/versions/9/infer",
+    ] {
+        let answer = cluster.post(path, &[], good.as_bytes()).await;
+        assert_eq!(answer.status, StatusCode::NOT_FOUND);
+        assert!(answer.json()["error"].is_string());
+    }
+}
+
+#[tokio::test]
+async fn bad_framing_gets_the_error_object_and_harms_no_other_request() {
+    let cluster = Cluster::start().await;
+    let good = support::body(&[1.0; 4], "").into_bytes();
+    let unfolds = gzipped(&[b' '; 100_001]);
+    let tensor = Tensor::from_f32("input", vec![1, INPUTS], &[0.0, f32::NAN, 0.0, 0.0]);
+    let nan = InferRequest {
+        inputs: vec![tensor.unwrap()],
+        ..InferRequest::default()
+    };
+    let nan = encode_request(&nan, Encoding::Binary).unwrap();
+    let length = nan.header_length.unwrap().to_string();
+    let cut = &nan.body[..nan.body.len() - 3];
+    let (header_length, coding) = ("inference-header-content-length", "content-encoding");
+    for (name, value, body, status) in [
+        (header_length, length.as_str(), &nan.body[..], 400),
+        (header_length, &length, cut, 400),
+        (header_length, "100000", &good, 400),
+        (header_length, "ten", &good, 400),
+        (coding, "br", &good, 415),
+        (coding, "gzip", &good, 400),
+        (coding, "gzip", &unfolds, 413),
+    ] {
+        is_refused_alone(&cluster, &[(name, value)], body, status).await;
+    }
+}
+
+fn gzipped(body: &[u8]) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(body).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[tokio::test]
+async fn compressed_bodies_are_read_and_long_answers_compressed_on_request() {
+    use std::io::Read as _;
+    let cluster = Cluster::start().await;
+    let rows: Vec<String> = (0..8)
+        .map(|row| format!("[{row},1.25,0.5,0.125]"))
+        .collect();
+    // An id as long as this makes the answer worth compressing.
+    let id = "q".repeat(2000);
+    let body = format!(
+        r#"{{"id":"{id}","inputs":[{{"name":"input","datatype":"FP32","shape":[8,4],"data":[{}]}}]}}"#,
+        rows.join(",")
+    );
+    let plain = cluster.post(INFER, &[], body.as_bytes()).await;
+    assert_eq!(
+        (plain.status, plain.header("content-encoding")),
+        (StatusCode::OK, None)
+    );
+    let headers = [("content-encoding", "gzip"), ("accept-encoding", "gzip")];
+    let answer = cluster
+        .post(INFER, &headers, &gzipped(body.as_bytes()))
+        .await;
+    assert_eq!(
+        answer.header("content-encoding"),
+        Some("gzip"),
+        "{:?}",
+        answer.body
+    );
+    assert_eq!(answer.header("vary"), Some("accept-encoding"));
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&answer.body[..])
+        .read_to_string(&mut text)
+        .unwrap();
+    assert_eq!(text.as_bytes(), plain.body);
+}
