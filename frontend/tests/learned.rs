@@ -6,6 +6,7 @@
 mod support;
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use parapet_config::repository::{Calibration, CodeMetadata, Score};
@@ -165,17 +166,22 @@ async fn queries_are_answered_while_coding_is_given_up_for_want_of_a_place() {
     }
 }
 
+/// Checks that the configuration is refused with one line that has these parts.
+fn refused(root: &Path, instances: u32, strategy: &str, parts: &[&str]) {
+    let text = strategy_toml(root, &addresses(instances, 7000), strategy);
+    let message = config(&text).unwrap_err().to_string();
+    assert!(!message.contains('\n'), "{message}");
+    for part in parts {
+        assert!(message.contains(part), "{part:?} is not in {message:?}");
+    }
+}
+
 #[test]
 fn what_cannot_be_served_is_one_line_at_the_start() {
     let root = repository();
     add_learned_code(root.path(), "linear-code", learned_metadata());
-    let refused = |instances: u32, strategy: &str, parts: &[&str]| {
-        let text = strategy_toml(root.path(), &addresses(instances, 7000), strategy);
-        let message = config(&text).unwrap_err().to_string();
-        assert!(!message.contains('\n'), "{message}");
-        for part in parts {
-            assert!(message.contains(part), "{part:?} is not in {message:?}");
-        }
+    let refused = |instances, strategy: &str, parts: &[&str]| {
+        refused(root.path(), instances, strategy, parts)
     };
     refused(
         3,
@@ -233,21 +239,19 @@ fn what_cannot_be_served_is_one_line_at_the_start() {
         &LEARNED.replace("linear-code", "others-code"),
         &["deployed = linear here, and code.deployed = other"],
     );
+}
 
+#[test]
+fn networks_that_cannot_be_served_are_one_line_at_the_start() {
+    let root = repository();
+    add_learned_code(root.path(), "linear-code", learned_metadata());
+    let refused = |parts: &[&str]| refused(root.path(), 3, LEARNED, parts);
     let version = root.path().join("linear-code/1");
     let narrow = linear_model(&[OUTPUTS], &[0.0; OUTPUTS * OUTPUTS], &[0.0; OUTPUTS]).unwrap();
     fs::write(version.join("decoder.onnx"), narrow).unwrap();
-    refused(
-        3,
-        LEARNED,
-        &["decoder.onnx: its input has 3 values a sample", "9"],
-    );
+    refused(&["decoder.onnx: its input has 3 values a sample", "9"]);
     fs::write(version.join("decoder.onnx"), b"torn").unwrap();
-    refused(
-        3,
-        LEARNED,
-        &["decoder.onnx: not a network that ONNX Runtime can run"],
-    );
+    refused(&["decoder.onnx: not a network that ONNX Runtime can run"]);
     fs::remove_file(version.join("decoder.onnx")).unwrap();
-    refused(3, LEARNED, &["decoder.onnx: missing"]);
+    refused(&["decoder.onnx: missing"]);
 }

@@ -147,6 +147,17 @@ fn a_code_is_learned_through_a_torch_script_module_with_every_loss() {
 
 /// Training with libtorch computes the same as serving with ONNX Runtime, zeros for missing outputs
 /// and all: r = 2, so that rows, patterns and slots have a chance to be mixed up.
+/// The inputs of one slot, of groups of three.
+fn of_slot(inputs: &[f32], slot: usize) -> Vec<f32> {
+    inputs
+        .chunks(INPUTS)
+        .skip(slot)
+        .step_by(3)
+        .flatten()
+        .copied()
+        .collect()
+}
+
 #[test]
 fn what_was_trained_is_what_is_served() {
     let folder = tempfile::tempdir().unwrap();
@@ -170,25 +181,11 @@ fn what_was_trained_is_what_is_served() {
         output_len: OUTPUTS,
     };
     let runtime = OnnxRuntime::load(None).unwrap();
-    let code = LearnedCode::from_onnx(
-        &runtime,
-        sizes,
-        Path::new("here"),
-        (&encoder_onnx, &decoder_onnx),
-    )
-    .unwrap();
+    let files = (&encoder_onnx[..], &decoder_onnx[..]);
+    let code = LearnedCode::from_onnx(&runtime, sizes, Path::new("here"), files).unwrap();
 
     let set = samples(&deployed, 3 * 50, 3);
-    let of_slot = |slot: usize| -> Vec<f32> {
-        set.inputs
-            .chunks(INPUTS)
-            .skip(slot)
-            .step_by(3)
-            .flatten()
-            .copied()
-            .collect()
-    };
-    let slots = [of_slot(0), of_slot(1), of_slot(2)];
+    let slots = [0, 1, 2].map(|slot| of_slot(&set.inputs, slot));
     let views: Vec<&[f32]> = slots.iter().map(Vec::as_slice).collect();
     let rows: Vec<Vec<f32>> = (0..2)
         .map(|row| {
@@ -303,7 +300,20 @@ fn a_code_is_trained_written_and_judged_by_the_command() {
     );
     let message = last_complaint(folder, &format!("{eval},models/quarters-code"));
     assert!(message.contains("a learned code stands alone"), "{message}");
+}
 
+#[test]
+fn mistakes_in_a_learned_codes_training_are_told_in_one_line() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path();
+    write_quarters(folder, 400, 120);
+    succeed(
+        folder,
+        "train-deployed --data . --network mlp:256,32 --epochs 1 --augment none --out models \
+            --name quarters",
+    );
+    let train =
+        "train --model models/quarters --data . --encoder learned --augment none --out models";
     // The file alone says nothing of its weights.
     fs::copy(
         folder.join("models/quarters/1/model.onnx"),

@@ -210,13 +210,9 @@ impl Client {
                 self.record.excused();
                 return Ok(());
             }
-            Err(Violation::new(
-                "CG-1",
-                format!(
-                    "{} has no answer from {}: {reason}",
-                    question.id, frontend.name
-                ),
-            ))
+            let (id, name) = (&question.id, &frontend.name);
+            let said = format!("{id} has no answer from {name}: {reason}");
+            Err(Violation::new("CG-1", said))
         };
         let asked = Instant::now();
         frontend.seen.lock().sent += 1;

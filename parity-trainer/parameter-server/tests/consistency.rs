@@ -93,205 +93,240 @@ fn count(value: f32, worker: WorkerId) -> u64 {
 }
 
 /// Returns the number of answered pulls, or the first violation.
-fn run(
+/// One array on one server, and what its workers have pushed and read.
+struct Run<'a> {
     model: Consistency,
-    policy: &dyn ConsistencyPolicy,
-    steps: &[Step],
-) -> Result<usize, TestCaseError> {
-    let mut store = Store::new(Layout::dense(1, Add), RANGE);
-    let mut applied = RangedClocks::new(RANGE);
-    let mut workers: Vec<Worker> = (0..WORKERS)
-        .map(|id| Worker {
+    policy: &'a dyn ConsistencyPolicy,
+    store: Store,
+    applied: RangedClocks,
+    aggregator: PushAggregator,
+    workers: Vec<Worker>,
+    gone: BTreeMap<WorkerId, Worker>,
+    next_id: u64,
+    answered: usize,
+}
+
+impl<'a> Run<'a> {
+    fn new(model: Consistency, policy: &'a dyn ConsistencyPolicy) -> Self {
+        let mut applied = RangedClocks::new(RANGE);
+        let worker = |id| Worker {
             id: WorkerId(id),
             joined: Clock(0),
             clock: Clock(1),
             pushed: 0,
-        })
-        .collect();
-    for worker in &workers {
-        applied.join(worker.id, Clock(0));
+        };
+        let workers: Vec<Worker> = (0..WORKERS).map(worker).collect();
+        for worker in &workers {
+            applied.join(worker.id, Clock(0));
+        }
+        Self {
+            model,
+            policy,
+            store: Store::new(Layout::dense(1, Add), RANGE),
+            aggregator: PushAggregator::new(1, applied.clone()),
+            applied,
+            workers,
+            gone: BTreeMap::new(),
+            next_id: WORKERS,
+            answered: 0,
+        }
     }
-    let mut aggregator = PushAggregator::new(1, applied.clone());
-    let mut next_id = WORKERS;
-    let mut gone: BTreeMap<WorkerId, Worker> = BTreeMap::new();
-    let mut answered = 0;
-    for step in steps {
+
+    fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
         match *step {
-            Step::Work { worker, cut } => {
-                let at = worker % workers.len();
-                let worker = &mut workers[at];
-                let range = KeyRange::new(worker.pushed, (worker.pushed + cut).min(KEYS));
-                let values = Values::from(vec![
-                    gradient(worker.id);
-                    usize::try_from(range.len()).unwrap()
-                ]);
-                if worker.clock.0 - worker.joined.0 < 14 {
-                    // Pulls first: iteration c reads before it pushes clock c.
-                    if worker.pushed == 0 {
-                        if !policy.may_read(&applied, worker.id, RANGE, worker.clock) {
-                            continue;
-                        }
-                        let (me, clock) = (worker.id, worker.clock);
-                        let mut found = Vec::new();
-                        store.read(RANGE, &Keys::All, &mut found);
-                        answered += 1;
-                        for other in &workers {
-                            let needed = model.needed(clock).0.saturating_sub(other.joined.0);
-                            let own = clock.0 - 1 - other.joined.0.min(clock.0 - 1);
-                            for &value in &found {
-                                let seen = count(value, other.id);
-                                prop_assert!(
-                                    seen >= needed,
-                                    "{:?} at {clock} saw {seen} of {}",
-                                    model,
-                                    other.id
-                                );
-                                if model == Consistency::Bsp
-                                    && clock > other.joined
-                                    && gone.is_empty()
-                                    && next_id == WORKERS
-                                {
-                                    prop_assert_eq!(
-                                        seen,
-                                        clock.0 - 1,
-                                        "BSP sees exactly what is before"
-                                    );
-                                }
-                                if other.id == me
-                                    && matches!(
-                                        model,
-                                        Consistency::Ssp(_) | Consistency::EagerSsp(_)
-                                    )
-                                {
-                                    prop_assert_eq!(seen, own, "a worker sees itself");
-                                }
-                            }
-                        }
-                    }
-                    let worker = &mut workers[at];
-                    prop_assert_eq!(
-                        aggregator.take(worker.id, worker.clock, range, &Keys::All, &values),
-                        Ok(true)
-                    );
-                    worker.pushed = range.end;
-                    if worker.pushed == KEYS {
-                        (worker.clock, worker.pushed) = (worker.clock.next(), 0);
-                    }
-                }
-            }
-            Step::Resend { worker, cut } => {
-                let worker = &workers[worker % workers.len()];
-                let last = worker.clock.minus(1);
-                if last > worker.joined {
-                    let range = KeyRange::new(cut, KEYS);
-                    let values = Values::from(vec![
-                        gradient(worker.id);
-                        usize::try_from(range.len()).unwrap()
-                    ]);
-                    prop_assert_eq!(
-                        aggregator.take(worker.id, last, range, &Keys::All, &values),
-                        Ok(false)
-                    );
-                }
-                let skipped = aggregator.take(
-                    worker.id,
-                    worker.clock.next(),
-                    RANGE,
-                    &Keys::none(),
-                    &Values::none(),
-                );
-                prop_assert_eq!(
-                    skipped,
-                    Err(Refusal::Gap {
-                        expected: worker.clock
-                    })
-                );
-            }
-            Step::Join if next_id < 5 => {
-                let joined = workers.iter().map(|w| w.clock).max().unwrap();
-                workers.push(Worker {
-                    id: WorkerId(next_id),
+            Step::Work { worker, cut } => self.work(worker % self.workers.len(), cut)?,
+            Step::Resend { worker, cut } => self.resend(worker % self.workers.len(), cut)?,
+            Step::Join if self.next_id < 5 => {
+                let joined = self.last();
+                self.workers.push(Worker {
+                    id: WorkerId(self.next_id),
                     joined,
                     clock: joined.next(),
                     pushed: 0,
                 });
-                next_id += 1;
+                self.next_id += 1;
             }
-            Step::Leave { worker } if workers.len() > 1 => {
-                let worker = workers.remove(worker % workers.len());
-                gone.insert(worker.id, worker);
+            Step::Leave { worker } if self.workers.len() > 1 => {
+                let worker = self.workers.remove(worker % self.workers.len());
+                self.gone.insert(worker.id, worker);
             }
             Step::Join | Step::Leave { .. } => {}
         }
-        let members: Vec<(WorkerId, Clock)> = workers.iter().map(|w| (w.id, w.joined)).collect();
-        aggregator.set_members(&members);
-        for &(worker, clock) in &members {
-            applied.join(worker, clock);
+        self.set_members();
+        self.apply()
+    }
+
+    /// The clock of the most advanced worker.
+    fn last(&self) -> Clock {
+        self.workers
+            .iter()
+            .map(|worker| worker.clock)
+            .max()
+            .unwrap()
+    }
+
+    fn work(&mut self, at: usize, cut: u64) -> Result<(), TestCaseError> {
+        let worker = &self.workers[at];
+        if worker.clock.0 - worker.joined.0 >= 14 {
+            return Ok(());
         }
-        gone.keys().for_each(|&worker| {
-            applied.leave(worker);
-        });
+        let range = KeyRange::new(worker.pushed, (worker.pushed + cut).min(KEYS));
+        // Pulls first: iteration c reads before it pushes clock c.
+        if worker.pushed == 0 {
+            if !self
+                .policy
+                .may_read(&self.applied, worker.id, RANGE, worker.clock)
+            {
+                return Ok(());
+            }
+            self.read(at)?;
+        }
+        let worker = &mut self.workers[at];
+        let values = gradients(worker.id, range);
+        let taken = self
+            .aggregator
+            .take(worker.id, worker.clock, range, &Keys::All, &values);
+        prop_assert_eq!(taken, Ok(true));
+        worker.pushed = range.end;
+        if worker.pushed == KEYS {
+            (worker.clock, worker.pushed) = (worker.clock.next(), 0);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, at: usize) -> Result<(), TestCaseError> {
+        let Worker { id: me, clock, .. } = self.workers[at];
+        let model = self.model;
+        let mut found = Vec::new();
+        self.store.read(RANGE, &Keys::All, &mut found);
+        self.answered += 1;
+        let is_exact = model == Consistency::Bsp && self.gone.is_empty() && self.next_id == WORKERS;
+        let sees_itself = matches!(model, Consistency::Ssp(_) | Consistency::EagerSsp(_));
+        for other in &self.workers {
+            let needed = model.needed(clock).0.saturating_sub(other.joined.0);
+            let own = clock.0 - 1 - other.joined.0.min(clock.0 - 1);
+            for &value in &found {
+                let seen = count(value, other.id);
+                prop_assert!(
+                    seen >= needed,
+                    "{:?} at {clock} saw {seen} of {}",
+                    model,
+                    other.id
+                );
+                if is_exact && clock > other.joined {
+                    prop_assert_eq!(seen, clock.0 - 1, "BSP sees exactly what is before");
+                }
+                if other.id == me && sees_itself {
+                    prop_assert_eq!(seen, own, "a worker sees itself");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn resend(&mut self, at: usize, cut: u64) -> Result<(), TestCaseError> {
+        let worker = &self.workers[at];
+        let last = worker.clock.minus(1);
+        if last > worker.joined {
+            let range = KeyRange::new(cut, KEYS);
+            let values = gradients(worker.id, range);
+            let taken = self
+                .aggregator
+                .take(worker.id, last, range, &Keys::All, &values);
+            prop_assert_eq!(taken, Ok(false));
+        }
+        let (none, next) = (Values::none(), worker.clock.next());
+        let skipped = self
+            .aggregator
+            .take(worker.id, next, RANGE, &Keys::none(), &none);
+        let expected = worker.clock;
+        prop_assert_eq!(skipped, Err(Refusal::Gap { expected }));
+        Ok(())
+    }
+
+    fn set_members(&mut self) {
+        let member = |worker: &Worker| (worker.id, worker.joined);
+        let members: Vec<(WorkerId, Clock)> = self.workers.iter().map(member).collect();
+        self.aggregator.set_members(&members);
+        for (worker, clock) in members {
+            self.applied.join(worker, clock);
+        }
+        for &worker in self.gone.keys() {
+            self.applied.leave(worker);
+        }
+    }
+
+    /// Applies what the policy lets be applied.
+    fn apply(&mut self) -> Result<(), TestCaseError> {
         while let Some(Operation::Update {
             range,
             clocks,
             keys,
             values,
-        }) = aggregator.next_update(policy, &mut Pool::new(1 << 20))
+        }) = self
+            .aggregator
+            .next_update(self.policy, &mut Pool::new(1 << 20))
         {
-            if model == Consistency::Bsp {
+            if self.model == Consistency::Bsp {
                 prop_assert!(clocks.windows(2).all(|c| c[0].1 == c[1].1));
             }
-            clocks
-                .iter()
-                .for_each(|&(worker, clock)| applied.advance(worker, range, clock));
-            prop_assert_eq!(store.update(range, &keys, &values.to_f32()), Ok(()));
+            for (worker, clock) in clocks {
+                self.applied.advance(worker, range, clock);
+            }
+            let updated = self.store.update(range, &keys, &values.to_f32());
+            prop_assert_eq!(updated, Ok(()));
         }
+        Ok(())
     }
-    // Everybody finishes the clock of the most advanced: everything received is applied, exactly
-    // once.
-    let last = workers.iter().map(|w| w.clock).max().unwrap();
-    for worker in &workers {
-        let mut from = worker.pushed;
-        for clock in (worker.clock.0..=last.0).map(Clock) {
-            let keys = Keys::none();
-            prop_assert_eq!(
-                aggregator.take(
-                    worker.id,
-                    clock,
-                    KeyRange::new(from, KEYS),
-                    &keys,
-                    &Values::none()
-                ),
-                Ok(true)
-            );
-            from = 0;
+
+    /// All workers finish the clock of the most advanced: everything received is applied, exactly
+    /// once.
+    fn finish(&mut self) -> Result<(), TestCaseError> {
+        let last = self.last();
+        for worker in &self.workers {
+            let mut from = worker.pushed;
+            for clock in (worker.clock.0..=last.0).map(Clock) {
+                let (range, none) = (KeyRange::new(from, KEYS), Values::none());
+                let taken = self
+                    .aggregator
+                    .take(worker.id, clock, range, &Keys::none(), &none);
+                prop_assert_eq!(taken, Ok(true));
+                from = 0;
+            }
         }
-    }
-    while let Some(Operation::Update {
-        range,
-        keys,
-        values,
-        ..
-    }) = aggregator.next_update(policy, &mut Pool::new(1 << 20))
-    {
-        prop_assert_eq!(store.update(range, &keys, &values.to_f32()), Ok(()));
-    }
-    let mut found = Vec::new();
-    store.read(RANGE, &Keys::All, &mut found);
-    for worker in workers.iter().chain(gone.values()) {
-        for (key, &value) in (0..).zip(&found) {
-            let sent = worker.clock.0 - 1 - worker.joined.0 + u64::from(key < worker.pushed);
-            prop_assert_eq!(
-                count(value, worker.id),
-                sent,
-                "{:?} of {}, key {}",
-                model,
-                worker.id,
-                key
-            );
+        self.apply()?;
+        let mut found = Vec::new();
+        self.store.read(RANGE, &Keys::All, &mut found);
+        for worker in self.workers.iter().chain(self.gone.values()) {
+            for (key, &value) in (0..).zip(&found) {
+                let sent = worker.clock.0 - 1 - worker.joined.0 + u64::from(key < worker.pushed);
+                let applied = count(value, worker.id);
+                let (model, id) = (self.model, worker.id);
+                prop_assert_eq!(applied, sent, "{:?} of {}, key {}", model, id, key);
+            }
         }
+        Ok(())
     }
-    Ok(answered)
+}
+
+fn gradients(worker: WorkerId, range: KeyRange) -> Values {
+    Values::from(vec![
+        gradient(worker);
+        usize::try_from(range.len()).unwrap()
+    ])
+}
+
+fn run(
+    model: Consistency,
+    policy: &dyn ConsistencyPolicy,
+    steps: &[Step],
+) -> Result<usize, TestCaseError> {
+    let mut run = Run::new(model, policy);
+    for step in steps {
+        run.step(step)?;
+    }
+    run.finish()?;
+    Ok(run.answered)
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

@@ -9,6 +9,7 @@ use parapet_parameter_server::{
     Step,
 };
 use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
 
 const ARRAY: ArrayId = ArrayId(3);
 const KEYS: u64 = 60;
@@ -86,6 +87,42 @@ fn is_allowed(before: &Routing, after: &Routing) -> bool {
         }
 }
 
+/// Checks the table at which plans end; the copies that were needed.
+fn check_end(
+    present: &Routing,
+    wanted: &Routing,
+    live: &BTreeSet<NodeId>,
+    table: &Routing,
+) -> Result<usize, TestCaseError> {
+    let mut needed = 0;
+    for route in table.routes() {
+        let target = wanted.route(ARRAY, route.range.start).unwrap();
+        prop_assert!(target.range.covers(route.range) || alive(route, live) == 0);
+        let was = present.route(ARRAY, route.range.start).unwrap();
+        if alive(was, live) == 0 {
+            prop_assert_eq!(&route.chain, &was.chain, "a lost shard was touched");
+            continue;
+        }
+        let held: BTreeSet<NodeId> = route.chain.iter().copied().collect();
+        let named: BTreeSet<NodeId> = target
+            .chain
+            .iter()
+            .copied()
+            .filter(|node| live.contains(node))
+            .collect();
+        prop_assert!(held.is_superset(&named) && held.is_subset(live));
+        prop_assert!(
+            held == named || held.len() <= target.chain.len(),
+            "{held:?} for {named:?}"
+        );
+        needed += named
+            .iter()
+            .filter(|node| !was.chain.contains(node))
+            .count();
+    }
+    Ok(needed)
+}
+
 proptest! {
     #[test]
     fn plans_lead_there_by_allowed_steps(
@@ -146,32 +183,7 @@ proptest! {
             prop_assert!(stale);
             table = next;
         }
-        let mut needed = 0;
-        for route in table.routes() {
-            let target = wanted.route(ARRAY, route.range.start).unwrap();
-            prop_assert!(target.range.covers(route.range) || alive(route, &live) == 0);
-            let was = present.route(ARRAY, route.range.start).unwrap();
-            if alive(was, &live) == 0 {
-                prop_assert_eq!(&route.chain, &was.chain, "a lost shard was touched");
-                continue;
-            }
-            let held: BTreeSet<NodeId> = route.chain.iter().copied().collect();
-            let named: BTreeSet<NodeId> = target
-                .chain
-                .iter()
-                .copied()
-                .filter(|node| live.contains(node))
-                .collect();
-            prop_assert!(held.is_superset(&named) && held.is_subset(&live));
-            prop_assert!(
-                held == named || held.len() <= target.chain.len(),
-                "{held:?} for {named:?}"
-            );
-            needed += named
-                .iter()
-                .filter(|node| !was.chain.contains(node))
-                .count();
-        }
+        let needed = check_end(&present, &wanted, &live, &table)?;
         prop_assert_eq!(copies, needed, "copies that were not needed");
     }
 

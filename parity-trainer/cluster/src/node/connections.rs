@@ -440,12 +440,8 @@ impl<T: Transport> Connections<T> {
 
     /// A server whose queue is long.
     pub(crate) fn long_server(&self) -> Option<Sender> {
-        let mut servers = self
-            .live
-            .values()
-            .filter(|live| matches!(live.peer, Peer::Server(_)));
-        servers
-            .find(|live| live.sender.is_long())
-            .map(|live| live.sender.clone())
+        let is_long = |live: &&Live| matches!(live.peer, Peer::Server(_)) && live.sender.is_long();
+        let found = self.live.values().find(is_long);
+        found.map(|live| live.sender.clone())
     }
 }

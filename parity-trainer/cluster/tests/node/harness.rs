@@ -60,6 +60,67 @@ pub(crate) struct Cluster<T: Transport> {
     registry: JoinHandle<()>,
 }
 
+/// Chains of the shards of both arrays.
+fn routes(servers: u64, replicas: u64) -> Vec<Route> {
+    let cuts: Vec<KeyRange> = KeyRange::new(0, KEYS).cut(4).collect();
+    let chain = |shard: u64| {
+        // With two replicas, server 0 is the head of all: the one to kill.
+        let first = if replicas == servers {
+            0
+        } else {
+            shard % servers
+        };
+        (0..replicas)
+            .map(|i| NodeId((first + i) % servers))
+            .collect()
+    };
+    let mut routes: Vec<Route> = (0..)
+        .zip(cuts)
+        .map(|(shard, range)| Route {
+            array: ARRAY,
+            range,
+            epoch: Epoch(1),
+            chain: chain(shard),
+        })
+        .collect();
+    routes.push(Route {
+        array: BIG_ARRAY,
+        range: KeyRange::new(0, 1),
+        epoch: Epoch(1),
+        chain: chain(0),
+    });
+    routes
+}
+
+fn arrays(consistency: Consistency) -> Vec<(ArrayId, ArrayConfig)> {
+    let array = |layout| ArrayConfig {
+        layout,
+        policy: Arc::new(consistency),
+    };
+    vec![
+        (ARRAY, array(Layout::dense(WIDTH, Add))),
+        (BIG_ARRAY, array(Layout::dense(BIG, Add))),
+    ]
+}
+
+/// Runs a server, which stands still while the flag is set.
+fn run<T: Transport>(mut server: ServerNode<T>) -> (Arc<AtomicBool>, JoinHandle<()>) {
+    let frozen = Arc::new(AtomicBool::new(false));
+    let ice = Arc::clone(&frozen);
+    let task = tokio::spawn(async move {
+        let mut running = pin!(server.run(std::future::pending()));
+        std::future::poll_fn(|context| {
+            if ice.load(Ordering::Relaxed) {
+                Poll::Pending
+            } else {
+                running.as_mut().poll(context)
+            }
+        })
+        .await;
+    });
+    (frozen, task)
+}
+
 impl<T: Transport> Drop for Cluster<T> {
     fn drop(&mut self) {
         self.registry.abort();
@@ -100,33 +161,7 @@ impl<T: Transport> Cluster<T> {
         consistency: Consistency,
         set: impl Fn(&mut ServerNodeConfig),
     ) -> Self {
-        let cuts: Vec<KeyRange> = KeyRange::new(0, KEYS).cut(4).collect();
-        let chain = |shard: u64| {
-            // With two replicas, server 0 is the head of all: the one to kill.
-            let first = if replicas == servers {
-                0
-            } else {
-                shard % servers
-            };
-            (0..replicas)
-                .map(|i| NodeId((first + i) % servers))
-                .collect()
-        };
-        let mut routes: Vec<Route> = (0..)
-            .zip(cuts)
-            .map(|(shard, range)| Route {
-                array: ARRAY,
-                range,
-                epoch: Epoch(1),
-                chain: chain(shard),
-            })
-            .collect();
-        routes.push(Route {
-            array: BIG_ARRAY,
-            range: KeyRange::new(0, 1),
-            epoch: Epoch(1),
-            chain: chain(0),
-        });
+        let routes = routes(servers, replicas);
         let members = (0..workers).map(|worker| (WorkerId(worker), Clock(0)));
         let view = in_process::view(Routing::new(1, routes).unwrap(), members.collect());
         let embedded = InProcessRegistry::new(view);
@@ -145,16 +180,7 @@ impl<T: Transport> Cluster<T> {
             registry,
         };
         for (node, membership) in (0..).zip(memberships) {
-            let policy = Arc::new(consistency);
-            let array = |layout| ArrayConfig {
-                layout,
-                policy: policy.clone(),
-            };
-            let arrays = vec![
-                (ARRAY, array(Layout::dense(WIDTH, Add))),
-                (BIG_ARRAY, array(Layout::dense(BIG, Add))),
-            ];
-            let mut config = ServerNodeConfig::new(NodeId(node), arrays);
+            let mut config = ServerNodeConfig::new(NodeId(node), arrays(consistency));
             // In memory, addresses are names; over TCP, any free port.
             if std::any::type_name::<T>().ends_with("Memory") {
                 config.listen = format!("server {node}");
@@ -162,24 +188,12 @@ impl<T: Transport> Cluster<T> {
             set(&mut config);
             (cluster.queue, cluster.inbox) = (config.queue, config.inbox);
             cluster.filters.clone_from(&config.filters);
-            let mut server = ServerNode::bind(config, cluster.transport.clone(), membership)
+            let server = ServerNode::bind(config, cluster.transport.clone(), membership)
                 .await
                 .unwrap();
             let address = server.address().to_owned();
             let handle = server.handle();
-            let frozen = Arc::new(AtomicBool::new(false));
-            let ice = Arc::clone(&frozen);
-            let task = tokio::spawn(async move {
-                let mut running = pin!(server.run(std::future::pending()));
-                std::future::poll_fn(|context| {
-                    if ice.load(Ordering::Relaxed) {
-                        Poll::Pending
-                    } else {
-                        running.as_mut().poll(context)
-                    }
-                })
-                .await;
-            });
+            let (frozen, task) = run(server);
             let running = Running {
                 task,
                 handle,

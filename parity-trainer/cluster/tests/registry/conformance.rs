@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod reports;
+mod tables;
+
 use crate::{conformance, support};
 
 use std::collections::BTreeSet;
@@ -14,7 +17,9 @@ use parapet_cluster::registry::{
 use parapet_parameter_server::{
     ArrayId, Clock, Epoch, HandOver, KeyRange, NodeId, Route, Routing, ShardRef, WorkerId,
 };
+use reports::*;
 use support::{Fixture, server, until};
+use tables::*;
 use tokio::time::{Instant, timeout};
 
 const ARRAY: ArrayId = ArrayId(7);
@@ -241,102 +246,6 @@ async fn one_leads(fixture: Fixture) {
     assert!(winner.campaign(None).await.unwrap().unwrap() > later);
 }
 
-async fn the_table_changes_by_compare_and_swap(fixture: Fixture) {
-    let (one, other) = (fixture.open().await, fixture.open().await);
-    let leader = one.join(Joining::Coordinator).await.unwrap();
-    let term = leader.campaign(None).await.unwrap().unwrap();
-    let (two, three) = ([NodeId(1), NodeId(2)], [NodeId(1), NodeId(2), NodeId(3)]);
-    let first = one
-        .change(term, Revision(0), &table(1, &two), &[])
-        .await
-        .unwrap();
-    assert_eq!(
-        one.change(term, Revision(0), &table(2, &three), &[]).await,
-        Err(RegistryError::Conflict),
-        "it is there by now"
-    );
-    let second = one
-        .change(term, first, &table(2, &three), &[])
-        .await
-        .unwrap();
-    assert!(second > first);
-    assert_eq!(
-        one.change(term, first, &table(3, &two), &[]).await,
-        Err(RegistryError::Conflict)
-    );
-    let view = until(&other, "the table is seen", |view| {
-        view.table.revision == second
-    })
-    .await;
-    assert_eq!(view.table.routing, table(2, &three));
-    let mut routing = other.routing();
-    let known = timeout(
-        support::LIMIT,
-        routing.wait_for(|routing| routing.version() == 2),
-    )
-    .await
-    .unwrap();
-    assert_eq!(*known.unwrap(), table(2, &three));
-}
-
-async fn a_table_comes_back_as_it_was_written(fixture: Fixture) {
-    let registry = fixture.open().await;
-    let leader = registry.join(Joining::Coordinator).await.unwrap();
-    let term = leader.campaign(None).await.unwrap().unwrap();
-    let routes = (0..2_000u64).map(|i| Route {
-        array: ArrayId(u32::try_from(i / 1_000).unwrap()),
-        range: KeyRange::new(i << 50, (i + 1) << 50),
-        epoch: Epoch(u64::MAX - i),
-        chain: (0..=i % 3).map(|n| NodeId(u64::MAX - n)).collect(),
-    });
-    let routing = Routing::new(u64::MAX, routes.collect()).unwrap();
-    let hand_overs: Vec<HandOver> = (0..50)
-        .map(|i| HandOver {
-            at: shard(i),
-            to: NodeId(u64::MAX - i),
-        })
-        .collect();
-    let written = registry
-        .change(term, Revision(0), &routing, &hand_overs)
-        .await
-        .unwrap();
-    let view = until(&fixture.open().await, "the table is seen", |v| {
-        v.table.revision == written
-    })
-    .await;
-    assert_eq!(view.table.routing, routing);
-    assert_eq!(view.table.hand_overs, hand_overs);
-}
-
-async fn arrays_are_defined_once(fixture: Fixture) {
-    let (one, other) = (fixture.open().await, fixture.open().await);
-    let keys = KeyRange::new(0, u64::MAX);
-    let info = |shards| ArrayInfo {
-        description: "width 3".into(),
-        ..ArrayInfo::new(keys, shards)
-    };
-    let wanted = info(64);
-    let (first, second) = tokio::join!(one.define(ARRAY, &wanted), other.define(ARRAY, &wanted));
-    first.and(second).unwrap();
-    assert_eq!(
-        one.define(ARRAY, &info(65)).await,
-        Err(RegistryError::OtherArray { array: ARRAY })
-    );
-    until(&other, "the array is known", |view| {
-        view.arrays.get(&ARRAY) == Some(&info(64))
-    })
-    .await;
-    one.give_up(ARRAY).await.unwrap();
-    until(&other, "it is to go", |view| {
-        view.arrays.get(&ARRAY) == Some(&info(0))
-    })
-    .await;
-    assert_eq!(
-        one.define(ARRAY, &info(64)).await,
-        Err(RegistryError::OtherArray { array: ARRAY })
-    );
-}
-
 async fn executors_are_listed_until_they_are_taken_off(fixture: Fixture) {
     let (one, other) = (fixture.open().await, fixture.open().await);
     let (first, second) = tokio::join!(
@@ -378,120 +287,6 @@ async fn a_job_is_seen_until_it_is_done(fixture: Fixture) {
     .await;
     one.set_job(None).await.unwrap();
     until(&other, "it is done", |view| view.job.is_none()).await;
-}
-
-async fn reports_stand_until_they_are_retracted(fixture: Fixture) {
-    let (one, other) = (fixture.open().await, fixture.open().await);
-    let (a, node) = join_server(&one, "a:1").await;
-    let (_b, suspect) = join_server(&other, "b:1").await;
-    let hand_over = HandOver {
-        at: shard(4),
-        to: NodeId(90),
-    };
-    for report in [
-        Report::Suspect(suspect),
-        Report::Propose(hand_over),
-        Report::Lost(shard(5)),
-    ] {
-        a.report(report).unwrap();
-        a.report(report).unwrap();
-    }
-    let view = until(&other, "all are seen", |view| view.reports.len() == 3).await;
-    let cluster = view.cluster();
-    assert!(
-        cluster
-            .suspicions
-            .contains(&(a.id().peer().unwrap(), suspect))
-    );
-    assert!(cluster.proposals.contains(&hand_over) && cluster.lost.contains(&(node, shard(5))));
-
-    a.retract(Report::Suspect(suspect));
-    until(&other, "two are seen", |view| view.reports.len() == 2).await;
-    // They belong to one life.
-    a.leave().await.unwrap();
-    until(&other, "none is seen", |view| view.reports.is_empty()).await;
-}
-
-async fn reports_about_what_is_over_go_by_themselves(fixture: Fixture) {
-    let registry = fixture.open().await;
-    let (a, node) = join_server(&registry, "a:1").await;
-    let (b, suspect) = join_server(&registry, "b:1").await;
-    let term = a.campaign(None).await.unwrap().unwrap();
-    let first = registry
-        .change(term, Revision(0), &table(1, &[node]), &[])
-        .await
-        .unwrap();
-    a.report(Report::Suspect(suspect)).unwrap();
-    a.report(Report::Propose(HandOver {
-        at: shard(1),
-        to: suspect,
-    }))
-    .unwrap();
-    a.report(Report::Lost(shard(1))).unwrap();
-    until(&registry, "all are seen", |view| view.reports.len() == 3).await;
-
-    registry
-        .change(term, first, &table(2, &[node]), &[])
-        .await
-        .unwrap();
-    let view = until(&registry, "one is left", |view| view.reports.len() == 1).await;
-    assert_eq!(
-        view.reports.values().next(),
-        Some(&(a.id(), Report::Suspect(suspect)))
-    );
-    b.leave().await.unwrap();
-    until(&registry, "none is left", |view| view.reports.is_empty()).await;
-}
-
-async fn reports_are_bounded(fixture: Fixture) {
-    let registry = fixture.open().await;
-    let (a, _) = join_server(&registry, "a:1").await;
-    let limit = parapet_cluster::registry::MAX_REPORTS;
-    for epoch in 0..limit as u64 {
-        let range = KeyRange::new(epoch, epoch + 1);
-        a.report(Report::Lost(ShardRef { range, ..shard(1) }))
-            .unwrap();
-    }
-    let one_more = Report::Suspect(NodeId(1));
-    assert_eq!(
-        a.report(one_more),
-        Err(RegistryError::TooManyReports { limit })
-    );
-    until(&registry, "all are seen", |view| {
-        view.reports.len() == limit
-    })
-    .await;
-    a.retract(Report::Lost(ShardRef {
-        range: KeyRange::new(0, 1),
-        ..shard(1)
-    }));
-    a.report(one_more).unwrap();
-}
-
-async fn tables_are_bounded(fixture: Fixture) {
-    let registry = fixture.open().await;
-    let leader = registry.join(Joining::Coordinator).await.unwrap();
-    let term = leader.campaign(None).await.unwrap().unwrap();
-    let route = |i: u64| Route {
-        array: ARRAY,
-        range: KeyRange::new(i, i + 1),
-        epoch: Epoch(1),
-        chain: vec![NodeId(1), NodeId(2)],
-    };
-    let large = Routing::new(1, (0..30_000).map(route).collect()).unwrap();
-    let refused = registry
-        .change(term, Revision(0), &large, &[])
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(refused, RegistryError::TooLarge { .. }),
-        "{refused}"
-    );
-    let most = Routing::new(1, (0..10_000).map(route).collect()).unwrap();
-    registry
-        .change(term, Revision(0), &most, &[])
-        .await
-        .unwrap();
 }
 
 async fn an_outage_leaves_what_is_known(fixture: Fixture) {

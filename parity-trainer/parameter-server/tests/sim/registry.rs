@@ -198,23 +198,9 @@ impl Simulation {
         let routes = self.registry.routing.routes().to_vec();
         let route = routes.choose(&mut self.rng).unwrap().clone();
         match kind {
-            0 if self.registry.can_lose(node, &alive) && nodes.len() > 3 => {
-                self.tally.crashes += 1;
-                self.servers.remove(&node);
-                self.cut_off.remove(&node);
-                let detection = self.rng.random_range(1_000..30_000);
-                self.at(detection, Due::Suspect(node));
-                self.start_server();
-            }
+            0 if self.registry.can_lose(node, &alive) && nodes.len() > 3 => self.crash(node),
             1 if self.registry.can_lose(node, &alive) && self.cut_off.is_empty() => {
-                self.tally.partitions += 1;
-                self.cut_off.insert(node);
-                let (suspicion, heal) = (
-                    self.rng.random_range(500..10_000),
-                    self.rng.random_range(10_000..80_000),
-                );
-                self.at(suspicion, Due::Suspect(node));
-                self.at(heal, Due::Heal(node));
+                self.partition(node)
             }
             2 if route.range.len() > 2 && routes.len() < 7 => {
                 self.tally.splits += 1;
@@ -229,20 +215,7 @@ impl Simulation {
                 self.broadcast(false);
             }
             3..=7 if route.chain.len() < 3 && !route.chain.contains(&node) => {
-                let at = ShardRef {
-                    array: route.array,
-                    range: route.range,
-                    epoch: route.epoch,
-                };
-                self.registry
-                    .asked
-                    .entry((route.array, route.range, route.epoch))
-                    .or_insert(self.now);
-                let delay = self.delay();
-                self.at(
-                    delay,
-                    Due::ToServer(route.tail().unwrap(), Event::HandOver { at, to: node }),
-                );
+                self.ask_to_hand_over(&route, node);
             }
             // Moves: the newcomer stays, an old one goes.
             8 | 9 => {
@@ -275,15 +248,56 @@ impl Simulation {
                 && self.bug != Some(Bug::ReadsTooEarly) =>
             {
                 let &(worker, _) = self.registry.members.choose(&mut self.rng).unwrap();
-                let state = self.workers.get_mut(&worker).unwrap();
-                if !state.gone {
-                    self.tally.worker_changes += 1;
-                    state.gone = true;
-                    let detection = self.rng.random_range(1_000..30_000);
-                    self.at(detection, Due::SuspectWorker(worker));
-                }
+                self.lose_worker(worker);
             }
             _ => {}
+        }
+    }
+
+    fn crash(&mut self, node: NodeId) {
+        self.tally.crashes += 1;
+        self.servers.remove(&node);
+        self.cut_off.remove(&node);
+        let detection = self.rng.random_range(1_000..30_000);
+        self.at(detection, Due::Suspect(node));
+        self.start_server();
+    }
+
+    fn partition(&mut self, node: NodeId) {
+        self.tally.partitions += 1;
+        self.cut_off.insert(node);
+        let (suspicion, heal) = (
+            self.rng.random_range(500..10_000),
+            self.rng.random_range(10_000..80_000),
+        );
+        self.at(suspicion, Due::Suspect(node));
+        self.at(heal, Due::Heal(node));
+    }
+
+    fn ask_to_hand_over(&mut self, route: &Route, node: NodeId) {
+        let at = ShardRef {
+            array: route.array,
+            range: route.range,
+            epoch: route.epoch,
+        };
+        self.registry
+            .asked
+            .entry((route.array, route.range, route.epoch))
+            .or_insert(self.now);
+        let delay = self.delay();
+        self.at(
+            delay,
+            Due::ToServer(route.tail().unwrap(), Event::HandOver { at, to: node }),
+        );
+    }
+
+    fn lose_worker(&mut self, worker: WorkerId) {
+        let state = self.workers.get_mut(&worker).unwrap();
+        if !state.gone {
+            self.tally.worker_changes += 1;
+            state.gone = true;
+            let detection = self.rng.random_range(1_000..30_000);
+            self.at(detection, Due::SuspectWorker(worker));
         }
     }
 }

@@ -5,10 +5,11 @@ use parapet_parameter_server::{
     Message, Peer, Push, Refusal, ShardRef, Task, TaskOutcome, Values, Work, WorkerId,
 };
 use rand::Rng;
+use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{COLUMNS, COUNTED, Due, KEYS, LAST, Simulation, TRAINED, trained};
+use super::{COLUMNS, COUNTED, Checker, Due, KEYS, LAST, Simulation, TRAINED, trained};
 
 pub struct Worker {
     pub id: WorkerId,
@@ -81,34 +82,13 @@ impl Simulation {
         let clock = worker.clock;
         if clock > worker.joined {
             for array in [COUNTED, TRAINED] {
-                let width = if array == COUNTED { COLUMNS } else { 2 };
                 let cut = self.rng.random_range(0..KEYS);
                 for range in [KeyRange::new(0, cut), KeyRange::new(cut, KEYS)]
                     .into_iter()
                     .filter(|range| !range.is_empty())
                 {
-                    let keys: Vec<u64> = (range.start..range.end)
-                        .filter(|_| self.rng.random_bool(0.7))
-                        .collect();
-                    let keys = if self.rng.random_bool(0.3) {
-                        Keys::All
-                    } else {
-                        Keys::List(keys.into())
-                    };
-                    let mut values = Vec::new();
-                    for key in keys.iter(range) {
-                        for column in 0..width {
-                            let own = column as u64 == id.0;
-                            values.push(match array == COUNTED {
-                                true if own => (1u32 << clock.0) as f32,
-                                true => 0.0,
-                                false => trained::gradient(&mut self.rng),
-                            });
-                        }
-                        if array == COUNTED {
-                            self.check.submitted(key, id, clock);
-                        }
-                    }
+                    let (keys, values) =
+                        numbers(&mut self.rng, &mut self.check, id, clock, array, range);
                     let (work, priority) = (
                         Work::Push(Values::from(values)),
                         self.rng.random_range(0..3),
@@ -255,4 +235,39 @@ impl Simulation {
         }
         Ok(())
     }
+}
+
+/// Keys of `range` and what the worker pushes for them.
+fn numbers(
+    rng: &mut ChaCha8Rng,
+    check: &mut Checker,
+    id: WorkerId,
+    clock: Clock,
+    array: ArrayId,
+    range: KeyRange,
+) -> (Keys, Vec<f32>) {
+    let width = if array == COUNTED { COLUMNS } else { 2 };
+    let keys: Vec<u64> = (range.start..range.end)
+        .filter(|_| rng.random_bool(0.7))
+        .collect();
+    let keys = if rng.random_bool(0.3) {
+        Keys::All
+    } else {
+        Keys::List(keys.into())
+    };
+    let mut values = Vec::new();
+    for key in keys.iter(range) {
+        for column in 0..width {
+            let own = column as u64 == id.0;
+            values.push(match array == COUNTED {
+                true if own => (1u32 << clock.0) as f32,
+                true => 0.0,
+                false => trained::gradient(rng),
+            });
+        }
+        if array == COUNTED {
+            check.submitted(key, id, clock);
+        }
+    }
+    (keys, values)
 }

@@ -111,6 +111,15 @@ impl ChaosOutcome {
                 "the loss {loss:.6} is not within {low:.6} to {high:.6}"
             ));
         }
+        let delays = [p50, p99, longest];
+        Judgement {
+            json: self.json(plan, limit, delays, &missed),
+            text: self.text(delays, &missed),
+            missed,
+        }
+    }
+
+    fn text(&self, [p50, p99, longest]: [Duration; 3], missed: &[String]) -> String {
         let verdict = if missed.is_empty() { "kept" } else { "missed" };
         let mut text = format!(
             "| kills | of leaders | next push p50 | p99 | max | acknowledged | lost | bounds |\n\
@@ -138,7 +147,7 @@ impl ChaosOutcome {
                 ms(longest)
             );
         }
-        if let (Some(loss), Some((low, high))) = (self.loss, noise) {
+        if let (Some(loss), Some((low, high))) = (self.loss, noise(&self.undisturbed)) {
             let _ = write!(
                 text,
                 "\nFinal loss after {} steps: {loss:.6}; {} undisturbed trainings allow {low:.6} \
@@ -147,9 +156,19 @@ impl ChaosOutcome {
                 self.undisturbed.len()
             );
         }
-        for reason in &missed {
+        for reason in missed {
             let _ = write!(text, "\nMissed: {reason}.\n");
         }
+        text.trim_end().to_owned()
+    }
+
+    fn json(
+        &self,
+        plan: &Plan,
+        limit: Duration,
+        [p50, p99, longest]: [Duration; 3],
+        missed: &[String],
+    ) -> Value {
         let kill = |kill: &Kill| {
             json!({ "server": kill.server, "led": kill.led,
                 "next_push_ms": ms(kill.delay) })
@@ -161,7 +180,7 @@ impl ChaosOutcome {
                 "longest_push_ms": ms(stop.longest),
             })
         };
-        let json = json!({
+        json!({
             "registry": format!("{:?}", plan.registry),
             "seed": plan.seed,
             "kills": self.kills.iter().map(kill).collect::<Vec<_>>(),
@@ -173,15 +192,10 @@ impl ChaosOutcome {
                 "steps": self.steps,
                 "disturbed": self.loss,
                 "undisturbed": self.undisturbed,
-                "noise": noise.map(|(low, high)| [low, high]),
+                "noise": noise(&self.undisturbed).map(|(low, high)| [low, high]),
             },
             "missed": missed,
-        });
-        Judgement {
-            json,
-            text: text.trim_end().to_owned(),
-            missed,
-        }
+        })
     }
 }
 

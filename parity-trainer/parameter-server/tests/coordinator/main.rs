@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod hand_overs;
+mod missed;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -145,87 +148,6 @@ fn a_lone_survivor_is_believed_when_nobody_contradicts_it() {
     );
 }
 
-/// The suspicion of a dead server ends when its lease does, and then it is dead still.
-#[test]
-fn what_the_registry_misses_is_given_nothing() {
-    let mut coordinator = Coordinator::new(config());
-    let mut cluster = cluster(&[1, 2, 3], &[1, 2]);
-    suspect(&mut cluster, &[(2, 1)]);
-    let dead = coordinator.decide(ms(0), &cluster);
-    assert_eq!(chain(&dead), (6, vec![2]));
-    (cluster.routing, cluster.hand_overs) = (dead.routing, dead.hand_overs);
-    suspect(&mut cluster, &[]);
-    cluster.servers.remove(&NodeId(1));
-    let after = coordinator.decide(ms(1), &cluster);
-    assert_eq!(
-        after.hand_overs,
-        [HandOver {
-            at: at(6),
-            to: NodeId(3)
-        }]
-    );
-    assert_eq!(
-        coordinator.decide(ms(900), &cluster).hand_overs,
-        after.hand_overs
-    );
-    // A server that is missed but still in the table keeps its place and gets no further one.
-    cluster.servers = [(NodeId(2), 1)].into();
-    let route = |start, end, chain: &[u64]| Route {
-        array: ARRAY,
-        range: KeyRange::new(start, end),
-        epoch: Epoch(5),
-        chain: nodes(chain),
-    };
-    cluster.routing = Routing::new(20, vec![route(0, 5, &[2]), route(5, 10, &[2, 3])]).unwrap();
-    cluster.hand_overs.clear();
-    cluster.arrays = [(ARRAY, (RANGE, 2))].into();
-    let missed = coordinator.decide(ms(950), &cluster);
-    assert_eq!(
-        (missed.hand_overs, &missed.routing),
-        (vec![], &cluster.routing)
-    );
-    cluster.servers.insert(NodeId(3), 1);
-    let to = NodeId(3);
-    let back = coordinator.decide(ms(960), &cluster);
-    assert_eq!(
-        back.hand_overs
-            .iter()
-            .map(|hand_over| hand_over.to)
-            .collect::<Vec<_>>(),
-        [to]
-    );
-}
-
-/// The only server that has found another one dead may die itself before that one's lease ends:
-/// then no believed server says so any longer.
-#[test]
-fn whom_a_dead_server_has_found_dead_is_given_nothing() {
-    let mut coordinator = Coordinator::new(config());
-    let mut dead = cluster(&[1, 2, 3], &[3]);
-    suspect(&mut dead, &[(2, 1), (3, 2)]);
-    for now in [0, 1_000] {
-        let change = coordinator.decide(ms(now), &dead);
-        assert_eq!((chain(&change), change.hand_overs), ((5, vec![3]), vec![]));
-    }
-    // A newcomer takes its place at once.
-    dead.servers.insert(NodeId(4), 1);
-    let to = coordinator
-        .decide(ms(1_001), &dead)
-        .hand_overs
-        .iter()
-        .map(|h| h.to)
-        .collect::<Vec<_>>();
-    assert_eq!(to, nodes(&[4]));
-    // A server that holds shards keeps its part, whatever a server that is not believed says of it.
-    let mut accused = cluster(&[1, 2, 3], &[1, 2]);
-    suspect(&mut accused, &[(3, 1), (1, 3), (2, 3)]);
-    let change = Coordinator::new(config()).decide(ms(0), &accused);
-    assert_eq!(
-        (chain(&change), change.hand_overs),
-        ((5, vec![1, 2]), vec![])
-    );
-}
-
 #[test]
 fn workers_are_believed_together() {
     let mut coordinator = Coordinator::new(config());
@@ -267,69 +189,6 @@ fn the_last_server_of_a_shard_stays_and_the_shard_is_named() {
 }
 
 #[test]
-fn the_registry_may_miss_servers_and_workers_for_a_while() {
-    let mut coordinator = Coordinator::new(config());
-    let mut cluster = cluster(&[2], &[1, 2]);
-    cluster.workers = [WorkerId(1)].into();
-    let first = coordinator.decide(ms(100), &cluster);
-    assert_eq!((chain(&first).0, &first.gone_workers[..]), (5, &[][..]));
-    assert_eq!(coordinator.next_timer(), Some(ms(1_100)));
-    assert_eq!(chain(&coordinator.decide(ms(1_099), &cluster)).0, 5);
-    let then = coordinator.decide(ms(1_100), &cluster);
-    assert_eq!(
-        (chain(&then), &then.gone_workers[..]),
-        ((6, vec![2]), &[WorkerId(1)][..])
-    );
-    // One that came back in time starts anew.
-    let mut coordinator = Coordinator::new(config());
-    coordinator.decide(ms(0), &cluster);
-    cluster.servers.insert(NodeId(1), 1);
-    coordinator.decide(ms(900), &cluster);
-    cluster.servers.remove(&NodeId(1));
-    assert_eq!(chain(&coordinator.decide(ms(1_500), &cluster)).0, 5);
-}
-
-/// 2 has died, and 4, which is cut off, says that 3 has.
-#[test]
-fn a_shard_is_not_left_to_whom_the_registry_misses() {
-    let mut coordinator = Coordinator::new(config());
-    let mut cluster = cluster(&[3, 4, 5], &[3, 2]);
-    suspect(&mut cluster, &[(4, 3)]);
-    for now in [0, 999] {
-        assert_eq!(
-            chain(&coordinator.decide(ms(now), &cluster)),
-            (5, vec![3, 2]),
-            "at {now} ms"
-        );
-    }
-    assert_eq!(
-        coordinator.decide(ms(1_000), &cluster).unrecoverable,
-        [at(5)],
-        "nobody can be believed alive"
-    );
-    cluster.suspicions.clear();
-    assert_eq!(
-        chain(&coordinator.decide(ms(1_200), &cluster)),
-        (6, vec![3])
-    );
-}
-
-/// A decision may be overtaken, or end a hand-over of the shard first.
-#[test]
-fn whom_the_registry_has_missed_for_too_long_does_not_come_back_by_itself() {
-    let mut coordinator = Coordinator::new(config());
-    let cluster = cluster(&[1, 3], &[1, 2]);
-    assert_eq!(chain(&coordinator.decide(ms(0), &cluster)), (5, vec![1, 2]));
-    for later in [1_000, 1_001, 1_500] {
-        assert_eq!(
-            chain(&coordinator.decide(ms(later), &cluster)),
-            (6, vec![1]),
-            "at {later} ms"
-        );
-    }
-}
-
-#[test]
 fn a_proposal_ends_the_standstill_in_any_case() {
     let mut coordinator = Coordinator::new(config());
     let mut cluster = cluster(&[1, 2, 3], &[1]);
@@ -349,64 +208,6 @@ fn a_proposal_ends_the_standstill_in_any_case() {
     }]
     .into();
     assert_eq!(chain(&coordinator.decide(ms(2), &cluster)).0, 5);
-}
-
-#[test]
-fn hand_overs_that_do_not_end_are_given_up_later_and_later() {
-    let mut coordinator = Coordinator::new(config());
-    let mut cluster = cluster(&[1, 2], &[1]);
-    let asked = coordinator.decide(ms(0), &cluster);
-    let to = NodeId(2);
-    assert_eq!(asked.hand_overs, [HandOver { at: at(5), to }]);
-    assert_eq!(chain(&asked).0, 5);
-    cluster.hand_overs = asked.hand_overs;
-    let mut now = ms(0);
-    for (epoch, patience) in [(5, 10_000), (6, 20_000), (7, 40_000)] {
-        assert_eq!(
-            chain(&coordinator.decide(now + ms(patience - 1), &cluster)).0,
-            epoch
-        );
-        assert_eq!(coordinator.next_timer(), Some(now + ms(patience)));
-        now += ms(patience);
-        let renewed = coordinator.decide(now, &cluster);
-        assert_eq!(
-            chain(&renewed),
-            (epoch + 1, vec![1]),
-            "under the same chain"
-        );
-        assert_eq!(renewed.hand_overs, [], "the old one is over");
-        cluster.routing = renewed.routing;
-        cluster.hand_overs.clear();
-        cluster.hand_overs = coordinator.decide(now, &cluster).hand_overs;
-        assert_eq!(
-            cluster.hand_overs,
-            [HandOver {
-                at: at(epoch + 1),
-                to
-            }]
-        );
-    }
-}
-
-#[test]
-fn a_hand_over_ends_at_once_when_its_receiver_is_gone_or_not_wanted() {
-    let mut coordinator = Coordinator::new(config());
-    let mut cluster = cluster(&[1, 2, 3], &[1]);
-    let to = coordinator.decide(ms(0), &cluster).hand_overs[0].to;
-    cluster.hand_overs = vec![HandOver { at: at(5), to }];
-    let mut dead = cluster.clone();
-    suspect(&mut dead, &[(1, to.0)]);
-    assert_eq!(
-        chain(&coordinator.clone().decide(ms(1), &dead)),
-        (6, vec![1])
-    );
-    let mut emptied = cluster.clone();
-    emptied.servers.insert(to, 0);
-    assert_eq!(
-        chain(&coordinator.clone().decide(ms(1), &emptied)),
-        (6, vec![1])
-    );
-    assert_eq!(chain(&coordinator.decide(ms(1), &cluster)), (5, vec![1]));
 }
 
 #[test]
