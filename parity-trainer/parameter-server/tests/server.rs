@@ -306,6 +306,25 @@ fn a_complete_copy_is_kept_until_its_array_ends() {
 }
 
 #[test]
+fn copy_goes_on_after_a_refusal_that_may_be_repeated() {
+    let (mut source, mut newcomer, first) = copying();
+    let Message::Snapshot(piece) = &first else {
+        panic!("{first:?}")
+    };
+    let request = Request::Snapshot {
+        transfer: piece.transfer,
+        part: piece.part,
+    };
+    let refused = Refused {
+        at: at(1),
+        request,
+        reason: Refusal::UnknownWorker,
+    };
+    assert_eq!(source.hear(server(2), Message::Refused(refused)), []);
+    carry(&mut source, &mut newcomer, first);
+}
+
+#[test]
 fn a_newcomer_that_has_dropped_its_part_is_copied_to_again() {
     let (mut source, mut newcomer, first) = copying();
     let (_, ack) = newcomer.hear(server(1), first).remove(0);

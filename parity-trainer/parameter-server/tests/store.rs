@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use parapet_parameter_server::{Adam, Add, Key, KeyRange, Keys, Layout, Sgd, Store, UpdateRule};
+use parapet_parameter_server::{
+    Adam, Add, Key, KeyRange, Keys, Layout, Sgd, Store, UpdateRule, Values,
+};
 use proptest::prelude::*;
 
 const END: Key = 3_000;
@@ -310,4 +312,52 @@ fn a_dense_range_of_many_runs_is_one_range() {
     assert!(upper.append(tail).is_ok() && store.append(upper).is_ok());
     assert_eq!(read(&store, all), expected(all));
     assert_eq!(store.rows(), 50);
+}
+
+/// Makes values four times as large, which keeps moderate ones finite.
+#[derive(Debug)]
+struct Quadruple;
+
+impl UpdateRule for Quadruple {
+    fn slots(&self) -> usize {
+        0
+    }
+
+    fn keeps_moderate_finite(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, _: u32, _: &[f32], values: &mut [f32], _: &mut [&mut [f32]]) {
+        values.iter_mut().for_each(|value| *value *= 4.0);
+    }
+}
+
+/// A store of values near the largest.
+fn huge(range: KeyRange) -> Store {
+    let mut added = Store::new(Layout::dense(1, Add), range);
+    let count = usize::try_from(range.len()).unwrap();
+    let values = Values::from(vec![3e38; count]).to_f32();
+    added.update(range, &Keys::All, &values).unwrap();
+    let mut store = Store::new(Layout::dense(1, Quadruple), range);
+    store.insert(&added.extract(range, count));
+    store
+}
+
+fn overflows(store: &mut Store, key: Key) -> bool {
+    let range = KeyRange::new(key, key + 1);
+    let nothing = Values::from(vec![0.0]).to_f32();
+    store.update(range, &Keys::All, &nothing).is_err()
+}
+
+#[test]
+fn inserted_rows_are_looked_at_when_an_update_makes_them_larger() {
+    assert!(overflows(&mut huge(KeyRange::new(0, 4)), 2));
+}
+
+#[test]
+fn rows_of_an_appended_store_are_looked_at_when_an_update_makes_them_larger() {
+    let mut store = Store::new(Layout::dense(1, Quadruple), KeyRange::new(0, 4));
+    store.append(huge(KeyRange::new(4, 8))).unwrap();
+    assert!(!overflows(&mut store, 2));
+    assert!(overflows(&mut store, 6));
 }

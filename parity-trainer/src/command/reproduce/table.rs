@@ -12,15 +12,12 @@ pub(super) const RESULTS: &str = "RESULTS.md";
 const INTRODUCTION: &str = "\
 # Accuracy of reconstructions
 
-Written by `parity-trainer reproduce`; not to be edited by hand. A_a is the deployed model's accuracy on
-the test set, A_d that of its reconstructions,
-    over every erasure of every group of the test set; the
-loss is A_a - A_d over the same queries,
-    in points. A row's parity model is trained once for each seed;
-the deployed model is the same one. A row is met if the mean of its seeds' losses is within the bound and
-there are three seeds or more. Brackets hold 95 % bootstrap intervals over the groups of the test set.
-Those of losses are paired: each resample has both answers to the same queries. They tell the chance in
-the test set; the chance in the training shows in how the seeds differ.
+Written by `parity-trainer reproduce`; not to be edited by hand. A_a is the deployed model's
+accuracy on the test set, A_d that of its reconstructions, over every erasure of every group of the
+test set. The loss is A_a - A_d over the same queries, in points. A row's parity model is trained
+once for each seed, the deployed model once. A row is met if the mean of its seeds' losses is within
+the bound and there are three seeds or more. Brackets hold 95 % bootstrap intervals over the groups
+of the test set, for losses paired. The chance in the training shows in how the seeds differ.
 ";
 
 /// Origin of the settings.
@@ -28,8 +25,8 @@ const CHOSEN: &str = "Settings, weights and transforms were chosen on samples se
     training set";
 /// The same of a table with marked rows.
 const MARKED: &str = ", except what the column
-\"chosen on the test set\" names: those settings were chosen, or changed, after a figure of the very test
-set that the row is judged by, so that its figures may be too good";
+\"chosen on the test set\" names: that was chosen, or changed, after a figure of the very test set
+that the row is judged by, so its figures may be too good";
 
 /// The whole file; `notes` is added as it is.
 pub(super) fn markdown(rows: &[Row<'_>], machine: &Machine, notes: &str) -> String {
@@ -60,18 +57,21 @@ pub(super) fn markdown(rows: &[Row<'_>], machine: &Machine, notes: &str) -> Stri
     }
     text += "\n## How each was made\n\n";
     text += &format!(
-        "On {} ({} processors, of which {} used), parity-trainer {}, libtorch {}. `DATA`, \
-            `MODELS` and `OUT` are the folders given to `reproduce`; every command takes \
-            `--threads {}` besides. The commands are those of the first seed; seed N takes \
-            `--seed N`, and `-seedN` after the names of parity models.\n",
-        machine.processor,
-        machine.processors,
-        machine.threads,
-        machine.version,
-        machine.libtorch,
-        machine.threads,
+        "On {} ({} processors, of which {} used), parity-trainer {}, libtorch {}. Times are \
+            processor seconds, and seconds by the clock; figures stand in the order of the seeds.\n\n\
+        | row | training | deployed model | agreement | reconstructions | untrained control |\n\
+        |---|---|---|---|---|---|\n",
+        machine.processor, machine.processors, machine.threads, machine.version, machine.libtorch,
     );
-    text += &rows.iter().map(commands).collect::<String>();
+    text += &rows.iter().filter_map(made).collect::<String>();
+    text += &format!(
+        "\n`parity-trainer reproduce --only ROW` makes a row again. These are its commands for the \
+            first seed; `DATA`, `MODELS` and `OUT` are the folders given to `reproduce`, and every \
+            command takes `--threads {}` besides. Seed N takes `--seed N`, and `-seedN` after the \
+            names of parity models. `eval` judges each with the same `--model` and `--data`.\n\n",
+        machine.threads
+    );
+    text += &commands(rows);
     if !notes.is_empty() {
         text += "\n";
         text += notes;
@@ -222,53 +222,55 @@ fn several_missing((run, record): (&Run, &RowRecord)) -> Option<String> {
     Some(losses.iter().map(line).collect())
 }
 
-/// The figures of a row's finished trainings, and the commands of the first, the deployed model's
-/// before.
-fn commands(row: &Row<'_>) -> String {
+/// Time and agreement of a row's finished trainings.
+fn made(row: &Row<'_>) -> Option<String> {
+    let all = |of: &dyn Fn(&RowRecord) -> Option<String>| {
+        let each: Vec<String> = row.records().filter_map(of).collect();
+        each.join("; ")
+    };
+    let first = row.records().next()?;
+    let controls = first.outcome.untrained_control.by_losses.first();
+    let cells = [
+        row.recipe.name.clone(),
+        all(&|record| Some(spent(record.cost))),
+        row.trained
+            .as_ref()
+            .map(|trained| spent(trained.cost))
+            .unwrap_or_default(),
+        all(&|record| {
+            Some(estimate(
+                record.outcome.evaluation.by_losses.first()?.agreement,
+            ))
+        }),
+        first
+            .outcome
+            .evaluation
+            .by_losses
+            .first()
+            .map(|one| one.reconstructions.to_string())
+            .unwrap_or_default(),
+        controls
+            .map(|one| percent(one.accuracy.unwrap_or(one.agreement).value))
+            .unwrap_or_default(),
+    ];
+    Some(format!("| {} |\n", cells.join(" | ")))
+}
+
+/// The commands that train each row's first seed, the deployed models' before.
+fn commands(rows: &[Row<'_>]) -> String {
     let mut text = String::new();
-    for (at, (run, record)) in row.finished().enumerate() {
-        if at == 0 {
-            text += &format!("\n### {}\n", row.recipe.name);
-        }
-        let trained = row.trained.as_ref().filter(|_| at == 0);
-        let deployed = trained
-            .map(|trained| format!("; the deployed model in {}", spent(trained.cost)))
-            .unwrap_or_default();
-        text += &format!(
-            "\n- Seed {}: trained in {}{deployed}.{}",
-            run.seed,
-            spent(record.cost),
-            figures(record)
-        );
-    }
-    if let Some((_, first)) = row.finished().next() {
-        text += "\n\n";
-        let deployed = row.trained.as_ref().map(|trained| &trained.command);
-        for command in deployed.into_iter().chain(&first.commands) {
-            text += &format!("    {command}\n");
+    for row in rows {
+        let deployed = row.trained.iter().map(|trained| &trained.command);
+        let first = row.records().next();
+        let own = first.into_iter().flat_map(|first| &first.commands);
+        for command in deployed.chain(own) {
+            let line = format!("    {command}\n");
+            if !command.starts_with("parity-trainer eval") && !text.contains(&line) {
+                text += &line;
+            }
         }
     }
     text
-}
-
-/// Figures of one training, in words.
-fn figures(record: &RowRecord) -> String {
-    let mut text = String::new();
-    if let Some(one) = record.outcome.evaluation.by_losses.first() {
-        if let Some(accuracy) = one.accuracy {
-            text += &format!(" A_d {};", estimate(accuracy));
-        }
-        text += &format!(
-            " agreement {} of {}",
-            estimate(one.agreement),
-            one.reconstructions
-        );
-    }
-    if let Some(control) = record.outcome.untrained_control.by_losses.first() {
-        let control = percent(control.accuracy.unwrap_or(control.agreement).value);
-        text += &format!("; untrained control {control}");
-    }
-    if text.is_empty() { text } else { text + "." }
 }
 
 /// The same for programs.
@@ -313,21 +315,10 @@ fn title<'a>(row: &'a Row<'_>) -> &'a str {
         })
 }
 
+/// Processor seconds, and seconds by the clock.
 fn spent(cost: Cost) -> String {
-    let (bound, why) = if cost.at_least {
-        ("at least ", "; a kill lost the rest of the count")
-    } else {
-        ("", "")
-    };
-    match cost.processor_seconds {
-        0.0 => format!("{bound}{:.0} s by the clock{why}", cost.seconds),
-        processor => {
-            format!(
-                "{bound}{processor:.0} s of processor time ({:.0} s by the clock{why})",
-                cost.seconds
-            )
-        }
-    }
+    let bound = if cost.at_least { "at least " } else { "" };
+    format!("{bound}{:.0} ({:.0})", cost.processor_seconds, cost.seconds)
 }
 
 fn points(points: f64) -> String {
