@@ -110,7 +110,7 @@ async fn compressed_bodies_are_read_and_long_answers_compressed_on_request() {
     // An id as long as this makes the answer worth compressing.
     let id = "q".repeat(2000);
     let body = format!(
-        r#"{{"id":"{id}","inputs":[{{"name":"input","datatype":"FP32","shape":[8,4],"data":[{}]}}]}}"#,
+        r#"{{"id":"{id}","parameters":{{"allow_approximate":false}},"inputs":[{{"name":"input","datatype":"FP32","shape":[8,4],"data":[{}]}}]}}"#,
         rows.join(",")
     );
     let plain = cluster.post(INFER, &[], body.as_bytes()).await;

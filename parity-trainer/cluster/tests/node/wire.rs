@@ -395,7 +395,7 @@ fn handshakes_that_do_not_fit_are_told_apart() {
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/decode");
 
-/// Written by `cargo run -p parapet-parameter-server-node --example fuzz_corpus`, after a change
+/// Written by `cargo run -p parapet-cluster --example fuzz_corpus`, after a change
 /// of the format.
 #[test]
 fn the_fuzzers_corpus_is_of_this_format() {
