@@ -17,8 +17,8 @@ use crate::query::{Job, Phase, Query};
 use crate::stats::Fate;
 use crate::timers::{Timer, Timers};
 use crate::{
-    Action, Answer, ClassId, Failure, FailureKind, GroupView, JobId, OutlierConfig, Pool, PoolId,
-    QueryId, QueueLimit, QueueLimitConfig, RedundancyOutcomes, Stats, Time, TokenBucket,
+    Action, Answer, ClassId, Failure, GroupView, JobId, OutlierConfig, Pool, PoolId, QueryId,
+    QueueLimit, QueueLimitConfig, RedundancyOutcomes, Stats, Time, TokenBucket,
 };
 
 /// One pool's size.
@@ -212,40 +212,6 @@ impl<I, O> Core<I, O> {
         self.stats.accepted += 1;
         self.retry_budget.earn();
         id
-    }
-
-    /// Answers a waiting query. The one place where answers are made (CG-1).
-    pub(crate) fn answer(&mut self, id: QueryId, answer: Answer<O>) {
-        let Some(query) = self.queries.get_mut(&id).filter(|query| query.is_waiting()) else {
-            self.stats.cg1_violations += 1;
-            return;
-        };
-        query.phase = Phase::Answered;
-        self.timers.cancel(query.deadline, Timer::Deadline(id));
-        if let Some(at) = query.late_timer.take() {
-            self.timers.cancel(at, Timer::Late(id));
-        }
-        let (now, took) = (self.now, self.now.since(query.arrived));
-        match &answer {
-            Answer::Backup(_) | Answer::Reconstructed(_) => {
-                self.latency.approximated(now, took);
-                query.truth_awaited = true;
-            }
-            Answer::Failed(failure) if failure.kind != FailureKind::DeadlineExceeded => {}
-            Answer::Exact(_) | Answer::Hedged(_) | Answer::Failed(_) => self.latency.own(now, took),
-        }
-        match &answer {
-            Answer::Exact(_) => self.stats.exact += 1,
-            Answer::Hedged(_) => self.stats.hedged += 1,
-            Answer::Backup(_) => self.stats.backup += 1,
-            Answer::Reconstructed(_) => self.stats.reconstructed += 1,
-            Answer::Failed(failure) => {
-                self.stats.failed += 1;
-                self.stats.deadline_exceeded +=
-                    u64::from(failure.kind == FailureKind::DeadlineExceeded);
-            }
-        }
-        self.push(Action::Answer { query: id, answer });
     }
 
     /// The client went away. False when it had its answer, or is unknown.

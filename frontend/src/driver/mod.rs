@@ -15,8 +15,8 @@ use std::time::Duration;
 use parapet_config::repository::TensorSpec;
 use parapet_encoder::OutputDomain;
 use parapet_frontend_core::{
-    Action, Answer, Arrival, ClassId, Engine, Failure, FailureKind, GroupKey, InstanceId, JobId,
-    PoolId, QueryId, RedundancyOutcomes, Rejected, Stats, Time,
+    Action, Answer, ClassId, Engine, InstanceId, JobId, PoolId, QueryId, RedundancyOutcomes, Stats,
+    Time,
 };
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -31,7 +31,7 @@ use crate::metrics::ModelMeters;
 use crate::model::coding::Coder;
 use crate::model::judged::JudgedOutput;
 use crate::payload::{Input, Output};
-use crate::traces::{Members, Trace};
+use crate::traces::Trace;
 use crate::upstream::Transport;
 
 /// Parts of a driver.
@@ -238,51 +238,6 @@ impl<T: Transport> Driver<T> {
     pub fn has_room(&self) -> bool {
         let mut locked = self.locked.lock();
         locked.engine.has_room(self.now())
-    }
-
-    /// Has a query answered within `timeout`. Dropping the future abandons it (CG-8).
-    ///
-    /// # Errors
-    /// [`Rejected`] when the engine does not take it.
-    pub async fn infer(
-        self: &Arc<Self>,
-        mut input: Input,
-        key: GroupKey,
-        class: ClassId,
-        timeout: Duration,
-        allow_approximate: bool,
-    ) -> Result<Answer<Output>, Rejected> {
-        let (sender, receiver) = oneshot::channel();
-        let trace = Trace::current();
-        input.traces = Members::of_query(trace.as_ref());
-        // Its tensors, and the body for instances that is written of them.
-        let bytes = 2 * input.len();
-        let input = Arc::new(input);
-        let query = self.feed(|locked, now| {
-            let deadline = now + timeout;
-            let arrival = Arrival {
-                input,
-                bytes,
-                key,
-                deadline,
-                allow_approximate,
-                class,
-            };
-            let query = locked.engine.arrive(now, arrival, &mut locked.actions)?;
-            locked.waiters.insert(query, Waiter { sender, trace });
-            Ok(query)
-        })?;
-        let mut waiting = Waiting {
-            driver: self,
-            query,
-            answered: false,
-        };
-        let answer = receiver.await;
-        waiting.answered = true;
-        Ok(answer.unwrap_or_else(|_| {
-            let reason = "the query was dropped without an answer";
-            Answer::Failed(Failure::new(FailureKind::InstanceError, reason))
-        }))
     }
 
     fn now(&self) -> Time {

@@ -1,15 +1,16 @@
-//! Execution of the engine's actions, outside its lock.
+//! A query's way through the driver: into the engine, and its actions outside the lock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parapet_frontend_core::{
-    Action, Answer, AttemptResult, ClassId, Comparison, GroupId, InstanceId, JobId, QueryId, Row,
-    Slot,
+    Action, Answer, Arrival, AttemptResult, ClassId, Comparison, Failure, FailureKind, GroupId,
+    GroupKey, InstanceId, JobId, QueryId, Rejected, Row, Slot,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Driver, Locked};
+use super::{Driver, Locked, Waiter, Waiting};
 use crate::metrics::Source;
 use crate::model::coding::Coder;
 use crate::model::coding_queue::CodingQueue;
@@ -309,5 +310,50 @@ impl<T: Transport> Driver<T> {
                 self.meters.compared(*class, Source::Audit, agrees);
             }
         }
+    }
+
+    /// Has a query answered within `timeout`. Dropping the future abandons it (CG-8).
+    ///
+    /// # Errors
+    /// [`Rejected`] when the engine does not take it.
+    pub async fn infer(
+        self: &Arc<Self>,
+        mut input: Input,
+        key: GroupKey,
+        class: ClassId,
+        timeout: Duration,
+        allow_approximate: bool,
+    ) -> Result<Answer<Output>, Rejected> {
+        let (sender, receiver) = oneshot::channel();
+        let trace = Trace::current();
+        input.traces = Members::of_query(trace.as_ref());
+        // Its tensors, and the body for instances that is written of them.
+        let bytes = 2 * input.len();
+        let input = Arc::new(input);
+        let query = self.feed(|locked, now| {
+            let deadline = now + timeout;
+            let arrival = Arrival {
+                input,
+                bytes,
+                key,
+                deadline,
+                allow_approximate,
+                class,
+            };
+            let query = locked.engine.arrive(now, arrival, &mut locked.actions)?;
+            locked.waiters.insert(query, Waiter { sender, trace });
+            Ok(query)
+        })?;
+        let mut waiting = Waiting {
+            driver: self,
+            query,
+            answered: false,
+        };
+        let answer = receiver.await;
+        waiting.answered = true;
+        Ok(answer.unwrap_or_else(|_| {
+            let reason = "the query was dropped without an answer";
+            Answer::Failed(Failure::new(FailureKind::InstanceError, reason))
+        }))
     }
 }

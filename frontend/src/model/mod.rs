@@ -13,21 +13,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::discovery::Discovery;
-use parapet_encoder::OutputDomain;
-use parapet_frontend_core::{Answer, ClassId, DomainId, Engine, GroupKey, PoolId};
+use parapet_frontend_core::{ClassId, Engine, PoolId};
 use parapet_net::tls::ClientTls;
-use parapet_open_inference::{Excerpt, InferRequest, InferResponse, ModelMetadata};
-use tokio::time::Instant;
+use parapet_open_inference::ModelMetadata;
 
 pub(crate) use self::setup::pool_settings;
 use self::setup::{DEPLOYED, class_labels, core_config, pool_labels, strategy};
 use crate::config::{ModelConfig, PoolSettings};
 use crate::driver::{Driver, Parts};
-use crate::error::ServeError;
 use crate::metrics::{ClassLabels, Metrics, ShownCertificate};
-use crate::payload::{Input, Output};
 pub use crate::provenance::Provenance;
-use crate::tenants::MixingDomain;
 use crate::upstream::{Instances, Transport};
 
 /// One served model.
@@ -228,126 +223,6 @@ impl<T: Transport> ServedModel<T> {
     pub fn driver(&self) -> &Arc<Driver<T>> {
         &self.driver
     }
-
-    /// Answers a request, in coding groups with queries of this domain only (CG-6).
-    ///
-    /// # Errors
-    /// [`ServeError`]: the client's mistake, a bound reached, or no prediction by the deadline.
-    pub async fn infer(
-        &self,
-        domain: MixingDomain,
-        request: InferRequest,
-    ) -> Result<(InferResponse, Provenance), ServeError> {
-        let options = Options::parse(
-            &request.parameters,
-            self.config.timeout,
-            self.config.max_timeout,
-        )?;
-        let class = request::class(&request.parameters, &self.config.classes)?;
-        for requested in &request.outputs {
-            if !self
-                .config
-                .entry
-                .outputs
-                .iter()
-                .any(|output| output.name == requested.name)
-            {
-                let name = Excerpt::from(&requested.name);
-                return Err(ServeError::Input(format!(
-                    "the model has no output {name:?}"
-                )));
-            }
-        }
-        let InferRequest {
-            id,
-            inputs,
-            outputs: named,
-            ..
-        } = request;
-        let wanted =
-            |name: &str| named.is_empty() || named.iter().any(|output| output.name == name);
-        let (tensors, rows) =
-            request::check_inputs(inputs, &self.config.entry.inputs, self.config.max_rows)?;
-        let key = group_key(domain, rows)?;
-        let timeout = options
-            .timeout
-            .saturating_sub(answer_margin(options.timeout));
-        // Some requests go on when their client is answered: they are not to be given up before the
-        // engine does that.
-        let kept = self
-            .config
-            .classes
-            .get(usize::from(class.0))
-            .map_or(Duration::ZERO, |class| class.strategy.keeps_requests_for());
-        let input = Input::new(tensors, rows).by(Instant::now() + timeout + kept);
-        let allow_approximate =
-            options.allow_approximate && self.driver.approximates(class, wanted);
-        let answer = self
-            .driver
-            .infer(input, key, class, timeout, allow_approximate)
-            .await?;
-        let (output, provenance) = self.provenance(answer, class)?;
-        let outputs = self
-            .config
-            .entry
-            .outputs
-            .iter()
-            .filter(|spec| wanted(&spec.name));
-        let outputs = outputs
-            .filter_map(|spec| output.tensor(&spec.name).cloned())
-            .collect();
-        let response = InferResponse {
-            model_name: self.config.entry.name.clone(),
-            model_version: Some(self.config.version.to_string()),
-            id,
-            parameters: provenance.parameters(),
-            outputs,
-        };
-        Ok((response, provenance))
-    }
-
-    fn provenance(
-        &self,
-        answer: Answer<Output>,
-        class: ClassId,
-    ) -> Result<(Arc<Output>, Provenance), ServeError> {
-        let own = |kind, output: Arc<Output>| {
-            let confidence = output.confidence;
-            let domain = OutputDomain::Deployed;
-            Ok((
-                output,
-                Provenance {
-                    kind,
-                    confidence,
-                    calibrated: false,
-                    code: None,
-                    domain,
-                },
-            ))
-        };
-        match answer {
-            Answer::Exact(output) => own("exact", output),
-            Answer::Hedged(output) => own("hedged", output),
-            Answer::Backup(output) => own("backup", output),
-            Answer::Reconstructed(output) => {
-                let (confidence, calibrated) =
-                    (output.confidence, self.driver.is_calibrated(class));
-                let domain = self.driver.output_domain(class);
-                let code = self.driver.code_label(class).map(str::to_owned);
-                Ok((
-                    output,
-                    Provenance {
-                        kind: "reconstructed",
-                        confidence,
-                        calibrated,
-                        code,
-                        domain,
-                    },
-                ))
-            }
-            Answer::Failed(failure) => Err(failure.into()),
-        }
-    }
 }
 
 /// Its requests in flight hold on to it: when it is dropped there are none.
@@ -355,20 +230,4 @@ impl<T> Drop for ServedModel<T> {
     fn drop(&mut self) {
         self.driver.stop();
     }
-}
-
-/// Shape and dtype are fixed by the model but for the number of samples; that and the domain must
-/// agree (CG-6).
-fn group_key(domain: MixingDomain, rows: usize) -> Result<GroupKey, ServeError> {
-    let rows = u32::try_from(rows)
-        .map_err(|_| ServeError::Input(format!("{rows} samples are too many")))?;
-    Ok(GroupKey {
-        domain: DomainId(domain.number()),
-        kind: rows,
-    })
-}
-
-/// Time kept back of a deadline, so that the answer still travels in time.
-fn answer_margin(timeout: Duration) -> Duration {
-    (timeout / 10).min(Duration::from_millis(3))
 }

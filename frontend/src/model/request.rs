@@ -1,14 +1,22 @@
-//! Request checked against the model.
+//! A request to a model: checked, asked, and answered.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parapet_config::repository::TensorSpec;
-use parapet_frontend_core::{ClassId, Rejected};
-use parapet_open_inference::{Excerpt, Parameters, Tensor};
+use parapet_encoder::OutputDomain;
+use parapet_frontend_core::{Answer, ClassId, DomainId, GroupKey, Rejected};
+use parapet_open_inference::{Excerpt, InferRequest, InferResponse, Parameters, Tensor};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::config::ClassConfig;
 use crate::error::ServeError;
+use crate::model::ServedModel;
+use crate::payload::{Input, Output};
+use crate::provenance::Provenance;
+use crate::tenants::MixingDomain;
+use crate::upstream::Transport;
 
 /// Longest request id taken from a client, in bytes.
 pub const MAX_REQUEST_ID: usize = 128;
@@ -186,160 +194,143 @@ fn check_input(tensor: &Tensor, spec: &TensorSpec, max_rows: usize) -> Result<us
     Ok(rows)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use parapet_open_inference::Datatype;
-    use serde_json::json;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn options(parameters: Value) -> Result<Options, ServeError> {
-        let Value::Object(parameters) = parameters else {
-            panic!("an object")
-        };
-        Options::parse(&parameters, SECOND, 10 * SECOND)
-    }
-
-    #[test]
-    fn options_have_defaults_and_bounds() {
-        assert_eq!(
-            options(json!({})).unwrap(),
-            Options {
-                timeout: SECOND,
-                allow_approximate: true
+impl<T: Transport> ServedModel<T> {
+    /// Answers a request, in coding groups with queries of this domain only (CG-6).
+    ///
+    /// # Errors
+    /// [`ServeError`]: the client's mistake, a bound reached, or no prediction by the deadline.
+    pub async fn infer(
+        &self,
+        domain: MixingDomain,
+        request: InferRequest,
+    ) -> Result<(InferResponse, Provenance), ServeError> {
+        let options = Options::parse(
+            &request.parameters,
+            self.config.timeout,
+            self.config.max_timeout,
+        )?;
+        let class = self::class(&request.parameters, &self.config.classes)?;
+        for requested in &request.outputs {
+            if !self
+                .config
+                .entry
+                .outputs
+                .iter()
+                .any(|output| output.name == requested.name)
+            {
+                let name = Excerpt::from(&requested.name);
+                return Err(ServeError::Input(format!(
+                    "the model has no output {name:?}"
+                )));
             }
-        );
-        let asked = options(json!({"timeout": 2_500, "allow_approximate": false})).unwrap();
-        assert_eq!(
-            asked,
-            Options {
-                timeout: Duration::from_micros(2_500),
-                allow_approximate: false
+        }
+        let InferRequest {
+            id,
+            inputs,
+            outputs: named,
+            ..
+        } = request;
+        let wanted =
+            |name: &str| named.is_empty() || named.iter().any(|output| output.name == name);
+        let (tensors, rows) =
+            check_inputs(inputs, &self.config.entry.inputs, self.config.max_rows)?;
+        let key = group_key(domain, rows)?;
+        let timeout = options
+            .timeout
+            .saturating_sub(answer_margin(options.timeout));
+        // Some requests go on when their client is answered: they are not to be given up before the
+        // engine does that.
+        let kept = self
+            .config
+            .classes
+            .get(usize::from(class.0))
+            .map_or(Duration::ZERO, |class| class.strategy.keeps_requests_for());
+        let input = Input::new(tensors, rows).by(Instant::now() + timeout + kept);
+        let allow_approximate =
+            options.allow_approximate && self.driver.approximates(class, wanted);
+        let answer = self
+            .driver
+            .infer(input, key, class, timeout, allow_approximate)
+            .await?;
+        let (output, provenance) = self.provenance(answer, class)?;
+        let outputs = self
+            .config
+            .entry
+            .outputs
+            .iter()
+            .filter(|spec| wanted(&spec.name));
+        let outputs = outputs
+            .filter_map(|spec| output.tensor(&spec.name).cloned())
+            .collect();
+        let response = InferResponse {
+            model_name: self.config.entry.name.clone(),
+            model_version: Some(self.config.version.to_string()),
+            id,
+            parameters: provenance.parameters(),
+            outputs,
+        };
+        Ok((response, provenance))
+    }
+
+    fn provenance(
+        &self,
+        answer: Answer<Output>,
+        class: ClassId,
+    ) -> Result<(Arc<Output>, Provenance), ServeError> {
+        let own = |kind, output: Arc<Output>| {
+            let confidence = output.confidence;
+            let domain = OutputDomain::Deployed;
+            Ok((
+                output,
+                Provenance {
+                    kind,
+                    confidence,
+                    calibrated: false,
+                    code: None,
+                    domain,
+                },
+            ))
+        };
+        match answer {
+            Answer::Exact(output) => own("exact", output),
+            Answer::Hedged(output) => own("hedged", output),
+            Answer::Backup(output) => own("backup", output),
+            Answer::Reconstructed(output) => {
+                let (confidence, calibrated) =
+                    (output.confidence, self.driver.is_calibrated(class));
+                let domain = self.driver.output_domain(class);
+                let code = self.driver.code_label(class).map(str::to_owned);
+                Ok((
+                    output,
+                    Provenance {
+                        kind: "reconstructed",
+                        confidence,
+                        calibrated,
+                        code,
+                        domain,
+                    },
+                ))
             }
-        );
-        assert_eq!(
-            options(json!({"timeout": 3_600_000_000_u64}))
-                .unwrap()
-                .timeout,
-            10 * SECOND
-        );
-    }
-
-    #[test]
-    fn of_a_timeout_and_a_deadline_the_earlier_counts() {
-        let both = |timeout: u64, deadline: u64| {
-            options(json!({"timeout": timeout, "deadline_unix_ms": deadline}))
-                .unwrap()
-                .timeout
-        };
-        let far = 4_000_000_000_000; // in 2096
-        assert_eq!(both(1_000, far), Duration::from_millis(1));
-        assert_eq!(
-            options(json!({"deadline_unix_ms": far})).unwrap().timeout,
-            10 * SECOND
-        );
-    }
-
-    #[test]
-    fn a_deadline_in_the_past_is_refused() {
-        for past in [json!({"timeout": 0}), json!({"deadline_unix_ms": 1_000})] {
-            assert!(matches!(
-                options(past),
-                Err(ServeError::Rejected(Rejected::DeadlinePassed))
-            ));
+            Answer::Failed(failure) => Err(failure.into()),
         }
-    }
-
-    #[test]
-    fn parameters_of_the_wrong_type_are_refused() {
-        for wrong in [
-            json!({"timeout": "fast"}),
-            json!({"timeout": -1}),
-            json!({"deadline_unix_ms": null}),
-            json!({"allow_approximate": "yes"}),
-        ] {
-            assert!(matches!(options(wrong), Err(ServeError::Input(_))));
-        }
-    }
-
-    fn spec() -> TensorSpec {
-        TensorSpec {
-            name: "input".to_owned(),
-            datatype: Datatype::Fp32,
-            shape: vec![2, 2],
-        }
-    }
-
-    fn check(tensors: Vec<Tensor>) -> Result<usize, String> {
-        check_inputs(tensors, &[spec()], 4)
-            .map(|(_, rows)| rows)
-            .map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn contents_are_bounded_by_the_most_samples_of_the_model() {
-        let spec = |datatype, shape: &[usize]| TensorSpec {
-            name: "input".to_owned(),
-            datatype,
-            shape: shape.to_vec(),
-        };
-        let (image, mask) = (
-            spec(Datatype::Fp32, &[3, 100, 100]),
-            spec(Datatype::Bool, &[100, 100]),
-        );
-        assert_eq!(max_contents(&[image, mask], 10), 10 * (120_000 + 10_000));
-        assert_eq!(
-            max_contents(&[spec(Datatype::Fp32, &[4])], 64),
-            SMALL_CONTENTS
-        );
-        assert_eq!(max_contents(&[spec(Datatype::Bytes, &[1])], 64), usize::MAX);
-    }
-
-    #[test]
-    fn a_mistake_repeats_little_of_a_long_text() {
-        let long = "\u{200b}".repeat(1 << 20);
-        let refused = options(json!({"timeout": long})).unwrap_err().to_string();
-        assert!(refused.len() < 2200, "{} bytes", refused.len());
-        let extra = vec![
-            Tensor::from_f32("input", [1, 2, 2], &[0.5; 4]).unwrap(),
-            Tensor::from_f32(long, [1], &[0.5]).unwrap(),
-        ];
-        let refused = check(extra).unwrap_err();
-        assert!(refused.len() < 2200, "{} bytes", refused.len());
-    }
-
-    #[test]
-    fn inputs_must_be_the_models() {
-        let tensor = |name: &str, shape: &[usize], value: f32| {
-            let count = shape.iter().product();
-            Tensor::from_f32(name, shape, &vec![value; count]).unwrap()
-        };
-        assert_eq!(check(vec![tensor("input", &[3, 2, 2], 0.5)]), Ok(3));
-        let refused = |tensors: Vec<Tensor>, expected: &str| {
-            let error = check(tensors).unwrap_err();
-            assert!(error.contains(expected), "{error}");
-        };
-        refused(vec![], "\"input\" is missing");
-        refused(
-            vec![tensor("other", &[1, 2, 2], 0.5)],
-            "\"input\" is missing",
-        );
-        refused(
-            vec![
-                tensor("input", &[1, 2, 2], 0.5),
-                tensor("input", &[1, 2, 2], 0.5),
-            ],
-            "twice",
-        );
-        refused(vec![tensor("input", &[2, 2], 0.5)], "takes [n, 2, 2]");
-        refused(vec![tensor("input", &[1, 4], 0.5)], "takes [n, 2, 2]");
-        refused(vec![tensor("input", &[0, 2, 2], 0.5)], "1 to 4");
-        refused(vec![tensor("input", &[5, 2, 2], 0.5)], "1 to 4");
-        refused(vec![tensor("input", &[1, 2, 2], f32::NAN)], "NaN");
-        refused(vec![tensor("input", &[1, 2, 2], f32::INFINITY)], "infinity");
-        let ints =
-            Tensor::new("input", Datatype::Int32, vec![1, 2, 2], vec![0; 16].into()).unwrap();
-        refused(vec![ints], "is INT32");
     }
 }
+
+/// Shape and dtype are fixed by the model but for the number of samples; that and the domain must
+/// agree (CG-6).
+fn group_key(domain: MixingDomain, rows: usize) -> Result<GroupKey, ServeError> {
+    let rows = u32::try_from(rows)
+        .map_err(|_| ServeError::Input(format!("{rows} samples are too many")))?;
+    Ok(GroupKey {
+        domain: DomainId(domain.number()),
+        kind: rows,
+    })
+}
+
+/// Time kept back of a deadline, so that the answer still travels in time.
+fn answer_margin(timeout: Duration) -> Duration {
+    (timeout / 10).min(Duration::from_millis(3))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,10 @@
-//! The instances of all pools, to look at.
+//! Instances of all pools: their state, and what they have in flight.
 
 use rustc_hash::FxHashMap;
 
 use super::Core;
-use crate::{InstanceId, InstanceView, Pool, Time};
+use crate::query::Purpose;
+use crate::{Action, InstanceId, InstanceView, JobId, Pool, PoolId, QueryId, Time};
 
 impl<I, O> Core<I, O> {
     /// At most `limit` instances, in the order of their ids. Looks at every request once.
@@ -25,5 +26,98 @@ impl<I, O> Core<I, O> {
             }
         }
         views
+    }
+
+    /// An ejected instance's time is over.
+    pub(crate) fn readmit(&mut self, instance: InstanceId) {
+        let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else {
+            return;
+        };
+        if pool.set_ejected(instance, false) {
+            self.start_queued(instance.pool);
+        }
+    }
+
+    /// No more requests for this instance until the driver reports it up.
+    pub(super) fn suspect(&mut self, instance: InstanceId) {
+        if let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0))
+            && pool.set_up(instance, false)
+        {
+            self.push(Action::Probe { instance });
+        }
+    }
+
+    pub(crate) fn set_instance_up(&mut self, instance: InstanceId, up: bool) {
+        let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else {
+            return;
+        };
+        if pool.set_up(instance, up) {
+            self.start_queued(instance.pool);
+        }
+    }
+
+    /// Queries that have all of their requests at `instance`, in the order in which they came.
+    /// Looks at every request once, if there are any.
+    pub(crate) fn waiting_only_at(&self, instance: InstanceId) -> Vec<QueryId> {
+        if self
+            .pool(instance.pool)
+            .is_none_or(|pool| pool.in_flight(instance) == 0)
+        {
+            return Vec::new();
+        }
+        let is_there = |job: &JobId| {
+            self.jobs
+                .get(job)
+                .is_some_and(|job| job.instance == Some(instance))
+        };
+        let there = self
+            .jobs
+            .values()
+            .filter(|job| job.instance == Some(instance));
+        let mut queries: Vec<QueryId> = there
+            .filter_map(|job| {
+                if let Purpose::Query(query) = job.purpose {
+                    Some(query)
+                } else {
+                    None
+                }
+            })
+            .filter(|query| {
+                let query = self.queries.get(query).filter(|query| query.is_waiting());
+                query.is_some_and(|query| query.jobs.iter().all(is_there))
+            })
+            .collect();
+        queries.sort_unstable();
+        queries
+    }
+
+    /// Takes a new instance into its pool, down for now. `None` for a pool that is not there.
+    pub(crate) fn join(&mut self, pool: PoolId) -> Option<InstanceId> {
+        self.pools.get_mut(usize::from(pool.0)).map(Pool::join)
+    }
+
+    /// No more requests for this instance, ever.
+    pub(crate) fn leave(&mut self, instance: InstanceId) {
+        if let Some(outliers) = &mut self.outliers {
+            outliers.forget(instance);
+        }
+        if let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0))
+            && pool.leave(instance)
+        {
+            self.push(Action::Left { instance });
+        }
+    }
+
+    pub(super) fn release(&mut self, instance: InstanceId) {
+        self.free_slot(instance);
+        self.start_queued(instance.pool);
+    }
+
+    pub(super) fn free_slot(&mut self, instance: InstanceId) {
+        if let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0))
+            && pool.release(instance)
+        {
+            self.push(Action::Left { instance });
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Requests to instances: sending, queueing, withdrawing; and the instances' own state.
+//! Requests to instances: sending, queueing, and the answers that they lead to.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use rustc_hash::FxHashMap;
 use super::Core;
 use crate::pool::{Aside, Avoid};
 use crate::query::UnprovenFailure;
-use crate::query::{AntiAffinity, Job, Purpose, Query, is_apart};
+use crate::query::{AntiAffinity, Job, Phase, Purpose, Query, is_apart};
 use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{
-    Action, Failure, FailureKind, GroupId, InstanceId, JobId, Pool, PoolId, QueryId, Row,
+    Action, Answer, Failure, FailureKind, GroupId, InstanceId, JobId, Pool, PoolId, QueryId, Row,
     Submitted, Time,
 };
 
@@ -229,16 +229,6 @@ impl<I, O> Core<I, O> {
         Some(job)
     }
 
-    /// An ejected instance's time is over.
-    pub(crate) fn readmit(&mut self, instance: InstanceId) {
-        let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else {
-            return;
-        };
-        if pool.set_ejected(instance, false) {
-            self.start_queued(instance.pool);
-        }
-    }
-
     /// For how long the request has been at its instance; `None` if it is at none.
     pub(crate) fn in_flight_for(&self, id: JobId) -> Option<Duration> {
         self.jobs
@@ -285,89 +275,6 @@ impl<I, O> Core<I, O> {
         allowed
     }
 
-    /// No more requests for this instance until the driver reports it up.
-    pub(super) fn suspect(&mut self, instance: InstanceId) {
-        if let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0))
-            && pool.set_up(instance, false)
-        {
-            self.push(Action::Probe { instance });
-        }
-    }
-
-    pub(crate) fn set_instance_up(&mut self, instance: InstanceId, up: bool) {
-        let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else {
-            return;
-        };
-        if pool.set_up(instance, up) {
-            self.start_queued(instance.pool);
-        }
-    }
-
-    /// Queries that have all of their requests at `instance`, in the order in which they came.
-    /// Looks at every request once, if there are any.
-    pub(crate) fn waiting_only_at(&self, instance: InstanceId) -> Vec<QueryId> {
-        if self
-            .pool(instance.pool)
-            .is_none_or(|pool| pool.in_flight(instance) == 0)
-        {
-            return Vec::new();
-        }
-        let is_there = |job: &JobId| {
-            self.jobs
-                .get(job)
-                .is_some_and(|job| job.instance == Some(instance))
-        };
-        let there = self
-            .jobs
-            .values()
-            .filter(|job| job.instance == Some(instance));
-        let mut queries: Vec<QueryId> = there
-            .filter_map(|job| {
-                if let Purpose::Query(query) = job.purpose {
-                    Some(query)
-                } else {
-                    None
-                }
-            })
-            .filter(|query| {
-                let query = self.queries.get(query).filter(|query| query.is_waiting());
-                query.is_some_and(|query| query.jobs.iter().all(is_there))
-            })
-            .collect();
-        queries.sort_unstable();
-        queries
-    }
-
-    /// Takes a new instance into its pool, down for now. `None` for a pool that is not there.
-    pub(crate) fn join(&mut self, pool: PoolId) -> Option<InstanceId> {
-        self.pools.get_mut(usize::from(pool.0)).map(Pool::join)
-    }
-
-    /// No more requests for this instance, ever.
-    pub(crate) fn leave(&mut self, instance: InstanceId) {
-        if let Some(outliers) = &mut self.outliers {
-            outliers.forget(instance);
-        }
-        if let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0))
-            && pool.leave(instance)
-        {
-            self.push(Action::Left { instance });
-        }
-    }
-
-    fn release(&mut self, instance: InstanceId) {
-        self.free_slot(instance);
-        self.start_queued(instance.pool);
-    }
-
-    pub(super) fn free_slot(&mut self, instance: InstanceId) {
-        if let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0))
-            && pool.release(instance)
-        {
-            self.push(Action::Left { instance });
-        }
-    }
-
     /// Starts what waits in `pool` and has an instance to go to.
     pub(super) fn start_queued(&mut self, pool: PoolId) {
         loop {
@@ -400,6 +307,40 @@ impl<I, O> Core<I, O> {
             instance,
             input,
         });
+    }
+
+    /// Answers a waiting query. The one place where answers are made (CG-1).
+    pub(crate) fn answer(&mut self, id: QueryId, answer: Answer<O>) {
+        let Some(query) = self.queries.get_mut(&id).filter(|query| query.is_waiting()) else {
+            self.stats.cg1_violations += 1;
+            return;
+        };
+        query.phase = Phase::Answered;
+        self.timers.cancel(query.deadline, Timer::Deadline(id));
+        if let Some(at) = query.late_timer.take() {
+            self.timers.cancel(at, Timer::Late(id));
+        }
+        let (now, took) = (self.now, self.now.since(query.arrived));
+        match &answer {
+            Answer::Backup(_) | Answer::Reconstructed(_) => {
+                self.latency.approximated(now, took);
+                query.truth_awaited = true;
+            }
+            Answer::Failed(failure) if failure.kind != FailureKind::DeadlineExceeded => {}
+            Answer::Exact(_) | Answer::Hedged(_) | Answer::Failed(_) => self.latency.own(now, took),
+        }
+        match &answer {
+            Answer::Exact(_) => self.stats.exact += 1,
+            Answer::Hedged(_) => self.stats.hedged += 1,
+            Answer::Backup(_) => self.stats.backup += 1,
+            Answer::Reconstructed(_) => self.stats.reconstructed += 1,
+            Answer::Failed(failure) => {
+                self.stats.failed += 1;
+                self.stats.deadline_exceeded +=
+                    u64::from(failure.kind == FailureKind::DeadlineExceeded);
+            }
+        }
+        self.push(Action::Answer { query: id, answer });
     }
 }
 
