@@ -19,7 +19,6 @@ pub(super) struct Actor {
     over: Sender<()>,
 }
 
-/// One thing to do.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Step {
     at: Duration,

@@ -76,9 +76,6 @@ impl Core {
 
 impl HostWatch {
     /// Watches all cores that this process may use.
-    ///
-    /// # Errors
-    /// If a thread cannot be started.
     pub(super) fn start() -> std::io::Result<Self> {
         let allowed = sched_getaffinity(Pid::from_raw(0))?;
         let mut watch = Self {

@@ -83,9 +83,6 @@ pub enum Update<'a> {
 
 /// Runs `experiment` with rows of `rows`; `places` are needed where processes are to be started.
 /// When `stop` is asked for, what there is comes back, its last block partial.
-///
-/// # Errors
-/// [`ClusterError`]; the processes are ended in any case.
 pub async fn compare(
     experiment: &Experiment,
     places: Option<&Places>,

@@ -26,11 +26,9 @@ pub struct Places {
     pub work: PathBuf,
 }
 
-/// A running process that listens somewhere.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
-    /// host:port.
     pub(super) address: String,
 }
 

@@ -29,7 +29,6 @@ pub(super) struct StrategyRun {
     pub(super) measured: Measured,
 }
 
-/// Where a frontend's metrics are.
 struct Metrics {
     target: TargetUrl,
     address: SocketAddr,
@@ -121,7 +120,6 @@ impl StrategyRun {
         }
     }
 
-    /// Returns true if the metrics could be found.
     pub(super) fn has_metrics(&self) -> bool {
         self.metrics.is_some()
     }

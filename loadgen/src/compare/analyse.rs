@@ -27,9 +27,6 @@ const TAIL: usize = 4;
 
 /// The figures of a comparison; the others' gap and median are put in relation to the strategy
 /// named `baseline`. Only rounds count which every strategy finished.
-///
-/// # Errors
-/// When names are wrong, or there is nothing to compare.
 pub fn analyse(
     comparison: &Comparison,
     baseline: &str,

@@ -19,9 +19,7 @@ const NEGLIGIBLE: f64 = 1e-19;
 /// Ranks, from 1, of the order statistics around a quantile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrderInterval {
-    /// Rank of the lower end.
     pub low: u64,
-    /// Rank of the upper end.
     pub high: u64,
 }
 

@@ -82,7 +82,6 @@ pub(crate) struct RecordingPlots {
     pub(crate) all: (u64, Vec<SpectrumPoint>),
     /// Number and distribution of answers.
     pub(crate) answered: (u64, Vec<SpectrumPoint>),
-    /// Latency over time.
     pub(crate) series: Series,
 }
 

@@ -17,26 +17,21 @@ pub struct Comparison {
     /// Measurements of each strategy. Block `i` of every strategy had the same planned
     /// times and rows.
     pub strategies: Vec<Measured>,
-    /// Faults injected meanwhile.
     pub faults: Vec<FaultMark>,
 }
 
-/// Settings of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Settings {
     pub model: String,
     /// Seed of the schedule and of the order of rows.
     pub seed: u64,
     pub arrivals: Arrivals,
-    /// Mean requests/s.
     pub rate: f64,
     /// Blocks planned for each strategy.
     pub blocks: usize,
     /// Seconds of load in each block.
     pub block_s: f64,
-    /// Timeout of each request from its actual send.
     pub timeout_ms: u64,
-    /// Form of the tensors.
     pub encoding: WireEncoding,
     /// Deadline that requests carried, if they did.
     pub deadline_ms: Option<u64>,
@@ -49,7 +44,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The load in a line.
     pub(crate) fn load(&self) -> String {
         let Self {
             arrivals,
@@ -61,12 +55,10 @@ impl Settings {
     }
 }
 
-/// One strategy's measurements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
     /// Short name, unlike the others'.
     pub name: String,
-    /// Description of the strategy, in a line.
     pub description: String,
     /// Instances that it ran on, those for redundancy included; `None` if unknown.
     pub instances: Option<usize>,
@@ -176,7 +168,6 @@ pub struct Redundancy {
     pub upstream_requests: u64,
 }
 
-/// A fault that was injected.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FaultMark {
     /// When it began, in seconds since the comparison's start.

@@ -16,26 +16,21 @@ pub const SCHEMA: &str = "parapet-loadgen/compare/1";
 /// the planned send.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CompareReport {
-    /// Name and version of this form.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// True if the generator kept its schedule in every block that counts.
     pub valid: bool,
     /// True if the comparison was ended before all its blocks were done.
     pub partial: bool,
-    /// Settings of the comparison.
     pub settings: Settings,
     /// Name of the strategy that the others are compared with.
     pub baseline: String,
     /// Rounds that every strategy finished; only these count.
     pub rounds: usize,
-    /// Settings of the intervals.
     pub bootstrap: Bootstrap,
     /// Warnings that a reader should know first.
     pub warnings: Vec<Warning>,
-    /// The strategies, in the order in which they ran.
     pub strategies: Vec<StrategyReport>,
-    /// Faults injected meanwhile.
     pub faults: Vec<FaultMark>,
 }
 
@@ -57,12 +52,9 @@ impl Default for Bootstrap {
     }
 }
 
-/// One strategy's figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StrategyReport {
-    /// Name of the strategy.
     pub name: String,
-    /// Description of the strategy, in a line.
     pub description: String,
     /// Instances that it ran on; absent if its frontend does not say.
     pub instances: Option<usize>,
@@ -79,9 +71,7 @@ pub struct StrategyReport {
     /// Blocks that count although the machine stood still for a thousandth of their time or longer.
     #[serde(default)]
     pub stalled_blocks: usize,
-    /// Outcomes of the requests.
     pub counts: Counts,
-    /// Failed requests by kind.
     pub errors: BTreeMap<String, usize>,
     /// Of all requests that were due, as in a run's `latency.all`, but as exact order statistics:
     /// the value at `q` is the smallest that at least a share `q` of the requests do not exceed.
@@ -99,7 +89,6 @@ pub struct StrategyReport {
     pub provenance: BTreeMap<Provenance, Answers>,
     /// Accuracy over all answers; absent where no class is known.
     pub accuracy: Option<Accuracy>,
-    /// Cost of redundancy.
     pub cost: Cost,
     /// The whole distribution of `latency`, ascending, at most ten points for each factor of ten.
     pub spectrum: Vec<SpectrumPoint>,
@@ -111,22 +100,17 @@ pub struct StrategyReport {
 /// bootstrap; absent with fewer than two rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Estimate {
-    /// Value of the figure.
     pub value: f64,
-    /// Interval of the figure.
     pub interval: Option<Interval>,
 }
 
 /// Interval of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interval {
-    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end of the interval.
     pub high: f64,
 }
 
-/// Confidence in a percentile.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Confidence {
     /// Range from the number of samples alone, were they independent ([`super::OrderInterval`]);
@@ -158,7 +142,6 @@ pub struct Cost {
     pub redundancy: Option<Redundancy>,
 }
 
-/// A point of a distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SpectrumPoint {
     /// Share of requests, `0.0..=1.0`.
@@ -167,12 +150,10 @@ pub struct SpectrumPoint {
     pub ms: f64,
 }
 
-/// Latency over time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
     /// Seconds that each bin covers.
     pub bin_s: f64,
-    /// Bins of time.
     pub bins: Vec<Bin>,
 }
 
@@ -181,18 +162,13 @@ pub struct Series {
 pub struct Bin {
     /// Its beginning, in seconds since the comparison's start.
     pub at_s: f64,
-    /// Number of requests.
     pub count: usize,
-    /// Median latency in milliseconds.
     pub p50: f64,
-    /// 99th percentile in milliseconds.
     pub p99: f64,
-    /// Largest latency in milliseconds.
     pub max: f64,
 }
 
 impl CompareReport {
-    /// The strategy of that name.
     pub fn strategy(&self, name: &str) -> Option<&StrategyReport> {
         self.strategies
             .iter()
@@ -201,12 +177,10 @@ impl CompareReport {
 }
 
 impl Interval {
-    /// Returns true if the two have a value in common.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.low <= other.high && other.low <= self.high
     }
 
-    /// Returns true if `value` is in it.
     pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }

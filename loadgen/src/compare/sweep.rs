@@ -18,7 +18,6 @@ pub const KNEE: f64 = 2.0;
 /// `straggler_probability`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SweepReport {
-    /// Name and version of this form.
     #[schemars(extend("const" = SWEEP_SCHEMA))]
     pub schema: String,
     /// True if the sweep was ended before all its points were done.
@@ -56,7 +55,6 @@ pub struct Row {
     pub without_answer: f64,
     pub p50: f64,
     pub p99: f64,
-    /// 99.9th percentile.
     pub p99_9: Estimate,
     pub quotable: bool,
     /// `p99_9 - p50`.

@@ -16,7 +16,6 @@ pub struct Warning {
     pub text: String,
 }
 
-/// Kinds of warnings.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -29,7 +28,6 @@ pub enum WarningKind {
     /// The generator was late or the machine stood still, and what was measured then
     /// was measured again.
     Repeated,
-    /// The comparison was ended early.
     Partial,
     /// Strategies had different numbers of instances.
     UnequalInstances,

@@ -14,9 +14,6 @@ use crate::target::TargetUrl;
 
 impl Experiment {
     /// Checks everything that needs no file but this; again after anything was changed.
-    ///
-    /// # Errors
-    /// One line that names the file, the field, its value and what to give.
     pub fn check(&self, path: &Path) -> anyhow::Result<()> {
         let checked = self.check_fields();
         checked.map_err(|mistake| anyhow!("{}: {mistake}", path.display()))

@@ -4,9 +4,6 @@ use anyhow::{Context, anyhow, bail};
 use parapet_config::faults::{FaultProfile, Freezing, ServiceTime, Slowdown, Span, Straggling};
 
 /// A distribution of service times, as `constant:18`.
-///
-/// # Errors
-/// One line with what is wrong and how it is written.
 pub fn parse_service_time(text: &str) -> anyhow::Result<ServiceTime> {
     let form = "constant:MS, uniform:MIN:MAX, lognormal:MEDIAN:SIGMA or empirical:MS:MS:...";
     let parse = || {
@@ -26,9 +23,6 @@ pub fn parse_service_time(text: &str) -> anyhow::Result<ServiceTime> {
 }
 
 /// Stragglers, as `0.01:15:45`: with that probability a batch takes so many milliseconds more.
-///
-/// # Errors
-/// As for [`parse_service_time`].
 pub fn parse_straggle(text: &str) -> anyhow::Result<Straggling> {
     let parse = || {
         let [probability, min_ms, max_ms] = exactly(text.split(':'))?;
@@ -45,9 +39,6 @@ pub fn parse_straggle(text: &str) -> anyhow::Result<Straggling> {
 
 /// Freezes, as `5000:100:500`: at that mean interval an instance stands still for
 /// so many milliseconds.
-///
-/// # Errors
-/// As for [`parse_service_time`].
 pub fn parse_freeze(text: &str) -> anyhow::Result<Freezing> {
     let parse = || {
         let [mean_interval_ms, min_ms, max_ms] = exactly(text.split(':'))?;
@@ -64,9 +55,6 @@ pub fn parse_freeze(text: &str) -> anyhow::Result<Freezing> {
 
 /// A mean interval and a span in milliseconds, as [`parse_freeze`] has them; `what` names
 /// them in errors.
-///
-/// # Errors
-/// As for [`parse_service_time`].
 pub fn parse_span(what: &str, text: &str) -> anyhow::Result<(f64, Span)> {
     let freeze = parse_freeze(text);
     let freeze = freeze.map_err(|error| anyhow!(error.to_string().replace("freeze", what)))?;
@@ -79,9 +67,6 @@ pub fn parse_span(what: &str, text: &str) -> anyhow::Result<(f64, Span)> {
 }
 
 /// Slow periods, as `0.4:correlated:5000:1000:2000:15:45`.
-///
-/// # Errors
-/// As for [`parse_service_time`].
 pub fn parse_slowdown(text: &str) -> anyhow::Result<Slowdown> {
     let form = "SHARE:(own|correlated):MEAN_INTERVAL_MS:MIN_LENGTH_MS:MAX_LENGTH_MS:MIN_ADDED_MS:\
                 MAX_ADDED_MS";

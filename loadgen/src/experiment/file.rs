@@ -36,9 +36,7 @@ pub struct Experiment {
     /// Seed of schedules, rows and faults.
     #[serde(default = "one")]
     pub seed: u64,
-    /// Mean requests/s.
     pub rate: f64,
-    /// Distribution of arrivals over time.
     #[serde(default = "poisson")]
     pub arrivals: Arrivals,
     /// Requests to each strategy.
@@ -58,7 +56,6 @@ pub struct Experiment {
     /// Milliseconds after which a request is given up.
     #[serde(default = "timeout_ms")]
     pub timeout_ms: u64,
-    /// Form of the tensors.
     #[serde(default = "binary")]
     pub encoding: WireEncoding,
     /// The strategy that the others are compared with.
@@ -119,7 +116,6 @@ pub struct Event {
     pub for_s: Option<f64>,
 }
 
-/// Event of an instance's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
@@ -129,13 +125,11 @@ pub enum What {
     Kill,
 }
 
-/// A strategy under test.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Strategy {
     /// Short name, unlike the others'.
     pub name: String,
-    /// Description of the strategy, in a line.
     #[serde(default)]
     pub description: String,
     /// `[models.strategy]` of the frontend's configuration, but for instances and models, which
@@ -158,7 +152,6 @@ pub struct Strategy {
 }
 
 impl Strategy {
-    /// The strategy's kind, as the frontend knows it.
     pub fn kind(&self) -> &str {
         self.settings
             .get("kind")
@@ -191,9 +184,6 @@ impl Strategy {
 
 impl Experiment {
     /// A comparison of frontends that run already, by name and address; all else has its default.
-    ///
-    /// # Errors
-    /// When a value is of the wrong type.
     pub fn of_targets(
         model: &str,
         rate: f64,
@@ -212,7 +202,6 @@ impl Experiment {
         }))?)
     }
 
-    /// Names of the strategies.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.strategies
             .iter()
@@ -227,9 +216,6 @@ impl Experiment {
     }
 
     /// Reads and checks the file at `path`.
-    ///
-    /// # Errors
-    /// One line that names the file, the place and what to give.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let file = path.display();
         let text = std::fs::read_to_string(path)

@@ -35,7 +35,6 @@ impl fmt::Display for Role {
     }
 }
 
-/// Numbers of instances of each strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Roles {
     /// Instances of the deployed model without redundancy.
@@ -45,7 +44,6 @@ pub struct Roles {
 }
 
 impl Roles {
-    /// Number of instances of the deployed model.
     pub const fn deployed(&self, arm: &ResolvedArm) -> usize {
         let Self {
             instances,
@@ -66,9 +64,6 @@ impl Roles {
     /// | `none` on all instances, `replicate`, `hedge` | `instances + redundant` | |
     /// | `coded`, `coded_hedged` | `instances` | `redundant`, shared evenly by a pool for each row |
     /// | `approximate_backup` | `instances` | `redundant` of the backup model |
-    ///
-    /// # Errors
-    /// When there are too few instances of either sort.
     pub fn pools(&self, arm: &ResolvedArm) -> anyhow::Result<Vec<(Role, usize)>> {
         let Self {
             instances,

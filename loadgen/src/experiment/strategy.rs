@@ -29,10 +29,8 @@ pub struct Arm {
     pub written: bool,
 }
 
-/// An arm with its settings checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResolvedArm {
-    /// Label in reports.
     pub label: String,
     pub config: StrategyConfig,
     pub all_instances: bool,
@@ -92,16 +90,12 @@ fn insert(settings: &mut Map<String, Value>, name: &str, value: Value) -> Option
 }
 
 impl Arm {
-    /// Kind of the strategy.
     pub fn kind(&self) -> &str {
         let kind = self.settings.get("kind").and_then(Value::as_str);
         kind.unwrap_or_default()
     }
 
     /// The arm with its settings checked; `k` and `r` are for codes that have none of their own.
-    ///
-    /// # Errors
-    /// One line that names the setting, its value and what to give.
     pub fn resolve(&self, k: usize, r: usize, roles: Roles) -> anyhow::Result<ResolvedArm> {
         let mut settings = self.settings.clone();
         if self.kind().starts_with("coded") {
@@ -128,7 +122,6 @@ impl Arm {
 }
 
 impl ResolvedArm {
-    /// Returns a description, in a line.
     pub const fn description(&self) -> &'static str {
         match self.config {
             StrategyConfig::None if self.all_instances => {

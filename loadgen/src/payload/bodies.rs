@@ -51,7 +51,6 @@ impl fmt::Display for WireEncoding {
 /// Options that every request sends beside its inputs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RequestOptions {
-    /// Form of inputs and outputs.
     pub encoding: WireEncoding,
     /// True if reconstructed answers will do (`allow_approximate`); `None` leaves it to the server.
     pub allow_approximate: Option<bool>,
@@ -68,7 +67,6 @@ pub struct Body {
     pub content_type: &'static str,
     /// Row of the file that it holds.
     pub row: usize,
-    /// The row's class, if known.
     pub label: Option<usize>,
 }
 
@@ -79,9 +77,6 @@ pub struct Bodies(Vec<Body>);
 impl Bodies {
     /// Encodes rows for `model` in an order that `seed` fixes: at most [`MAX_DISTINCT`] and no more
     /// than `requests`.
-    ///
-    /// # Errors
-    /// The model's metadata does not ask for one FP32 input of as many elements as a row has.
     pub fn encode(
         rows: &Rows,
         model: &ModelMetadata,

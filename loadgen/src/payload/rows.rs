@@ -33,7 +33,6 @@ pub struct Rows {
     names: (String, Option<String>),
 }
 
-/// Values of all samples.
 #[derive(Debug, Clone)]
 pub(super) enum Values {
     /// Scaled to `0.0..=1.0` when sent.
@@ -45,9 +44,6 @@ pub(super) enum Values {
 impl Rows {
     /// Reads a file of samples and, where there is one, one of classes. Their contents tell IDX
     /// from `.npz`.
-    ///
-    /// # Errors
-    /// One line, when a file is broken or the two do not belong together.
     pub fn load(source: Source<'_>) -> anyhow::Result<Self> {
         let path = source.images;
         let (name, dims, values) = if let Some(mut npz) = open_npz(path)? {
@@ -100,12 +96,10 @@ impl Rows {
         self.names.clone()
     }
 
-    /// Shape of one sample.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Values in one sample.
     pub fn sample_len(&self) -> usize {
         self.shape.iter().product()
     }

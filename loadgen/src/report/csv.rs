@@ -7,9 +7,6 @@ use crate::run::{Record, RequestOutcome};
 
 /// Writes the header and a line for each record. Fields without a value are empty; `status` is
 /// `200`, `timeout`, `unsent`, `pending` (sent, and the run was ended), or the kind of failure.
-///
-/// # Errors
-/// Errors of `out`.
 pub fn write_csv(mut out: impl Write, records: &[Record]) -> io::Result<()> {
     writeln!(
         out,

@@ -13,7 +13,6 @@ use crate::compare::{self, CompareReport, Estimate, Interval, StrategyReport};
 /// A normal distribution has 95 % within so many standard deviations.
 const DEVIATIONS: f64 = 1.959_964;
 
-/// A report of either kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AnyReport {
     Run(Box<RunReport>),
@@ -21,9 +20,6 @@ pub enum AnyReport {
 }
 
 /// Reads a report from the text of `file`.
-///
-/// # Errors
-/// When it is none.
 pub fn read_report(file: &str, text: &str) -> anyhow::Result<AnyReport> {
     fn typed<T: DeserializeOwned>(value: &Value) -> anyhow::Result<Box<T>> {
         Ok(Box::new(T::deserialize(value)?))
@@ -49,7 +45,6 @@ pub fn read_report(file: &str, text: &str) -> anyhow::Result<AnyReport> {
     }
 }
 
-/// Changes from one report to another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Diff {
     /// Notes to read first: different settings, doubtful reports.
@@ -58,10 +53,8 @@ pub struct Diff {
     pub parts: Vec<(String, Vec<Change>)>,
 }
 
-/// A figure in two reports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// Name and unit of the figure.
     pub figure: &'static str,
     pub from: f64,
     pub to: f64,
@@ -72,9 +65,6 @@ pub struct Change {
 }
 
 /// Returns the changes from `from` to `to`, the latter from the file named.
-///
-/// # Errors
-/// When they are of two kinds.
 pub fn diff(from: &AnyReport, to: &AnyReport, file: &str) -> anyhow::Result<Diff> {
     match (from, to) {
         (AnyReport::Run(from), AnyReport::Run(to)) => Ok(runs(from, to)),
@@ -164,7 +154,6 @@ fn strategy_figures(report: &StrategyReport) -> Vec<Figure> {
     times.chain(others).collect()
 }
 
-/// Changes of the figures that both reports have.
 fn changes(from: &[Figure], to: &[Figure]) -> Vec<Change> {
     let change = |((figure, from), (_, to)): (&Figure, &Figure)| {
         let (from, to) = (*from).zip(*to)?;

@@ -8,9 +8,6 @@ use hdrhistogram::Histogram;
 const STEPS_PER_HALF: u32 = 5;
 
 /// Writes a histogram of microseconds.
-///
-/// # Errors
-/// Errors of `out`.
 pub fn write_hgrm(mut out: impl Write, histogram: &Histogram<u64>) -> io::Result<()> {
     writeln!(
         out,

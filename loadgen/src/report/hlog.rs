@@ -17,9 +17,6 @@ const PER_MS: f64 = 1e3;
 
 /// Writes a histogram of the answered requests' latencies, in microseconds, for each second in
 /// which some were due. `started` is when the run began.
-///
-/// # Errors
-/// Errors of `out`.
 pub fn write_hlog(
     mut out: impl Write,
     recording: &Recording,

@@ -17,11 +17,8 @@ const SHARE_OF_MEDIAN: f64 = 0.05;
 /// Time from planned to actual sends, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LagReport {
-    /// Median lag in milliseconds.
     pub p50: f64,
-    /// 99th percentile in milliseconds.
     pub p99: f64,
-    /// Largest lag in milliseconds.
     pub max: f64,
     /// Largest p99 of a valid run.
     pub limit: f64,
@@ -34,7 +31,6 @@ pub fn lag_limit_ms(median_latency_ms: Option<f64>) -> f64 {
 }
 
 impl LagReport {
-    /// Of a recording.
     pub fn of(recording: &Recording) -> Self {
         let lag = Summary::of_micros(recording.records.iter().filter_map(Record::lag_us));
         let answered = Summary::of(&latency_histogram(&recording.records));
@@ -47,7 +43,6 @@ impl LagReport {
         }
     }
 
-    /// Returns true if the generator was on time.
     pub fn is_valid(&self) -> bool {
         self.p99 <= self.limit
     }

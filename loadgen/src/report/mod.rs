@@ -52,22 +52,18 @@ pub const SCHEMA: &str = "parapet-loadgen/run/1";
 /// Figures of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunReport {
-    /// Name and version of this form.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// True if the generator kept its schedule, so that the figures say something about the server.
     pub valid: bool,
     /// True if the run was ended before its schedule was.
     pub partial: bool,
-    /// Settings of the run.
     pub settings: Settings,
     /// Seconds from the start to the last answer.
     pub elapsed_s: f64,
     /// Answers for each second of `elapsed_s`.
     pub answered_per_s: f64,
-    /// Outcomes of the requests.
     pub counts: Counts,
-    /// Time from the planned send.
     pub latency: Latency,
     /// Time of answered requests from the actual send; absent without answers.
     pub service: Option<Summary>,
@@ -80,16 +76,12 @@ pub struct RunReport {
     /// Failed requests by kind: `http-STATUS`, `grpc-CODE`, `connect`, `connection-lost`,
     /// `invalid-answer`.
     pub errors: BTreeMap<String, usize>,
-    /// Lag of the generator.
     pub lag: LagReport,
 }
 
-/// Settings of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Settings {
-    /// Address of the server.
     pub target: String,
-    /// Name of the model.
     pub model: String,
     /// Seed of the schedule and of the order of rows.
     pub seed: u64,
@@ -99,9 +91,7 @@ pub struct Settings {
     pub trace: Option<TraceSettings>,
     /// Mean requests/s; of a trace, those planned by the time of the last.
     pub rate: f64,
-    /// Timeout of each request from its actual send.
     pub timeout_ms: u64,
-    /// Form of the tensors.
     pub encoding: WireEncoding,
     /// Request parameter `allow_approximate`, if sent.
     pub allow_approximate: Option<bool>,
@@ -113,21 +103,17 @@ pub struct Settings {
     pub labels: Option<String>,
 }
 
-/// A trace file that was sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TraceSettings {
-    /// Path of the trace.
     pub file: String,
     /// SHA-256 of its contents, hexadecimal.
     pub sha256: String,
-    /// Times in it.
     pub times: usize,
     /// Speed at which it was sent, as a multiple of the recorded one.
     pub scale: f64,
 }
 
 impl Settings {
-    /// The load in a line.
     pub(crate) fn load(&self) -> String {
         let Self { rate, seed, .. } = self;
         if let Some(trace) = &self.trace {
@@ -149,12 +135,10 @@ impl Settings {
     }
 }
 
-/// Outcomes of the requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
     /// In the schedule.
     pub planned: usize,
-    /// Requests that were sent.
     pub sent: usize,
     /// Answered with a prediction.
     pub answered: usize,
@@ -173,7 +157,6 @@ impl Counts {
     }
 }
 
-/// Latencies from the planned send.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
     /// Of answered requests; absent without any.
@@ -182,10 +165,8 @@ pub struct Latency {
     pub all: Option<Summary>,
 }
 
-/// Answers of one provenance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Answers {
-    /// Number of samples.
     pub count: usize,
     /// Share of all answers, `0.0..=1.0`.
     pub share: f64,
@@ -202,7 +183,6 @@ pub struct Answers {
 pub struct Accuracy {
     /// Answers whose class and row's class are known.
     pub judged: usize,
-    /// Number of answers that agree.
     pub correct: usize,
     /// `correct / judged`.
     pub accuracy: f64,

@@ -21,21 +21,13 @@ pub(crate) fn histogram() -> Histogram<u64> {
 /// A distribution of times, in milliseconds, to three significant digits (`mean` and `max` too).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
-    /// Number of samples.
     pub count: u64,
-    /// Mean in milliseconds.
     pub mean: f64,
-    /// Median in milliseconds.
     pub p50: f64,
-    /// 90th percentile in milliseconds.
     pub p90: f64,
-    /// 99th percentile in milliseconds.
     pub p99: f64,
-    /// 99.5th percentile.
     pub p99_5: f64,
-    /// 99.9th percentile.
     pub p99_9: f64,
-    /// Largest value in milliseconds.
     pub max: f64,
 }
 

@@ -40,9 +40,6 @@ pub struct Plan {
 }
 
 /// Sends `plan` through `transport`, and returns the records of all its requests.
-///
-/// # Errors
-/// When pacing cannot begin, for want of a timer.
 pub async fn run<T: Transport, P: Pacer + Send + 'static>(
     plan: &Plan,
     transport: Arc<T>,

@@ -24,7 +24,6 @@ struct State {
     snapshot: Snapshot,
 }
 
-/// Progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Snapshot {
     /// Requests planned in all.

@@ -6,11 +6,8 @@ use crate::target::{Answer, Failure};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RequestOutcome {
-    /// With a prediction.
     Answered(Answer),
-    /// With an error.
     Failed(Failure),
-    /// Not within the timeout.
     TimedOut,
 }
 
@@ -26,7 +23,6 @@ pub struct Record {
     pub outcome: Option<RequestOutcome>,
     /// Row of the payload file that it carried.
     pub row: usize,
-    /// The row's class, if known.
     pub label: Option<usize>,
 }
 

@@ -32,9 +32,6 @@ pub enum Length {
 
 /// Endless ascending send times in microseconds: those of [`Schedule::plan`] for the same
 /// arguments, without a bound.
-///
-/// # Errors
-/// One line, when `rate` is not positive and finite, or has too few requests for bursts.
 pub fn endless(
     arrivals: Arrivals,
     rate: f64,
@@ -70,9 +67,6 @@ pub struct Schedule {
 
 impl Schedule {
     /// Plans arrivals at a mean of `rate` requests/s; the same arguments give the same schedule.
-    ///
-    /// # Errors
-    /// One line, when `rate` or `length` is not positive and finite, or makes too many requests.
     pub fn plan(arrivals: Arrivals, rate: f64, length: Length, seed: u64) -> anyhow::Result<Self> {
         let times = times_s(arrivals, rate, seed)?;
         let (end_s, most) = match length {
@@ -100,9 +94,6 @@ impl Schedule {
     }
 
     /// Plans the times of `trace`, all of them or those within `length`.
-    ///
-    /// # Errors
-    /// One line, when `length` leaves none.
     pub fn of_trace(trace: &Trace, length: Option<Length>) -> anyhow::Result<Self> {
         let (end_s, most) = match length {
             Some(Length::Duration(duration)) => (duration.as_secs_f64(), MAX_REQUESTS),

@@ -32,9 +32,6 @@ pub struct Trace {
 impl Trace {
     /// Reads `path`, gzip-compressed or not (its contents tell, not its name), to be sent `scale`
     /// times as fast as it was recorded: times are divided by `scale`.
-    ///
-    /// # Errors
-    /// One line that names the file, the line and what to do.
     pub fn load(path: &Path, scale: f64) -> anyhow::Result<Self> {
         ensure!(
             scale.is_finite() && scale > 0.0,

@@ -27,7 +27,6 @@ pub struct Simulation {
     pub load: Load,
     pub frontend: Frontend,
     pub instance: InstanceModel,
-    /// Delays between all of these.
     pub network: Network,
     /// Processes that end and are started again.
     pub crashes: Option<Crashes>,
@@ -37,7 +36,6 @@ pub struct Simulation {
     pub keep_records: bool,
 }
 
-/// The instances of one model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SimulatedPool {
     pub role: Role,
@@ -53,9 +51,7 @@ pub struct SimulatedPool {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
-    /// Distribution of arrivals over time.
     pub arrivals: Arrivals,
-    /// Mean queries/s.
     pub rate: f64,
     pub queries: u64,
     /// Seed of their times, and of all delays and crashes.
@@ -78,11 +74,8 @@ pub struct Frontend {
     pub retry_burst: f64,
     /// A request that is given up after so long makes its instance suspect.
     pub suspect_after: Duration,
-    /// Computing a parity query.
     pub encode: Duration,
-    /// Computing a reconstruction.
     pub decode: Duration,
-    /// Checks of instances.
     pub health: Health,
 }
 
@@ -120,9 +113,7 @@ impl Default for Frontend {
 /// last one ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InstanceModel {
-    /// Most requests in a batch.
     pub max_batch_size: usize,
-    /// Most requests that wait.
     pub queue_capacity: usize,
 }
 
@@ -166,9 +157,6 @@ impl Simulation {
     /// `arm` on the instances that `roles` gives it, each with `slots`, under `load`. Its
     /// queues and its table of queries are the frontend's defaults, or larger in proportion to the
     /// slots; all else has its default, and no fault happens: instances answer at once.
-    ///
-    /// # Errors
-    /// When there are too few instances for the strategy.
     pub fn of(arm: &ResolvedArm, roles: Roles, slots: u32, load: Load) -> anyhow::Result<Self> {
         let pools = roles.pools(arm)?;
         let slots_of = |instances: usize| instances.saturating_mul(slots as usize);
@@ -216,9 +204,6 @@ impl Simulation {
     }
 
     /// Checks that every number is one that it can be.
-    ///
-    /// # Errors
-    /// One line that names the field, its value and what to give.
     pub fn check(&self) -> anyhow::Result<()> {
         let Load { rate, queries, .. } = self.load;
         ensure!(

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Delay {
-    /// Milliseconds at least.
     pub constant_ms: f64,
     /// Mean of what comes on top, in milliseconds.
     #[serde(default)]
@@ -88,7 +87,6 @@ const fn delay(constant_ms: f64, exponential_ms: f64) -> Delay {
 const LEAST_SAMPLES: usize = 100;
 
 impl Network {
-    /// No delay anywhere.
     pub const NONE: Self = Self {
         client: delay(0.0, 0.0),
         to_instance: delay(0.0, 0.0),
@@ -103,9 +101,6 @@ impl Network {
     /// mean `m`; a fit by the mean would follow the few requests that the machine itself delayed.
     /// Half of the shift goes to the client's side, which the latencies cannot tell apart from the
     /// instance's, a quarter to each way to the instance, and the random part is on the way back.
-    ///
-    /// # Errors
-    /// When there are too few latencies, or they are below the service time.
     pub fn calibrated(latencies_ms: &[f64], service_ms: f64) -> anyhow::Result<Self> {
         let samples = latencies_ms.len();
         ensure!(

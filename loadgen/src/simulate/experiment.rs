@@ -15,9 +15,6 @@ const REAL_FIELDS: [&str; 3] = ["encoding", "warm_up", "repeats"];
 impl Setup {
     /// The simulation of what the file at `path` says, and the names of those of its fields that
     /// are not simulated.
-    ///
-    /// # Errors
-    /// One line: a strategy that runs elsewhere, or a setting that no strategy has.
     pub fn of_experiment(
         experiment: &Experiment,
         path: &Path,
@@ -73,7 +70,6 @@ fn role<'a>(experiment: &Experiment, model: &'a str) -> &'a str {
     }
 }
 
-/// The faults, with the models called by their roles.
 fn faults(experiment: &Experiment) -> anyhow::Result<FaultProfile> {
     let mut faults = experiment.faults.clone();
     // As instances that are started for a real comparison get it.

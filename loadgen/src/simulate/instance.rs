@@ -10,7 +10,6 @@ use smallvec::SmallVec;
 use super::delay::to_nanos;
 use super::{InstanceModel, Jobs};
 
-/// A batch that has begun.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Begun {
     /// When it ends, in nanoseconds since the start.
@@ -24,9 +23,7 @@ pub(super) struct Begun {
 pub(super) enum Taken {
     /// It waits or runs; a batch began if there is one.
     Accepted(Option<Begun>),
-    /// The queue is full.
     Full,
-    /// There is no process.
     Away,
 }
 
@@ -71,7 +68,6 @@ impl Instance {
         }
     }
 
-    /// Stands still at that time.
     pub(super) fn stop(&mut self, from: u64, until: u64) {
         self.stops.push((from, until));
         self.stops.sort_unstable();
@@ -168,7 +164,6 @@ impl Instance {
             .collect()
     }
 
-    /// The process is there again.
     pub(super) fn restart(&mut self) {
         self.away = false;
     }

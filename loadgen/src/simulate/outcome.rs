@@ -36,7 +36,6 @@ pub struct Simulated {
     pub recording: Option<Recording>,
 }
 
-/// Answers of one provenance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Answered {
     pub count: u64,

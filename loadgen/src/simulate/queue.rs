@@ -5,7 +5,6 @@ use std::collections::BinaryHeap;
 
 use parapet_frontend_core::{FailureKind, GroupId, JobId, QueryId, Row};
 
-/// Something that will happen.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Event {
     /// A request reaches an instance.

@@ -16,12 +16,10 @@ pub const SCHEMA: &str = "parapet-loadgen/simulation/2";
 /// The figures of all strategies of a [`Setup`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SimulationReport {
-    /// Name and version of this form.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// True if the simulation was broken off.
     pub partial: bool,
-    /// Settings of the simulation.
     pub settings: Setup,
     /// Each strategy, in the order asked for.
     pub strategies: Vec<StrategyFigures>,
@@ -30,14 +28,12 @@ pub struct SimulationReport {
     pub comparison: Option<CompareReport>,
 }
 
-/// One strategy's figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StrategyFigures {
     /// As it was asked for.
     pub name: String,
     /// Instances of all its pools.
     pub instances: usize,
-    /// Figures of the strategy.
     #[serde(flatten)]
     pub simulated: Simulated,
 }

@@ -18,15 +18,11 @@ use crate::schedule::Arrivals;
 #[serde(default, deny_unknown_fields)]
 pub struct Surroundings {
     pub allow_approximate: bool,
-    /// Processes that end and come back.
     pub crashes: Option<Crashes>,
     /// Delays beside the instances' own time.
     pub network: Network,
-    /// Computing a parity query.
     pub encode_ms: f64,
-    /// Computing a reconstruction.
     pub decode_ms: f64,
-    /// Most requests of a batch.
     pub max_batch_size: usize,
     /// Most requests that wait at an instance.
     pub instance_queue: usize,
@@ -60,9 +56,7 @@ pub struct Setup {
     pub redundant_instances: usize,
     /// Requests that the frontend gives an instance at a time.
     pub slots: u32,
-    /// Distribution of arrivals over time.
     pub arrivals: Arrivals,
-    /// Mean queries/s.
     pub rate: f64,
     pub queries: u64,
     /// Stretches that they are cut into, for the intervals of a comparison. Queries that wait
@@ -109,9 +103,6 @@ impl Default for Setup {
 
 impl Setup {
     /// The simulation of each strategy, with all numbers checked.
-    ///
-    /// # Errors
-    /// One line that names what is wrong.
     pub fn simulations(&self) -> anyhow::Result<Vec<(ResolvedArm, Simulation)>> {
         let faults = self.faults.clone().unwrap_or_default();
         ensure!(

@@ -19,10 +19,8 @@ use crate::compare::Redundancy;
 use crate::schedule;
 use crate::target::{self, Provenance};
 
-/// Progress of a simulation.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Progress {
-    /// Queries in all.
     pub planned: u64,
     pub sent: u64,
     pub elapsed_s: f64,
@@ -33,7 +31,6 @@ pub struct Progress {
 /// Queries between two looks of the observer.
 const LOOK_EVERY: u64 = 8192;
 
-/// A simulation under way.
 pub struct Simulator {
     simulation: Simulation,
     engine: Engine<(), ()>,
@@ -52,7 +49,6 @@ pub struct Simulator {
     queues: Vec<QueueUse>,
 }
 
-/// A pool's queue over time.
 #[derive(Debug, Clone, Copy, Default)]
 struct QueueUse {
     /// Requests times nanoseconds.
@@ -68,9 +64,6 @@ enum Next {
 
 impl Simulator {
     /// A simulation at its start, with all instances idle.
-    ///
-    /// # Errors
-    /// One line that names a number that cannot be.
     pub fn new(simulation: Simulation) -> anyhow::Result<Self> {
         simulation.check()?;
         let load = simulation.load;
@@ -239,7 +232,6 @@ impl Simulator {
         }
     }
 
-    /// Does what the engine asks for.
     fn act(&mut self) {
         if self.actions.is_empty() {
             return;

@@ -23,7 +23,6 @@ pub(super) struct Tally {
     records: Option<Vec<Record>>,
 }
 
-/// A query on its way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sent {
     pub(super) index: usize,

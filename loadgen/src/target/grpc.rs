@@ -38,9 +38,6 @@ pub struct GrpcTransport {
 impl GrpcTransport {
     /// For the server at `address`, which [`metadata`](super::TargetUrl::metadata) found. Connects
     /// when it is first used.
-    ///
-    /// # Errors
-    /// When the address makes no URI.
     pub fn new(address: SocketAddr) -> anyhow::Result<Self> {
         let endpoint = endpoint(address)?;
         let connections = (0..CONNECTIONS).map(|_| endpoint.connect_lazy()).collect();

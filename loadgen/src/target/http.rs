@@ -27,9 +27,6 @@ pub struct HttpTransport {
 
 impl HttpTransport {
     /// For `model` at `address`, which [`TargetUrl::metadata`] found.
-    ///
-    /// # Errors
-    /// When the names make no valid request.
     pub fn new(target: &TargetUrl, address: SocketAddr, model: &str) -> anyhow::Result<Self> {
         let infer = format!("{}/infer", model_path(model)?).parse()?;
         let host = HeaderValue::from_str(target.authority())?;

@@ -33,9 +33,6 @@ impl TargetUrl {
 
     /// Connects within `limit`, asks for `model`'s metadata, and returns it with the
     /// address that answered.
-    ///
-    /// # Errors
-    /// The host does not resolve, does not answer, lacks the model, or does not speak the protocol.
     pub async fn metadata(
         &self,
         model: &str,
@@ -62,9 +59,6 @@ impl TargetUrl {
     }
 
     /// The first address of the host.
-    ///
-    /// # Errors
-    /// The host does not resolve.
     pub async fn address(&self) -> anyhow::Result<SocketAddr> {
         let first = self.addresses().await?.next();
         first.ok_or_else(|| self.unresolved("it has no address"))
@@ -84,9 +78,6 @@ impl TargetUrl {
     }
 
     /// Returns the body of a GET of `path` at `address`, within `limit`.
-    ///
-    /// # Errors
-    /// No answer, or one of a status but 200.
     pub async fn text(
         &self,
         address: SocketAddr,

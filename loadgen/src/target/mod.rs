@@ -33,19 +33,13 @@ pub trait Transport: Send + Sync + 'static {
     fn send(&self, body: &Body) -> impl Future<Output = Result<Answer, Failure>> + Send;
 }
 
-/// Requests by the protocol that the target's address names.
 pub enum AnyTransport {
-    /// REST, `http://`.
     Http(Box<HttpTransport>),
-    /// gRPC, `grpc://`.
     Grpc(GrpcTransport),
 }
 
 impl AnyTransport {
     /// For requests to `model` in this form, at `address`, which [`TargetUrl::metadata`] found.
-    ///
-    /// # Errors
-    /// The names make no valid request, or the form is the other protocol's.
     pub fn new(
         target: &TargetUrl,
         address: SocketAddr,

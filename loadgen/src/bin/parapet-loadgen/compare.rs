@@ -1,6 +1,5 @@
 //! `parapet-loadgen compare`.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -272,16 +271,12 @@ async fn drive(
     let names = experiment.names().map(str::to_owned).collect();
     let state = Arc::new(Mutex::new(CompareState::new(experiment.blocks, names)));
     let drawn = Arc::clone(&state);
-    let live = Live::start(move || drawn.lock().status());
+    let live = Live::bar(move || drawn.lock().status());
+    let notes = live.notes();
     let _interrupts = stop_on_interrupt(&stop, live.notes(), ENDING).map_err(failed)?;
     let compared = cluster::compare(experiment, places, rows, &stop, |update| {
-        let mut state = state.lock();
-        state.observe(&update);
-        if !live.is_drawn()
-            && let Some(line) = state.line(&update)
-        {
-            // The reader may be gone; the comparison goes on.
-            let _ = writeln!(std::io::stderr(), "{line}");
+        if let Some(line) = state.lock().observe(&update) {
+            notes.log(&line);
         }
     });
     compared.await.map_err(|error| match error {

@@ -57,7 +57,6 @@ pub(crate) fn write_file(
         .with_context(|| format!("{}: cannot write it", path.display()))
 }
 
-/// Writes a report as JSON.
 pub(crate) fn write_json(path: &Path, report: &impl Serialize) -> anyhow::Result<()> {
     write_file(path, |out| {
         serde_json::to_writer_pretty(&mut *out, report)?;
@@ -171,7 +170,6 @@ impl Recordings {
         Ok(())
     }
 
-    /// Writes a strategy's files.
     pub(crate) fn write(
         &self,
         strategy: &str,

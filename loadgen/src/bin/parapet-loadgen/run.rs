@@ -15,7 +15,7 @@ use parapet_loadgen::schedule::{Arrivals, Length, Schedule, Trace};
 use parapet_loadgen::target::{AnyTransport, TargetUrl};
 use tokio::runtime::Runtime;
 
-use crate::display::{self, Live, run_status};
+use crate::display::{Live, run_status};
 use crate::files::{ReportFiles, check_writable, write_recording};
 use crate::interrupt::stop_on_interrupt;
 use crate::outcome::{Error, bad_input, failed, finish};
@@ -229,12 +229,8 @@ async fn drive(plan: &Plan, transport: AnyTransport) -> anyhow::Result<Recording
     let live = Live::start(move || run_status(&shown.snapshot()));
     let _interrupts = stop_on_interrupt(&stop, live.notes(), ENDING)?;
     let transport = Arc::new(transport);
-    let counted = Arc::clone(&progress);
-    let run = parapet_loadgen::run::run(plan, transport, KernelPacer, counted, &stop);
-    tokio::select! {
-        recording = run => recording.context("cannot pace requests"),
-        never = display::plain(&progress), if !live.is_drawn() => match never {},
-    }
+    let run = parapet_loadgen::run::run(plan, transport, KernelPacer, progress, &stop);
+    run.await.context("cannot pace requests")
 }
 
 fn settings(

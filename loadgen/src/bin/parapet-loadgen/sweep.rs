@@ -43,7 +43,7 @@ struct Point {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let points = prepare(args).map_err(bad_input)?;
-    let mut watch = Watch::new().map_err(failed)?;
+    let watch = Watch::new()?;
     let total = points.len();
     let mut done: Vec<SweepPoint> = Vec::with_capacity(total);
     let mut baseline = String::new();
@@ -51,9 +51,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
         if watch.is_stopped() {
             break;
         }
-        watch.restart(format!("point {} of {total}", number + 1), &point.setup);
+        let title = format!("point {} of {total}", number + 1);
         baseline = point.setup.baseline.clone().unwrap_or_default();
-        done.extend(simulate_point(&point, &baseline, &mut watch)?);
+        done.extend(simulate_point(&point, &title, &baseline, &watch)?);
     }
     drop(watch);
     let partial = done.len() < total || done.iter().any(|point| point.partial);
@@ -167,14 +167,16 @@ fn cross<T>(
 /// Returns the point's figures; `None` if it was broken off before anything could be compared.
 fn simulate_point(
     point: &Point,
+    title: &str,
     baseline: &str,
-    watch: &mut Watch,
+    watch: &Watch,
 ) -> Result<Option<SweepPoint>, Error> {
     let simulations = point.setup.simulations().map_err(failed)?;
     let mut done: Vec<(ResolvedArm, Simulated)> = Vec::new();
     for (spec, mut simulation) in simulations {
         simulation.keep_records = true;
-        done.push((spec, watch.simulate(simulation)?));
+        let simulated = watch.simulate(format!("{title}: {}", spec.label), simulation)?;
+        done.push((spec, simulated));
     }
     let comparison = comparison(&point.setup, &done);
     match analyse(&comparison, baseline, Bootstrap::default()) {

@@ -12,7 +12,6 @@ use crate::target::Provenance;
 /// Most strategies with a plot over time of their own.
 const MAX_PANELS: usize = 12;
 
-/// A comparison as an HTML document.
 pub fn compare_page(report: &CompareReport) -> String {
     let body = [
         banners(report),

@@ -13,7 +13,6 @@ pub(super) fn escape(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// Returns a whole document.
 pub(super) fn document(title: &str, body: &str) -> String {
     let title = escape(title);
     format!(
@@ -34,7 +33,6 @@ pub(super) fn banner(class: &str, word: &str, text: &str) -> String {
     )
 }
 
-/// A list of warnings, or nothing.
 pub(super) fn warnings(texts: impl Iterator<Item = impl AsRef<str>>) -> String {
     let items: String = texts
         .map(|text| format!("<li>{}</li>\n", escape(text.as_ref())))
@@ -86,7 +84,6 @@ pub(super) fn figure(title: &str, legend: &[(usize, &str)], plots: &str, note: &
     )
 }
 
-/// A name with its colour.
 pub(super) fn swatch(series: usize, name: &str) -> String {
     format!(
         "<span class=\"swatch\"><svg viewBox=\"0 0 30 10\" aria-hidden=\"true\"><path \
@@ -97,7 +94,6 @@ pub(super) fn swatch(series: usize, name: &str) -> String {
     )
 }
 
-/// Names and values.
 pub(super) fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, String)>) -> String {
     let facts = facts.into_iter();
     let facts = facts

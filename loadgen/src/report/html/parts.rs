@@ -14,7 +14,6 @@ pub(super) const SPECTRUM_NOTE: &str = "A share of the requests, on the horizont
     answered within the time on the vertical one. A line is faint where it rests on too few \
     requests for the percentile to be quoted.";
 
-/// Latency against percentile.
 pub(super) fn spectrum(distributions: &[Distribution<'_>]) -> String {
     let points = distributions
         .iter()
@@ -71,7 +70,6 @@ pub(super) fn series_extent<'a>(all: impl Iterator<Item = &'a Series>) -> (f64, 
     (end, heights)
 }
 
-/// Latency over time.
 pub(super) fn time_series(
     series: &Series,
     (end, heights): &(f64, Vec<f64>),

@@ -9,7 +9,6 @@ use crate::report::table::{or_dash, percent};
 use crate::report::{RunReport, Summary};
 use crate::run::Recording;
 
-/// A run as an HTML document.
 pub fn run_page(report: &RunReport, recording: &Recording) -> String {
     let plots = recording_plots(recording, report.settings.timeout_ms.saturating_mul(1000));
     // Dashed, so that the first is seen where they are the same.

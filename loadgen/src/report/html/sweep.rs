@@ -13,7 +13,6 @@ const MAX_PLOTS: usize = 12;
 
 type Axes = BTreeMap<String, f64>;
 
-/// A sweep as an HTML document.
 pub fn sweep_page(report: &SweepReport) -> String {
     let mut names: Vec<&str> = Vec::new();
     for row in report.points.iter().flat_map(|point| &point.rows) {

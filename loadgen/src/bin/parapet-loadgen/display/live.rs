@@ -1,6 +1,7 @@
-//! A line on a terminal that is drawn again and again, from a thread of its own: drawing can wait
-//! for the terminal, and requests must not wait for drawing.
+//! Progress on standard error, from a thread of its own: writing can wait for the terminal, and
+//! requests must not wait for it.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -9,7 +10,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 
-const PERIOD: Duration = Duration::from_millis(250);
+const BAR_PERIOD: Duration = Duration::from_millis(250);
+const LINE_PERIOD: Duration = Duration::from_secs(1);
 /// Steps of a bar.
 const STEPS: u64 = 1000;
 
@@ -21,7 +23,14 @@ pub(crate) struct Status {
     pub(crate) text: String,
 }
 
-/// Draws until dropped, then clears its line.
+impl Status {
+    pub(crate) fn new(done: u64, planned: u64, text: String) -> Self {
+        let share = done as f64 / planned.max(1) as f64;
+        Self { share, text }
+    }
+}
+
+/// Shows the status until dropped: as a bar on a terminal, otherwise as a line each second.
 pub(crate) struct Live {
     notes: Notes,
     drawing: Option<(Sender<()>, JoinHandle<()>)>,
@@ -30,32 +39,50 @@ pub(crate) struct Live {
 /// Messages beside the status.
 #[derive(Clone)]
 pub(crate) struct Notes {
-    drawn: bool,
+    bar: Option<ProgressBar>,
     newest: Arc<Mutex<&'static str>>,
 }
 
 impl Notes {
-    /// Shows a message for good: before the status, or as a line of its own where none is drawn.
+    /// Shows a message for good: before the status, or as a line of its own where no bar is drawn.
     pub(crate) fn say(&self, note: &'static str) {
         *self.newest.lock() = note;
-        if !self.drawn {
+        if self.bar.is_none() {
             eprintln!("{note}");
+        }
+    }
+
+    /// Writes a line where no bar is drawn.
+    pub(crate) fn log(&self, line: &str) {
+        if self.bar.is_none() {
+            // The reader may be gone; the work goes on.
+            let _ = writeln!(std::io::stderr(), "{line}");
         }
     }
 }
 
 impl Live {
-    /// Begins to draw, if standard error is a terminal that can.
-    pub(crate) fn start(render: impl FnMut() -> Status + Send + 'static) -> Self {
-        let newest = Arc::default();
-        let drawing = start(render, Arc::clone(&newest));
-        let drawn = drawing.is_some();
-        let notes = Notes { drawn, newest };
-        Self { notes, drawing }
+    /// Shows `status` as a bar or as lines.
+    pub(crate) fn start(status: impl FnMut() -> Status + Send + 'static) -> Self {
+        Self::show(status, true)
     }
 
-    pub(crate) fn is_drawn(&self) -> bool {
-        self.notes.drawn
+    /// Shows `status` as a bar only; the caller logs lines itself.
+    pub(crate) fn bar(status: impl FnMut() -> Status + Send + 'static) -> Self {
+        Self::show(status, false)
+    }
+
+    fn show(status: impl FnMut() -> Status + Send + 'static, lines: bool) -> Self {
+        let (bar, newest) = (terminal_bar(), Arc::default());
+        let notes = Notes { bar, newest };
+        let (stop, stopped) = mpsc::channel();
+        let shown = notes.clone();
+        let thread = std::thread::Builder::new().name("display".to_owned());
+        let drawing = (lines || notes.bar.is_some())
+            .then(|| thread.spawn(move || draw(&shown, status, &stopped)).ok())
+            .flatten();
+        let drawing = drawing.map(|thread| (stop, thread));
+        Self { notes, drawing }
     }
 
     pub(crate) fn notes(&self) -> Notes {
@@ -73,35 +100,30 @@ impl Drop for Live {
     }
 }
 
-fn start(
-    render: impl FnMut() -> Status + Send + 'static,
-    note: Arc<Mutex<&'static str>>,
-) -> Option<(Sender<()>, JoinHandle<()>)> {
+/// A bar, if standard error is a terminal that can draw one.
+fn terminal_bar() -> Option<ProgressBar> {
     let able = std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
     let bar = ProgressBar::new(STEPS);
     if !able || bar.is_hidden() {
         return None;
     }
     bar.set_style(ProgressStyle::with_template("{bar:20} {percent} %  {wide_msg}").ok()?);
-    let (stop, stopped) = mpsc::channel();
-    let thread = std::thread::Builder::new().name("display".to_owned());
-    let thread = thread
-        .spawn(move || draw(&bar, render, &note, &stopped))
-        .ok()?;
-    Some((stop, thread))
+    Some(bar)
 }
 
-fn draw(
-    bar: &ProgressBar,
-    mut render: impl FnMut() -> Status,
-    note: &Mutex<&'static str>,
-    stopped: &Receiver<()>,
-) {
+fn draw(notes: &Notes, mut status: impl FnMut() -> Status, stopped: &Receiver<()>) {
+    let is_over = |period| stopped.recv_timeout(period) != Err(RecvTimeoutError::Timeout);
+    let Some(bar) = &notes.bar else {
+        while !is_over(LINE_PERIOD) {
+            notes.log(&status().text);
+        }
+        return;
+    };
     loop {
-        let status = render();
-        bar.set_position((status.share * STEPS as f64) as u64);
-        bar.set_message(with_note(*note.lock(), status.text));
-        if stopped.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {
+        let Status { share, text } = status();
+        bar.set_position((share * STEPS as f64) as u64);
+        bar.set_message(with_note(*notes.newest.lock(), text));
+        if is_over(BAR_PERIOD) {
             bar.finish_and_clear();
             return;
         }

@@ -5,26 +5,16 @@ use parapet_loadgen::run::Snapshot;
 use super::{Status, milliseconds};
 
 pub(crate) fn run_status(snapshot: &Snapshot) -> Status {
-    let Snapshot {
-        planned,
-        sent,
-        answered,
-        without_answer,
-        reconstructed,
-        ..
-    } = *snapshot;
-    let ms = milliseconds;
-    let (p50, p90, p99) = (ms(snapshot.p50), ms(snapshot.p90), ms(snapshot.p99));
-    let (p99_9, lag) = (ms(snapshot.p99_9), ms(snapshot.lag_max));
+    let now = snapshot;
+    let [p50, p90, p99, p99_9, lag] =
+        [now.p50, now.p90, now.p99, now.p99_9, now.lag_max].map(milliseconds);
+    let (sent, planned, reconstructed) = (now.sent, now.planned, now.reconstructed);
     let text = format!(
-        "sent {sent}/{planned}  answered {answered}  failed or timed out {without_answer}  \
-         reconstructed {reconstructed}  p50 {p50}  p90 {p90}  p99 {p99}  p99.9 {p99_9}  lag max \
-         {lag} ms"
+        "sent {sent}/{planned}  answered {}  failed or timed out {}  reconstructed {reconstructed}  \
+         p50 {p50}  p90 {p90}  p99 {p99}  p99.9 {p99_9}  lag max {lag} ms",
+        now.answered, now.without_answer
     );
-    Status {
-        share: sent as f64 / planned.max(1) as f64,
-        text,
-    }
+    Status::new(sent as u64, planned as u64, text)
 }
 
 #[cfg(test)]
@@ -54,13 +44,8 @@ mod tests {
         let status = run_status(&snapshot());
         let expected = "sent 5000000/10000000  answered 4999000  failed or timed out 12  \
             reconstructed 345  p50 1.23  p90 12.3  p99 123.4  p99.9 5000  lag max 0.25 ms";
-        assert_eq!(
-            status,
-            Status {
-                share: 0.5,
-                text: expected.to_owned()
-            }
-        );
+        let text = expected.to_owned();
+        assert_eq!(status, Status { share: 0.5, text });
     }
 
     #[test]

@@ -18,18 +18,18 @@ use parapet_loadgen::simulate::{
 pub(crate) use self::args::Args;
 pub(crate) use self::watch::Watch;
 use crate::files::{check_writable, write_json};
-use crate::outcome::{Error, bad_input, failed, finish};
+use crate::outcome::{Error, bad_input, finish};
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let (setup, simulations) = prepare(args).map_err(bad_input)?;
-    let mut watch = Watch::new().map_err(failed)?;
-    watch.restart(String::new(), &setup);
+    let watch = Watch::new()?;
     let mut done: Vec<(ResolvedArm, Simulated)> = Vec::new();
     for (spec, simulation) in simulations {
         if watch.is_stopped() {
             break;
         }
-        done.push((spec, watch.simulate(simulation)?));
+        let simulated = watch.simulate(spec.label.clone(), simulation)?;
+        done.push((spec, simulated));
     }
     drop(watch);
     let recorded = write_recordings(args, &done);
