@@ -124,7 +124,6 @@ impl App {
         &self.config_path
     }
 
-    /// TLS of the listeners.
     pub(crate) fn tls(&self) -> &ListenersTls {
         &self.tls
     }
@@ -147,7 +146,6 @@ impl App {
                 .all(|model| model.driver().is_ready())
     }
 
-    /// Returns the metadata of the server.
     pub(crate) fn metadata() -> ServerMetadata {
         ServerMetadata {
             name: "parapet".to_owned(),

@@ -12,65 +12,44 @@ use thiserror::Error;
 /// Reason why a request got no prediction.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// No such model.
     #[error("no model {model:?} here; GET /v2/models/<name> describes those that are")]
-    UnknownModel {
-        /// The name asked for.
-        model: Excerpt,
-    },
-    /// No such version of the model.
+    UnknownModel { model: Excerpt },
     #[error("model {model:?} has no version {version:?} here, only {served}")]
     UnknownVersion {
         model: Excerpt,
-        /// The version asked for.
         version: Excerpt,
-        /// The version that is served.
         served: u64,
     },
-    /// No such path.
     #[error("no {path:?} here; the Open Inference Protocol's paths begin with /v2")]
     UnknownPath { path: Excerpt },
-    /// The path does not take this method.
     #[error("{path:?} does not take {method}")]
     Method { method: Excerpt, path: Excerpt },
-    /// The body is not the protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// The body did not come whole.
     #[error(transparent)]
     Body(#[from] BodyError),
-    /// The body's content coding is not understood, or cannot be undone.
     #[error(transparent)]
     Coding(#[from] CodingError),
-    /// The gRPC message did not come whole.
     #[error(transparent)]
     Receive(#[from] ReceiveError),
-    /// The gRPC message is not the protocol.
     #[error(transparent)]
     Message(#[from] MessageError),
-    /// A header, parameter or tensor that the model cannot take.
     #[error("{0}")]
     Input(String),
-    /// No key, or an unknown one.
     #[error("no known key; send the header `Authorization: Bearer KEY`")]
     Unauthenticated,
-    /// A browser asks for the page of another site.
     #[error("a page of another site may not ask this")]
     OtherSite,
-    /// The tenant has asked as often as it may.
     #[error("tenant {tenant:?} is over its quota of requests per second")]
     OverQuota {
         tenant: String,
         /// Seconds until it may ask again.
         retry_after: u32,
     },
-    /// The core refused the query.
     #[error("{0}")]
     Rejected(#[from] Rejected),
-    /// The core could not get a prediction.
     #[error("{}", told(.0))]
     Failed(#[from] Failure),
-    /// The response could not be written.
     #[error("the response could not be written: {0}")]
     Response(ProtocolError),
 }

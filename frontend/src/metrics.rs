@@ -123,7 +123,6 @@ pub struct ClassLabels {
     pub code: String,
 }
 
-/// The meters of one class.
 #[derive(Debug)]
 struct ClassMeters {
     /// Late truth agrees, disagrees; audit agrees, disagrees. Once for the scrape, and once to

@@ -14,13 +14,10 @@ use crate::serving::Serving;
 
 #[derive(Debug, Error)]
 pub enum ReloadError {
-    /// The file, the repository, or a certificate is at fault.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A setting that a running process cannot change.
     #[error("{field} has changed, which takes a restart; nothing was reloaded")]
     NeedsRestart { field: &'static str },
-    /// The process ends, or another reload is under way.
     #[error("{0}")]
     NotNow(&'static str),
 }

@@ -52,7 +52,6 @@ impl<'a> RequestContext<'a> {
         }
     }
 
-    /// The id of its trace, if it is traced.
     pub(crate) fn trace_id(&self) -> Option<String> {
         self.traced.as_ref().map(TracedRequest::id)
     }

@@ -231,7 +231,6 @@ impl Member {
 }
 
 impl Members {
-    /// The one query with this trace, if it has one.
     pub(crate) fn of_query(trace: Option<&Trace>) -> Self {
         Self(
             trace

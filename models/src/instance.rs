@@ -42,7 +42,6 @@ pub enum StartError {
             again"
     )]
     WarmUp {
-        /// Name of the model.
         model: String,
         version: u64,
         source: EngineError,

@@ -107,7 +107,6 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// For `name`, counting `what`.
     pub(crate) fn new(name: &str, what: &'static str) -> Self {
         let bar = ProgressBar::new(0);
         bar.set_style(
@@ -122,7 +121,6 @@ impl Counter {
         }
     }
 
-    /// `done` of `count` are done.
     pub(crate) fn at(&mut self, done: usize, count: usize) {
         let tenths = done * LINES / count.max(1);
         if self.bar.is_hidden() && tenths > self.tenths && self.bar.elapsed() >= QUIET {

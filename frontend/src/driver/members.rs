@@ -49,7 +49,6 @@ impl<T: Transport> Driver<T> {
         ));
     }
 
-    /// Pool and name of each instance.
     pub(crate) fn instances(&self) -> Vec<(PoolId, String)> {
         let members = self.members.lock();
         members

@@ -18,19 +18,14 @@ use crate::payload::{Input, Output};
 /// on without it.
 #[derive(Debug, Error)]
 pub enum CodingError {
-    /// The encoder refused the group.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// The decoder refused the group.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// A tensor is not what the code needs.
     #[error(transparent)]
     Tensor(#[from] ProtocolError),
-    /// A member without a tensor, or no members.
     #[error("a member of the group has no tensor")]
     NoTensor,
-    /// The reconstruction is not finite.
     #[error("the reconstruction is not finite")]
     NotFinite,
 }

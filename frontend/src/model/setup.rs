@@ -71,7 +71,6 @@ pub(super) fn strategy(
     (Box::new(ByClass::new(default, strategies)), coders)
 }
 
-/// Returns the labels of each class.
 pub(super) fn class_labels(
     config: &ModelConfig,
     code: impl Fn(ClassId) -> Option<String>,

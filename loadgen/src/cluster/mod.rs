@@ -36,10 +36,8 @@ use crate::schedule::{Length, Schedule};
 /// Reason why a comparison could not be made; one line.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// Something that was given cannot be used.
     #[error(transparent)]
     Input(anyhow::Error),
-    /// A process, a connection or a thread failed.
     #[error(transparent)]
     Run(#[from] anyhow::Error),
 }

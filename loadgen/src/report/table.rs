@@ -36,7 +36,6 @@ impl Display for Table {
     }
 }
 
-/// A value as text, or a dash.
 pub(crate) fn or_dash(value: Option<impl Display>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }

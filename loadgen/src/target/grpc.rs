@@ -126,7 +126,6 @@ fn failure(status: &Status) -> Failure {
     }
 }
 
-/// Returns the metadata of `model` at `address`.
 pub(super) async fn metadata(
     address: SocketAddr,
     model: &str,

@@ -29,7 +29,6 @@ pub enum LoadError {
         file.display()
     )]
     Script { file: PathBuf, reason: String },
-    /// A learned code, which is no model.
     #[error(
         "{}: a learned code, which the frontend runs; serve the deployed model instead",
         file.display()

@@ -50,11 +50,7 @@ pub enum EngineError {
     Run { reason: String },
     /// An output is not what `model.toml` promises.
     #[error("the model's output {output:?} is wrong: {problem}")]
-    Output {
-        /// Name of the output.
-        output: String,
-        problem: String,
-    },
+    Output { output: String, problem: String },
     /// The fault profile asked for it.
     #[error("injected fault")]
     Injected,

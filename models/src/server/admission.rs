@@ -53,7 +53,6 @@ pub(crate) enum InputError {
 pub(crate) struct Admitted {
     /// Inputs in the model's order.
     pub(crate) inputs: Vec<Tensor>,
-    /// Rows of each.
     pub(crate) rows: usize,
 }
 

@@ -90,7 +90,6 @@ impl App {
             .flat_map(|models| models.keys().map(String::as_str))
     }
 
-    /// All versions of a model that are served.
     pub(super) fn versions(
         &self,
         model: &str,

@@ -132,7 +132,6 @@ fn path(model: String, version: String) -> ModelPath {
     }
 }
 
-/// The error as [`ApiError::status`] has it.
 fn status(error: ApiError) -> Status {
     error.log();
     let code = match &error {

@@ -149,27 +149,20 @@ impl BackendState {
 /// A backend that cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
-    /// Parameters of another model.
     #[error("{what} hold {got} values, the model has {expected}; they are another model's")]
     Layout {
         what: String,
-        /// Values of the model.
         expected: usize,
-        /// Values that came.
         got: usize,
     },
-    /// A state without something that this optimiser keeps.
     #[error("the state has no `{array}`; it was written by another optimiser")]
     State { array: String },
-    /// The parameter server does not take a request: the gradient is not finite, or a bug.
     #[error("the parameter server refuses the {what} of step {step}: {reason}")]
     Refused {
-        /// Push or pull.
         what: &'static str,
         step: u64,
         reason: String,
     },
-    /// The cluster that holds the parameters.
     #[error(transparent)]
     Cluster(#[from] parapet_cluster::roles::ClusterError),
 }

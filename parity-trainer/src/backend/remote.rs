@@ -124,7 +124,6 @@ pub struct RemoteBackend {
     plan: RemotePlan,
     training: Option<Training<Sockets>>,
     pushed: Pushed,
-    /// Number of values in the buffers.
     buffers: usize,
     gradient_norm: f64,
 }

@@ -164,7 +164,6 @@ impl DataSet {
     }
 }
 
-/// Bytes as values.
 fn scaled(bytes: &[u8]) -> Vec<f32> {
     bytes.iter().map(|&byte| f32::from(byte) / 255.0).collect()
 }

@@ -10,53 +10,37 @@ use parapet_onnx::runtime::RuntimeError;
 /// and the fix.
 #[derive(Debug, thiserror::Error)]
 pub enum DeployedError {
-    /// No such file.
     #[error(
         "{}: no such model; give an .onnx file, a TorchScript .pt file or REPOSITORY/NAME",
         path.display()
     )]
     Missing { path: PathBuf },
-    /// A file of some other kind.
     #[error("{}: what model is this? --model takes .onnx, TorchScript (.pt, .pth, .ts) or \
         REPOSITORY/NAME", path.display())]
     Kind { path: PathBuf },
-    /// A folder that is no entry of a model repository.
     #[error(
         "{}: a folder without model.toml; give REPOSITORY/NAME or the model's file",
         path.display()
     )]
     NotEntry { path: PathBuf },
-    /// A parity model where the deployed one is wanted.
     #[error("{}: is a parity model; --model wants the deployed one", path.display())]
     ParityModel { path: PathBuf },
-    /// A model without a code where a parity model is wanted.
     #[error("{}: its model.toml has no [code]; --parity wants parity models", path.display())]
     NotParity { path: PathBuf },
-    /// ONNX Runtime gives no gradients.
     #[error(
         "{}: {reason}, and gradients cannot flow through ONNX Runtime, as a learned code needs; \
             give the model as TorchScript (.pt), or use another encoder",
         path.display()
     )]
-    NoGradient {
-        path: PathBuf,
-        /// Reason why it has to be run by ONNX Runtime.
-        reason: String,
-    },
-    /// A learned code that cannot be run.
+    NoGradient { path: PathBuf, reason: String },
     #[error("{reason}")]
-    LearnedCode {
-        /// Reason, with the file.
-        reason: String,
-    },
-    /// The runtime does not take the file.
+    LearnedCode { reason: String },
     #[error("{}: {runtime} cannot use it: {reason}; export the model again", path.display())]
     Unusable {
         path: PathBuf,
         runtime: &'static str,
         reason: String,
     },
-    /// Several inputs or outputs.
     #[error(
         "{}: has {} {side}s: {}; name one with --{side}",
         path.display(),
@@ -69,17 +53,14 @@ pub enum DeployedError {
         side: &'static str,
         names: Vec<String>,
     },
-    /// No input or output of the name given.
     #[error("{}: has no {side} `{wanted}`; --{side} can be: {}", path.display(), names.join(", "))]
     NoTensor {
         path: PathBuf,
         /// `input` or `output`.
         side: &'static str,
         wanted: String,
-        /// The names there are.
         names: Vec<String>,
     },
-    /// An input or output of other numbers than 32-bit floats.
     #[error("{}: its {side} `{name}` is of type {datatype}; only 32-bit floats can be coded, \
         export it with them", path.display())]
     Datatype {
@@ -89,17 +70,11 @@ pub enum DeployedError {
         name: String,
         datatype: String,
     },
-    /// The first axis is not free.
     #[error(
         "{}: its batch axis is fixed at {batch}; export it with a dynamic batch axis",
         path.display()
     )]
-    FixedBatch {
-        path: PathBuf,
-        /// The length it is fixed at.
-        batch: i64,
-    },
-    /// The model takes samples of another shape.
+    FixedBatch { path: PathBuf, batch: i64 },
     #[error("{}: the model takes samples of shape {model}, the data's have {data:?}; give it data \
         of its shape", path.display())]
     Shape {
@@ -108,27 +83,21 @@ pub enum DeployedError {
         model: String,
         data: Vec<usize>,
     },
-    /// The model broke while it ran.
     #[error("{}: the model failed on samples of shape {shape:?}: {reason}", path.display())]
     Run {
         path: PathBuf,
-        /// The shape of a sample.
         shape: Vec<usize>,
         reason: String,
     },
-    /// Another output than one row for each sample.
     #[error("{}: gave outputs of shape {got:?} for {samples} samples, expected {samples} rows of \
         {width}", path.display())]
     Output {
         path: PathBuf,
-        /// Shape of what came.
         got: Vec<i64>,
-        /// Samples that went in.
         samples: usize,
         /// Outputs of a sample, as far as they are known.
         width: String,
     },
-    /// An output without a top class, by which parity models are chosen and judged.
     #[error(
         "{}: its output has {source}, but training and evaluation go by the top class; give a \
             model whose output is one axis of two or more class scores, or name another with \
@@ -137,10 +106,8 @@ pub enum DeployedError {
     )]
     NoClasses {
         path: PathBuf,
-        /// Shape that the output has instead.
         source: NotClassScores,
     },
-    /// An output that is no number.
     #[error(
         "{}: answers sample {sample} with {value}; check --input-scale and --input-mean, or the \
             model's export",
@@ -151,21 +118,17 @@ pub enum DeployedError {
         sample: usize,
         value: f32,
     },
-    /// A scaling of inputs that does not fit.
     #[error("--input-{flag}: {problem}")]
     Scaling {
         /// `scale` or `mean`.
         flag: &'static str,
-        /// Problem and remedy.
         problem: String,
     },
-    /// The file cannot be read.
     #[error("{}: cannot read: {source}", path.display())]
     Read {
         path: PathBuf,
         source: std::io::Error,
     },
-    /// Cached outputs cannot be written.
     #[error(
         "{}: cannot write the cached outputs: {source}; free some space, or give --cache another folder",
         path.display()
@@ -174,10 +137,8 @@ pub enum DeployedError {
         path: PathBuf,
         source: std::io::Error,
     },
-    /// ONNX Runtime is not there.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    /// The entry cannot be read.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
 }

@@ -329,7 +329,6 @@ impl Scaling {
     }
 }
 
-/// A tensor `[batch, ..shape]` of whole samples.
 pub(crate) fn batch(samples: &[f32], shape: &[usize]) -> Tensor {
     let dims: Vec<i64> = std::iter::once(-1)
         .chain(shape.iter().map(|&dim| dim as i64))

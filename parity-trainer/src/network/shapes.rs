@@ -63,7 +63,6 @@ impl NetworkSpec {
         }
     }
 
-    /// The shape of a cell.
     pub(super) fn check_cells_input(&self, shape: &[usize]) -> Result<[usize; 3], NetworkError> {
         let Self::Cells { rows, columns, .. } = self else {
             return Ok([0; 3]);

@@ -80,7 +80,6 @@ pub struct Trainer {
 /// Settings that every run has.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
-    /// Steps in all.
     steps: u64,
     /// Groups a step; a part of a step, where several processes make it.
     groups: usize,

@@ -82,7 +82,6 @@ fn output(command: &mut Command, missing: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// All files in `folder` that end so.
 fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
     let entries =
         std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;

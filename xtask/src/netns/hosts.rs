@@ -18,7 +18,6 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// `program` on this host.
     pub(crate) fn run(&self, program: &Path) -> Command {
         let mut command = Command::new("ip");
         command

@@ -27,7 +27,6 @@ pub(crate) struct SampleCluster {
     pub(crate) frontend: String,
 }
 
-/// Layout of a cluster.
 pub(crate) struct Layout<'a> {
     /// Instances of the model.
     pub(crate) replicas: usize,

@@ -59,7 +59,6 @@ struct Entry {
     value: String,
 }
 
-/// A line of a watch.
 #[derive(Deserialize)]
 struct WatchLine {
     result: Option<WatchResult>,
@@ -131,7 +130,6 @@ impl Gateway {
         Ok(Found { entries, revision })
     }
 
-    /// Watches `prefix` from `revision` on.
     pub(super) async fn watch(mut self, prefix: &str, revision: i64) -> Result<Watch, String> {
         let question = json!({ "create_request": {
             "key": encode(prefix), "range_end": encode(end_of(prefix)), "start_revision": revision.to_string(),

@@ -4,66 +4,44 @@ use parapet_parameter_server::{ArrayId, RoutingError};
 
 /// Reason why the registry could not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what they are")]
 pub enum RegistryError {
-    /// No answer in time, or none at all.
     #[error(
         "the registry at {endpoints} does not answer ({cause}): start it, or name its addresses \
             in --registry"
     )]
-    Unreachable {
-        /// Where it should be.
-        endpoints: String,
-        cause: String,
-    },
-    /// An answer, but a refusal.
+    Unreachable { endpoints: String, cause: String },
     #[error("the registry at {endpoints} refuses: {cause}")]
-    Refused {
-        /// Where it is.
-        endpoints: String,
-        cause: String,
-    },
-    /// The setting names no registry.
+    Refused { endpoints: String, cause: String },
     #[error(
         "`{given}` names no registry: write `parapet://HOST:PORT` (a coordinator that serves one) \
             or `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`, such as `etcd://10.0.0.5:2379/mnist`"
     )]
     Address { given: String },
-    /// A document is larger than a store takes.
     #[error("{what} has {bytes} bytes, {limit} are allowed: cut the arrays into fewer shards")]
     TooLarge {
         what: &'static str,
         bytes: usize,
-        /// The most it may have.
         limit: usize,
     },
-    /// Others have changed it again and again meanwhile.
     #[error("{what} was changed by others {attempts} times meanwhile: try again")]
     Contended { what: &'static str, attempts: u32 },
-    /// An array is there already, and is another one.
     #[error(
         "{array} is there with other keys or another number of shards: take another number for \
             the new array"
     )]
     OtherArray { array: ArrayId },
-    /// A member has too many reports at once.
     #[error("{limit} reports of this member stand already: retract some")]
-    TooManyReports {
-        /// The most it may have.
-        limit: usize,
-    },
-    /// Another member leads by now.
+    TooManyReports { limit: usize },
     #[error("somebody else leads: campaign again when the view says that nobody does")]
     Deposed,
-    /// The table has changed since it was read.
     #[error("the routing table has changed meanwhile: decide anew on what it is now")]
     Conflict,
-    /// An entry cannot be read.
     #[error(
         "the registry's {key} cannot be read ({cause}): it was written by another version, or by \
             something else"
     )]
     Malformed { key: String, cause: String },
-    /// The registry was shut down.
     #[error("the registry is closed in this process")]
     Closed,
 }

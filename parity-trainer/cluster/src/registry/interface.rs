@@ -19,7 +19,6 @@ const ATTEMPTS: u32 = 64;
 /// As what to take part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Joining {
-    /// As a server.
     Server(ServerInfo),
     /// As a worker that counts as having finished this clock: that of the most advanced
     /// worker, or later.

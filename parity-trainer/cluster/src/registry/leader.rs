@@ -103,7 +103,6 @@ enum LeaderSuspicion {
     None,
     /// It is borne for a while: the leader may not have had time, or says the same of this member.
     Tolerated,
-    /// It is dead.
     Dead,
 }
 

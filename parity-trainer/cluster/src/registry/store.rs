@@ -102,7 +102,6 @@ pub trait Lease: Send + Sync + fmt::Debug {
 /// told to followers.
 #[async_trait::async_trait]
 pub trait Store: Send + Sync + fmt::Debug {
-    /// The value of one key.
     async fn get(&self, key: &str) -> Result<Option<Entry>, RegistryError>;
 
     /// Carries out a transaction. After an error it may or may not have happened.

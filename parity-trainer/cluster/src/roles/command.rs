@@ -49,25 +49,22 @@ pub struct Programs {
 }
 
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what they are")]
 pub enum CommandError {
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// The operating system gives no threads or signals.
     #[error("the process cannot be set up ({0}): raise its limits")]
     Runtime(std::io::Error),
-    /// A process could not be started.
     #[error("{program} cannot be started ({source}): check that it is there and may be run")]
     Spawn {
         program: PathBuf,
         source: std::io::Error,
     },
-    /// There is nothing that could compute.
     #[error(
         "this program has no workers: start them by `parity-trainer cluster up`, or leave \
             --workers out"
     )]
     NoWorkers,
-    /// No server is left.
     #[error(
         "all servers have ended: start the cluster again; a run with --resume goes on from its \
             checkpoint"

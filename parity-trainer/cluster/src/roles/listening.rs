@@ -4,7 +4,6 @@ use tokio::net::TcpListener;
 
 use crate::roles::ClusterError;
 
-/// A listener, and where it is.
 #[derive(Debug)]
 pub(crate) struct Listening {
     pub(crate) listener: TcpListener,

@@ -6,7 +6,6 @@ use super::*;
 use crate::backend::tests::local::LocalBackend;
 use crate::backend::{ParameterShape, Schedule};
 
-/// Not a whole number of rows.
 const LENGTH: usize = 2 * ROW + 7;
 
 fn set(values: impl Fn(usize) -> f32) -> ParameterSet {

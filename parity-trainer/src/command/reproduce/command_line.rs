@@ -10,11 +10,8 @@ use sha2::{Digest, Sha256};
 /// Folder that a path is relative to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Root {
-    /// `--data`.
     Data,
-    /// `--models`.
     Models,
-    /// `--out`.
     Out,
 }
 
@@ -28,7 +25,6 @@ impl Root {
     }
 }
 
-/// Where the roots are.
 #[derive(Debug, Clone)]
 pub(super) struct Roots {
     pub(super) data: PathBuf,
@@ -98,7 +94,6 @@ impl CommandLine {
         self.0.iter().map(argument).collect()
     }
 
-    /// Digest of this and other command lines.
     pub(super) fn digest(&self, others: &[&dyn fmt::Display]) -> String {
         let mut hash = Sha256::new();
         hash.update(self.to_string());

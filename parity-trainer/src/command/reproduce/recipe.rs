@@ -42,7 +42,6 @@ pub(super) struct Recipes {
 pub(super) struct DeployedRecipe {
     /// Title in the table.
     pub(super) title: String,
-    /// Its data, in `--data`.
     pub(super) data: String,
     /// True if it takes lines of text, which are made of that data set's digits.
     #[serde(default)]
@@ -205,7 +204,6 @@ impl Recipes {
         Ok(self)
     }
 
-    /// The rows asked for.
     pub(super) fn asked(&self) -> impl Iterator<Item = &RowRecipe> {
         self.rows.iter().filter(|row| !row.left_out)
     }

@@ -147,7 +147,6 @@ struct Training<'a> {
 }
 
 impl Training<'_> {
-    /// Trains `run`, which is of one row, in `folder`.
     fn row(
         &self,
         run: ParityRun,

@@ -30,7 +30,6 @@ pub(super) struct Checked {
     /// Classes that the deployed model's output scores.
     classes: ClassAxis,
     run: ParityRun,
-    /// Digest of all of it.
     pub(super) digest: String,
 }
 

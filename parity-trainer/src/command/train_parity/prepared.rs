@@ -15,6 +15,5 @@ pub(super) struct Prepared {
     pub(super) validation: Arc<TrainingSet>,
     /// For row 0, with the code adding raw outputs.
     pub(super) run: ParityRun,
-    /// Digest of all of it.
     pub(super) digest: String,
 }

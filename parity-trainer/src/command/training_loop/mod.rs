@@ -42,7 +42,6 @@ pub(crate) struct TrainingLoop<'a> {
     pub(crate) digest: &'a str,
     /// `config.toml`.
     pub(crate) config: &'a str,
-    /// `environment.toml`.
     pub(crate) environment: &'a toml::Table,
     pub(crate) resume: bool,
     pub(crate) pace: Pace,

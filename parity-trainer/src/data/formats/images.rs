@@ -117,7 +117,6 @@ impl<'a> Collector<'a> {
         self.classes.entry((split, class.to_owned())).or_default();
     }
 
-    /// Adds an image.
     pub(super) fn add(&mut self, image: Encoded) -> Result<(), DataError> {
         let labelled = image.class.is_some();
         if *self.labelled.get_or_insert(labelled) != labelled {

@@ -101,23 +101,19 @@ pub struct Pulled {
 
 /// Reason why a task did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what they are")]
 pub enum TaskError {
-    /// It was not submitted.
     #[error("{0}")]
     Submit(#[from] SubmitError),
-    /// It would take a longer message than the cluster allows.
     #[error(
         "the task takes a message of {bytes} bytes, and {limit} are the limit: cut its range, or \
             raise the limit on all nodes"
     )]
     TooLong { bytes: u64, limit: u64 },
-    /// A server refused it for good.
     #[error("a server refused the task: {0}")]
     Refused(Refusal),
-    /// A task that it waited for failed.
     #[error("a task that this one waited for failed: see that one's error")]
     DependencyFailed,
-    /// The node has stopped.
     #[error("the worker's connection to the cluster has been stopped: start another")]
     Stopped,
 }

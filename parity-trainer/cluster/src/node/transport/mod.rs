@@ -146,24 +146,20 @@ impl fmt::Display for Who {
 }
 
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what they are")]
 pub enum Reason {
-    /// The address cannot be listened at.
     #[error("cannot listen there ({0}): choose another address or stop what uses it")]
     Listen(std::io::Error),
-    /// The address takes no connections.
     #[error("cannot connect ({0}): check the address and that the node runs")]
     Connect(std::io::Error),
-    /// The peer took longer than the limit.
     #[error("no handshake within {0:?}: check the address and the node's load")]
     Slow(Duration),
     #[error("the connection was closed")]
     Closed,
     #[error("the connection broke ({0})")]
     Io(std::io::Error),
-    /// No sign of life.
     #[error("no sign of life for {0:?}")]
     Silent(Duration),
-    /// The peer sent what cannot be understood, or cannot work with this node.
     #[error("{0}")]
     Wire(#[from] WireError),
 }

@@ -31,11 +31,10 @@ pub struct Sender {
 
 /// Reason why a frame was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what they are")]
 pub enum SendError {
-    /// The connection is gone.
     #[error("the connection was closed")]
     Closed,
-    /// The queue is as long as it may be.
     #[error("{bytes} bytes wait to be sent already: wait for room")]
     Full { bytes: usize },
 }

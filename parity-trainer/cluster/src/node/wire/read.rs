@@ -116,7 +116,6 @@ impl Source for Slice<'_> {
     }
 }
 
-/// The frame of this head.
 pub(super) fn frame<S: Source>(head: &[u8], source: &mut S) -> Result<Frame, WireError> {
     let mut reader = Reader {
         fields: Fields(head),

@@ -78,7 +78,6 @@ impl<T: Transport> Hosts<T> {
         self.worker(host, self.membership.clone())
     }
 
-    /// The executor at this place.
     pub(super) fn executor(&mut self, place: usize) -> Worker {
         if let Some(worker) = self.executors.get(&place) {
             return worker.clone();
