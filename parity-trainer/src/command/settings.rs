@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, FromArgMatches};
 use parity_trainer::SetupError;
 use parity_trainer::run::{RunError, RunFolder};
 use serde::Serialize;
@@ -10,8 +13,17 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
 /// The flags of a training. A flag wins over the same setting of `--config`.
+#[derive(Debug, Clone)]
+pub(crate) struct Flags<S> {
+    how: RunFlags,
+    /// The flags' values, and the defaults of those that were not given.
+    values: S,
+    /// Names of the flags that were given.
+    given: Vec<String>,
+}
+
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Flags<O: clap::Args> {
+struct RunFlags {
     /// Take settings from this TOML file, such as the config.toml of an earlier run
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -22,17 +34,53 @@ pub(crate) struct Flags<O: clap::Args> {
     /// starts again
     #[arg(long, conflicts_with = "resume")]
     resume_if_begun: bool,
-    #[command(flatten)]
-    options: O,
 }
 
-impl<O: clap::Args + Serialize> Flags<O> {
-    /// The file's settings, the flags laid over them, defaults for the rest.
+impl<S: FromArgMatches> FromArgMatches for Flags<S> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let is_given =
+            |id: &&clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+        let given = matches.ids().filter(is_given);
+        Ok(Self {
+            how: RunFlags::from_arg_matches(matches)?,
+            values: S::from_arg_matches(matches)?,
+            given: given.map(|id| id.as_str().replace('_', "-")).collect(),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl<S: clap::Args> clap::Args for Flags<S> {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        S::augment_args(RunFlags::augment_args(command))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<S: Checked> Flags<S> {
+    /// The flags that were given, laid over the file's settings, laid over the defaults.
     ///
     /// # Errors
     /// If the file cannot be read, or a setting is unknown, missing or out of range.
-    pub(super) fn settings<S: Checked>(&self) -> Result<S, SetupError> {
-        let settings: S = layered(self.config.as_deref(), &self.options)?;
+    pub(super) fn settings(&self) -> Result<S, SetupError> {
+        let place = self.how.config.as_deref();
+        let mut table = toml::Table::try_from(&self.values)
+            .map_err(|error| SetupError::config(None, &error.to_string()))?;
+        for (name, value) in place.map_or(Ok(toml::Table::new()), read)? {
+            if !self.given.contains(&name) {
+                table.insert(name, value);
+            }
+        }
+        let settings: S = table
+            .try_into()
+            .map_err(|error: toml::de::Error| SetupError::config(place, error.message()))?;
         settings.check()?;
         Ok(settings)
     }
@@ -42,59 +90,31 @@ impl<O: clap::Args + Serialize> Flags<O> {
     /// # Errors
     /// If that was asked for, and none was begun there.
     pub(super) fn resumes(&self, folder: &RunFolder) -> Result<bool, RunError> {
-        if self.resume {
+        if self.how.resume {
             folder.require()?;
         }
-        Ok(self.resume || (self.resume_if_begun && folder.is_begun()))
+        Ok(self.how.resume || (self.how.resume_if_begun && folder.is_begun()))
     }
 }
 
+fn read(config: &Path) -> Result<toml::Table, SetupError> {
+    let text = fs::read_to_string(config).map_err(|source| SetupError::Read {
+        path: config.to_path_buf(),
+        source,
+    })?;
+    toml::from_str(&text).map_err(|error| SetupError::config(Some(config), error.message()))
+}
+
 /// Settings whose values have limits.
-pub(crate) trait Checked: DeserializeOwned {
+pub(crate) trait Checked: Serialize + DeserializeOwned {
     /// # Errors
     /// If a setting is missing or out of range.
     fn check(&self) -> Result<(), SetupError>;
 }
 
-/// Where a run is kept, and how often.
-#[derive(Debug, Clone, Default, clap::Args, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) struct RunOptions {
-    /// Folder of the run's log and checkpoints [default: .runs/NAME in the repository]
-    #[arg(long, value_name = "FOLDER")]
-    run: Option<PathBuf>,
-    /// Seconds from one checkpoint to the next [default: 60]
-    #[arg(long, value_name = "SECONDS")]
-    checkpoint_every: Option<f64>,
-    /// Steps from one checkpoint to the next, instead of seconds
-    #[arg(long, value_name = "STEPS")]
-    checkpoint_steps: Option<u32>,
-}
-
-/// The settings of the file `config`, `flags` laid over them, defaults for the rest.
-///
-/// # Errors
-/// If the file cannot be read, or a setting is unknown or of the wrong kind.
-fn layered<S: DeserializeOwned>(
-    config: Option<&Path>,
-    flags: &impl Serialize,
-) -> Result<S, SetupError> {
-    let mut table = match config {
-        None => toml::Table::new(),
-        Some(path) => {
-            let text = fs::read_to_string(path).map_err(|source| SetupError::Read {
-                path: path.to_path_buf(),
-                source,
-            })?;
-            toml::from_str(&text).map_err(|error| SetupError::config(config, error.message()))?
-        }
-    };
-    let flags = toml::Table::try_from(flags)
-        .map_err(|error| SetupError::config(None, &error.to_string()))?;
-    table.extend(flags);
-    table
-        .try_into()
-        .map_err(|error: toml::de::Error| SetupError::config(config, error.message()))
+/// Takes a path that may be left out of the flags where the file has it.
+pub(crate) fn path() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
 }
 
 /// # Errors

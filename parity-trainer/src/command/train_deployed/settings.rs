@@ -10,110 +10,84 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::model_name;
 use crate::command::settings::{
-    Checked, Flags, RunOptions, digest, needed, optional_network, range, to_toml,
+    Checked, Flags, digest, needed, optional_network, path, range, to_toml,
 };
 
 /// The network that is trained where none is named.
 const NETWORK: &str = "lenet";
 
 /// Arguments of `train-deployed`.
-pub(crate) type Args = Flags<Options>;
+pub(crate) type Args = Flags<Settings>;
 
-/// Options of the command; a setting's name in the file is the flag's.
-#[derive(Debug, Clone, Default, clap::Args, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) struct Options {
+#[derive(Debug, Clone, PartialEq, clap::Args, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct Settings {
     /// Labelled data: a folder with IDX, CIFAR or image files, or a file .npz, .safetensors, .tar
     /// or .tar.gz
-    #[arg(long, value_name = "PATH")]
-    data: Option<PathBuf>,
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "",
+        hide_default_value = true,
+        value_parser = path()
+    )]
+    pub(super) data: PathBuf,
     /// `lenet`, `resnet8`, `resnet14`, `resnet20`, `resnet18`, `vgg11` (each `:WIDTH`) or
     /// `mlp:INPUTS,HIDDEN,..` [default: lenet]
     #[arg(long)]
-    #[serde(serialize_with = "optional_network::serialize")]
+    #[serde(with = "optional_network", default)]
     network: Option<NetworkSpec>,
-    /// Passes over the training samples [default: 20]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    epochs: Option<u32>,
-    /// Samples a step [default: 64]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    batch: Option<u32>,
-    /// Peak learning rate of AdamW [default: 0.003]
-    #[arg(long)]
-    learning_rate: Option<f64>,
-    /// Weight decay of AdamW [default: 0.01]
-    #[arg(long)]
-    weight_decay: Option<f64>,
+    /// Passes over the training samples
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), default_value_t = 20)]
+    pub(super) epochs: u32,
+    /// Samples a step
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), default_value_t = 64)]
+    batch: u32,
+    /// Peak learning rate of AdamW
+    #[arg(long, default_value_t = 3e-3)]
+    learning_rate: f64,
+    /// Weight decay of AdamW
+    #[arg(long, default_value_t = 1e-2)]
+    weight_decay: f64,
     /// Probability mass that targets give to all classes alike; it keeps outputs in bounds, which a
-    /// parity model learns more easily [default: 0.1]
-    #[arg(long)]
-    label_smoothing: Option<f64>,
+    /// parity model learns more easily
+    #[arg(long, default_value_t = 0.1)]
+    label_smoothing: f64,
     /// Augmentation of images: `none`, or some of `shift` or `crop`, `flip` and `cutout`, such as
     /// `crop+flip` [default: shift for images]
     #[arg(long)]
-    augment: Option<Augment>,
-    /// Seed of everything random [default: 0]
-    #[arg(long, value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
-    seed: Option<u64>,
+    pub(super) augment: Option<Augment>,
+    /// Seed of everything random
+    #[arg(
+        long,
+        value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64),
+        default_value_t = 0
+    )]
+    pub(super) seed: u64,
     /// The model repository
-    #[arg(long, value_name = "REPOSITORY")]
-    out: Option<PathBuf>,
+    #[arg(
+        long,
+        value_name = "REPOSITORY",
+        default_value = "",
+        hide_default_value = true,
+        value_parser = path()
+    )]
+    pub(super) out: PathBuf,
     /// Name of the new entry; one of that name is replaced
-    #[arg(long, value_parser = model_name)]
-    name: Option<String>,
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(super) name: String,
     /// Write the evaluation here too, as JSON
     #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    run: RunOptions,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub(super) struct Settings {
-    pub(super) data: PathBuf,
-    #[serde(with = "optional_network", skip_serializing_if = "Option::is_none")]
-    network: Option<NetworkSpec>,
-    pub(super) epochs: u32,
-    batch: u32,
-    learning_rate: f64,
-    weight_decay: f64,
-    label_smoothing: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) augment: Option<Augment>,
-    pub(super) seed: u64,
-    pub(super) out: PathBuf,
-    pub(super) name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) json: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Folder of the run's log and checkpoints [default: .runs/NAME in the repository]
+    #[arg(long, value_name = "FOLDER")]
     pub(super) run: Option<PathBuf>,
+    /// Seconds from one checkpoint to the next
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     pub(super) checkpoint_every: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Steps from one checkpoint to the next, instead of seconds
+    #[arg(long, value_name = "STEPS")]
     pub(super) checkpoint_steps: Option<u32>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            data: PathBuf::new(),
-            network: None,
-            epochs: 20,
-            batch: 64,
-            learning_rate: 3e-3,
-            weight_decay: 1e-2,
-            label_smoothing: 0.1,
-            augment: None,
-            seed: 0,
-            out: PathBuf::new(),
-            name: String::new(),
-            json: None,
-            run: None,
-            checkpoint_every: 60.0,
-            checkpoint_steps: None,
-        }
-    }
 }
 
 impl Checked for Settings {

@@ -2,7 +2,6 @@
 
 mod choose;
 mod learned;
-mod options;
 mod prepare;
 mod prepared;
 mod settings;
@@ -23,8 +22,8 @@ use parity_trainer::{
 };
 use serde::Serialize;
 
-pub(crate) use options::Args;
 use prepared::Prepared;
+pub(crate) use settings::Args;
 use settings::Settings;
 pub(crate) use shared::{SharedTask, prepare_shared};
 
