@@ -13,8 +13,8 @@ use crate::query::{Phase, Purpose, Query};
 use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{
-    Action, Answer, AttemptResult, ClassId, Core, CoreConfig, Failure, GroupId, GroupKey,
-    InstanceId, JobId, PoolId, QueryId, Row, Strategy, Switches, Time,
+    Action, Answer, AttemptResult, ByClass, ClassId, Core, CoreConfig, Failure, GroupId, GroupKey,
+    InstanceId, JobId, PoolId, QueryId, Row, Switches, Time,
 };
 
 /// A query as the driver hands it in.
@@ -52,16 +52,16 @@ pub enum Rejected {
 #[derive(Debug)]
 pub struct Engine<I, O> {
     core: Core<I, O>,
-    strategy: Box<dyn Strategy<I, O>>,
+    strategies: ByClass<I, O>,
     switches: Switches,
 }
 
 impl<I, O> Engine<I, O> {
     /// An engine with all instances taken to be up.
-    pub fn new(config: &CoreConfig, strategy: Box<dyn Strategy<I, O>>) -> Self {
+    pub fn new(config: &CoreConfig, strategies: impl Into<ByClass<I, O>>) -> Self {
         Self {
             core: Core::new(config),
-            strategy,
+            strategies: strategies.into(),
             switches: Switches::default(),
         }
     }
@@ -87,7 +87,10 @@ impl<I, O> Engine<I, O> {
         }
         let redundancy = self.switches.redundancy;
         let avoid = match redundancy {
-            true => self.strategy.avoid(&self.core, arrival.class, arrival.key),
+            true => {
+                let strategy = self.strategies.of(arrival.class);
+                strategy.avoid(&self.core, arrival.key)
+            }
             false => Avoid::new(),
         };
         let query = self.core.accept(
@@ -115,7 +118,9 @@ impl<I, O> Engine<I, O> {
         self.core.dispatch(query, avoid);
         // A strategy that has never heard of a query does nothing for it.
         if redundancy {
-            self.strategy.on_accepted(&mut self.core, query);
+            self.strategies
+                .of_mut(arrival.class)
+                .on_accepted(&mut self.core, query);
         }
         self.flush_actions(actions);
         Ok(query)
@@ -143,18 +148,20 @@ impl<I, O> Engine<I, O> {
                 Purpose::Query(query) => self.attempt_ended(query, outcome, false),
                 Purpose::Copy(query) => self.attempt_ended(query, outcome, true),
                 Purpose::Backup(query) => {
-                    self.strategy
-                        .on_backup(&mut self.core, query, outcome.map(Arc::new));
+                    self.strategies.of_mut(query.class()).on_backup(
+                        &mut self.core,
+                        query,
+                        outcome.map(Arc::new),
+                    );
                     self.settle(query);
                     self.fail_if_hopeless(query);
                 }
                 Purpose::Parity(group, row) => {
+                    let strategy = self.strategies.of_mut(group.class());
                     if outcome.is_ok() {
-                        self.strategy
-                            .on_parity_took(group, now.since(finished.submitted));
+                        strategy.on_parity_took(now.since(finished.submitted));
                     }
-                    self.strategy
-                        .on_parity(&mut self.core, group, row, job, outcome.map(Arc::new));
+                    strategy.on_parity(&mut self.core, group, row, job, outcome.map(Arc::new));
                 }
             }
         }
@@ -171,7 +178,9 @@ impl<I, O> Engine<I, O> {
         actions: &mut Vec<Action<I, O>>,
     ) {
         self.core.now = now;
-        self.strategy.on_encoded(&mut self.core, group, row, parity);
+        self.strategies
+            .of_mut(group.class())
+            .on_encoded(&mut self.core, group, row, parity);
         self.flush_actions(actions);
     }
 
@@ -197,7 +206,8 @@ impl<I, O> Engine<I, O> {
                 None
             }
         };
-        self.strategy
+        self.strategies
+            .of_mut(query.class())
             .on_reconstructed(&mut self.core, query, answered);
         self.settle(query);
         self.fail_if_hopeless(query);
@@ -262,13 +272,21 @@ impl<I, O> Engine<I, O> {
                 Timer::Deadline(query) => self.deadline(query),
                 Timer::Late(query) => {
                     self.core.late_timer_fired(query);
-                    self.strategy.on_late(&mut self.core, query);
+                    self.strategies
+                        .of_mut(query.class())
+                        .on_late(&mut self.core, query);
                     self.settle(query);
                 }
-                Timer::Flush(group) => self.strategy.on_flush(&mut self.core, group),
+                Timer::Flush(group) => {
+                    self.strategies
+                        .of_mut(group.class())
+                        .on_flush(&mut self.core, group);
+                }
                 Timer::GiveUp(query) => {
                     self.core.forget(query, true);
-                    self.strategy.on_closed(&mut self.core, query);
+                    self.strategies
+                        .of_mut(query.class())
+                        .on_closed(&mut self.core, query);
                 }
                 Timer::Job(job) => self.job_expired(job),
                 Timer::Readmit(instance) => self.core.readmit(instance),

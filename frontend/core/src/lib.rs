@@ -68,7 +68,6 @@ pub use stats::{RedundancyOutcomes, Stats};
 pub use strategy::approximate_backup::{ApproximateBackup, ApproximateBackupConfig};
 pub use strategy::by_class::ByClass;
 pub use strategy::coded::{Coded, CodedConfig};
-pub use strategy::coded_hedged::CodedHedged;
 pub use strategy::config::StrategyConfig;
 pub use strategy::hedge::{Hedge, HedgeBudget, HedgeConfig};
 pub use strategy::none::NoRedundancy;

@@ -1,8 +1,7 @@
 //! Engine, strategies and labels of a model, from its configuration.
 
 use parapet_frontend_core::{
-    ByClass, ClassId, CoreConfig, OutlierConfig, PoolConfig, QueueLimitConfig, Strategy,
-    StrategyConfig,
+    ByClass, ClassId, CoreConfig, OutlierConfig, PoolConfig, QueueLimitConfig, StrategyConfig,
 };
 
 use super::coding::Coder;
@@ -49,26 +48,13 @@ pub(super) fn core_config(config: &ModelConfig) -> CoreConfig {
 }
 
 /// One strategy for all classes, and the coder of each.
-pub(super) fn strategy(
-    config: &ModelConfig,
-) -> (Box<dyn Strategy<Input, Output>>, Vec<Option<Coder>>) {
+pub(super) fn strategy(config: &ModelConfig) -> (ByClass<Input, Output>, Vec<Option<Coder>>) {
     let coder = |class: &ClassConfig| class.code.as_ref().map(|code| Coder::new(config, code));
     let coders = config.classes.iter().map(coder).collect();
-    let mut strategies: Vec<_> = config
-        .classes
-        .iter()
-        .map(|class| class.strategy.build())
-        .collect();
-    if strategies.len() <= 1 {
-        return (
-            strategies
-                .pop()
-                .unwrap_or_else(|| StrategyConfig::None.build()),
-            coders,
-        );
-    }
-    let default = strategies.remove(0);
-    (Box::new(ByClass::new(default, strategies)), coders)
+    let mut strategies = config.classes.iter().map(|class| class.strategy.build());
+    let default = strategies.next();
+    let default = default.unwrap_or_else(|| StrategyConfig::None.build());
+    (ByClass::new(default, strategies.collect()), coders)
 }
 
 pub(super) fn class_labels(

@@ -33,7 +33,9 @@ impl<I, O> Engine<I, O> {
                     self.core
                         .count(query.class(), if wins { Fate::Won } else { Fate::Wasted });
                 }
-                self.strategy.on_exact(&mut self.core, query, &output);
+                self.strategies
+                    .of_mut(query.class())
+                    .on_exact(&mut self.core, query, &output);
                 // A request that took long and was overtaken says something about its instance.
                 self.core.forget(query, is_copy);
             }
@@ -51,7 +53,13 @@ impl<I, O> Engine<I, O> {
         }
         // A prediction for others is not asked for anew once its own client's time is over.
         let in_time = self.core.now < query.deadline;
-        let wanted = waiting || in_time && self.strategy.keep_until(&self.core, id).is_some();
+        let wanted = waiting
+            || in_time
+                && self
+                    .strategies
+                    .of(id.class())
+                    .keep_until(&self.core, id)
+                    .is_some();
         if wanted && self.core.may_retry(id, failure.kind) {
             let tried = self
                 .core
@@ -64,7 +72,9 @@ impl<I, O> Engine<I, O> {
         }
         if !waiting {
             self.core.forget(id, false);
-            self.strategy.on_closed(&mut self.core, id);
+            self.strategies
+                .of_mut(id.class())
+                .on_closed(&mut self.core, id);
             return;
         }
         self.core.mark_lost(id, failure);
@@ -93,7 +103,13 @@ impl<I, O> Engine<I, O> {
         else {
             return;
         };
-        if self.strategy.on_lost(&mut self.core, id) == Verdict::Fail && self.core.is_waiting(id) {
+        if self
+            .strategies
+            .of_mut(id.class())
+            .on_lost(&mut self.core, id)
+            == Verdict::Fail
+            && self.core.is_waiting(id)
+        {
             self.core.answer(id, Answer::Failed(failure));
             self.close(id);
         } else {
@@ -124,18 +140,27 @@ impl<I, O> Engine<I, O> {
         };
         failure.at = Some(self.core.now);
         self.core.answer(id, Answer::Failed(failure));
-        if self.strategy.keep_until(&self.core, id).is_some() {
+        if self
+            .strategies
+            .of(id.class())
+            .keep_until(&self.core, id)
+            .is_some()
+        {
             self.close(id);
         } else {
             // A request that outlives its query's deadline says something about its instance.
             self.core.forget(id, true);
-            self.strategy.on_closed(&mut self.core, id);
+            self.strategies
+                .of_mut(id.class())
+                .on_closed(&mut self.core, id);
         }
     }
 
     /// A query was closed without its prediction.
     pub(super) fn close(&mut self, query: QueryId) {
-        self.strategy.on_closed(&mut self.core, query);
+        self.strategies
+            .of_mut(query.class())
+            .on_closed(&mut self.core, query);
         self.settle(query);
     }
 
@@ -145,7 +170,10 @@ impl<I, O> Engine<I, O> {
         if self.core.is_waiting(query) {
             return;
         }
-        let keep_until = self.strategy.keep_until(&self.core, query);
+        let keep_until = self
+            .strategies
+            .of(query.class())
+            .keep_until(&self.core, query);
         self.core.settle(query, keep_until);
     }
 
@@ -162,7 +190,12 @@ impl<I, O> Engine<I, O> {
             FailureKind::DeadlineExceeded,
             "the parity query took too long",
         );
-        self.strategy
-            .on_parity(&mut self.core, group, row, job, Err(failure));
+        self.strategies.of_mut(group.class()).on_parity(
+            &mut self.core,
+            group,
+            row,
+            job,
+            Err(failure),
+        );
     }
 }

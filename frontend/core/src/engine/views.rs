@@ -16,7 +16,9 @@ impl<I, O> Engine<I, O> {
     /// that have arrived keep to what held then.
     pub fn set_hold_back(&mut self, hold_back: Option<HoldBackOverride>) {
         self.switches.hold_back = hold_back;
-        self.strategy.set_hold_back(hold_back);
+        for strategy in self.strategies.all_mut() {
+            strategy.set_hold_back(hold_back);
+        }
     }
 
     /// Returns the state of the switches.
@@ -30,14 +32,18 @@ impl<I, O> Engine<I, O> {
         self.core.report_pool();
         let stats = &mut self.core.stats;
         (stats.groups_tracked, stats.kept_bytes, stats.hold_back_us) = (0, 0, 0);
-        self.strategy.report(&mut self.core);
+        for strategy in self.strategies.all() {
+            strategy.report(&mut self.core);
+        }
         self.core.stats
     }
 
     /// At most `limit` of the coding groups in memory.
     pub fn groups(&self, limit: usize) -> Vec<GroupView> {
         let mut groups = Vec::new();
-        self.strategy.view_groups(&mut groups, limit);
+        for strategy in self.strategies.all() {
+            strategy.view_groups(&mut groups, limit);
+        }
         groups
     }
 
@@ -60,6 +66,6 @@ impl<I, O> Engine<I, O> {
     /// Returns the redundancy budget of a class, and the tokens left; `None` where
     /// it spends nothing.
     pub fn budget(&self, class: ClassId) -> Option<BudgetView> {
-        self.strategy.view_budget(class)
+        self.strategies.of(class).view_budget()
     }
 }

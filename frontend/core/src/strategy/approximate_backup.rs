@@ -260,7 +260,7 @@ impl<I, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for ApproximateBackup<O
         self.delay.set_override(hold_back);
     }
 
-    fn view_budget(&self, _: ClassId) -> Option<BudgetView> {
+    fn view_budget(&self) -> Option<BudgetView> {
         Some(self.allowance.view())
     }
 

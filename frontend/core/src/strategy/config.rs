@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::{
-    ApproximateBackup, ApproximateBackupConfig, Coded, CodedConfig, CodedHedged, Hedge,
-    HedgeConfig, NoRedundancy, Replicate, ReplicateConfig, Strategy,
+    ApproximateBackup, ApproximateBackupConfig, Coded, CodedConfig, Hedge, HedgeConfig,
+    NoRedundancy, Replicate, ReplicateConfig, Strategy,
 };
 
 /// A redundancy strategy and its settings.
@@ -83,8 +83,14 @@ impl StrategyConfig {
             Self::Replicate(config) => Box::new(Replicate::new(&config)),
             Self::Hedge(config) => Box::new(Hedge::new(&config)),
             Self::ApproximateBackup(config) => Box::new(ApproximateBackup::new(config)),
-            Self::Coded(config) => Box::new(Coded::new(config)),
-            Self::CodedHedged(config) => Box::new(CodedHedged::new(config)),
+            Self::Coded(config) => Box::new(Coded::new(CodedConfig {
+                hedge: None,
+                ..config
+            })),
+            Self::CodedHedged(config) => Box::new(Coded::new(CodedConfig {
+                hedge: Some(config.hedge.unwrap_or_default()),
+                ..config
+            })),
         }
     }
 }

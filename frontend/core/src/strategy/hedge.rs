@@ -129,7 +129,7 @@ impl<I, O> Strategy<I, O> for Hedge {
         self.delay.set_override(hold_back);
     }
 
-    fn view_budget(&self, _: ClassId) -> Option<BudgetView> {
+    fn view_budget(&self) -> Option<BudgetView> {
         Some(self.allowance.view())
     }
 

@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use crate::pool::Avoid;
 use crate::{
-    AttemptResult, BudgetView, ClassId, Core, GroupId, GroupKey, GroupView, HoldBackOverride,
-    JobId, QueryId, Row, Time,
+    AttemptResult, BudgetView, Core, GroupId, GroupKey, GroupView, HoldBackOverride, JobId,
+    QueryId, Row, Time,
 };
 
 mod allowance;
 pub(crate) mod approximate_backup;
 pub(crate) mod by_class;
 pub(crate) mod coded;
-pub(crate) mod coded_hedged;
 pub(crate) mod config;
 pub(crate) mod hedge;
 pub(crate) mod none;
@@ -36,8 +35,8 @@ pub enum Verdict {
 /// has a default that adds no redundancy.
 pub trait Strategy<I, O>: Send + std::fmt::Debug {
     /// Instances that a new query of this kind had better not go to.
-    fn avoid(&self, core: &Core<I, O>, class: ClassId, key: GroupKey) -> Avoid {
-        let _ = (core, class, key);
+    fn avoid(&self, core: &Core<I, O>, key: GroupKey) -> Avoid {
+        let _ = (core, key);
         Avoid::new()
     }
 
@@ -98,8 +97,8 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
 
     /// Records the time from a parity query's hand-over to its pool until its answer,
     /// needed or not.
-    fn on_parity_took(&mut self, group: GroupId, took: Duration) {
-        let _ = (group, took);
+    fn on_parity_took(&mut self, took: Duration) {
+        let _ = took;
     }
 
     /// A parity query's request ended.
@@ -130,9 +129,8 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
         let _ = hold_back;
     }
 
-    /// Returns the redundancy budget of this class; `None` where it spends nothing.
-    fn view_budget(&self, class: ClassId) -> Option<BudgetView> {
-        let _ = class;
+    /// Returns the redundancy budget; `None` where it spends nothing.
+    fn view_budget(&self) -> Option<BudgetView> {
         None
     }
 

@@ -73,7 +73,7 @@ impl<I, O> Strategy<I, O> for Replicate {
         }
     }
 
-    fn view_budget(&self, _: ClassId) -> Option<BudgetView> {
+    fn view_budget(&self) -> Option<BudgetView> {
         Some(self.allowance.view())
     }
 }

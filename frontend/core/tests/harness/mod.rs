@@ -182,19 +182,14 @@ impl Harness {
             _ => None,
         });
         let (default, others) = strategies.split_first().unwrap();
-        let strategy = match others {
-            [] => default.build(),
-            others => Box::new(ByClass::new(
-                default.build(),
-                others.iter().map(StrategyConfig::build).collect(),
-            )),
-        };
+        let others = others.iter().map(StrategyConfig::build).collect();
+        let strategies = ByClass::new(default.build(), others);
         let code = coded.as_ref().map(|coded| {
             let spec = CodeSpec::new(EncoderKind::Sum, coded.k, coded.r);
             Code::try_from(&spec).unwrap()
         });
         Self {
-            engine: Engine::new(&config, strategy),
+            engine: Engine::new(&config, strategies),
             now: Time::from_nanos(1),
             clients: Vec::new(),
             sent: Vec::new(),

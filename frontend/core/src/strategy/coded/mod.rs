@@ -11,6 +11,7 @@
 mod config;
 mod fill;
 mod group;
+mod hedge;
 mod key;
 mod settle;
 mod timing;
@@ -26,12 +27,13 @@ use self::group::{Group, Member, Status};
 use self::key::{Answered, Gone, Keys};
 use self::settle::Sent;
 use self::timing::ParityTiming;
+use super::allowance::Allowance;
 use super::parity::Parity;
 use crate::pool::Avoid;
 use crate::query::Query;
 use crate::stats::Fate;
 use crate::{
-    Action, AttemptResult, BudgetView, ClassId, Comparison, Core, GroupId, GroupKey, GroupView,
+    Action, AttemptResult, BudgetView, Comparison, Core, GroupId, GroupKey, GroupView, HedgeBudget,
     HoldBack, HoldBackOverride, JobId, QueryId, Row, Strategy, Time, TokenBucket, Verdict,
 };
 
@@ -42,6 +44,8 @@ pub struct Coded<I, O> {
     hold_back: HoldBack,
     timing: ParityTiming,
     budget: TokenBucket,
+    /// For copies of queries that coding cannot help; `None` for none.
+    hedges: Option<Allowance>,
     keys: Keys<I, O>,
     groups: FxHashMap<GroupId, Group<I, O>>,
     membership: FxHashMap<QueryId, (GroupId, usize)>,
@@ -49,9 +53,13 @@ pub struct Coded<I, O> {
 }
 
 impl<I, O> Coded<I, O> {
-    /// A strategy with these settings.
+    /// A strategy with these settings. With `config.hedge` the hold-back is the hedge's delay, too,
+    /// and `shed_above` holds for both.
     pub fn new(config: CodedConfig) -> Self {
+        let allowance =
+            |hedge: HedgeBudget| Allowance::new(hedge.share, hedge.burst, config.shed_above);
         Self {
+            hedges: config.hedge.map(allowance),
             hold_back: HoldBack::new(config.hold_back.clone()),
             timing: ParityTiming::new(config.defer_parity),
             budget: TokenBucket::new(config.redundant_share, config.redundant_burst),
@@ -64,47 +72,13 @@ impl<I, O> Coded<I, O> {
         }
     }
 
-    /// When a query that arrived at `arrived` counts as late.
-    pub(super) fn late_at(&self, arrived: Time) -> Time {
-        self.hold_back.late_at(arrived)
-    }
-
-    /// Returns true if a reconstruction of this query is being computed.
-    pub(super) fn is_reconstructing(&self, query: QueryId) -> bool {
-        let member = self
-            .membership
-            .get(&query)
-            .and_then(|(id, slot)| self.groups.get(id)?.members.get(*slot));
-        member.is_some_and(|member| member.reconstructing)
-    }
-
     fn group_of(&mut self, query: QueryId) -> Option<(GroupId, usize, &mut Group<I, O>)> {
         let &(id, slot) = self.membership.get(&query)?;
         Some((id, slot, self.groups.get_mut(&id)?))
     }
-}
 
-impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strategy<I, O>
-    for Coded<I, O>
-{
-    fn avoid(&self, core: &Core<I, O>, _: ClassId, key: GroupKey) -> Avoid {
-        let open = self
-            .keys
-            .get(key)
-            .and_then(|state| state.open)
-            .and_then(|id| self.groups.get(&id));
-        let members = open
-            .map(|group| group.members.as_slice())
-            .unwrap_or_default();
-        members
-            .iter()
-            .filter_map(|member| member.query)
-            .flat_map(|query| core.instances_of(query))
-            .collect()
-    }
-
-    fn on_accepted(&mut self, core: &mut Core<I, O>, id: QueryId) {
-        self.budget.earn();
+    /// Puts a query into its key's open group.
+    fn join(&mut self, core: &mut Core<I, O>, id: QueryId) {
         let Some(query) = core.query(id) else { return };
         let (key, allow_approximate) = (query.key, query.allow_approximate);
         let late_at = self.hold_back.late_at(query.arrived).min(query.last_call());
@@ -129,6 +103,58 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             self.seal(core, group_id);
         } else {
             Self::arm_flush(core, group_id, group, self.config.flush_after);
+        }
+    }
+
+    /// Has a late query's group recover it.
+    fn recover_late(&mut self, core: &mut Core<I, O>, query: QueryId) {
+        // With no hold-back every query is late on arrival, which says nothing about it: its group
+        // fills as ever.
+        let is_straggler = !self.hold_back.delay().is_zero();
+        let Some((id, slot, group)) = self.group_of(query) else {
+            return;
+        };
+        if let Some(member) = group.members.get_mut(slot) {
+            member.late = true;
+        }
+        if is_straggler && !group.sealed {
+            self.complete_with_fillers(core, id);
+        }
+        self.encode(core, id);
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        let alive = group.rows.iter().filter(|row| row.is_alive()).count();
+        core.stats.late_unrecoverable += u64::from(is_straggler && group.missing() > alive);
+        Self::try_reconstruct(core, group, slot);
+    }
+}
+
+impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strategy<I, O>
+    for Coded<I, O>
+{
+    fn avoid(&self, core: &Core<I, O>, key: GroupKey) -> Avoid {
+        let open = self
+            .keys
+            .get(key)
+            .and_then(|state| state.open)
+            .and_then(|id| self.groups.get(&id));
+        let members = open
+            .map(|group| group.members.as_slice())
+            .unwrap_or_default();
+        members
+            .iter()
+            .filter_map(|member| member.query)
+            .flat_map(|query| core.instances_of(query))
+            .collect()
+    }
+
+    fn on_accepted(&mut self, core: &mut Core<I, O>, query: QueryId) {
+        self.budget.earn();
+        self.join(core, query);
+        if let Some(hedges) = &mut self.hedges {
+            hedges.earn();
+            self.watch_for_hedge(core, query);
         }
     }
 
@@ -234,25 +260,13 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     }
 
     fn on_late(&mut self, core: &mut Core<I, O>, query: QueryId) {
-        // With no hold-back every query is late on arrival, which says nothing about it: its group
-        // fills as ever.
-        let is_straggler = !self.hold_back.delay().is_zero();
-        let Some((id, slot, group)) = self.group_of(query) else {
-            return;
-        };
-        if let Some(member) = group.members.get_mut(slot) {
-            member.late = true;
+        if core
+            .query(query)
+            .is_some_and(|query| query.allow_approximate)
+        {
+            self.recover_late(core, query);
         }
-        if is_straggler && !group.sealed {
-            self.complete_with_fillers(core, id);
-        }
-        self.encode(core, id);
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
-        let alive = group.rows.iter().filter(|row| row.is_alive()).count();
-        core.stats.late_unrecoverable += u64::from(is_straggler && group.missing() > alive);
-        Self::try_reconstruct(core, group, slot);
+        self.hedge(core, query);
     }
 
     fn on_flush(&mut self, core: &mut Core<I, O>, id: GroupId) {
@@ -296,7 +310,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         self.advance(core, id);
     }
 
-    fn on_parity_took(&mut self, _: GroupId, took: Duration) {
+    fn on_parity_took(&mut self, took: Duration) {
         self.timing.observe(took);
     }
 
@@ -384,8 +398,16 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         self.hold_back.set_override(hold_back);
     }
 
-    fn view_budget(&self, _: ClassId) -> Option<BudgetView> {
-        Some(self.budget.view())
+    fn view_budget(&self) -> Option<BudgetView> {
+        let parity = self.budget.view();
+        let Some(hedges) = self.hedges.as_ref().map(Allowance::view) else {
+            return Some(parity);
+        };
+        Some(BudgetView {
+            share: parity.share + hedges.share,
+            burst: parity.burst + hedges.burst,
+            left: parity.left + hedges.left,
+        })
     }
 
     fn report(&self, core: &mut Core<I, O>) {
