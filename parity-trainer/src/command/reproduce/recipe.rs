@@ -10,8 +10,6 @@ use super::command_line::{CommandLine, Root, Roots};
 
 /// The table's own recipes.
 const PUBLISHED: &str = include_str!("../../../recipes/accuracy.toml");
-/// Text of RESULTS.md after the table.
-const NOTES: &str = include_str!("../../../recipes/notes.md");
 /// The model repository, in `--out`.
 const MODELS: &str = "models";
 /// Where runs keep their checkpoints, in `--out`.
@@ -111,11 +109,7 @@ pub(super) fn reports(name: &str) -> String {
 
 impl Recipes {
     pub(super) fn published() -> Result<Self, SetupError> {
-        let recipes = Self::parse(PUBLISHED, None)?;
-        Ok(Self {
-            notes: NOTES.to_owned(),
-            ..recipes
-        })
+        Self::parse(PUBLISHED, None)
     }
 
     /// # Errors

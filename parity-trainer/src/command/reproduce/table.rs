@@ -64,14 +64,8 @@ pub(super) fn markdown(rows: &[Row<'_>], machine: &Machine, notes: &str) -> Stri
         machine.processor, machine.processors, machine.threads, machine.version, machine.libtorch,
     );
     text += &rows.iter().filter_map(made).collect::<String>();
-    text += &format!(
-        "\n`parity-trainer reproduce --only ROW` makes a row again. These are its commands for the \
-            first seed; `DATA`, `MODELS` and `OUT` are the folders given to `reproduce`, and every \
-            command takes `--threads {}` besides. Seed N takes `--seed N`, and `-seedN` after the \
-            names of parity models. `eval` judges each with the same `--model` and `--data`.\n\n",
-        machine.threads
-    );
-    text += &commands(rows);
+    text += "\n`parity-trainer reproduce --only ROW` makes a row again; in `--out`, `rows/ROW.json` has the \
+        commands\nof each training and `results.json` all figures.\n";
     if !notes.is_empty() {
         text += "\n";
         text += notes;
@@ -254,23 +248,6 @@ fn made(row: &Row<'_>) -> Option<String> {
             .unwrap_or_default(),
     ];
     Some(format!("| {} |\n", cells.join(" | ")))
-}
-
-/// The commands that train each row's first seed, the deployed models' before.
-fn commands(rows: &[Row<'_>]) -> String {
-    let mut text = String::new();
-    for row in rows {
-        let deployed = row.trained.iter().map(|trained| &trained.command);
-        let first = row.records().next();
-        let own = first.into_iter().flat_map(|first| &first.commands);
-        for command in deployed.chain(own) {
-            let line = format!("    {command}\n");
-            if !command.starts_with("parity-trainer eval") && !text.contains(&line) {
-                text += &line;
-            }
-        }
-    }
-    text
 }
 
 /// The same for programs.
