@@ -183,13 +183,13 @@ impl Harness {
         });
         let (default, others) = strategies.split_first().unwrap();
         let others = others.iter().map(StrategyConfig::build).collect();
-        let strategies = ByClass::new(default.build(), others);
+        let by_class = ByClass::new(default.build(), others);
         let code = coded.as_ref().map(|coded| {
             let spec = CodeSpec::new(EncoderKind::Sum, coded.k, coded.r);
             Code::try_from(&spec).unwrap()
         });
         Self {
-            engine: Engine::new(&config, strategies),
+            engine: Engine::new(&config, by_class),
             now: Time::from_nanos(1),
             clients: Vec::new(),
             sent: Vec::new(),
