@@ -6,8 +6,8 @@
 //! Elkan, ICML 2001), made monotone by pooling neighbours that violate the order (their *isotonic
 //! regression*, KDD 2002).
 
+use parapet_encoder::CodeError;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use crate::{ClassScores, Score};
 
@@ -29,64 +29,30 @@ pub struct Calibration {
     pub agreement: Vec<f32>,
 }
 
-/// A table that makes no sense.
-#[derive(Debug, Clone, PartialEq, Error)]
-pub enum CalibrationError {
-    /// Lengths that do not go together, or too many bins.
-    #[error(
-        "code.calibration: {edges} edges and {agreement} agreements; give one agreement more, and \
-            at most {MAX_BINS}"
-    )]
-    Lengths {
-        /// Number of edges given.
-        edges: usize,
-        /// Number of agreements given.
-        agreement: usize,
-    },
-    /// Edges that do not rise, or lie outside 0 to 1.
-    #[error("code.calibration.edges[{index}] = {value}: edges must rise and lie between 0 and 1")]
-    Edge {
-        /// Index of the edge.
-        index: usize,
-        /// Value of the edge.
-        value: f32,
-    },
-    /// Agreements that fall, or lie outside 0 to 1.
-    #[error(
-        "code.calibration.agreement[{index}] = {value}: agreements must not fall and lie between \
-            0 and 1"
-    )]
-    Agreement {
-        /// Index of the agreement.
-        index: usize,
-        /// Value of the agreement.
-        value: f32,
-    },
-}
-
 impl Calibration {
     /// Checks the table.
     ///
     /// # Errors
-    /// [`CalibrationError`] names the first entry that is wrong.
-    pub fn validate(&self) -> Result<(), CalibrationError> {
+    /// [`CodeError`] names the first entry that is wrong.
+    pub fn validate(&self) -> Result<(), CodeError> {
         let (edges, agreement) = (self.edges.len(), self.agreement.len());
         if agreement != edges + 1 || agreement > MAX_BINS {
-            return Err(CalibrationError::Lengths { edges, agreement });
+            let problem = format!("{edges} edges and {agreement} agreements");
+            let fix = format!("give one agreement more than edges, and at most {MAX_BINS}");
+            return Err(CodeError::new("calibration", problem, fix));
         }
-        let mut before = 0.0;
-        for (index, &value) in self.edges.iter().enumerate() {
-            if !(value > before && value < 1.0) {
-                return Err(CalibrationError::Edge { index, value });
-            }
-            before = value;
+        let wrong = |list: &str, (index, value): (usize, f32), fix: &str| {
+            let field = format!("calibration.{list}[{index}]");
+            CodeError::new(field, value.to_string(), fix)
+        };
+        let rises = |before: f32, value: f32| value > before && value < 1.0;
+        if let Some(found) = first_out_of_order(&self.edges, rises) {
+            return Err(wrong("edges", found, "edges rise between 0 and 1"));
         }
-        let mut before = 0.0;
-        for (index, &value) in self.agreement.iter().enumerate() {
-            if !(value >= before && value <= 1.0) {
-                return Err(CalibrationError::Agreement { index, value });
-            }
-            before = value;
+        let keeps = |before: f32, value: f32| value >= before && value <= 1.0;
+        if let Some(found) = first_out_of_order(&self.agreement, keeps) {
+            let fix = "agreements lie between 0 and 1 and never fall";
+            return Err(wrong("agreement", found, fix));
         }
         Ok(())
     }
@@ -142,6 +108,12 @@ impl Calibration {
     }
 }
 
+fn first_out_of_order(values: &[f32], follows: impl Fn(f32, f32) -> bool) -> Option<(usize, f32)> {
+    let before = std::iter::once(0.0).chain(values.iter().copied());
+    let mut pairs = before.zip(values.iter().copied()).enumerate();
+    pairs.find_map(|(index, (before, value))| (!follows(before, value)).then_some((index, value)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,39 +150,18 @@ mod tests {
 
     #[test]
     fn tables_that_make_no_sense_are_refused() {
-        let refused =
-            |edges: &[f32], agreement: &[f32]| table(edges, agreement).validate().unwrap_err();
-        assert_eq!(
-            refused(&[0.5], &[0.4]),
-            CalibrationError::Lengths {
-                edges: 1,
-                agreement: 1
-            }
-        );
-        assert!(matches!(
-            refused(&[], &[]),
-            CalibrationError::Lengths { .. }
-        ));
-        assert!(matches!(
-            refused(&[0.5, 0.5], &[0.1, 0.2, 0.3]),
-            CalibrationError::Edge { index: 1, .. }
-        ));
-        assert!(matches!(
-            refused(&[1.0], &[0.1, 0.2]),
-            CalibrationError::Edge { index: 0, .. }
-        ));
-        assert!(matches!(
-            refused(&[0.5], &[0.2, 0.1]),
-            CalibrationError::Agreement { index: 1, .. }
-        ));
-        assert!(matches!(
-            refused(&[0.5], &[0.2, 1.1]),
-            CalibrationError::Agreement { index: 1, .. }
-        ));
-        assert!(matches!(
-            refused(&[0.5], &[f32::NAN, 1.0]),
-            CalibrationError::Agreement { index: 0, .. }
-        ));
+        for (edges, agreement, field) in [
+            (&[0.5][..], &[0.4][..], "calibration"),
+            (&[], &[], "calibration"),
+            (&[0.5, 0.5], &[0.1, 0.2, 0.3], "calibration.edges[1]"),
+            (&[1.0], &[0.1, 0.2], "calibration.edges[0]"),
+            (&[0.5], &[0.2, 0.1], "calibration.agreement[1]"),
+            (&[0.5], &[0.2, 1.1], "calibration.agreement[1]"),
+            (&[0.5], &[f32::NAN, 1.0], "calibration.agreement[0]"),
+        ] {
+            let refused = table(edges, agreement).validate().unwrap_err();
+            assert_eq!(refused.field, field);
+        }
     }
 
     #[test]

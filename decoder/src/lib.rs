@@ -18,7 +18,7 @@ mod linear;
 
 use parapet_encoder::{Code, CodeError, CodeSpec, EncoderKind, OutputDomain};
 
-pub use calibration::{Calibration, CalibrationError, MAX_BINS};
+pub use calibration::{Calibration, MAX_BINS};
 pub use classes::{ClassAxis, ClassScores, NotClassScores};
 pub use confidence::Score;
 pub use error::DecodeError;
@@ -65,7 +65,7 @@ pub fn build_decoder(spec: &CodeSpec, output_len: usize) -> Result<Box<dyn Decod
         EncoderKind::Sum | EncoderKind::Concat => {
             Ok(Box::new(LinearDecoder::new(code, output_len)?))
         }
-        EncoderKind::Learned => Err(CodeError::Networks),
+        EncoderKind::Learned => Err(CodeError::networks()),
     }
 }
 

@@ -154,19 +154,18 @@ impl TryFrom<&CodeSpec> for Code {
     fn try_from(spec: &CodeSpec) -> Result<Self, CodeError> {
         let &CodeSpec { encoder, k, r, .. } = spec;
         if !(2..=K_MAX).contains(&k) {
-            return Err(CodeError::GroupSize { k, max: K_MAX });
+            let problem = format!("{k}: a coding group has 2 to {K_MAX} queries");
+            return Err(CodeError::new("k", problem, "set 2, 3 or 4 to begin with"));
         }
-        let max_rows = k.min(R_MAX);
-        if !(1..=max_rows).contains(&r) {
-            return Err(CodeError::ParityRows {
-                r,
-                k,
-                max: max_rows,
-            });
+        let most = k.min(R_MAX);
+        if !(1..=most).contains(&r) {
+            let problem = format!("{r}: parity rows number 1 to {most} for k = {k}");
+            return Err(CodeError::new("r", problem, "set 1 to begin with"));
         }
         let generator = match &spec.generator {
             Some(_) if !encoder.has_parity_models() => {
-                return Err(CodeError::NoGenerator { encoder });
+                let problem = format!("encoder = \"{encoder}\" takes none");
+                return Err(CodeError::new("generator", problem, "leave it out"));
             }
             // Nothing is weighed: networks take the place of the sum.
             None if encoder == EncoderKind::Learned => vec![1.0; r * k],
@@ -174,7 +173,8 @@ impl TryFrom<&CodeSpec> for Code {
             None => generator::default_rows(k, r),
         };
         if encoder == EncoderKind::Concat && (r != 1 || generator.iter().any(|&a| a != 1.0)) {
-            return Err(CodeError::ConcatRows { r });
+            let problem = format!("\"concat\" has r = 1 and a generator of ones, not r = {r}");
+            return Err(CodeError::new("encoder", problem, "use \"sum\""));
         }
         spec.transform.check_numbers()?;
         let code = Self {
@@ -193,33 +193,21 @@ impl TryFrom<&CodeSpec> for Code {
 }
 
 fn flatten(rows: &[Vec<f32>], k: usize, r: usize) -> Result<Vec<f32>, CodeError> {
-    if rows.len() != r {
-        let columns = rows.first().map_or(0, Vec::len);
-        return Err(CodeError::GeneratorShape {
-            rows: rows.len(),
-            row: 0,
-            columns,
-            r,
-            k,
-        });
+    if rows.len() != r || rows.iter().any(|row| row.len() != k) {
+        let lengths: Vec<usize> = rows.iter().map(Vec::len).collect();
+        let (problem, fix) = (
+            format!("rows of {lengths:?} numbers"),
+            format!("give r = {r} rows of k = {k}"),
+        );
+        return Err(CodeError::new("generator", problem, fix));
     }
-    for (row, values) in rows.iter().enumerate() {
-        if values.len() != k {
-            return Err(CodeError::GeneratorShape {
-                rows: r,
-                row,
-                columns: values.len(),
-                r,
-                k,
-            });
-        }
-        for (column, &value) in values.iter().enumerate() {
-            if !value.is_finite() || value == 0.0 {
-                return Err(CodeError::GeneratorValue { row, column, value });
-            }
-        }
+    let rows = rows.concat();
+    if let Some(at) = rows.iter().position(|a| !a.is_finite() || *a == 0.0) {
+        let field = format!("generator[{}][{}]", at / k, at % k);
+        let fix = "give a finite number other than zero";
+        return Err(CodeError::new(field, rows[at].to_string(), fix));
     }
-    Ok(rows.concat())
+    Ok(rows)
 }
 
 #[cfg(test)]
@@ -265,7 +253,7 @@ mod tests {
         };
         assert!(with(1, Some(vec![vec![1.0, 1.0]])).is_ok());
         for refused in [with(1, Some(vec![vec![1.0, 2.0]])), with(2, None)] {
-            assert!(matches!(refused, Err(CodeError::ConcatRows { .. })));
+            assert_eq!(refused.unwrap_err().field, "encoder");
         }
     }
 
@@ -279,48 +267,32 @@ mod tests {
 
     #[test]
     fn sizes_out_of_range_are_refused() {
-        assert!(matches!(
-            Code::try_from(&spec(EncoderKind::Sum, 1, 1)),
-            Err(CodeError::GroupSize { k: 1, .. })
-        ));
-        assert!(matches!(
-            Code::try_from(&spec(EncoderKind::Sum, 99, 1)),
-            Err(CodeError::GroupSize { .. })
-        ));
-        assert!(matches!(
-            Code::try_from(&spec(EncoderKind::Sum, 2, 3)),
-            Err(CodeError::ParityRows { .. })
-        ));
-        assert!(matches!(
-            Code::try_from(&spec(EncoderKind::Sum, 2, 0)),
-            Err(CodeError::ParityRows { .. })
-        ));
-        assert!(matches!(
-            Code::try_from(&spec(EncoderKind::Concat, 4, 2)),
-            Err(CodeError::ConcatRows { r: 2 })
-        ));
+        for (encoder, k, r, field) in [
+            (EncoderKind::Sum, 1, 1, "k"),
+            (EncoderKind::Sum, 99, 1, "k"),
+            (EncoderKind::Sum, 2, 3, "r"),
+            (EncoderKind::Sum, 2, 0, "r"),
+            (EncoderKind::Concat, 4, 2, "encoder"),
+        ] {
+            let error = Code::try_from(&spec(encoder, k, r)).unwrap_err();
+            assert_eq!(error.field, field, "{error}");
+        }
     }
 
     #[test]
     fn a_generator_that_cannot_recover_some_pattern_is_refused() {
-        let mut twice = spec(EncoderKind::Sum, 2, 2);
-        twice.generator = Some(vec![vec![1.0, 1.0], vec![2.0, 2.0]]);
-        assert!(matches!(
-            Code::try_from(&twice),
-            Err(CodeError::Singular { .. })
-        ));
-        let mut zero = spec(EncoderKind::Sum, 2, 1);
-        zero.generator = Some(vec![vec![1.0, 0.0]]);
-        assert!(matches!(
-            Code::try_from(&zero),
-            Err(CodeError::GeneratorValue { column: 1, .. })
-        ));
-        let mut short = spec(EncoderKind::Sum, 3, 1);
-        short.generator = Some(vec![vec![1.0, 1.0]]);
-        assert!(matches!(
-            Code::try_from(&short),
-            Err(CodeError::GeneratorShape { columns: 2, .. })
-        ));
+        for (k, rows, field) in [
+            (2, vec![vec![1.0, 1.0], vec![2.0, 2.0]], "generator"),
+            (2, vec![vec![1.0, 0.0]], "generator[0][1]"),
+            (3, vec![vec![1.0, 1.0]], "generator"),
+        ] {
+            let given = CodeSpec {
+                generator: Some(rows.clone()),
+                ..spec(EncoderKind::Sum, k, rows.len())
+            };
+            let error = Code::try_from(&given).unwrap_err();
+            assert_eq!(error.field, field, "{error}");
+        }
     }
 
     #[test]
@@ -346,18 +318,9 @@ mod tests {
             generator: Some(vec![vec![1.0; 3]; 2]),
             ..spec(EncoderKind::Learned, 3, 2)
         };
-        let error = Code::try_from(&given).unwrap_err();
-        assert!(
-            matches!(
-                error,
-                CodeError::NoGenerator {
-                    encoder: EncoderKind::Learned
-                }
-            ),
-            "{error}"
-        );
+        assert_eq!(Code::try_from(&given).unwrap_err().field, "generator");
         let networks = crate::build_encoder(&spec(EncoderKind::Learned, 2, 1), &[4]);
-        assert!(matches!(networks, Err(CodeError::Networks)));
+        assert_eq!(networks.unwrap_err(), CodeError::networks());
     }
 
     /// Parity models trained before the default changed have Vandermonde's rows in their metadata.

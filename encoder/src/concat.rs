@@ -33,7 +33,7 @@ impl ConcatEncoder {
     /// for one channel.
     ///
     /// # Errors
-    /// [`CodeError::NotAnImage`] when the shape is no image or smaller than the grid.
+    /// [`CodeError`] when the shape is no image or smaller than the grid.
     pub fn new(code: Code, sample_shape: &[usize]) -> Result<Self, CodeError> {
         let k = code.k();
         let (grid_rows, grid_columns) = Self::grid(k);
@@ -44,11 +44,11 @@ impl ConcatEncoder {
         };
         let (cell_height, cell_width) = (height / grid_rows, width / grid_columns);
         if channels == 0 || cell_height == 0 || cell_width == 0 {
-            return Err(CodeError::NotAnImage {
-                shape: sample_shape.to_vec(),
-                grid: grid_columns,
-                k,
-            });
+            let problem = format!(
+                "\"concat\" needs samples [channels, height, width] of at least {grid_columns} x \
+                    {grid_columns} for k = {k}, the model's input is {sample_shape:?}"
+            );
+            return Err(CodeError::new("encoder", problem, "use \"sum\""));
         }
         let rows = AxisPlan::new(height, cell_height);
         let columns = AxisPlan::new(width, cell_width);
@@ -243,13 +243,8 @@ mod tests {
     fn shapes_that_are_no_images_are_refused() {
         let code = Code::try_from(&CodeSpec::new(EncoderKind::Concat, 4, 1)).unwrap();
         for shape in [&[784][..], &[1, 1, 28], &[1, 2, 3, 4], &[]] {
-            assert!(
-                matches!(
-                    ConcatEncoder::new(code.clone(), shape),
-                    Err(CodeError::NotAnImage { .. })
-                ),
-                "{shape:?}"
-            );
+            let refused = ConcatEncoder::new(code.clone(), shape).unwrap_err();
+            assert_eq!(refused.field, "encoder", "{shape:?}");
         }
     }
 

@@ -55,7 +55,12 @@ pub(crate) fn check_recoverable(rows: &[f32], k: usize) -> Result<(), CodeError>
         for rows in subsets(scaled.len(), size) {
             for columns in subsets(k, size) {
                 if condition(&scaled, &rows, &columns) > MAX_CONDITION {
-                    return Err(CodeError::Singular { rows, columns });
+                    let problem = format!(
+                        "rows {rows:?} and columns {columns:?} form a (nearly) singular matrix, so \
+                            those queries could not be recovered together"
+                    );
+                    let fix = "leave it out to use the default";
+                    return Err(CodeError::new("generator", problem, fix));
                 }
             }
         }

@@ -57,7 +57,7 @@ pub fn build_encoder(
     match spec.encoder {
         EncoderKind::Sum => Ok(Box::new(SumEncoder::new(code, sample_shape)?)),
         EncoderKind::Concat => Ok(Box::new(ConcatEncoder::new(code, sample_shape)?)),
-        EncoderKind::Learned => Err(CodeError::Networks),
+        EncoderKind::Learned => Err(CodeError::networks()),
     }
 }
 

@@ -14,13 +14,16 @@ impl SumEncoder {
     /// An encoder for samples of `sample_shape` (without the batch axis).
     ///
     /// # Errors
-    /// [`CodeError::EmptySample`] when the shape has no elements.
+    /// [`CodeError`] when the shape has no elements.
     pub fn new(code: Code, sample_shape: &[usize]) -> Result<Self, CodeError> {
         let sample_len = sample_shape.iter().product();
         if sample_len == 0 {
-            return Err(CodeError::EmptySample {
-                shape: sample_shape.to_vec(),
-            });
+            let problem = format!("the model's input {sample_shape:?} has no elements");
+            return Err(CodeError::new(
+                "encoder",
+                problem,
+                "coding needs at least one",
+            ));
         }
         Ok(Self { code, sample_len })
     }

@@ -85,13 +85,19 @@ impl OutputTransform {
         self.check_numbers()?;
         match self {
             Self::Standardised { mean, .. } if mean.len() != 1 && mean.len() != output_len => {
-                Err(CodeError::TransformLength {
-                    entries: mean.len(),
-                    output_len,
-                })
+                let problem = format!(
+                    "{} entries, the model has {output_len} outputs a sample",
+                    mean.len()
+                );
+                let fix = format!("give 1 or {output_len}");
+                Err(CodeError::new("transform", problem, fix))
             }
             Self::LogSoftmax { .. } if output_len < 2 => {
-                Err(CodeError::TransformOneOutput { output_len })
+                let problem = format!(
+                    "\"log_softmax\" needs two outputs a sample, the model has {output_len}"
+                );
+                let fix = "use \"raw\" or \"standardised\"";
+                Err(CodeError::new("transform.kind", problem, fix))
             }
             _ => Ok(()),
         }
@@ -100,35 +106,26 @@ impl OutputTransform {
     /// Checks the numbers that need no model to be checked.
     pub(crate) fn check_numbers(&self) -> Result<(), CodeError> {
         match self {
-            Self::Raw => {}
+            Self::Raw => Ok(()),
             Self::Standardised { mean, deviation } => {
                 if mean.is_empty() || mean.len() != deviation.len() {
-                    let (mean, deviation) = (mean.len(), deviation.len());
-                    return Err(CodeError::TransformUnequal { mean, deviation });
+                    let (means, deviations) = (mean.len(), deviation.len());
+                    let problem = format!("{means} means and {deviations} deviations");
+                    let fix = "give one of each, or one for each output";
+                    return Err(CodeError::new("transform", problem, fix));
                 }
-                if let Some(index) = mean.iter().position(|mean| !mean.is_finite()) {
-                    return Err(CodeError::TransformMean {
-                        index,
-                        value: mean[index],
-                    });
-                }
-                if let Some(index) = deviation
-                    .iter()
-                    .position(|&value| !(value.is_sign_positive() && value.is_normal()))
-                {
-                    return Err(CodeError::TransformDeviation {
-                        index,
-                        value: deviation[index],
-                    });
-                }
+                check_all("mean", mean, "finite", f32::is_finite)?;
+                check_all("deviation", deviation, "finite and above zero", |value| {
+                    value.is_sign_positive() && value.is_normal()
+                })
             }
-            Self::LogSoftmax { floor } => {
-                if !(floor.is_finite() && *floor < 0.0) {
-                    return Err(CodeError::TransformFloor { floor: *floor });
-                }
-            }
+            Self::LogSoftmax { floor } => check_all(
+                "floor",
+                &[*floor],
+                "finite and below zero, like -20",
+                |floor| floor.is_finite() && floor < 0.0,
+            ),
         }
-        Ok(())
     }
 
     /// Transforms the deployed model's outputs in place: one or more whole samples of
@@ -198,6 +195,23 @@ impl OutputTransform {
             }
         }
     }
+}
+
+fn check_all(
+    field: &str,
+    values: &[f32],
+    wanted: &str,
+    is_good: impl Fn(f32) -> bool,
+) -> Result<(), CodeError> {
+    let Some(index) = values.iter().position(|value| !is_good(*value)) else {
+        return Ok(());
+    };
+    let field = match values {
+        [_] => format!("transform.{field}"),
+        _ => format!("transform.{field}[{index}]"),
+    };
+    let fix = format!("give a number that is {wanted}");
+    Err(CodeError::new(field, values[index].to_string(), fix))
 }
 
 /// Calls `change` with each value and its mean and deviation; one entry stands for all values.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use parapet_config::faults::{FaultProfile, ProfileError};
+use parapet_config::faults::FaultProfile;
 use parapet_config::repository::{ModelEntry, ModelRepository, Platform, RepositoryError};
 use parapet_net::server::{DrainReport, Limits, Server, listen};
 use parapet_net::tls::{ServerTls, TlsError};
@@ -46,8 +46,6 @@ pub enum StartError {
         version: u64,
         source: EngineError,
     },
-    #[error(transparent)]
-    Faults(#[from] ProfileError),
     #[error("cannot listen on {address}: {source}; give a free one with --{flag}")]
     Listen {
         /// The flag that gave it.

@@ -40,8 +40,6 @@ pub enum TrainError {
     #[error("{found} samples are too few: a coding group needs k = {k}")]
     TooFewSamples { found: usize, k: usize },
     #[error(transparent)]
-    LearnedCode(#[from] parapet_onnx::learned_code::LearnedCodeError),
-    #[error(transparent)]
     Runtime(#[from] parapet_onnx::runtime::RuntimeError),
     #[error("training diverged at step {step} (the loss is not finite); lower --learning-rate")]
     Diverged { step: usize },
@@ -102,7 +100,6 @@ impl TrainError {
             | Self::Decode(_)
             | Self::Backend(_)
             | Self::Cluster(_)
-            | Self::LearnedCode(_)
             | Self::Runtime(_) => false,
         }
     }

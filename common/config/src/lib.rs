@@ -2,5 +2,8 @@
 //! profiles, and TOML whose mistakes are named by line ([`toml_file`]).
 
 pub mod faults;
+mod file_error;
 pub mod repository;
 pub mod toml_file;
+
+pub use file_error::FileError;

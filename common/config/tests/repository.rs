@@ -175,7 +175,7 @@ fn every_mistake_names_the_file_the_field_and_the_fix() {
     assert!(replaced("onnxruntime_onnx", "tensorflow").contains("onnxruntime_onnx"));
     assert!(replaced("[1, 28, 28]", "[0, 28]").contains("inputs[0]: shape [0, 28]"));
     assert!(replaced("row = 0", "row = 1").contains("code.row: 1 is beyond"));
-    assert!(replaced("k = 2", "k = 1").contains("model.toml: code: "));
+    assert!(replaced("k = 2", "k = 1").contains("model.toml: code.k: 1"));
     assert!(replaced("\"concat\"", "\"berrut\"").contains("unknown variant `berrut`"));
     let calibration = |given: &str| {
         replaced(
@@ -186,7 +186,7 @@ fn every_mistake_names_the_file_the_field_and_the_fix() {
     assert!(calibration("edges = [0.5]\nagreement = [0.9]").contains("1 edges and 1 agreements"));
     assert!(
         calibration("edges = [0.5]\nagreement = [0.9, 0.8]")
-            .contains("code.calibration.agreement[1] = 0.8")
+            .contains("code.calibration.agreement[1]: 0.8")
     );
     assert!(
         calibration("score = \"hope\"\nedges = []\nagreement = [1]").contains("top_probability")
@@ -194,9 +194,7 @@ fn every_mistake_names_the_file_the_field_and_the_fix() {
     let transform = |given: &str| replaced("r = 1", &format!("r = 1\ntransform = {given}"));
     assert!(transform("{ kind = \"softmax\" }").contains("log_softmax"));
     assert!(transform("{ kind = \"log_softmax\", flor = -9 }").contains("flor"));
-    assert!(
-        transform("{ kind = \"log_softmax\", floor = 1 }").contains("code.transform.floor = 1")
-    );
+    assert!(transform("{ kind = \"log_softmax\", floor = 1 }").contains("code.transform.floor: 1"));
     assert!(
         transform("{ kind = \"standardised\", mean = [0, 0], deviation = [1, 1] }")
             .contains("give 1 or 10")

@@ -5,10 +5,51 @@ use std::convert::Infallible;
 use prost::Message;
 
 use crate::proto::{
-    AttributeProto, GraphProto, IR_VERSION, ModelProto, NodeProto, OPSET, OperatorSetIdProto,
-    TensorProto, ValueInfoProto,
+    AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 };
-use crate::{BatchNorm, BuildError, Conv};
+
+/// A layer that does not fit what comes before it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{layer}: {problem}")]
+pub struct BuildError {
+    /// Name of the layer, such as `Gemm_3`.
+    pub layer: String,
+    /// Shapes that do not go together.
+    pub problem: String,
+}
+
+/// A two-dimensional convolution in `[channels, height, width]`, square kernel.
+#[derive(Debug, Clone, Copy)]
+pub struct Conv<'a> {
+    /// `[out channels, in channels, kernel, kernel]`, row-major.
+    pub weights: &'a [f32],
+    /// `[out channels]`.
+    pub bias: &'a [f32],
+    /// Side of the kernel, pixels.
+    pub kernel: usize,
+    /// Step between windows, pixels.
+    pub stride: usize,
+    /// Zeros added at each edge, pixels.
+    pub padding: usize,
+    /// Step between the pixels of a window; 1 for neighbours.
+    pub dilation: usize,
+}
+
+/// Batch normalisation with fixed statistics: `scale * (x - mean) / sqrt(variance + epsilon) +
+/// bias`.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchNorm<'a> {
+    /// `[channels]`.
+    pub scale: &'a [f32],
+    /// `[channels]`.
+    pub bias: &'a [f32],
+    /// `[channels]`.
+    pub mean: &'a [f32],
+    /// `[channels]`.
+    pub variance: &'a [f32],
+    /// Added to the variance.
+    pub epsilon: f32,
+}
 
 /// A graph with one input, built by chaining layers; each takes the value of the one before.
 ///
@@ -161,7 +202,7 @@ impl GraphBuilder {
             .by_channel("Div", "deviation", deviation)
     }
 
-    fn by_channel(self, operator: &str, what: &'static str, values: &[f32]) -> Self {
+    fn by_channel(self, operator: &str, what: &str, values: &[f32]) -> Self {
         self.layer(operator, |layer| {
             let dims: Vec<usize> = match *layer.input.shape.as_slice() {
                 [channels, _, _] => vec![channels, 1, 1],
@@ -255,12 +296,11 @@ impl GraphBuilder {
         let main_end = std::mem::replace(&mut graph.current, start);
         Ok(shortcut(graph)?.layer("Add", |layer| {
             if layer.input.shape != main_end.shape {
-                let (main, shortcut) = (main_end.shape, layer.input.shape.clone());
-                return Err(BuildError::Branches {
-                    layer: layer.name.clone(),
-                    main,
-                    shortcut,
-                });
+                let (main, shortcut) = (&main_end.shape, &layer.input.shape);
+                return Err(layer.error(format!(
+                    "the branches end in shapes {main:?} and {shortcut:?}; give the shortcut a 1x1 \
+                        convolution"
+                )));
             }
             layer.inputs.push(main_end.name);
             Ok(main_end.shape)
@@ -285,16 +325,7 @@ impl GraphBuilder {
             last.output = vec![name.to_owned()];
         }
         graph.output = vec![ValueInfoProto::batch_of(name.to_owned(), &current.shape)];
-        let model = ModelProto {
-            ir_version: Some(IR_VERSION),
-            producer_name: Some("parapet".to_owned()),
-            graph: Some(graph),
-            opset_import: vec![OperatorSetIdProto {
-                domain: Some(String::new()),
-                version: Some(OPSET),
-            }],
-        };
-        Ok(model.encode_to_vec())
+        Ok(ModelProto::of(graph).encode_to_vec())
     }
 
     fn layer(
@@ -353,22 +384,13 @@ impl Layer {
             .map_err(|_| self.rank(wanted))
     }
 
-    fn weights(
-        &mut self,
-        what: &'static str,
-        dims: &[usize],
-        values: &[f32],
-    ) -> Result<(), BuildError> {
-        let wanted = dims.iter().product();
+    fn weights(&mut self, what: &str, dims: &[usize], values: &[f32]) -> Result<(), BuildError> {
+        let wanted: usize = dims.iter().product();
         if values.len() != wanted {
-            let (layer, shape) = (self.name.clone(), self.input.shape.clone());
-            return Err(BuildError::Weights {
-                layer,
-                what,
-                found: values.len(),
-                wanted,
-                shape,
-            });
+            let (found, shape) = (values.len(), &self.input.shape);
+            return Err(self.error(format!(
+                "{what} has {found} elements, {wanted} are needed for an input of shape {shape:?}"
+            )));
         }
         let name = format!("{}_{what}", self.name);
         self.inputs.push(name.clone());
@@ -388,20 +410,21 @@ impl Layer {
         self.input.shape.as_slice().try_into().unwrap_or_default()
     }
 
-    fn rank(&self, wanted: &'static str) -> BuildError {
-        BuildError::Rank {
-            layer: self.name.clone(),
-            wanted,
-            shape: self.input.shape.clone(),
-        }
+    fn rank(&self, wanted: &str) -> BuildError {
+        let shape = &self.input.shape;
+        self.error(format!(
+            "takes {wanted}, the value before it has shape {shape:?} (without the batch axis)"
+        ))
     }
 
     fn window(&self, what: String) -> BuildError {
-        BuildError::Window {
-            layer: self.name.clone(),
-            what,
-            shape: self.input.shape.clone(),
-        }
+        let shape = &self.input.shape;
+        self.error(format!("{what} does not fit an input of shape {shape:?}"))
+    }
+
+    fn error(&self, problem: String) -> BuildError {
+        let layer = self.name.clone();
+        BuildError { layer, problem }
     }
 }
 

@@ -2,9 +2,7 @@
 
 use prost::Message;
 
-use crate::proto::{
-    GraphProto, IR_VERSION, ModelProto, NodeProto, OPSET, OperatorSetIdProto, ValueInfoProto,
-};
+use crate::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 
 /// Element type of a tensor, with ONNX's number for it (`TensorProto.DataType`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,15 +50,5 @@ pub fn identity_model(tensors: &[(&str, ElementType, &[usize])]) -> Vec<u8> {
             .collect(),
         ..GraphProto::default()
     };
-    let opset = OperatorSetIdProto {
-        version: Some(OPSET),
-        ..OperatorSetIdProto::default()
-    };
-    let model = ModelProto {
-        ir_version: Some(IR_VERSION),
-        producer_name: Some("parapet".to_owned()),
-        graph: Some(graph),
-        opset_import: vec![opset],
-    };
-    model.encode_to_vec()
+    ModelProto::of(graph).encode_to_vec()
 }

@@ -18,9 +18,7 @@
 //! ```
 
 mod builder;
-mod error;
 mod identity;
-mod layers;
 #[cfg(feature = "learned-code")]
 pub mod learned_code;
 mod proto;
@@ -30,7 +28,5 @@ pub mod runtime;
 #[cfg(test)]
 mod tests;
 
-pub use builder::{GraphBuilder, linear_model};
-pub use error::BuildError;
+pub use builder::{BatchNorm, BuildError, Conv, GraphBuilder, linear_model};
 pub use identity::{ElementType, identity_model};
-pub use layers::{BatchNorm, Conv};

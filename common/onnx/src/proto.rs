@@ -4,9 +4,9 @@
 use prost::{Message, Oneof};
 
 /// IR version 8, which goes with opset 17.
-pub(crate) const IR_VERSION: i64 = 8;
+const IR_VERSION: i64 = 8;
 /// Version of the default operator set.
-pub(crate) const OPSET: i64 = 17;
+const OPSET: i64 = 17;
 /// `TensorProto.DataType.FLOAT`.
 pub(crate) const FLOAT: i32 = 1;
 /// `TensorProto.DataType.INT64`.
@@ -135,6 +135,21 @@ pub(crate) enum Dimension {
     Param(String),
 }
 
+impl ModelProto {
+    pub(crate) fn of(graph: GraphProto) -> Self {
+        let opset = OperatorSetIdProto {
+            domain: Some(String::new()),
+            version: Some(OPSET),
+        };
+        Self {
+            ir_version: Some(IR_VERSION),
+            producer_name: Some("parapet".to_owned()),
+            graph: Some(graph),
+            opset_import: vec![opset],
+        }
+    }
+}
+
 impl AttributeProto {
     pub(crate) fn float(name: &str, value: f32) -> Self {
         Self {
@@ -182,9 +197,7 @@ impl TensorProto {
             ),
         }
     }
-}
 
-impl TensorProto {
     /// A vector of 64-bit integers.
     pub(crate) fn integers(name: String, values: &[i64]) -> Self {
         Self {

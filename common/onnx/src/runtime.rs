@@ -18,27 +18,10 @@ const SET_UP: &str = ".native/onnxruntime/libonnxruntime.so";
 #[derive(Clone)]
 pub struct OnnxRuntime(Environment);
 
-/// ONNX Runtime cannot be used.
+/// ONNX Runtime is not there, or cannot be loaded; one line with the fix.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
-pub enum RuntimeError {
-    /// No library where it was looked for.
-    #[error(
-        "ONNX Runtime not found ({}): run `cargo xtask setup`, or name {FILE_NAME} with \
-            --onnxruntime or {VARIABLE}",
-        searched.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
-    )]
-    NotFound {
-        /// Where it was looked for.
-        searched: Vec<PathBuf>,
-    },
-    /// The library is there but cannot be loaded.
-    #[error(
-        "{}: cannot load ONNX Runtime: {reason}; run `cargo xtask setup` for a version that fits",
-        path.display()
-    )]
-    Load { path: PathBuf, reason: String },
-}
+#[error("{0}")]
+pub struct RuntimeError(String);
 
 /// ONNX Runtime allows one environment in a process, for ever.
 static LOADED: Mutex<Option<OnnxRuntime>> = Mutex::new(None);
@@ -60,9 +43,12 @@ impl OnnxRuntime {
             .map(PathBuf::from);
         let executable = std::env::current_exe().ok();
         let path = find(explicit.or(variable.as_deref()), executable.as_deref())?;
-        let failed = |reason: String| RuntimeError::Load {
-            path: path.clone(),
-            reason,
+        let failed = |reason: String| {
+            let path = path.display();
+            RuntimeError(format!(
+                "{path}: cannot load ONNX Runtime: {reason}; run `cargo xtask setup` for a version \
+                    that fits"
+            ))
         };
         let builder = ort::init_from(&path).map_err(|error| failed(one_line(&error)))?;
         let environment = builder
@@ -116,7 +102,17 @@ fn find(named: Option<&Path>, executable: Option<&Path>) -> Result<PathBuf, Runt
     };
     match searched.iter().find(|path| path.is_file()) {
         Some(path) => Ok(path.clone()),
-        None => Err(RuntimeError::NotFound { searched }),
+        None => {
+            let searched: Vec<_> = searched
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
+            let searched = searched.join(", ");
+            Err(RuntimeError(format!(
+                "ONNX Runtime not found ({searched}): run `cargo xtask setup`, or name {FILE_NAME} \
+                    with --onnxruntime or {VARIABLE}"
+            )))
+        }
     }
 }
 

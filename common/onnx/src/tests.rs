@@ -172,10 +172,10 @@ fn cells_pass_through_the_batch_axis() {
     let uneven = GraphBuilder::new("input", &[1, 4, 6])
         .split_cells(1, 4)
         .finish("output");
-    assert!(
-        matches!(uneven, Err(BuildError::Window { .. })),
-        "{uneven:?}"
-    );
+    assert!(is_refused(
+        uneven,
+        "a grid of 1 x 4 equal cells does not fit"
+    ));
 }
 
 #[test]
@@ -191,10 +191,7 @@ fn normalisation_is_by_channel_or_feature() {
     let wrong = GraphBuilder::new("input", &[3])
         .normalise(&[1.0], &[1.0])
         .finish("output");
-    assert!(
-        matches!(wrong, Err(BuildError::Weights { .. })),
-        "{wrong:?}"
-    );
+    assert!(is_refused(wrong, "mean has 1 elements, 3 are needed"));
 }
 
 #[test]
@@ -217,10 +214,7 @@ fn the_first_layer_that_does_not_fit_is_named() {
         .gemm(&[1.0], &[0.0])
         .max_pool(9);
     let error = builder.finish("output").unwrap_err();
-    assert!(
-        matches!(&error, BuildError::Rank { layer, .. } if layer == "Gemm_1"),
-        "{error}"
-    );
+    assert_eq!(error.layer, "Gemm_1");
 
     let error = linear_model(&[3], &[1.0; 5], &[0.0; 2]).unwrap_err();
     let wanted = "Gemm_1: weights has 5 elements, 6 are needed for an input of shape [3]";
@@ -228,24 +222,21 @@ fn the_first_layer_that_does_not_fit_is_named() {
 
     let window = GraphBuilder::new("input", &[1, 4, 4])
         .max_pool(5)
-        .finish("output")
-        .unwrap_err();
-    assert!(matches!(window, BuildError::Window { .. }), "{window}");
+        .finish("output");
+    assert!(is_refused(window, "window 5 does not fit"));
 
     let kernel = GraphBuilder::new("input", &[1, 2, 2])
         .conv(conv(&[0.0; 9], &[0.0], 0))
         .finish("output");
-    assert!(
-        matches!(kernel, Err(BuildError::Window { .. })),
-        "{kernel:?}"
-    );
+    assert!(is_refused(kernel, "kernel 3, stride 1, padding 0"));
 
     let main = [0.0; 9];
     let branches = GraphBuilder::new("input", &[1, 6, 6])
         .residual(|graph| graph.conv(conv(&main, &[0.0], 0)), |graph| graph)
         .finish("output");
-    assert!(
-        matches!(branches, Err(BuildError::Branches { .. })),
-        "{branches:?}"
-    );
+    assert!(is_refused(branches, "the branches end in shapes"));
+}
+
+fn is_refused(built: Result<Vec<u8>, BuildError>, problem: &str) -> bool {
+    built.is_err_and(|error| error.problem.contains(problem))
 }

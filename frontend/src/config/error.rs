@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use parapet_config::FileError;
 use parapet_config::repository::RepositoryError;
 use parapet_config::toml_file::Mistake;
 use parapet_encoder::CodeError;
-use parapet_onnx::learned_code::LearnedCodeError;
 use parapet_onnx::runtime::RuntimeError;
 use thiserror::Error;
 
@@ -39,7 +39,7 @@ pub enum ConfigError {
     LearnedCode {
         path: PathBuf,
         field: String,
-        source: Box<LearnedCodeError>,
+        source: Box<FileError>,
     },
     #[error("{}: {field}: \"learned\" needs ONNX Runtime: {source}", path.display())]
     OnnxRuntime {

@@ -11,7 +11,5 @@ mod profile;
 mod windows;
 
 pub use plan::{Fault, FaultPlan, Freezes};
-pub use profile::{
-    FaultProfile, Freezing, ProfileError, ServiceTime, Slowdown, Span, Straggling, Transfers,
-};
+pub use profile::{FaultProfile, Freezing, ServiceTime, Slowdown, Span, Straggling, Transfers};
 pub use windows::Window;

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+
+use crate::FileError;
 
 /// The contents of a fault profile; everything but the seed is optional.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -139,14 +141,6 @@ pub struct Freezing {
     pub max_ms: f64,
 }
 
-/// A profile that cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("{}: {problem}", path.display())]
-pub struct ProfileError {
-    path: PathBuf,
-    problem: String,
-}
-
 /// An hour: longer faults are a mistake in the unit.
 const LONGEST_MS: f64 = 3_600_000.0;
 /// Every instance looks at all of them for each batch.
@@ -154,16 +148,13 @@ const MOST_TRANSFERS: u32 = 64;
 
 impl FaultProfile {
     /// Reads and validates the profile at `path`.
-    pub fn read(path: &Path) -> Result<Self, ProfileError> {
-        let failed = |problem: String| ProfileError {
-            path: path.to_owned(),
-            problem,
-        };
-        let text =
-            fs::read_to_string(path).map_err(|error| failed(format!("cannot read: {error}")))?;
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        let text = fs::read_to_string(path).map_err(FileError::io("read", path))?;
         let profile: Self =
-            crate::toml_file::parse(&text).map_err(|mistake| failed(mistake.to_string()))?;
-        profile.validate().map_err(failed)?;
+            crate::toml_file::parse(&text).map_err(|mistake| FileError::new(path, mistake))?;
+        profile
+            .validate()
+            .map_err(|problem| FileError::new(path, problem))?;
         Ok(profile)
     }
 
@@ -270,7 +261,7 @@ fn range(field: &str, min: f64, max: f64) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn read(toml: &str) -> Result<FaultProfile, ProfileError> {
+    fn read(toml: &str) -> Result<FaultProfile, FileError> {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), toml).unwrap();
         FaultProfile::read(file.path())

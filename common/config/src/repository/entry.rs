@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use parapet_open_inference::ModelMetadata;
 
-use crate::repository::{CodeMetadata, ModelToml, Platform, RepositoryError, TensorSpec};
+use crate::FileError;
+use crate::repository::folder::listing;
+use crate::repository::{CodeMetadata, ModelToml, Platform, TensorSpec};
 
 /// A model of the repository, validated; its versions' files were there when it was loaded.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,20 +30,13 @@ pub struct ModelEntry {
 }
 
 impl ModelEntry {
-    pub(crate) fn read(folder: &Path, name: &str) -> Result<Self, RepositoryError> {
+    pub(crate) fn read(folder: &Path, name: &str) -> Result<Self, FileError> {
         let path = folder.join(ModelToml::FILE_NAME);
         let model = ModelToml::read(&path)?;
         if model.name != name {
-            let (field, problem) = (
-                "name".to_owned(),
-                format!("{:?} is not the folder's name", model.name),
-            );
-            return Err(RepositoryError::Field {
-                path,
-                field,
-                problem,
-                fix: format!("write name = {name:?}"),
-            });
+            let problem = format!("{:?} is not the folder's name", model.name);
+            let fix = format!("write name = {name:?}");
+            return Err(FileError::field(&path, "name", &problem, &fix));
         }
         let versions = versions(folder, model.platform)?;
         Ok(Self {
@@ -67,7 +62,7 @@ impl ModelEntry {
     }
 
     /// The file of `version`; of a learned code, its encoder's.
-    pub fn model_file(&self, version: u64) -> Result<PathBuf, RepositoryError> {
+    pub fn model_file(&self, version: u64) -> Result<PathBuf, FileError> {
         Ok(self
             .version_folder(version)?
             .join(self.platform.file_name()))
@@ -77,16 +72,13 @@ impl ModelEntry {
     ///
     /// # Errors
     /// If there is no such version.
-    pub fn version_folder(&self, version: u64) -> Result<PathBuf, RepositoryError> {
+    pub fn version_folder(&self, version: u64) -> Result<PathBuf, FileError> {
         if self.versions.contains(&version) {
             return Ok(self.folder.join(version.to_string()));
         }
-        let (folder, available) = (self.folder.clone(), self.versions.clone());
-        Err(RepositoryError::NoVersion {
-            folder,
-            version,
-            available,
-        })
+        let available = listing(&self.versions);
+        let problem = format_args!("no version {version}, there is {available}");
+        Err(FileError::new(&self.folder, problem))
     }
 
     /// Returns the protocol's metadata of the model.
@@ -101,9 +93,9 @@ impl ModelEntry {
     }
 }
 
-fn versions(folder: &Path, platform: Platform) -> Result<Vec<u64>, RepositoryError> {
+fn versions(folder: &Path, platform: Platform) -> Result<Vec<u64>, FileError> {
     let mut versions = Vec::new();
-    let unreadable = || RepositoryError::io("read", folder);
+    let unreadable = || FileError::io("read", folder);
     for item in fs::read_dir(folder).map_err(unreadable())? {
         let item = item.map_err(unreadable())?;
         let name = item.file_name();
@@ -119,23 +111,15 @@ fn versions(folder: &Path, platform: Platform) -> Result<Vec<u64>, RepositoryErr
             .iter()
             .find(|name| !item.path().join(name).is_file());
         if let Some(missing) = missing {
-            return Err(RepositoryError::Field {
-                path: item.path(),
-                field: (*missing).to_owned(),
-                problem: "missing".to_owned(),
-                fix: "put the model's file there or remove the folder".to_owned(),
-            });
+            let fix = "put the model's file there or remove the folder";
+            return Err(FileError::field(&item.path(), missing, "missing", fix));
         }
         versions.push(version);
     }
     versions.sort_unstable();
     if versions.is_empty() {
-        return Err(RepositoryError::Field {
-            path: folder.to_owned(),
-            field: "versions".to_owned(),
-            problem: "none".to_owned(),
-            fix: format!("put the model's file at 1/{}", platform.file_name()),
-        });
+        let fix = format!("put the model's file at 1/{}", platform.file_name());
+        return Err(FileError::field(folder, "versions", "none", &fix));
     }
     Ok(versions)
 }

@@ -23,12 +23,11 @@
 //! that names the file, the field and the fix.
 
 mod entry;
-mod error;
 mod folder;
 mod model_toml;
 
+pub use crate::FileError as RepositoryError;
 pub use entry::ModelEntry;
-pub use error::RepositoryError;
 pub use folder::ModelRepository;
 pub use model_toml::{CodeMetadata, ModelToml, Platform, TensorSpec};
 pub use parapet_decoder::{Calibration, Score};

@@ -5,11 +5,11 @@ use std::io::Write as _;
 use std::path::Path;
 
 use parapet_decoder::Calibration;
-use parapet_encoder::{Code, CodeSpec, EncoderKind, OutputTransform};
+use parapet_encoder::{Code, CodeError, CodeSpec, EncoderKind, OutputTransform};
 use parapet_open_inference::{Datatype, TensorMetadata};
 use serde::{Deserialize, Serialize};
 
-use crate::repository::RepositoryError;
+use crate::FileError;
 
 /// The contents of a `model.toml`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -233,27 +233,23 @@ impl ModelToml {
     pub const FILE_NAME: &'static str = "model.toml";
 
     /// Reads and validates the `model.toml` at `path`.
-    pub(crate) fn read(path: &Path) -> Result<Self, RepositoryError> {
-        let text = fs::read_to_string(path).map_err(RepositoryError::io("read", path))?;
+    pub(crate) fn read(path: &Path) -> Result<Self, FileError> {
+        let text = fs::read_to_string(path).map_err(FileError::io("read", path))?;
         let model: Self =
-            crate::toml_file::parse(&text).map_err(|source| RepositoryError::Toml {
-                path: path.to_owned(),
-                source,
-            })?;
+            crate::toml_file::parse(&text).map_err(|mistake| FileError::new(path, mistake))?;
         model.validate(path)?;
         Ok(model)
     }
 
     /// Validates the metadata and writes it to `folder`, made if need be: readers see the old file
     /// or the new one, never half of it.
-    pub fn save(&self, folder: &Path) -> Result<(), RepositoryError> {
+    pub fn save(&self, folder: &Path) -> Result<(), FileError> {
         let path = folder.join(Self::FILE_NAME);
         self.validate(&path)?;
-        let text = toml::to_string(self).map_err(|source| RepositoryError::Unwritable {
-            path: path.clone(),
-            source: Box::new(source),
+        let text = toml::to_string(self).map_err(|error| {
+            FileError::new(&path, format_args!("cannot be written as TOML: {error}"))
         })?;
-        fs::create_dir_all(folder).map_err(RepositoryError::io("make the folder", folder))?;
+        fs::create_dir_all(folder).map_err(FileError::io("make the folder", folder))?;
         let partial = folder.join(format!(".{}.{}", Self::FILE_NAME, std::process::id()));
         let write = || {
             let mut file = fs::File::create(&partial)?;
@@ -263,17 +259,13 @@ impl ModelToml {
         };
         write()
             .inspect_err(|_| drop(fs::remove_file(&partial)))
-            .map_err(RepositoryError::io("write", &path))
+            .map_err(FileError::io("write", &path))
     }
 
-    fn validate(&self, path: &Path) -> Result<(), RepositoryError> {
-        let wrong = |(field, problem, fix): Mistake| RepositoryError::Field {
-            path: path.to_owned(),
-            field,
-            problem,
-            fix: fix.to_owned(),
-        };
-        check_name(&self.name)?;
+    fn validate(&self, path: &Path) -> Result<(), FileError> {
+        let wrong = |(field, problem, fix): Mistake| FileError::field(path, &field, &problem, fix);
+        let name = |name| check_name(name).map_err(|problem| FileError::new(path, problem));
+        name(&self.name)?;
         check_tensors("inputs", &self.inputs).map_err(wrong)?;
         check_tensors("outputs", &self.outputs).map_err(wrong)?;
         let is_learned = self
@@ -289,11 +281,8 @@ impl ModelToml {
         let Some(code) = &self.code else {
             return Ok(());
         };
-        check_name(&code.deployed)?;
-        let invalid = |source| RepositoryError::Code {
-            path: path.to_owned(),
-            source,
-        };
+        name(&code.deployed)?;
+        let invalid = |error: CodeError| FileError::new(path, error);
         Code::try_from(&code.spec).map_err(invalid)?;
         code.check(&self.inputs, &self.outputs).map_err(wrong)?;
         // A parity model's outputs have the deployed model's shapes.
@@ -303,13 +292,8 @@ impl ModelToml {
                 .validate(output.sample_len())
                 .map_err(invalid)?;
         }
-        match code.calibration.as_ref().map(Calibration::validate) {
-            Some(Err(source)) => Err(RepositoryError::Calibration {
-                path: path.to_owned(),
-                source,
-            }),
-            _ => Ok(()),
-        }
+        let calibration = code.calibration.as_ref().map(Calibration::validate);
+        calibration.unwrap_or(Ok(())).map_err(invalid)
     }
 }
 
@@ -372,7 +356,7 @@ impl CodeMetadata {
 
 /// A model's name becomes a folder's and a part of URLs: nothing that could lead out
 /// of the repository.
-pub(crate) fn check_name(name: &str) -> Result<(), RepositoryError> {
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let begins_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
     if begins_well
         && name
@@ -381,7 +365,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), RepositoryError> {
     {
         return Ok(());
     }
-    Err(RepositoryError::Name {
-        name: name.to_owned(),
-    })
+    Err(format!(
+        "model name {name:?}: use letters, digits, '-', '_' and '.', and begin with a letter or digit"
+    ))
 }

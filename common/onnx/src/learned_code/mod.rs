@@ -18,7 +18,6 @@
 
 mod decoder;
 mod encoder;
-mod error;
 mod network;
 
 use std::fs;
@@ -26,11 +25,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::runtime::OnnxRuntime;
+use parapet_config::FileError;
 use parapet_config::repository::{ModelEntry, Platform};
 use parapet_decoder::{Calibration, Decoder};
 use parapet_encoder::{Code, CodeSpec, Encoder, EncoderKind};
-
-pub use error::LearnedCodeError;
 
 use decoder::LearnedDecoder;
 use encoder::LearnedEncoder;
@@ -64,16 +62,14 @@ impl LearnedCode {
         runtime: &OnnxRuntime,
         entry: &ModelEntry,
         version: u64,
-    ) -> Result<Self, LearnedCodeError> {
+    ) -> Result<Self, FileError> {
         let (Platform::LearnedCode, Some(code), [input], [output]) = (
             entry.platform,
             &entry.code,
             entry.inputs.as_slice(),
             entry.outputs.as_slice(),
         ) else {
-            return Err(LearnedCodeError::NotLearned {
-                file: entry.toml_file(),
-            });
+            return Err(not_learned(&entry.toml_file()));
         };
         let folder = entry.version_folder(version)?;
         let sizes = Sizes {
@@ -83,7 +79,7 @@ impl LearnedCode {
         };
         let read = |name: &str| {
             let file = folder.join(name);
-            fs::read(&file).map_err(|source| LearnedCodeError::Read { file, source })
+            fs::read(&file).map_err(FileError::io("read", &file))
         };
         let networks = (read(Platform::ENCODER_FILE)?, read(Platform::DECODER_FILE)?);
         let loaded = Self::from_onnx(runtime, sizes, &folder, (&networks.0, &networks.1))?;
@@ -103,19 +99,18 @@ impl LearnedCode {
         sizes: Sizes<'_>,
         place: &Path,
         (encoder, decoder): (&[u8], &[u8]),
-    ) -> Result<Self, LearnedCodeError> {
+    ) -> Result<Self, FileError> {
         let Sizes {
             spec,
             sample_len,
             output_len,
         } = sizes;
-        let code = Code::try_from(spec)?;
+        let invalid = |error| FileError::new(place, error);
+        let code = Code::try_from(spec).map_err(invalid)?;
         if code.encoder() != EncoderKind::Learned {
-            return Err(LearnedCodeError::NotLearned {
-                file: place.to_owned(),
-            });
+            return Err(not_learned(place));
         }
-        code.transform().validate(output_len)?;
+        code.transform().validate(output_len).map_err(invalid)?;
         let (k, r) = (code.k(), code.r());
         let network = |name: &str, onnx: &[u8], inputs, outputs| {
             Network::open(runtime, &place.join(name), onnx, inputs, outputs).map(Arc::new)
@@ -163,4 +158,10 @@ impl LearnedCode {
     pub fn into_coders(self) -> (Box<dyn Encoder>, Box<dyn Decoder>) {
         (Box::new(self.encoder), Box::new(self.decoder))
     }
+}
+
+fn not_learned(path: &Path) -> FileError {
+    let problem = "is no learned code of one input and one output; name an entry with encoder = \
+        \"learned\"";
+    FileError::new(path, problem)
 }

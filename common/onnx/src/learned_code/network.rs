@@ -7,7 +7,7 @@ use ort::session::Session;
 use ort::value::{Outlet, TensorElementType, TensorRef, ValueType};
 use parking_lot::Mutex;
 
-use crate::learned_code::LearnedCodeError;
+use parapet_config::FileError;
 
 /// A session of ONNX Runtime on one thread: these networks are small, and requests wait for none
 /// of its threads.
@@ -38,13 +38,16 @@ impl Network {
         onnx: &[u8],
         inputs: usize,
         outputs: usize,
-    ) -> Result<Self, LearnedCodeError> {
+    ) -> Result<Self, FileError> {
         let session = runtime
             .session(1)
             .and_then(|mut session| session.commit_from_memory(onnx));
-        let session = session.map_err(|error| LearnedCodeError::Unusable {
-            file: file.to_owned(),
-            reason: one_line(&error),
+        let session = session.map_err(|error| {
+            let reason = one_line(&error);
+            train_again(
+                file,
+                format!("not a network that ONNX Runtime can run: {reason}"),
+            )
         })?;
         let (input, input_shape) = tensor(file, "input", session.inputs(), inputs)?;
         let (output, _) = tensor(file, "output", session.outputs(), outputs)?;
@@ -57,20 +60,14 @@ impl Network {
         };
         // Other batches than one sample's show a batch axis that is fixed within.
         for rows in [1, 3] {
-            let tried = network
+            let broken = |reason| train_again(file, format!("does not work: {reason}"));
+            let values = network
                 .run(rows, &vec![0.0; rows * inputs])
-                .and_then(|values| {
-                    let finite = values.iter().all(|value| value.is_finite());
-                    if finite {
-                        Ok(())
-                    } else {
-                        Err("it answers zeros with numbers that are not finite".to_owned())
-                    }
-                });
-            tried.map_err(|reason| LearnedCodeError::Broken {
-                file: file.to_owned(),
-                reason,
-            })?;
+                .map_err(broken)?;
+            if values.iter().any(|value| !value.is_finite()) {
+                let reason = "it answers zeros with numbers that are not finite";
+                return Err(broken(reason.to_owned()));
+            }
         }
         Ok(network)
     }
@@ -107,18 +104,17 @@ fn tensor(
     side: &'static str,
     outlets: &[Outlet],
     wanted: usize,
-) -> Result<(String, Vec<usize>), LearnedCodeError> {
-    let wrong = |found: String| LearnedCodeError::Size {
-        file: file.to_owned(),
-        side,
-        found,
-        wanted,
+) -> Result<(String, Vec<usize>), FileError> {
+    let wrong = |found: String| {
+        let problem = format!(
+            "its {side} has {found} values a sample, k, r and the shapes in model.toml make it \
+                {wanted}"
+        );
+        train_again(file, problem)
     };
     let [outlet] = outlets else {
-        return Err(wrong(format!(
-            "{} tensors instead of one of so many",
-            outlets.len()
-        )));
+        let count = outlets.len();
+        return Err(wrong(format!("{count} tensors instead of one of so many")));
     };
     let ValueType::Tensor {
         ty: TensorElementType::Float32,
@@ -126,10 +122,8 @@ fn tensor(
         ..
     } = outlet.dtype()
     else {
-        return Err(wrong(format!(
-            "{} instead of 32-bit floats",
-            outlet.dtype()
-        )));
+        let found = outlet.dtype();
+        return Err(wrong(format!("{found} instead of 32-bit floats")));
     };
     let (batch, axes) = shape.split_first().unwrap_or((&1, &[]));
     let axes: Option<Vec<usize>> = axes
@@ -145,4 +139,8 @@ fn tensor(
             "shape {shape:?} instead of a free batch axis and fixed others, so not known how many"
         ))),
     }
+}
+
+fn train_again(file: &Path, problem: String) -> FileError {
+    FileError::new(file, problem + "; train the code again")
 }

@@ -17,7 +17,7 @@ use super::allowance::Allowance;
 use super::settings;
 use crate::stats::Fate;
 use crate::{
-    Action, Answer, AttemptResult, BudgetView, ClassId, Comparison, Core, Failure, HoldBack,
+    Action, Answer, AttemptResult, BudgetView, Comparison, Core, Failure, HoldBack,
     HoldBackOverride, HoldBackPolicy, PoolId, QueryId, Strategy, Time, Verdict,
 };
 

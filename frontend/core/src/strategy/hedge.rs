@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::allowance::Allowance;
 use super::settings;
 use crate::{
-    BudgetView, ClassId, Core, HoldBack, HoldBackOverride, HoldBackPolicy, QueryId, Strategy, Time,
+    BudgetView, Core, HoldBack, HoldBackOverride, HoldBackPolicy, QueryId, Strategy, Time,
 };
 
 /// Settings of hedging.

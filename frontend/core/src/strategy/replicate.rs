@@ -8,7 +8,7 @@
 use serde::Deserialize;
 
 use super::allowance::Allowance;
-use crate::{BudgetView, ClassId, Core, QueryId, Strategy};
+use crate::{BudgetView, Core, QueryId, Strategy};
 
 /// Settings of replication.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
