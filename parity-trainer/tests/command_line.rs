@@ -154,8 +154,8 @@ fn bad_input_gets_one_line_and_exit_code_2() {
         assert!(!folder.path().join("models/parity").exists());
         message
     };
-    assert!(parity("--k 1").contains("code.k = 1"));
-    assert!(parity("--k 2 --r 3 --encoder sum").contains("code.r = 3"));
+    assert!(parity("--k 1").contains("code.k: 1"));
+    assert!(parity("--k 2 --r 3 --encoder sum").contains("code.r: 3"));
     assert!(parity("--k 2 --row 1 --encoder sum").contains("--row 1: the code has rows 0 to 0"));
     assert!(parity("--k 3 --r 2 --encoder concat").contains("\"concat\" supports r = 1"));
     assert!(parity("--network mlp:100,5").contains("takes samples of 100 values"));
