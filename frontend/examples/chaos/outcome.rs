@@ -232,20 +232,24 @@ impl Noted {
                 self.excused,
             );
         }
-        text.push_str("\n\n| class | answer | requests | longest, ms |\n|---|---|---|---|\n");
+        text.push_str("\n\nAnswers by class (longest, ms):\n");
+        let mut last = "";
         for ((class, verdict), times) in &self.answers {
-            let ms = times.longest.as_secs_f64() * 1e3;
-            let _ = writeln!(
-                text,
-                "| {class} | {} | {} | {ms:.0} |",
-                verdict.outcome(),
-                times.count
-            );
+            let (outcome, ms) = (verdict.outcome(), times.longest.as_secs_f64() * 1e3);
+            if *class == last {
+                text.push_str(", ");
+            } else {
+                let _ = write!(text, "\n- {class}: ");
+            }
+            let _ = write!(text, "{outcome} {} ({ms:.0})", times.count);
+            last = class;
         }
-        text.push_str("\n| what was done | times |\n|---|---|\n");
-        for (kind, times) in &self.done {
-            let _ = writeln!(text, "| {kind} | {times} |");
-        }
+        let done: Vec<_> = self
+            .done
+            .iter()
+            .map(|(kind, times)| format!("{times} {kind}"))
+            .collect();
+        let _ = writeln!(text, "\n\nFaults: {}.", done.join(", "));
         if !self.violations.is_empty() {
             text.push_str("\n| broken | |\n|---|---|\n");
             for violation in &self.violations {
