@@ -165,6 +165,23 @@ mod tests {
     }
 
     #[test]
+    fn a_table_of_the_most_bins_is_taken() {
+        let bins = |count: usize| {
+            let edges: Vec<f32> = (1..count).map(|edge| edge as f32 / count as f32).collect();
+            table(&edges, &vec![0.5; count])
+        };
+        assert_eq!(bins(MAX_BINS).validate(), Ok(()));
+        assert!(bins(MAX_BINS + 1).validate().is_err());
+        assert!(bins(MAX_BINS + 2).validate().is_err());
+    }
+
+    #[test]
+    fn a_fit_to_a_score_that_is_no_number_is_none() {
+        let measured = [(0.5, true), (f32::NAN, true), (0.7, false)];
+        assert_eq!(Calibration::fit(Score::Margin, &measured, 2), None);
+    }
+
+    #[test]
     fn a_fit_recovers_what_was_measured() {
         let measured: Vec<(f32, bool)> = (0..1000)
             .map(|i| (i as f32 / 1000.0, i % 10 < if i < 500 { 5 } else { 9 }))

@@ -198,10 +198,14 @@ mod tests {
             decode(&[None, Some(one)], &[Some(one)], 1),
             Err(DecodeError::NotMissing { slot: 1 })
         );
-        assert!(matches!(
-            decode(&[None], &[Some(one)], 0),
-            Err(DecodeError::GroupShape { .. })
-        ));
+        for (predictions, parity, slot) in [
+            (&[None][..], &[Some(one)][..], 0),
+            (&[None, Some(one)], &[Some(one), None], 0),
+            (&[None, Some(one)], &[Some(one)], 2),
+        ] {
+            let refused = decode(predictions, parity, slot);
+            assert!(matches!(refused, Err(DecodeError::GroupShape { .. })));
+        }
         assert!(matches!(
             decode(&[None, Some(&[1.0, 2.0])], &[Some(one)], 0),
             Err(DecodeError::UnequalLength {

@@ -206,8 +206,8 @@ fn a_parity_query_is_sent_to_another_instance_and_blames_by_the_same_evidence() 
     ] {
         for (fails_again, failures) in [(true, 0), (false, 1)] {
             let mut harness = Harness::coded(4, 1, config.clone());
-            harness.arrive(0, true, MINUTE).unwrap();
-            harness.arrive(0, true, MINUTE).unwrap();
+            harness.query();
+            harness.query();
             harness.compute();
             let first = parity_at(&harness);
             harness.complete_parity(NOT_FINITE);
@@ -227,7 +227,7 @@ fn a_parity_query_is_sent_to_another_instance_and_blames_by_the_same_evidence() 
 fn a_backup_is_asked_once_more_at_another_instance_and_blames_by_the_same_evidence() {
     for (fails_again, failures) in [(true, 0), (false, 1)] {
         let mut harness = Harness::of(2, 1, StrategyConfig::ApproximateBackup(backup_config(true)));
-        let query = harness.arrive(0, true, MINUTE).unwrap();
+        let query = harness.query();
         harness.complete_backup(NOT_FINITE);
         harness.complete_backup(NOT_FINITE.filter(|_| fails_again));
         assert!(
@@ -250,17 +250,14 @@ fn an_input_at_fault_gets_no_parity_query_of_its_own() {
         ..coded_config(2, 1)
     };
     let mut harness = Harness::coded(4, 1, config);
-    let poisoned = harness.arrive(0, true, MINUTE).unwrap();
+    let poisoned = harness.query();
     harness.complete_client(poisoned, NOT_FINITE);
     harness.complete_client(poisoned, NOT_FINITE);
     assert_eq!(
         harness.fate(poisoned),
         &Fate::Failed(FailureKind::InvalidOutput)
     );
-    let others = [
-        harness.arrive(0, true, MINUTE).unwrap(),
-        harness.arrive(0, true, MINUTE).unwrap(),
-    ];
+    let others = [harness.query(), harness.query()];
     harness.compute();
     let numbers: Vec<usize> = harness.groups.values().flatten().copied().collect();
     assert_eq!(numbers, others, "it left its open group");

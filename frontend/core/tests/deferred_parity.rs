@@ -40,9 +40,7 @@ fn warm(config: CodedConfig) -> Harness {
 }
 
 fn group(harness: &mut Harness, k: usize) -> Vec<usize> {
-    (0..k)
-        .map(|_| harness.arrive(0, true, MINUTE).unwrap())
-        .collect()
+    (0..k).map(|_| harness.query()).collect()
 }
 
 fn issued(harness: &mut Harness) -> u64 {
@@ -144,7 +142,7 @@ fn a_parity_query_that_straggles_is_sent_to_another_instance() {
 fn so_is_one_that_was_sent_when_its_query_was_late_already() {
     let mut harness = warm(deferring(2, 1));
     let before = issued(&mut harness);
-    let lone = harness.arrive(0, true, MINUTE).unwrap();
+    let lone = harness.query();
     harness.advance(FLUSH_AFTER);
     // The only one of its group; completed with fillers, whose predictions are known.
     for _ in 0..2 {
@@ -162,9 +160,9 @@ fn so_is_one_that_was_sent_when_its_query_was_late_already() {
 fn the_first_of_its_members_decides_when_they_are_due() {
     let mut harness = warm(deferring(2, 1));
     let before = issued(&mut harness);
-    harness.arrive(0, true, MINUTE).unwrap();
+    harness.query();
     harness.advance(8 * MS);
-    harness.arrive(0, true, MINUTE).unwrap();
+    harness.query();
     harness.advance(HOLD_BACK - 8 * MS - 4 * MS);
     harness.compute();
     assert_eq!(issued(&mut harness), before + 1);

@@ -213,6 +213,15 @@ impl Harness {
         }
     }
 
+    /// A query with time enough that takes an approximation.
+    pub fn query(&mut self) -> usize {
+        self.arrive(0, true, Duration::from_secs(60)).unwrap()
+    }
+
+    pub fn pair(&mut self) -> [usize; 2] {
+        [self.query(), self.query()]
+    }
+
     pub fn arrive(
         &mut self,
         key: u64,

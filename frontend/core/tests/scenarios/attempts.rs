@@ -5,9 +5,7 @@ use super::*;
 #[test]
 fn a_query_at_an_instance_that_is_found_down_is_sent_elsewhere_too() {
     let mut harness = Harness::plain(3, 1);
-    let queries: Vec<usize> = (0..2)
-        .map(|_| harness.arrive(0, true, MINUTE).unwrap())
-        .collect();
+    let queries: Vec<usize> = (0..2).map(|_| harness.query()).collect();
     harness.set_up(instance(0, 0), false);
     assert_eq!(
         harness.places(queries[0]),
@@ -48,10 +46,7 @@ fn a_parity_query_that_waits_does_not_take_the_place_of_a_request_that_is_being_
     };
     let mut harness = Harness::coded(2, 2, config);
     let hasty = harness.arrive(0, true, 2 * HOLD_BACK).unwrap();
-    let others = [
-        harness.arrive(0, true, MINUTE).unwrap(),
-        harness.arrive(0, true, MINUTE).unwrap(),
-    ];
+    let others = [harness.query(), harness.query()];
     harness.compute();
     assert!(
         harness.sent.iter().all(|sent| sent.input.group.is_none()),
@@ -77,10 +72,7 @@ fn a_parity_query_that_waits_does_not_take_the_place_of_a_request_that_is_being_
 #[test]
 fn queued_retry_of_a_parity_query_avoids_the_other_row_sent_after_it() {
     let mut harness = Harness::coded(3, 2, unmodified_config(2, 2));
-    let members = [
-        harness.arrive(0, true, MINUTE).unwrap(),
-        harness.arrive(0, true, MINUTE).unwrap(),
-    ];
+    let members = [harness.query(), harness.query()];
     harness.encode(0, true);
     harness.complete_parity(Some(FailureKind::InstanceBusy)); // The retry is queued.
     harness.encode(0, true);
@@ -107,9 +99,7 @@ fn queued_retry_of_a_parity_query_avoids_the_other_row_sent_after_it() {
 #[test]
 fn two_missing_predictions_need_two_parity_outputs() {
     let mut harness = coded(3, 2);
-    let queries: Vec<usize> = (0..3)
-        .map(|_| harness.arrive(0, true, MINUTE).unwrap())
-        .collect();
+    let queries: Vec<usize> = (0..3).map(|_| harness.query()).collect();
     harness.compute();
     harness.complete_client(queries[1], None);
     harness.complete_parity(None);
@@ -128,10 +118,10 @@ fn members_of_a_group_go_to_different_instances() {
     config.flush_after = MINUTE;
     let mut harness = Harness::coded(2, 2, config);
     // Instance 0 is the less loaded one when the second member comes, and is avoided all the same.
-    harness.arrive(0, true, MINUTE).unwrap();
+    harness.query();
     harness.arrive(1, true, MINUTE).unwrap();
     harness.complete_client(1, None);
-    harness.arrive(0, true, MINUTE).unwrap();
+    harness.query();
     let of = |number| {
         harness
             .sent
@@ -147,7 +137,7 @@ fn members_of_a_group_go_to_different_instances() {
 #[test]
 fn a_failed_attempt_is_made_again_elsewhere_and_the_instance_probed() {
     let mut harness = Harness::plain(2, 1);
-    let query = harness.arrive(0, true, MINUTE).unwrap();
+    let query = harness.query();
     let first = harness.sent[0].instance;
     harness.complete_client(query, Some(FailureKind::ConnectionLost));
     assert_eq!(harness.probes, [first]);
@@ -162,7 +152,7 @@ fn a_failed_attempt_is_made_again_elsewhere_and_the_instance_probed() {
 fn retries_are_budgeted() {
     let mut harness = Harness::plain(4, 1);
     for _ in 0..200 {
-        let query = harness.arrive(0, true, MINUTE).unwrap();
+        let query = harness.query();
         while harness.is_in_flight(query) {
             harness.complete_client(query, Some(FailureKind::InstanceError));
         }

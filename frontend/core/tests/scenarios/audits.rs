@@ -7,10 +7,7 @@ fn groups_in_which_nothing_straggles_are_audited() {
     let mut config = coded_config(2, 1);
     config.audit_every = 1;
     let mut harness = Harness::coded(4, 1, config);
-    let (a, b) = (
-        harness.arrive(0, true, MINUTE).unwrap(),
-        harness.arrive(0, true, MINUTE).unwrap(),
-    );
+    let [a, b] = harness.pair();
     harness.complete_client(a, None);
     harness.complete_client(b, None);
     harness.compute();
@@ -31,9 +28,7 @@ fn audits_look_at_every_slot_about_equally_often() {
         });
         const AUDITS: usize = 200;
         while harness.comparisons.len() < AUDITS {
-            let members: Vec<usize> = (0..k)
-                .map(|_| harness.arrive(0, true, MINUTE).unwrap())
-                .collect();
+            let members: Vec<usize> = (0..k).map(|_| harness.query()).collect();
             harness.compute();
             members
                 .into_iter()

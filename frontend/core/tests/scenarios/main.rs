@@ -48,7 +48,7 @@ fn is_reconstructed(harness: &mut Harness, straggler: usize) {
 
 /// A query that was answered long ago, so that there is something to complete groups with.
 fn answered(harness: &mut Harness) -> usize {
-    let number = harness.arrive(0, true, MINUTE).unwrap();
+    let number = harness.query();
     harness.complete_client(number, None);
     number
 }
@@ -56,10 +56,7 @@ fn answered(harness: &mut Harness) -> usize {
 #[test]
 fn a_straggler_is_reconstructed_from_its_group() {
     let mut harness = coded(2, 1);
-    let (frozen, other) = (
-        harness.arrive(0, true, MINUTE).unwrap(),
-        harness.arrive(0, true, MINUTE).unwrap(),
-    );
+    let [frozen, other] = harness.pair();
     harness.compute();
     harness.complete_client(other, None);
     harness.complete_parity(None);
@@ -98,9 +95,9 @@ fn without_hold_back_groups_still_fill_with_queries() {
     let fillers = [answered(&mut harness), answered(&mut harness)];
     harness.compute();
     let before = harness.engine.stats();
-    let straggler = harness.arrive(0, true, MINUTE).unwrap();
+    let straggler = harness.query();
     harness.advance(MS);
-    let other = harness.arrive(0, true, MINUTE).unwrap();
+    let other = harness.query();
     harness.compute();
     let stats = harness.engine.stats();
     assert_eq!(
@@ -160,21 +157,18 @@ fn cg1_bounds_refuse_instead_of_queueing_without_end() {
     let mut harness = Harness::plain(2, 1);
     let queue = core_config(2, 1, 0).pools[0].queue;
     for _ in 0..2 + queue {
-        harness.arrive(0, true, MINUTE).unwrap();
+        harness.query();
     }
     assert_eq!(harness.arrive(0, true, MINUTE), Err(Rejected::Overloaded));
     assert_eq!(harness.engine.stats().rejected, 1);
     harness.complete(0, None);
-    harness.arrive(0, true, MINUTE).unwrap();
+    harness.query();
 }
 
 #[test]
 fn cg2_an_exact_prediction_wins_over_a_reconstruction_under_way() {
     let mut harness = coded(2, 1);
-    let (a, b) = (
-        harness.arrive(0, true, MINUTE).unwrap(),
-        harness.arrive(0, true, MINUTE).unwrap(),
-    );
+    let [a, b] = harness.pair();
     harness.compute();
     harness.complete_client(b, None);
     harness.complete_parity(None);
@@ -191,10 +185,7 @@ fn cg2_an_exact_prediction_wins_over_a_reconstruction_under_way() {
 #[test]
 fn cg4_a_lost_query_need_not_wait_to_be_late() {
     let mut harness = coded(2, 1);
-    let (lost, other) = (
-        harness.arrive(0, true, MINUTE).unwrap(),
-        harness.arrive(0, true, MINUTE).unwrap(),
-    );
+    let [lost, other] = harness.pair();
     harness.compute();
     harness.complete_client(other, None);
     harness.complete_parity(None);
@@ -207,10 +198,7 @@ fn cg4_a_lost_query_need_not_wait_to_be_late() {
 #[test]
 fn cg4_a_client_that_wants_no_approximation_gets_none() {
     let mut harness = coded(2, 1);
-    let (strict, other) = (
-        harness.arrive(0, false, 100 * MS).unwrap(),
-        harness.arrive(0, true, MINUTE).unwrap(),
-    );
+    let (strict, other) = (harness.arrive(0, false, 100 * MS).unwrap(), harness.query());
     harness.compute();
     harness.complete_parity(None);
     harness.advance(HOLD_BACK);
@@ -233,7 +221,7 @@ fn cg5_a_lone_query_is_protected_by_answered_ones() {
     let second = answered(&mut harness); // shares the first one's group
     harness.compute();
     harness.advance(Duration::from_secs(1));
-    let lone = harness.arrive(0, true, MINUTE).unwrap();
+    let lone = harness.query();
     assert!(harness.encodes.is_empty());
     harness.advance(FLUSH_AFTER);
     assert_eq!(harness.encodes.len(), 1, "completed on the flush timer");
@@ -255,7 +243,7 @@ fn cg5_an_answered_member_of_an_open_group_is_as_good_as_a_filler() {
     let mut harness = coded(2, 1);
     answered(&mut harness);
     harness.advance(Duration::from_secs(1));
-    harness.arrive(0, true, MINUTE).unwrap();
+    harness.query();
     assert_eq!(harness.encodes.len(), 1, "sealed with its arrival");
     harness.finish();
 }
@@ -263,12 +251,12 @@ fn cg5_an_answered_member_of_an_open_group_is_as_good_as_a_filler() {
 #[test]
 fn cg5_with_nothing_to_complete_it_a_group_stays_open() {
     let mut harness = coded(3, 1);
-    let first = harness.arrive(0, true, MINUTE).unwrap();
+    let first = harness.query();
     harness.advance(5 * FLUSH_AFTER);
     assert!(harness.encodes.is_empty());
     harness.complete_client(first, None);
-    harness.arrive(0, true, MINUTE).unwrap();
-    harness.arrive(0, true, MINUTE).unwrap();
+    harness.query();
+    harness.query();
     assert_eq!(harness.encodes.len(), 1);
     harness.finish();
 }
@@ -276,10 +264,10 @@ fn cg5_with_nothing_to_complete_it_a_group_stays_open() {
 #[test]
 fn cg6_a_bad_output_spoils_at_most_its_group() {
     let mut harness = coded(2, 1);
-    let bad = harness.arrive(0, true, MINUTE).unwrap();
-    let mate = harness.arrive(0, true, MINUTE).unwrap();
-    let elsewhere = harness.arrive(0, true, MINUTE).unwrap();
-    let other = harness.arrive(0, true, MINUTE).unwrap();
+    let bad = harness.query();
+    let mate = harness.query();
+    let elsewhere = harness.query();
+    let other = harness.query();
     harness.compute();
     for _ in 0..3 {
         harness.complete_client(bad, Some(FailureKind::InvalidOutput));
@@ -305,9 +293,7 @@ fn cg7_without_parity_instances_serving_goes_on_plainly() {
     let mut harness = coded(2, 1);
     harness.set_up(instance(1, 0), false);
     harness.set_up(instance(1, 1), false);
-    let queries: Vec<usize> = (0..4)
-        .map(|_| harness.arrive(0, true, MINUTE).unwrap())
-        .collect();
+    let queries: Vec<usize> = (0..4).map(|_| harness.query()).collect();
     assert!(harness.encodes.is_empty(), "not even encoded");
     for query in queries {
         harness.complete_client(query, None);
@@ -323,7 +309,7 @@ fn cg7_redundant_work_is_shed_first_when_queries_queue() {
     config.shed_above = Some(2);
     let mut harness = Harness::coded(1, 1, config);
     for _ in 0..4 {
-        harness.arrive(0, true, MINUTE).unwrap();
+        harness.query();
     }
     assert_eq!(
         harness.encodes.len(),
@@ -337,14 +323,11 @@ fn cg7_redundant_work_is_shed_first_when_queries_queue() {
 #[test]
 fn cg8_an_abandoned_query_is_withdrawn_unless_its_group_needs_it() {
     let mut harness = coded(2, 1);
-    let alone = harness.arrive(0, true, MINUTE).unwrap();
+    let alone = harness.query();
     harness.abandon(alone);
     assert!(!harness.is_in_flight(alone));
 
-    let (gone, mate) = (
-        harness.arrive(0, true, MINUTE).unwrap(),
-        harness.arrive(0, true, MINUTE).unwrap(),
-    );
+    let [gone, mate] = harness.pair();
     harness.compute();
     harness.abandon(gone);
     assert!(harness.is_in_flight(gone), "its mate may need it");
@@ -354,10 +337,7 @@ fn cg8_an_abandoned_query_is_withdrawn_unless_its_group_needs_it() {
     harness.compute();
     assert_eq!(harness.fate(mate), &Fate::Reconstructed);
 
-    let (gone, mate) = (
-        harness.arrive(0, true, MINUTE).unwrap(),
-        harness.arrive(0, true, MINUTE).unwrap(),
-    );
+    let [gone, mate] = harness.pair();
     harness.abandon(gone);
     harness.complete_client(mate, None);
     assert!(
@@ -370,10 +350,7 @@ fn cg8_an_abandoned_query_is_withdrawn_unless_its_group_needs_it() {
 #[test]
 fn a_late_truth_is_not_awaited_for_ever() {
     let mut harness = coded(2, 1);
-    let (frozen, other) = (
-        harness.arrive(0, true, MINUTE).unwrap(),
-        harness.arrive(0, true, MINUTE).unwrap(),
-    );
+    let [frozen, other] = harness.pair();
     harness.compute();
     harness.complete_client(other, None);
     harness.complete_parity(None);

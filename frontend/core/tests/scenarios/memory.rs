@@ -61,19 +61,19 @@ fn answered_queries_that_are_not_kept_leave_their_open_group() {
     let mut config = coded_config(3, 1);
     config.max_kept_bytes = 0;
     let mut harness = Harness::coded(4, 2, config);
-    let waits = harness.arrive(0, true, MINUTE).unwrap();
-    let answered = harness.arrive(0, true, MINUTE).unwrap();
+    let waits = harness.query();
+    let answered = harness.query();
     harness.complete_client(answered, None);
     harness.compute();
     // Three more fill the group in which one waits.
-    let others = [(); 2].map(|()| harness.arrive(0, true, MINUTE).unwrap());
+    let others = [(); 2].map(|()| harness.query());
     harness.compute();
     for other in others {
         harness.complete_client(other, None);
     }
     is_reconstructed(&mut harness, waits);
     // No query comes after it, and it is held no longer; the harness counts at the end.
-    let last = harness.arrive(0, true, MINUTE).unwrap();
+    let last = harness.query();
     harness.complete_client(last, None);
     harness.finish();
 }
@@ -84,7 +84,7 @@ fn of_one_kind_the_oldest_inputs_make_room() {
     config.max_kept_bytes = 2;
     let mut harness = Harness::coded(4, 2, config);
     for _ in 0..6 {
-        let number = harness.arrive(0, true, MINUTE).unwrap();
+        let number = harness.query();
         harness.complete_client(number, None);
         harness.compute();
     }
@@ -93,7 +93,7 @@ fn of_one_kind_the_oldest_inputs_make_room() {
         2,
         "as many as a group can need"
     );
-    let frozen = harness.arrive(0, true, MINUTE).unwrap();
+    let frozen = harness.query();
     is_reconstructed(&mut harness, frozen);
     harness.finish();
 }

@@ -5,10 +5,7 @@ use super::*;
 #[test]
 fn coded_hedged_hedges_what_its_group_cannot_recover() {
     let mut harness = coded_hedged();
-    let (a, b) = (
-        harness.arrive(0, true, MINUTE).unwrap(),
-        harness.arrive(0, true, MINUTE).unwrap(),
-    );
+    let [a, b] = harness.pair();
     harness.compute();
     harness.advance(HOLD_BACK); // two stragglers, one parity query: nothing to decode
     assert_eq!((harness.places(a).len(), harness.places(b).len()), (2, 2));
@@ -28,10 +25,7 @@ fn coded_hedged_hedges_what_its_group_cannot_recover() {
 #[test]
 fn coded_hedged_spends_no_copy_on_what_its_group_recovers() {
     let mut harness = coded_hedged();
-    let (frozen, other) = (
-        harness.arrive(0, true, MINUTE).unwrap(),
-        harness.arrive(0, true, MINUTE).unwrap(),
-    );
+    let [frozen, other] = harness.pair();
     harness.compute();
     harness.complete_client(other, None);
     harness.complete_parity(None);
@@ -85,7 +79,7 @@ fn each_class_has_its_own_strategy_and_its_own_books() {
 #[test]
 fn an_overtaken_straggler_must_show_that_it_is_well() {
     let mut harness = hedge(2);
-    let query = harness.arrive(0, true, MINUTE).unwrap();
+    let query = harness.query();
     harness.advance(60 * MS); // longer than suspect_after
     assert_eq!(harness.now, Time::from_nanos(60_000_001));
     harness.complete_at(query, 1, None);

@@ -58,7 +58,7 @@ fn every_strategy_is_built_by_its_configuration_for_any_payload() {
 #[test]
 fn replicate_the_first_answer_wins_and_the_losers_are_withdrawn() {
     let mut harness = replicate(3);
-    let query = harness.arrive(0, true, MINUTE).unwrap();
+    let query = harness.query();
     assert_eq!(harness.places(query), [0, 1, 2], "one at each instance");
     harness.complete_at(query, 1, None);
     assert_eq!(harness.fate(query), &Fate::Hedged, "by a copy");
@@ -88,14 +88,14 @@ fn replicate_the_own_request_may_win() {
 #[test]
 fn an_error_of_one_copy_does_not_end_the_query_while_another_runs() {
     let mut harness = replicate(2);
-    let query = harness.arrive(0, true, MINUTE).unwrap();
+    let query = harness.query();
     harness.complete_at(query, 0, Some(FailureKind::Refused));
     assert_eq!(harness.fate(query), &Fate::Waiting, "its copy is under way");
     assert_eq!(harness.engine.stats().retries, 0);
     harness.complete_at(query, 1, None);
     assert_eq!(harness.fate(query), &Fate::Hedged);
 
-    let query = harness.arrive(0, true, MINUTE).unwrap();
+    let query = harness.query();
     let [own, copy] = harness.places(query)[..] else {
         unreachable!("two requests")
     };
@@ -118,14 +118,12 @@ fn a_copy_waits_for_another_instance_although_its_own_has_a_free_slot() {
         StrategyConfig::Replicate(replicate_config(2)),
     ];
     let mut harness = Harness::build(core_config(2, 2, 0), strategies);
-    let plain: Vec<usize> = (0..4)
-        .map(|_| harness.arrive(0, true, MINUTE).unwrap())
-        .collect();
+    let plain: Vec<usize> = (0..4).map(|_| harness.query()).collect();
     harness.complete_at(plain[0], 0, None);
     harness.complete_at(plain[2], 0, None);
     let copied = harness.arrive_in(ClassId(1), 0, true, MINUTE).unwrap();
     assert_eq!(harness.places(copied), [0], "beside a free slot");
-    let other = harness.arrive(0, true, MINUTE).unwrap();
+    let other = harness.query();
     assert_eq!(harness.places(other), [0], "which is not kept for it");
     harness.complete_at(plain[1], 1, None);
     assert_eq!(harness.places(copied), [0, 1]);
@@ -135,9 +133,7 @@ fn a_copy_waits_for_another_instance_although_its_own_has_a_free_slot() {
 #[test]
 fn copies_are_shed_first() {
     let mut harness = replicate(2);
-    let queries: Vec<usize> = (0..3)
-        .map(|_| harness.arrive(0, true, MINUTE).unwrap())
-        .collect();
+    let queries: Vec<usize> = (0..3).map(|_| harness.query()).collect();
     assert_eq!(
         harness.places(queries[1]).len(),
         1,
@@ -171,7 +167,7 @@ fn with_one_instance_left_serving_goes_on_plainly() {
             false,
         );
     }
-    let query = harness.arrive(0, true, MINUTE).unwrap();
+    let query = harness.query();
     assert_eq!(harness.places(query), [0]);
     harness.complete_at(query, 0, None);
     assert_eq!(harness.fate(query), &Fate::Exact);
@@ -202,7 +198,7 @@ fn hedge_a_late_query_gets_a_second_copy_elsewhere() {
 #[test]
 fn hedge_a_punctual_query_costs_nothing() {
     let mut harness = hedge(2);
-    let query = harness.arrive(0, true, MINUTE).unwrap();
+    let query = harness.query();
     harness.complete_client(query, None);
     harness.advance(10 * HOLD_BACK);
     assert_eq!(harness.engine.stats().redundant_issued, 0);
@@ -213,7 +209,7 @@ fn hedge_a_punctual_query_costs_nothing() {
 fn hedge_the_budget_holds_when_everything_is_late() {
     let mut harness = hedge(40);
     for _ in 0..20 {
-        harness.arrive(0, true, MINUTE).unwrap();
+        harness.query();
     }
     harness.advance(HOLD_BACK);
     let stats = harness.engine.stats();
@@ -230,12 +226,9 @@ fn hedge_a_query_that_waits_for_a_slot_is_hedged_once_it_is_stuck() {
     let mut config = hedge_config();
     config.burst = 3.0;
     let mut harness = Harness::of(2, 1, StrategyConfig::Hedge(config));
-    let (a, b) = (
-        harness.arrive(0, true, MINUTE).unwrap(),
-        harness.arrive(0, true, MINUTE).unwrap(),
-    );
+    let [a, b] = harness.pair();
     harness.advance(MS);
-    let waiting = harness.arrive(0, true, MINUTE).unwrap();
+    let waiting = harness.query();
     harness.advance(HOLD_BACK);
     assert!(harness.places(waiting).is_empty());
     harness.complete_at(a, 0, None);
@@ -251,10 +244,7 @@ fn hedge_a_query_that_waits_for_a_slot_is_hedged_once_it_is_stuck() {
 #[test]
 fn a_withdrawn_copy_that_never_left_was_never_issued() {
     let mut harness = hedge(2);
-    let (a, b) = (
-        harness.arrive(0, true, MINUTE).unwrap(),
-        harness.arrive(0, true, MINUTE).unwrap(),
-    );
+    let [a, b] = harness.pair();
     harness.advance(HOLD_BACK);
     assert_eq!(
         (harness.places(a).len(), harness.places(b).len()),
@@ -279,7 +269,7 @@ fn a_withdrawn_copy_that_never_left_was_never_issued() {
 #[test]
 fn backup_asked_at_arrival_answers_at_the_moment_of_lateness() {
     let mut harness = backup(true);
-    let query = harness.arrive(0, true, MINUTE).unwrap();
+    let query = harness.query();
     harness.complete_backup(None);
     assert_eq!(harness.fate(query), &Fate::Waiting, "CG-4: held");
     harness.advance(HOLD_BACK);
@@ -296,7 +286,7 @@ fn backup_asked_at_arrival_answers_at_the_moment_of_lateness() {
 #[test]
 fn backup_asked_when_late_answers_when_it_comes() {
     let mut harness = backup(false);
-    let query = harness.arrive(0, true, MINUTE).unwrap();
+    let query = harness.query();
     harness.advance(HOLD_BACK - MS);
     assert_eq!(harness.sent.len(), 1, "not asked yet");
     harness.advance(MS);
@@ -313,7 +303,7 @@ fn backup_asked_when_late_answers_when_it_comes() {
 #[test]
 fn backup_the_deployed_models_word_counts_while_it_is_in_time() {
     let mut harness = backup(true);
-    let query = harness.arrive(0, true, MINUTE).unwrap();
+    let query = harness.query();
     harness.complete_backup(None);
     harness.complete_client(query, None);
     assert_eq!(harness.fate(query), &Fate::Exact);
@@ -339,7 +329,7 @@ fn backup_not_for_who_wants_no_approximation() {
 #[test]
 fn backup_answers_a_lost_query_at_once() {
     let mut harness = backup(false);
-    let query = harness.arrive(0, true, MINUTE).unwrap();
+    let query = harness.query();
     harness.complete_client(query, Some(FailureKind::Refused));
     assert_eq!(
         harness.fate(query),
@@ -349,7 +339,7 @@ fn backup_answers_a_lost_query_at_once() {
     harness.complete_backup(None);
     assert_eq!(harness.fate(query), &Fate::Backup);
 
-    let query = harness.arrive(0, true, MINUTE).unwrap();
+    let query = harness.query();
     harness.complete_client(query, Some(FailureKind::Refused));
     harness.complete_backup(Some(FailureKind::InstanceError));
     assert_eq!(
