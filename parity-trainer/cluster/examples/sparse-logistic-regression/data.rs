@@ -1,30 +1,131 @@
-//! Rows to learn from and rows held out to judge by.
+//! Rows like those of click logs: few of very many features in each, some of them in every other
+//! row and most of them hardly ever, and a few that matter.
 
-mod generated;
-mod idx;
-mod text;
-
-use std::path::{Path, PathBuf};
-
-use parapet_datasets::idx::IdxError;
+use anyhow::Result;
 use parapet_parameter_server::{Key, KeyRange};
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Normal, Zipf};
 
-use crate::Rows;
-pub(crate) use generated::{Generated, generate};
+use crate::model::probability;
+
+/// Frequency of features: the k-th most frequent in proportion to `k^-1.1`, as words do.
+const EXPONENT: f64 = 1.1;
+
+/// The share of features whose true weight is not 0, and the spread of those weights.
+const RELEVANT: f64 = 0.1;
+const SPREAD: f32 = 1.5;
+
+/// Labelled sparse rows, one after the other. The last feature of each is the intercept.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Rows {
+    /// Where each row ends.
+    ends: Vec<usize>,
+    features: Vec<u32>,
+    labels: Vec<bool>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Row<'a> {
+    /// Features that the row has, each once.
+    pub(crate) features: &'a [u32],
+    pub(crate) label: bool,
+}
+
+impl Rows {
+    pub(crate) fn push(&mut self, label: bool, features: impl IntoIterator<Item = u32>) {
+        self.features.extend(features);
+        self.ends.push(self.features.len());
+        self.labels.push(label);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    pub(crate) fn get(&self, place: usize) -> Row<'_> {
+        let start = place.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Row {
+            features: &self.features[start..self.ends[place]],
+            label: self.labels[place],
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Row<'_>> {
+        (0..self.len()).map(|place| self.get(place))
+    }
+
+    pub(crate) fn labels(&self) -> &[bool] {
+        &self.labels
+    }
+}
+
+/// Some rows with their features numbered anew.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Minibatch {
+    /// The features that its rows have, ascending: the keys to pull and to push.
+    pub(crate) keys: Vec<Key>,
+    /// The rows; their features are places in `keys`.
+    pub(crate) rows: Rows,
+}
+
+impl Minibatch {
+    pub(crate) fn new(rows: &Rows, places: &[usize]) -> Self {
+        let chosen = || places.iter().map(|&place| rows.get(place));
+        let mut features: Vec<u32> = chosen().flat_map(|row| row.features).copied().collect();
+        features.sort_unstable();
+        features.dedup();
+        let mut renumbered = Rows::default();
+        for row in chosen() {
+            let place = |feature| features.partition_point(|other| other < feature) as u32;
+            renumbered.push(row.label, row.features.iter().map(place));
+        }
+        Self {
+            keys: features.into_iter().map(Key::from).collect(),
+            rows: renumbered,
+        }
+    }
+}
+
+/// The minibatches of one of several workers, as places of rows: in each pass, the rows in a new
+/// order, dealt out in turn. All workers have the same number of iterations; where the last round
+/// has too few minibatches, some are empty.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Batches {
+    pub(crate) rows: usize,
+    pub(crate) batch: usize,
+    pub(crate) workers: usize,
+    pub(crate) passes: usize,
+    pub(crate) seed: u64,
+}
+
+impl Batches {
+    /// Of a worker, by its number from 0.
+    pub(crate) fn of(self, worker: usize) -> impl Iterator<Item = Vec<usize>> {
+        let rounds = self.rows.div_ceil(self.batch).div_ceil(self.workers);
+        (0..self.passes).flat_map(move |pass| {
+            let mut order: Vec<usize> = (0..self.rows).collect();
+            let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+            rng.set_stream(pass as u64);
+            order.shuffle(&mut rng);
+            (0..rounds).map(move |round| {
+                let start = ((round * self.workers + worker) * self.batch).min(self.rows);
+                order[start..(start + self.batch).min(self.rows)].to_vec()
+            })
+        })
+    }
+}
 
 /// Rows for training and rows for evaluation.
 #[derive(Debug, Clone)]
 pub(crate) struct DataSet {
-    /// Where it comes from, for reports.
-    pub(crate) name: String,
     /// Number of features; the intercept comes after them.
     pub(crate) features: u32,
-    /// Rows to learn from.
     pub(crate) train: Rows,
-    /// Rows to judge by.
     pub(crate) held_out: Rows,
-    /// The probabilities that the held-out labels were drawn with, where they are known.
-    pub(crate) truth: Option<Vec<f32>>,
+    /// The probabilities that the held-out labels were drawn with.
+    pub(crate) truth: Vec<f32>,
 }
 
 impl DataSet {
@@ -34,123 +135,73 @@ impl DataSet {
     }
 }
 
-/// Format of a folder of data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
-    /// IDX files of one row of bytes for each sample, named as MNIST's are:
-    /// `train-images-idx2-ubyte.gz`, `train-labels-idx1-ubyte.gz`, `t10k-..`. A byte is the
-    /// feature's value times 255.
-    Idx,
-    /// `train-text.tsv.gz` and `t10k-text.tsv.gz`: a label, an identifier and texts in each line.
-    /// Words are hashed into this many features.
-    Text { features: u32 },
+/// A set to generate. The same settings give the same bits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Generated {
+    /// Number of features; at least 1.
+    pub(crate) features: u32,
+    pub(crate) rows: usize,
+    pub(crate) held_out: usize,
+    /// Features drawn for each row; those drawn twice count once.
+    pub(crate) draws: usize,
+    pub(crate) seed: u64,
 }
 
-/// Data that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DataError {
-    /// No such folder.
-    #[error(
-        "{}: no such folder: give one with train and t10k files, or leave --data out",
-        .0.display()
-    )]
-    NoFolder(PathBuf),
-    /// A file is missing.
-    #[error("{}: no file {wanted}: check that this is the right folder", folder.display())]
-    Missing {
-        folder: PathBuf,
-        wanted: &'static str,
-    },
-    /// A file that is not sound.
-    #[error(transparent)]
-    Idx(#[from] IdxError),
-    /// A file of rows and one of labels that do not belong together.
-    #[error(
-        "{}: {rows:?} where one row for each of {labels} labels is wanted: check that both files \
-            are of one set",
-        path.display()
-    )]
-    Shape {
-        /// The file of rows.
-        path: PathBuf,
-        rows: Vec<usize>,
-        /// Labels in the other file.
-        labels: usize,
-    },
-    /// Training rows and held-out rows of different lengths.
-    #[error("{}: its rows have {found} features, those to learn from {wanted}: check that both \
-        are of one set", path.display())]
-    Features {
-        path: PathBuf,
-        /// Features of its rows.
-        found: usize,
-        /// Features of the rows to learn from.
-        wanted: usize,
-    },
-    /// A class that is neither of the two.
-    #[error("{}: label {found} of row {row} is neither 0 nor 1: logistic regression tells two \
-        classes apart", path.display())]
-    Label {
-        path: PathBuf,
-        row: usize,
-        found: String,
-    },
-    /// A file of text cannot be read to its end.
-    #[error(
-        "{}: cannot be read to its end ({source}): fetch it again if it is truncated",
-        path.display()
-    )]
-    Read {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    /// A file of text is too long.
-    #[error("{}: holds more than {limit} bytes unpacked: use a smaller file", path.display())]
-    TooLarge { path: PathBuf, limit: u64 },
-    /// A line without a text.
-    #[error("{}: line {line} has no tab-separated label, identifier and text: it may be \
-        truncated, fetch it again", path.display())]
-    Line { path: PathBuf, line: usize },
-    /// Nothing to learn from, or nothing to judge by.
-    #[error("{}: no rows: check that this is the right file", .0.display())]
-    Empty(PathBuf),
-}
-
-/// Reads a folder.
-///
-/// # Errors
-/// [`DataError`], naming the file.
-pub(crate) fn load(folder: &Path, format: Format) -> Result<DataSet, DataError> {
-    if !folder.is_dir() {
-        return Err(DataError::NoFolder(folder.to_path_buf()));
-    }
-    let (features, train, held_out) = match format {
-        Format::Idx => idx::load(folder)?,
-        Format::Text { features } => text::load(folder, features)?,
+/// Labels are drawn with the probability that logistic regression gives under the true weights: no
+/// model can do better than [`DataSet::truth`].
+pub(crate) fn generate(settings: &Generated) -> Result<DataSet> {
+    let features = settings.features;
+    let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
+    let normal = Normal::new(0.0, SPREAD)?;
+    let draw_weight = |_| match rng.random_bool(RELEVANT) {
+        true => normal.sample(&mut rng),
+        false => 0.0,
     };
+    let weights: Vec<f32> = (0..features).map(draw_weight).collect();
+    let ranks = Zipf::new(f64::from(features), EXPONENT)?;
+    let factor = scattering(u64::from(features));
+    let mut part = |count: usize| {
+        let (mut rows, mut probabilities) = (Rows::default(), Vec::with_capacity(count));
+        let mut drawn: Vec<u32> = Vec::with_capacity(settings.draws);
+        for _ in 0..count {
+            drawn.clear();
+            // Ranks are whole numbers from 1.
+            let scattered = |rank: f64| ((rank as u64 - 1) * factor % u64::from(features)) as u32;
+            let sampled = ranks.sample_iter(&mut rng).take(settings.draws);
+            drawn.extend(sampled.map(scattered));
+            drawn.sort_unstable();
+            drawn.dedup();
+            let row = Row {
+                features: &drawn,
+                label: false,
+            };
+            let p = probability(row, |feature| weights[feature as usize]);
+            let label = rng.random::<f32>() < p;
+            rows.push(label, drawn.iter().copied().chain([features]));
+            probabilities.push(p);
+        }
+        (rows, probabilities)
+    };
+    let (train, _) = part(settings.rows);
+    let (held_out, truth) = part(settings.held_out);
     Ok(DataSet {
-        name: folder.display().to_string(),
         features,
         train,
         held_out,
-        truth: None,
+        truth,
     })
 }
 
-/// The file in `folder` whose name begins so.
-fn file(folder: &Path, wanted: &'static str) -> Result<PathBuf, DataError> {
-    let read = |source| DataError::Read {
-        path: folder.to_path_buf(),
-        source,
-    };
-    for entry in std::fs::read_dir(folder).map_err(read)? {
-        let entry = entry.map_err(read)?;
-        if entry.file_name().to_string_lossy().starts_with(wanted) {
-            return Ok(entry.path());
-        }
-    }
-    Err(DataError::Missing {
-        folder: folder.to_path_buf(),
-        wanted,
-    })
+/// Factor by which `rank * factor mod features` scatters ranks over the keys, so that frequent
+/// features do not all come first: near the golden section, with no divisor in common with the
+/// number of features, so that no two ranks meet.
+pub(crate) fn scattering(features: u64) -> u64 {
+    let golden = (features as f64 * 0.618_033_988_749_895) as u64;
+    let is_coprime = |&factor: &u64| divisor(factor, features) == 1;
+    (golden.max(1)..).find(is_coprime).unwrap_or(1)
+}
+
+/// The greatest common divisor (Euclid).
+fn divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { divisor(b, a % b) }
 }

@@ -1,111 +1,69 @@
-//! A second application of the parameter server, beside training networks: sparse logistic
-//! regression by FTRL-proximal (McMahan et al., "Ad Click Prediction", KDD 2013) on data with
-//! millions of features, of which a row has a few (Li et al., OSDI 2014, section 5.1).
+//! Sparse logistic regression by FTRL-proximal (McMahan et al., "Ad Click Prediction", KDD 2013)
+//! on generated rows with few of millions of features each (Li et al., OSDI 2014, section 5.1).
 //!
 //! Servers and workers run in this process, as the nodes that they are in a cluster: a worker pulls
 //! the weights of its minibatch's features and no others, pushes the sums of their gradients, and
 //! the servers' update rule is FTRL. The KKT filter keeps back gradients that would leave a weight
 //! at 0.
-//!
-//! - [`data`]: rows from files, hashed text, or a seeded generator.
-//! - [`Minibatch`] and [`logistic`]: the arithmetic of one worker.
-//! - [`Cluster`], [`train`]: servers, workers and what they measure.
-//! - [`Score`]: log loss, AUC and accuracy.
-//! - [`staleness`]: what workers gain that may miss some of one another.
-//!
-//! Exit codes: 0 done, 1 failed, 2 the arguments cannot be used, 130 ended by a second Ctrl-C.
-
-#![allow(missing_docs, reason = "an example's insides")]
 
 #[path = "../../tests/support/in_process.rs"]
 mod in_process;
 
-mod cluster;
 mod data;
-mod logistic;
-mod minibatch;
-mod options;
-mod report;
-mod rows;
-mod score;
+mod model;
 mod staleness;
 #[cfg(test)]
 mod tests;
 mod training;
-mod worker;
 
-use std::path::PathBuf;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{Parser, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
-use parapet_cluster::node::transport::{Memory, Tcp};
-use parapet_parameter_server::{Consistency, Ftrl};
-use parking_lot::Mutex;
-use serde_json::json;
+use anyhow::{Result, ensure};
+use clap::Parser;
+use indicatif::ProgressBar;
+use parapet_cluster::node::transport::Tcp;
+use parapet_parameter_server::{Consistency, Ftrl, Kkt, LeftOut};
 use tokio::runtime::Runtime;
-use tokio::sync::watch;
 
-use cluster::{ARRAY, Cluster, ClusterSettings, Place};
-use data::{DataError, DataSet, Format, Generated};
-use minibatch::{Batches, Minibatch};
-use options::KktOption;
-use rows::{Row, Rows};
-use score::Score;
-use training::{TrainError, TrainSettings, TrainingOutcome, train};
+use data::Generated;
+use model::Score;
+use training::{Training, TrainingOutcome};
 
-/// Sparse logistic regression by FTRL-proximal on a parameter server: servers and workers
-/// in this process.
+/// Sparse logistic regression by FTRL-proximal on a parameter server in this process.
 #[derive(Debug, Parser)]
-#[command(
-    name = "sparse-logistic-regression",
-    version,
-    args_conflicts_with_subcommands = true
-)]
+#[command(version, args_conflicts_with_subcommands = true)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Subcommand>,
-    /// A folder of IDX files (train-images-idx.., train-labels-idx.., t10k-..) with labels 0 and 1;
-    /// generated rows without it
-    #[arg(long, value_name = "FOLDER")]
-    data: Option<PathBuf>,
-    /// Read the folder's train-text.tsv and t10k-text.tsv instead, with their words hashed into so
-    /// many features
-    #[arg(long, value_name = "FEATURES", requires = "data", value_parser = clap::value_parser!(u32).range(1..u32::MAX as i64))]
-    hashed: Option<u32>,
-    /// Features of generated rows
-    #[arg(long, default_value_t = 10_000_000, conflicts_with = "data", value_parser = clap::value_parser!(u32).range(1..u32::MAX as i64))]
+    /// Features of the generated rows
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u32).range(1..u32::MAX as i64))]
     features: u32,
-    /// Generated rows to learn from
-    #[arg(long, default_value_t = 1_000_000, conflicts_with = "data", value_parser = at_least_1)]
-    rows: usize,
-    /// Generated rows to judge by
-    #[arg(long, default_value_t = 50_000, conflicts_with = "data", value_parser = at_least_1)]
-    held_out: usize,
-    /// Features drawn for each generated row
-    #[arg(long, default_value_t = 50, conflicts_with = "data", value_parser = at_least_1)]
-    draws: usize,
-    /// Workers
-    #[arg(long, default_value_t = 2, value_parser = at_least_1)]
-    workers: usize,
-    /// Servers
-    #[arg(long, default_value_t = 2, value_parser = at_least_1)]
-    servers: usize,
+    /// Rows to learn from
+    #[arg(long, default_value = "1000000")]
+    rows: NonZeroUsize,
+    /// Rows to judge by
+    #[arg(long, default_value = "50000")]
+    held_out: NonZeroUsize,
+    /// Features drawn for each row
+    #[arg(long, default_value = "50")]
+    draws: NonZeroUsize,
+    #[arg(long, default_value = "2")]
+    workers: NonZeroUsize,
+    #[arg(long, default_value = "2")]
+    servers: NonZeroUsize,
     /// Servers that hold each range
-    #[arg(long, default_value_t = 1, value_parser = at_least_1)]
-    replication: usize,
-    /// Consistency model: bsp, bounded-delay:TAU, ssp:SLACK, eager-ssp:SLACK or eventual
+    #[arg(long, default_value = "1")]
+    replication: NonZeroUsize,
+    /// bsp, bounded-delay:TAU, ssp:SLACK, eager-ssp:SLACK or eventual
     #[arg(long, default_value = "bsp")]
     consistency: Consistency,
-    /// Transport of messages
-    #[arg(long, value_enum, default_value_t = Via::Tcp)]
-    transport: Via,
     /// Rows of a minibatch
-    #[arg(long, default_value_t = 1000, value_parser = at_least_1)]
-    batch: usize,
+    #[arg(long, default_value = "1000")]
+    batch: NonZeroUsize,
     /// Number of passes over all rows
-    #[arg(long, default_value_t = 1, value_parser = at_least_1)]
+    #[arg(long, default_value_t = 1)]
     passes: usize,
     /// FTRL: the scale of the learning rate
     #[arg(long, default_value_t = 0.1, value_parser = positive)]
@@ -121,17 +79,11 @@ struct Cli {
     l2: f32,
     /// Gradients that leave a weight at 0: `off` sends them, `kept:SHARE` keeps them back until
     /// their sum is above this share of the L1 penalty, `dropped:SHARE` forgets them
-    #[arg(long, default_value = "kept:0.8")]
+    #[arg(long, default_value = "kept:0.8", value_parser = kkt)]
     kkt: KktOption,
-    /// Send every list of keys in full, not its digest where the other end has it
-    #[arg(long)]
-    no_key_lists: bool,
-    /// Seed of the generated rows and of the order of rows
+    /// Seed of the rows and of their order
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Write the outcome here as JSON, too
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -140,83 +92,46 @@ enum Subcommand {
     Staleness(staleness::Args),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Via {
-    Tcp,
-    /// From task to task.
-    Memory,
-}
+/// Share of the L1 penalty up to which gradients are left out.
+type KktOption = Option<(f32, LeftOut)>;
 
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error(transparent)]
-    Data(#[from] DataError),
-    #[error(transparent)]
-    Train(#[from] TrainError),
-    #[error(transparent)]
-    Race(#[from] staleness::RaceError),
-    #[error(
-        "{servers} servers cannot hold {replication} copies of each range: give more --servers, or \
-         a lower --replication"
-    )]
-    Replication { servers: usize, replication: usize },
-    #[error("threads and signals cannot be set up ({0}): raise the process's limits")]
-    Runtime(std::io::Error),
-    #[error("{}: cannot be written ({source}): give another --json", path.display())]
-    Write {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-}
-
-impl Error {
-    const fn exit_code(&self) -> u8 {
-        if matches!(self, Self::Replication { .. }) {
-            2
-        } else {
-            1
-        }
+fn kkt(text: &str) -> Result<KktOption, String> {
+    if text == "off" {
+        return Ok(None);
     }
-}
-
-fn at_least_1(text: &str) -> Result<usize, String> {
-    let number = text
-        .parse()
-        .map_err(|_| format!("'{text}' is no whole number"))?;
-    if number > 0 {
-        Ok(number)
-    } else {
-        Err("must be at least 1".into())
+    let (left_out, share) = match text.split_once(':') {
+        Some(("kept", share)) => (LeftOut::KeptBack, share),
+        Some(("dropped", share)) => (LeftOut::Dropped, share),
+        _ => (LeftOut::KeptBack, ""),
+    };
+    match share.parse() {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(Some((share, left_out))),
+        _ => Err("write off, kept:0.5 or dropped:0.5, a share up to 1".into()),
     }
 }
 
 fn not_negative(text: &str) -> Result<f32, String> {
-    let number: f32 = text.parse().map_err(|_| format!("'{text}' is no number"))?;
-    if number >= 0.0 && number.is_finite() {
-        Ok(number)
-    } else {
-        Err("must be 0 or above, and finite".into())
+    match text.parse() {
+        Ok(number) if number >= 0.0 && f32::is_finite(number) => Ok(number),
+        _ => Err("write a finite number, 0 or above".into()),
     }
 }
 
 fn positive(text: &str) -> Result<f32, String> {
-    not_negative(text).and_then(|number| {
-        if number > 0.0 {
-            Ok(number)
-        } else {
-            Err("must be above 0".into())
-        }
-    })
+    match not_negative(text)? {
+        0.0 => Err("must be above 0".into()),
+        number => Ok(number),
+    }
 }
 
 impl Cli {
-    fn settings(&self) -> TrainSettings {
-        TrainSettings {
-            workers: self.workers,
-            servers: self.servers,
-            replicas: self.replication,
+    fn training(&self) -> Training {
+        Training {
+            workers: self.workers.get(),
+            servers: self.servers.get() as u64,
+            replicas: self.replication.get() as u64,
             consistency: self.consistency,
-            batch: self.batch,
+            batch: self.batch.get(),
             passes: self.passes,
             ftrl: Ftrl {
                 alpha: self.alpha,
@@ -224,119 +139,74 @@ impl Cli {
                 l1: self.l1,
                 l2: self.l2,
             },
-            kkt: self.kkt.filter(self.l1, self.workers),
-            key_lists: !self.no_key_lists,
+            kkt: self.kkt.map(|(share, left_out)| Kkt {
+                threshold: share * self.l1,
+                scale: self.workers.get() as f32,
+                left_out,
+            }),
             seed: self.seed,
         }
     }
 
-    fn load(&self) -> Result<DataSet, DataError> {
-        match &self.data {
-            Some(folder) => data::load(
-                folder,
-                self.hashed
-                    .map_or(Format::Idx, |features| Format::Text { features }),
-            ),
-            None => Ok(data::generate(&Generated {
-                features: self.features,
-                rows: self.rows,
-                held_out: self.held_out,
-                draws: self.draws,
-                seed: self.seed,
-            })),
+    /// Runs the command and returns what it prints.
+    fn run(&self) -> Result<String> {
+        let runtime = Runtime::new()?;
+        if let Some(Subcommand::Staleness(args)) = &self.command {
+            let measured = runtime.block_on(staleness::race(args.experiment()))?;
+            return Ok(serde_json::to_string(&measured)?);
         }
+        ensure!(
+            self.replication <= self.servers,
+            "{} servers cannot hold {} copies of each range: give more --servers, or a lower \
+                --replication",
+            self.servers,
+            self.replication
+        );
+        eprintln!("generating rows of {} features ..", self.features);
+        let generated = Generated {
+            features: self.features,
+            rows: self.rows.get(),
+            held_out: self.held_out.get(),
+            draws: self.draws.get(),
+            seed: self.seed,
+        };
+        let data = Arc::new(data::generate(&generated)?);
+        let best = Score::new(&data.truth, data.held_out.labels());
+        let bar = ProgressBar::new((data.train.len() * self.passes) as u64);
+        let outcome = runtime.block_on(self.training().run(data, Tcp, bar))?;
+        Ok(report(&outcome, &best))
     }
+}
+
+fn report(outcome: &TrainingOutcome, best: &Score) -> String {
+    let megabytes = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
+    let payload = &outcome.payload;
+    let kept = payload.rows_sent as f64 / payload.rows.max(1) as f64;
+    format!(
+        "held out   {}\nat best    {best}\n\
+        learning   log loss {:.4} of each row before it was learned from\n\
+        weights    {} are not 0\n\
+        time       {:.1} s, workers idle {:.1} % of it\n\
+        keys and values: {} asked, {} answered, {} pushed; KKT left out {:.1} % of the gradients",
+        outcome.score,
+        outcome.progressive_loss,
+        outcome.model.len(),
+        outcome.seconds,
+        100.0 * outcome.idle,
+        megabytes(payload.asked),
+        megabytes(payload.answered),
+        megabytes(payload.pushed),
+        100.0 * (1.0 - kept),
+    )
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match cli.run() {
-        Ok(text) => {
-            println!("{text}");
-            ExitCode::SUCCESS
-        }
+    match Cli::parse().run() {
+        Ok(text) => println!("{text}"),
         Err(error) => {
             eprintln!("error: {error}");
-            ExitCode::from(error.exit_code())
+            return ExitCode::FAILURE;
         }
     }
-}
-
-impl Cli {
-    /// Runs the command and returns what it prints.
-    fn run(&self) -> Result<String, Error> {
-        match &self.command {
-            Some(Subcommand::Staleness(args)) => {
-                let runtime = Runtime::new().map_err(Error::Runtime)?;
-                let measured = runtime.block_on(staleness::race(args.experiment()))?;
-                Ok(json!(measured).to_string())
-            }
-            None => self.train(),
-        }
-    }
-
-    fn train(&self) -> Result<String, Error> {
-        if self.replication > self.servers {
-            return Err(Error::Replication {
-                servers: self.servers,
-                replication: self.replication,
-            });
-        }
-        if self.data.is_none() {
-            let rows = self.rows + self.held_out;
-            eprintln!("generating {rows} rows of {} features ..", self.features);
-        }
-        let data = Arc::new(self.load()?);
-        let runtime = Runtime::new().map_err(Error::Runtime)?;
-        let outcome = runtime.block_on(learn(self, Arc::clone(&data)))?;
-        if let Some(path) = &self.json {
-            let text = report::json(&data, &self.settings(), &outcome);
-            std::fs::write(path, text).map_err(|source| Error::Write {
-                path: path.clone(),
-                source,
-            })?;
-        }
-        let (about, outcome) = (report::data(&data), report::outcome(&data, &outcome));
-        Ok(format!("{about}\n{outcome}"))
-    }
-}
-
-/// Trains until it is done or Ctrl-C ends it, with a bar of what is learned.
-async fn learn(cli: &Cli, data: Arc<DataSet>) -> Result<TrainingOutcome, TrainError> {
-    let (stop, stopped) = watch::channel(false);
-    tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            eprintln!("ending; once more ends at once");
-            stop.send_replace(true);
-        }
-        if tokio::signal::ctrl_c().await.is_ok() {
-            std::process::exit(130);
-        }
-    });
-    let bar = ProgressBar::new((data.train.len() * cli.passes) as u64);
-    // A template that does not parse would be this program's mistake; the bar then looks plainer.
-    if let Ok(style) =
-        ProgressStyle::with_template("{bar:30} {pos}/{len} rows, {per_sec}, {msg}, {eta} left")
-    {
-        bar.set_style(style);
-    }
-    // The mean loss of the last rows, some ten minibatches.
-    let mean = Arc::new(Mutex::new(None::<f64>));
-    let learned = {
-        let bar = bar.clone();
-        move |rows: usize, loss: f64| {
-            let loss = loss / rows.max(1) as f64;
-            let mut mean = mean.lock();
-            let smoothed = mean.map_or(loss, |mean| mean + 0.1 * (loss - mean));
-            *mean = Some(smoothed);
-            bar.inc(rows as u64);
-            bar.set_message(format!("loss {smoothed:.4}"));
-        }
-    };
-    let outcome = match cli.transport {
-        Via::Tcp => train(data, cli.settings(), Tcp, stopped, learned).await,
-        Via::Memory => train(data, cli.settings(), Memory::default(), stopped, learned).await,
-    };
-    bar.finish_and_clear();
-    outcome
+    ExitCode::SUCCESS
 }

@@ -1,6 +1,6 @@
 //! Benefit of staleness with a slow worker: the time until workers that may miss some of one
 //! another's updates reach the loss that bulk-synchronous ones reach after a number of clocks (Ho
-//! et al., NIPS 2013, section 5).
+//! et al., NIPS 2013, section 5). One run of `cargo xtask bench staleness`.
 //!
 //! Servers, workers and connections are real. What a worker computes is real, too, but small; then
 //! it sleeps until the time that its computation is to take, so that the processors of one machine,
@@ -8,10 +8,357 @@
 //! descent: the servers add up scaled gradients, so that what is learned differs between
 //! consistency models by staleness alone. All weights are pulled and pushed, as a network's are.
 
-mod command;
-mod injection;
-mod race;
+use std::collections::VecDeque;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-pub(crate) use command::Args;
-pub(crate) use injection::{Injection, Slowdown};
-pub(crate) use race::{Experiment, RaceError, race};
+use anyhow::Result;
+use parapet_cluster::node::transport::Tcp;
+use parapet_cluster::node::{TaskError, TaskSpec, Worker};
+use parapet_parameter_server::{Clock, Consistency, Layout, Sgd, Values};
+use serde::Serialize;
+use tokio::runtime::Handle;
+use tokio::sync::{Barrier, watch};
+use tokio::time::MissedTickBehavior;
+use twox_hash::XxHash3_64;
+
+use crate::data::{Batches, DataSet, Generated, Minibatch, Rows, generate};
+use crate::model::{self, gradient};
+use crate::training::{ARRAY, Cluster, PUSHES};
+
+/// Interval at which the loss is evaluated.
+const LOOKS: Duration = Duration::from_millis(10);
+
+/// The part of a loss by which sums in another order may differ.
+const ROUNDING: f64 = 1e-6;
+
+/// A computation that ends later than this after its time counts as late.
+const LATE: Duration = Duration::from_millis(2);
+
+/// The learning rate, for the mean gradient of all workers.
+const RATE: f32 = 0.2;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// bsp, bounded-delay:TAU, ssp:SLACK, eager-ssp:SLACK or eventual
+    #[arg(long)]
+    consistency: Consistency,
+    /// Slow worker: never, always (the first worker) or turns:MILLISECONDS (one at a time, drawn
+    /// anew)
+    #[arg(long)]
+    slowdown: Slowdown,
+    /// The loss to reach is that of BSP after so many clocks
+    #[arg(long, default_value_t = 100)]
+    clocks: usize,
+    /// Seed of rows and draws
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl Args {
+    pub(crate) fn experiment(&self) -> Experiment {
+        Experiment {
+            consistency: self.consistency,
+            slowdown: self.slowdown,
+            workers: 4,
+            compute: Duration::from_millis(8),
+            clocks: self.clocks,
+            patience: Duration::from_secs(30),
+            batch: 500,
+            data: Generated {
+                features: 2_000,
+                rows: 40_000,
+                held_out: 4_000,
+                draws: 50,
+                seed: self.seed,
+            },
+        }
+    }
+}
+
+/// When which worker is slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slowdown {
+    Never,
+    /// The first, all the time.
+    Always,
+    /// One at a time: for each stretch of this length, one is drawn. The same may be drawn again.
+    Turns(Duration),
+}
+
+impl FromStr for Slowdown {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.strip_prefix("turns:").map(str::parse)) {
+            ("never", _) => Ok(Self::Never),
+            ("always", _) => Ok(Self::Always),
+            (_, Some(Ok(milliseconds @ 1..))) => {
+                Ok(Self::Turns(Duration::from_millis(milliseconds)))
+            }
+            _ => Err("write never, always or turns:100 (milliseconds)".into()),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Experiment {
+    pub(crate) consistency: Consistency,
+    pub(crate) slowdown: Slowdown,
+    pub(crate) workers: usize,
+    /// Time that a minibatch takes without slowdown.
+    pub(crate) compute: Duration,
+    /// The loss to reach is that of bulk-synchronous workers after so many clocks.
+    pub(crate) clocks: usize,
+    /// Time after which a run is given up.
+    pub(crate) patience: Duration,
+    /// Rows of a minibatch.
+    pub(crate) batch: usize,
+    /// The rows; its seed is also that of their order and of the slow worker's draws.
+    pub(crate) data: Generated,
+}
+
+impl Experiment {
+    /// A slow worker's computation takes so many times longer.
+    const FACTOR: f64 = 4.0;
+
+    /// Returns true if `worker` is slow at a time since the start, and until when that stays so.
+    pub(crate) fn is_slow(&self, worker: usize, time: Duration) -> (bool, Duration) {
+        match self.slowdown {
+            Slowdown::Never => (false, Duration::MAX),
+            Slowdown::Always => (worker == 0, Duration::MAX),
+            Slowdown::Turns(length) => {
+                let turn = time.as_nanos() / length.as_nanos();
+                let drawn = XxHash3_64::oneshot_with_seed(self.data.seed, &turn.to_le_bytes());
+                let slow = drawn % self.workers as u64 == worker as u64;
+                (slow, length.saturating_mul(turn as u32 + 1))
+            }
+        }
+    }
+
+    /// Returns the end of a computation that begins at `start` and takes `work` without slowdown.
+    pub(crate) fn end(&self, worker: usize, start: Duration, work: Duration) -> Duration {
+        let (mut now, mut left) = (start, work);
+        loop {
+            let (is_slow, until) = self.is_slow(worker, now);
+            let factor = if is_slow { Self::FACTOR } else { 1.0 };
+            let end = now + left.mul_f64(factor);
+            if end <= until {
+                return end;
+            }
+            left = left.saturating_sub((until - now).div_f64(factor));
+            now = until;
+        }
+    }
+
+    fn batches(&self) -> Batches {
+        Batches {
+            rows: self.data.rows,
+            batch: self.batch,
+            workers: self.workers,
+            passes: usize::MAX,
+            seed: self.data.seed,
+        }
+    }
+
+    /// One number for each weight: a worker's part of the mean gradient of all.
+    fn scaled_gradient(&self, data: &DataSet, places: &[usize], weights: &[f32]) -> Vec<f32> {
+        let batch = Minibatch::new(&data.train, places);
+        let own: Vec<f32> = batch
+            .keys
+            .iter()
+            .map(|&key| weights[key as usize])
+            .collect();
+        let scale = 1.0 / (places.len().max(1) * self.workers) as f32;
+        let mut all = vec![0.0; weights.len()];
+        for (&key, sum) in batch.keys.iter().zip(gradient(&batch, &own).0) {
+            all[key as usize] = sum * scale;
+        }
+        all
+    }
+
+    /// The loss after the clocks of bulk-synchronous workers, computed here.
+    pub(crate) fn target(&self, data: &DataSet) -> f64 {
+        let mut all: Vec<_> = (0..self.workers)
+            .map(|worker| self.batches().of(worker))
+            .collect();
+        let mut weights = vec![0.0_f32; data.keys().len() as usize];
+        for _ in 0..self.clocks {
+            let batches: Vec<_> = all.iter_mut().filter_map(Iterator::next).collect();
+            let gradient = |places: &Vec<usize>| self.scaled_gradient(data, places, &weights);
+            let gradients: Vec<_> = batches.iter().map(gradient).collect();
+            for gradient in gradients {
+                let both = weights.iter_mut().zip(gradient);
+                both.for_each(|(weight, g)| *weight -= RATE * g);
+            }
+        }
+        loss(&data.held_out, &weights)
+    }
+}
+
+fn loss(rows: &Rows, weights: &[f32]) -> f64 {
+    let weight = |feature: u32| weights[feature as usize];
+    let of_row = |row| model::log_loss(model::probability(row, weight), row.label);
+    rows.iter().map(of_row).sum::<f64>() / rows.len().max(1) as f64
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Measured {
+    /// The held-out loss to reach.
+    pub(crate) target: f64,
+    /// Seconds until it was; `None` if the run was given up.
+    pub(crate) seconds: Option<f64>,
+    /// Minibatches that all workers had computed by then.
+    pub(crate) minibatches: u64,
+    /// The share of the workers' time in which they waited for servers.
+    pub(crate) idle: f64,
+    /// The share of minibatches whose computation ended late: those that met busy processors.
+    pub(crate) late: f64,
+}
+
+/// Runs it. To be called within a runtime of several threads.
+pub(crate) async fn race(experiment: Experiment) -> Result<Measured> {
+    let data = Arc::new(generate(&experiment.data)?);
+    let target = experiment.target(&data);
+    let rule = Sgd {
+        rate: RATE,
+        decay: 0.0,
+    };
+    let (workers, layout) = (experiment.workers, Layout::dense(1, rule));
+    let consistency = experiment.consistency;
+    let cluster = Cluster::start((2, 1, workers), data.keys(), layout, consistency, Tcp).await?;
+    let (stop, stopped) = watch::channel(false);
+    let ready = Arc::new(Barrier::new(workers + 1));
+    let start = |number: usize| {
+        let racer = Racer {
+            number,
+            worker: cluster.worker(number as u64),
+            data: Arc::clone(&data),
+            experiment,
+            stop: stopped.clone(),
+            tally: Tally::default(),
+        };
+        let (ready, runtime) = (Arc::clone(&ready), Handle::current());
+        // A thread of its own: it sleeps there.
+        tokio::task::spawn_blocking(move || runtime.block_on(racer.run(&ready)))
+    };
+    let running: Vec<_> = (0..workers).map(start).collect();
+    let seconds = watch_loss(
+        &cluster.reader(),
+        &data,
+        target,
+        experiment.patience,
+        &ready,
+    )
+    .await;
+    stop.send_replace(true);
+    let mut all = Tally::default();
+    for worker in running {
+        let tally = worker.await??;
+        all.minibatches += tally.minibatches;
+        all.late += tally.late;
+        all.idle += tally.idle;
+        all.all += tally.all;
+    }
+    Ok(Measured {
+        target,
+        seconds: seconds?,
+        minibatches: all.minibatches,
+        idle: all.idle.as_secs_f64() / all.all.as_secs_f64().max(f64::MIN_POSITIVE),
+        late: all.late as f64 / all.minibatches.max(1) as f64,
+    })
+}
+
+/// Seconds until the loss is reached.
+async fn watch_loss(
+    reader: &Worker,
+    data: &DataSet,
+    target: f64,
+    patience: Duration,
+    ready: &Barrier,
+) -> Result<Option<f64>, TaskError> {
+    let everything = || TaskSpec::new(ARRAY, data.keys(), Clock(0));
+    reader.pull(everything()).await?.await?;
+    ready.wait().await;
+    let begun = Instant::now();
+    let mut looks = tokio::time::interval(LOOKS);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while begun.elapsed() < patience {
+        looks.tick().await;
+        let pulled = reader.pull(everything()).await?.await?;
+        let seconds = begun.elapsed().as_secs_f64();
+        if loss(&data.held_out, &pulled.values) <= target * (1.0 + ROUNDING) {
+            return Ok(Some(seconds));
+        }
+    }
+    Ok(None)
+}
+
+/// Work of a worker until it was stopped.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    minibatches: u64,
+    late: u64,
+    idle: Duration,
+    all: Duration,
+}
+
+struct Racer {
+    number: usize,
+    worker: Worker,
+    data: Arc<DataSet>,
+    experiment: Experiment,
+    stop: watch::Receiver<bool>,
+    tally: Tally,
+}
+
+impl Racer {
+    async fn run(mut self, ready: &Barrier) -> Result<Tally, TaskError> {
+        let at = |clock| TaskSpec::new(ARRAY, self.data.keys(), clock);
+        self.worker.pull(at(Clock(0))).await?.await?;
+        ready.wait().await;
+        let begun = Instant::now();
+        let mut pushes = VecDeque::new();
+        for (clock, places) in (1..)
+            .map(Clock)
+            .zip(self.experiment.batches().of(self.number))
+        {
+            let asked = Instant::now();
+            let pull = self.worker.pull(at(clock)).await?;
+            let pulled = tokio::select! {
+                biased;
+                _ = self.stop.wait_for(|stop| *stop) => None,
+                pulled = pull => Some(pulled?),
+            };
+            self.tally.idle += asked.elapsed();
+            let Some(pulled) = pulled else { break };
+            let end = self
+                .experiment
+                .end(self.number, begun.elapsed(), self.experiment.compute);
+            let gradient = self
+                .experiment
+                .scaled_gradient(&self.data, &places, &pulled.values);
+            std::thread::sleep(end.saturating_sub(begun.elapsed()));
+            if *self.stop.borrow() {
+                break;
+            }
+            self.tally.late += u64::from(begun.elapsed() > end + LATE);
+            self.tally.minibatches += 1;
+            let asked = Instant::now();
+            pushes.push_back(self.worker.push(at(clock), Values::from(gradient)).await?);
+            if pushes.len() > PUSHES
+                && let Some(oldest) = pushes.pop_front()
+            {
+                tokio::select! {
+                    biased;
+                    _ = self.stop.wait_for(|stop| *stop) => break,
+                    pushed = oldest => pushed?,
+                }
+            }
+            self.tally.idle += asked.elapsed();
+        }
+        self.tally.all = begun.elapsed();
+        Ok(self.tally)
+    }
+}

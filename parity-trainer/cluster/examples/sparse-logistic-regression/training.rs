@@ -3,56 +3,157 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parapet_cluster::node::{TaskError, TaskSpec, Worker};
-use parapet_parameter_server::{
-    ArrayFilters, Clock, Consistency, FilterError, Ftrl, Key, KeyRange, Keys, Kkt, Layout,
-    PushFilter,
+use anyhow::Result;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use indicatif::ProgressBar;
+use parapet_cluster::node::transport::{Memory, Tcp, Transport};
+use parapet_cluster::node::{
+    ClientNode, ClientNodeConfig, Pending, ServerNode, ServerNodeConfig, TaskError, TaskSpec,
+    Worker,
 };
-use serde::Serialize;
-use tokio::runtime::Handle;
-use tokio::sync::watch;
-use tokio::task::{JoinError, JoinSet};
+use parapet_parameter_server::{
+    ArrayConfig, ArrayFilters, ArrayId, ClientArray, Clock, Consistency, Epoch, Ftrl, Key,
+    KeyRange, Keys, Kkt, Layout, NodeId, PushFilter, Route, Routing, Values, WorkerId,
+};
+use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::cluster::StartError;
-use crate::data::DataSet;
-use crate::worker::{Tally, WorkerRun};
-use crate::{ARRAY, Batches, Cluster, ClusterSettings, Place, Score, logistic};
+use crate::data::{Batches, DataSet, Minibatch};
+use crate::in_process::{self, InProcessRegistry};
+use crate::model::{self, Score, gradient};
+
+/// The array of all weights.
+pub(crate) const ARRAY: ArrayId = ArrayId(0);
 
 /// Weights that are read at once when the model is judged.
 const READ: u64 = 1 << 20;
 
-/// Bytes of a key, a number, and the digest of a list of keys with its length.
-const KEY: u64 = size_of::<Key>() as u64;
-const NUMBER: u64 = size_of::<f32>() as u64;
-const DIGEST: u64 = 24;
+/// Pushes that are not acknowledged yet, before a worker waits for one.
+pub(crate) const PUSHES: usize = 64;
+
+/// A transport with places for servers of this process to listen at.
+pub(crate) trait Place: Transport {
+    fn address(server: u64) -> String;
+}
+
+impl Place for Tcp {
+    fn address(_: u64) -> String {
+        "127.0.0.1:0".into()
+    }
+}
+
+impl Place for Memory {
+    fn address(server: u64) -> String {
+        format!("server {server}")
+    }
+}
+
+/// Servers of one array, which run until this is dropped, and the way to them.
+pub(crate) struct Cluster<T: Place> {
+    transport: T,
+    registry: InProcessRegistry,
+    consistency: Consistency,
+    _servers: Vec<AbortOnDropHandle<()>>,
+}
+
+/// Lists of keys that the other end has are sent as digests.
+fn filters() -> Vec<(ArrayId, ArrayFilters)> {
+    let filters = ArrayFilters {
+        key_lists: true,
+        ..ArrayFilters::default()
+    };
+    vec![(ARRAY, filters)]
+}
+
+impl<T: Place> Cluster<T> {
+    /// Starts one server for each of as many ranges; a range's chain goes on with the servers after
+    /// the first.
+    pub(crate) async fn start(
+        (servers, replicas, workers): (u64, u64, usize),
+        keys: KeyRange,
+        layout: Layout,
+        consistency: Consistency,
+        transport: T,
+    ) -> Result<Self> {
+        let route = |(first, range): (u64, KeyRange)| Route {
+            array: ARRAY,
+            range,
+            epoch: Epoch(1),
+            chain: (first..first + replicas)
+                .map(|server| NodeId(server % servers))
+                .collect(),
+        };
+        let routing = Routing::new(1, (0..).zip(keys.cut(servers)).map(route).collect())?;
+        let workers = (0..workers as u64).map(|worker| (WorkerId(worker), Clock(0)));
+        let registry = InProcessRegistry::new(in_process::view(routing, workers.collect()));
+        let mut running = Vec::new();
+        for server in 0..servers {
+            let array = ArrayConfig {
+                layout: layout.clone(),
+                policy: Arc::new(consistency),
+            };
+            let config = ServerNodeConfig {
+                listen: T::address(server),
+                filters: filters(),
+                ..ServerNodeConfig::new(NodeId(server), vec![(ARRAY, array)])
+            };
+            let membership = registry.membership();
+            let mut node = ServerNode::bind(config, transport.clone(), membership).await?;
+            let info = in_process::server(node.address());
+            let task = tokio::spawn(async move { node.run(std::future::pending()).await });
+            running.push(AbortOnDropHandle::new(task));
+            registry.view().send_modify(|view| {
+                Arc::make_mut(view).servers.insert(NodeId(server), info);
+            });
+        }
+        Ok(Self {
+            transport,
+            registry,
+            consistency,
+            _servers: running,
+        })
+    }
+
+    /// The way in for a worker, by its number from 0.
+    pub(crate) fn worker(&self, worker: u64) -> Worker {
+        let array = ClientArray {
+            width: 1,
+            consistency: self.consistency,
+        };
+        let config = ClientNodeConfig {
+            filters: filters(),
+            ..ClientNodeConfig::new(WorkerId(worker), vec![(ARRAY, array)])
+        };
+        ClientNode::start(config, self.transport.clone(), self.registry.membership())
+    }
+
+    /// The way in for one that only reads, at clock 0, whatever there is. No worker has its number.
+    pub(crate) fn reader(&self) -> Worker {
+        self.worker(u64::MAX)
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct TrainSettings {
-    /// Workers, at least 1.
+pub(crate) struct Training {
     pub(crate) workers: usize,
-    /// Servers, at least 1.
-    pub(crate) servers: usize,
+    pub(crate) servers: u64,
     /// Servers that hold each range.
-    pub(crate) replicas: usize,
-    /// Consistency model of the workers.
+    pub(crate) replicas: u64,
     pub(crate) consistency: Consistency,
-    /// Rows of a minibatch, at least 1.
+    /// Rows of a minibatch.
     pub(crate) batch: usize,
-    /// Number of passes over all rows.
     pub(crate) passes: usize,
     /// The servers' update. Its gradients are sums over minibatches, so that the penalty weighs
     /// against the sum over all rows, whatever the size of a minibatch.
     pub(crate) ftrl: Ftrl,
     pub(crate) kkt: Option<Kkt>,
-    /// True if a list of keys is sent once, then its digest.
-    pub(crate) key_lists: bool,
-    /// The order of rows.
     pub(crate) seed: u64,
 }
 
 /// Bytes of keys and values in all messages between workers and servers, without the frames around
 /// them; what goes from server to server is not in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Payload {
     /// Keys that workers ask for.
     pub(crate) asked: u64,
@@ -60,205 +161,86 @@ pub(crate) struct Payload {
     pub(crate) answered: u64,
     /// Gradients that they push, and their keys.
     pub(crate) pushed: u64,
-    /// Rows of gradients before the KKT filter.
+    /// Rows of gradients before and after the KKT filter.
     pub(crate) rows: u64,
-    /// Rows of gradients after it.
     pub(crate) rows_sent: u64,
-    #[serde(skip)]
-    lists: Lists,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Lists {
-    /// Digests in the place of a list that the other end has: one for each server.
-    digests: Option<u64>,
-    /// True if the server that takes pushes is the one that was asked.
-    pushes_where_it_pulls: bool,
-}
-
-impl Payload {
-    fn new(settings: &TrainSettings) -> Self {
-        let digests = settings
-            .key_lists
-            .then_some(DIGEST * settings.servers as u64);
-        let lists = Lists {
-            digests,
-            pushes_where_it_pulls: settings.replicas <= 1,
-        };
-        Self {
-            lists,
-            ..Self::default()
-        }
-    }
-
-    /// A minibatch whose pull and push name so many keys.
-    pub(crate) fn count(&mut self, pulled: usize, pushed: usize) {
-        let (pulled, sent) = (pulled as u64, pushed as u64);
-        let list = |keys: u64, known: bool| match self.lists.digests {
-            Some(digests) if known => digests.min(keys * KEY),
-            _ => keys * KEY,
-        };
-        self.asked += list(pulled, false);
-        self.answered += pulled * NUMBER + list(pulled, true);
-        self.pushed +=
-            sent * NUMBER + list(sent, pulled == sent && self.lists.pushes_where_it_pulls);
-        self.rows += pulled;
-        self.rows_sent += sent;
-    }
-
-    /// All of it.
-    pub(crate) const fn total(&self) -> u64 {
-        self.asked + self.answered + self.pushed
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.asked += other.asked;
-        self.answered += other.answered;
-        self.pushed += other.pushed;
-        self.rows += other.rows;
-        self.rows_sent += other.rows_sent;
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TrainingOutcome {
     /// On the held-out rows.
     pub(crate) score: Score,
     /// Rows that were learned from, as often as they were.
     pub(crate) rows: usize,
-    /// The mean loss of those rows, each before its minibatch was learned from (progressive
-    /// validation).
+    /// The mean loss of those rows, each before its minibatch was learned from.
     pub(crate) progressive_loss: f64,
-    /// Weights that are not 0.
-    pub(crate) non_zero: usize,
-    pub(crate) weights: u64,
     /// From the first minibatch to the last acknowledgement.
     pub(crate) seconds: f64,
-    /// The workers' time in which they waited for servers, as a share.
+    /// The share of the workers' time in which they waited for servers.
     pub(crate) idle: f64,
     pub(crate) payload: Payload,
-    /// True if it was ended before its time.
-    pub(crate) stopped: bool,
-    /// The model: weights that are not 0, by key.
-    #[serde(skip)]
+    /// Weights that are not 0, by key.
     pub(crate) model: Vec<(Key, f32)>,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TrainError {
-    /// There are no servers.
-    #[error(transparent)]
-    Start(#[from] StartError),
-    /// A push or a pull failed.
-    #[error("{0}")]
-    Task(#[from] TaskError),
-    /// A gradient is none.
-    #[error("{0}")]
-    Filter(#[from] FilterError),
-    /// A worker ended by itself.
-    #[error("a worker ended in the middle of its work: {0}")]
-    Worker(#[from] JoinError),
-}
-
-/// Trains until all is learned or `stop` says so. `learned` is told of each minibatch: its rows and
-/// the sum of their losses before the update. To be called within a runtime of several threads.
-///
-/// # Errors
-/// [`TrainError`].
-pub(crate) async fn train<T: Place>(
-    data: Arc<DataSet>,
-    settings: TrainSettings,
-    transport: T,
-    stop: watch::Receiver<bool>,
-    learned: impl Fn(usize, f64) + Clone + Send + 'static,
-) -> Result<TrainingOutcome, TrainError> {
-    let keys = data.keys();
-    let cluster = Cluster::start(
-        ClusterSettings {
-            servers: settings.servers.max(1) as u64,
-            replicas: settings.replicas as u64,
-            workers: settings.workers.max(1) as u64,
-            keys,
-            layout: Layout::sparse(1, settings.ftrl),
-            consistency: settings.consistency,
-            key_lists: settings.key_lists,
-        },
-        transport,
-    )
-    .await?;
-    let begun = Instant::now();
-    let (quit, quits) = watch::channel(false);
-    let mut workers = JoinSet::new();
-    for number in 0..settings.workers.max(1) {
-        let (worker, data) = (cluster.worker(number as u64), Arc::clone(&data));
-        let (quits, learned) = (quits.clone(), learned.clone());
-        let runtime = Handle::current();
-        // A thread of its own: it computes for longer than others' tasks should wait.
-        workers.spawn_blocking(move || {
-            let run = run_of(number, worker, &data, &settings, quits);
-            runtime.block_on(run.run(learned))
-        });
-    }
-    let tallies = tallies(workers, &quit, stop).await?;
-    let seconds = begun.elapsed().as_secs_f64();
-    let model = read(&cluster.reader(), keys).await?;
-    Ok(outcome(&data, &tallies, model, seconds))
-}
-
-/// Waits for all workers. The others quit when one fails, as they would wait for its clock.
-async fn tallies(
-    mut workers: JoinSet<Result<Tally, TrainError>>,
-    quit: &watch::Sender<bool>,
-    mut stop: watch::Receiver<bool>,
-) -> Result<Vec<Tally>, TrainError> {
-    let (mut tallies, mut failed) = (Vec::new(), Ok(()));
-    loop {
-        let ended = tokio::select! {
-            ended = workers.join_next() => ended,
-            _ = stop.wait_for(|stop| *stop), if !*quit.borrow() => {
-                quit.send_replace(true);
-                continue;
-            }
-        };
-        let Some(ended) = ended else {
-            return failed.map(|()| tallies);
-        };
-        match ended.map_err(TrainError::from).flatten() {
-            Ok(tally) => tallies.push(tally),
-            Err(error) => {
-                quit.send_replace(true);
-                failed = failed.and(Err(error));
-            }
+impl Training {
+    /// Trains until all is learned, with a bar of the rows that are.
+    pub(crate) async fn run(
+        self,
+        data: Arc<DataSet>,
+        transport: impl Place,
+        bar: ProgressBar,
+    ) -> Result<TrainingOutcome> {
+        let size = (self.servers, self.replicas, self.workers);
+        let layout = Layout::sparse(1, self.ftrl);
+        let keys = data.keys();
+        let cluster = Cluster::start(size, keys, layout, self.consistency, transport).await?;
+        let begun = Instant::now();
+        // Dropping the set ends all workers when one fails: they would wait for its clock.
+        let mut workers = JoinSet::new();
+        for number in 0..self.workers {
+            let run = WorkerRun {
+                training: self,
+                worker: cluster.worker(number as u64),
+                data: Arc::clone(&data),
+                tally: Tally::default(),
+            };
+            workers.spawn(run.run(number, bar.clone()));
         }
+        let mut all = Tally::default();
+        while let Some(tally) = workers.join_next().await {
+            all.add(&tally??);
+        }
+        let spent = begun.elapsed();
+        bar.finish_and_clear();
+        let model = read(&cluster.reader(), keys).await?;
+        let weight = |feature: u32| {
+            let place = model.binary_search_by_key(&Key::from(feature), |&(key, _)| key);
+            place.map_or(0.0, |place| model[place].1)
+        };
+        let held_out = data.held_out.iter();
+        let predicted: Vec<f32> = held_out
+            .map(|row| model::probability(row, weight))
+            .collect();
+        Ok(TrainingOutcome {
+            score: Score::new(&predicted, data.held_out.labels()),
+            rows: all.rows,
+            progressive_loss: all.loss / all.rows.max(1) as f64,
+            seconds: spent.as_secs_f64(),
+            idle: all.idle.as_secs_f64() / (spent.as_secs_f64() * self.workers as f64),
+            payload: all.payload,
+            model,
+        })
     }
-}
 
-fn run_of<'a>(
-    number: usize,
-    worker: Worker,
-    data: &'a DataSet,
-    settings: &TrainSettings,
-    stop: watch::Receiver<bool>,
-) -> WorkerRun<'a> {
-    let filters = ArrayFilters {
-        kkt: settings.kkt,
-        ..ArrayFilters::default()
-    };
-    WorkerRun {
-        worker,
-        keys: data.keys(),
-        rows: &data.train,
-        batches: Batches::new(
-            data.train.len(),
-            settings.batch.max(1),
-            settings.workers.max(1),
-            number,
-            settings.passes,
-            settings.seed,
-        ),
-        filter: PushFilter::new(ARRAY, 1, filters),
-        payload: Payload::new(settings),
-        stop,
+    pub(crate) fn batches(&self, rows: usize) -> Batches {
+        Batches {
+            rows,
+            batch: self.batch,
+            workers: self.workers,
+            passes: self.passes,
+            seed: self.seed,
+        }
     }
 }
 
@@ -267,7 +249,7 @@ async fn read(reader: &Worker, keys: KeyRange) -> Result<Vec<(Key, f32)>, TaskEr
     let mut model = Vec::new();
     for range in keys.cut(keys.len().div_ceil(READ)) {
         let pulled = reader
-            .pull(TaskSpec::new(ARRAY, range, Clock(0)).keys(Keys::All))
+            .pull(TaskSpec::new(ARRAY, range, Clock(0)))
             .await?
             .await?;
         let weights = (range.start..range.end).zip(pulled.values.iter().copied());
@@ -276,43 +258,124 @@ async fn read(reader: &Worker, keys: KeyRange) -> Result<Vec<(Key, f32)>, TaskEr
     Ok(model)
 }
 
-fn outcome(
-    data: &DataSet,
-    tallies: &[Tally],
-    model: Vec<(Key, f32)>,
-    seconds: f64,
-) -> TrainingOutcome {
-    let weight = |feature: u32| {
-        let place = model
-            .binary_search_by_key(&Key::from(feature), |&(key, _)| key)
-            .ok();
-        place
-            .and_then(|place| model.get(place))
-            .map_or(0.0, |&(_, weight)| weight)
-    };
-    let predicted: Vec<f32> = data
-        .held_out
-        .iter()
-        .map(|row| logistic::probability(row, weight))
-        .collect();
-    let rows: usize = tallies.iter().map(|tally| tally.rows).sum();
-    let loss: f64 = tallies.iter().map(|tally| tally.loss).sum();
-    let (idle, busy): (Duration, Duration) = (
-        tallies.iter().map(|tally| tally.idle).sum(),
-        tallies.iter().map(|tally| tally.busy).sum(),
-    );
-    let mut payload = Payload::default();
-    tallies.iter().for_each(|tally| payload.add(&tally.payload));
-    TrainingOutcome {
-        score: Score::new(&predicted, data.held_out.labels()),
-        rows,
-        progressive_loss: loss / rows.max(1) as f64,
-        non_zero: model.len(),
-        weights: data.keys().len(),
-        seconds,
-        idle: idle.as_secs_f64() / (idle + busy).as_secs_f64().max(f64::MIN_POSITIVE),
-        payload,
-        stopped: tallies.iter().any(|tally| tally.stopped),
-        model,
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    rows: usize,
+    loss: f64,
+    /// Time that workers waited for servers.
+    idle: Duration,
+    payload: Payload,
+}
+
+impl Tally {
+    fn add(&mut self, other: &Self) {
+        self.rows += other.rows;
+        self.loss += other.loss;
+        self.idle += other.idle;
+        self.payload.asked += other.payload.asked;
+        self.payload.answered += other.payload.answered;
+        self.payload.pushed += other.payload.pushed;
+        self.payload.rows += other.payload.rows;
+        self.payload.rows_sent += other.payload.rows_sent;
+    }
+}
+
+/// One worker: pull the minibatch's weights, compute, push, again.
+struct WorkerRun {
+    training: Training,
+    worker: Worker,
+    data: Arc<DataSet>,
+    tally: Tally,
+}
+
+impl WorkerRun {
+    async fn run(mut self, number: usize, bar: ProgressBar) -> Result<Tally> {
+        let (data, keys) = (Arc::clone(&self.data), self.data.keys());
+        let kkt = self.training.kkt;
+        let filters = ArrayFilters {
+            kkt,
+            ..ArrayFilters::default()
+        };
+        let mut filter = PushFilter::new(ARRAY, 1, filters);
+        let batches = self.training.batches(data.train.len()).of(number);
+        let mut batches = batches.map(|places| Minibatch::new(&data.train, &places));
+        let mut pushes = FuturesUnordered::new();
+        let mut next = batches.next();
+        let mut clock = Clock(0);
+        while let Some(batch) = next {
+            clock = clock.next();
+            let named = Keys::List(batch.keys.clone().into());
+            let spec = TaskSpec::new(ARRAY, keys, clock).keys(named.clone());
+            if batch.keys.is_empty() {
+                // Only raises the clock, so that no other worker waits for this one.
+                next = batches.next();
+                pushes.push(self.worker.push(spec, Values::none()).await?);
+                continue;
+            }
+            let pull = self.worker.pull(spec.clone()).await?;
+            // While the weights are on their way.
+            next = batches.next();
+            let pulled = self.wait(pull, &mut pushes).await?.values;
+            let (sums, loss) = gradient(&batch, &pulled);
+            let (sums, weights) = (Values::from(sums), Values::F32(pulled));
+            let (kept, values) = filter.filter(keys, &named, &sums, Some(&weights))?;
+            self.count(batch.keys.len() as u64, kept.len(keys) as u64);
+            self.tally.rows += batch.rows.len();
+            self.tally.loss += loss;
+            bar.inc(batch.rows.len() as u64);
+            pushes.push(self.worker.push(spec.keys(kept), values).await?);
+            while pushes.len() > PUSHES {
+                self.finish_one(&mut pushes).await?;
+            }
+        }
+        while !pushes.is_empty() {
+            self.finish_one(&mut pushes).await?;
+        }
+        Ok(self.tally)
+    }
+
+    /// Waits for a pull. A push that fails ends it: the pull may wait for that push.
+    async fn wait<R>(
+        &mut self,
+        mut pull: Pending<R>,
+        pushes: &mut FuturesUnordered<Pending<()>>,
+    ) -> Result<R, TaskError> {
+        let begun = Instant::now();
+        loop {
+            tokio::select! {
+                biased;
+                Some(pushed) = pushes.next() => pushed?,
+                pulled = &mut pull => {
+                    self.tally.idle += begun.elapsed();
+                    return pulled;
+                }
+            }
+        }
+    }
+
+    async fn finish_one(
+        &mut self,
+        pushes: &mut FuturesUnordered<Pending<()>>,
+    ) -> Result<(), TaskError> {
+        let begun = Instant::now();
+        let done = pushes.next().await.unwrap_or(Ok(()));
+        self.tally.idle += begun.elapsed();
+        done
+    }
+
+    /// Counts the bytes of a pull and a push that name so many keys.
+    fn count(&mut self, pulled: u64, sent: u64) {
+        const KEY: u64 = size_of::<Key>() as u64;
+        const NUMBER: u64 = size_of::<f32>() as u64;
+        // A list that the other end has is a digest with its length, to each server.
+        let known = |keys: u64| (24 * self.training.servers).min(keys * KEY);
+        // The head of a chain, which takes pushes, has the list if it is also the tail.
+        let is_known = pulled == sent && self.training.replicas == 1;
+        let payload = &mut self.tally.payload;
+        payload.asked += pulled * KEY;
+        payload.answered += pulled * NUMBER + known(pulled);
+        payload.pushed += sent * NUMBER + if is_known { known(sent) } else { sent * KEY };
+        payload.rows += pulled;
+        payload.rows_sent += sent;
     }
 }
