@@ -2,13 +2,27 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// The index of a row of an array.
 pub type Key = u64;
 
 macro_rules! number {
     ($($(#[$doc:meta])* $type:ident($inner:ty) $prefix:literal;)*) => {$(
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[derive(
+            Debug,
+            Clone,
+            Copy,
+            PartialEq,
+            Eq,
+            PartialOrd,
+            Ord,
+            Hash,
+            Default,
+            Serialize,
+            Deserialize,
+        )]
         pub struct $type(pub $inner);
 
         impl fmt::Display for $type {
@@ -67,7 +81,7 @@ impl Seq {
 }
 
 /// Sender or receiver of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Peer {
     /// A server, by its node.
     Server(NodeId),

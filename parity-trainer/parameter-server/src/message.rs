@@ -4,13 +4,15 @@
 //! and decodes them. Messages may be lost, repeated and reordered: every exchange is resent until
 //! it is answered.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     ArrayId, Clock, Epoch, KeyRange, Keys, Refusal, RequestId, Routing, Seq, TransferId, Values,
     WorkerId,
 };
 
 /// A range of an array, as the sender's routing table knows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ShardRef {
     /// Array of the shard.
     pub array: ArrayId,
@@ -25,7 +27,7 @@ pub struct ShardRef {
 /// It also says that the worker has nothing more to add to any key of the range at this clock.
 /// Dedupe is by (epoch, worker, clock) for each key: a clock at or below the worker's is
 /// acknowledged and not applied again.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Push {
     /// The range; all of it in one shard.
     pub at: ShardRef,
@@ -40,7 +42,7 @@ pub struct Push {
 }
 
 /// The push is in every replica of the chain; from the head to the worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PushAck {
     /// As in the push.
     pub at: ShardRef,
@@ -51,7 +53,7 @@ pub struct PushAck {
 }
 
 /// Asks for rows; from a worker to the tail, which holds only what is acknowledged.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pull {
     /// The range; all of it in one shard.
     pub at: ShardRef,
@@ -67,7 +69,7 @@ pub struct Pull {
 }
 
 /// Rows; from the tail to a worker.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PullReply {
     /// As in the pull.
     pub at: ShardRef,
@@ -84,7 +86,7 @@ pub struct PullReply {
 }
 
 /// A worker's clock on some keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerClock {
     /// Worker that sent the push or pull.
     pub worker: WorkerId,
@@ -96,7 +98,7 @@ pub struct WorkerClock {
 
 /// One entry of a chain's log. Applying it is deterministic, so that replicas stay equal bit by bit
 /// (PS-5).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Operation {
     /// The update rule is applied once to these rows; pushes of several workers are added up first.
     Update {
@@ -139,7 +141,7 @@ impl Operation {
 
 /// An entry of the log; from each server of a chain to the next (van Renesse & Schneider, OSDI
 /// 2004).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Replicate {
     /// Shard, whole.
     pub at: ShardRef,
@@ -151,7 +153,7 @@ pub struct Replicate {
 
 /// Every server from the sender to the tail has the log up to `seq`; from each server of a chain to
 /// the one before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicateAck {
     /// Shard, whole.
     pub at: ShardRef,
@@ -160,7 +162,7 @@ pub struct ReplicateAck {
 }
 
 /// True if a range is still in use while it is copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SnapshotPhase {
     /// Updates go on; rows that change are sent again.
     PreCopy,
@@ -169,7 +171,7 @@ pub enum SnapshotPhase {
 }
 
 /// Rows with everything that belongs to them.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rows {
     /// The keys that the message is about. In a sparse array, those of them that are not named
     /// have no row.
@@ -181,6 +183,7 @@ pub struct Rows {
     /// `slots x keys x width` numbers of the optimiser: one slot of all rows after the other.
     pub state: Values,
     /// Number of updates of each row; empty if the rule does not count them.
+    #[serde(skip)]
     pub steps: Vec<u32>,
 }
 
@@ -188,7 +191,7 @@ pub struct Rows {
 /// 4.4).
 ///
 /// Pieces are sent in order, each after the one before was acknowledged.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The whole shard, under the epoch before the join.
     pub at: ShardRef,
@@ -205,7 +208,7 @@ pub struct Snapshot {
 }
 
 /// State of a range besides its rows.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SnapshotEnd {
     /// The last log entry that the rows contain.
     pub seq: Seq,
@@ -216,7 +219,7 @@ pub struct SnapshotEnd {
 }
 
 /// The piece was taken over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotAck {
     /// As in the piece.
     pub at: ShardRef,
@@ -227,7 +230,7 @@ pub struct SnapshotAck {
 }
 
 /// Request that is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// A push is refused.
     Push {
@@ -256,7 +259,7 @@ pub enum Request {
 }
 
 /// A request was not carried out, and why.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     /// As in the request.
     pub at: ShardRef,
@@ -267,7 +270,7 @@ pub struct Refused {
 }
 
 /// Everything that workers and servers say to one another.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Message {
     /// Worker to head.
     Push(Push),

@@ -2,10 +2,13 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::Key;
 
 /// The keys from `start` up to, but not with, `end`. Empty if they are equal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "(Key, Key)")]
 pub struct KeyRange {
     /// First key of the range.
     pub start: Key,
@@ -68,6 +71,17 @@ impl KeyRange {
             self.start + u64::try_from(offset).unwrap_or(self.len())
         };
         (0..parts).map(move |part| Self::new(border(part), border(part + 1)))
+    }
+}
+
+impl TryFrom<(Key, Key)> for KeyRange {
+    type Error = &'static str;
+
+    fn try_from((start, end): (Key, Key)) -> Result<Self, Self::Error> {
+        if start > end {
+            return Err("a key range that ends before it starts");
+        }
+        Ok(Self { start, end })
     }
 }
 

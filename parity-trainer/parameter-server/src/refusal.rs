@@ -1,10 +1,12 @@
 //! Why a server refuses a request.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Clock, Epoch, Key, NotFinite, ValuesError};
 
 /// Reason why a server refuses a request. A resend of what is already applied is no reason: it
 /// is acknowledged again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Refusal {
     /// The sender's routing table is older or newer than the server's.
     #[error("the range is at {current} here: fetch the routing table and send again")]

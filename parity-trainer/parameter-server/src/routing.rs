@@ -1,9 +1,11 @@
 //! Routing table: the servers that hold each range.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{ArrayId, Epoch, Key, KeyRange, NodeId};
 
 /// A shard: a range of an array, and the chain of servers that holds it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// Array of the route.
     pub array: ArrayId,
@@ -32,10 +34,19 @@ impl Route {
 /// One registry changes it, by compare-and-swap on `version`. A change may split a range, take
 /// servers out of a chain (order kept), or append one server to which the tail has handed the range
 /// over; never anything else at once.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "(u64, Vec<Route>)")]
 pub struct Routing {
     version: u64,
     routes: Vec<Route>,
+}
+
+impl TryFrom<(u64, Vec<Route>)> for Routing {
+    type Error = RoutingError;
+
+    fn try_from((version, routes): (u64, Vec<Route>)) -> Result<Self, RoutingError> {
+        Self::new(version, routes)
+    }
 }
 
 impl Routing {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use half::f16;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use serde::{Deserialize, Serialize};
 
 use crate::{Key, KeyRange};
 
@@ -127,13 +128,13 @@ impl<T: PartialEq> PartialEq for Shared<T> {
     }
 }
 
-/// The rows that a message names.
-#[derive(Debug, Clone, PartialEq)]
+/// The rows that a message names. The list is not serialised: a transport sends it as it lies.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Keys {
     /// Every key of the message's range, in order.
     All,
     /// These keys, ascending, each once, all in the message's range.
-    List(Shared<Key>),
+    List(#[serde(skip)] Shared<Key>),
 }
 
 impl Keys {
@@ -199,15 +200,15 @@ impl Keys {
     }
 }
 
-/// The rows' values, one row after another.
-#[derive(Debug, Clone, PartialEq)]
+/// The rows' values, one row after another. Serialised as their format alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Values {
     /// 32-bit floats. What servers store and answer.
-    F32(Shared<f32>),
+    F32(#[serde(skip)] Shared<f32>),
     /// 16-bit floats with the exponent of a 32-bit one: its upper half, as bits.
-    Bf16(Shared<u16>),
+    Bf16(#[serde(skip)] Shared<u16>),
     /// IEEE 754 16-bit floats, as bits: three more bits of precision, nothing above 65,504.
-    F16(Shared<u16>),
+    F16(#[serde(skip)] Shared<u16>),
 }
 
 impl Values {
@@ -357,7 +358,7 @@ impl From<Vec<f32>> for Values {
 }
 
 /// Errors of a message's values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum ValuesError {
     /// Not as many numbers as its keys ask for.
     #[error(

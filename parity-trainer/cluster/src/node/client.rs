@@ -1,7 +1,4 @@
-//! Worker's side: one task that owns a [`Client`] and its connections, and handles for
-//! the computing threads.
-
-mod worker;
+//! Worker's side: one task that owns a [`Client`] and its connections.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,18 +12,18 @@ use parapet_parameter_server::{
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::node::connections::{Connections, Happened, Inbound};
-use crate::node::membership::{Known, Membership};
-use crate::node::server::interval;
-use crate::node::transport::{Local, Sender, Transport};
-use crate::node::wire::Hello;
-use crate::node::{Counters, Timing};
+use super::connections::{Connections, Happened, Inbound};
+use super::membership::{KnownView, Membership};
+use super::transport::{Sender, Transport};
+use super::worker::{Answer, Command, Pulled, TaskError, TaskId, Worker};
+use super::{AT_ONCE, Bounds, Counters, Timing};
 use crate::registry::{Report, ReportChange};
-use worker::Command;
-pub use worker::{Pending, Pulled, PushPull, TaskError, TaskId, TaskSpec, Worker};
 
-/// Things taken from the inbox, and tasks taken, at a time.
-const AT_ONCE: usize = 128;
+/// Tasks that are not finished; more wait where they are submitted.
+const MAX_TASKS: usize = 4096;
+
+/// Parts of pulls that are under way at a time.
+const MAX_PULLS: usize = 256;
 
 /// Settings of a worker's node.
 #[derive(Debug, Clone)]
@@ -39,20 +36,8 @@ pub struct ClientNodeConfig {
     /// Filters on what it sends (those that the receiver undoes; others are applied before a push
     /// is submitted).
     pub filters: Vec<(ArrayId, ArrayFilters)>,
-    /// Intervals and timeouts.
     pub timing: Timing,
-    /// The longest message, in bytes; all nodes of a cluster must have the same.
-    pub max_frame: u64,
-    /// Bytes to one server that wait to be sent, before tasks wait.
-    pub queue: usize,
-    /// Bytes of received messages that wait to be handled.
-    pub inbox: usize,
-    /// Bytes of vectors that each connection keeps to be read into again.
-    pub pooled: usize,
-    /// Tasks that are not finished; more wait where they are submitted.
-    pub max_tasks: usize,
-    /// Parts of pulls that are under way at a time.
-    pub max_pulls: usize,
+    pub bounds: Bounds,
 }
 
 impl ClientNodeConfig {
@@ -64,26 +49,7 @@ impl ClientNodeConfig {
             arrays,
             filters: Vec::new(),
             timing: Timing::default(),
-            max_frame: 256 << 20,
-            queue: 16 << 20,
-            inbox: 64 << 20,
-            pooled: 32 << 20,
-            max_tasks: 4096,
-            max_pulls: 256,
-        }
-    }
-
-    fn local(&self) -> Local {
-        let peer = Peer::Worker(self.worker);
-        Local {
-            hello: Hello {
-                peer,
-                cluster: self.cluster.clone(),
-                max_frame: self.max_frame,
-            },
-            queue: self.queue,
-            pooled: self.pooled,
-            handshake: self.timing.connect(),
+            bounds: Bounds::default(),
         }
     }
 }
@@ -93,13 +59,12 @@ impl ClientNodeConfig {
 pub struct ClientNode<T: Transport> {
     client: Client,
     timing: Timing,
-    max_tasks: usize,
     connections: Connections<T>,
     membership: Membership,
-    known: Known,
+    known: KnownView,
     commands: mpsc::Receiver<Command>,
     /// Awaited answers of tasks, and the tasks under the numbers that workers know.
-    running: BTreeMap<Handle, (TaskId, worker::Answer)>,
+    running: BTreeMap<Handle, (TaskId, Answer)>,
     handles: BTreeMap<TaskId, Handle>,
     since: Instant,
     actions: Vec<ClientAction>,
@@ -108,28 +73,29 @@ pub struct ClientNode<T: Transport> {
 impl<T: Transport> ClientNode<T> {
     /// A node and the handle to submit tasks with. Nothing happens before [`ClientNode::run`].
     pub fn new(config: ClientNodeConfig, transport: T, membership: Membership) -> (Self, Worker) {
-        let local = Arc::new(config.local());
+        let ClientNodeConfig { timing, bounds, .. } = config;
         let core = ClientConfig {
-            resend: config.timing.client_resend(),
-            retry: config.timing.client_retry(),
-            max_pulls: config.max_pulls,
-            max_tasks: config.max_tasks,
+            resend: timing.client_resend(),
+            retry: timing.client_retry(),
+            max_pulls: MAX_PULLS,
+            max_tasks: MAX_TASKS,
         };
-        let (worker, commands) = Worker::new(&config);
+        let (worker, commands) = Worker::new(config.arrays.clone(), bounds.max_frame);
+        let own = Peer::Worker(config.worker);
         let connections = Connections::new(
             transport,
-            local,
-            config.timing,
-            config.inbox,
+            own,
+            config.cluster,
+            timing,
+            bounds,
             config.filters,
         );
         let node = Self {
             client: Client::new(config.worker, core, config.arrays),
-            timing: config.timing,
-            max_tasks: config.max_tasks,
+            timing,
             connections,
             membership,
-            known: Known::default(),
+            known: KnownView::default(),
             commands,
             running: BTreeMap::new(),
             handles: BTreeMap::new(),
@@ -153,34 +119,28 @@ impl<T: Transport> ClientNode<T> {
 
     /// Works until every [`Worker`] is gone and all tasks are done.
     pub async fn run(&mut self) {
-        let mut tick = interval(self.timing.tick());
-        let mut heartbeat = interval(self.timing.heartbeat);
+        let (mut ticks, mut heartbeats) = (self.timing.ticks(), self.timing.heartbeats());
         let mut inbound = Vec::with_capacity(AT_ONCE);
         let mut commands = Vec::with_capacity(AT_ONCE);
         let mut open = true;
-        self.look();
+        self.update_view();
         while open || self.client.unfinished() > 0 {
             self.tell(ClientEvent::SendRoom(self.connections.send_room()));
-            let room = self
-                .max_tasks
+            let room = MAX_TASKS
                 .saturating_sub(self.client.unfinished())
                 .min(AT_ONCE);
-            let full: Vec<Sender> = match self.client.held_back() {
-                held_back if held_back.is_empty() => {
-                    self.connections.long_server().into_iter().collect()
-                }
-                held_back => held_back
-                    .iter()
-                    .filter_map(|&node| self.connections.sender(node))
-                    .collect(),
-            };
+            let full = self.full_queues();
             tokio::select! {
                 biased;
                 // If the registry is gone for good, its last word stays.
-                Ok(()) = self.membership.view.changed() => self.look(),
-                _ = heartbeat.tick() => self.connections.heartbeat(),
-                _ = tick.tick() => self.tick(),
-                () = self.connections.recv(&mut inbound, AT_ONCE) => {
+                Ok(()) = self.membership.view.changed() => self.update_view(),
+                _ = heartbeats.tick() => self.connections.heartbeat(),
+                _ = ticks.tick() => {
+                    if self.client.next_timer().is_some_and(|due| due <= self.now()) {
+                        self.tell(ClientEvent::Tick);
+                    }
+                }
+                () = self.connections.recv(&mut inbound) => {
                     for item in inbound.drain(..) {
                         self.take(item);
                     }
@@ -198,6 +158,18 @@ impl<T: Transport> ClientNode<T> {
         }
     }
 
+    /// Queues whose room the client waits for.
+    fn full_queues(&self) -> Vec<Sender> {
+        let held_back = self.client.held_back();
+        if held_back.is_empty() {
+            return self.connections.long_server().into_iter().collect();
+        }
+        let senders = held_back
+            .iter()
+            .filter_map(|&node| self.connections.sender(node));
+        senders.collect()
+    }
+
     fn now(&self) -> Duration {
         self.since.elapsed()
     }
@@ -205,45 +177,31 @@ impl<T: Transport> ClientNode<T> {
     fn take(&mut self, item: Inbound) {
         match self.connections.take(item) {
             Some(Happened::Message(Peer::Server(_), message)) => {
-                self.tell(ClientEvent::Received(message))
+                self.tell(ClientEvent::Received(message));
             }
             Some(Happened::Up(Peer::Server(node))) => {
-                let _ = self
-                    .membership
-                    .reports
-                    .try_send(ReportChange::Retracted(Report::Suspect(node)));
+                self.report(ReportChange::Retracted(Report::Suspect(node)));
                 // Also what was given to it while there was no connection.
                 self.tell(ClientEvent::Disconnected(node));
             }
-            Some(Happened::Down(Peer::Server(node)) | Happened::Unreachable(node)) => {
-                // Said again with every further attempt to connect.
-                let _ = self
-                    .membership
-                    .reports
-                    .try_send(ReportChange::Made(Report::Suspect(node)));
+            Some(Happened::Down(Peer::Server(node))) => {
+                self.report(ReportChange::Made(Report::Suspect(node)));
             }
             Some(_) | None => {}
         }
     }
 
-    fn tick(&mut self) {
-        if self
-            .client
-            .next_timer()
-            .is_some_and(|due| due <= self.now())
-        {
-            self.tell(ClientEvent::Tick);
-        }
+    /// Reports what is said again with every further attempt to connect.
+    fn report(&self, change: ReportChange) {
+        let _ = self.membership.reports.try_send(change);
     }
 
-    fn look(&mut self) {
+    fn update_view(&mut self) {
         let view = Arc::clone(&self.membership.view.borrow_and_update());
         for (array, spec) in self.known.update(&view) {
             self.connections.define(array, spec.filters.into());
         }
-        let servers = self.known.addresses().iter();
-        self.connections
-            .keep(servers.map(|(&node, address)| (node, address.clone())));
+        self.connections.keep(self.known.addresses.iter());
         let routing = view.table.routing.clone();
         self.tell(ClientEvent::Received(Message::Routing(routing)));
     }
@@ -257,10 +215,8 @@ impl<T: Transport> ClientNode<T> {
         } = command;
         // What is not running any more has ended; a task after one that failed is told so by the
         // client only if it was submitted before.
-        task.after = after
-            .iter()
-            .filter_map(|other| self.handles.get(other).copied())
-            .collect();
+        let running = after.iter().filter_map(|other| self.handles.get(other));
+        task.after = running.copied().collect();
         let now = self.now();
         let mut actions = std::mem::take(&mut self.actions);
         match self.client.submit(now, task, &mut actions) {
@@ -286,7 +242,7 @@ impl<T: Transport> ClientNode<T> {
         for action in actions.drain(..) {
             match action {
                 ClientAction::Send { to, message } => {
-                    self.connections.send(Peer::Server(to), message)
+                    self.connections.send(Peer::Server(to), message);
                 }
                 ClientAction::Done { handle, outcome } => self.done(handle, outcome),
                 // The registry sends every table to everyone.

@@ -10,18 +10,17 @@ mod tasks;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parapet_parameter_server::{
     ArrayFilters, ArrayId, Link, LinkLimits, Message, NodeId, Packed, Peer, UnpackError,
 };
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-use self::tasks::{accept, dial};
-use crate::node::transport::{Listener, Local, Sender, Transport, TransportError};
-use crate::node::wire::Frame;
-use crate::node::{Counters, Timing};
+use self::tasks::{Shared, accept, dial};
+use super::transport::{Listener, Local, Sender, Transport, TransportError};
+use super::wire::{Frame, Hello};
+use super::{AT_ONCE, Bounds, Counters, Timing};
 
 /// Things in the inbox at once.
 const INBOX: usize = 1024;
@@ -32,16 +31,13 @@ const UNIT: usize = 4096;
 /// So many bytes are handled before more are received: they fit a processor's second-level cache.
 const TURN: usize = 512 * 1024;
 
-/// Handshakes with those who connect, at once.
-const HANDSHAKES: usize = 64;
-
-/// Event from a node's connections.
+/// Event from the task of a connection.
 #[derive(Debug)]
 #[allow(
     clippy::large_enum_variant,
     reason = "passed on at once: a box would cost an allocation for each message"
 )]
-pub(crate) enum Inbound {
+pub(super) enum Inbound {
     Connected {
         id: u64,
         peer: Peer,
@@ -51,15 +47,15 @@ pub(crate) enum Inbound {
     Frame {
         id: u64,
         frame: Frame,
+        cost: usize,
+        /// The frame's part of the inbox's bytes.
         bytes: Option<OwnedSemaphorePermit>,
     },
     Closed {
         id: u64,
-        error: TransportError,
     },
     Unreachable {
         node: NodeId,
-        error: TransportError,
     },
 }
 
@@ -69,11 +65,11 @@ pub(crate) enum Inbound {
     clippy::large_enum_variant,
     reason = "passed on at once: a box would cost an allocation for each message"
 )]
-pub(crate) enum Happened {
+pub(super) enum Happened {
     Message(Peer, Message),
     Up(Peer),
+    /// A connection was lost, or could not be made.
     Down(Peer),
-    Unreachable(NodeId),
 }
 
 #[derive(Debug)]
@@ -82,58 +78,20 @@ struct Live {
     sender: Sender,
     link: Link,
     /// Requests that came before their answers had room. No more come until there is some.
-    parked: VecDeque<Parked>,
+    parked: VecDeque<(Frame, Option<OwnedSemaphorePermit>)>,
     /// The connection is closed when this is dropped.
     _interest: oneshot::Sender<()>,
 }
 
-/// A frame, and its part of the inbox's bytes.
-type Parked = (Frame, Option<OwnedSemaphorePermit>);
-
-/// Holds back workers' messages.
-#[derive(Debug, Default)]
-struct Gate {
-    closed: AtomicBool,
-    opened: Notify,
-}
-
-impl Gate {
-    fn set(&self, closed: bool) {
-        if self.closed.swap(closed, Ordering::Relaxed) && !closed {
-            self.opened.notify_waiters();
-        }
-    }
-
-    async fn pass(&self) {
-        while self.closed.load(Ordering::Relaxed) {
-            let opened = self.opened.notified();
-            tokio::pin!(opened);
-            opened.as_mut().enable();
-            if self.closed.load(Ordering::Relaxed) {
-                opened.await;
-            }
-        }
-    }
-}
-
-#[derive(Debug, Clone)]
-struct Shared {
-    inbox: mpsc::Sender<Inbound>,
-    budget: Arc<Semaphore>,
-    /// Units in `budget`.
-    units: u32,
-    workers: Arc<Gate>,
-    timing: Timing,
-    next_id: Arc<AtomicU64>,
-}
-
 /// All connections of a node.
 #[derive(Debug)]
-pub(crate) struct Connections<T: Transport> {
+pub(super) struct Connections<T: Transport> {
     transport: T,
     local: Arc<Local>,
     filters: BTreeMap<ArrayId, ArrayFilters>,
     shared: Shared,
+    /// Holds back workers' messages while it is true.
+    gate: watch::Sender<bool>,
     inbox: mpsc::Receiver<Inbound>,
     live: BTreeMap<u64, Live>,
     by_peer: BTreeMap<Peer, u64>,
@@ -143,36 +101,50 @@ pub(crate) struct Connections<T: Transport> {
     counters: Counters,
 }
 
+fn add(counters: &mut Counters, link: &Link) {
+    counters.filtered.add(link.traffic());
+    counters.unfiltered.add(link.received());
+}
+
 impl<T: Transport> Connections<T> {
-    /// None yet. Received messages that wait take up to `inbox` bytes, beside one frame
-    /// for each connection.
-    pub(crate) fn new(
+    /// None yet. Received messages that wait take up to `bounds.inbox`, beside one frame for each
+    /// connection.
+    pub(super) fn new(
         transport: T,
-        local: Arc<Local>,
+        own: Peer,
+        cluster: String,
         timing: Timing,
-        inbox: usize,
+        bounds: Bounds,
         filters: Vec<(ArrayId, ArrayFilters)>,
     ) -> Self {
-        let units = u32::try_from((inbox / UNIT).max(1)).unwrap_or(u32::MAX);
-        let (sender, receiver) = mpsc::channel(INBOX);
+        let units = (bounds.inbox / UNIT).clamp(1, Semaphore::MAX_PERMITS);
+        let (sender, inbox) = mpsc::channel(INBOX);
+        let gate = watch::Sender::new(false);
         let shared = Shared {
             inbox: sender,
-            budget: Arc::new(Semaphore::new(
-                usize::try_from(units)
-                    .unwrap_or(usize::MAX)
-                    .min(Semaphore::MAX_PERMITS),
-            )),
-            units,
-            workers: Arc::default(),
+            budget: Arc::new(Semaphore::new(units)),
+            units: u32::try_from(units).unwrap_or(u32::MAX),
+            gate: gate.subscribe(),
             timing,
             next_id: Arc::default(),
         };
+        let local = Local {
+            hello: Hello {
+                peer: own,
+                cluster,
+                max_frame: bounds.max_frame,
+            },
+            queue: bounds.queue,
+            pooled: bounds.pooled,
+            handshake: timing.silence(),
+        };
         Self {
             transport,
-            local,
+            local: Arc::new(local),
             filters: filters.into_iter().collect(),
             shared,
-            inbox: receiver,
+            gate,
+            inbox,
             live: BTreeMap::new(),
             by_peer: BTreeMap::new(),
             dialers: BTreeMap::new(),
@@ -182,87 +154,72 @@ impl<T: Transport> Connections<T> {
     }
 
     /// Returns the counts of messages so far.
-    pub(crate) fn counters(&self) -> Counters {
+    pub(super) fn counters(&self) -> Counters {
         let mut counters = self.counters.clone();
-        self.live.values().for_each(|live| counters.add(&live.link));
+        self.live
+            .values()
+            .for_each(|live| add(&mut counters, &live.link));
         counters
     }
 
     /// Makes an array's filters known, on the connections that are there, too.
-    pub(crate) fn define(&mut self, array: ArrayId, filters: ArrayFilters) {
+    pub(super) fn define(&mut self, array: ArrayId, filters: ArrayFilters) {
         if filters != ArrayFilters::default() && !self.filters.contains_key(&array) {
             self.filters.insert(array, filters);
-            self.live
-                .values_mut()
-                .for_each(|live| live.link.define(array, filters));
+            for live in self.live.values_mut() {
+                live.link.define(array, filters);
+            }
         }
     }
 
-    /// Takes connections at `address`; where that is.
-    pub(crate) async fn listen(&mut self, address: &str) -> Result<String, TransportError> {
+    /// Takes connections at `address`; returns where that is.
+    pub(super) async fn listen(&mut self, address: &str) -> Result<String, TransportError> {
         let listener = self
             .transport
             .listen(address, Arc::clone(&self.local))
             .await?;
         let address = listener.address();
-        self.acceptor = Some(AbortOnDropHandle::new(tokio::spawn(accept(
-            listener,
-            self.shared.clone(),
-        ))));
+        let task = tokio::spawn(accept(listener, self.shared.clone()));
+        self.acceptor = Some(AbortOnDropHandle::new(task));
         Ok(address)
     }
 
-    /// Keeps connections to these servers, and no others.
-    pub(crate) fn keep(&mut self, servers: impl IntoIterator<Item = (NodeId, String)>) {
-        let wanted: BTreeMap<NodeId, String> = servers.into_iter().collect();
+    /// Keeps connections to these servers, and no others of those that this node connects to.
+    pub(super) fn keep<'a>(&mut self, servers: impl Iterator<Item = (&'a NodeId, &'a String)>) {
+        let wanted: BTreeMap<NodeId, &String> = servers.map(|(&node, at)| (node, at)).collect();
+        let is_wanted = |node: &NodeId, address: &String| wanted.get(node) == Some(&address);
         self.dialers
-            .retain(|node, (address, _)| wanted.get(node) == Some(address));
-        let gone = |peer: &Peer| {
-            // Those that are kept by a dialer end with it.
-            matches!(peer, Peer::Server(node) if self.is_dialled(*node) && !wanted.contains_key(node))
+            .retain(|node, (address, _)| is_wanted(node, address));
+        let is_gone = |peer: &Peer| match (self.local.hello.peer, peer) {
+            (_, Peer::Worker(_)) => false,
+            (Peer::Worker(_), Peer::Server(node)) => !wanted.contains_key(node),
+            // The server of the lower number connects.
+            (Peer::Server(own), Peer::Server(node)) => own < *node && !wanted.contains_key(node),
         };
-        let gone: Vec<u64> = self
-            .by_peer
-            .iter()
-            .filter(|(peer, _)| gone(peer))
-            .map(|(_, &id)| id)
-            .collect();
-        for id in gone {
+        let gone = self.by_peer.iter().filter(|(peer, _)| is_gone(peer));
+        for id in gone.map(|(_, &id)| id).collect::<Vec<_>>() {
             self.forget(id);
         }
         for (node, address) in wanted {
-            if !self.dialers.contains_key(&node) {
-                let dialing = dial(
-                    self.transport.clone(),
+            self.dialers.entry(node).or_insert_with(|| {
+                let (transport, local) = (self.transport.clone(), Arc::clone(&self.local));
+                let dialing = dial(transport, address.clone(), node, local, self.shared.clone());
+                (
                     address.clone(),
-                    node,
-                    Arc::clone(&self.local),
-                    self.shared.clone(),
-                );
-                self.dialers.insert(
-                    node,
-                    (address, AbortOnDropHandle::new(tokio::spawn(dialing))),
-                );
-            }
-        }
-    }
-
-    /// Returns true if this node connects to that server, rather than it to this one.
-    pub(crate) fn is_dialled(&self, node: NodeId) -> bool {
-        match self.local.hello.peer {
-            Peer::Worker(_) => true,
-            Peer::Server(own) => own < node,
+                    AbortOnDropHandle::new(tokio::spawn(dialing)),
+                )
+            });
         }
     }
 
     /// Waits until something comes, and appends it and what else is there. Safe to cancel.
-    pub(crate) async fn recv(&mut self, inbound: &mut Vec<Inbound>, most: usize) {
-        self.inbox.recv_many(inbound, most).await;
+    pub(super) async fn recv(&mut self, inbound: &mut Vec<Inbound>) {
+        self.inbox.recv_many(inbound, AT_ONCE).await;
     }
 
     /// Turns it into an event for the state machine. The bytes are accounted for as received until
-    /// the result is dropped.
-    pub(crate) fn take(&mut self, inbound: Inbound) -> Option<Happened> {
+    /// the result is returned.
+    pub(super) fn take(&mut self, inbound: Inbound) -> Option<Happened> {
         match inbound {
             Inbound::Connected {
                 id,
@@ -270,92 +227,79 @@ impl<T: Transport> Connections<T> {
                 sender,
                 interest,
             } => {
-                let link = Link::new(
-                    LinkLimits {
-                        bytes: usize::try_from(self.local.hello.max_frame).unwrap_or(usize::MAX),
-                        ..LinkLimits::default()
-                    },
-                    self.filters
-                        .iter()
-                        .map(|(&array, &filters)| (array, filters)),
-                );
+                let limits = LinkLimits {
+                    bytes: usize::try_from(self.local.hello.max_frame).unwrap_or(usize::MAX),
+                    ..LinkLimits::default()
+                };
+                let filters = self
+                    .filters
+                    .iter()
+                    .map(|(&array, &filters)| (array, filters));
+                let live = Live {
+                    peer,
+                    sender,
+                    link: Link::new(limits, filters),
+                    parked: VecDeque::new(),
+                    _interest: interest,
+                };
                 // A peer that connects again has given up the old connection.
-                let old = self.by_peer.insert(peer, id);
-                if let Some(old) = old {
+                if let Some(old) = self.by_peer.insert(peer, id) {
                     self.end(old);
                 }
-                self.live.insert(
-                    id,
-                    Live {
-                        peer,
-                        sender,
-                        link,
-                        parked: VecDeque::new(),
-                        _interest: interest,
-                    },
-                );
+                self.live.insert(id, live);
                 self.counters.connected += 1;
                 Some(Happened::Up(peer))
             }
-            Inbound::Frame { id, frame, bytes } => {
-                if let Some(live) = self.live.get_mut(&id)
-                    && matches!(live.peer, Peer::Worker(_))
-                    && (live.sender.is_long() || !live.parked.is_empty())
-                {
+            Inbound::Frame {
+                id, frame, bytes, ..
+            } => {
+                let live = self.live.get_mut(&id)?;
+                let must_wait = live.sender.is_long() || !live.parked.is_empty();
+                if matches!(live.peer, Peer::Worker(_)) && must_wait {
                     live.parked.push_back((frame, bytes));
                     return None;
                 }
-                let happened = self.frame(id, frame);
-                drop(bytes);
-                happened
+                self.frame(id, frame)
             }
-            Inbound::Closed { id, error } => {
+            Inbound::Closed { id } => {
                 let peer = self.forget(id)?;
                 self.counters.lost += 1;
-                tracing::info!(%error, "connection lost");
                 Some(Happened::Down(peer))
             }
-            Inbound::Unreachable { node, error } => {
-                tracing::debug!(%error, %node, "not reached");
-                Some(Happened::Unreachable(node))
-            }
+            Inbound::Unreachable { node } => Some(Happened::Down(Peer::Server(node))),
         }
     }
 
     /// The next request whose answer has room by now.
-    pub(crate) fn take_parked(&mut self) -> Option<Happened> {
+    pub(super) fn take_parked(&mut self) -> Option<Happened> {
         loop {
             let ready = |live: &Live| !live.parked.is_empty() && !live.sender.is_long();
-            let (id, (frame, _bytes)) = {
-                let (&id, live) = self.live.iter_mut().find(|(_, live)| ready(live))?;
-                (id, live.parked.pop_front()?)
-            };
+            let (&id, live) = self.live.iter_mut().find(|(_, live)| ready(live))?;
+            let (frame, _bytes) = live.parked.pop_front()?;
             if let Some(happened) = self.frame(id, frame) {
                 return Some(happened);
             }
         }
     }
 
-    /// Returns the queues of peers whose requests wait, to be asked for room.
-    pub(crate) fn parked(&self) -> Option<Sender> {
-        self.live
-            .values()
-            .find(|live| !live.parked.is_empty())
-            .map(|live| live.sender.clone())
+    /// Returns the queue of a peer whose requests wait, to be asked for room.
+    pub(super) fn parked(&self) -> Option<Sender> {
+        let found = self.live.values().find(|live| !live.parked.is_empty());
+        found.map(|live| live.sender.clone())
     }
 
-    fn end(&mut self, id: u64) -> Option<Live> {
+    fn end(&mut self, id: u64) -> Option<Peer> {
         let live = self.live.remove(&id)?;
-        self.counters.add(&live.link);
-        Some(live)
+        add(&mut self.counters, &live.link);
+        Some(live.peer)
     }
 
     fn forget(&mut self, id: u64) -> Option<Peer> {
-        let live = self.end(id)?;
-        if self.by_peer.get(&live.peer) == Some(&id) {
-            self.by_peer.remove(&live.peer);
+        let peer = self.end(id)?;
+        if self.by_peer.get(&peer) == Some(&id) {
+            self.by_peer.remove(&peer);
         }
-        Some(live.peer)
+        Some(peer)
     }
 
     fn frame(&mut self, id: u64, frame: Frame) -> Option<Happened> {
@@ -387,7 +331,7 @@ impl<T: Transport> Connections<T> {
     }
 
     /// Puts a message into the peer's queue; without a connection or room it counts as lost.
-    pub(crate) fn send(&mut self, to: Peer, message: Message) {
+    pub(super) fn send(&mut self, to: Peer, message: Message) {
         let live = self.by_peer.get(&to).and_then(|id| self.live.get_mut(id));
         let sent = live.is_some_and(|live| {
             let packed = if self.filters.is_empty() {
@@ -401,28 +345,28 @@ impl<T: Transport> Connections<T> {
             };
             live.sender.try_send(Frame::Message(packed)).is_ok()
         });
-        let counter = if sent {
-            &mut self.counters.sent
-        } else {
-            &mut self.counters.dropped
-        };
-        *counter += 1;
+        match sent {
+            true => self.counters.sent += 1,
+            false => self.counters.dropped += 1,
+        }
     }
 
     /// Gives a sign of life on every connection.
-    pub(crate) fn heartbeat(&self) {
+    pub(super) fn heartbeat(&self) {
         for live in self.live.values() {
             let _ = live.sender.try_send(Frame::Heartbeat);
         }
     }
 
     /// Lets workers wait while a server's queue is long.
-    pub(crate) fn update_gate(&self) {
-        self.shared.workers.set(self.long_server().is_some());
+    pub(super) fn update_gate(&self) {
+        let is_closed = self.long_server().is_some();
+        self.gate
+            .send_if_modified(|closed| std::mem::replace(closed, is_closed) != is_closed);
     }
 
     /// Bytes that each connected server's queue takes until it is long.
-    pub(crate) fn send_room(&self) -> BTreeMap<NodeId, usize> {
+    pub(super) fn send_room(&self) -> BTreeMap<NodeId, usize> {
         let server = |live: &Live| match live.peer {
             Peer::Server(node) => Some((node, live.sender.free()?)),
             Peer::Worker(_) => None,
@@ -431,15 +375,13 @@ impl<T: Transport> Connections<T> {
     }
 
     /// The way to a server, if there is one.
-    pub(crate) fn sender(&self, node: NodeId) -> Option<Sender> {
-        self.by_peer
-            .get(&Peer::Server(node))
-            .and_then(|id| self.live.get(id))
-            .map(|live| live.sender.clone())
+    pub(super) fn sender(&self, node: NodeId) -> Option<Sender> {
+        let id = self.by_peer.get(&Peer::Server(node))?;
+        Some(self.live.get(id)?.sender.clone())
     }
 
     /// A server whose queue is long.
-    pub(crate) fn long_server(&self) -> Option<Sender> {
+    pub(super) fn long_server(&self) -> Option<Sender> {
         let is_long = |live: &&Live| matches!(live.peer, Peer::Server(_)) && live.sender.is_long();
         let found = self.live.values().find(is_long);
         found.map(|live| live.sender.clone())

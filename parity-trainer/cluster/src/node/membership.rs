@@ -60,22 +60,24 @@ impl Membership {
 /// is read once. A server that the registry misses, but the table still names, keeps its address:
 /// the registry may have been away itself, and whether it is dead shows in its connections.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(super) struct KnownView {
     arrays: BTreeSet<ArrayId>,
-    addresses: BTreeMap<NodeId, String>,
+    /// Addresses at which servers take messages.
+    pub(super) addresses: BTreeMap<NodeId, String>,
 }
 
-impl Known {
+impl KnownView {
     /// Takes over a view, and returns the arrays that are new.
-    pub(crate) fn update(&mut self, view: &View) -> Vec<(ArrayId, ArraySpec)> {
+    pub(super) fn update(&mut self, view: &View) -> Vec<(ArrayId, ArraySpec)> {
         let routes = view.table.routing.routes().iter();
         let named: BTreeSet<NodeId> = routes.flat_map(|route| route.chain.clone()).collect();
         self.addresses.retain(|server, _| named.contains(server));
-        for (&server, info) in &view.servers {
-            if !info.address.is_empty() {
-                self.addresses.insert(server, info.address.clone());
-            }
-        }
+        let reachable = view
+            .servers
+            .iter()
+            .filter(|(_, info)| !info.address.is_empty());
+        let reachable = reachable.map(|(&server, info)| (server, info.address.clone()));
+        self.addresses.extend(reachable);
         let mut new = Vec::new();
         for (&array, info) in &view.arrays {
             if self.arrays.insert(array) && !info.description.is_empty() {
@@ -86,10 +88,5 @@ impl Known {
             }
         }
         new
-    }
-
-    /// Addresses at which servers take messages.
-    pub(crate) const fn addresses(&self) -> &BTreeMap<NodeId, String> {
-        &self.addresses
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! - [`wire`]: bytes of handshakes and frames; pure.
 //! - [`transport`]: connections over TCP or in memory.
-//! - [`membership`]: what a node hears from the registry and tells it.
+//! - [`Membership`]: what a node hears from the registry and tells it.
 //! - [`ServerNode`] and [`ClientNode`]: a state machine with connections, a clock and timers.
 //!
 //! Every interval and timeout follows from one setting, the heartbeat ([`Timing`]). Every queue is
@@ -11,17 +11,60 @@
 
 mod client;
 mod connections;
-mod counters;
 mod membership;
 mod server;
 mod timing;
 pub mod transport;
 pub mod wire;
+mod worker;
 
-pub use client::{
-    ClientNode, ClientNodeConfig, Pending, Pulled, PushPull, TaskError, TaskId, TaskSpec, Worker,
-};
-pub use counters::Counters;
+use parapet_parameter_server::Traffic;
+
+pub use client::{ClientNode, ClientNodeConfig};
 pub use membership::Membership;
 pub use server::{ServerHandle, ServerNode, ServerNodeConfig};
 pub use timing::Timing;
+pub use worker::{Pending, Pulled, PushPull, TaskError, TaskId, TaskSpec, Worker};
+
+/// Events taken from a node's inbox at a time.
+const AT_ONCE: usize = 128;
+
+/// Bounds of a node's memory, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// The longest message; all nodes of a cluster must have the same.
+    pub max_frame: u64,
+    /// Messages to one peer that wait to be sent, before its requests or further tasks wait.
+    pub queue: usize,
+    /// Received messages that wait to be handled.
+    pub inbox: usize,
+    /// Vectors that each connection keeps to be read into again, and a server to answer with.
+    pub pooled: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            max_frame: 256 << 20,
+            queue: 16 << 20,
+            inbox: 64 << 20,
+            pooled: 32 << 20,
+        }
+    }
+}
+
+/// Counts of a node's messages since the start.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Counters {
+    pub received: u64,
+    pub sent: u64,
+    /// Messages for which there was no connection or no room: they are sent again after a wait.
+    pub dropped: u64,
+    /// Connections that were made, and that were lost.
+    pub connected: u64,
+    pub lost: u64,
+    /// Bytes of sent messages, before and after filters.
+    pub filtered: Traffic,
+    /// Bytes of received messages, before and after filters.
+    pub unfiltered: Traffic,
+}

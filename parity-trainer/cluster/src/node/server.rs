@@ -1,8 +1,5 @@
 //! A server process's heart: one task that owns a [`Server`] and all of its connections.
 
-mod handle;
-
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,20 +7,14 @@ use parapet_parameter_server::{
     Action, ArrayConfig, ArrayFilters, ArrayId, Event, HandOver, Message, NodeId, Peer, Server,
     ServerConfig,
 };
-use tokio::sync::mpsc;
-use tokio::time::{self, Instant, MissedTickBehavior};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
-use crate::node::Timing;
-use crate::node::connections::{Connections, Happened, Inbound};
-use crate::node::membership::{Known, Membership};
-use crate::node::transport::{Local, Transport, TransportError};
-use crate::node::wire::Hello;
+use super::connections::{Connections, Happened, Inbound};
+use super::membership::{KnownView, Membership};
+use super::transport::{Transport, TransportError};
+use super::{AT_ONCE, Bounds, Counters, Timing};
 use crate::registry::{Report, ReportChange};
-use handle::Look;
-pub use handle::ServerHandle;
-
-/// Things taken from the inbox at a time.
-const AT_ONCE: usize = 128;
 
 /// Bytes of messages after which other tasks get their turn: answers leave while further
 /// messages are handled.
@@ -31,6 +22,9 @@ const TURN: usize = 512 * 1024;
 
 /// Reports that wait for room.
 const REPORTS: usize = 4096;
+
+/// Requests of [`ServerHandle`]s that wait for their turn.
+const INSPECTIONS: usize = 16;
 
 /// Settings of a server's node.
 #[derive(Debug, Clone)]
@@ -44,17 +38,8 @@ pub struct ServerNodeConfig {
     pub arrays: Vec<(ArrayId, ArrayConfig)>,
     /// Filters on what it sends.
     pub filters: Vec<(ArrayId, ArrayFilters)>,
-    /// Intervals and timeouts.
     pub timing: Timing,
-    /// The longest message, in bytes; all nodes of a cluster must have the same.
-    pub max_frame: u64,
-    /// Bytes to one peer that wait to be sent, before its requests wait.
-    pub queue: usize,
-    /// Bytes of received messages that wait to be handled.
-    pub inbox: usize,
-    /// Bytes of vectors that each connection keeps to be read into again, and the server
-    /// to answer with.
-    pub pooled: usize,
+    pub bounds: Bounds,
 }
 
 impl ServerNodeConfig {
@@ -67,48 +52,48 @@ impl ServerNodeConfig {
             arrays,
             filters: Vec::new(),
             timing: Timing::default(),
-            max_frame: 256 << 20,
-            queue: 16 << 20,
-            inbox: 64 << 20,
-            pooled: 32 << 20,
-        }
-    }
-
-    fn local(&self) -> Local {
-        let peer = Peer::Server(self.node);
-        Local {
-            hello: Hello {
-                peer,
-                cluster: self.cluster.clone(),
-                max_frame: self.max_frame,
-            },
-            queue: self.queue,
-            pooled: self.pooled,
-            handshake: self.timing.connect(),
+            bounds: Bounds::default(),
         }
     }
 }
 
+type Inspection = Box<dyn FnOnce(&Server, Counters) + Send>;
+
+/// Reaches a server while it runs, for metrics and tests. Clones reach the same one.
+#[derive(Debug, Clone)]
+pub struct ServerHandle(mpsc::Sender<Inspection>);
+
+impl ServerHandle {
+    /// Returns what `look` makes of the state machine and the counters, between two messages; the
+    /// server does nothing else meanwhile. `None` if it does not run any more.
+    pub async fn look<R: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Server, Counters) -> R + Send + 'static,
+    ) -> Option<R> {
+        let (answer, result) = oneshot::channel();
+        let inspection: Inspection = Box::new(move |server, counters| {
+            let _ = answer.send(look(server, counters));
+        });
+        self.0.send(inspection).await.ok()?;
+        result.await.ok()
+    }
+}
+
 /// A server that listens and is to be run.
+#[derive(Debug)]
 pub struct ServerNode<T: Transport> {
     server: Server,
     timing: Timing,
     connections: Connections<T>,
     membership: Membership,
-    known: Known,
+    known: KnownView,
     address: String,
     handle: ServerHandle,
-    asked: mpsc::Receiver<Look>,
+    inspections: mpsc::Receiver<Inspection>,
     /// Reports that found no room.
     waiting: Vec<ReportChange>,
     since: Instant,
     actions: Vec<Action>,
-}
-
-impl<T: Transport> fmt::Debug for ServerNode<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} at {}", self.server, self.address)
-    }
 }
 
 impl<T: Transport> ServerNode<T> {
@@ -121,31 +106,33 @@ impl<T: Transport> ServerNode<T> {
         transport: T,
         membership: Membership,
     ) -> Result<Self, TransportError> {
-        let local = Arc::new(config.local());
+        let ServerNodeConfig { timing, bounds, .. } = config;
+        let own = Peer::Server(config.node);
         let mut connections = Connections::new(
             transport,
-            local,
-            config.timing,
-            config.inbox,
+            own,
+            config.cluster,
+            timing,
+            bounds,
             config.filters,
         );
         let address = connections.listen(&config.listen).await?;
         let core = ServerConfig {
-            resend: config.timing.server_resend(),
-            forget: config.timing.forget(),
-            pooled: config.pooled,
+            resend: timing.server_resend(),
+            forget: timing.forget(),
+            pooled: bounds.pooled,
             ..ServerConfig::default()
         };
-        let (handle, asked) = ServerHandle::new();
+        let (sender, inspections) = mpsc::channel(INSPECTIONS);
         Ok(Self {
-            handle,
-            asked,
             server: Server::new(config.node, core, config.arrays),
-            timing: config.timing,
+            timing,
             connections,
             membership,
-            known: Known::default(),
+            known: KnownView::default(),
             address,
+            handle: ServerHandle(sender),
+            inspections,
             waiting: Vec::new(),
             since: Instant::now(),
             actions: Vec::new(),
@@ -157,7 +144,6 @@ impl<T: Transport> ServerNode<T> {
         &self.address
     }
 
-    /// To look into it while it runs.
     pub fn handle(&self) -> ServerHandle {
         self.handle.clone()
     }
@@ -165,36 +151,44 @@ impl<T: Transport> ServerNode<T> {
     /// Serves until `stop` is done. Until then, dropping the future ends it like a crash.
     pub async fn run(&mut self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
-        let mut tick = interval(self.timing.tick());
-        let mut heartbeat = interval(self.timing.heartbeat);
+        let (mut ticks, mut heartbeats) = (self.timing.ticks(), self.timing.heartbeats());
         let mut inbound = Vec::with_capacity(AT_ONCE);
-        self.look();
+        self.update_view();
         loop {
             let parked = self.connections.parked();
             tokio::select! {
                 biased;
                 () = &mut stop => return,
                 // If the registry is gone for good, its last word stays.
-                Ok(()) = self.membership.view.changed() => self.look(),
-                _ = heartbeat.tick() => {
+                Ok(()) = self.membership.view.changed() => self.update_view(),
+                _ = heartbeats.tick() => {
                     self.connections.heartbeat();
-                    self.report_waiting();
+                    let waiting = std::mem::take(&mut self.waiting);
+                    waiting.into_iter().for_each(|report| self.report(report));
                 }
-                _ = tick.tick() => self.tick(),
-                Some(look) = self.asked.recv() => look(&self.server, self.connections.counters()),
+                _ = ticks.tick() => {
+                    if self.server.next_timer().is_some_and(|due| due <= self.now()) {
+                        self.tell(Event::Tick);
+                    }
+                }
+                Some(inspect) = self.inspections.recv() => {
+                    inspect(&self.server, self.connections.counters());
+                }
                 () = async { if let Some(parked) = &parked { parked.room().await } },
                     if parked.is_some() => {}
-                () = self.connections.recv(&mut inbound, AT_ONCE) => {}
+                () = self.connections.recv(&mut inbound) => {}
             }
             while let Some(happened) = self.connections.take_parked() {
                 self.happened(happened);
             }
             let mut handled = 0;
             for item in inbound.drain(..) {
-                if let Inbound::Frame { frame, .. } = &item {
-                    handled += frame.cost();
+                if let Inbound::Frame { cost, .. } = &item {
+                    handled += cost;
                 }
-                self.take(item);
+                if let Some(happened) = self.connections.take(item) {
+                    self.happened(happened);
+                }
                 if handled > TURN {
                     handled = 0;
                     tokio::task::yield_now().await;
@@ -208,19 +202,13 @@ impl<T: Transport> ServerNode<T> {
         self.since.elapsed()
     }
 
-    fn take(&mut self, item: Inbound) {
-        if let Some(happened) = self.connections.take(item) {
-            self.happened(happened);
-        }
-    }
-
     fn happened(&mut self, happened: Happened) {
         match happened {
             Happened::Message(from, message) => self.tell(Event::Received { from, message }),
             Happened::Up(Peer::Server(node)) => {
                 self.report(ReportChange::Retracted(Report::Suspect(node)));
             }
-            Happened::Down(Peer::Server(node)) | Happened::Unreachable(node) => {
+            Happened::Down(Peer::Server(node)) => {
                 self.report(ReportChange::Made(Report::Suspect(node)));
             }
             // The registry hears of workers from themselves.
@@ -228,35 +216,22 @@ impl<T: Transport> ServerNode<T> {
         }
     }
 
-    fn tick(&mut self) {
-        if self
-            .server
-            .next_timer()
-            .is_some_and(|due| due <= self.now())
-        {
-            self.tell(Event::Tick);
-        }
-    }
-
-    /// Takes note of the registry's view.
-    fn look(&mut self) {
+    fn update_view(&mut self) {
         let view = Arc::clone(&self.membership.view.borrow_and_update());
         let own = self.server.node();
         for (array, spec) in self.known.update(&view) {
             self.server.define(array, spec.server());
             self.connections.define(array, spec.filters.into());
         }
-        let servers = self.known.addresses().iter();
-        let later = servers.filter(|(node, _)| **node > own);
+        let servers = self.known.addresses.iter();
         self.connections
-            .keep(later.map(|(&node, address)| (node, address.clone())));
-        let from = Peer::Server(own);
+            .keep(servers.filter(|(node, _)| **node > own));
         self.tell(Event::Members {
             version: view.workers.version,
             workers: view.workers.workers.clone(),
         });
         self.tell(Event::Received {
-            from,
+            from: Peer::Server(own),
             message: Message::Routing(view.table.routing.clone()),
         });
         for &HandOver { at, to } in &view.table.hand_overs {
@@ -288,22 +263,9 @@ impl<T: Transport> ServerNode<T> {
     }
 
     fn report(&mut self, report: ReportChange) {
-        if self.membership.reports.try_send(report).is_err()
-            && self.waiting.len() < REPORTS
-            && !self.waiting.contains(&report)
-        {
+        let sent = self.membership.reports.try_send(report);
+        if sent.is_err() && self.waiting.len() < REPORTS && !self.waiting.contains(&report) {
             self.waiting.push(report);
         }
     }
-
-    fn report_waiting(&mut self) {
-        let waiting = std::mem::take(&mut self.waiting);
-        waiting.into_iter().for_each(|report| self.report(report));
-    }
-}
-
-pub(crate) fn interval(period: Duration) -> time::Interval {
-    let mut interval = time::interval(period.max(Duration::from_millis(1)));
-    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    interval
 }

@@ -1,7 +1,5 @@
 //! A cluster within the test's process.
 
-use std::collections::BTreeMap;
-use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,16 +8,16 @@ use std::time::Duration;
 
 use parapet_cluster::node::transport::Transport;
 use parapet_cluster::node::{
-    ClientNode, ClientNodeConfig, Counters, ServerHandle, ServerNode, ServerNodeConfig, TaskSpec,
-    Worker,
+    Bounds, ClientNode, ClientNodeConfig, Membership, ServerHandle, ServerNode, ServerNodeConfig,
+    TaskSpec, Worker,
 };
 use parapet_cluster::registry::{ReportChange, View};
 use parapet_parameter_server::{
     Add, ArrayConfig, ArrayFilters, ArrayId, ClientArray, Clock, Consistency, Epoch, HandOver,
     KeyRange, Layout, NodeId, Route, Routing, ShardRef, WorkerId,
 };
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::sync::{mpsc, watch};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::in_process::{self, InProcessRegistry};
 
@@ -34,211 +32,178 @@ pub(crate) fn spec(clock: u64) -> TaskSpec {
     TaskSpec::new(ARRAY, KeyRange::new(0, KEYS), Clock(clock))
 }
 
-/// Whatever should come within a generous limit.
-pub(crate) async fn soon<R>(future: impl Future<Output = R>) -> R {
-    tokio::time::timeout(Duration::from_secs(30), future)
-        .await
-        .expect("took longer than 30 s")
+/// All of a large row.
+pub(crate) fn big(clock: u64) -> TaskSpec {
+    TaskSpec::new(BIG_ARRAY, KeyRange::new(0, 1), Clock(clock))
 }
 
+/// The output of what should be done within a generous limit.
+pub(crate) async fn soon<R>(future: impl Future<Output = R>) -> R {
+    let done = tokio::time::timeout(Duration::from_secs(30), future);
+    done.await.expect("took longer than 30 s")
+}
+
+/// Settings of a cluster: workers 0.. that are members, servers 0.., and one more server that
+/// holds nothing yet. Four shards, the chain of each the servers from 0 or 1 on.
+#[derive(Clone, Copy)]
+pub(crate) struct Setup {
+    pub(crate) workers: u64,
+    pub(crate) servers: u64,
+    pub(crate) replicas: u64,
+    pub(crate) consistency: Consistency,
+    pub(crate) filters: ArrayFilters,
+    pub(crate) bounds: Bounds,
+}
+
+impl Setup {
+    pub(crate) fn new(workers: u64, servers: u64, replicas: u64, consistency: Consistency) -> Self {
+        Self {
+            workers,
+            servers,
+            replicas,
+            consistency,
+            filters: ArrayFilters::default(),
+            bounds: Bounds::default(),
+        }
+    }
+
+    /// Chains of the shards of both arrays.
+    fn routes(&self) -> Vec<Route> {
+        let route = |(shard, (array, range)): (u64, (ArrayId, KeyRange))| {
+            // With two replicas, server 0 is the head of all: the one to kill.
+            let first = if self.replicas == self.servers {
+                0
+            } else {
+                shard
+            };
+            let chain = (first..first + self.replicas).map(|i| NodeId(i % self.servers));
+            Route {
+                array,
+                range,
+                epoch: Epoch(1),
+                chain: chain.collect(),
+            }
+        };
+        let shards = KeyRange::new(0, KEYS).cut(4).map(|range| (ARRAY, range));
+        let shards = shards.chain([(BIG_ARRAY, KeyRange::new(0, 1))]);
+        (0..).zip(shards).map(route).collect()
+    }
+}
+
+/// A server that stands still while `frozen` is set.
 struct Running {
-    task: JoinHandle<()>,
+    task: AbortOnDropHandle<()>,
     handle: ServerHandle,
     frozen: Arc<AtomicBool>,
     address: String,
 }
 
+impl Running {
+    fn start<T: Transport>(mut server: ServerNode<T>) -> Self {
+        let frozen = Arc::new(AtomicBool::new(false));
+        let ice = Arc::clone(&frozen);
+        let (handle, address) = (server.handle(), server.address().to_owned());
+        let task = tokio::spawn(async move {
+            let mut running = pin!(server.run(std::future::pending()));
+            let unless_frozen = std::future::poll_fn(|context| {
+                if ice.load(Ordering::Relaxed) {
+                    Poll::Pending
+                } else {
+                    running.as_mut().poll(context)
+                }
+            });
+            unless_frozen.await;
+        });
+        Self {
+            task: AbortOnDropHandle::new(task),
+            handle,
+            frozen,
+            address,
+        }
+    }
+}
+
 pub(crate) struct Cluster<T: Transport> {
     transport: T,
-    consistency: Consistency,
-    embedded: watch::Sender<Arc<View>>,
-    reports: tokio::sync::mpsc::Sender<ReportChange>,
-    servers: BTreeMap<u64, Running>,
-    filters: Vec<(ArrayId, ArrayFilters)>,
-    queue: usize,
-    inbox: usize,
-    registry: JoinHandle<()>,
-}
-
-/// Chains of the shards of both arrays.
-fn routes(servers: u64, replicas: u64) -> Vec<Route> {
-    let cuts: Vec<KeyRange> = KeyRange::new(0, KEYS).cut(4).collect();
-    let chain = |shard: u64| {
-        // With two replicas, server 0 is the head of all: the one to kill.
-        let first = if replicas == servers {
-            0
-        } else {
-            shard % servers
-        };
-        (0..replicas)
-            .map(|i| NodeId((first + i) % servers))
-            .collect()
-    };
-    let mut routes: Vec<Route> = (0..)
-        .zip(cuts)
-        .map(|(shard, range)| Route {
-            array: ARRAY,
-            range,
-            epoch: Epoch(1),
-            chain: chain(shard),
-        })
-        .collect();
-    routes.push(Route {
-        array: BIG_ARRAY,
-        range: KeyRange::new(0, 1),
-        epoch: Epoch(1),
-        chain: chain(0),
-    });
-    routes
-}
-
-fn arrays(consistency: Consistency) -> Vec<(ArrayId, ArrayConfig)> {
-    let array = |layout| ArrayConfig {
-        layout,
-        policy: Arc::new(consistency),
-    };
-    vec![
-        (ARRAY, array(Layout::dense(WIDTH, Add))),
-        (BIG_ARRAY, array(Layout::dense(BIG, Add))),
-    ]
-}
-
-/// Runs a server, which stands still while the flag is set.
-fn run<T: Transport>(mut server: ServerNode<T>) -> (Arc<AtomicBool>, JoinHandle<()>) {
-    let frozen = Arc::new(AtomicBool::new(false));
-    let ice = Arc::clone(&frozen);
-    let task = tokio::spawn(async move {
-        let mut running = pin!(server.run(std::future::pending()));
-        std::future::poll_fn(|context| {
-            if ice.load(Ordering::Relaxed) {
-                Poll::Pending
-            } else {
-                running.as_mut().poll(context)
-            }
-        })
-        .await;
-    });
-    (frozen, task)
-}
-
-impl<T: Transport> Drop for Cluster<T> {
-    fn drop(&mut self) {
-        self.registry.abort();
-        self.servers.values().for_each(|server| server.task.abort());
-    }
+    setup: Setup,
+    view: watch::Sender<Arc<View>>,
+    reports: mpsc::Sender<ReportChange>,
+    servers: Vec<Running>,
+    _registry: AbortOnDropHandle<()>,
 }
 
 impl<T: Transport> Cluster<T> {
-    /// Workers 0.. that are members, servers 0.., and one more server that holds nothing yet. Four
-    /// shards, the chain of each the servers from 0 or 1 on.
-    pub(crate) async fn start(
-        transport: T,
-        workers: u64,
-        servers: u64,
-        replicas: u64,
-        consistency: Consistency,
-    ) -> Self {
-        Self::start_with(transport, workers, servers, replicas, consistency, |_| {}).await
-    }
-
-    pub(crate) async fn start_filtered(
-        transport: T,
-        workers: u64,
-        servers: u64,
-        replicas: u64,
-        consistency: Consistency,
-        filters: ArrayFilters,
-    ) -> Self {
-        let set = move |config: &mut ServerNodeConfig| config.filters = vec![(ARRAY, filters)];
-        Self::start_with(transport, workers, servers, replicas, consistency, set).await
-    }
-
-    pub(crate) async fn start_with(
-        transport: T,
-        workers: u64,
-        servers: u64,
-        replicas: u64,
-        consistency: Consistency,
-        set: impl Fn(&mut ServerNodeConfig),
-    ) -> Self {
-        let routes = routes(servers, replicas);
-        let members = (0..workers).map(|worker| (WorkerId(worker), Clock(0)));
-        let view = in_process::view(Routing::new(1, routes).unwrap(), members.collect());
-        let embedded = InProcessRegistry::new(view);
-        let (view, reports) = (embedded.view(), embedded.membership().reports);
-        let memberships: Vec<_> = (0..=servers).map(|_| embedded.membership()).collect();
-        let registry = tokio::spawn(embedded.run());
+    pub(crate) async fn start(transport: T, setup: Setup) -> Self {
+        let members = (0..setup.workers).map(|worker| (WorkerId(worker), Clock(0)));
+        let routing = Routing::new(1, setup.routes()).unwrap();
+        let registry = InProcessRegistry::new(in_process::view(routing, members.collect()));
         let mut cluster = Self {
             transport,
-            consistency,
-            embedded: view,
-            reports,
-            servers: BTreeMap::new(),
-            filters: Vec::new(),
-            queue: 16 << 20,
-            inbox: 64 << 20,
-            registry,
+            setup,
+            view: registry.view(),
+            reports: registry.membership().reports,
+            servers: Vec::new(),
+            _registry: AbortOnDropHandle::new(tokio::spawn(registry.run())),
         };
-        for (node, membership) in (0..).zip(memberships) {
-            let mut config = ServerNodeConfig::new(NodeId(node), arrays(consistency));
+        let array = |width| ArrayConfig {
+            layout: Layout::dense(width, Add),
+            policy: Arc::new(setup.consistency),
+        };
+        for node in (0..=setup.servers).map(NodeId) {
+            let arrays = vec![(ARRAY, array(WIDTH)), (BIG_ARRAY, array(BIG))];
+            let mut config = ServerNodeConfig::new(node, arrays);
             // In memory, addresses are names; over TCP, any free port.
             if std::any::type_name::<T>().ends_with("Memory") {
-                config.listen = format!("server {node}");
+                config.listen = node.to_string();
             }
-            set(&mut config);
-            (cluster.queue, cluster.inbox) = (config.queue, config.inbox);
-            cluster.filters.clone_from(&config.filters);
-            let server = ServerNode::bind(config, cluster.transport.clone(), membership)
+            (config.filters, config.bounds) = (vec![(ARRAY, setup.filters)], setup.bounds);
+            let (transport, membership) = (cluster.transport.clone(), cluster.membership());
+            let server = ServerNode::bind(config, transport, membership)
                 .await
                 .unwrap();
-            let address = server.address().to_owned();
-            let handle = server.handle();
-            let (frozen, task) = run(server);
-            let running = Running {
-                task,
-                handle,
-                frozen,
-                address: address.clone(),
-            };
-            cluster.servers.insert(node, running);
+            let running = Running::start(server);
+            let info = in_process::server(&running.address);
+            cluster.servers.push(running);
             cluster.change(|view| {
-                view.servers
-                    .insert(NodeId(node), in_process::server(address));
+                view.servers.insert(node, info);
             });
         }
         cluster
     }
 
+    fn membership(&self) -> Membership {
+        Membership {
+            view: self.view.subscribe(),
+            reports: self.reports.clone(),
+        }
+    }
+
     fn change(&self, change: impl FnOnce(&mut View)) {
-        self.embedded
-            .send_modify(|view| change(Arc::make_mut(view)));
+        self.view.send_modify(|view| change(Arc::make_mut(view)));
     }
 
-    pub(crate) fn view(&self) -> Arc<View> {
-        Arc::clone(&self.embedded.borrow())
+    /// Returns true if every chain is of these servers.
+    pub(crate) fn chains_are(&self, chain: &[NodeId]) -> bool {
+        let view = self.view.borrow();
+        view.table
+            .routing
+            .routes()
+            .iter()
+            .all(|route| route.chain == chain)
     }
 
-    pub(crate) fn worker(&mut self, worker: u64) -> Worker {
+    pub(crate) fn worker(&self, worker: u64) -> Worker {
         let array = |width| ClientArray {
             width,
-            consistency: self.consistency,
+            consistency: self.setup.consistency,
         };
         let arrays = vec![(ARRAY, array(WIDTH)), (BIG_ARRAY, array(BIG))];
         let mut config = ClientNodeConfig::new(WorkerId(worker), arrays);
-        config.filters.clone_from(&self.filters);
-        (config.queue, config.inbox) = (self.queue, self.inbox);
-        let membership = parapet_cluster::node::Membership {
-            view: self.embedded.subscribe(),
-            reports: self.reports.clone(),
-        };
-        ClientNode::start(config, self.transport.clone(), membership)
+        (config.filters, config.bounds) = (vec![(ARRAY, self.setup.filters)], self.setup.bounds);
+        ClientNode::start(config, self.transport.clone(), self.membership())
     }
 
-    /// All of a large row.
-    pub(crate) fn big(&self) -> TaskSpec {
-        TaskSpec::new(BIG_ARRAY, KeyRange::new(0, 1), Clock(0))
-    }
-
+    /// Makes a worker a member.
     pub(crate) fn join(&self, worker: u64) {
         self.change(|view| {
             view.workers.version += 1;
@@ -246,66 +211,57 @@ impl<T: Transport> Cluster<T> {
         });
     }
 
-    pub(crate) fn address(&self, server: u64) -> String {
-        self.servers[&server].address.clone()
+    pub(crate) fn address(&self, server: usize) -> &str {
+        &self.servers[server].address
     }
 
-    /// Waits until this many pushes of worker 0 to the first key have been
-    /// acknowledged, by pulling.
-    pub(crate) async fn acknowledged(&mut self, pushes: u64) {
+    /// Waits until this many pushes of worker 0 to the first key have been acknowledged.
+    pub(crate) async fn acknowledged(&self, pushes: u64) {
         let watcher = self.worker(1000);
-        soon(async {
-            loop {
-                let pulled = watcher.pull(spec(0)).await.unwrap().await.unwrap();
-                if pulled.values[0] >= pushes as f32 {
-                    return;
-                }
-            }
-        })
-        .await;
+        let pulling = async {
+            while watcher.pull(spec(0)).await.unwrap().await.unwrap().values[0] < pushes as f32 {}
+        };
+        soon(pulling).await;
     }
 
     /// Ends a server like a crash: its connections are reset.
-    pub(crate) fn kill(&mut self, server: u64) {
-        self.servers[&server].task.abort();
+    pub(crate) fn kill(&self, server: usize) {
+        self.servers[server].task.abort();
     }
 
     /// Stops a server without closing its connections.
-    pub(crate) fn freeze(&mut self, server: u64) {
-        self.servers[&server].frozen.store(true, Ordering::Relaxed);
+    pub(crate) fn freeze(&self, server: usize) {
+        self.servers[server].frozen.store(true, Ordering::Relaxed);
     }
 
     /// Has every shard copied to `to`, and waits until it is in every chain.
-    pub(crate) async fn hand_over_all(&mut self, to: NodeId) {
+    pub(crate) async fn hand_over_all(&self, to: NodeId) {
         self.change(|view| {
-            let at = |route: &Route| ShardRef {
-                array: route.array,
-                range: route.range,
-                epoch: route.epoch,
+            let hand_over = |route: &Route| {
+                let (array, range, epoch) = (route.array, route.range, route.epoch);
+                let at = ShardRef {
+                    array,
+                    range,
+                    epoch,
+                };
+                HandOver { at, to }
             };
-            view.table.hand_overs = view
-                .table
-                .routing
-                .routes()
-                .iter()
-                .map(|route| HandOver { at: at(route), to })
-                .collect();
+            let routes = view.table.routing.routes().iter();
+            view.table.hand_overs = routes.map(hand_over).collect();
         });
-        let mut view = self.embedded.subscribe();
         let everywhere = |view: &Arc<View>| {
-            view.table
-                .routing
-                .routes()
-                .iter()
-                .all(|route| route.chain.contains(&to))
+            let mut routes = view.table.routing.routes().iter();
+            routes.all(|route| route.chain.contains(&to))
         };
+        let mut view = self.view.subscribe();
         soon(view.wait_for(everywhere)).await.unwrap();
     }
 
-    /// Returns the counts of a server's messages.
-    pub(crate) async fn counters(&self, server: u64) -> Counters {
-        soon(self.servers[&server].handle.look(|_, counters| counters))
-            .await
-            .unwrap()
+    /// Messages that a server dropped.
+    pub(crate) async fn dropped(&self, server: usize) -> u64 {
+        let looking = self.servers[server]
+            .handle
+            .look(|_, counters| counters.dropped);
+        soon(looking).await.unwrap()
     }
 }

@@ -1,176 +1,132 @@
 //! One suite for every transport, and bad input at a real socket.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "tests"
-)]
-
-use std::future::Future;
-use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use parapet_cluster::node::transport::{
     Connection, Listener as _, Local, Memory, Reason, SendError, Sockets, Tcp, Transport,
     TransportError,
 };
-use parapet_cluster::node::wire::{Batch, Frame, HEADER_LEN, HELLO_LEN, Hello, WireError};
-use parapet_parameter_server::{
-    ArrayId, Clock, Epoch, KeyRange, Keys, Message, NodeId, Peer, Pool, Push, ShardRef, Values,
-    WorkerId,
-};
+use parapet_cluster::node::wire::{Frame, HEADER_LEN, HELLO_LEN, Hello, WireError};
+use parapet_parameter_server::{NodeId, Peer, Pool, Values, WorkerId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::harness::soon;
+use crate::wire::{encode, hello, push};
+
 const QUEUE: usize = 64 * 1024;
+const ANY: &str = "127.0.0.1:0";
 
 fn local(peer: Peer) -> Local {
     Local {
-        hello: Hello {
-            peer,
-            cluster: "test".into(),
-            max_frame: 8 << 20,
-        },
+        hello: hello(peer),
         queue: QUEUE,
         pooled: 1 << 20,
         handshake: Duration::from_secs(5),
     }
 }
 
-fn server() -> Local {
-    local(Peer::Server(NodeId(1)))
+fn server() -> Arc<Local> {
+    Arc::new(local(Peer::Server(NodeId(1))))
 }
 
 fn worker() -> Local {
     local(Peer::Worker(WorkerId(2)))
 }
 
-fn push(clock: u64, numbers: usize) -> Frame {
-    push_of(clock, Values::from(vec![clock as f32; numbers]))
+fn of(number: usize, count: usize) -> Frame {
+    push(vec![number as f32; count])
 }
 
-fn push_of(clock: u64, values: Values) -> Frame {
-    let range = KeyRange::new(0, values.len() as u64);
-    let at = ShardRef {
-        array: ArrayId(0),
-        range,
-        epoch: Epoch(1),
-    };
-    Message::Push(Push {
-        at,
-        worker: WorkerId(2),
-        clock: Clock(clock),
-        keys: Keys::All,
-        values,
-    })
-    .into()
-}
-
-async fn soon<R>(future: impl Future<Output = R>) -> R {
-    tokio::time::timeout(Duration::from_secs(20), future)
-        .await
-        .expect("took longer than 20 s")
-}
-
-type Ends = (
-    Result<Connection, TransportError>,
-    Result<Connection, TransportError>,
-);
+type End = Result<Connection, TransportError>;
 
 /// Both ends of a connection: the one that connects first.
-async fn ends<T: Transport>(transport: &T, address: &str, one: Local, other: Local) -> Ends {
-    let mut listener = transport.listen(address, Arc::new(other)).await.unwrap();
+async fn ends(
+    connects: &impl Transport,
+    listens: &impl Transport,
+    address: &str,
+    local: Local,
+) -> (End, End) {
+    let mut listener = listens.listen(address, server()).await.unwrap();
     let address = listener.address();
     let accepted = async { listener.accept().await.unwrap().await };
-    soon(async { tokio::join!(transport.connect(&address, Arc::new(one)), accepted) }).await
+    soon(async { tokio::join!(connects.connect(&address, Arc::new(local)), accepted) }).await
 }
 
-async fn pair<T: Transport>(transport: &T, address: &str) -> (Connection, Connection) {
-    let (one, other) = ends(transport, address, worker(), server()).await;
+async fn pair(transport: &impl Transport, address: &str) -> (Connection, Connection) {
+    let (one, other) = ends(transport, transport, address, worker()).await;
     (one.unwrap(), other.unwrap())
 }
 
-async fn carries_frames_in_order<T: Transport>(transport: T, address: &str) {
+async fn frames_are_carried_in_order(transport: impl Transport, address: &str) {
     let (mut one, mut other) = pair(&transport, address).await;
-    assert_eq!(
-        (one.peer, other.peer),
-        (Peer::Server(NodeId(1)), Peer::Worker(WorkerId(2)))
-    );
+    assert_eq!(one.peer, Peer::Server(NodeId(1)));
+    assert_eq!(other.peer, Peer::Worker(WorkerId(2)));
     let sizes = [1, 0, 10, 500_000, 7, 1_500_000, 3];
+    let sent = || {
+        sizes
+            .iter()
+            .enumerate()
+            .map(|(number, &size)| of(number, size))
+    };
     let sending = async {
-        for (clock, &size) in sizes.iter().enumerate() {
+        for frame in sent().chain([Frame::Heartbeat]) {
             one.sender.room().await;
-            one.sender.try_send(push(clock as u64, size)).unwrap();
+            one.sender.try_send(frame).unwrap();
         }
-        one.sender.try_send(Frame::Heartbeat).unwrap();
     };
     let receiving = async {
-        for (clock, &size) in sizes.iter().enumerate() {
+        for (number, frame) in sent().chain([Frame::Heartbeat]).enumerate() {
             assert!(
-                other.receiver.recv().await.unwrap() == push(clock as u64, size),
-                "frame {clock}"
+                other.receiver.recv().await.unwrap() == frame,
+                "frame {number}"
             );
         }
-        assert_eq!(other.receiver.recv().await.unwrap(), Frame::Heartbeat);
     };
     soon(async { tokio::join!(sending, receiving) }).await;
-    other.sender.try_send(push(9, 2)).unwrap();
-    assert_eq!(soon(one.receiver.recv()).await.unwrap(), push(9, 2));
+    other.sender.try_send(of(9, 2)).unwrap();
+    assert_eq!(soon(one.receiver.recv()).await.unwrap(), of(9, 2));
 }
 
-async fn bounds_its_queue<T: Transport>(transport: T, address: &str) {
+async fn queue_is_bounded(transport: impl Transport, address: &str) {
     let (one, mut other) = pair(&transport, address).await;
-    let (mut sent, mut refused) = (0, false);
-    for clock in 0..10_000 {
-        match one.sender.try_send(push(clock, 4096)) {
+    let mut sent = 0;
+    let full = loop {
+        match one.sender.try_send(of(sent, 4096)) {
             Ok(()) => sent += 1,
-            Err(SendError::Full { bytes }) => {
-                assert!(bytes <= 4 * QUEUE);
-                refused = true;
-                break;
-            }
-            Err(SendError::Closed) => panic!("closed"),
+            Err(error) => break error,
         }
-    }
-    assert!(refused && one.sender.is_long());
+    };
+    assert!(
+        matches!(full, SendError::Full { bytes } if bytes <= 4 * QUEUE),
+        "{full}"
+    );
+    assert!(one.sender.is_long());
     let mut room = Box::pin(one.sender.room());
     assert!(
-        futures_poll(room.as_mut()).await.is_none(),
-        "there is no room before somebody receives"
+        room.as_mut().now_or_never().is_none(),
+        "there is no room before the peer receives"
     );
     let receiving = async {
-        for clock in 0..sent {
-            assert!(other.receiver.recv().await.unwrap() == push(clock, 4096));
+        for number in 0..sent {
+            assert!(other.receiver.recv().await.unwrap() == of(number, 4096));
         }
     };
     soon(async { tokio::join!(receiving, room) }).await;
     assert!(!one.sender.is_long());
 }
 
-async fn futures_poll<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
-    tokio::select! {
-        biased;
-        output = &mut future => Some(output),
-        () = std::future::ready(()) => None,
-    }
-}
-
-async fn notices_a_loss_at_once<T: Transport>(transport: T, address: &str) {
+async fn loss_is_noticed_at_once(transport: impl Transport, address: &str) {
     let (one, mut other) = pair(&transport, address).await;
     // Stopped in the middle of sending to a peer that does not receive.
-    while one.sender.try_send(push(1, 4096)).is_ok() {}
-    while other.sender.try_send(push(1, 4096)).is_ok() {}
+    while one.sender.try_send(of(1, 4096)).is_ok() {}
+    while other.sender.try_send(of(1, 4096)).is_ok() {}
     drop(one);
-    let error = soon(async {
-        loop {
-            if let Err(error) = other.receiver.recv().await {
-                break error;
-            }
-        }
-    })
-    .await;
+    let receiving = async { while other.receiver.recv().await.is_ok() {} };
+    soon(receiving).await;
+    let error = other.receiver.recv().await.unwrap_err();
     assert!(
         matches!(error.reason, Reason::Closed | Reason::Io(_)),
         "{error}"
@@ -179,190 +135,145 @@ async fn notices_a_loss_at_once<T: Transport>(transport: T, address: &str) {
     soon(other.sender.room()).await;
 }
 
-async fn refuses_strangers_at_both_ends<T: Transport>(transport: T, address: &str) {
-    let mut stranger = worker();
-    stranger.hello.cluster = "another".into();
-    let (one, other) = ends(&transport, address, stranger, server()).await;
-    for error in [one.unwrap_err(), other.unwrap_err()] {
-        assert!(
-            matches!(error.reason, Reason::Wire(WireError::Cluster { .. })),
-            "{error}"
-        );
-    }
-    let mut stranger = worker();
-    stranger.hello.max_frame = 1;
-    let (one, other) = ends(&transport, address, stranger, server()).await;
-    for error in [one.unwrap_err(), other.unwrap_err()] {
-        assert!(
-            matches!(error.reason, Reason::Wire(WireError::FrameLimit { .. })),
-            "{error}"
-        );
+async fn strangers_are_refused_at_both_ends(transport: impl Transport, address: &str) {
+    let (mut other_cluster, mut other_limit) = (worker(), worker());
+    other_cluster.hello.cluster = "another".into();
+    other_limit.hello.max_frame = 1;
+    for stranger in [other_cluster, other_limit] {
+        let is_cluster = stranger.hello.max_frame > 1;
+        let (one, other) = ends(&transport, &transport, address, stranger).await;
+        for error in [one.unwrap_err(), other.unwrap_err()] {
+            let right = match error.reason {
+                Reason::Wire(WireError::Cluster { .. }) => is_cluster,
+                Reason::Wire(WireError::FrameLimit { .. }) => !is_cluster,
+                _ => false,
+            };
+            assert!(right, "{error}");
+        }
     }
 }
 
-async fn says_when_nobody_listens<T: Transport>(transport: T, address: &str) {
-    let listener = transport.listen(address, Arc::new(server())).await.unwrap();
-    let free = listener.address();
-    drop(listener);
-    let error = soon(transport.connect(&free, Arc::new(worker())))
-        .await
-        .unwrap_err();
-    assert!(matches!(error.reason, Reason::Connect(_)), "{error}");
-    assert!(error.to_string().contains(&free), "{error}");
-}
-
-async fn says_when_an_address_is_taken<T: Transport>(transport: T, address: &str) {
-    let listener = transport.listen(address, Arc::new(server())).await.unwrap();
-    let again = transport
-        .listen(&listener.address(), Arc::new(server()))
-        .await;
+async fn free_address_and_taken_address_are_named(transport: impl Transport, address: &str) {
+    let listener = transport.listen(address, server()).await.unwrap();
+    let address = listener.address();
+    let again = transport.listen(&address, server()).await;
     assert!(matches!(again.err().unwrap().reason, Reason::Listen(_)));
+    drop(listener);
+    let connecting = transport.connect(&address, Arc::new(worker()));
+    let error = soon(connecting).await.unwrap_err();
+    assert!(matches!(error.reason, Reason::Connect(_)), "{error}");
+    assert!(error.to_string().contains(&address), "{error}");
 }
 
-macro_rules! suite {
-    ($($name:ident)*) => {
-        mod tcp {
-            $(#[tokio::test] async fn $name() { super::$name(super::Tcp, "127.0.0.1:0").await; })*
-        }
-        mod sockets {
-            $(#[tokio::test] async fn $name() { super::$name(super::Sockets,
-                "127.0.0.1:0").await; })*
-        }
-        mod memory {
-            $(#[tokio::test] async fn $name() { super::$name(super::Memory::default(),
-                "a node").await; })*
-        }
-    };
+async fn suite<T: Transport>(transport: impl Fn() -> T, address: &str) {
+    frames_are_carried_in_order(transport(), address).await;
+    queue_is_bounded(transport(), address).await;
+    loss_is_noticed_at_once(transport(), address).await;
+    strangers_are_refused_at_both_ends(transport(), address).await;
+    free_address_and_taken_address_are_named(transport(), address).await;
 }
 
-suite! {
-    carries_frames_in_order
-    bounds_its_queue
-    notices_a_loss_at_once
-    refuses_strangers_at_both_ends
-    says_when_nobody_listens
-    says_when_an_address_is_taken
+#[tokio::test]
+async fn tcp_carries_connections() {
+    suite(|| Tcp, ANY).await;
+}
+
+#[tokio::test]
+async fn sockets_carry_connections() {
+    suite(|| Sockets, ANY).await;
+}
+
+#[tokio::test]
+async fn memory_carries_connections() {
+    suite(Memory::default, "a node").await;
 }
 
 #[tokio::test]
 async fn what_waits_to_be_read_is_not_used_again() {
     const NUMBERS: usize = 100_000;
-    const FRAMES: u64 = 64;
-    let (one, mut other) = pair(&Sockets, "127.0.0.1:0").await;
+    const FRAMES: usize = 64;
+    let (one, mut other) = pair(&Sockets, ANY).await;
     let sending = async {
         let mut pool = Pool::new(64 << 20);
-        for clock in 0..FRAMES {
+        for number in 0..FRAMES {
             one.sender.room().await;
-            let values = pool.filled(NUMBERS, |values| {
-                values.extend(std::iter::repeat_n(clock as f32, NUMBERS))
-            });
-            one.sender
-                .try_send(push_of(clock, Values::F32(values)))
-                .unwrap();
+            let numbers = std::iter::repeat_n(number as f32, NUMBERS);
+            let values = pool.filled(NUMBERS, |values| values.extend(numbers));
+            one.sender.try_send(push(Values::F32(values))).unwrap();
         }
     };
     let receiving = async {
-        for clock in 0..FRAMES {
+        for number in 0..FRAMES {
             // The other end goes first, as far as it can.
             for _ in 0..32 {
                 tokio::task::yield_now().await;
             }
-            assert!(
-                other.receiver.recv().await.unwrap() == push(clock, NUMBERS),
-                "frame {clock}"
-            );
+            let received = other.receiver.recv().await.unwrap();
+            assert!(received == of(number, NUMBERS), "frame {number}");
         }
     };
     soon(async { tokio::join!(sending, receiving) }).await;
 }
 
-/// Returns the error that a server reports for these bytes after a good handshake.
+/// Returns what a server receives when these bytes come after a good handshake.
 async fn after_the_handshake(bytes: &[u8], then_close: bool) -> Result<Frame, Reason> {
-    let mut listener = Tcp.listen("127.0.0.1:0", Arc::new(server())).await.unwrap();
+    let mut listener = Tcp.listen(ANY, server()).await.unwrap();
     let mut raw = TcpStream::connect(listener.address()).await.unwrap();
     raw.write_all(&worker().hello.encode()).await.unwrap();
     let mut connection = listener.accept().await.unwrap().await.unwrap();
     raw.write_all(bytes).await.unwrap();
     let mut theirs = [0; HELLO_LEN];
     raw.read_exact(&mut theirs).await.unwrap();
-    let mut raw = Some(raw);
-    if then_close {
-        raw.take();
-    }
-    soon(connection.receiver.recv())
-        .await
-        .map_err(|error| error.reason)
-}
-
-fn encoded(frame: Frame) -> Vec<u8> {
-    let mut batch = Batch::new(8 << 20);
-    batch.push(frame).unwrap();
-    let mut bytes = Vec::new();
-    while !batch.is_empty() {
-        let mut slices = [IoSlice::new(&[]); 8];
-        let filled = batch.slices(&mut slices);
-        let before = bytes.len();
-        slices[..filled]
-            .iter()
-            .for_each(|slice| bytes.extend_from_slice(slice));
-        batch.advance(bytes.len() - before);
-    }
-    bytes
+    let _open = (!then_close).then_some(raw);
+    let received = soon(connection.receiver.recv()).await;
+    received.map_err(|error| error.reason)
 }
 
 #[tokio::test]
 async fn bad_frames_end_a_connection_with_a_reason() {
-    let good = encoded(push(1, 100_000));
+    let good = encode(&[of(1, 100_000)]);
     assert_eq!(
         after_the_handshake(&good, false).await.unwrap(),
-        push(1, 100_000)
+        of(1, 100_000)
     );
-
     let cut = after_the_handshake(&good[..good.len() / 2], true).await;
     assert!(matches!(cut, Err(Reason::Closed)), "{cut:?}");
 
     let mut corrupt = good.clone();
     *corrupt.last_mut().unwrap() ^= 1;
-    let corrupt = after_the_handshake(&corrupt, false).await;
-    assert!(
-        matches!(corrupt, Err(Reason::Wire(WireError::Checksum))),
-        "{corrupt:?}"
-    );
-
     let mut huge = good[..HEADER_LEN].to_vec();
     huge[8..16].copy_from_slice(&(1u64 << 60).to_le_bytes());
     let check = twox_hash::XxHash3_64::oneshot(&huge[4..]) as u32;
     huge[..4].copy_from_slice(&check.to_le_bytes());
-    let huge = after_the_handshake(&huge, false).await;
-    assert!(
-        matches!(huge, Err(Reason::Wire(WireError::TooLong { length, .. })) if length == 1 << 60),
-        "{huge:?}"
-    );
-
-    let garbage = after_the_handshake(&[0xa5; 64], false).await;
-    assert!(
-        matches!(garbage, Err(Reason::Wire(WireError::Header))),
-        "{garbage:?}"
-    );
+    let too_long = WireError::TooLong {
+        length: 1 << 60,
+        limit: worker().hello.max_frame,
+    };
+    for (bytes, expected) in [
+        (corrupt, WireError::Checksum),
+        (huge, too_long),
+        (vec![0xa5; 64], WireError::Header),
+    ] {
+        match after_the_handshake(&bytes, false).await {
+            Err(Reason::Wire(error)) => assert_eq!(error, expected),
+            other => panic!("{other:?} instead of {expected}"),
+        }
+    }
 }
 
 #[tokio::test]
 async fn another_protocol_or_version_is_named() {
-    for (first, check) in [
-        (
-            b"GET / HTTP/1.1\r\n".to_vec(),
-            (|e| matches!(e, WireError::NotOurs)) as fn(&WireError) -> bool,
-        ),
-        ([&worker().hello.encode()[..8], &[7, 0]].concat(), |e| {
-            matches!(e, WireError::Version { found: 7 })
-        }),
+    let version = [&worker().hello.encode()[..8], &[7, 0]].concat();
+    for (first, expected) in [
+        (b"GET / HTTP/1.1\r\n".to_vec(), WireError::NotOurs),
+        (version, WireError::Version { found: 7 }),
     ] {
-        let mut listener = Tcp.listen("127.0.0.1:0", Arc::new(server())).await.unwrap();
+        let mut listener = Tcp.listen(ANY, server()).await.unwrap();
         let mut raw = TcpStream::connect(listener.address()).await.unwrap();
         raw.write_all(&first).await.unwrap();
         let error = soon(listener.accept().await.unwrap()).await.unwrap_err();
         assert!(
-            matches!(&error.reason, Reason::Wire(wire) if check(wire)),
+            error.to_string().ends_with(&expected.to_string()),
             "{error}"
         );
         // The peer learns this node's version before the connection ends.
@@ -373,36 +284,22 @@ async fn another_protocol_or_version_is_named() {
 }
 
 #[tokio::test]
-async fn a_peer_that_says_nothing_does_not_wait_forever() {
+async fn peer_that_says_nothing_does_not_keep_a_node_waiting() {
     let patience = Local {
         handshake: Duration::from_millis(50),
-        ..server()
+        ..worker()
     };
-    let mut listener = Tcp.listen("127.0.0.1:0", Arc::new(patience)).await.unwrap();
-    let silent = TcpStream::connect(listener.address()).await.unwrap();
-    let waiting = listener.accept().await.unwrap();
-    let error = soon(waiting).await.unwrap_err();
+    let mut listener = Tcp.listen(ANY, Arc::new(patience)).await.unwrap();
+    let _silent = TcpStream::connect(listener.address()).await.unwrap();
+    let error = soon(listener.accept().await.unwrap()).await.unwrap_err();
     assert!(matches!(error.reason, Reason::Slow(_)), "{error}");
-    drop(silent);
 }
 
 /// Where a connected node is, as its peer says it in errors.
-async fn seen_from<A: Transport, B: Transport>(connects: A, listens: B) -> String {
-    let mut listener = listens
-        .listen("127.0.0.1:0", Arc::new(server()))
-        .await
-        .unwrap();
-    let address = listener.address();
-    let accepted = async { listener.accept().await.unwrap().await };
-    let (one, other) =
-        soon(async { tokio::join!(connects.connect(&address, Arc::new(worker())), accepted) })
-            .await;
+async fn seen_from(connects: impl Transport, listens: impl Transport) -> String {
+    let (one, other) = ends(&connects, &listens, ANY, worker()).await;
     drop(one.unwrap());
-    soon(other.unwrap().receiver.recv())
-        .await
-        .unwrap_err()
-        .who
-        .to_string()
+    soon(other.unwrap().receiver.recv()).await.unwrap_err().who
 }
 
 #[tokio::test]

@@ -1,28 +1,26 @@
 //! Frames and handshakes survive the wire, and nothing else does.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    unreachable_pub,
-    reason = "tests"
-)]
-
-use crate::frames;
-
+use std::collections::BTreeMap;
+use std::fs;
 use std::io::IoSlice;
 
 use parapet_cluster::node::wire::{
     Batch, Decoder, Frame, HEADER_LEN, HELLO_LEN, Hello, Limits, PREFIX_LEN, VERSION, WireError,
 };
 use parapet_parameter_server::{
-    ArrayId, Clock, Epoch, KeyRange, Keys, Message, NodeId, Peer, Push, ShardRef, Shared, Values,
-    ValuesError, WorkerId,
+    ArrayId, Clock, Epoch, KeyRange, Keys, Message, NodeId, Packed, PackedValues, Peer, Push, Rows,
+    Seq, ShardRef, Snapshot, SnapshotEnd, SnapshotPhase, TransferId, Values, ValuesError,
+    WorkerClock, WorkerId,
 };
 use proptest::prelude::*;
+use twox_hash::XxHash3_64;
+
+use crate::frames::{frame, frames};
+
+const MAX_FRAME: u64 = 8 << 20;
 
 const LIMITS: Limits = Limits {
-    max_frame: 8 << 20,
+    max_frame: MAX_FRAME,
     pooled: 1 << 20,
 };
 
@@ -44,19 +42,24 @@ fn bytes_of(batch: &mut Batch, most: usize) -> Vec<u8> {
     bytes
 }
 
-fn encode(frames: &[Frame]) -> Vec<u8> {
-    let mut batch = Batch::new(LIMITS.max_frame);
+pub(crate) fn encode(frames: &[Frame]) -> Vec<u8> {
+    encode_in_pieces(frames, usize::MAX)
+}
+
+fn encode_in_pieces(frames: &[Frame], most: usize) -> Vec<u8> {
+    let mut batch = Batch::new(MAX_FRAME);
     frames
         .iter()
         .for_each(|frame| batch.push(frame.clone()).unwrap());
-    bytes_of(&mut batch, usize::MAX)
+    bytes_of(&mut batch, most)
 }
 
 /// Everything that comes out when the bytes come in pieces of these sizes, repeated.
-fn decode(mut bytes: &[u8], cuts: &[usize], limits: Limits) -> (Vec<Frame>, Result<(), WireError>) {
-    let (mut decoder, mut frames) = (Decoder::new(limits), Vec::new());
+fn decode(mut bytes: &[u8], cuts: &[usize]) -> (Vec<Frame>, Result<(), WireError>) {
+    let (mut decoder, mut frames) = (Decoder::new(LIMITS), Vec::new());
     for cut in cuts.iter().cycle() {
         let (mut piece, rest) = bytes.split_at((*cut).min(bytes.len()));
+        bytes = rest;
         loop {
             let taken = decoder.feed(piece);
             piece = &piece[taken..];
@@ -72,7 +75,6 @@ fn decode(mut bytes: &[u8], cuts: &[usize], limits: Limits) -> (Vec<Frame>, Resu
             }
             assert!(taken > 0, "the decoder has no room and no frame");
         }
-        bytes = rest;
         if bytes.is_empty() {
             break;
         }
@@ -80,27 +82,61 @@ fn decode(mut bytes: &[u8], cuts: &[usize], limits: Limits) -> (Vec<Frame>, Resu
     (frames, Ok(()))
 }
 
-fn push(numbers: usize) -> Frame {
-    push_of(Shared::from(
-        (0..numbers).map(|n| n as f32).collect::<Vec<_>>(),
-    ))
+fn error_of(bytes: &[u8]) -> WireError {
+    let (frames, end) = decode(bytes, &[usize::MAX]);
+    assert_eq!(frames, []);
+    end.unwrap_err()
 }
 
-fn push_of(values: Shared<f32>) -> Frame {
-    let at = ShardRef {
-        array: ArrayId(1),
-        range: KeyRange::new(0, values.len() as u64),
-        epoch: Epoch(1),
-    };
-    let values = Values::F32(values);
-    Message::Push(Push {
-        at,
+pub(crate) fn push(values: impl Into<Values>) -> Frame {
+    let values = values.into();
+    Frame::from(Message::Push(Push {
+        at: at(values.len() as u64),
         worker: WorkerId(2),
         clock: Clock(3),
         keys: Keys::All,
         values,
-    })
-    .into()
+    }))
+}
+
+fn at(keys: u64) -> ShardRef {
+    ShardRef {
+        array: ArrayId(1),
+        range: KeyRange::new(0, keys),
+        epoch: Epoch(1),
+    }
+}
+
+fn values_of(frame: &Frame) -> &Values {
+    match frame {
+        Frame::Message(Packed {
+            message: Message::Push(push),
+            ..
+        }) => &push.values,
+        other => panic!("no push: {other:?}"),
+    }
+}
+
+/// Makes the header's check and the checksum right.
+fn sign(bytes: &mut [u8]) {
+    let check = (XxHash3_64::oneshot(&bytes[4..HEADER_LEN]) as u32).to_le_bytes();
+    bytes[..4].copy_from_slice(&check);
+    let end = bytes.len() - 8;
+    let sum = XxHash3_64::oneshot(&bytes[HEADER_LEN..end]).to_le_bytes();
+    bytes[end..].copy_from_slice(&sum);
+}
+
+fn head_of(frame: &[u8]) -> &[u8] {
+    let length = u32::from_le_bytes(frame[4..8].try_into().unwrap());
+    &frame[HEADER_LEN..][..length as usize]
+}
+
+/// A frame with another head.
+fn with_head(head: &[u8]) -> Vec<u8> {
+    let length = (head.len() as u64).to_le_bytes();
+    let mut bytes = [&[0; 4], &length[..4], &length, head, &[0; 8]].concat();
+    sign(&mut bytes);
+    bytes
 }
 
 proptest! {
@@ -108,54 +144,50 @@ proptest! {
 
     #[test]
     fn every_frame_survives_every_cut(
-        sent in prop::collection::vec(frames::frame(), 1..6),
+        sent in prop::collection::vec(frames(), 1..6),
         cuts in prop::collection::vec(prop_oneof![1usize..40, 1_000usize..100_000], 1..6),
         most in prop_oneof![1_000usize..5_000, Just(usize::MAX)],
     ) {
-        let mut batch = Batch::new(LIMITS.max_frame);
-        sent.iter()
-            .for_each(|frame| batch.push(frame.clone()).unwrap());
-        let bytes = bytes_of(&mut batch, most);
-        let (received, end) = decode(&bytes, &cuts, LIMITS);
+        let (received, end) = decode(&encode_in_pieces(&sent, most), &cuts);
         prop_assert_eq!(end, Ok(()));
         prop_assert_eq!(received, sent);
     }
 
     #[test]
-    fn a_changed_byte_is_noticed(
-        frame in frames::frame(),
+    fn changed_byte_is_noticed(
+        frame in frames(),
         at in any::<prop::sample::Index>(),
         bit in 0u8..8,
     ) {
-        let mut bytes = encode(std::slice::from_ref(&frame));
+        let mut bytes = encode(&[frame]);
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;
-        let (received, end) = decode(&bytes, &[usize::MAX], LIMITS);
+        let (received, end) = decode(&bytes, &[usize::MAX]);
         prop_assert_eq!(received, vec![]);
         prop_assert!(end.is_err(), "byte {} of {}", at, bytes.len());
     }
 
     #[test]
-    fn a_cut_off_frame_is_waited_for(frame in frames::frame(), at in any::<prop::sample::Index>()) {
+    fn cut_off_frame_is_waited_for(frame in frames(), at in any::<prop::sample::Index>()) {
         let bytes = encode(&[frame]);
-        let (received, end) = decode(&bytes[..at.index(bytes.len())], &[usize::MAX], LIMITS);
+        let (received, end) = decode(&bytes[..at.index(bytes.len())], &[usize::MAX]);
         prop_assert_eq!((received, end), (vec![], Ok(())));
     }
 
     #[test]
     fn garbage_is_refused(bytes in prop::collection::vec(any::<u8>(), HEADER_LEN..300)) {
-        prop_assert!(decode(&bytes, &[7], LIMITS).1.is_err());
+        prop_assert!(decode(&bytes, &[7]).1.is_err());
     }
 
     /// Past the checks of header and checksum, where a peer of another release would be.
     #[test]
-    fn a_signed_head_of_garbage_does_not_panic(
-        frame in frames::frame(),
+    fn signed_head_of_garbage_does_not_panic(
+        frame in frames(),
         flips in prop::collection::vec((0usize..200, any::<u8>()), 1..4),
         length in prop::option::of(any::<u64>()),
     ) {
         let mut bytes = encode(&[frame]);
-        let head = usize::from(u16::from_le_bytes([bytes[4], bytes[5]]));
+        let head = head_of(&bytes).len();
         for (at, xor) in flips {
             bytes[HEADER_LEN + at % head] ^= xor;
         }
@@ -163,257 +195,273 @@ proptest! {
             bytes[8..16].copy_from_slice(&length.to_le_bytes());
         }
         sign(&mut bytes);
-        let _ = decode(&bytes, &[4096], LIMITS);
+        let _ = decode(&bytes, &[4096]);
     }
 }
 
-/// Makes the header's check right.
-fn sign(bytes: &mut [u8]) {
-    let check = (twox_hash::XxHash3_64::oneshot(&bytes[4..HEADER_LEN]) as u32).to_le_bytes();
-    bytes[..4].copy_from_slice(&check);
-}
-
 #[test]
-fn a_frame_that_claims_2_to_the_60_bytes_is_refused_at_its_header() {
-    let mut bytes = encode(&[push(4)]);
+fn frame_that_claims_2_to_the_60_bytes_is_refused_at_its_header() {
+    let mut bytes = encode(&[push(vec![0.0; 4])]);
     bytes[8..16].copy_from_slice(&(1u64 << 60).to_le_bytes());
     sign(&mut bytes);
-    let (_, end) = decode(&bytes[..HEADER_LEN], &[usize::MAX], LIMITS);
-    assert_eq!(
-        end,
-        Err(WireError::TooLong {
-            length: 1 << 60,
-            limit: LIMITS.max_frame
-        })
-    );
+    let expected = WireError::TooLong {
+        length: 1 << 60,
+        limit: MAX_FRAME,
+    };
+    assert_eq!(error_of(&bytes[..HEADER_LEN]), expected);
 }
 
 #[test]
-fn sections_longer_than_their_frame_are_refused_before_they_have_memory() {
-    let mut bytes = encode(&[push(100_000)]);
-    let head = usize::from(u16::from_le_bytes([bytes[4], bytes[5]]));
-    bytes[HEADER_LEN + head - 8..HEADER_LEN + head].copy_from_slice(&(1u64 << 60).to_le_bytes());
-    let (_, end) = decode(&bytes[..HEADER_LEN + head], &[usize::MAX], LIMITS);
-    assert_eq!(
-        end,
-        Err(WireError::Malformed("sections that do not fill it"))
-    );
+fn malformed_heads_are_refused_before_sections_have_memory() {
+    let unreadable = "a head that this release cannot read";
+    let unfilled = "sections that do not fill it";
+    let good = encode(&[push(vec![0.0; 1000])]);
+    let head = head_of(&good);
+    // The count of the values is the head's end.
+    let claims = |count: &[u8]| [&head[..head.len() - 2], count].concat();
+    let compressed = encode(&[Frame::Message(Packed {
+        message: Message::Snapshot(snapshot(0)),
+        keys: None,
+        values: Some(PackedValues::Plain(Values::none())),
+    })]);
+    let mut backwards = head.to_vec();
+    // Tags of frame and message, the array, then where its range starts.
+    backwards.splice(3..4, [0xff, 0xff, 0x03]);
+    for (head, wanted) in [
+        (vec![99], unreadable),
+        (head[..10].to_vec(), unreadable),
+        (backwards, unreadable),
+        (claims(&[0xff; 8]), unreadable),
+        (
+            claims(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]),
+            unfilled,
+        ),
+        ([head, &[0]].concat(), "a head that is too long"),
+        (head.to_vec(), unfilled),
+        (head_of(&compressed).to_vec(), "a compressed snapshot"),
+    ] {
+        assert_eq!(
+            error_of(&with_head(&head)),
+            WireError::Malformed(wanted),
+            "{head:?}"
+        );
+    }
 }
 
 #[test]
-fn a_frame_above_the_limit_is_not_sent() {
+fn frame_above_the_limit_is_not_sent() {
     let mut batch = Batch::new(1000);
-    batch.push(push(1)).unwrap();
-    assert!(matches!(
-        batch.push(push(1000)),
-        Err(WireError::TooLong { limit: 1000, .. })
-    ));
-    batch.push(push(2)).unwrap();
+    let [first, long, second] = [1, 1000, 2].map(|count| push(vec![1.0; count]));
+    batch.push(first.clone()).unwrap();
+    let error = batch.push(long).unwrap_err();
+    assert!(matches!(error, WireError::TooLong { limit: 1000, .. }));
+    batch.push(second.clone()).unwrap();
     let bytes = bytes_of(&mut batch, usize::MAX);
-    assert_eq!(
-        decode(&bytes, &[usize::MAX], LIMITS),
-        (vec![push(1), push(2)], Ok(()))
-    );
+    assert_eq!(decode(&bytes, &[usize::MAX]), (vec![first, second], Ok(())));
+}
+
+fn snapshot(clocks: u64) -> Snapshot {
+    let clock = |worker| WorkerClock {
+        worker: WorkerId(u64::MAX - worker),
+        range: KeyRange::new(0, u64::MAX),
+        clock: Clock(u64::MAX),
+    };
+    Snapshot {
+        at: at(1),
+        transfer: TransferId(1),
+        part: 0,
+        phase: SnapshotPhase::Delta,
+        rows: Rows {
+            range: KeyRange::new(0, 1),
+            keys: Keys::All,
+            values: Values::none(),
+            state: Values::none(),
+            steps: Vec::new(),
+        },
+        end: Some(SnapshotEnd {
+            seq: Seq(1),
+            members: 1,
+            clocks: (0..clocks).map(clock).collect(),
+        }),
+    }
 }
 
 #[test]
-fn an_unknown_kind_of_frame_is_named() {
-    let mut bytes = encode(&[Frame::Heartbeat]);
-    bytes[HEADER_LEN] = 99;
-    let sum = twox_hash::XxHash3_64::oneshot(&[99]);
-    bytes[HEADER_LEN + 1..].copy_from_slice(&sum.to_le_bytes());
-    assert_eq!(
-        decode(&bytes, &[usize::MAX], LIMITS).1,
-        Err(WireError::UnknownTag(99))
-    );
+fn head_longer_than_what_is_read_ahead_survives_up_to_a_limit() {
+    let long = Frame::from(Message::Snapshot(snapshot(20_000)));
+    let bytes = encode(&[long.clone(), Frame::Heartbeat]);
+    assert!(head_of(&bytes).len() > 500_000);
+    for cut in [777, usize::MAX] {
+        let expected = vec![long.clone(), Frame::Heartbeat];
+        assert_eq!(decode(&bytes, &[cut]), (expected, Ok(())));
+    }
+    let too_long = Frame::from(Message::Snapshot(snapshot(60_000)));
+    let error = Batch::new(MAX_FRAME).push(too_long).unwrap_err();
+    assert!(matches!(error, WireError::TooLong { .. }), "{error}");
 }
 
 #[test]
 fn values_are_written_from_where_they_lie() {
     let values = Values::from(vec![1.0f32; 100_000]);
-    let at = ShardRef {
-        array: ArrayId(1),
-        range: KeyRange::new(0, 100_000),
-        epoch: Epoch(1),
-    };
-    let push = Push {
-        at,
-        worker: WorkerId(2),
-        clock: Clock(3),
-        keys: Keys::All,
-        values: values.clone(),
-    };
-    let mut batch = Batch::new(LIMITS.max_frame);
-    batch.push(Message::Push(push).into()).unwrap();
+    let mut batch = Batch::new(MAX_FRAME);
+    batch.push(push(values.clone())).unwrap();
     let mut slices = [IoSlice::new(&[]); 4];
     assert_eq!(batch.slices(&mut slices), 2);
+    let whole = values.as_bytes();
     assert!(
-        slices[1].len() < values.as_bytes().len(),
+        slices[1].len() < whole.len(),
         "summed up as a whole before it is written"
     );
-    assert_eq!(slices[1].as_ptr(), values.as_bytes().as_ptr());
+    assert_eq!(slices[1].as_ptr(), whole.as_ptr());
 }
 
 #[test]
-fn buffers_are_used_again_once_nobody_has_them() {
-    let bytes = encode(&[push(100_000)]);
+fn buffers_are_used_again_once_they_are_released() {
+    let bytes = encode(&[push(vec![1.0; 100_000])]);
     let mut decoder = Decoder::new(LIMITS);
-    let mut receive = |keep: &mut Vec<Frame>| {
+    let mut receive = || {
         let mut rest = &bytes[..];
+        let mut received = None;
         while !rest.is_empty() {
             rest = &rest[decoder.feed(rest)..];
-            keep.extend(decoder.next().unwrap());
+            received = decoder.next().unwrap().or(received);
         }
-        let Some(Frame::Message(packed)) = keep.last() else {
-            panic!("no message")
-        };
-        let Message::Push(push) = &packed.message else {
-            panic!("no push")
-        };
-        push.values.as_bytes().as_ptr()
+        let frame = received.unwrap();
+        let place = values_of(&frame).as_bytes().as_ptr();
+        (frame, place)
     };
-    let mut held = Vec::new();
-    let first = receive(&mut held);
-    let second = receive(&mut held);
-    assert_ne!(first, second);
-    held.clear();
-    let third = receive(&mut Vec::new());
-    assert!([first, second].contains(&third));
+    let (first, second) = (receive(), receive());
+    assert_ne!(first.1, second.1);
+    let places = [first.1, second.1];
+    drop((first, second));
+    assert!(places.contains(&receive().1));
 }
 
 #[test]
-fn a_number_that_is_not_finite_is_found_wherever_it_is_cut() {
+fn number_that_is_not_finite_is_found_wherever_it_is_cut() {
     const NUMBERS: usize = 100_000;
     for bad in [None, Some(0), Some(50_001), Some(NUMBERS - 1)] {
         let mut numbers = vec![1.0; NUMBERS];
-        numbers
-            .iter_mut()
-            .enumerate()
-            .filter(|(at, _)| Some(*at) == bad)
-            .for_each(|(_, n)| *n = f32::NAN);
-        let at = ShardRef {
-            array: ArrayId(1),
-            range: KeyRange::new(0, NUMBERS as u64),
-            epoch: Epoch(1),
-        };
-        let (values, keys) = (Values::from(numbers), Keys::All);
-        let push = Message::Push(Push {
-            at,
-            worker: WorkerId(2),
-            clock: Clock(3),
-            keys,
-            values,
-        });
+        bad.iter().for_each(|&at: &usize| numbers[at] = f32::NAN);
+        let bytes = encode(&[push(numbers)]);
         for cut in [777, 4096, usize::MAX] {
-            let (frames, end) = decode(&encode(&[push.clone().into()]), &[cut], LIMITS);
-            assert_eq!(end, Ok(()));
-            let [Frame::Message(packed)] = &frames[..] else {
-                panic!("{frames:?}")
-            };
-            let Message::Push(push) = &packed.message else {
-                panic!("no push")
-            };
-            let found = push.values.check(NUMBERS, 1);
-            assert_eq!(
-                found,
-                bad.map_or(Ok(()), |at| Err(ValuesError::NotFinite { at })),
-                "cut at {cut}"
-            );
+            let (frames, end) = decode(&bytes, &[cut]);
+            assert_eq!((frames.len(), end), (1, Ok(())));
+            let found = values_of(&frames[0]).check(NUMBERS, 1);
+            let expected = bad.map_or(Ok(()), |at| Err(ValuesError::NotFinite { at }));
+            assert_eq!(found, expected, "cut at {cut}");
         }
     }
 }
 
-fn hello() -> Hello {
+pub(crate) fn hello(peer: Peer) -> Hello {
     Hello {
-        peer: Peer::Worker(WorkerId(7)),
-        cluster: "digits".into(),
-        max_frame: 1 << 20,
+        peer,
+        cluster: "test".into(),
+        max_frame: MAX_FRAME,
     }
 }
 
 #[test]
-fn a_handshake_survives() {
-    for (peer, cluster) in [
-        (Peer::Worker(WorkerId(7)), ""),
-        (Peer::Server(NodeId(u64::MAX)), "größe"),
+fn handshake_survives() {
+    for (peer, cluster, kept) in [
+        (Peer::Worker(WorkerId(7)), String::new(), String::new()),
+        (
+            Peer::Server(NodeId(u64::MAX)),
+            "größe".into(),
+            "größe".into(),
+        ),
+        (
+            Peer::Server(NodeId(u64::MAX)),
+            "ö".repeat(40),
+            "ö".repeat(32),
+        ),
     ] {
-        let hello = Hello {
+        let sent = Hello {
             peer,
-            cluster: cluster.into(),
-            max_frame: 1,
+            cluster,
+            max_frame: u64::MAX,
         };
-        assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+        let received = Hello::decode(&sent.encode()).unwrap();
+        assert_eq!(sent.accept(&received), Ok(()));
+        assert_eq!((received.peer, received.cluster), (peer, kept));
     }
-    let long = Hello {
-        cluster: "ö".repeat(40),
-        ..hello()
-    };
-    assert_eq!(
-        Hello::decode(&long.encode()).unwrap().cluster,
-        "ö".repeat(32)
-    );
-    assert_eq!(long.accept(&Hello::decode(&long.encode()).unwrap()), Ok(()));
 }
 
 #[test]
 fn handshakes_that_do_not_fit_are_told_apart() {
-    let good = hello().encode();
-    let with = |at: usize, byte: u8| {
-        let mut bytes = good;
-        bytes[at] = byte;
-        Hello::decode(&bytes)
+    let own = hello(Peer::Worker(WorkerId(7)));
+    let good = own.encode();
+    let mut damaged = good;
+    damaged[12] = 9;
+    assert_eq!(Hello::decode(&damaged), Err(WireError::Handshake));
+    let prefix = |at: usize, byte: u8| {
+        let mut prefix: [u8; PREFIX_LEN] = good[..PREFIX_LEN].try_into().unwrap();
+        prefix[at] = byte;
+        Hello::check_prefix(&prefix)
     };
-    assert_eq!(with(0, b'G'), Err(WireError::NotOurs));
-    assert_eq!(with(8, 9), Err(WireError::Version { found: 9 }));
-    assert_eq!(with(12, 9), Err(WireError::Handshake));
-    let mut http = [0; PREFIX_LEN];
-    http.copy_from_slice(b"GET / HTTP");
-    assert_eq!(Hello::check_prefix(&http), Err(WireError::NotOurs));
-    let other = Hello {
+    assert_eq!(prefix(0, b'G'), Err(WireError::NotOurs));
+    assert_eq!(prefix(8, 9), Err(WireError::Version { found: 9 }));
+    assert_eq!(prefix(9, 0), Ok(()));
+    assert_eq!(Hello::check_prefix(b"GET / HTTP"), Err(WireError::NotOurs));
+    let letters = Hello {
         cluster: "letters".into(),
-        ..hello()
+        ..own.clone()
     };
     let error = WireError::Cluster {
         found: "letters".into(),
-        own: "digits".into(),
+        own: "test".into(),
     };
-    assert_eq!(hello().accept(&other), Err(error));
+    assert_eq!(own.accept(&letters), Err(error));
     let small = Hello {
         max_frame: 1,
-        ..hello()
+        ..own.clone()
     };
-    assert_eq!(
-        hello().accept(&small),
-        Err(WireError::FrameLimit {
-            found: 1,
-            own: 1 << 20
-        })
-    );
+    let error = WireError::FrameLimit {
+        found: 1,
+        own: MAX_FRAME,
+    };
+    assert_eq!(own.accept(&small), Err(error));
     assert_eq!(u16::from_le_bytes([good[8], good[9]]), VERSION);
     assert_eq!(good.len(), HELLO_LEN);
 }
 
-const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/decode");
+/// Two bytes tell the kinds of frames and messages apart.
+const KINDS: usize = 12;
 
-/// Written by `cargo run -p parapet-cluster --example fuzz_corpus`, after a change
-/// of the format.
+/// The files begin with how the fuzzer cuts the input. With `UPDATE_CORPUS`, writes one of each
+/// kind of frame.
 #[test]
-fn the_fuzzers_corpus_is_of_this_format() {
+fn fuzzers_corpus_is_of_this_format() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/decode");
+    if std::env::var_os("UPDATE_CORPUS").is_some() {
+        let mut kinds = BTreeMap::new();
+        let small = (0..).map(|seed| encode(&[frame(seed)]));
+        for bytes in small.filter(|bytes| bytes.len() < 1000) {
+            let message = if bytes[HEADER_LEN] == 2 {
+                bytes[HEADER_LEN + 1]
+            } else {
+                0
+            };
+            kinds.insert((bytes[HEADER_LEN], message), bytes);
+            if kinds.len() == KINDS {
+                break;
+            }
+        }
+        for (kind, bytes) in kinds.values().enumerate() {
+            let file = [&[63], &bytes[..]].concat();
+            fs::write(format!("{folder}/kind-{kind:02}"), file).unwrap();
+        }
+    }
     let mut kinds = 0;
-    for file in std::fs::read_dir(CORPUS).unwrap() {
+    for file in fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();
-        let bytes = std::fs::read(&path).unwrap();
-        let (frames, end) = decode(&bytes[1..], &[usize::from(bytes[0]) + 1], LIMITS);
-        if path
-            .file_name()
-            .unwrap()
-            .to_str()
-            .unwrap()
-            .starts_with("kind-")
-        {
+        let bytes = fs::read(&path).unwrap();
+        let (frames, end) = decode(&bytes[1..], &[usize::from(bytes[0]) + 1]);
+        if path.display().to_string().contains("kind-") {
             assert_eq!((frames.len(), end), (1, Ok(())), "{}", path.display());
             kinds += 1;
         }
     }
-    assert_eq!(kinds, 12);
+    assert_eq!(kinds, KINDS);
 }

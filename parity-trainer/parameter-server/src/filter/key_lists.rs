@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
 use crate::{Key, Shared};
@@ -10,7 +11,7 @@ use crate::{Key, Shared};
 /// Stands for a list of keys: its XXH3 hash of 128 bits. Two lists of one digest are not to be
 /// expected in any training run (a billion lists: one chance in 10^20) unless an attacker makes
 /// them: workers and servers trust one another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Digest(pub u128);
 
 impl Digest {

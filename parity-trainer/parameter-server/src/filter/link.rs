@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::key_lists::KeyLists;
 use super::{ArrayFilters, Digest, Filter, Traffic, lz4};
 use crate::{
@@ -16,7 +18,7 @@ const SHORT_LIST: usize = 4;
 const DIGEST_BYTES: usize = 24;
 
 /// Keys as they go to the transport.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PackedKeys {
     /// As they are. With `remember`, the receiver keeps them: their digest may stand
     /// for them later.
@@ -38,6 +40,7 @@ pub enum PackedKeys {
         /// Number of keys.
         count: u64,
         /// Differences of successive keys, packed.
+        #[serde(skip)]
         bytes: Shared<u8>,
         /// As for plain keys.
         remember: bool,
@@ -56,7 +59,7 @@ impl PackedKeys {
 }
 
 /// Values as they go to the transport.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PackedValues {
     /// As they are.
     Plain(Values),
@@ -65,6 +68,7 @@ pub enum PackedValues {
         /// Number of numbers.
         count: u64,
         /// Packed values.
+        #[serde(skip)]
         bytes: Shared<u8>,
     },
     /// [`Values::Bf16`], compressed.
@@ -72,6 +76,7 @@ pub enum PackedValues {
         /// Number of numbers.
         count: u64,
         /// Packed values.
+        #[serde(skip)]
         bytes: Shared<u8>,
     },
     /// [`Values::F16`], compressed.
@@ -79,6 +84,7 @@ pub enum PackedValues {
         /// Number of numbers.
         count: u64,
         /// Packed values.
+        #[serde(skip)]
         bytes: Shared<u8>,
     },
 }
@@ -96,7 +102,7 @@ impl PackedValues {
 }
 
 /// A message as it goes to the transport.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Packed {
     /// The message, without keys and values if they are beside it.
     pub message: Message,

@@ -1,18 +1,34 @@
 //! Tasks that make connections and receive from them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parapet_parameter_server::{NodeId, Peer};
-use tokio::sync::{Semaphore, oneshot};
-use tokio::time::{self, MissedTickBehavior};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::time;
 
-use super::{HANDSHAKES, Inbound, Shared, TURN, UNIT};
+use super::{Inbound, TURN, UNIT};
 use crate::node::Timing;
 use crate::node::transport::{
-    Connection, Listener, Local, Reason, Receiver, Sender, Transport, TransportError, Who,
+    Connection, Listener, Local, Reason, Receiver, Sender, Transport, TransportError, peer_at,
 };
 use crate::node::wire::Frame;
+
+/// Handshakes with those who connect, at once.
+const HANDSHAKES: usize = 64;
+
+/// What the tasks of a node's connections share.
+#[derive(Debug, Clone)]
+pub(super) struct Shared {
+    pub(super) inbox: mpsc::Sender<Inbound>,
+    pub(super) budget: Arc<Semaphore>,
+    /// Units in `budget`.
+    pub(super) units: u32,
+    /// True while workers' messages are held back.
+    pub(super) gate: watch::Receiver<bool>,
+    pub(super) timing: Timing,
+    pub(super) next_id: Arc<AtomicU64>,
+}
 
 /// Shakes hands with those who connect.
 pub(super) async fn accept(mut listener: impl Listener, shared: Shared) {
@@ -31,44 +47,14 @@ pub(super) async fn accept(mut listener: impl Listener, shared: Shared) {
         tokio::spawn(async move {
             let connected = handshake.await;
             drop(permit);
-            let connection = match connected {
-                Ok(connection) => connection,
-                Err(error) => return tracing::warn!(%error, "connection refused"),
-            };
-            serve(connection, &shared).await;
+            match connected {
+                Ok(connection) => {
+                    shared.serve(connection).await;
+                }
+                Err(error) => tracing::warn!(%error, "connection refused"),
+            }
         });
     }
-}
-
-/// Tells the node of a connection, and hands on what comes until it is lost. Whether the node
-/// is still there.
-async fn serve(connection: Connection, shared: &Shared) -> bool {
-    let Connection {
-        peer,
-        sender,
-        receiver,
-    } = connection;
-    let id = shared.next_id.fetch_add(1, Ordering::Relaxed);
-    let (interest, given_up) = oneshot::channel();
-    let connected = Inbound::Connected {
-        id,
-        peer,
-        sender: sender.clone(),
-        interest,
-    };
-    if shared.inbox.send(connected).await.is_err() {
-        return false;
-    }
-    let error = tokio::select! {
-        biased;
-        _ = given_up => return !shared.inbox.is_closed(),
-        error = receive(id, peer, receiver, &sender, shared) => error,
-    };
-    shared
-        .inbox
-        .send(Inbound::Closed { id, error })
-        .await
-        .is_ok()
 }
 
 /// Keeps a connection to a server.
@@ -86,15 +72,12 @@ pub(super) async fn dial<T: Transport>(
         let connected = connected.and_then(|connection| match connection.peer {
             peer if peer == Peer::Server(node) => Ok(connection),
             // Another process has the address now.
-            peer => Err(TransportError {
-                who: Who::Peer(peer, address.clone()),
-                reason: Reason::Closed,
-            }),
+            peer => Err(Reason::Closed.at(&peer_at(peer, &address))),
         });
         match connected {
             Ok(connection) => {
                 let since = time::Instant::now();
-                if !serve(connection, &shared).await {
+                if !shared.serve(connection).await {
                     return;
                 }
                 if since.elapsed() > timing.silence() {
@@ -102,9 +85,10 @@ pub(super) async fn dial<T: Transport>(
                 }
             }
             Err(error) => {
+                tracing::debug!(%error, %node, "not reached");
                 if shared
                     .inbox
-                    .send(Inbound::Unreachable { node, error })
+                    .send(Inbound::Unreachable { node })
                     .await
                     .is_err()
                 {
@@ -117,70 +101,98 @@ pub(super) async fn dial<T: Transport>(
     }
 }
 
-/// Hands on what comes until the connection is lost.
-async fn receive(
-    id: u64,
-    peer: Peer,
-    mut receiver: Receiver,
-    sender: &Sender,
-    shared: &Shared,
-) -> TransportError {
-    let progress = receiver.progress();
-    let mut tick = time::interval(shared.timing.heartbeat);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut seen, mut missed) = (0, 0);
-    let mut received = 0;
-    let is_worker = matches!(peer, Peer::Worker(_));
-    loop {
-        let frame = tokio::select! {
+impl Shared {
+    /// Tells the node of a connection, and hands on what comes until it is lost. Returns true if
+    /// the node is still there.
+    async fn serve(&self, connection: Connection) -> bool {
+        let Connection {
+            peer,
+            sender,
+            receiver,
+        } = connection;
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let (interest, given_up) = oneshot::channel();
+        let connected = Inbound::Connected {
+            id,
+            peer,
+            sender: sender.clone(),
+            interest,
+        };
+        if self.inbox.send(connected).await.is_err() {
+            return false;
+        }
+        tokio::select! {
             biased;
-            frame = receiver.recv() => match frame {
-                Ok(frame) => frame,
-                Err(error) => return error,
-            },
-            _ = tick.tick() => {
-                let now = progress.load(Ordering::Relaxed);
-                missed = if now == seen { missed + 1 } else { 0 };
-                seen = now;
-                if missed > Timing::MISSED {
-                    let reason = Reason::Silent(shared.timing.silence());
-                    return TransportError { who: Who::Peer(peer, "its connection".into()), reason };
+            _ = given_up => return !self.inbox.is_closed(),
+            error = self.receive(id, peer, receiver, &sender) => {
+                tracing::info!(%error, "connection lost");
+            }
+        }
+        self.inbox.send(Inbound::Closed { id }).await.is_ok()
+    }
+
+    /// Hands on what comes until the connection is lost.
+    async fn receive(
+        &self,
+        id: u64,
+        peer: Peer,
+        mut receiver: Receiver,
+        sender: &Sender,
+    ) -> TransportError {
+        let lost = |reason: Reason| reason.at(&peer_at(peer, "its connection"));
+        let progress = Arc::clone(&receiver.progress);
+        let mut heartbeats = self.timing.heartbeats();
+        let mut gate = self.gate.clone();
+        let (mut seen, mut missed, mut received) = (0, 0, 0);
+        loop {
+            let mut frame = tokio::select! {
+                biased;
+                frame = receiver.recv() => match frame {
+                    Ok(frame) => frame,
+                    Err(error) => return error,
+                },
+                _ = heartbeats.tick() => {
+                    let now = progress.load(Ordering::Relaxed);
+                    missed = if now == seen { missed + 1 } else { 0 };
+                    seen = now;
+                    if missed > Timing::MISSED {
+                        return lost(Reason::Silent(self.timing.silence()));
+                    }
+                    continue;
                 }
+            };
+            if matches!(frame, Frame::Heartbeat) {
                 continue;
             }
-        };
-        if matches!(frame, Frame::Heartbeat) {
-            continue;
-        }
-        // Answers, and what servers say to one another, never wait: two that wait for each other
-        // would wait forever.
-        if is_worker {
-            sender.room().await;
-            shared.workers.pass().await;
-        }
-        let cost = frame.cost();
-        let bytes = match u32::try_from(cost / UNIT).unwrap_or(u32::MAX) {
-            0 => None,
-            units => Arc::clone(&shared.budget)
-                .acquire_many_owned(units.min(shared.units))
-                .await
-                .ok(),
-        };
-        if shared
-            .inbox
-            .send(Inbound::Frame { id, frame, bytes })
-            .await
-            .is_err()
-        {
-            return TransportError {
-                who: Who::Peer(peer, "its connection".into()),
-                reason: Reason::Closed,
+            // Answers, and what servers say to one another, never wait: two that wait for each
+            // other would wait forever.
+            if matches!(peer, Peer::Worker(_)) {
+                sender.room().await;
+                // An error says that the node is gone, which the inbox says below.
+                let _ = gate.wait_for(|closed| !closed).await;
+            }
+            let cost = frame.cost();
+            let bytes = match u32::try_from(cost / UNIT).unwrap_or(u32::MAX) {
+                0 => None,
+                units => {
+                    let budget = Arc::clone(&self.budget);
+                    budget.acquire_many_owned(units.min(self.units)).await.ok()
+                }
             };
-        }
-        received += cost;
-        if received >= TURN {
-            received = 0;
-            tokio::task::yield_now().await;
+            let inbound = Inbound::Frame {
+                id,
+                frame,
+                cost,
+                bytes,
+            };
+            if self.inbox.send(inbound).await.is_err() {
+                return lost(Reason::Closed);
+            }
+            received += cost;
+            if received >= TURN {
+                received = 0;
+                tokio::task::yield_now().await;
+            }
         }
     }
 }

@@ -7,9 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::queue::{self, Outgoing, Sender, Severing};
-use super::{Connection, Kind, Listener, Local, Reason, Receiver, Transport, TransportError, Who};
+use super::queue::{self, Outgoing, Sender};
+use super::{
+    Connection, Handshake, Listener, Local, Reason, Receiver, Source, Transport, TransportError,
+    within,
+};
 use crate::node::wire::{Frame, Hello, WireError};
 
 /// Connections that wait to be accepted.
@@ -21,37 +25,68 @@ pub struct Memory {
     listeners: Arc<Mutex<BTreeMap<String, mpsc::Sender<Request>>>>,
 }
 
-/// Request for a connection, with the ends that are to be the listener's.
-#[derive(Debug)]
+/// One end of a connection before the handshake.
+struct End {
+    sender: Sender,
+    frames: Outgoing,
+    /// Cancelled when either end is dropped.
+    closed: CancellationToken,
+}
+
+impl End {
+    fn pair(queue: usize) -> (Self, Self) {
+        let (first, second) = (queue::queue(queue), queue::queue(queue));
+        let closed = CancellationToken::new();
+        let end = |sender, frames, closed| Self {
+            sender,
+            frames,
+            closed,
+        };
+        (
+            end(first.0, second.1, closed.clone()),
+            end(second.0, first.1, closed),
+        )
+    }
+
+    fn connect(self, hello: &Hello, address: &str, local: &Local) -> Result<Connection, Reason> {
+        local.hello.accept(hello)?;
+        let incoming = Incoming {
+            frames: self.frames,
+            _guard: self.closed.clone().drop_guard(),
+            closed: self.closed,
+            max_frame: local.hello.max_frame,
+        };
+        Ok(Connection {
+            peer: hello.peer,
+            sender: self.sender,
+            receiver: Receiver::new(Source::Memory(incoming), hello.peer, address),
+        })
+    }
+}
+
+/// Request for a connection, with the end that is to be the listener's.
 struct Request {
     hello: Hello,
-    sender: Sender,
-    outgoing: Outgoing,
+    end: End,
     answer: oneshot::Sender<Hello>,
 }
 
 impl Transport for Memory {
-    type Listener = MemoryNodes;
+    type Listener = MemoryListener;
 
     async fn listen(
         &self,
         address: &str,
         local: Arc<Local>,
-    ) -> Result<MemoryNodes, TransportError> {
+    ) -> Result<MemoryListener, TransportError> {
         let mut listeners = self.listeners.lock();
-        if listeners
-            .get(address)
-            .is_some_and(|listener| !listener.is_closed())
-        {
-            let reason = Reason::Listen(Error::from(ErrorKind::AddrInUse));
-            return Err(TransportError {
-                who: Who::Address(address.into()),
-                reason,
-            });
+        let earlier = listeners.get(address);
+        if earlier.is_some_and(|listener| !listener.is_closed()) {
+            return Err(Reason::Listen(ErrorKind::AddrInUse.into()).at(address));
         }
         let (requests, inbox) = mpsc::channel(BACKLOG);
         listeners.insert(address.into(), requests);
-        Ok(MemoryNodes {
+        Ok(MemoryListener {
             inbox,
             address: address.into(),
             local,
@@ -63,144 +98,71 @@ impl Transport for Memory {
         address: &str,
         local: Arc<Local>,
     ) -> Result<Connection, TransportError> {
-        let limit = local.handshake;
+        let refused = || Reason::Connect(Error::from(ErrorKind::ConnectionRefused));
         let connecting = async {
-            let refused = || Reason::Connect(Error::from(ErrorKind::ConnectionRefused));
             let listener = self
                 .listeners
                 .lock()
                 .get(address)
                 .cloned()
                 .ok_or_else(refused)?;
-            let (own_sender, their_outgoing) = queue::queue(local.queue);
-            let (their_sender, own_outgoing) = queue::queue(local.queue);
+            let (own, end) = End::pair(local.queue);
             let (answer, answered) = oneshot::channel();
             let hello = local.hello.clone();
-            let request = Request {
-                hello,
-                sender: their_sender,
-                outgoing: their_outgoing,
-                answer,
-            };
+            let request = Request { hello, end, answer };
             listener.send(request).await.map_err(|_| refused())?;
             let hello = answered.await.map_err(|_| Reason::Closed)?;
-            local.hello.accept(&hello)?;
-            Ok(connection(
-                &hello,
-                own_sender,
-                own_outgoing,
-                address,
-                &local,
-            ))
+            own.connect(&hello, address, &local)
         };
-        let done = tokio::time::timeout(limit, connecting)
-            .await
-            .unwrap_or(Err(Reason::Slow(limit)));
-        done.map_err(|reason| TransportError {
-            who: Who::Address(address.into()),
-            reason,
-        })
-    }
-}
-
-fn connection(
-    hello: &Hello,
-    sender: Sender,
-    outgoing: Outgoing,
-    address: &str,
-    local: &Local,
-) -> Connection {
-    let incoming = Incoming {
-        _severing: sender.severing(),
-        frames: outgoing,
-        progress: Arc::new(AtomicU64::new(0)),
-        max_frame: local.hello.max_frame,
-        who: Who::Peer(hello.peer, address.into()),
-    };
-    Connection {
-        peer: hello.peer,
-        sender,
-        receiver: Receiver(Kind::Memory(incoming)),
+        within(local.handshake, address, connecting).await
     }
 }
 
 /// Takes connections within the process.
-#[derive(Debug)]
-pub struct MemoryNodes {
+pub struct MemoryListener {
     inbox: mpsc::Receiver<Request>,
     address: String,
     local: Arc<Local>,
 }
 
-impl Listener for MemoryNodes {
-    type Handshake = std::future::Ready<Result<Connection, TransportError>>;
-
+impl Listener for MemoryListener {
     fn address(&self) -> String {
         self.address.clone()
     }
 
-    async fn accept(&mut self) -> Result<Self::Handshake, TransportError> {
-        let who = || Who::Address(self.address.clone());
-        let closed = TransportError {
-            who: who(),
-            reason: Reason::Closed,
-        };
-        let Request {
-            hello,
-            sender,
-            outgoing,
-            answer,
-        } = self.inbox.recv().await.ok_or(closed)?;
+    async fn accept(&mut self) -> Result<Handshake, TransportError> {
+        let request = self.inbox.recv().await;
+        let Request { hello, end, answer } =
+            request.ok_or_else(|| Reason::Closed.at(&self.address))?;
         // The other end checks this node's, and is told of it before this one refuses.
         let _ = answer.send(self.local.hello.clone());
-        Ok(std::future::ready(match self.local.hello.accept(&hello) {
-            Ok(()) => Ok(connection(
-                &hello,
-                sender,
-                outgoing,
-                &self.address,
-                &self.local,
-            )),
-            Err(error) => Err(TransportError {
-                who: who(),
-                reason: error.into(),
-            }),
-        }))
+        let connected = end.connect(&hello, &self.address, &self.local);
+        let connected = connected.map_err(|reason| reason.at(&self.address));
+        Ok(Box::pin(std::future::ready(connected)))
     }
 }
 
-#[derive(Debug)]
 pub(super) struct Incoming {
     frames: Outgoing,
-    _severing: Severing,
-    progress: Arc<AtomicU64>,
+    closed: CancellationToken,
+    _guard: DropGuard,
     max_frame: u64,
-    who: Who,
 }
 
 impl Incoming {
-    pub(super) async fn recv(&mut self) -> Result<Frame, TransportError> {
-        let error = |reason| TransportError {
-            who: self.who.clone(),
-            reason,
+    pub(super) async fn recv(&mut self, progress: &AtomicU64) -> Result<Frame, Reason> {
+        let received = tokio::select! {
+            biased;
+            () = self.closed.cancelled() => None,
+            received = self.frames.frames.recv() => received,
         };
-        let Some(frame) = self.frames.recv_unless_severed().await else {
-            return Err(error(Reason::Closed));
-        };
-        let cost = frame.cost();
+        let (frame, cost) = received.ok_or(Reason::Closed)?;
         self.frames.sent(cost);
-        self.progress.fetch_add(1, Ordering::Relaxed);
-        if cost as u64 > self.max_frame {
-            let reason = WireError::TooLong {
-                length: cost as u64,
-                limit: self.max_frame,
-            };
-            return Err(error(reason.into()));
+        progress.fetch_add(1, Ordering::Relaxed);
+        let (length, limit) = (cost as u64, self.max_frame);
+        if length > limit {
+            return Err(WireError::TooLong { length, limit }.into());
         }
         Ok(frame)
-    }
-
-    pub(super) fn progress(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.progress)
     }
 }

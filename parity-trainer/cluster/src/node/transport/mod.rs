@@ -7,23 +7,22 @@
 
 mod memory;
 mod queue;
-mod same_machine;
-mod socket;
 mod sockets;
 
 use std::fmt;
-use std::future::Future;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use parapet_parameter_server::Peer;
 
 pub use memory::Memory;
 pub use queue::{SendError, Sender};
 pub use sockets::{Sockets, Tcp};
 
-use crate::node::wire::{Frame, Hello, Limits, WireError};
+use crate::node::wire::{Frame, Hello, WireError};
 
 /// Own identity and limits on each of a node's connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,15 +36,9 @@ pub struct Local {
     pub handshake: Duration,
 }
 
-impl Local {
-    /// Returns the limits of the decoder of one connection.
-    pub const fn limits(&self) -> Limits {
-        Limits {
-            max_frame: self.hello.max_frame,
-            pooled: self.pooled,
-        }
-    }
-}
+/// A handshake under way with a peer that connected: apart, so that a slow one does not keep others
+/// waiting.
+pub type Handshake = BoxFuture<'static, Result<Connection, TransportError>>;
 
 /// A way to connect nodes.
 pub trait Transport: Clone + Send + Sync + 'static {
@@ -67,14 +60,11 @@ pub trait Transport: Clone + Send + Sync + 'static {
 }
 
 pub trait Listener: Send + 'static {
-    /// Shakes hands; apart, so that a slow peer does not keep others waiting.
-    type Handshake: Future<Output = Result<Connection, TransportError>> + Send + 'static;
-
     /// Where others connect to.
     fn address(&self) -> String;
 
-    /// The next one that connects.
-    fn accept(&mut self) -> impl Future<Output = Result<Self::Handshake, TransportError>> + Send;
+    /// The next peer that connects.
+    fn accept(&mut self) -> impl Future<Output = Result<Handshake, TransportError>> + Send;
 }
 
 /// A connection after the handshake.
@@ -87,34 +77,53 @@ pub struct Connection {
 }
 
 /// The incoming side of a connection. Dropping it closes the connection.
-#[derive(Debug)]
-pub struct Receiver(Kind);
+pub struct Receiver {
+    source: Source,
+    /// Rises whenever something comes, be it a part of a frame: a sign of life.
+    pub progress: Arc<AtomicU64>,
+    /// The peer at the other end, for errors.
+    who: String,
+}
 
-#[derive(Debug)]
-enum Kind {
+enum Source {
     Socket(Box<sockets::Incoming>),
     Memory(memory::Incoming),
 }
 
+impl fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Receiver from {}", self.who)
+    }
+}
+
 impl Receiver {
+    fn new(source: Source, peer: Peer, address: &str) -> Self {
+        Self {
+            source,
+            progress: Arc::default(),
+            who: peer_at(peer, address),
+        }
+    }
+
     /// The next frame. Safe to cancel.
     ///
     /// # Errors
     /// When the connection is lost or the peer sends what cannot be understood. There is nothing
     /// more to be had then.
     pub async fn recv(&mut self) -> Result<Frame, TransportError> {
-        match &mut self.0 {
-            Kind::Socket(incoming) => incoming.recv().await,
-            Kind::Memory(incoming) => incoming.recv().await,
-        }
+        let received = match &mut self.source {
+            Source::Socket(incoming) => incoming.recv(&self.progress).await,
+            Source::Memory(incoming) => incoming.recv(&self.progress).await,
+        };
+        received.map_err(|reason| reason.at(&self.who))
     }
+}
 
-    /// Rises whenever something comes, be it a part of a frame: a sign of life.
-    pub fn progress(&self) -> Arc<AtomicU64> {
-        match &self.0 {
-            Kind::Socket(incoming) => incoming.progress(),
-            Kind::Memory(incoming) => incoming.progress(),
-        }
+/// Names a peer in errors.
+pub(crate) fn peer_at(peer: Peer, address: &str) -> String {
+    match peer {
+        Peer::Server(node) => format!("{node} at {address}"),
+        Peer::Worker(worker) => format!("{worker} at {address}"),
     }
 }
 
@@ -123,43 +132,44 @@ impl Receiver {
 #[error("{who}: {reason}")]
 pub struct TransportError {
     /// At the other end: an address before the handshake, a peer after it.
-    pub who: Who,
+    pub who: String,
     pub reason: Reason,
 }
 
-/// Peer at the other end, as far as known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Who {
-    /// Before the handshake.
-    Address(String),
-    Peer(Peer, String),
-}
-
-impl fmt::Display for Who {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address(address) => address.fmt(f),
-            Self::Peer(Peer::Server(node), address) => write!(f, "{node} at {address}"),
-            Self::Peer(Peer::Worker(worker), address) => write!(f, "{worker} at {address}"),
-        }
-    }
-}
-
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what they are")]
 pub enum Reason {
     #[error("cannot listen there ({0}): choose another address or stop what uses it")]
-    Listen(std::io::Error),
+    Listen(io::Error),
     #[error("cannot connect ({0}): check the address and that the node runs")]
-    Connect(std::io::Error),
+    Connect(io::Error),
     #[error("no handshake within {0:?}: check the address and the node's load")]
     Slow(Duration),
     #[error("the connection was closed")]
     Closed,
     #[error("the connection broke ({0})")]
-    Io(std::io::Error),
+    Io(io::Error),
     #[error("no sign of life for {0:?}")]
     Silent(Duration),
     #[error("{0}")]
     Wire(#[from] WireError),
+}
+
+impl Reason {
+    pub(crate) fn at(self, who: &str) -> TransportError {
+        TransportError {
+            who: who.into(),
+            reason: self,
+        }
+    }
+}
+
+/// Shakes hands for no longer than `limit`.
+async fn within(
+    limit: Duration,
+    address: &str,
+    handshake: impl Future<Output = Result<Connection, Reason>>,
+) -> Result<Connection, TransportError> {
+    let done = tokio::time::timeout(limit, handshake).await;
+    done.unwrap_or(Err(Reason::Slow(limit)))
+        .map_err(|reason| reason.at(address))
 }

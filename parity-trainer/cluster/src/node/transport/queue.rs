@@ -17,21 +17,18 @@ struct State {
     long: usize,
     /// The sending end is gone.
     closed: AtomicBool,
-    /// The node has dropped the connection's receiving side.
-    severed: AtomicBool,
     changed: Notify,
 }
 
 /// The way out of a connection. The connection's outgoing side ends when all clones are gone.
 #[derive(Debug, Clone)]
 pub struct Sender {
-    frames: mpsc::UnboundedSender<Frame>,
+    frames: mpsc::UnboundedSender<(Frame, usize)>,
     state: Arc<State>,
 }
 
 /// Reason why a frame was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what they are")]
 pub enum SendError {
     #[error("the connection was closed")]
     Closed,
@@ -41,25 +38,18 @@ pub enum SendError {
 
 /// A queue in which `long` bytes count as long.
 pub(super) fn queue(long: usize) -> (Sender, Outgoing) {
-    let (frames, outgoing) = mpsc::unbounded_channel();
-    let state = State {
+    let (sender, frames) = mpsc::unbounded_channel();
+    let state = Arc::new(State {
         bytes: AtomicUsize::new(0),
         long: long.max(1),
         closed: AtomicBool::new(false),
-        severed: AtomicBool::new(false),
         changed: Notify::new(),
+    });
+    let sender = Sender {
+        frames: sender,
+        state: Arc::clone(&state),
     };
-    let state = Arc::new(state);
-    (
-        Sender {
-            frames,
-            state: Arc::clone(&state),
-        },
-        Outgoing {
-            frames: outgoing,
-            state,
-        },
-    )
+    (sender, Outgoing { frames, state })
 }
 
 impl Sender {
@@ -67,23 +57,23 @@ impl Sender {
     ///
     /// # Errors
     /// If the connection is gone or the queue is full; then the frame is, too.
-    pub fn try_send(&self, frame: Frame) -> Result<(), SendError> {
+    pub fn try_send(&self, mut frame: Frame) -> Result<(), SendError> {
         let cost = frame.cost();
-        let bytes = self.state.bytes.load(Ordering::Relaxed);
-        // One frame may be longer than the queue: a sender that has waited for room
-        // gets it through.
-        if bytes >= self.state.long
-            && bytes.saturating_add(cost) > self.state.long.saturating_mul(HARD)
-        {
-            return Err(SendError::Full { bytes });
+        let State { bytes, long, .. } = &*self.state;
+        let waiting = bytes.load(Ordering::Relaxed);
+        // One frame may be longer than the queue: a sender that has waited for room gets it
+        // through.
+        if waiting >= *long && waiting.saturating_add(cost) > long.saturating_mul(HARD) {
+            return Err(SendError::Full { bytes: waiting });
         }
-        self.state.bytes.fetch_add(cost, Ordering::Relaxed);
-        self.frames.send(frame).map_err(|_| SendError::Closed)
+        bytes.fetch_add(cost, Ordering::Relaxed);
+        self.frames
+            .send((frame, cost))
+            .map_err(|_| SendError::Closed)
     }
 
     pub fn is_long(&self) -> bool {
-        self.state.bytes.load(Ordering::Relaxed) >= self.state.long
-            && !self.state.closed.load(Ordering::Relaxed)
+        self.free() == Some(0)
     }
 
     /// Bytes until the queue is long; `None` if the connection is gone.
@@ -91,11 +81,6 @@ impl Sender {
         let bytes = self.state.bytes.load(Ordering::Relaxed);
         let open = !self.state.closed.load(Ordering::Relaxed);
         open.then(|| self.state.long.saturating_sub(bytes))
-    }
-
-    /// Returns a guard that closes the connection in this direction when it is dropped.
-    pub(super) fn severing(&self) -> Severing {
-        Severing(Arc::clone(&self.state))
     }
 
     /// Waits until the queue is not long, or the connection is gone.
@@ -114,37 +99,12 @@ impl Sender {
 /// The end of a queue that sends.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    frames: mpsc::UnboundedReceiver<Frame>,
+    /// Frames and their costs.
+    pub(super) frames: mpsc::UnboundedReceiver<(Frame, usize)>,
     state: Arc<State>,
 }
 
 impl Outgoing {
-    pub(super) async fn recv(&mut self) -> Option<Frame> {
-        self.frames.recv().await
-    }
-
-    /// The next frame, unless the connection was severed.
-    pub(super) async fn recv_unless_severed(&mut self) -> Option<Frame> {
-        let changed = Arc::clone(&self.state);
-        loop {
-            let changed = changed.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if self.state.severed.load(Ordering::Relaxed) {
-                return None;
-            }
-            tokio::select! {
-                biased;
-                frame = self.frames.recv() => return frame,
-                () = &mut changed => {}
-            }
-        }
-    }
-
-    pub(super) fn try_recv(&mut self) -> Option<Frame> {
-        self.frames.try_recv().ok()
-    }
-
     /// Frames of `cost` bytes have left.
     pub(super) fn sent(&self, cost: usize) {
         let before = self.state.bytes.fetch_sub(cost, Ordering::Relaxed);
@@ -158,16 +118,5 @@ impl Drop for Outgoing {
     fn drop(&mut self) {
         self.state.closed.store(true, Ordering::Relaxed);
         self.state.changed.notify_waiters();
-    }
-}
-
-/// Severs a connection when dropped.
-#[derive(Debug)]
-pub(super) struct Severing(Arc<State>);
-
-impl Drop for Severing {
-    fn drop(&mut self) {
-        self.0.severed.store(true, Ordering::Relaxed);
-        self.0.changed.notify_waiters();
     }
 }

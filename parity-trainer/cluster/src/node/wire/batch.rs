@@ -4,20 +4,22 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;
 
-use super::fields::Put as _;
-use super::write::{self, Section};
-use super::{Frame, HEADER_LEN, PIECE, SUM_LEN, WireError, checksum};
-use checksum::Sum;
+use twox_hash::XxHash3_64;
+use twox_hash::xxhash3_64::Hasher;
+
+use std::hash::Hasher as _;
+
+use super::frame::{Frame, Numbers, Section};
+use super::{HEADER_LEN, Header, MAX_HEAD, PIECE, SUM_LEN, WireError};
 
 /// Up to this many bytes, a copy is cheaper than an element of a vectored write.
 const COPIED: usize = 4096;
 
-#[derive(Debug)]
 enum Part {
     /// A piece of `small`, summed up already.
     Small(Range<usize>),
     /// Summed up piece by piece, as it is written.
-    Large(Section),
+    Large(Numbers),
     /// The checksum of the frame that ends here, once all of it is summed up.
     Sum([u8; SUM_LEN]),
 }
@@ -26,7 +28,7 @@ impl Part {
     fn as_bytes<'a>(&'a self, small: &'a [u8]) -> &'a [u8] {
         match self {
             Self::Small(range) => small.get(range.clone()).unwrap_or_default(),
-            Self::Large(section) => section.as_bytes(),
+            Self::Large(numbers) => numbers.as_bytes(),
             Self::Sum(bytes) => bytes,
         }
     }
@@ -34,9 +36,10 @@ impl Part {
 
 /// Frames as slices for vectored writes. Heads and short sections are copied next to one another,
 /// so that many small frames are one slice; long sections stay where they are.
-#[derive(Debug)]
 pub struct Batch {
     max_frame: u64,
+    /// The latest frame's head.
+    head: Vec<u8>,
     small: Vec<u8>,
     parts: VecDeque<Part>,
     /// Bytes of the first part that have been written.
@@ -46,8 +49,7 @@ pub struct Batch {
     ready: usize,
     ready_bytes: usize,
     /// Of each frame with large parts that has not been summed up to its end.
-    sums: VecDeque<Sum>,
-    sections: Vec<Section>,
+    sums: VecDeque<Hasher>,
 }
 
 impl Batch {
@@ -55,6 +57,7 @@ impl Batch {
     pub const fn new(max_frame: u64) -> Self {
         Self {
             max_frame,
+            head: Vec::new(),
             small: Vec::new(),
             parts: VecDeque::new(),
             written: 0,
@@ -62,7 +65,6 @@ impl Batch {
             ready: 0,
             ready_bytes: 0,
             sums: VecDeque::new(),
-            sections: Vec::new(),
         }
     }
 
@@ -76,72 +78,64 @@ impl Batch {
     }
 
     /// Adds a frame; one above the limit is left out.
-    pub fn push(&mut self, frame: Frame) -> Result<(), WireError> {
-        let start = self.small.len();
-        self.small.resize(start + HEADER_LEN, 0);
-        self.sections.clear();
-        write::encode(frame, &mut self.small, &mut self.sections);
-        let head = self.small.len() - start - HEADER_LEN;
-        let sections: u64 = self
-            .sections
-            .iter()
-            .map(|section| section.as_bytes().len() as u64)
+    pub fn push(&mut self, mut frame: Frame) -> Result<(), WireError> {
+        self.head.clear();
+        frame.encode_head(&mut self.head)?;
+        let head = self.head.len();
+        let sections: usize = frame
+            .sections()
+            .map(|section| section.as_bytes().len())
             .sum();
-        let length = head as u64 + sections;
-        if length > self.max_frame {
-            self.small.truncate(start);
-            self.sections.clear();
-            return Err(WireError::TooLong {
-                length,
-                limit: self.max_frame,
-            });
+        for (length, limit) in [(head + sections, self.max_frame), (head, MAX_HEAD as u64)] {
+            let length = length as u64;
+            if length > limit {
+                return Err(WireError::TooLong { length, limit });
+            }
         }
-        let mut fields = Vec::with_capacity(HEADER_LEN);
-        fields.u16(u16::try_from(head).unwrap_or(u16::MAX));
-        fields.u16(0);
-        fields.u64(length);
-        let header = checksum::of_header(&fields)
-            .to_le_bytes()
-            .into_iter()
-            .chain(fields);
-        let place = self
-            .small
-            .get_mut(start..start + HEADER_LEN)
-            .unwrap_or_default();
-        place
-            .iter_mut()
-            .zip(header)
-            .for_each(|(to, from)| *to = from);
-        self.add_body(start);
-        self.bytes += HEADER_LEN + usize::try_from(length).unwrap_or(usize::MAX) + SUM_LEN;
+        let length = head + sections;
+        let start = self.small.len();
+        self.small
+            .extend_from_slice(&Header { head, length }.encode());
+        self.small.extend_from_slice(&self.head);
+        self.add_sections(start, frame.sections());
+        self.bytes += HEADER_LEN + length + SUM_LEN;
         Ok(())
     }
 
-    /// Puts the sections after header and head, which begin at `start`, and the
-    /// checksum after them.
-    fn add_body(&mut self, start: usize) {
-        let mut sections = self.sections.drain(..).peekable();
+    /// Puts the sections after header and head, which begin at `start`, and the checksum after
+    /// them.
+    fn add_sections<'a>(&mut self, start: usize, sections: impl Iterator<Item = Section<'a>>) {
+        let mut sections = sections.peekable();
         while let Some(section) = sections.next_if(|section| section.as_bytes().len() <= COPIED) {
             self.small.extend_from_slice(section.as_bytes());
         }
-        let summed = start + HEADER_LEN..self.small.len();
-        let is_short = sections.peek().is_none();
-        if is_short {
-            let sum = Sum::of(self.small.get(summed).unwrap_or_default());
-            self.small.u64(sum);
-            add_small(&mut self.parts, start..self.small.len());
+        let summed = self.small.get(start + HEADER_LEN..).unwrap_or_default();
+        if sections.peek().is_none() {
+            let sum = XxHash3_64::oneshot(summed);
+            self.small.extend_from_slice(&sum.to_le_bytes());
+            self.add_small(start);
             return;
         }
-        let mut sum = Sum::new();
-        sum.add(self.small.get(summed).unwrap_or_default());
+        let mut sum = Hasher::new();
+        sum.write(summed);
         self.sums.push_back(sum);
-        add_small(&mut self.parts, start..self.small.len());
+        self.add_small(start);
         let sections = sections.filter(|section| !section.as_bytes().is_empty());
-        self.parts.extend(sections.map(Part::Large));
+        self.parts
+            .extend(sections.map(|section| Part::Large(section.take())));
         self.parts.push_back(Part::Sum([0; SUM_LEN]));
     }
 
-    /// Fills `slices` with what is to be written next; how many are filled.
+    /// Small pieces that follow one another are one part.
+    fn add_small(&mut self, start: usize) {
+        let end = self.small.len();
+        match self.parts.back_mut() {
+            Some(Part::Small(last)) if last.end == start => last.end = end,
+            _ => self.parts.push_back(Part::Small(start..end)),
+        }
+    }
+
+    /// Fills `slices` with what is to be written next; returns how many are filled.
     pub fn slices<'a>(&'a mut self, slices: &mut [IoSlice<'a>]) -> usize {
         self.sum_up();
         let mut skipped = self.written;
@@ -172,29 +166,21 @@ impl Batch {
         while room > 0
             && let Some(part) = self.parts.get_mut(self.ready)
         {
-            let left = part.as_bytes(&self.small).len() - self.ready_bytes;
-            let now = if let Part::Large(_) = part {
-                left.min(room)
-            } else {
-                left
-            };
+            let bytes = part.as_bytes(&self.small);
+            let left = bytes.len() - self.ready_bytes;
+            let mut now = left;
             match part {
                 Part::Small(_) => {}
-                Part::Large(section) => {
-                    let piece = section
-                        .as_bytes()
-                        .get(self.ready_bytes..)
-                        .and_then(|rest| rest.get(..now));
+                Part::Large(_) => {
+                    now = left.min(room);
+                    let piece = bytes.get(self.ready_bytes..self.ready_bytes + now);
                     if let Some(sum) = self.sums.front_mut() {
-                        sum.add(piece.unwrap_or_default());
+                        sum.write(piece.unwrap_or_default());
                     }
                 }
                 Part::Sum(place) => {
-                    *place = self
-                        .sums
-                        .pop_front()
-                        .map_or(0, |sum| sum.get())
-                        .to_le_bytes();
+                    let sum = self.sums.pop_front().map_or(0, |sum| sum.finish());
+                    *place = sum.to_le_bytes();
                 }
             }
             room = room.saturating_sub(now);
@@ -223,13 +209,5 @@ impl Batch {
         if self.parts.is_empty() {
             self.small.clear();
         }
-    }
-}
-
-/// Small pieces that follow one another are one part.
-fn add_small(parts: &mut VecDeque<Part>, range: Range<usize>) {
-    match parts.back_mut() {
-        Some(Part::Small(last)) if last.end == range.start => last.end = range.end,
-        _ => parts.push_back(Part::Small(range)),
     }
 }

@@ -1,15 +1,16 @@
 //! Frames on their way in.
 
+use std::hash::Hasher as _;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytemuck::Pod;
 use parapet_parameter_server::{Pool, Shared, are_moderate};
+use twox_hash::XxHash3_64;
+use twox_hash::xxhash3_64::Hasher;
 
-use super::checksum::{self, Sum};
-use super::fields::Fields;
-use super::read::{self, Kind, Plan, Slice, Source};
-use super::{Frame, HEADER_LEN, MAX_HEAD, PIECE, SUM_LEN, WireError};
+use super::frame::{Frame, Section};
+use super::{HEADER_LEN, Header, PIECE, SUM_LEN, WireError, agree};
 
 /// Limits of a decoder's input and of what it keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,16 +21,7 @@ pub struct Limits {
     pub pooled: usize,
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            max_frame: 256 << 20,
-            pooled: 32 << 20,
-        }
-    }
-}
-
-/// Bytes that are read ahead.
+/// Bytes that are read ahead, but for a longer head.
 const STAGING: usize = 128 * 1024;
 
 /// Bytes that are read ahead with the end of a long frame: its checksum and the next one's head,
@@ -44,11 +36,10 @@ const SHORT: usize = 16 * 1024;
 ///
 /// Read into [`Decoder::spaces`], say how much with [`Decoder::filled`], and call [`Decoder::next`]
 /// until it has no more. After an error there is nothing to be had from the connection.
-#[derive(Debug)]
 pub struct Decoder {
-    limits: Limits,
+    max_frame: u64,
     staging: Vec<u8>,
-    /// Start of the received and unused bytes in `staging`.
+    /// Start and end of the received and unused bytes in `staging`.
     start: usize,
     end: usize,
     /// A long frame that is being read into its place.
@@ -56,37 +47,22 @@ pub struct Decoder {
     pools: Pools,
 }
 
-#[derive(Debug)]
-struct Header {
-    head: usize,
-    length: usize,
-}
-
 impl Decoder {
     /// At the start of a connection, after the handshake.
     pub fn new(limits: Limits) -> Self {
-        let Limits { pooled, .. } = limits;
-        let pools = Pools {
-            u64s: Pool::new(pooled),
-            f32s: Pool::new(pooled),
-            u16s: Pool::new(pooled),
-            u8s: Pool::new(pooled),
-        };
         Self {
-            limits,
+            max_frame: limits.max_frame,
             staging: vec![0; STAGING],
             start: 0,
             end: 0,
             long: None,
-            pools,
+            pools: Pools::new(limits.pooled),
         }
     }
 
     /// Where the next bytes belong: all of the first space, which may be empty, before the second.
     pub fn spaces(&mut self) -> [&mut [u8]; 2] {
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        } else if self.start > 0 {
+        if self.start > 0 {
             self.staging.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
@@ -110,10 +86,10 @@ impl Decoder {
     /// `count` bytes have been put into the spaces.
     pub fn filled(&mut self, count: usize) {
         let direct = self.long.as_mut().map_or(0, |long| long.filled(count));
-        self.end = (self.end + count - direct.min(count)).min(self.staging.len());
+        self.end = (self.end + count - direct).min(self.staging.len());
     }
 
-    /// Takes bytes from a slice; how many. For those who do not read into [`Decoder::spaces`].
+    /// Takes bytes from a slice; returns how many. For those who do not read into the spaces.
     pub fn feed(&mut self, bytes: &[u8]) -> usize {
         let mut rest = bytes;
         for space in self.spaces() {
@@ -132,131 +108,87 @@ impl Decoder {
         reason = "not an iterator: more bytes may come after `None`"
     )]
     pub fn next(&mut self) -> Result<Option<Frame>, WireError> {
+        let received = self.staging.get(self.start..self.end).unwrap_or_default();
         if self.long.is_none() {
-            let Some(header) = self.header()? else {
+            let Some((header, body)) = received.split_first_chunk() else {
                 return Ok(None);
             };
-            let available = self
-                .staging
-                .get(self.start + HEADER_LEN..self.end)
-                .unwrap_or_default();
+            let header = Header::decode(header, self.max_frame)?;
             if header.length <= SHORT {
-                let Some((body, rest)) = available.split_at_checked(header.length) else {
+                let Some((body, rest)) = body.split_at_checked(header.length) else {
                     return Ok(None);
                 };
-                let Some(sum) = rest.first_chunk() else {
+                let Some(&sum) = rest.first_chunk() else {
                     return Ok(None);
                 };
-                let frame = short(&header, body, u64::from_le_bytes(*sum))?;
+                let frame = short(header, body, sum)?;
                 self.start += HEADER_LEN + header.length + SUM_LEN;
                 return Ok(Some(frame));
             }
-            let Some(head) = available.get(..header.head) else {
+            let Some(head) = body.get(..header.head) else {
+                let needed = HEADER_LEN + header.head;
+                self.staging.resize(self.staging.len().max(needed), 0);
                 return Ok(None);
             };
-            self.long = Some(Long::new(&header, head, &mut self.pools)?);
+            self.long = Some(Long::new(head, header.length, &mut self.pools)?);
             self.start += HEADER_LEN + header.head;
         }
-        let Some(long) = &mut self.long else {
-            return Ok(None);
-        };
-        loop {
-            let available = self.staging.get(self.start..self.end).unwrap_or_default();
+        self.next_long()
+    }
+
+    /// Goes on with a long frame.
+    fn next_long(&mut self) -> Result<Option<Frame>, WireError> {
+        while let Some(long) = &mut self.long {
+            let received = self.staging.get(self.start..self.end).unwrap_or_default();
             let space = long.space();
             if space.is_empty() {
                 if long.next_section(&mut self.pools) {
                     continue;
                 }
-                let Some(sum) = available.first_chunk() else {
+                let Some(&sum) = received.first_chunk() else {
                     return Ok(None);
                 };
-                let sum = u64::from_le_bytes(*sum);
                 self.start += SUM_LEN;
-                return self
-                    .long
-                    .take()
+                let long = self.long.take();
+                return long
                     .map(|long| long.finish(sum, &mut self.pools))
                     .transpose();
             }
-            let count = space.len().min(available.len());
+            let count = space.len().min(received.len());
             if count == 0 {
                 return Ok(None);
             }
-            let from = available.get(..count).unwrap_or_default();
-            space
-                .get_mut(..count)
-                .unwrap_or_default()
-                .copy_from_slice(from);
+            let copied = space.iter_mut().zip(received);
+            copied.for_each(|(to, from)| *to = *from);
             long.filled(count);
             self.start += count;
         }
-    }
-
-    fn header(&self) -> Result<Option<Header>, WireError> {
-        let Some(bytes) = self
-            .staging
-            .get(self.start..self.end)
-            .and_then(|bytes| bytes.get(..HEADER_LEN))
-        else {
-            return Ok(None);
-        };
-        let mut fields = Fields(bytes);
-        let check = fields.u32()?;
-        if !checksum::agree(check, checksum::of_header(fields.0)) {
-            return Err(WireError::Header);
-        }
-        let (head, reserved, length) = (fields.u16()?, fields.u16()?, fields.u64()?);
-        let limit = self.limits.max_frame;
-        let Some(length) = usize::try_from(length)
-            .ok()
-            .filter(|&length| length as u64 <= limit)
-        else {
-            return Err(WireError::TooLong { length, limit });
-        };
-        let head = usize::from(head);
-        if reserved != 0 || head > length.min(MAX_HEAD) {
-            return Err(WireError::Malformed("a head longer than any"));
-        }
-        Ok(Some(Header { head, length }))
-    }
-}
-
-/// Checks that the sections fill the frame exactly.
-fn plan(header: &Header, head: &[u8]) -> Result<Plan, WireError> {
-    let mut plan = Plan::default();
-    read::frame(head, &mut plan)?;
-    let total = plan.0.iter().try_fold(header.head, |total, (kind, count)| {
-        total.checked_add(count.checked_mul(kind.size())?)
-    });
-    match total {
-        Some(total) if total == header.length => Ok(plan),
-        _ => Err(WireError::Malformed("sections that do not fill it")),
+        Ok(None)
     }
 }
 
 /// A frame of which everything is here.
-fn short(header: &Header, body: &[u8], sum: u64) -> Result<Frame, WireError> {
-    if !checksum::agree(Sum::of(body), sum) {
+fn short(header: Header, body: &[u8], sum: [u8; SUM_LEN]) -> Result<Frame, WireError> {
+    if !agree(XxHash3_64::oneshot(body).to_le_bytes(), sum) {
         return Err(WireError::Checksum);
     }
-    let (head, sections) = body.split_at(header.head.min(body.len()));
-    plan(header, head)?;
-    read::frame(head, &mut Slice(sections))
+    let (head, mut rest) = body.split_at(header.head);
+    let (mut frame, counts) = Frame::decode_head(head, header.length)?;
+    let mut pools = Pools::new(0);
+    for (section, count) in frame.sections().zip(counts) {
+        let (bytes, after) = rest.split_at(count * section.width());
+        rest = after;
+        let mut buffer = pools.take(&section, count);
+        buffer.bytes_mut().copy_from_slice(bytes);
+        buffer.put(section, count);
+    }
+    Ok(frame)
 }
 
-#[derive(Debug)]
-struct Pools {
-    u64s: Pool<u64>,
-    f32s: Pool<f32>,
-    u16s: Pool<u16>,
-    u8s: Pool<u8>,
-}
-
-/// A section in the vector that the message will keep.
-#[derive(Debug)]
+/// A section's numbers in the vector that the message will keep.
 enum Buffer {
     U64(Arc<Vec<u64>>),
-    U32(Arc<Vec<u32>>),
+    U32(Vec<u32>),
     /// And true while those that have come are moderate.
     F32(Arc<Vec<f32>>, bool),
     U16(Arc<Vec<u16>>),
@@ -273,14 +205,14 @@ impl Buffer {
     fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Self::U64(vector) => bytes_of(vector),
-            Self::U32(vector) => bytes_of(vector),
+            Self::U32(vector) => bytemuck::cast_slice_mut(vector),
             Self::F32(vector, _) => bytes_of(vector),
             Self::U16(vector) => bytes_of(vector),
             Self::U8(vector) => bytes_of(vector),
         }
     }
 
-    /// Looks at these bytes, which have just come.
+    /// Checks these bytes, which have just come, while they are in the processor's cache.
     fn check(&mut self, bytes: Range<usize>) {
         if let Self::F32(vector, moderate) = self {
             // A number that came in two pieces is looked at with the second.
@@ -288,17 +220,53 @@ impl Buffer {
             *moderate &= are_moderate(vector.get(numbers).unwrap_or_default());
         }
     }
+
+    /// Puts the numbers into the message. Section and buffer are of one kind.
+    fn put(self, section: Section<'_>, count: usize) {
+        match (section, self) {
+            (Section::U64(to), Self::U64(vector)) => *to = Shared::window(vector, 0..count),
+            (Section::U32(to), Self::U32(vector)) => *to = vector,
+            (Section::F32(to), Self::F32(vector, moderate)) => {
+                let numbers = Shared::window(vector, 0..count);
+                *to = if moderate {
+                    numbers.known_to_be_moderate()
+                } else {
+                    numbers
+                };
+            }
+            (Section::U16(to), Self::U16(vector)) => *to = Shared::window(vector, 0..count),
+            (Section::U8(to), Self::U8(vector)) => *to = Shared::window(vector, 0..count),
+            _ => {}
+        }
+    }
+}
+
+struct Pools {
+    u64s: Pool<u64>,
+    f32s: Pool<f32>,
+    u16s: Pool<u16>,
+    u8s: Pool<u8>,
 }
 
 impl Pools {
-    fn take(&mut self, kind: Kind, count: usize) -> Buffer {
-        match kind {
-            Kind::U64 => Buffer::U64(self.u64s.take(count)),
+    const fn new(bytes: usize) -> Self {
+        Self {
+            u64s: Pool::new(bytes),
+            f32s: Pool::new(bytes),
+            u16s: Pool::new(bytes),
+            u8s: Pool::new(bytes),
+        }
+    }
+
+    /// A buffer for at least `count` numbers of a section.
+    fn take(&mut self, section: &Section<'_>, count: usize) -> Buffer {
+        match section {
+            Section::U64(_) => Buffer::U64(self.u64s.take(count)),
             // Only snapshots have them.
-            Kind::U32 => Buffer::U32(Arc::new(vec![0; count])),
-            Kind::F32 => Buffer::F32(self.f32s.take(count), true),
-            Kind::U16 => Buffer::U16(self.u16s.take(count)),
-            Kind::U8 => Buffer::U8(self.u8s.take(count)),
+            Section::U32(_) => Buffer::U32(vec![0; count]),
+            Section::F32(_) => Buffer::F32(self.f32s.take(count), true),
+            Section::U16(_) => Buffer::U16(self.u16s.take(count)),
+            Section::U8(_) => Buffer::U8(self.u8s.take(count)),
         }
     }
 
@@ -314,29 +282,28 @@ impl Pools {
 }
 
 /// A frame that is read into its place.
-#[derive(Debug)]
 struct Long {
-    head: Vec<u8>,
-    sum: Sum,
-    /// The sections that have not been begun.
-    later: std::vec::IntoIter<(Kind, usize)>,
-    done: Vec<Buffer>,
-    current: Option<Buffer>,
-    /// Bytes of the current section, and those that have come and are in `sum`.
+    frame: Frame,
+    /// Numbers of each section.
+    counts: Vec<usize>,
+    sum: Hasher,
+    /// The sections that have been begun; the last of them is being read.
+    buffers: Vec<Buffer>,
+    /// Bytes of that section, and those that have come and are in `sum`.
     length: usize,
     filled: usize,
 }
 
 impl Long {
-    fn new(header: &Header, head: &[u8], pools: &mut Pools) -> Result<Self, WireError> {
-        let mut sum = Sum::new();
-        sum.add(head);
+    fn new(head: &[u8], length: usize, pools: &mut Pools) -> Result<Self, WireError> {
+        let (frame, counts) = Frame::decode_head(head, length)?;
+        let mut sum = Hasher::new();
+        sum.write(head);
         let mut long = Self {
-            head: head.to_vec(),
+            frame,
+            buffers: Vec::with_capacity(counts.len()),
+            counts,
             sum,
-            later: plan(header, head)?.0.into_iter(),
-            done: Vec::new(),
-            current: None,
             length: 0,
             filled: 0,
         };
@@ -346,83 +313,46 @@ impl Long {
 
     /// Free part of the current section.
     fn space(&mut self) -> &mut [u8] {
-        let (filled, length) = (self.filled, self.length);
-        let bytes = self
-            .current
-            .as_mut()
-            .map(Buffer::bytes_mut)
-            .unwrap_or_default();
-        bytes.get_mut(filled..length).unwrap_or_default()
+        let free = self.filled..self.length;
+        let current = self.buffers.last_mut();
+        current
+            .and_then(|buffer| buffer.bytes_mut().get_mut(free))
+            .unwrap_or_default()
     }
 
-    /// Up to `count` bytes have come; how many of them were for the current section.
+    /// Up to `count` bytes have come; returns how many of them were for the current section.
     fn filled(&mut self, count: usize) -> usize {
         let count = count.min(self.length - self.filled);
         let new = self.filled..self.filled + count;
-        if let Some(buffer) = &mut self.current {
+        if let Some(buffer) = self.buffers.last_mut() {
             self.sum
-                .add(buffer.bytes_mut().get(new.clone()).unwrap_or_default());
+                .write(buffer.bytes_mut().get(new.clone()).unwrap_or_default());
             buffer.check(new);
         }
         self.filled += count;
         count
     }
 
-    /// Goes on to the next section, when the current one is complete. Whether there is one.
+    /// Goes on to the next section, when the current one is complete. Returns true if there is one.
     fn next_section(&mut self, pools: &mut Pools) -> bool {
-        self.done.extend(self.current.take());
-        (self.length, self.filled) = (0, 0);
-        let Some((kind, count)) = self.later.next() else {
+        let mut sections = self.frame.sections().zip(&self.counts);
+        let Some((section, &count)) = sections.nth(self.buffers.len()) else {
             return false;
         };
-        self.length = kind.size() * count;
-        self.current = Some(pools.take(kind, count));
+        self.buffers.push(pools.take(&section, count));
+        (self.length, self.filled) = (count * section.width(), 0);
         true
     }
 
-    fn finish(self, sum: u64, pools: &mut Pools) -> Result<Frame, WireError> {
-        if !checksum::agree(self.sum.get(), sum) {
+    fn finish(mut self, sum: [u8; SUM_LEN], pools: &mut Pools) -> Result<Frame, WireError> {
+        if !agree(self.sum.finish().to_le_bytes(), sum) {
             return Err(WireError::Checksum);
         }
-        self.done.iter().for_each(|buffer| pools.keep(buffer));
-        read::frame(&self.head, &mut Filled(self.done.into_iter()))
-    }
-}
-
-/// Sections that have been read into their place.
-struct Filled(std::vec::IntoIter<Buffer>);
-
-/// The plan asked for these kinds in this order, so the other arms are never taken.
-macro_rules! filled {
-    ($($function:ident $variant:ident $type:ty;)*) => {$(
-        fn $function(&mut self, count: usize) -> Shared<$type> {
-            match self.0.next() {
-                Some(Buffer::$variant(vector)) => Shared::window(vector, 0..count),
-                _ => Shared::default(),
-            }
+        let filled = self.buffers.into_iter().zip(self.counts);
+        for (section, (buffer, count)) in self.frame.sections().zip(filled) {
+            pools.keep(&buffer);
+            buffer.put(section, count);
         }
-    )*};
-}
-
-impl Source for Filled {
-    filled! {
-        u64s U64 u64;
-        u32s U32 u32;
-        u16s U16 u16;
-        u8s U8 u8;
-    }
-
-    fn f32s(&mut self, count: usize) -> Shared<f32> {
-        match self.0.next() {
-            Some(Buffer::F32(vector, moderate)) => {
-                let numbers = Shared::window(vector, 0..count);
-                if moderate {
-                    numbers.known_to_be_moderate()
-                } else {
-                    numbers
-                }
-            }
-            _ => Shared::default(),
-        }
+        Ok(self.frame)
     }
 }

@@ -1,12 +1,13 @@
 //! The bytes between nodes: a handshake in each direction, then frames.
 //!
 //! # Frames
-//! All numbers are little-endian, and arrays of numbers go out and come in as they lie in memory.
+//! Numbers of a header are little-endian. The head is a [`Frame`] as postcard writes it, without
+//! its arrays of numbers: those follow as sections, as they lie in memory.
 //!
 //! ```text
-//! header, 16 bytes:  check of the rest of the header u32 | head's length u16 | 0 u16 | length of head and sections u64
-//! head:              tag u8 | fixed fields, among them the kinds and lengths of the sections
-//! sections:          words u64.. | keys u64.. | values f32.. or u16.. | optimiser state | steps u32..
+//! header, 16 bytes:  check of the rest of the header u32 | head's length u32 | length of head and sections u64
+//! head:              frame | for each section, the count of its numbers
+//! sections:          keys u64.. | values f32.. or u16.. | optimiser state | steps u32.. | compressed u8..
 //! checksum, 8 bytes: of head and sections
 //! ```
 //!
@@ -17,22 +18,20 @@
 //! The checksum is XXH3-64, and comes last, so that a large frame is never gone through as a whole:
 //! each end sums up a piece while it is in the processor's cache, just before it is written or just
 //! after it was read. TCP's own 16-bit sums miss one in some ten thousand corrupted segments (Stone
-//! & Partridge, SIGCOMM 2000).
+//! & Partridge, SIGCOMM 2000). XXH3 goes through such a piece at 43 GB/s where a processor has
+//! AVX2, against 12 GB/s of a CRC-64. Either misses one corruption in 2^64; a CRC's certainty about
+//! short bursts would be gained for a quarter of a server's time.
 
 mod batch;
-mod checksum;
 mod decoder;
-mod error;
-mod fields;
+mod frame;
 mod handshake;
-mod read;
-mod write;
 
-use parapet_parameter_server::{Digest, Packed};
+use twox_hash::XxHash3_64;
 
 pub use batch::Batch;
 pub use decoder::{Decoder, Limits};
-pub use error::WireError;
+pub use frame::Frame;
 pub use handshake::{HELLO_LEN, Hello, PREFIX_LEN, VERSION};
 
 #[cfg(not(target_endian = "little"))]
@@ -48,37 +47,95 @@ pub const SUM_LEN: usize = 8;
 /// processor's second-level cache.
 const PIECE: usize = 256 * 1024;
 
-/// Bytes of a head at most.
-const MAX_HEAD: usize = 256;
+/// Bytes of a head at most: the clocks of some 50,000 workers.
+const MAX_HEAD: usize = 1 << 20;
 
-/// One unit of what two nodes send each other.
-#[derive(Debug, Clone, PartialEq)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "passed on at once: a box would cost an allocation for each message"
-)]
-pub enum Frame {
-    /// Nothing but a sign of life.
-    Heartbeat,
-    /// The sender does not have this list of keys: send it again with the next message.
-    Forget(Digest),
-    /// A message, as its [`parapet_parameter_server::Link`] packed it.
-    Message(Packed),
+/// Reason why bytes from a peer are not taken. The connection is of no more use.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    #[error("it does not speak the parameter server's protocol: check the address")]
+    NotOurs,
+    #[error(
+        "it speaks protocol version {found}, this node version {VERSION}: run the same release on \
+            all nodes"
+    )]
+    Version { found: u16 },
+    #[error(
+        "it belongs to the cluster \"{found}\", this node to \"{own}\": check the address or the \
+            cluster's name"
+    )]
+    Cluster { found: String, own: String },
+    #[error("its handshake is damaged: connect again")]
+    Handshake,
+    #[error(
+        "it takes frames of {found} bytes, this node of {own}: set the same limit on all nodes"
+    )]
+    FrameLimit { found: u64, own: u64 },
+    #[error(
+        "a frame of {length} bytes, and {limit} are the limit: cut the push or pull, or raise the \
+            limit on all nodes"
+    )]
+    TooLong { length: u64, limit: u64 },
+    #[error("a frame's header is damaged: connect again")]
+    Header,
+    #[error(
+        "a frame's checksum is wrong: connect again; if it happens often, check the network's \
+            hardware"
+    )]
+    Checksum,
+    #[error("a frame with {0}: run the same release on all nodes")]
+    Malformed(&'static str),
 }
 
-impl Frame {
-    /// About how many bytes it takes, on the wire and in memory.
-    pub fn cost(&self) -> usize {
-        write::cost(self)
+/// A frame's header.
+#[derive(Debug, Clone, Copy)]
+struct Header {
+    /// Bytes of the head.
+    head: usize,
+    /// Bytes of head and sections.
+    length: usize,
+}
+
+impl Header {
+    fn encode(self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        let (place, fields) = bytes.split_at_mut(4);
+        let (head, length) = fields.split_at_mut(4);
+        head.copy_from_slice(&(self.head as u32).to_le_bytes());
+        length.copy_from_slice(&(self.length as u64).to_le_bytes());
+        place.copy_from_slice(&check(fields));
+        bytes
+    }
+
+    /// Reads a header of a frame of up to `limit` bytes.
+    fn decode(bytes: &[u8; HEADER_LEN], limit: u64) -> Result<Self, WireError> {
+        let [a, b, c, d, fields @ ..] = bytes;
+        if !agree([*a, *b, *c, *d], check(fields)) {
+            return Err(WireError::Header);
+        }
+        let [a, b, c, d, length @ ..] = *fields;
+        let (head, length) = (u32::from_le_bytes([a, b, c, d]), u64::from_le_bytes(length));
+        if length > limit {
+            return Err(WireError::TooLong { length, limit });
+        }
+        let header = Self {
+            head: head as usize,
+            length: length as usize,
+        };
+        if header.head > header.length.min(MAX_HEAD) {
+            return Err(WireError::Malformed("a head longer than any"));
+        }
+        Ok(header)
     }
 }
 
-impl From<parapet_parameter_server::Message> for Frame {
-    fn from(message: parapet_parameter_server::Message) -> Self {
-        Self::Message(Packed {
-            message,
-            keys: None,
-            values: None,
-        })
-    }
+/// Check of a header's or a handshake's other bytes.
+fn check(bytes: &[u8]) -> [u8; 4] {
+    let [a, b, c, d, ..] = XxHash3_64::oneshot(bytes).to_le_bytes();
+    [a, b, c, d]
+}
+
+/// Returns true if two checksums agree. A fuzzer is not asked to find one.
+fn agree<T: PartialEq>(one: T, other: T) -> bool {
+    one == other || cfg!(feature = "fuzzing")
 }

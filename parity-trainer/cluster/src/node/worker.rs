@@ -11,8 +11,7 @@ use parapet_parameter_server::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use super::ClientNodeConfig;
-use crate::node::wire::{HEADER_LEN, SUM_LEN};
+use super::wire::{HEADER_LEN, SUM_LEN};
 
 /// Tasks on their way to the node.
 const COMMANDS: usize = 1024;
@@ -86,7 +85,7 @@ impl TaskSpec {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Pulled {
     /// Every live worker's updates up to this clock are contained.
     pub clock: Clock,
@@ -101,7 +100,6 @@ pub struct Pulled {
 
 /// Reason why a task did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what they are")]
 pub enum TaskError {
     #[error("{0}")]
     Submit(#[from] SubmitError),
@@ -122,26 +120,24 @@ pub enum TaskError {
 #[derive(Debug, Clone)]
 pub struct Worker {
     commands: mpsc::Sender<Command>,
-    shared: Arc<Common>,
-}
-
-#[derive(Debug)]
-struct Common {
-    next: AtomicU64,
-    arrays: Vec<(ArrayId, ClientArray)>,
+    next: Arc<AtomicU64>,
+    arrays: Arc<[(ArrayId, ClientArray)]>,
     max_frame: u64,
 }
 
 impl Worker {
-    pub(super) fn new(config: &ClientNodeConfig) -> (Self, mpsc::Receiver<Command>) {
+    pub(super) fn new(
+        arrays: Vec<(ArrayId, ClientArray)>,
+        max_frame: u64,
+    ) -> (Self, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel(COMMANDS);
-        let (arrays, max_frame) = (config.arrays.clone(), config.max_frame);
-        let shared = Arc::new(Common {
-            next: AtomicU64::new(0),
-            arrays,
+        let worker = Self {
+            commands,
+            next: Arc::default(),
+            arrays: arrays.into(),
             max_frame,
-        });
-        (Self { commands, shared }, receiver)
+        };
+        (worker, receiver)
     }
 
     /// Adds gradients: `keys x width` numbers. Waits for room, not for the push: the result is done
@@ -160,18 +156,10 @@ impl Worker {
     /// As for a push.
     pub async fn pull(&self, spec: TaskSpec) -> Result<Pending<Pulled>, TaskError> {
         let width = self.array(spec.array).map_or(1, |array| array.width) as u64;
-        let bytes = (spec.keys.len(spec.range) as u64)
-            .saturating_mul(width)
-            .saturating_mul(4);
-        self.submit(spec, Work::Pull, bytes, |pulled| {
-            pulled.unwrap_or_else(|| Pulled {
-                clock: Clock::default(),
-                newest: Clock::default(),
-                own: Clock::default(),
-                values: Shared::default(),
-            })
-        })
-        .await
+        let rows = spec.keys.len(spec.range) as u64;
+        let bytes = rows.saturating_mul(width).saturating_mul(4);
+        self.submit(spec, Work::Pull, bytes, Option::unwrap_or_default)
+            .await
     }
 
     /// Adds gradients, and asks for the rows of the next iteration, which contain them.
@@ -184,7 +172,7 @@ impl Worker {
             ..spec.clone()
         };
         let push = self.push(spec, values).await?;
-        // The other models have the server wait for the worker's own pushes.
+        // These models have the server wait for the worker's own pushes.
         let sees_itself = self.array(next.array).is_some_and(|array| {
             matches!(
                 array.consistency,
@@ -200,11 +188,8 @@ impl Worker {
     }
 
     fn array(&self, array: ArrayId) -> Option<&ClientArray> {
-        self.shared
-            .arrays
-            .iter()
-            .find(|(id, _)| *id == array)
-            .map(|(_, array)| array)
+        let found = self.arrays.iter().find(|(id, _)| *id == array);
+        found.map(|(_, array)| array)
     }
 
     async fn submit<R>(
@@ -214,44 +199,33 @@ impl Worker {
         bytes: u64,
         finish: fn(Option<Pulled>) -> R,
     ) -> Result<Pending<R>, TaskError> {
-        let TaskSpec {
-            array,
-            range,
-            clock,
-            keys,
-            priority,
-            after,
-        } = spec;
-        let listed = if let Keys::List(keys) = &keys {
-            keys.as_bytes().len() as u64
-        } else {
-            0
+        let listed = match &spec.keys {
+            Keys::List(keys) => keys.as_bytes().len() as u64,
+            Keys::All => 0,
         };
-        let (bytes, limit) = (bytes.saturating_add(listed + HEADS), self.shared.max_frame);
+        let (bytes, limit) = (bytes.saturating_add(listed + HEADS), self.max_frame);
         if bytes > limit {
             return Err(TaskError::TooLong { bytes, limit });
         }
-        let id = TaskId(self.shared.next.fetch_add(1, Ordering::Relaxed));
+        let id = TaskId(self.next.fetch_add(1, Ordering::Relaxed));
         let (answer, receiver) = oneshot::channel();
         let task = Task {
             work,
-            array,
-            range,
-            keys,
-            clock,
+            array: spec.array,
+            range: spec.range,
+            keys: spec.keys,
+            clock: spec.clock,
             after: Vec::new(),
-            priority,
+            priority: spec.priority,
         };
         let command = Command {
             id,
             task,
-            after,
+            after: spec.after,
             answer,
         };
-        self.commands
-            .send(command)
-            .await
-            .map_err(|_| TaskError::Stopped)?;
+        let sent = self.commands.send(command).await;
+        sent.map_err(|_| TaskError::Stopped)?;
         Ok(Pending {
             id,
             receiver,
@@ -280,10 +254,8 @@ impl<R> Pending<R> {
     /// # Errors
     /// As when awaited.
     pub fn wait(self) -> Result<R, TaskError> {
-        self.receiver
-            .blocking_recv()
-            .unwrap_or(Err(TaskError::Stopped))
-            .map(self.finish)
+        let answer = self.receiver.blocking_recv();
+        answer.unwrap_or(Err(TaskError::Stopped)).map(self.finish)
     }
 }
 
@@ -291,10 +263,8 @@ impl<R> Future for Pending<R> {
     type Output = Result<R, TaskError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let finish = self.finish;
-        Pin::new(&mut self.receiver)
-            .poll(context)
-            .map(|answer| answer.unwrap_or(Err(TaskError::Stopped)).map(finish))
+        let answer = Pin::new(&mut self.receiver).poll(context);
+        answer.map(|answer| answer.unwrap_or(Err(TaskError::Stopped)).map(self.finish))
     }
 }
 
