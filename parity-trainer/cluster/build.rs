@@ -1,9 +1,5 @@
-//! Generates the clients and servers of the control plane and of a served registry.
+//! Generates the client and server of the control plane.
 
 fn main() -> std::io::Result<()> {
-    for proto in ["proto/control.proto", "proto/registry.proto"] {
-        println!("cargo::rerun-if-changed={proto}");
-        tonic_prost_build::compile_protos(proto)?;
-    }
-    Ok(())
+    tonic_prost_build::compile_protos("proto/control.proto")
 }

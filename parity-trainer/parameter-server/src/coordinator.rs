@@ -22,6 +22,8 @@ mod liveness;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     ArrayId, Epoch, Key, KeyRange, NodeId, Peer, Placement, Planner, Route, Routing, ShardRef,
     Step, WorkerId,
@@ -30,7 +32,7 @@ use draft::{Draft, route};
 use liveness::Liveness;
 
 /// A shard on its way to a server that will join the end of its chain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HandOver {
     /// The shard, at its epoch before the join; its tail copies.
     pub at: ShardRef,

@@ -10,19 +10,8 @@ pub type Key = u64;
 macro_rules! number {
     ($($(#[$doc:meta])* $type:ident($inner:ty) $prefix:literal;)*) => {$(
         $(#[$doc])*
-        #[derive(
-            Debug,
-            Clone,
-            Copy,
-            PartialEq,
-            Eq,
-            PartialOrd,
-            Ord,
-            Hash,
-            Default,
-            Serialize,
-            Deserialize,
-        )]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[derive(Serialize, Deserialize)]
         pub struct $type(pub $inner);
 
         impl fmt::Display for $type {

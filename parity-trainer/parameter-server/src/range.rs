@@ -8,7 +8,7 @@ use crate::Key;
 
 /// The keys from `start` up to, but not with, `end`. Empty if they are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "(Key, Key)")]
+#[serde(try_from = "(Key, Key)", into = "(Key, Key)")]
 pub struct KeyRange {
     /// First key of the range.
     pub start: Key,
@@ -82,6 +82,12 @@ impl TryFrom<(Key, Key)> for KeyRange {
             return Err("a key range that ends before it starts");
         }
         Ok(Self { start, end })
+    }
+}
+
+impl From<KeyRange> for (Key, Key) {
+    fn from(range: KeyRange) -> Self {
+        (range.start, range.end)
     }
 }
 

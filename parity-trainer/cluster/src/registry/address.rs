@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::registry::{EtcdConfig, EtcdStore, Registry, RegistryError, ServedConfig, ServedStore};
+use crate::registry::{EtcdStore, Registry, RegistryError, ServedStore, Store};
 
 /// Names a registry: `parapet://HOST:PORT`, one that a coordinator serves;
 /// `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`, one in etcd.
@@ -12,29 +12,37 @@ use crate::registry::{EtcdConfig, EtcdStore, Registry, RegistryError, ServedConf
 pub enum Address {
     /// Served by a process at `HOST:PORT`.
     Served(String),
-    Etcd(EtcdConfig),
+    Etcd {
+        /// `HOST:PORT`, of one member or more. The first is asked as long as it answers: name the
+        /// nearest first.
+        endpoints: Vec<String>,
+        /// Keeps clusters that share an etcd apart.
+        cluster: String,
+    },
 }
 
 impl FromStr for Address {
     type Err = RegistryError;
 
     fn from_str(text: &str) -> Result<Self, RegistryError> {
-        if let Some(endpoint) = text.strip_prefix("parapet://") {
+        let wrong = || RegistryError::Address(text.to_owned());
+        let has_port = |endpoint: &str| {
             let parts = endpoint.rsplit_once(':');
-            let names_a_port =
-                |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
-            return match parts.is_some_and(names_a_port) {
-                true => Ok(Self::Served(endpoint.to_owned())),
-                false => Err(RegistryError::Address {
-                    given: text.to_owned(),
-                }),
-            };
+            parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+        };
+        if let Some(endpoint) = text.strip_prefix("parapet://") {
+            let endpoint = Some(endpoint).filter(|endpoint| has_port(endpoint));
+            return Ok(Self::Served(endpoint.ok_or_else(wrong)?.to_owned()));
         }
-        if text.starts_with("etcd://") {
-            return EtcdConfig::parse(text).map(Self::Etcd);
+        let rest = text.strip_prefix("etcd://").ok_or_else(wrong)?;
+        let (hosts, cluster) = rest.split_once('/').unwrap_or((rest, "default"));
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if !hosts.split(',').all(has_port) || cluster.is_empty() || !cluster.chars().all(is_plain) {
+            return Err(wrong());
         }
-        Err(RegistryError::Address {
-            given: text.to_owned(),
+        Ok(Self::Etcd {
+            endpoints: hosts.split(',').map(str::to_owned).collect(),
+            cluster: cluster.to_owned(),
         })
     }
 }
@@ -43,12 +51,9 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Served(endpoint) => write!(f, "parapet://{endpoint}"),
-            Self::Etcd(config) => write!(
-                f,
-                "etcd://{}/{}",
-                config.endpoints.join(","),
-                config.cluster
-            ),
+            Self::Etcd { endpoints, cluster } => {
+                write!(f, "etcd://{}/{cluster}", endpoints.join(","))
+            }
         }
     }
 }
@@ -57,7 +62,7 @@ impl Address {
     /// The cluster's name, which nodes also shake hands with.
     pub fn cluster(&self) -> &str {
         match self {
-            Self::Etcd(config) => &config.cluster,
+            Self::Etcd { cluster, .. } => cluster,
             Self::Served(_) => "default",
         }
     }
@@ -67,15 +72,13 @@ impl Address {
     /// # Errors
     /// If no registry answers there.
     pub async fn open(&self) -> Result<Registry, RegistryError> {
-        match self {
-            Self::Served(endpoint) => {
-                let config = ServedConfig::new(endpoint.clone());
-                Registry::open(Arc::new(ServedStore::connect(config).await?)).await
+        let store: Arc<dyn Store> = match self {
+            Self::Served(endpoint) => Arc::new(ServedStore::connect(endpoint).await?),
+            Self::Etcd { endpoints, cluster } => {
+                Arc::new(EtcdStore::connect(endpoints, cluster).await?)
             }
-            Self::Etcd(config) => {
-                Registry::open(Arc::new(EtcdStore::connect(config.clone()).await?)).await
-            }
-        }
+        };
+        Registry::open(store).await
     }
 }
 
@@ -86,26 +89,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_read_back_and_others_are_told_what_to_write() {
+    fn address_reads_back_and_a_wrong_one_is_told_the_form() {
         for text in [
             "parapet://10.0.0.5:7070",
             "etcd://a:2379,b:2379/mnist",
-            "etcd://a:1/default",
+            "etcd://[::1]:1/default",
         ] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
-        for text in [
-            "",
-            "memory",
-            "parapet://",
-            "parapet://host",
-            "parapet://:1",
-            "etcd://a",
-            "http://a:1",
-        ] {
+        let default: Address = "etcd://[::1]:2379".parse().unwrap();
+        assert_eq!(default.cluster(), "default");
+        let wrong = "|memory|parapet://|parapet://host|parapet://:1|etcd://|etcd:///x|etcd://a|\
+            etcd://host:99999|http://a:1|etcd://host:1/a b|etcd://host:1/";
+        for text in wrong.split('|') {
             let error = text.parse::<Address>().unwrap_err().to_string();
             assert!(
-                error.contains("parapet://HOST:PORT") && error.contains("etcd://"),
+                error.contains("parapet://HOST:PORT") && error.contains("etcd://10.0.0.5:2379/m"),
                 "{error}"
             );
         }

@@ -1,6 +1,6 @@
 //! Errors of the registry.
 
-use parapet_parameter_server::{ArrayId, RoutingError};
+use parapet_parameter_server::ArrayId;
 
 /// Reason why the registry could not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,26 +14,26 @@ pub enum RegistryError {
     #[error("the registry at {endpoints} refuses: {cause}")]
     Refused { endpoints: String, cause: String },
     #[error(
-        "`{given}` names no registry: write `parapet://HOST:PORT` (a coordinator that serves one) \
+        "`{0}` names no registry: write `parapet://HOST:PORT` (a coordinator that serves one) \
             or `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`, such as `etcd://10.0.0.5:2379/mnist`"
     )]
-    Address { given: String },
+    Address(String),
     #[error("{what} has {bytes} bytes, {limit} are allowed: cut the arrays into fewer shards")]
     TooLarge {
         what: &'static str,
         bytes: usize,
         limit: usize,
     },
-    #[error("{what} was changed by others {attempts} times meanwhile: try again")]
-    Contended { what: &'static str, attempts: u32 },
+    #[error("{0} was changed by others again and again meanwhile: try again")]
+    Contended(&'static str),
     #[error(
-        "{array} is there with other keys or another number of shards: take another number for \
+        "{0} is there with other keys or another number of shards: take another number for \
             the new array"
     )]
-    OtherArray { array: ArrayId },
+    OtherArray(ArrayId),
     #[error("{limit} reports of this member stand already: retract some")]
     TooManyReports { limit: usize },
-    #[error("somebody else leads: campaign again when the view says that nobody does")]
+    #[error("another member leads: campaign again when the view has no leader")]
     Deposed,
     #[error("the routing table has changed meanwhile: decide anew on what it is now")]
     Conflict,
@@ -51,18 +51,12 @@ impl RegistryError {
     pub const fn is_retryable(&self) -> bool {
         matches!(
             self,
-            Self::Unreachable { .. } | Self::Contended { .. } | Self::Conflict
+            Self::Unreachable { .. } | Self::Contended(_) | Self::Conflict
         )
     }
 
-    pub(crate) fn malformed(key: &str, cause: impl std::fmt::Display) -> Self {
-        Self::Malformed {
-            key: key.to_owned(),
-            cause: cause.to_string(),
-        }
-    }
-
-    pub(crate) fn routing(key: &str, cause: RoutingError) -> Self {
-        Self::malformed(key, cause)
+    pub(crate) fn malformed(key: &str, cause: impl ToString) -> Self {
+        let (key, cause) = (key.to_owned(), cause.to_string());
+        Self::Malformed { key, cause }
     }
 }

@@ -6,9 +6,9 @@ use parapet_parameter_server::{ArrayId, Clock, HandOver, NodeId, Routing, Worker
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::registry::documents;
-use crate::registry::follow::{Feeds, follow};
-use crate::registry::store::{CommitOutcome, Compare, Put, Revision, Store, Transaction};
+use crate::registry::documents::{self, JOB, LEADER, NEXT, TABLE, WORKERS};
+use crate::registry::store::{Batch, Revision, Store, Transaction};
+use crate::registry::view::ViewBuilder;
 use crate::registry::{
     ArrayInfo, Member, Membership, MemoryStore, RegistryError, ServerInfo, Term, View, Workers,
 };
@@ -16,7 +16,7 @@ use crate::registry::{
 /// Attempts at a change that others may have got ahead of.
 const ATTEMPTS: u32 = 64;
 
-/// As what to take part.
+/// Role in which a member takes part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Joining {
     Server(ServerInfo),
@@ -33,7 +33,7 @@ pub enum Joining {
 #[derive(Debug, Clone)]
 pub struct Registry {
     store: Arc<dyn Store>,
-    feeds: Feeds,
+    view: watch::Receiver<Arc<View>>,
     _following: Arc<AbortOnDropHandle<()>>,
 }
 
@@ -43,11 +43,33 @@ impl Registry {
     /// # Errors
     /// [`RegistryError::Closed`] if the store ends before.
     pub async fn open(store: Arc<dyn Store>) -> Result<Self, RegistryError> {
-        let (feeds, task) = follow(store.follow()).await?;
+        let mut batches = store.follow();
+        let mut builder = ViewBuilder::default();
+        loop {
+            let batch = batches.recv().await.ok_or(RegistryError::Closed)?;
+            let is_all = matches!(batch, Batch::All(_));
+            builder.apply(batch);
+            if is_all {
+                break;
+            }
+        }
+        let (sender, view) = watch::channel(Arc::new(builder.view.clone()));
+        let following = tokio::spawn(async move {
+            while let Some(batch) = batches.recv().await {
+                builder.apply(batch);
+                sender.send_if_modified(|view| {
+                    let is_new = **view != builder.view;
+                    if is_new {
+                        *view = Arc::new(builder.view.clone());
+                    }
+                    is_new
+                });
+            }
+        });
         Ok(Self {
             store,
-            feeds,
-            _following: Arc::new(task),
+            view,
+            _following: Arc::new(AbortOnDropHandle::new(following)),
         })
     }
 
@@ -56,17 +78,12 @@ impl Registry {
     /// # Errors
     /// None but [`RegistryError::Closed`].
     pub async fn in_process() -> Result<Self, RegistryError> {
-        Self::open(Arc::new(MemoryStore::new())).await
+        Self::open(Arc::new(MemoryStore::default())).await
     }
 
     /// All that is known. The newest value only: a slow reader misses what was in between.
     pub fn view(&self) -> watch::Receiver<Arc<View>> {
-        self.feeds.view.clone()
-    }
-
-    /// The routing table alone, for workers; changed by its version.
-    pub fn routing(&self) -> watch::Receiver<Routing> {
-        self.feeds.routing.clone()
+        self.view.clone()
     }
 
     /// Takes part under a new number, until the membership is dropped or left.
@@ -74,56 +91,43 @@ impl Registry {
     /// # Errors
     /// If the store does not answer, or the list of workers is too long.
     pub async fn join(&self, joining: Joining) -> Result<Membership, RegistryError> {
+        let lease = Arc::new(self.store.grant().await?);
         for _ in 0..ATTEMPTS {
-            let next = self.store.get(documents::NEXT).await?;
-            let number = next
-                .as_ref()
-                .map_or(Ok(1), |e| documents::read_number(documents::NEXT, &e.value))?;
-            let lease = self.store.grant().await?;
-            let (member, value) = match &joining {
-                Joining::Server(info) => (
-                    Member::Server(NodeId(number)),
-                    documents::write_server(info)?,
-                ),
-                Joining::Worker(_) | Joining::Host => {
-                    (Member::Worker(WorkerId(number)), b"{}".to_vec())
-                }
-                Joining::Coordinator => (Member::Coordinator(number), b"{}".to_vec()),
+            let (number, mut transaction) = self.take_numbers(1).await?;
+            let member = match &joining {
+                Joining::Server(_) => Member::Server(NodeId(number)),
+                Joining::Worker(_) | Joining::Host => Member::Worker(WorkerId(number)),
+                Joining::Coordinator => Member::Coordinator(number),
             };
-            let entry = Put {
-                key: documents::member_key(member),
-                value: value.clone(),
-                lease: Some(lease.id()),
+            let value = match &joining {
+                Joining::Server(info) => documents::write("a server's entry", info)?,
+                _ => "{}".to_owned(),
             };
-            let after = (number + 1).to_string().into_bytes();
-            let mut transaction = Transaction {
-                when: vec![Compare::new(
-                    documents::NEXT,
-                    next.map_or(Revision(0), |e| e.modified),
-                )],
-                puts: vec![
-                    Put {
-                        key: documents::NEXT.into(),
-                        value: after,
-                        lease: None,
-                    },
-                    entry,
-                ],
-                deletes: Vec::new(),
-            };
+            let key = documents::member_key(member);
+            transaction = transaction.put(&key, value.clone(), Some(lease.id()));
             if let Joining::Worker(clock) = joining {
                 let mut workers = self.workers().await?;
                 workers.workers.push((WorkerId(number), clock));
-                self.put_workers(workers, &mut transaction)?;
+                transaction = put_workers(transaction, workers)?;
             }
-            if let CommitOutcome::Done(_) = self.store.commit(transaction).await? {
+            if self.store.commit(transaction).await?.is_some() {
                 return Ok(Membership::start(self.clone(), member, value, lease));
             }
         }
-        Err(RegistryError::Contended {
-            what: "the number of the next member",
-            attempts: ATTEMPTS,
-        })
+        Err(RegistryError::Contended("the number of the next member"))
+    }
+
+    /// The first of `count` numbers that no member has, with the change that takes them.
+    async fn take_numbers(&self, count: u64) -> Result<(u64, Transaction), RegistryError> {
+        let next = self.store.get(NEXT).await?;
+        let number: u64 = next.as_ref().map_or(Ok(1), documents::read)?;
+        let modified = next.map_or(Revision(0), |entry| entry.modified);
+        let after = number.saturating_add(count).to_string();
+        let transaction = Transaction::default();
+        Ok((
+            number,
+            transaction.when(NEXT, modified).put(NEXT, after, None),
+        ))
     }
 
     /// Makes an array known; its shards are born when the leader sees it. Nothing happens if it
@@ -133,27 +137,18 @@ impl Registry {
     /// [`RegistryError::OtherArray`] if there is another one of this number.
     pub async fn define(&self, array: ArrayId, info: &ArrayInfo) -> Result<(), RegistryError> {
         let key = documents::array_key(array);
-        let value = documents::write_array(info)?;
-        let transaction = Transaction {
-            when: vec![Compare::new(&key, Revision(0))],
-            puts: vec![Put {
-                key: key.clone(),
-                value,
-                lease: None,
-            }],
-            deletes: Vec::new(),
-        };
-        if let CommitOutcome::Done(_) = self.store.commit(transaction).await? {
+        let value = documents::write("an array's entry", info)?;
+        let transaction = Transaction::default()
+            .when(&key, Revision(0))
+            .put(&key, value, None);
+        if self.store.commit(transaction).await?.is_some() {
             return Ok(());
         }
         let held = self.store.get(&key).await?;
-        let held = held
-            .map(|entry| documents::read_array(&key, &entry.value))
-            .transpose()?;
-        if held.as_ref() == Some(info) {
-            Ok(())
-        } else {
-            Err(RegistryError::OtherArray { array })
+        let held: Option<ArrayInfo> = held.as_ref().map(documents::read).transpose()?;
+        match held.as_ref() == Some(info) {
+            true => Ok(()),
+            false => Err(RegistryError::OtherArray(array)),
         }
     }
 
@@ -167,23 +162,11 @@ impl Registry {
         let Some(held) = self.store.get(&key).await? else {
             return Ok(());
         };
-        let info = ArrayInfo {
-            shards: 0,
-            ..documents::read_array(&key, &held.value)?
-        };
-        let value = documents::write_array(&info)?;
-        let puts = vec![Put {
-            key,
-            value,
-            lease: None,
-        }];
-        self.store
-            .commit(Transaction {
-                puts,
-                ..Transaction::default()
-            })
-            .await
-            .map(|_| ())
+        let mut info: ArrayInfo = documents::read(&held)?;
+        info.shards = 0;
+        let value = documents::write("an array's entry", &info)?;
+        let transaction = Transaction::default().put(&key, value, None);
+        self.store.commit(transaction).await.map(|_| ())
     }
 
     /// Puts `count` executors under new numbers on the list of workers, as having finished `clock`.
@@ -196,51 +179,22 @@ impl Registry {
         clock: Clock,
     ) -> Result<Vec<WorkerId>, RegistryError> {
         for _ in 0..ATTEMPTS {
-            let next = self.store.get(documents::NEXT).await?;
-            let number = next
-                .as_ref()
-                .map_or(Ok(1), |e| documents::read_number(documents::NEXT, &e.value))?;
-            let new: Vec<WorkerId> = (number..number.saturating_add(count))
-                .map(WorkerId)
-                .collect();
-            let after = number.saturating_add(count).to_string().into_bytes();
-            let mut transaction = Transaction {
-                when: vec![Compare::new(
-                    documents::NEXT,
-                    next.map_or(Revision(0), |e| e.modified),
-                )],
-                puts: vec![Put {
-                    key: documents::NEXT.into(),
-                    value: after,
-                    lease: None,
-                }],
-                deletes: Vec::new(),
-            };
+            let (first, transaction) = self.take_numbers(count).await?;
+            let new: Vec<_> = (first..first.saturating_add(count)).map(WorkerId).collect();
             let mut workers = self.workers().await?;
             workers
                 .workers
                 .extend(new.iter().map(|&executor| (executor, clock)));
             workers.executors.extend(&new);
-            self.put_workers(workers, &mut transaction)?;
-            if let CommitOutcome::Done(_) = self.store.commit(transaction).await? {
+            let transaction = put_workers(transaction, workers)?;
+            if self.store.commit(transaction).await?.is_some() {
                 return Ok(new);
             }
         }
-        Err(RegistryError::Contended {
-            what: "the number of the next member",
-            attempts: ATTEMPTS,
-        })
+        Err(RegistryError::Contended("the number of the next member"))
     }
 
-    /// Takes executors off the list: they are waited for no longer.
-    ///
-    /// # Errors
-    /// If the store does not answer.
-    pub async fn remove_executors(&self, executors: &[WorkerId]) -> Result<(), RegistryError> {
-        self.take_off(executors, &[]).await
-    }
-
-    /// Says what is to be worked on; `None`: nothing any longer.
+    /// Sets what is to be worked on; `None`: nothing any longer.
     ///
     /// # Errors
     /// If the store does not answer, or it is too long.
@@ -248,14 +202,9 @@ impl Registry {
         let mut transaction = Transaction::default();
         match job {
             Some(job) => {
-                let value = documents::write_job(job)?;
-                transaction.puts.push(Put {
-                    key: documents::JOB.into(),
-                    value,
-                    lease: None,
-                });
+                transaction = transaction.put(JOB, documents::write("the job", &job)?, None);
             }
-            None => transaction.deletes.push(documents::JOB.into()),
+            None => transaction.deletes.push(JOB.into()),
         }
         self.store.commit(transaction).await.map(|_| ())
     }
@@ -274,41 +223,29 @@ impl Registry {
         hand_overs: &[HandOver],
     ) -> Result<Revision, RegistryError> {
         let value = documents::write_table(routing, hand_overs)?;
-        let transaction = Transaction {
-            when: vec![
-                Compare::new(documents::LEADER, term.0),
-                Compare::new(documents::TABLE, base),
-            ],
-            puts: vec![Put {
-                key: documents::TABLE.into(),
-                value,
-                lease: None,
-            }],
-            deletes: Vec::new(),
-        };
-        match self.store.commit(transaction).await? {
-            CommitOutcome::Done(revision) => Ok(revision),
-            CommitOutcome::Failed => Err(self.why_failed(term).await?),
+        let transaction = Transaction::default()
+            .when(LEADER, term.0)
+            .when(TABLE, base);
+        let written = self
+            .store
+            .commit(transaction.put(TABLE, value, None))
+            .await?;
+        match written {
+            Some(revision) => Ok(revision),
+            None if self.lasts(term).await? => Err(RegistryError::Conflict),
+            None => Err(RegistryError::Deposed),
         }
     }
 
-    /// Takes workers off the list, if `term` still lasts: they are waited for no longer.
+    /// Takes workers and executors off the list, if `term` still lasts, if it is given: they are
+    /// waited for no longer.
     ///
     /// # Errors
     /// [`RegistryError::Deposed`] if another member leads.
-    pub async fn drop_workers(&self, term: Term, gone: &[WorkerId]) -> Result<(), RegistryError> {
-        let lasts = [Compare::new(documents::LEADER, term.0)];
-        match self.take_off(gone, &lasts).await {
-            Err(RegistryError::Conflict) => Err(self.why_failed(term).await?),
-            other => other,
-        }
-    }
-
-    /// Takes workers off the list under these conditions; `Conflict` if one does not hold.
-    pub(crate) async fn take_off(
+    pub async fn drop_workers(
         &self,
+        term: Option<Term>,
         gone: &[WorkerId],
-        lasts: &[Compare],
     ) -> Result<(), RegistryError> {
         for _ in 0..ATTEMPTS {
             let mut workers = self.workers().await?;
@@ -318,68 +255,45 @@ impl Registry {
             if workers.workers.len() == before {
                 return Ok(());
             }
-            let base = workers.revision;
-            let mut transaction = Transaction {
-                when: lasts.to_vec(),
-                ..Transaction::default()
-            };
-            self.put_workers(workers, &mut transaction)?;
-            if let CommitOutcome::Done(_) = self.store.commit(transaction).await? {
+            let mut transaction = put_workers(Transaction::default(), workers)?;
+            if let Some(term) = term {
+                transaction = transaction.when(LEADER, term.0);
+            }
+            if self.store.commit(transaction).await?.is_some() {
                 return Ok(());
             }
-            if self.workers().await?.revision == base {
-                return Err(RegistryError::Conflict);
+            if let Some(term) = term
+                && !self.lasts(term).await?
+            {
+                return Err(RegistryError::Deposed);
             }
         }
-        Err(RegistryError::Contended {
-            what: "the list of workers",
-            attempts: ATTEMPTS,
-        })
+        Err(RegistryError::Contended("the list of workers"))
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    async fn why_failed(&self, term: Term) -> Result<RegistryError, RegistryError> {
-        let leader = self.store.get(documents::LEADER).await?;
-        let lasts = leader.is_some_and(|entry| entry.modified == term.0);
-        Ok(if lasts {
-            RegistryError::Conflict
-        } else {
-            RegistryError::Deposed
-        })
+    async fn lasts(&self, term: Term) -> Result<bool, RegistryError> {
+        let leader = self.store.get(LEADER).await?;
+        Ok(leader.is_some_and(|entry| entry.modified == term.0))
     }
 
-    pub(crate) async fn workers(&self) -> Result<Workers, RegistryError> {
-        let Some(entry) = self.store.get(documents::WORKERS).await? else {
-            return Ok(Workers::default());
-        };
-        Ok(Workers {
-            revision: entry.modified,
-            ..documents::read_workers(&entry.key, &entry.value)?
-        })
+    async fn workers(&self) -> Result<Workers, RegistryError> {
+        let entry = self.store.get(WORKERS).await?;
+        let workers = entry.as_ref().map(Workers::read).transpose()?;
+        Ok(workers.unwrap_or_default())
     }
+}
 
-    /// Writes the next version of the list on the condition that it is as it was read.
-    fn put_workers(
-        &self,
-        workers: Workers,
-        transaction: &mut Transaction,
-    ) -> Result<(), RegistryError> {
-        transaction
-            .when
-            .push(Compare::new(documents::WORKERS, workers.revision));
-        let next = Workers {
-            version: workers.version + 1,
-            ..workers
-        };
-        let value = documents::write_workers(&next)?;
-        transaction.puts.push(Put {
-            key: documents::WORKERS.into(),
-            value,
-            lease: None,
-        });
-        Ok(())
-    }
+/// Writes the next version of the list on the condition that it is as it was read.
+fn put_workers(
+    transaction: Transaction,
+    mut workers: Workers,
+) -> Result<Transaction, RegistryError> {
+    workers.version += 1;
+    let value = documents::write("the list of workers", &workers)?;
+    let transaction = transaction.when(WORKERS, workers.revision);
+    Ok(transaction.put(WORKERS, value, None))
 }

@@ -1,43 +1,28 @@
 //! Leader's loop: changes the table.
 
 use std::collections::BTreeSet;
-use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_parameter_server::{Change, Coordinator, CoordinatorConfig, NodeId, ShardRef};
+use parapet_parameter_server::{Change, Coordinator, CoordinatorConfig, ShardRef};
 use tokio::time::{Instant, sleep_until};
 
-use crate::registry::backoff::Backoff;
-use crate::registry::store::Revision;
-use crate::registry::{Member, Membership, RegistryError, Report, Table, Term, View};
-
-/// Settings of [`lead`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LeaderConfig {
-    pub coordinator: CoordinatorConfig,
-}
-
-struct LeaderTerm {
-    term: Term,
-    coordinator: Coordinator,
-    /// Revision written last: a view without it is outdated.
-    written: Revision,
-    told: BTreeSet<ShardRef>,
-}
+use crate::registry::store::{Backoff, Revision};
+use crate::registry::{Member, Membership, RegistryError, Table, Term, View};
 
 /// Takes part in the election of a leader, and leads while elected, until the registry is closed.
 ///
 /// Run it in as many processes as may fail together, and one more: servers do it beside their work.
-/// A member that suspects the leader to be dead ([`Report::Suspect`]) campaigns against it at once;
-/// its lease would take two seconds and more. So does a server whose suspicion of another has led
-/// to nothing within twice the time after which it must be believed ([`CoordinatorConfig::doubt`]):
-/// the leader hangs, or is a coordinator that is dead, which no connection tells of. Neither is a
-/// danger: each change is made on the condition that its author still leads.
+/// A member that suspects the leader to be dead ([`crate::registry::Report::Suspect`]) campaigns
+/// against it at once; its lease would take two seconds and more. So does a server whose suspicion
+/// of another has led to nothing within twice the time after which it must be believed
+/// ([`CoordinatorConfig::doubt`]): the leader hangs, or is a coordinator that is dead, which no
+/// connection tells of. Neither is a danger: each change is made on the condition that its author
+/// still leads.
 ///
 /// # Errors
 /// [`RegistryError::Closed`] at the end.
-pub async fn lead(membership: &Membership, config: LeaderConfig) -> Result<(), RegistryError> {
+pub async fn lead(membership: &Membership, config: CoordinatorConfig) -> Result<(), RegistryError> {
     let mut views = membership.registry().view();
     let mut backoff = Backoff::default();
     let mut leader_term: Option<LeaderTerm> = None;
@@ -45,32 +30,25 @@ pub async fn lead(membership: &Membership, config: LeaderConfig) -> Result<(), R
     let start = Instant::now();
     loop {
         let view = Arc::clone(&views.borrow_and_update());
-        let mut timer = None;
-        let patience = config.coordinator.doubt.saturating_mul(2);
+        let patience = config.doubt.saturating_mul(2);
         let suspicion = LeaderSuspicion::of(&view, membership.id());
-        let gives_up = suspicions.until(&view, suspicion, start.elapsed(), patience);
+        let mut timer = suspicions.until(&view, suspicion, start.elapsed(), patience);
+        let is_dead =
+            suspicion == LeaderSuspicion::Dead || timer.is_some_and(|due| start.elapsed() >= due);
         let outcome = match view.leader {
             Some(leader) if leader.member == membership.id() => {
-                let current = leader_term
-                    .take()
-                    .filter(|leader_term| leader_term.term == leader.term);
-                let leader_term = leader_term
-                    .insert(current.unwrap_or_else(|| LeaderTerm::begin(leader.term, &config)));
-                let outcome = leader_term.rule(membership, &view, start).await;
-                timer = leader_term.coordinator.next_timer();
+                let current = leader_term.take().filter(|term| term.term == leader.term);
+                let current = current.unwrap_or_else(|| LeaderTerm::begin(leader.term, config));
+                let current = leader_term.insert(current);
+                let outcome = current.rule(membership, &view, start).await;
+                timer = current.coordinator.next_timer();
                 outcome
             }
-            Some(leader)
-                if suspicion == LeaderSuspicion::Dead
-                    || gives_up.is_some_and(|due| start.elapsed() >= due) =>
-            {
-                suspicions = SuspicionTimer::default();
+            Some(leader) if is_dead => {
+                (suspicions, timer) = (SuspicionTimer::default(), None);
                 membership.campaign(Some(leader.term)).await.map(|_| ())
             }
-            Some(_) => {
-                timer = gives_up;
-                Ok(())
-            }
+            Some(_) => Ok(()),
             None => membership.campaign(None).await.map(|_| ()),
         };
         match outcome {
@@ -87,7 +65,7 @@ pub async fn lead(membership: &Membership, config: LeaderConfig) -> Result<(), R
         let due = async {
             match timer {
                 Some(timer) => sleep_until(start + timer).await,
-                None => pending().await,
+                None => std::future::pending().await,
             }
         };
         tokio::select! {
@@ -112,10 +90,8 @@ impl LeaderSuspicion {
             return Self::None;
         };
         let suspects = |by: Member, of: Member| {
-            let Member::Server(of) = of else { return false };
-            view.reports
-                .values()
-                .any(|&(reporter, report)| reporter == by && report == Report::Suspect(of))
+            let mut suspicions = view.suspicions();
+            suspicions.any(|(reporter, node)| reporter == by && Member::Server(node) == of)
         };
         match (suspects(own, leader.member), suspects(leader.member, own)) {
             (true, false) => Self::Dead,
@@ -127,26 +103,7 @@ impl LeaderSuspicion {
     }
 }
 
-/// Logs changes, for operators who ask how a cluster came to be as it is.
-fn tell_changes(table: &Table, change: &Change) {
-    let old = &table.routing;
-    for route in change.routing.routes() {
-        if old.route(route.array, route.range.start) != Some(route) {
-            tracing::debug!(array = %route.array, keys = %route.range, epoch = route.epoch.0,
-                chain = ?route.chain, "changed");
-        }
-    }
-    for new in change
-        .hand_overs
-        .iter()
-        .filter(|new| !table.hand_overs.contains(new))
-    {
-        tracing::debug!(array = %new.at.array, keys = %new.at.range, epoch = new.at.epoch.0,
-            to = %new.to, "to be copied");
-    }
-}
-
-/// Since when a grievance is borne, and the leader has done nothing about it.
+/// Time at which this member first suspected the leader that has done nothing since.
 #[derive(Debug, Default)]
 struct SuspicionTimer {
     /// The leader and the table that have not changed since.
@@ -154,7 +111,7 @@ struct SuspicionTimer {
 }
 
 impl SuspicionTimer {
-    /// Until when this is borne; `None` if there is nothing to bear.
+    /// Time until which a suspicion is tolerated; `None` if there is none.
     fn until(
         &mut self,
         view: &View,
@@ -162,53 +119,52 @@ impl SuspicionTimer {
         now: Duration,
         patience: Duration,
     ) -> Option<Duration> {
-        let leader = view
-            .leader
-            .filter(|_| view.reachable && suspicion == LeaderSuspicion::Tolerated);
-        let current = leader.map(|leader| (leader.term, view.table.revision));
-        let since = match (self.since, current) {
-            (Some((term, table, since)), Some(current)) if (term, table) == current => since,
-            _ => now,
-        };
-        self.since = current.map(|(term, table)| (term, table, since));
-        current.map(|_| since + patience)
+        let is_tolerated = view.reachable && suspicion == LeaderSuspicion::Tolerated;
+        let leader = view.leader.filter(|_| is_tolerated);
+        self.since = leader.map(|leader| match self.since {
+            Some((term, table, since)) if (term, table) == (leader.term, view.table.revision) => {
+                (term, table, since)
+            }
+            _ => (leader.term, view.table.revision, now),
+        });
+        self.since.map(|(_, _, since)| since + patience)
     }
 }
 
 /// Returns true if a server suspects one that should leave a chain then: one with others in it.
 /// Reports of a suspected member need not be believed.
 fn is_overdue(view: &View, own: Member) -> bool {
-    let Member::Server(node) = own else {
-        return false;
+    let is_suspected = |member| {
+        view.suspicions()
+            .any(|(_, of)| Member::Server(of) == member)
     };
-    let suspicions = || {
-        view.reports
-            .values()
-            .filter_map(|&(by, report)| match report {
-                Report::Suspect(of) => Some((by, of)),
-                Report::Propose(_) | Report::Lost(_) => None,
-            })
-    };
-    let should_leave = |of: NodeId| {
-        view.table
-            .routing
-            .routes()
-            .iter()
-            .any(|route| route.chain.len() > 1 && route.chain.contains(&of))
-    };
-    suspicions().all(|(_, of)| of != node)
-        && suspicions().any(|(by, of)| by == own && should_leave(of))
+    let routes = view.table.routing.routes();
+    let mut suspicions = view.suspicions();
+    matches!(own, Member::Server(_))
+        && !is_suspected(own)
+        && suspicions.any(|(by, of)| {
+            let should_leave = |chain: &[_]| chain.len() > 1 && chain.contains(&of);
+            by == own && routes.iter().any(|route| should_leave(&route.chain))
+        })
+}
+
+struct LeaderTerm {
+    term: Term,
+    coordinator: Coordinator,
+    /// Revision written last: a view without it is outdated.
+    written: Revision,
+    /// Shards that were logged as lost.
+    logged: BTreeSet<ShardRef>,
 }
 
 impl LeaderTerm {
-    fn begin(term: Term, config: &LeaderConfig) -> Self {
+    fn begin(term: Term, config: CoordinatorConfig) -> Self {
         tracing::info!(?term, "leads from now on");
-        let coordinator = Coordinator::new(config.coordinator);
         Self {
             term,
-            coordinator,
+            coordinator: Coordinator::new(config),
             written: Revision(0),
-            told: BTreeSet::new(),
+            logged: BTreeSet::new(),
         }
     }
 
@@ -224,7 +180,7 @@ impl LeaderTerm {
         }
         let change = self.coordinator.decide(start.elapsed(), &view.cluster());
         for &at in &change.unrecoverable {
-            if self.told.insert(at) {
+            if self.logged.insert(at) {
                 tracing::error!(
                     "{}, keys {}: all servers that held it are gone: go on from the training's \
                         checkpoint (--resume)",
@@ -233,22 +189,34 @@ impl LeaderTerm {
                 );
             }
         }
-        self.told.retain(|at| change.unrecoverable.contains(at));
+        self.logged.retain(|at| change.unrecoverable.contains(at));
         let registry = membership.registry();
         let table = &view.table;
         if change.routing != table.routing || change.hand_overs != table.hand_overs {
+            log_changes(table, &change);
             let (routing, hand_overs) = (&change.routing, &change.hand_overs);
-            tell_changes(table, &change);
-            self.written = registry
-                .change(self.term, table.revision, routing, hand_overs)
-                .await?;
+            let written = registry.change(self.term, table.revision, routing, hand_overs);
+            self.written = written.await?;
         }
         if !change.gone_workers.is_empty() {
-            registry
-                .drop_workers(self.term, &change.gone_workers)
-                .await?;
+            let gone = &change.gone_workers;
+            registry.drop_workers(Some(self.term), gone).await?;
         }
         Ok(())
+    }
+}
+
+/// Logs changes, for operators who ask how a cluster came to be as it is.
+fn log_changes(table: &Table, change: &Change) {
+    for route in change.routing.routes() {
+        if table.routing.route(route.array, route.range.start) != Some(route) {
+            tracing::debug!(?route, "changed");
+        }
+    }
+    for new in &change.hand_overs {
+        if !table.hand_overs.contains(new) {
+            tracing::debug!(?new, "to be copied");
+        }
     }
 }
 
@@ -256,10 +224,13 @@ impl LeaderTerm {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use parapet_parameter_server::{ArrayId, Epoch, KeyRange, Route, Routing};
+    use parapet_parameter_server::{ArrayId, Epoch, KeyRange, NodeId, Route, Routing};
 
     use super::*;
-    use crate::registry::Leader;
+    use crate::registry::{Leader, Report};
+
+    /// Suspicions: by which server, and of which.
+    type Suspicions = &'static [(u64, u64)];
 
     const PATIENCE: Duration = Duration::from_millis(600);
 
@@ -267,119 +238,112 @@ mod tests {
         Member::Server(NodeId(node))
     }
 
-    /// Led by a coordinator; one shard under this chain, and these suspicions.
-    fn view(chain: &[u64], suspicions: &[(u64, u64)]) -> View {
-        let chain = chain.iter().copied().map(NodeId).collect();
+    /// Led by this member; one shard under this chain, and these suspicions.
+    fn view(member: Member, chain: &[u64], suspicions: &[(u64, u64)]) -> View {
         let route = Route {
             array: ArrayId(1),
             range: KeyRange::new(0, 9),
             epoch: Epoch(1),
-            chain,
+            chain: chain.iter().copied().map(NodeId).collect(),
         };
-        let routing = Routing::new(1, vec![route]).unwrap();
         let report = |&(by, of): &(u64, u64)| {
-            (
-                format!("{by}/{of}"),
-                (server(by), Report::Suspect(NodeId(of))),
-            )
+            let report = Report::Suspect(NodeId(of));
+            (format!("{by}/{of}"), (server(by), report))
         };
-        View {
+        let term = Term(Revision(3));
+        let mut view = View {
             reachable: true,
-            table: Table {
-                revision: Revision(7),
-                routing,
-                hand_overs: Vec::new(),
-            },
-            leader: Some(Leader {
-                term: Term(Revision(3)),
-                member: Member::Coordinator(9),
-            }),
+            leader: Some(Leader { term, member }),
             reports: suspicions.iter().map(report).collect(),
             ..View::default()
-        }
+        };
+        view.table.revision = Revision(7);
+        view.table.routing = Routing::new(1, vec![route]).unwrap();
+        view
     }
 
-    fn ms(ms: u64) -> Duration {
-        Duration::from_millis(ms)
+    fn led_by_coordinator(chain: &[u64], suspicions: &[(u64, u64)]) -> View {
+        view(Member::Coordinator(9), chain, suspicions)
     }
 
     #[test]
-    fn a_leader_is_borne_until_it_had_time_to_act() {
+    fn leader_is_tolerated_until_it_had_time_to_act() {
         let mut timer = SuspicionTimer::default();
-        let until = |timer: &mut SuspicionTimer, now, view: &View| {
-            timer.until(
-                view,
-                LeaderSuspicion::of(view, server(1)),
-                ms(now),
-                PATIENCE,
-            )
+        let mut until = |now, view: &View| {
+            let suspicion = LeaderSuspicion::of(view, server(1));
+            let until = timer.until(view, suspicion, Duration::from_millis(now), PATIENCE);
+            until.map(|until| until.as_millis())
         };
-        let same = view(&[1, 2], &[(1, 2)]);
-        assert_eq!(until(&mut timer, 100, &same), Some(ms(700)));
-        assert_eq!(until(&mut timer, 650, &same), Some(ms(700)));
+        let same = led_by_coordinator(&[1, 2], &[(1, 2)]);
+        assert_eq!([100, 650].map(|now| until(now, &same)), [Some(700); 2]);
         // It has done something, and may do more.
         let mut changed = same.clone();
         changed.table.revision = Revision(8);
-        assert_eq!(until(&mut timer, 680, &changed), Some(ms(1_280)));
-        assert_eq!(until(&mut timer, 700, &view(&[1], &[(1, 2)])), None);
-        assert_eq!(until(&mut timer, 800, &same), Some(ms(1_400)));
-    }
-
-    #[test]
-    fn only_who_must_be_believed_is_neglected() {
-        let asks = |own, chain, suspicions| is_overdue(&view(chain, suspicions), own);
-        assert!(asks(server(1), &[1, 2], &[(1, 2)]));
-        assert!(
-            !asks(server(3), &[1, 2], &[(1, 2)]),
-            "the suspicion is another's"
-        );
-        assert!(!asks(Member::Coordinator(4), &[1, 2], &[(1, 2)]));
-        assert!(
-            !asks(server(1), &[1, 2], &[(1, 2), (2, 1)]),
-            "it is suspected, too"
-        );
-        assert!(
-            !asks(server(1), &[2], &[(1, 2)]),
-            "nobody could take the dead one's place"
-        );
-        assert!(!asks(server(1), &[1, 3], &[(1, 2)]), "it has left already");
+        assert_eq!(until(680, &changed), Some(1_280));
+        assert_eq!(until(700, &led_by_coordinator(&[1], &[(1, 2)])), None);
+        assert_eq!(until(800, &same), Some(1_400));
         let away = View {
             reachable: false,
-            ..view(&[1, 2], &[(1, 2)])
+            ..same
         };
-        assert_eq!(
-            SuspicionTimer::default().until(&away, LeaderSuspicion::Tolerated, ms(0), PATIENCE),
-            None
-        );
+        assert_eq!(until(900, &away), None);
     }
 
     #[test]
-    fn a_leader_that_is_dead_is_not_borne_but_one_that_says_the_same_is() {
-        let led = |suspicions| {
-            let leader = Some(Leader {
-                term: Term(Revision(3)),
-                member: server(2),
-            });
-            View {
-                leader,
-                ..view(&[1, 2], suspicions)
-            }
-        };
-        assert_eq!(
-            LeaderSuspicion::of(&led(&[(1, 2)]), server(1)),
-            LeaderSuspicion::Dead
-        );
-        assert_eq!(
-            LeaderSuspicion::of(&led(&[(1, 2), (2, 1)]), server(1)),
-            LeaderSuspicion::Tolerated
-        );
-        assert_eq!(
-            LeaderSuspicion::of(&led(&[(2, 1)]), server(1)),
-            LeaderSuspicion::None
-        );
-        assert_eq!(
-            LeaderSuspicion::of(&led(&[]), server(1)),
-            LeaderSuspicion::None
-        );
+    fn leader_is_overdue_only_with_a_suspicion_that_must_be_believed() {
+        let cases: [(Member, &[u64], Suspicions, bool, &str); 6] = [
+            (server(1), &[1, 2], &[(1, 2)], true, "it must be believed"),
+            (
+                server(3),
+                &[1, 2],
+                &[(1, 2)],
+                false,
+                "the suspicion is another's",
+            ),
+            (
+                Member::Coordinator(4),
+                &[1, 2],
+                &[(1, 2)],
+                false,
+                "it is no server",
+            ),
+            (
+                server(1),
+                &[1, 2],
+                &[(1, 2), (2, 1)],
+                false,
+                "it is suspected, too",
+            ),
+            (
+                server(1),
+                &[2],
+                &[(1, 2)],
+                false,
+                "none could take the dead one's place",
+            ),
+            (server(1), &[1, 3], &[(1, 2)], false, "it has left already"),
+        ];
+        for (own, chain, suspicions, expected, reason) in cases {
+            let view = led_by_coordinator(chain, suspicions);
+            assert_eq!(is_overdue(&view, own), expected, "{reason}");
+        }
+    }
+
+    #[test]
+    fn dead_leader_is_not_tolerated_but_one_that_suspects_back_is() {
+        let cases: [(Suspicions, LeaderSuspicion); 4] = [
+            (&[(1, 2)], LeaderSuspicion::Dead),
+            (&[(1, 2), (2, 1)], LeaderSuspicion::Tolerated),
+            (&[(2, 1)], LeaderSuspicion::None),
+            (&[], LeaderSuspicion::None),
+        ];
+        for (suspicions, expected) in cases {
+            let view = view(server(2), &[1, 2], suspicions);
+            assert_eq!(
+                LeaderSuspicion::of(&view, server(1)),
+                expected,
+                "{suspicions:?}"
+            );
+        }
     }
 }

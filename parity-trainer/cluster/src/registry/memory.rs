@@ -9,39 +9,29 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 use crate::registry::RegistryError;
-use crate::registry::store::{
-    Batch, CommitOutcome, Compare, Entry, Lease, LeaseId, Revision, Store, Transaction,
-};
-
-#[derive(Debug, Clone)]
-struct Held {
-    entry: Entry,
-    lease: Option<LeaseId>,
-}
+use crate::registry::store::{Batch, Entry, Lease, LeaseId, Revision, Store, Transaction};
 
 #[derive(Debug, Default)]
 struct Inner {
     revision: u64,
-    entries: BTreeMap<String, Held>,
-    /// The holder of one of them sees its end when its guard is dropped.
-    leases: BTreeMap<LeaseId, DropGuard>,
-    last_lease: i64,
+    entries: BTreeMap<String, (Entry, Option<LeaseId>)>,
+    /// Cancelled when they are over.
+    leases: BTreeMap<LeaseId, CancellationToken>,
+    last_lease: LeaseId,
     away: bool,
     /// For how long a lease outlives its holder.
     linger: Duration,
 }
 
-/// Notice to followers that there is something new.
-type News = watch::Sender<u64>;
-
 /// A store within this process. Clones share it.
 #[derive(Clone, Default)]
 pub struct MemoryStore {
     inner: Arc<Mutex<Inner>>,
-    news: Arc<News>,
+    /// Notifies followers of changes.
+    changed: Arc<watch::Sender<()>>,
 }
 
 impl fmt::Debug for MemoryStore {
@@ -51,10 +41,6 @@ impl fmt::Debug for MemoryStore {
 }
 
 impl MemoryStore {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// An empty one whose leases end only so long after their holders are dropped, as those of
     /// other processes do: for tests.
     pub fn lingering(linger: Duration) -> Self {
@@ -66,7 +52,7 @@ impl MemoryStore {
     /// Cuts the store off from all processes, or ends that: for tests.
     pub fn set_reachable(&self, reachable: bool) {
         self.inner.lock().away = !reachable;
-        self.news.send_modify(|news| *news += 1);
+        self.changed.send_replace(());
     }
 
     /// Ends all leases, as if their holders had not been heard of for long: for tests.
@@ -80,43 +66,49 @@ impl MemoryStore {
         let Some(over) = inner.leases.remove(&lease) else {
             return;
         };
-        inner.entries.retain(|_, held| held.lease != Some(lease));
+        inner.entries.retain(|_, (_, of)| *of != Some(lease));
         inner.revision += 1;
         drop(inner);
-        drop(over);
-        self.news.send_modify(|news| *news += 1);
+        over.cancel();
+        self.changed.send_replace(());
     }
 
-    fn reach(inner: &Inner) -> Result<(), RegistryError> {
-        let away = || RegistryError::Unreachable {
-            endpoints: "memory".into(),
-            cause: "it was cut off".into(),
-        };
-        if inner.away { Err(away()) } else { Ok(()) }
-    }
-
-    fn news(&self) -> Batch {
+    /// News for a follower that has been told of these entries; of everything at first.
+    fn news(&self, told: &mut Option<BTreeMap<String, Revision>>) -> Batch {
         let inner = self.inner.lock();
         if inner.away {
             return Batch::Away;
         }
-        Batch::All(
-            inner
-                .entries
-                .values()
-                .map(|held| held.entry.clone())
-                .collect(),
-        )
+        let entries = inner.entries.values().map(|(entry, _)| entry.clone());
+        let now = inner
+            .entries
+            .values()
+            .map(|(entry, _)| (entry.key.clone(), entry.modified));
+        let Some(before) = told.replace(now.collect()) else {
+            return Batch::All(entries.collect());
+        };
+        let gone = before
+            .keys()
+            .filter(|key| !inner.entries.contains_key(*key));
+        let gone = gone.cloned().map(Err);
+        let new = entries.filter(|entry| before.get(&entry.key) != Some(&entry.modified));
+        Batch::Changes(gone.chain(new.map(Ok)).collect())
     }
 }
 
 impl Inner {
-    fn holds(&self, compare: &Compare) -> bool {
-        let modified = self
-            .entries
-            .get(&compare.key)
-            .map_or(Revision(0), |held| held.entry.modified);
-        modified == compare.modified
+    fn reach(&self) -> Result<(), RegistryError> {
+        let endpoints = "memory".to_owned();
+        let cause = "it was cut off".to_owned();
+        match self.away {
+            true => Err(RegistryError::Unreachable { endpoints, cause }),
+            false => Ok(()),
+        }
+    }
+
+    fn holds(&self, key: &str, modified: Revision) -> bool {
+        let held = self.entries.get(key).map(|(entry, _)| entry.modified);
+        held.unwrap_or_default() == modified
     }
 }
 
@@ -124,23 +116,24 @@ impl Inner {
 impl Store for MemoryStore {
     async fn get(&self, key: &str) -> Result<Option<Entry>, RegistryError> {
         let inner = self.inner.lock();
-        Self::reach(&inner)?;
-        Ok(inner.entries.get(key).map(|held| held.entry.clone()))
+        inner.reach()?;
+        Ok(inner.entries.get(key).map(|(entry, _)| entry.clone()))
     }
 
-    async fn commit(&self, transaction: Transaction) -> Result<CommitOutcome, RegistryError> {
+    async fn commit(&self, transaction: Transaction) -> Result<Option<Revision>, RegistryError> {
         let mut inner = self.inner.lock();
-        Self::reach(&inner)?;
-        if !transaction.when.iter().all(|compare| inner.holds(compare)) {
-            return Ok(CommitOutcome::Failed);
+        inner.reach()?;
+        if !transaction
+            .when
+            .iter()
+            .all(|(key, modified)| inner.holds(key, *modified))
+        {
+            return Ok(None);
         }
         let mut leases = transaction.puts.iter().filter_map(|put| put.lease);
         if leases.any(|lease| !inner.leases.contains_key(&lease)) {
-            let cause = "the lease is over".into();
-            return Err(RegistryError::Refused {
-                endpoints: "memory".into(),
-                cause,
-            });
+            let (endpoints, cause) = ("memory".into(), "the lease is over".into());
+            return Err(RegistryError::Refused { endpoints, cause });
         }
         inner.revision += 1;
         let modified = Revision(inner.revision);
@@ -150,51 +143,43 @@ impl Store for MemoryStore {
                 value: put.value,
                 modified,
             };
-            inner.entries.insert(
-                put.key,
-                Held {
-                    entry,
-                    lease: put.lease,
-                },
-            );
+            inner.entries.insert(put.key, (entry, put.lease));
         }
         for key in transaction.deletes {
             inner.entries.remove(&key);
         }
         drop(inner);
-        self.news.send_modify(|news| *news += 1);
-        Ok(CommitOutcome::Done(modified))
+        self.changed.send_replace(());
+        Ok(Some(modified))
     }
 
-    async fn grant(&self) -> Result<Arc<dyn Lease>, RegistryError> {
+    async fn grant(&self) -> Result<Lease, RegistryError> {
         let mut inner = self.inner.lock();
-        Self::reach(&inner)?;
+        inner.reach()?;
         inner.last_lease += 1;
-        let id = LeaseId(inner.last_lease);
-        let lapsed = CancellationToken::new();
-        inner.leases.insert(id, lapsed.clone().drop_guard());
-        drop(inner);
-        Ok(Arc::new(MemoryLease {
-            store: self.clone(),
-            id,
-            lapsed,
-        }))
+        let id = inner.last_lease;
+        let over = CancellationToken::new();
+        inner.leases.insert(id, over.clone());
+        let held = Held(self.clone(), id);
+        Ok(Lease::new(id, over, held))
+    }
+
+    async fn revoke(&self, lease: LeaseId) -> Result<(), RegistryError> {
+        self.inner.lock().reach()?;
+        self.lapse(lease);
+        Ok(())
     }
 
     fn follow(&self) -> mpsc::Receiver<Batch> {
         let (batches, receiver) = mpsc::channel(1);
         let store = self.clone();
-        let mut news = self.news.subscribe();
-        news.mark_changed();
+        let mut changes = self.changed.subscribe();
         tokio::spawn(async move {
-            loop {
+            let mut told = None;
+            while batches.send(store.news(&mut told)).await.is_ok() {
                 tokio::select! {
-                    changed = news.changed() => if changed.is_err() { return },
+                    changed = changes.changed() => if changed.is_err() { return },
                     () = batches.closed() => return,
-                }
-                let batch = store.news();
-                if batches.send(batch).await.is_err() {
-                    return;
                 }
             }
         });
@@ -202,42 +187,21 @@ impl Store for MemoryStore {
     }
 }
 
-#[derive(Debug)]
-struct MemoryLease {
-    store: MemoryStore,
-    id: LeaseId,
-    lapsed: CancellationToken,
-}
+/// A lease's holder. Dropping it ends the lease, at once or after the store's time.
+struct Held(MemoryStore, LeaseId);
 
-#[async_trait]
-impl Lease for MemoryLease {
-    fn id(&self) -> LeaseId {
-        self.id
-    }
-
-    async fn lapsed(&self) {
-        self.lapsed.cancelled().await;
-    }
-
-    async fn revoke(&self) -> Result<(), RegistryError> {
-        MemoryStore::reach(&self.store.inner.lock())?;
-        self.store.lapse(self.id);
-        Ok(())
-    }
-}
-
-impl Drop for MemoryLease {
+impl Drop for Held {
     fn drop(&mut self) {
-        let (store, id) = (self.store.clone(), self.id);
+        let (store, lease) = (self.0.clone(), self.1);
         let linger = store.inner.lock().linger;
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) if !linger.is_zero() => {
                 runtime.spawn(async move {
                     tokio::time::sleep(linger).await;
-                    store.lapse(id);
+                    store.lapse(lease);
                 });
             }
-            _ => store.lapse(id),
+            _ => store.lapse(lease),
         }
     }
 }

@@ -15,38 +15,30 @@
 //!   while it leads. Every change is one transaction under the condition that the leader still
 //!   leads and the table has not changed, so two who believe that they lead cannot do harm.
 //!
-//! # Bounds
-//! Documents have at most [`MAX_DOCUMENT`] bytes and a member at most [`MAX_REPORTS`] reports;
-//! waits for a store end after the time that its settings name; watchers hold the newest value
-//! only.
+//! Documents, reports of a member, waits for a store and watch channels are bounded.
 
 mod address;
-mod backoff;
 mod documents;
 mod error;
 mod etcd;
-mod follow;
-mod following;
+pub(crate) mod frames;
 mod interface;
 mod leader;
 mod membership;
 mod memory;
-mod report;
 mod served;
 mod store;
 mod view;
 
 pub use address::Address;
-pub use documents::MAX_DOCUMENT;
 pub use error::RegistryError;
-pub use etcd::{EtcdConfig, EtcdStore};
+pub use etcd::EtcdStore;
 pub use interface::{Joining, Registry};
-pub use leader::{LeaderConfig, lead};
+pub use leader::lead;
 pub use membership::{MAX_REPORTS, Membership};
 pub use memory::MemoryStore;
-pub use report::{Member, Report, ReportChange};
-pub use served::{ServeConfig, ServedConfig, ServedStore, serve_store};
-pub use store::{
-    Batch, CommitOutcome, Compare, Entry, Lease, LeaseId, Put, Revision, Store, Transaction,
+pub use served::{ServedStore, serve_store};
+pub use store::{Batch, Entry, Lease, LeaseId, Put, Revision, Store, Transaction};
+pub use view::{
+    ArrayInfo, Leader, Member, Report, ReportChange, ServerInfo, Table, Term, View, Workers,
 };
-pub use view::{ArrayInfo, Leader, ServerInfo, Table, Term, View, Workers};

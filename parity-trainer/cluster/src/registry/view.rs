@@ -1,43 +1,89 @@
 //! All that a registry knows, put together from its keys.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use parapet_parameter_server::{
-    ArrayId, Clock, ClusterState, HandOver, KeyRange, NodeId, Routing, WorkerId,
+    ArrayId, Clock, ClusterState, HandOver, KeyRange, NodeId, Peer, Routing, ShardRef, WorkerId,
 };
+use serde::{Deserialize, Serialize};
 
-use crate::registry::documents::{self, Key};
-use crate::registry::{Batch, Entry, Member, RegistryError, Report, Revision};
+use crate::registry::{Batch, Entry, RegistryError, Revision, documents};
+
+/// Member of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Member {
+    /// Member that holds parameters.
+    Server(NodeId),
+    /// Reads and updates them.
+    Worker(WorkerId),
+    /// Neither: it can only lead.
+    Coordinator(u64),
+}
+
+impl Member {
+    /// As the other servers and workers know it.
+    pub const fn peer(self) -> Option<Peer> {
+        match self {
+            Self::Server(node) => Some(Peer::Server(node)),
+            Self::Worker(worker) => Some(Peer::Worker(worker)),
+            Self::Coordinator(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(node) => node.fmt(f),
+            Self::Worker(worker) => worker.fmt(f),
+            Self::Coordinator(number) => write!(f, "coordinator {number}"),
+        }
+    }
+}
+
+/// Something that a member holds to be so, until it retracts it or is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Report {
+    /// The server is dead: its connection was reset, or its heartbeats are missing.
+    Suspect(NodeId),
+    /// The hand-over is complete: append the server to the chain
+    /// ([`parapet_parameter_server::Action::Propose`]).
+    Propose(HandOver),
+    /// This server was named for a shard whose state never came here
+    /// ([`parapet_parameter_server::Action::Lost`]).
+    Lost(ShardRef),
+}
+
+/// Change of what a member reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReportChange {
+    Made(Report),
+    /// It is no longer so.
+    Retracted(Report),
+}
 
 /// A server, as it made itself known.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ServerInfo {
     /// Where it takes messages, `HOST:PORT`; empty while it does not yet listen.
     pub address: String,
     /// Where it answers questions about itself, `HOST:PORT`; empty if nowhere.
+    #[serde(default)]
     pub control: String,
     /// Its part of the load, relative to the others'; 0 to have it emptied.
     pub weight: u32,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArrayInfo {
     pub keys: KeyRange,
     /// Into how many shards it is to be cut; 0 if it was given up.
     pub shards: u64,
     /// Description for servers and workers; a registry does not look into it.
+    #[serde(default)]
     pub description: String,
-}
-
-impl ArrayInfo {
-    /// Without a description.
-    pub const fn new(keys: KeyRange, shards: u64) -> Self {
-        Self {
-            keys,
-            shards,
-            description: String::new(),
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -51,9 +97,24 @@ pub struct Table {
     pub hand_overs: Vec<HandOver>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+impl Table {
+    /// Returns true if a chain has the server.
+    pub fn holds(&self, server: NodeId) -> bool {
+        let mut routes = self.routing.routes().iter();
+        routes.any(|route| route.chain.contains(&server))
+    }
+
+    /// Returns true if each chain has so many servers, and none is to be copied.
+    pub fn is_replicated(&self, replicas: usize) -> bool {
+        let mut routes = self.routing.routes().iter();
+        self.hand_overs.is_empty() && routes.all(|route| route.chain.len() == replicas)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Workers {
     /// The change that wrote it.
+    #[serde(skip)]
     pub revision: Revision,
     /// Raised by every change.
     pub version: u64,
@@ -61,7 +122,23 @@ pub struct Workers {
     pub workers: Vec<(WorkerId, Clock)>,
     /// Workers of the list that are executors, which move between processes (Qiao et al., "Litz",
     /// ATC 2018). They stay on the list until they are taken off it.
+    #[serde(default)]
     pub executors: BTreeSet<WorkerId>,
+}
+
+impl Workers {
+    /// All workers of the list.
+    pub fn listed(&self) -> impl Iterator<Item = WorkerId> {
+        self.workers.iter().map(|&(worker, _)| worker)
+    }
+
+    pub(crate) fn read(entry: &Entry) -> Result<Self, RegistryError> {
+        let workers = documents::read(entry)?;
+        Ok(Self {
+            revision: entry.modified,
+            ..workers
+        })
+    }
 }
 
 /// One leadership of one member; the next has a higher number.
@@ -91,37 +168,36 @@ pub struct View {
     pub job: Option<String>,
     pub table: Table,
     pub leader: Option<Leader>,
+    /// By their keys, so that none stands twice.
     pub reports: BTreeMap<String, (Member, Report)>,
 }
 
 impl View {
     /// As [`parapet_parameter_server::Coordinator`] wants it.
     pub fn cluster(&self) -> ClusterState {
-        let listed = self.workers.workers.iter().map(|&(worker, _)| worker);
+        let servers = self.servers.iter().map(|(&node, info)| (node, info.weight));
+        let arrays = self.arrays.iter();
+        let arrays = arrays.map(|(&array, info)| (array, (info.keys, info.shards)));
+        let executors = &self.workers.executors;
+        let workers = self
+            .workers
+            .listed()
+            .filter(|worker| !executors.contains(worker));
         let mut cluster = ClusterState {
-            servers: self
-                .servers
-                .iter()
-                .map(|(&node, info)| (node, info.weight))
-                .collect(),
-            arrays: self
-                .arrays
-                .iter()
-                .map(|(&array, info)| (array, (info.keys, info.shards)))
-                .collect(),
+            servers: servers.collect(),
+            arrays: arrays.collect(),
             routing: self.table.routing.clone(),
             hand_overs: self.table.hand_overs.clone(),
-            workers: listed
-                .filter(|worker| !self.workers.executors.contains(worker))
-                .collect(),
+            workers: workers.collect(),
             present_workers: self.present_workers.clone(),
             ..ClusterState::default()
         };
         for &(by, report) in self.reports.values() {
             match (by, report) {
-                (by, Report::Suspect(node)) => cluster
-                    .suspicions
-                    .extend(by.peer().map(|peer| (peer, node))),
+                (by, Report::Suspect(node)) => {
+                    let suspicion = by.peer().map(|peer| (peer, node));
+                    cluster.suspicions.extend(suspicion);
+                }
                 (_, Report::Propose(hand_over)) => cluster.proposals.extend([hand_over]),
                 (Member::Server(node), Report::Lost(at)) => cluster.lost.extend([(node, at)]),
                 (_, Report::Lost(_)) => {}
@@ -130,123 +206,113 @@ impl View {
         cluster
     }
 
-    /// Takes over what a key holds now.
-    fn set(&mut self, entry: &Entry) -> Result<(), RegistryError> {
-        let (key, value) = (entry.key.as_str(), entry.value.as_slice());
-        match Key::parse(key) {
-            Some(Key::Leader) => {
-                let member = documents::read_leader(key, value)?;
-                self.leader = Some(Leader {
-                    term: Term(entry.modified),
-                    member,
-                });
-            }
-            Some(Key::Table) => {
-                self.table = Table {
-                    revision: entry.modified,
-                    ..documents::read_table(key, value)?
+    /// The suspicions that members have reported: by whom, and of which server.
+    pub fn suspicions(&self) -> impl Iterator<Item = (Member, NodeId)> {
+        let reports = self.reports.values();
+        reports.filter_map(|&(by, report)| match report {
+            Report::Suspect(node) => Some((by, node)),
+            Report::Propose(_) | Report::Lost(_) => None,
+        })
+    }
+
+    /// Takes over what a key holds now, or that it is gone.
+    fn set(&mut self, key: &str, entry: Option<&Entry>) -> Result<(), RegistryError> {
+        let (kind, rest) = key.split_once('/').unwrap_or((key, ""));
+        let unnamed = || RegistryError::malformed(key, "it names no member");
+        match kind {
+            documents::LEADER => {
+                let leader = |entry: &Entry| {
+                    let term = Term(entry.modified);
+                    let member = documents::parse_member(&entry.value).ok_or_else(unnamed)?;
+                    Ok(Leader { term, member })
                 };
+                self.leader = entry.map(leader).transpose()?;
             }
-            Some(Key::Workers) => {
-                self.workers = Workers {
-                    revision: entry.modified,
-                    ..documents::read_workers(key, value)?
-                };
+            documents::TABLE => {
+                let table = entry.map(documents::read_table).transpose()?;
+                self.table = table.unwrap_or_default();
             }
-            Some(Key::Member(Member::Server(node))) => {
-                self.servers
-                    .insert(node, documents::read_server(key, value)?);
+            documents::WORKERS => {
+                let workers = entry.map(Workers::read).transpose()?;
+                self.workers = workers.unwrap_or_default();
             }
-            Some(Key::Member(Member::Worker(worker))) => {
-                self.present_workers.insert(worker);
+            documents::JOB => self.job = entry.map(documents::read).transpose()?,
+            "members" => match documents::parse_member(rest) {
+                Some(Member::Server(node)) => put(&mut self.servers, node, read(entry)?),
+                Some(Member::Worker(worker)) if entry.is_some() => {
+                    self.present_workers.insert(worker);
+                }
+                Some(Member::Worker(worker)) => {
+                    self.present_workers.remove(&worker);
+                }
+                Some(Member::Coordinator(_)) | None => {}
+            },
+            "arrays" => {
+                let number = rest.parse().map_err(|e| RegistryError::malformed(key, e))?;
+                put(&mut self.arrays, ArrayId(number), read(entry)?);
             }
-            Some(Key::Array(array)) => {
-                self.arrays
-                    .insert(array, documents::read_array(key, value)?);
+            "reports" => {
+                let by = rest.split('/').next().and_then(documents::parse_member);
+                let by = by.ok_or_else(unnamed)?;
+                let report = read(entry)?.map(|report| (by, report));
+                put(&mut self.reports, key.to_owned(), report);
             }
-            Some(Key::Job) => self.job = Some(documents::read_job(key, value)?),
-            Some(Key::Report(rest)) => {
-                let by = documents::reporter(rest);
-                let by = by.ok_or_else(|| RegistryError::malformed(key, "it names no member"))?;
-                self.reports
-                    .insert(key.to_owned(), (by, documents::read_report(key, value)?));
-            }
-            Some(Key::Next | Key::Member(Member::Coordinator(_))) | None => {}
+            // A key of a later version, or one that members alone need.
+            _ => {}
         }
         Ok(())
     }
+}
 
-    /// Forgets what a key that is gone held.
-    fn remove(&mut self, key: &str) {
-        match Key::parse(key) {
-            Some(Key::Leader) => self.leader = None,
-            Some(Key::Table) => self.table = Table::default(),
-            Some(Key::Workers) => self.workers = Workers::default(),
-            Some(Key::Member(Member::Server(node))) => {
-                self.servers.remove(&node);
-            }
-            Some(Key::Member(Member::Worker(worker))) => {
-                self.present_workers.remove(&worker);
-            }
-            Some(Key::Array(array)) => {
-                self.arrays.remove(&array);
-            }
-            Some(Key::Job) => self.job = None,
-            Some(Key::Report(_)) => {
-                self.reports.remove(key);
-            }
-            Some(Key::Next | Key::Member(Member::Coordinator(_))) | None => {}
-        }
-    }
+fn read<T: serde::de::DeserializeOwned>(entry: Option<&Entry>) -> Result<Option<T>, RegistryError> {
+    entry.map(documents::read).transpose()
+}
+
+fn put<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
+    match value {
+        Some(value) => map.insert(key, value),
+        None => map.remove(&key),
+    };
 }
 
 /// Keeps a view up to date.
 #[derive(Debug, Default)]
 pub(crate) struct ViewBuilder {
-    view: View,
+    pub(crate) view: View,
     /// Revisions of the store's entries in the view.
     taken: BTreeMap<String, Revision>,
 }
 
 impl ViewBuilder {
-    pub(crate) const fn view(&self) -> &View {
-        &self.view
-    }
-
     pub(crate) fn apply(&mut self, batch: Batch) {
         self.view.reachable = !matches!(batch, Batch::Away);
         match batch {
             Batch::All(entries) => {
-                let mut gone = std::mem::take(&mut self.taken);
-                for entry in &entries {
-                    let known = gone.remove(&entry.key);
-                    self.taken
-                        .extend(known.map(|revision| (entry.key.clone(), revision)));
-                }
-                gone.keys().for_each(|key| self.view.remove(key));
-                entries.iter().for_each(|entry| self.set(entry));
+                let there: BTreeSet<&String> = entries.iter().map(|entry| &entry.key).collect();
+                let known: Vec<String> = self.taken.keys().cloned().collect();
+                let gone = known.iter().filter(|key| !there.contains(key));
+                gone.for_each(|key| self.set(key, None));
+                entries
+                    .iter()
+                    .for_each(|entry| self.set(&entry.key, Some(entry)));
             }
-            Batch::Changes(changes) => {
-                for change in changes {
-                    match change {
-                        Ok(entry) => self.set(&entry),
-                        Err(key) => {
-                            self.taken.remove(&key);
-                            self.view.remove(&key);
-                        }
-                    }
-                }
-            }
+            Batch::Changes(changes) => changes.iter().for_each(|change| match change {
+                Ok(entry) => self.set(&entry.key, Some(entry)),
+                Err(key) => self.set(key, None),
+            }),
             Batch::Away => {}
         }
     }
 
-    fn set(&mut self, entry: &Entry) {
-        if self.taken.get(&entry.key) == Some(&entry.modified) {
+    fn set(&mut self, key: &str, entry: Option<&Entry>) {
+        let before = match entry {
+            Some(entry) => self.taken.insert(key.to_owned(), entry.modified),
+            None => self.taken.remove(key),
+        };
+        if before.is_some() && before == entry.map(|entry| entry.modified) {
             return;
         }
-        self.taken.insert(entry.key.clone(), entry.modified);
-        if let Err(error) = self.view.set(entry) {
+        if let Err(error) = self.view.set(key, entry) {
             // What was there before is better than nothing, and the others' keys are still good.
             tracing::error!(%error, "the registry holds something unreadable");
         }

@@ -1,6 +1,7 @@
 //! Coordinator: a process that can lead, and does nothing else.
 
-use crate::registry::{Joining, LeaderConfig, Registry, lead};
+use crate::registry::{Joining, Registry, lead};
+use parapet_parameter_server::CoordinatorConfig;
 
 use crate::roles::ClusterError;
 
@@ -10,7 +11,7 @@ use crate::roles::ClusterError;
 /// If the registry does not answer at the start.
 pub async fn coordinate(
     registry: &Registry,
-    config: LeaderConfig,
+    config: CoordinatorConfig,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ClusterError> {
     let membership = registry.join(Joining::Coordinator).await?;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::node::transport::Transport;
 use crate::node::{self, ServerHandle, ServerNode, ServerNodeConfig, Timing};
 use crate::registry::{
-    Joining, LeaderConfig, Member, Membership, Registry, RegistryError, ServerInfo, View, lead,
+    Joining, Member, Membership, Registry, RegistryError, ServerInfo, View, lead,
 };
-use parapet_parameter_server::{HandOver, NodeId};
+use parapet_parameter_server::{CoordinatorConfig, HandOver, NodeId};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -36,7 +36,7 @@ pub struct ServerSettings {
     /// Intervals and timeouts, from the heartbeat.
     pub timing: Timing,
     /// Settings for its time as a leader; `None` keeps it out of the election.
-    pub leads: Option<LeaderConfig>,
+    pub leads: Option<CoordinatorConfig>,
     /// For how long a server that is to leave may wait for others to take its shards.
     pub leave: Duration,
 }
@@ -52,7 +52,7 @@ impl ServerSettings {
             metrics: None,
             weight: 1,
             timing: Timing::default(),
-            leads: Some(LeaderConfig::default()),
+            leads: Some(CoordinatorConfig::default()),
             leave: Duration::from_secs(120),
         }
     }

@@ -2,58 +2,41 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-mod reports;
-mod tables;
-
-use crate::{conformance, support};
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::join_all;
 use parapet_cluster::registry::{
-    ArrayInfo, Joining, Leader, Member, Membership, Registry, RegistryError, Report, Revision, Term,
+    ArrayInfo, Joining, Leader, MAX_REPORTS, Member, Membership, Registry, RegistryError, Report,
+    Revision, ServerInfo, Term, View,
 };
 use parapet_parameter_server::{
     ArrayId, Clock, Epoch, HandOver, KeyRange, NodeId, Route, Routing, ShardRef, WorkerId,
 };
-use reports::*;
-use support::{Fixture, server, until};
-use tables::*;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
-const ARRAY: ArrayId = ArrayId(7);
+use crate::conformance;
+use crate::support::{ARRAY, Fixture, join_server, route, server, table, until};
 
 conformance!(
-    members_are_seen_until_they_leave,
-    a_member_that_is_dropped_is_gone_soon,
+    member_is_seen_until_it_leaves,
+    dropped_member_is_gone_soon,
     numbers_are_never_given_twice,
     workers_are_listed_with_their_clocks,
-    one_leads,
-    the_table_changes_by_compare_and_swap,
-    a_table_comes_back_as_it_was_written,
-    arrays_are_defined_once,
-    executors_are_listed_until_they_are_taken_off,
-    a_job_is_seen_until_it_is_done,
+    one_member_leads,
+    table_changes_by_compare_and_swap,
+    table_reads_back_as_written,
+    array_is_defined_once,
+    executors_are_listed_until_they_are_dropped,
+    job_is_seen_until_it_is_done,
     reports_stand_until_they_are_retracted,
-    reports_about_what_is_over_go_by_themselves,
+    outdated_reports_go_by_themselves,
     reports_are_bounded,
     tables_are_bounded,
-    an_outage_leaves_what_is_known,
-    a_membership_survives_its_lease,
-    a_leadership_does_not_survive_its_lease,
+    outage_leaves_the_last_view,
+    membership_survives_its_lease,
+    leadership_does_not_survive_its_lease,
 );
-
-async fn join_server(registry: &Registry, address: &str) -> (Membership, NodeId) {
-    let membership = registry
-        .join(Joining::Server(server(address)))
-        .await
-        .unwrap();
-    let Member::Server(node) = membership.id() else {
-        panic!("{:?}", membership.id())
-    };
-    (membership, node)
-}
 
 async fn join_worker(registry: &Registry, clock: u64) -> (Membership, WorkerId) {
     let membership = registry.join(Joining::Worker(Clock(clock))).await.unwrap();
@@ -63,62 +46,67 @@ async fn join_worker(registry: &Registry, clock: u64) -> (Membership, WorkerId) 
     (membership, worker)
 }
 
-fn table(version: u64, chain: &[NodeId]) -> Routing {
-    let range = KeyRange::new(0, 100);
-    Routing::new(
-        version,
-        vec![Route {
-            array: ARRAY,
-            range,
-            epoch: Epoch(version),
-            chain: chain.to_vec(),
-        }],
-    )
-    .unwrap()
+async fn lead(registry: &Registry) -> (Membership, Term) {
+    let leader = registry.join(Joining::Coordinator).await.unwrap();
+    let term = leader.campaign(None).await.unwrap().unwrap();
+    (leader, term)
+}
+
+/// Writes a table without hand-overs.
+async fn change(
+    registry: &Registry,
+    term: Term,
+    base: Revision,
+    table: &Routing,
+) -> Result<Revision, RegistryError> {
+    registry.change(term, base, table, &[]).await
 }
 
 fn shard(epoch: u64) -> ShardRef {
+    shard_of(0, 100, epoch)
+}
+
+fn shard_of(start: u64, end: u64, epoch: u64) -> ShardRef {
+    let (array, range, epoch) = (ARRAY, KeyRange::new(start, end), Epoch(epoch));
     ShardRef {
-        array: ARRAY,
-        range: KeyRange::new(0, 100),
-        epoch: Epoch(epoch),
+        array,
+        range,
+        epoch,
     }
 }
 
-async fn members_are_seen_until_they_leave(fixture: Fixture) {
-    let (one, other) = (fixture.open().await, fixture.open().await);
-    let (membership, node) = join_server(&one, "10.0.0.1:7000").await;
-    let view = until(&other, "the server is seen", |view| {
-        view.servers.contains_key(&node)
-    })
-    .await;
-    assert_eq!(view.servers[&node], server("10.0.0.1:7000"));
-
-    let emptied = parapet_cluster::registry::ServerInfo {
-        weight: 0,
-        ..server("10.0.0.1:7000")
-    };
-    membership.update(&emptied).unwrap();
-    until(&other, "the weight is seen", |view| {
-        view.servers[&node].weight == 0
-    })
-    .await;
-
-    membership.leave().await.unwrap();
-    until(&other, "the server is gone", |view| view.servers.is_empty()).await;
+fn hand_over(epoch: u64, to: NodeId) -> HandOver {
+    let at = shard(epoch);
+    HandOver { at, to }
 }
 
-async fn a_member_that_is_dropped_is_gone_soon(fixture: Fixture) {
-    let (one, other) = (fixture.open().await, fixture.open().await);
+async fn member_is_seen_until_it_leaves(fixture: Fixture) {
+    let (one, other) = fixture.open_two().await;
+    let (membership, node) = join_server(&one, "a:1").await;
+    let view = until(&other, |view| view.servers.contains_key(&node)).await;
+    assert_eq!(view.servers[&node], server("a:1"));
+    let weight = 0;
+    membership
+        .update(&ServerInfo {
+            weight,
+            ..server("a:1")
+        })
+        .unwrap();
+    until(&other, |view| view.servers[&node].weight == 0).await;
+    membership.leave().await.unwrap();
+    until(&other, |view| view.servers.is_empty()).await;
+}
+
+async fn dropped_member_is_gone_soon(fixture: Fixture) {
+    let (one, other) = fixture.open_two().await;
     let (membership, node) = join_server(&one, "a:1").await;
     let (_worker, worker) = join_worker(&one, 3).await;
-    until(&other, "both are seen", |view| {
-        view.servers.contains_key(&node) && view.present_workers.contains(&worker)
-    })
-    .await;
+    let both =
+        |view: &View| view.servers.contains_key(&node) && view.present_workers.contains(&worker);
+    until(&other, both).await;
     drop(membership);
     let start = Instant::now();
-    let view = until(&other, "the server is gone", |view| view.servers.is_empty()).await;
+    let view = until(&other, |view| view.servers.is_empty()).await;
     fixture.assert_within(Duration::from_secs(5), start);
     assert!(
         view.present_workers.contains(&worker),
@@ -127,9 +115,9 @@ async fn a_member_that_is_dropped_is_gone_soon(fixture: Fixture) {
 }
 
 async fn numbers_are_never_given_twice(fixture: Fixture) {
-    let registries = [fixture.open().await, fixture.open().await];
+    let (one, other) = fixture.open_two().await;
     let joins = (0..12).map(|i| {
-        let registry = &registries[i % 2];
+        let registry = if i % 2 == 0 { &one } else { &other };
         async move {
             match i % 3 {
                 0 => join_server(registry, "a:1").await.0,
@@ -144,18 +132,12 @@ async fn numbers_are_never_given_twice(fixture: Fixture) {
     };
     let numbers: BTreeSet<u64> = memberships.iter().map(number).collect();
     assert_eq!(numbers.len(), 12);
-    let workers = until(&registries[0], "all are listed", |view| {
-        view.workers.workers.len() == 4
-    })
-    .await;
-    assert_eq!(
-        workers.workers.version, 4,
-        "every worker raised the version"
-    );
+    let view = until(&one, |view| view.workers.workers.len() == 4).await;
+    assert_eq!(view.workers.version, 4, "every worker raised the version");
     for membership in memberships {
         membership.leave().await.unwrap();
     }
-    let (late, _) = join_server(&registries[1], "a:1").await;
+    let (late, _) = join_server(&other, "a:1").await;
     assert!(
         !numbers.contains(&number(&late)),
         "a new life under an old number"
@@ -165,208 +147,299 @@ async fn numbers_are_never_given_twice(fixture: Fixture) {
 async fn workers_are_listed_with_their_clocks(fixture: Fixture) {
     let registry = fixture.open().await;
     let (first, a) = join_worker(&registry, 0).await;
-    let (second, b) = join_worker(&registry, 17).await;
-    let view = until(&registry, "both are listed", |view| {
-        view.workers.workers.len() == 2
-    })
-    .await;
+    let (_second, b) = join_worker(&registry, 17).await;
+    let view = until(&registry, |view| view.workers.workers.len() == 2).await;
     assert_eq!(view.workers.workers, [(a, Clock(0)), (b, Clock(17))]);
     first.leave().await.unwrap();
-    let view = until(&registry, "one is listed", |view| {
-        view.workers.workers.len() == 1
-    })
-    .await;
+    let view = until(&registry, |view| view.workers.workers.len() == 1).await;
     assert_eq!(
-        (view.workers.version, &view.workers.workers[..]),
-        (3, &[(b, Clock(17))][..])
+        (view.workers.version, view.workers.workers[0]),
+        (3, (b, Clock(17)))
     );
 
     // The leader takes off a worker that died.
-    let leader = registry.join(Joining::Coordinator).await.unwrap();
-    let term = leader.campaign(None).await.unwrap().unwrap();
-    registry.drop_workers(term, &[b]).await.unwrap();
-    until(&registry, "none is listed", |view| {
-        view.workers.workers.is_empty()
-    })
-    .await;
-    registry.drop_workers(term, &[b]).await.unwrap();
-    drop(second);
+    let (_leader, term) = lead(&registry).await;
+    registry.drop_workers(Some(term), &[b]).await.unwrap();
+    until(&registry, |view| view.workers.workers.is_empty()).await;
+    registry.drop_workers(Some(term), &[b]).await.unwrap();
 }
 
-async fn one_leads(fixture: Fixture) {
-    let (one, other) = (fixture.open().await, fixture.open().await);
-    let [a, b] = [
-        one.join(Joining::Coordinator).await.unwrap(),
-        other.join(Joining::Coordinator).await.unwrap(),
-    ];
+async fn one_member_leads(fixture: Fixture) {
+    let (one, other) = fixture.open_two().await;
+    let a = one.join(Joining::Coordinator).await.unwrap();
+    let b = other.join(Joining::Coordinator).await.unwrap();
     let (first, second) = tokio::join!(a.campaign(None), b.campaign(None));
-    let (first, second) = (first.unwrap(), second.unwrap());
-    assert!(first.is_some() != second.is_some(), "{first:?} {second:?}");
-    let (winner, loser, term) = if first.is_some() {
-        (a, b, first)
-    } else {
-        (b, a, second)
+    let (winner, loser, term) = match (first.unwrap(), second.unwrap()) {
+        (Some(term), None) => (a, b, term),
+        (None, Some(term)) => (b, a, term),
+        both => panic!("{both:?}"),
     };
-    let term = term.unwrap();
-    let view = until(&one, "the leader is known", |view| view.leader.is_some()).await;
-    assert_eq!(
-        view.leader,
-        Some(Leader {
-            term,
-            member: winner.id()
-        })
-    );
-    assert_eq!(loser.campaign(None).await.unwrap(), None);
-    assert_eq!(
-        loser
-            .campaign(Some(Term(Revision(term.0.0 + 1_000))))
-            .await
-            .unwrap(),
-        None,
-        "not this term"
-    );
+    let member = winner.id();
+    let view = until(&one, |view| view.leader.is_some()).await;
+    assert_eq!(view.leader, Some(Leader { term, member }));
+    let never = Term(Revision(term.0.0 + 1_000));
+    for instead in [None, Some(never)] {
+        assert_eq!(loser.campaign(instead).await.unwrap(), None);
+    }
 
     // Deposed: what the old leader writes is refused from then on.
     let later = loser.campaign(Some(term)).await.unwrap().unwrap();
     assert!(later > term);
-    let nodes = [NodeId(1)];
-    let refused = one.change(term, Revision(0), &table(1, &nodes), &[]).await;
+    let first = table(1, &[NodeId(1)]);
+    let refused = change(&one, term, Revision(0), &first).await;
     assert_eq!(refused, Err(RegistryError::Deposed));
-    assert_eq!(
-        one.drop_workers(term, &[]).await,
-        Ok(()),
-        "nothing to do, nothing refused"
-    );
-    one.change(later, Revision(0), &table(1, &nodes), &[])
-        .await
-        .unwrap();
+    let nothing = one.drop_workers(Some(term), &[]).await;
+    assert_eq!(nothing, Ok(()), "nothing to do, nothing refused");
+    let (_worker, worker) = join_worker(&one, 0).await;
+    let refused = one.drop_workers(Some(term), &[worker]).await;
+    assert_eq!(refused, Err(RegistryError::Deposed));
+    change(&one, later, Revision(0), &first).await.unwrap();
 
     loser.leave().await.unwrap();
-    until(&one, "nobody leads", |view| view.leader.is_none()).await;
+    until(&one, |view| view.leader.is_none()).await;
     assert!(winner.campaign(None).await.unwrap().unwrap() > later);
 }
 
-async fn executors_are_listed_until_they_are_taken_off(fixture: Fixture) {
-    let (one, other) = (fixture.open().await, fixture.open().await);
-    let (first, second) = tokio::join!(
-        one.add_executors(3, Clock(4)),
-        other.add_executors(2, Clock(4))
+async fn table_changes_by_compare_and_swap(fixture: Fixture) {
+    let (one, other) = fixture.open_two().await;
+    let (_leader, term) = lead(&one).await;
+    let nodes = [NodeId(1), NodeId(2), NodeId(3)];
+    let (two, three) = (table(1, &nodes[..2]), table(2, &nodes));
+    let first = change(&one, term, Revision(0), &two).await.unwrap();
+    let conflict = Err(RegistryError::Conflict);
+    assert_eq!(change(&one, term, Revision(0), &three).await, conflict);
+    let second = change(&one, term, first, &three).await.unwrap();
+    assert!(second > first);
+    let late = table(3, &nodes[..2]);
+    assert_eq!(change(&one, term, first, &late).await, conflict);
+    let view = until(&other, |view| view.table.revision == second).await;
+    assert_eq!(view.table.routing, three);
+}
+
+async fn table_reads_back_as_written(fixture: Fixture) {
+    let registry = fixture.open().await;
+    let (_leader, term) = lead(&registry).await;
+    let routes = (0..2_000u64).map(|i| Route {
+        array: ArrayId(u32::try_from(i / 1_000).unwrap()),
+        range: KeyRange::new(i << 50, (i + 1) << 50),
+        epoch: Epoch(u64::MAX - i),
+        chain: (0..=i % 3).map(|n| NodeId(u64::MAX - n)).collect(),
+    });
+    let routing = Routing::new(u64::MAX, routes.collect()).unwrap();
+    let hand_overs: Vec<_> = (0..50)
+        .map(|i| hand_over(i, NodeId(u64::MAX - i)))
+        .collect();
+    let written = registry
+        .change(term, Revision(0), &routing, &hand_overs)
+        .await
+        .unwrap();
+    let other = fixture.open().await;
+    let view = until(&other, |view| view.table.revision == written).await;
+    assert_eq!(
+        (&view.table.routing, &view.table.hand_overs),
+        (&routing, &hand_overs)
     );
+}
+
+async fn array_is_defined_once(fixture: Fixture) {
+    let (one, other) = fixture.open_two().await;
+    let info = |shards| ArrayInfo {
+        keys: KeyRange::new(0, u64::MAX),
+        shards,
+        description: "width 3".into(),
+    };
+    let wanted = info(64);
+    let (first, second) = tokio::join!(one.define(ARRAY, &wanted), other.define(ARRAY, &wanted));
+    first.and(second).unwrap();
+    let taken = Err(RegistryError::OtherArray(ARRAY));
+    assert_eq!(one.define(ARRAY, &info(65)).await, taken);
+    until(&other, |view| view.arrays.get(&ARRAY) == Some(&info(64))).await;
+    one.give_up(ARRAY).await.unwrap();
+    until(&other, |view| view.arrays.get(&ARRAY) == Some(&info(0))).await;
+    assert_eq!(
+        one.define(ARRAY, &info(64)).await,
+        taken,
+        "its number is used up"
+    );
+}
+
+async fn executors_are_listed_until_they_are_dropped(fixture: Fixture) {
+    let (one, other) = fixture.open_two().await;
+    let added = (
+        one.add_executors(3, Clock(4)),
+        other.add_executors(2, Clock(4)),
+    );
+    let (first, second) = tokio::join!(added.0, added.1);
     let (first, second) = (first.unwrap(), second.unwrap());
     let host = one.join(Joining::Host).await.unwrap();
-    let view = until(&other, "all are listed", |view| {
-        view.workers.workers.len() == 5 && view.present_workers.len() == 1
-    })
-    .await;
-    let listed: BTreeSet<WorkerId> = view
-        .workers
-        .workers
-        .iter()
-        .map(|&(worker, _)| worker)
-        .collect();
+    let all = |view: &View| view.workers.workers.len() == 5 && view.present_workers.len() == 1;
+    let view = until(&other, all).await;
+    let listed: BTreeSet<WorkerId> = view.workers.listed().collect();
     assert_eq!(listed, first.iter().chain(&second).copied().collect());
     assert!(
         view.cluster().workers.is_empty(),
         "the leader misses none of them"
     );
     drop(host);
-    one.remove_executors(&first).await.unwrap();
-    let view = until(&other, "some are listed", |view| {
-        view.workers.workers.len() == 2
-    })
-    .await;
+    one.drop_workers(None, &first).await.unwrap();
+    let view = until(&other, |view| view.workers.workers.len() == 2).await;
     assert_eq!(view.workers.executors, second.iter().copied().collect());
 }
 
-async fn a_job_is_seen_until_it_is_done(fixture: Fixture) {
-    let (one, other) = (fixture.open().await, fixture.open().await);
+async fn job_is_seen_until_it_is_done(fixture: Fixture) {
+    let (one, other) = fixture.open_two().await;
     one.set_job(Some("learn")).await.unwrap();
-    until(&other, "the job is seen", |view| {
-        view.job.as_deref() == Some("learn")
-    })
-    .await;
+    until(&other, |view| view.job.as_deref() == Some("learn")).await;
     one.set_job(None).await.unwrap();
-    until(&other, "it is done", |view| view.job.is_none()).await;
+    until(&other, |view| view.job.is_none()).await;
 }
 
-async fn an_outage_leaves_what_is_known(fixture: Fixture) {
+async fn reports_stand_until_they_are_retracted(fixture: Fixture) {
+    let (one, other) = fixture.open_two().await;
+    let (a, node) = join_server(&one, "a:1").await;
+    let (_b, suspect) = join_server(&other, "b:1").await;
+    let hand_over = hand_over(4, NodeId(90));
+    let reports = [
+        Report::Suspect(suspect),
+        Report::Propose(hand_over),
+        Report::Lost(shard(5)),
+    ];
+    for report in reports {
+        a.report(report).unwrap();
+        a.report(report).unwrap();
+    }
+    let view = until(&other, |view| view.reports.len() == 3).await;
+    let cluster = view.cluster();
+    let suspicion = (a.id().peer().unwrap(), suspect);
+    assert!(cluster.suspicions.contains(&suspicion));
+    assert!(cluster.proposals.contains(&hand_over) && cluster.lost.contains(&(node, shard(5))));
+
+    a.retract(Report::Suspect(suspect));
+    until(&other, |view| view.reports.len() == 2).await;
+    // They belong to one life.
+    a.leave().await.unwrap();
+    until(&other, |view| view.reports.is_empty()).await;
+}
+
+async fn outdated_reports_go_by_themselves(fixture: Fixture) {
+    let registry = fixture.open().await;
+    let (a, node) = join_server(&registry, "a:1").await;
+    let (b, suspect) = join_server(&registry, "b:1").await;
+    let term = a.campaign(None).await.unwrap().unwrap();
+    let first = change(&registry, term, Revision(0), &table(1, &[node]))
+        .await
+        .unwrap();
+    a.report(Report::Suspect(suspect)).unwrap();
+    a.report(Report::Propose(hand_over(1, suspect))).unwrap();
+    a.report(Report::Lost(shard(1))).unwrap();
+    until(&registry, |view| view.reports.len() == 3).await;
+
+    change(&registry, term, first, &table(2, &[node]))
+        .await
+        .unwrap();
+    let view = until(&registry, |view| view.reports.len() == 1).await;
+    let left = view.reports.values().next();
+    assert_eq!(left, Some(&(a.id(), Report::Suspect(suspect))));
+    b.leave().await.unwrap();
+    until(&registry, |view| view.reports.is_empty()).await;
+}
+
+async fn reports_are_bounded(fixture: Fixture) {
+    let registry = fixture.open().await;
+    let (a, _) = join_server(&registry, "a:1").await;
+    let limit = MAX_REPORTS;
+    let lost = |start| Report::Lost(shard_of(start, start + 1, 1));
+    for start in 0..limit as u64 {
+        a.report(lost(start)).unwrap();
+    }
+    let one_more = Report::Suspect(NodeId(1));
+    let refused = Err(RegistryError::TooManyReports { limit });
+    assert_eq!(a.report(one_more), refused);
+    until(&registry, |view| view.reports.len() == limit).await;
+    a.retract(lost(0));
+    a.report(one_more).unwrap();
+}
+
+async fn tables_are_bounded(fixture: Fixture) {
+    let registry = fixture.open().await;
+    let (_leader, term) = lead(&registry).await;
+    let chain = [NodeId(1), NodeId(2)];
+    let routing = |routes: u64| {
+        let routes = (0..routes).map(|i| route(i, i + 1, 1, &chain));
+        Routing::new(1, routes.collect()).unwrap()
+    };
+    let refused = change(&registry, term, Revision(0), &routing(30_000)).await;
+    assert!(
+        matches!(refused, Err(RegistryError::TooLarge { .. })),
+        "{refused:?}"
+    );
+    change(&registry, term, Revision(0), &routing(10_000))
+        .await
+        .unwrap();
+}
+
+async fn outage_leaves_the_last_view(fixture: Fixture) {
     let registry = fixture.open().await;
     let (a, node) = join_server(&registry, "a:1").await;
     let term = a.campaign(None).await.unwrap().unwrap();
-    let before = registry
-        .change(term, Revision(0), &table(1, &[node]), &[])
+    let written = table(1, &[node]);
+    let before = change(&registry, term, Revision(0), &written)
         .await
         .unwrap();
-    until(&registry, "the table is seen", |view| {
-        view.table.revision == before
-    })
-    .await;
+    until(&registry, |view| view.table.revision == before).await;
 
-    fixture.suspend();
+    fixture.set_reachable(false);
     let start = Instant::now();
-    let error = registry
-        .change(term, before, &table(2, &[node]), &[])
+    let error = change(&registry, term, before, &table(2, &[node]))
         .await
         .unwrap_err();
     assert!(
-        error.is_retryable() && matches!(error, RegistryError::Unreachable { .. }),
+        matches!(error, RegistryError::Unreachable { .. }),
         "{error}"
     );
+    assert!(error.is_retryable());
     fixture.assert_within(Duration::from_secs(4), start);
-    let view = until(&registry, "it is known to be away", |view| !view.reachable).await;
-    assert_eq!(view.table.routing, table(1, &[node]), "the table stays");
+    let view = until(&registry, |view| !view.reachable).await;
+    assert_eq!(view.table.routing, written, "the table stays");
     // What is reported meanwhile is written later. The change of the table may happen then, too:
     // the report must be about what is so under either table.
     let lost = Report::Lost(shard(9));
     a.report(lost).unwrap();
-    fixture.resume();
-    let back = |view: &parapet_cluster::registry::View| {
-        view.reachable && view.reports.values().any(|(_, report)| *report == lost)
-    };
-    until(&registry, "the report came through", back).await;
-    until(&fixture.open().await, "others see it", back).await;
+    fixture.set_reachable(true);
+    let back =
+        |view: &View| view.reachable && view.reports.values().any(|(_, report)| *report == lost);
+    until(&registry, back).await;
+    until(&fixture.open().await, back).await;
 }
 
-async fn a_membership_survives_its_lease(fixture: Fixture) {
-    let (one, other) = (fixture.open().await, fixture.open().await);
+async fn membership_survives_its_lease(fixture: Fixture) {
+    let (one, other) = fixture.open_two().await;
     let (a, node) = join_server(&one, "a:1").await;
     let (_w, worker) = join_worker(&one, 5).await;
-    a.report(Report::Lost(shard(3))).unwrap();
-    let is_whole = |view: &parapet_cluster::registry::View| {
-        view.reachable
-            && view.servers.contains_key(&node)
-            && view.present_workers.contains(&worker)
-            && view.reports.len() == 1
-    };
-    until(&other, "all is there", is_whole).await;
-    fixture.suspend_for_long().await;
-    a.report(Report::Lost(ShardRef {
-        range: KeyRange::new(200, 300),
-        ..shard(1)
-    }))
-    .unwrap();
-    let came_back = |view: &parapet_cluster::registry::View| {
+    let is_whole = |view: &View, reports| {
         view.reachable
             && view.servers.get(&node) == Some(&server("a:1"))
             && view.present_workers.contains(&worker)
             && view.workers.workers == [(worker, Clock(5))]
-            && view.reports.len() == 2
+            && view.reports.len() == reports
     };
-    until(&other, "all came back", came_back).await;
-    until(&fixture.open().await, "and is there for others", came_back).await;
+    a.report(Report::Lost(shard(3))).unwrap();
+    until(&other, |view| is_whole(view, 1)).await;
+    fixture.suspend_for_long().await;
+    a.report(Report::Lost(shard_of(200, 300, 1))).unwrap();
+    until(&other, |view| is_whole(view, 2)).await;
+    until(&fixture.open().await, |view| is_whole(view, 2)).await;
 }
 
-async fn a_leadership_does_not_survive_its_lease(fixture: Fixture) {
-    let (one, other) = (fixture.open().await, fixture.open().await);
+async fn leadership_does_not_survive_its_lease(fixture: Fixture) {
+    let (one, other) = fixture.open_two().await;
     let (a, node) = join_server(&one, "a:1").await;
     let term = a.campaign(None).await.unwrap().unwrap();
-    until(&other, "it leads", |view| view.leader.is_some()).await;
+    until(&other, |view| view.leader.is_some()).await;
     drop(a);
-    until(&other, "nobody leads", |view| {
-        view.leader.is_none() && view.servers.is_empty()
-    })
-    .await;
-    let refused = one.change(term, Revision(0), &table(1, &[node]), &[]).await;
+    let gone = |view: &View| view.leader.is_none() && view.servers.is_empty();
+    until(&other, gone).await;
+    let refused = change(&one, term, Revision(0), &table(1, &[node])).await;
     assert_eq!(refused, Err(RegistryError::Deposed));
     let (b, _) = join_server(&other, "b:1").await;
     assert!(b.campaign(None).await.unwrap().unwrap() > term);

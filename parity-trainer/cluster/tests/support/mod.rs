@@ -20,7 +20,7 @@ use parapet_cluster::node::transport::Transport;
 use parapet_cluster::node::{
     ClientNode, ClientNodeConfig, Counters, ServerHandle, TaskSpec, Worker,
 };
-use parapet_cluster::registry::{LeaderConfig, MemoryStore, Registry, View};
+use parapet_cluster::registry::{MemoryStore, Registry, View};
 use parapet_cluster::roles::training::Job;
 use parapet_cluster::roles::{
     ClusterError, ServerRole, ServerSettings, WorkerRole, WorkerSettings, await_array, coordinate,
@@ -70,7 +70,7 @@ pub struct Cluster<T: Transport> {
     pub registry: Registry,
     servers: BTreeMap<NodeId, Running>,
     coordinator: Option<JoinHandle<()>>,
-    leads: LeaderConfig,
+    leads: CoordinatorConfig,
     /// Number of servers that were started: their addresses in memory.
     started: u64,
 }
@@ -130,13 +130,11 @@ impl<T: Transport> Cluster<T> {
             ..Placement::default()
         };
         let birth = Duration::from_millis(50);
-        let leads = LeaderConfig {
-            coordinator: CoordinatorConfig {
-                placement,
-                min_servers: servers,
-                birth,
-                ..CoordinatorConfig::default()
-            },
+        let leads = CoordinatorConfig {
+            placement,
+            min_servers: servers,
+            birth,
+            ..CoordinatorConfig::default()
         };
         let mut cluster = Self {
             transport,

@@ -1,151 +1,201 @@
 //! The members of an etcd, one of which is asked.
 //!
-//! Everything goes to one member: requests, watches, renewals. When it has been silent for a while
-//! ([`Members::patience`]) it is asked for a key; if it does not answer that either, all are, and
-//! the first that answers is the one from then on, for everything that waits. The key is read
-//! through etcd's quorum, so a member that is cut off from the others does not count as one that
-//! answers. A client with all endpoints would go on to spread requests over them: to it, a
-//! connection on which nothing comes back is as good as any.
+//! Everything goes to one member: requests, watches, renewals. It is asked for a key several times a
+//! second; if it does not answer, all are, and the first that answers is the one from then on, for
+//! everything that waits. The key is read through etcd's quorum, so a member that is cut off from
+//! the others does not count as one that answers. A client with all endpoints would go on to spread
+//! requests over them: to it, a connection on which nothing comes back is as good as any.
 
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, Error};
 use futures::future::select_ok;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
+use tonic::Code::{Cancelled, DeadlineExceeded, Internal, Unavailable, Unknown};
 
-use super::EtcdConfig;
+use crate::registry::RegistryError;
+
+/// Time that a request may take.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Interval at which a member is asked whether it is there, and how long it may take to say so.
+const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Interval of pings on a connection with waiting requests, so that one to a member that is gone
 /// for good is given up; etcd refuses pings that are less than 5 s apart.
 const PING: Duration = Duration::from_secs(10);
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Asked {
+    place: usize,
+    answers: bool,
+}
+
 /// All members that the configuration names.
 pub(super) struct Members {
+    pub(super) endpoints: String,
     clients: Vec<Client>,
-    chosen: watch::Sender<usize>,
-    /// Held while members are asked, so that they are asked once for all that wait.
-    asking: Mutex<()>,
-    key: String,
-    limit: Duration,
-}
-
-/// The member that is asked.
-#[derive(Clone)]
-pub(super) struct Member {
-    pub(super) client: Client,
-    place: usize,
-    chosen: watch::Receiver<usize>,
-}
-
-impl Member {
-    /// Ends when another member is asked instead.
-    pub(super) async fn left(&self) {
-        let place = self.place;
-        // The sender lives as long as whatever waits here.
-        let _ = self
-            .chosen
-            .clone()
-            .wait_for(|&chosen| chosen != place)
-            .await;
-    }
-
-    pub(super) fn is_left(&self) -> bool {
-        *self.chosen.borrow() != self.place
-    }
+    asked: watch::Receiver<Asked>,
+    _probing: AbortOnDropHandle<()>,
 }
 
 impl Members {
-    /// Nothing is sent yet.
-    pub(super) async fn new(config: &EtcdConfig, key: String) -> Result<Self, Error> {
+    /// Nothing is sent yet. Members are probed by reading `key`.
+    pub(super) async fn new(endpoints: &[String], key: String) -> Result<Self, RegistryError> {
         let options = ConnectOptions::new()
-            .with_connect_timeout(config.timeout)
+            .with_connect_timeout(TIMEOUT)
             .with_tcp_keepalive(Duration::from_secs(5))
-            .with_keep_alive(PING, config.timeout);
-        let mut clients = Vec::with_capacity(config.endpoints.len());
-        for endpoint in &config.endpoints {
-            clients.push(Client::connect([endpoint], Some(options.clone())).await?);
+            .with_keep_alive(PING, TIMEOUT);
+        let names = endpoints.join(", ");
+        let mut clients = Vec::with_capacity(endpoints.len());
+        for endpoint in endpoints {
+            let client = Client::connect([endpoint], Some(options.clone())).await;
+            clients.push(client.map_err(|error| explain(&names, &error))?);
         }
-        let (chosen, _) = watch::channel(0);
+        let (place, answers) = (0, true);
+        let (asked, receiver) = watch::channel(Asked { place, answers });
+        let probing = tokio::spawn(probe(clients.clone(), key, asked));
         Ok(Self {
+            endpoints: names,
             clients,
-            chosen,
-            asking: Mutex::new(()),
-            key,
-            limit: config.timeout,
+            asked: receiver,
+            _probing: AbortOnDropHandle::new(probing),
         })
     }
 
-    /// The one that is asked now.
-    pub(super) fn chosen(&self) -> Result<Member, Error> {
-        let place = *self.chosen.borrow();
-        let none = || Error::InvalidArgs("no endpoint is named".to_owned());
-        let client = self.clients.get(place).cloned().ok_or_else(none)?;
-        Ok(Member {
-            client,
-            place,
-            chosen: self.chosen.subscribe(),
-        })
+    /// The place of the member that is asked now.
+    pub(super) fn place(&self) -> usize {
+        self.asked.borrow().place
     }
 
-    /// For how long a member may be silent before it is asked whether it is there, and how long it
-    /// may take to say so.
-    pub(super) fn patience(&self) -> Duration {
-        self.limit / 8
+    /// Waits until the member that is asked answers.
+    pub(super) async fn answers(&self) {
+        let mut asked = self.asked.clone();
+        // The sender lives as long as this.
+        let _ = asked.wait_for(|asked| asked.answers).await;
     }
 
-    /// Ends when another member is asked instead of this one, because it was silent for this time
-    /// and more, and still is.
-    pub(super) async fn another_than(&self, member: &Member, silent: Duration) {
-        let seek = async {
-            sleep(silent).await;
-            while !self.seek(member).await {
-                sleep(self.patience()).await;
+    /// Waits until another member is asked than this one, or none answers.
+    pub(super) async fn left(&self, place: usize) {
+        let mut asked = self.asked.clone();
+        let _ = asked
+            .wait_for(|asked| asked.place != place || !asked.answers)
+            .await;
+    }
+
+    /// Waits until another member is asked than this one; false if it is not soon.
+    pub(super) async fn moves_on(&self, place: usize) -> bool {
+        let mut asked = self.asked.clone();
+        let other = asked.wait_for(|asked| asked.place != place);
+        self.clients.len() > 1 && timeout(3 * PATIENCE, other).await.is_ok()
+    }
+
+    /// Asks for what may be asked twice: another member if the first is silent, until time is up.
+    pub(super) async fn ask<T, F>(&self, call: impl Fn(Client) -> F) -> Result<T, RegistryError>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let asking = async {
+            loop {
+                let place = self.place();
+                let answer = self.ask_once(&call).await;
+                let is_away = matches!(answer, Err(RegistryError::Unreachable { .. }));
+                if !is_away || !self.moves_on(place).await {
+                    return answer;
+                }
             }
         };
+        let answer = timeout(TIMEOUT, asking).await;
+        answer.unwrap_or_else(|_| Err(self.silent()))
+    }
+
+    /// Asks for what may be done only once. After an error it is unknown whether it was done.
+    pub(super) async fn ask_once<T, F>(
+        &self,
+        call: impl FnOnce(Client) -> F,
+    ) -> Result<T, RegistryError>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let place = self.place();
+        let Some(client) = self.clients.get(place).cloned() else {
+            return Err(self.unreachable("no endpoint is named"));
+        };
+        let mut asked = self.asked.clone();
         tokio::select! {
-            () = member.left() => {}
-            () = seek => {}
+            biased;
+            answer = timeout(TIMEOUT, call(client)) => match answer {
+                Ok(answer) => answer.map_err(|error| explain(&self.endpoints, &error)),
+                Err(_) => Err(self.silent()),
+            },
+            _ = asked.wait_for(|asked| asked.place != place) => {
+                Err(self.unreachable("the member that was asked is silent"))
+            }
         }
     }
 
-    /// Asks this member, and if it is silent all of them, whether they answer. Whether another one
-    /// is asked from now on.
-    pub(super) async fn seek(&self, member: &Member) -> bool {
-        if self.clients.len() < 2 {
-            return false;
-        }
-        let _asking = self.asking.lock().await;
-        if member.is_left() {
-            return true;
-        }
-        if matches!(
-            timeout(self.patience(), self.answers(member.place, &member.client)).await,
-            Ok(Ok(_))
-        ) {
-            return false;
-        }
-        let all = self.clients.iter().enumerate();
-        let first = select_ok(all.map(|(place, client)| Box::pin(self.answers(place, client))));
-        let Ok(Ok((place, _))) = timeout(self.limit, first).await else {
-            return false;
+    fn silent(&self) -> RegistryError {
+        self.unreachable(&format!("nothing came within {TIMEOUT:?}"))
+    }
+
+    pub(super) fn unreachable(&self, cause: &str) -> RegistryError {
+        let (endpoints, cause) = (self.endpoints.clone(), cause.to_owned());
+        RegistryError::Unreachable { endpoints, cause }
+    }
+}
+
+/// Probes the member that is asked, and all of them when it does not answer.
+async fn probe(clients: Vec<Client>, key: String, asked: watch::Sender<Asked>) {
+    let key = key.as_bytes();
+    let answer = async |place: usize| match clients.get(place) {
+        Some(client) => client.clone().get(key, None).await.map(|_| place),
+        None => Err(Error::InvalidArgs("no endpoint is named".into())),
+    };
+    loop {
+        sleep(PATIENCE).await;
+        let place = asked.borrow().place;
+        let mut next = Asked {
+            place,
+            answers: true,
         };
-        if place != member.place {
+        if !matches!(timeout(PATIENCE, answer(place)).await, Ok(Ok(_))) {
+            let all = (0..clients.len()).map(|place| Box::pin(answer(place)));
+            match timeout(TIMEOUT, select_ok(all)).await {
+                Ok(Ok((first, _))) => next.place = first,
+                _ => next.answers = false,
+            }
+        }
+        if next.place != place {
+            let to = next.place;
             tracing::info!(
-                from = member.place,
-                to = place,
+                from = place,
+                to,
                 "a member of etcd is silent; another one is asked"
             );
-            self.chosen.send_replace(place);
         }
-        place != member.place
+        asked.send_if_modified(|asked| std::mem::replace(asked, next) != next);
     }
+}
 
-    async fn answers(&self, place: usize, client: &Client) -> Result<usize, Error> {
-        client
-            .clone()
-            .get(self.key.as_bytes(), None)
-            .await
-            .map(|_| place)
+/// Tells a member that could not be reached, or cannot reach the others, from one that refuses.
+pub(super) fn explain(endpoints: &str, error: &Error) -> RegistryError {
+    let is_away = match error {
+        Error::GRpcStatus(status) => matches!(
+            status.code(),
+            Unavailable | DeadlineExceeded | Cancelled | Unknown | Internal
+        ),
+        Error::IoError(_) | Error::TransportError(_) | Error::EndpointError(_) => true,
+        _ => false,
+    };
+    let endpoints = endpoints.to_owned();
+    let cause = match error {
+        Error::GRpcStatus(status) if is_away => status.message().to_owned(),
+        _ => error.to_string(),
+    };
+    match is_away {
+        true => RegistryError::Unreachable { endpoints, cause },
+        false => RegistryError::Refused { endpoints, cause },
     }
 }

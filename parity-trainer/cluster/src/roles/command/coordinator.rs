@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::registry::{Address, MemoryStore, Registry, ServeConfig, serve_store};
+use crate::registry::{Address, MemoryStore, Registry, serve_store};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::CommandError;
@@ -42,14 +42,10 @@ impl ServedRegistry {
     pub(super) async fn start(listen: &str) -> Result<Self, CommandError> {
         let Listening { listener, address } = Listening::at(listen).await?;
         let address = format!("parapet://{address}");
-        let store = Arc::new(MemoryStore::new());
+        let store = Arc::new(MemoryStore::default());
         let registry = Registry::open(store.clone()).await?;
         let serving = AbortOnDropHandle::new(tokio::spawn(async move {
-            let forever = std::future::pending();
-            if let Err(error) = serve_store(store, listener, ServeConfig::default(), forever).await
-            {
-                tracing::error!(%error, "the registry is not served any longer");
-            }
+            serve_store(store, listener, std::future::pending()).await;
         }));
         Ok(Self {
             registry,

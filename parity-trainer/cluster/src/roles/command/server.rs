@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::node::Timing;
 use crate::node::transport::Sockets;
-use crate::registry::LeaderConfig;
 use parapet_parameter_server::{CoordinatorConfig, Placement};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -69,18 +68,16 @@ impl LeadingArgs {
         }
     }
 
-    pub(super) fn config(self) -> LeaderConfig {
+    pub(super) fn config(self) -> CoordinatorConfig {
         let placement = Placement {
             replicas: self.replicas.get(),
             ..Placement::default()
         };
         let min_servers = self.min_servers.get();
-        LeaderConfig {
-            coordinator: CoordinatorConfig {
-                placement,
-                min_servers,
-                ..CoordinatorConfig::of_heartbeat(self.timing().heartbeat)
-            },
+        CoordinatorConfig {
+            placement,
+            min_servers,
+            ..CoordinatorConfig::of_heartbeat(self.timing().heartbeat)
         }
     }
 }

@@ -287,7 +287,7 @@ impl<T: Transport> Training<T> {
             self.registry.set_job(None).await?;
             let executors: Vec<WorkerId> =
                 self.job.executors.iter().copied().map(WorkerId).collect();
-            self.registry.remove_executors(&executors).await?;
+            self.registry.drop_workers(None, &executors).await?;
             self.registry.give_up(self.job.array()).await?;
         }
         Ok(self.membership.leave().await?)

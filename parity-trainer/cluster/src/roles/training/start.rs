@@ -108,7 +108,7 @@ impl<T: Transport> Training<T> {
         loop {
             match define(registry, job.array(), keys, shards, &job.spec()).await {
                 // A number that was used and forgotten here.
-                Err(ClusterError::Registry(RegistryError::OtherArray { .. })) => job.array += 1,
+                Err(ClusterError::Registry(RegistryError::OtherArray(_))) => job.array += 1,
                 other => break other?,
             }
         }
@@ -166,7 +166,7 @@ async fn clear(registry: &Registry, view: &View) -> Result<(), ClusterError> {
         registry.give_up(job.array()).await?;
     }
     let left: Vec<WorkerId> = view.workers.executors.iter().copied().collect();
-    Ok(registry.remove_executors(&left).await?)
+    Ok(registry.drop_workers(None, &left).await?)
 }
 
 /// Has every row of the array set: the first executor pushes the values, the others say that

@@ -1,143 +1,155 @@
 //! Registries to test with, over a store in this process or an etcd started for the test.
 
-#![allow(
-    unreachable_pub,
-    dead_code,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "tests"
-)]
+#![allow(unreachable_pub, clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 pub mod etcd;
+#[path = "../../support/etcd_process.rs"]
+mod etcd_process;
 pub mod proxy;
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_cluster::registry::{MemoryStore, Registry, ServerInfo, View};
+use nix::sys::signal::Signal;
+use parapet_cluster::registry::{
+    Joining, Member, Membership, MemoryStore, Registry, ServedStore, ServerInfo, View, serve_store,
+};
+use parapet_parameter_server::{ArrayId, Epoch, KeyRange, NodeId, Route, Routing};
+use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use etcd::Etcd;
-use parapet_cluster::registry::{ServeConfig, ServedConfig, ServedStore, serve_store};
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
 
 /// Longer than anything may take, on a machine that is busy with other things, too.
 pub const LIMIT: Duration = Duration::from_secs(100);
 
-/// A store in memory that is served to others.
-pub struct Served {
-    store: MemoryStore,
-    endpoint: String,
-    serving: JoinHandle<()>,
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.serving.abort();
-    }
-}
+pub const ARRAY: ArrayId = ArrayId(7);
 
 pub enum Fixture {
     Memory(MemoryStore),
-    Served(Served),
+    /// A store in memory that is served to others at an endpoint.
+    Served {
+        store: MemoryStore,
+        endpoint: String,
+        _serving: AbortOnDropHandle<()>,
+    },
     Etcd(Etcd),
 }
 
 impl Fixture {
     pub fn memory() -> Self {
-        Self::Memory(MemoryStore::new())
+        Self::Memory(MemoryStore::default())
     }
 
     pub async fn served() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = listener.local_addr().unwrap().to_string();
-        let store = MemoryStore::new();
-        let served = Arc::new(store.clone());
-        let serving = tokio::spawn(async move {
-            let forever = std::future::pending();
-            serve_store(served, listener, ServeConfig::default(), forever)
-                .await
-                .unwrap();
-        });
-        Self::Served(Served {
+        let store = MemoryStore::default();
+        let serving = serve_store(Arc::new(store.clone()), listener, std::future::pending());
+        let _serving = AbortOnDropHandle::new(tokio::spawn(serving));
+        Self::Served {
             store,
             endpoint,
-            serving,
-        })
-    }
-
-    /// Returns `None` if there is no etcd, and the environment does not demand it.
-    pub async fn etcd() -> Option<Self> {
-        Etcd::start().await.map(Self::Etcd)
+            _serving,
+        }
     }
 
     /// One more process' registry.
     pub async fn open(&self) -> Registry {
         match self {
             Self::Memory(store) => Registry::open(Arc::new(store.clone())).await.unwrap(),
-            Self::Served(served) => {
-                let config = ServedConfig::new(served.endpoint.clone());
-                Registry::open(Arc::new(ServedStore::connect(config).await.unwrap()))
-                    .await
-                    .unwrap()
+            Self::Served { endpoint, .. } => {
+                let store = ServedStore::connect(endpoint).await.unwrap();
+                Registry::open(Arc::new(store)).await.unwrap()
             }
             Self::Etcd(etcd) => etcd.registry().await,
         }
     }
 
+    pub async fn open_two(&self) -> (Registry, Registry) {
+        (self.open().await, self.open().await)
+    }
+
     /// Makes sure that something took no longer than it may. A real etcd on a busy machine may be
     /// starved, so that only the order of magnitude is checked there.
     pub fn assert_within(&self, limit: Duration, start: Instant) {
-        let limit = if matches!(self, Self::Memory(_)) {
-            limit
+        let slack = if matches!(self, Self::Memory(_)) {
+            1
         } else {
-            10 * limit
+            10
         };
-        assert!(start.elapsed() < limit, "{:?}", start.elapsed());
+        assert!(start.elapsed() < slack * limit, "{:?}", start.elapsed());
     }
 
-    /// Makes the store unreachable, until [`Fixture::resume`].
-    pub fn suspend(&self) {
+    /// Cuts the store off, or ends that.
+    pub fn set_reachable(&self, reachable: bool) {
         match self {
-            Self::Memory(store) | Self::Served(Served { store, .. }) => store.set_reachable(false),
-            Self::Etcd(etcd) => etcd.suspend(),
+            Self::Memory(store) | Self::Served { store, .. } => store.set_reachable(reachable),
+            Self::Etcd(etcd) if reachable => etcd.signal(Signal::SIGCONT),
+            Self::Etcd(etcd) => etcd.signal(Signal::SIGSTOP),
         }
     }
 
-    pub fn resume(&self) {
-        match self {
-            Self::Memory(store) | Self::Served(Served { store, .. }) => store.set_reachable(true),
-            Self::Etcd(etcd) => etcd.resume(),
-        }
-    }
-
-    /// So long that all leases are over.
+    /// Cuts the store off for so long that all leases are over.
     pub async fn suspend_for_long(&self) {
-        self.suspend();
+        self.set_reachable(false);
         match self {
-            Self::Memory(store) | Self::Served(Served { store, .. }) => store.lapse_all(),
+            Self::Memory(store) | Self::Served { store, .. } => store.lapse_all(),
             Self::Etcd(_) => tokio::time::sleep(Duration::from_secs(5)).await,
         }
-        self.resume();
+        self.set_reachable(true);
     }
 }
 
 pub fn server(address: &str) -> ServerInfo {
+    let (address, control, weight) = (address.to_owned(), String::new(), 1);
     ServerInfo {
-        address: address.to_owned(),
-        control: String::new(),
-        weight: 1,
+        address,
+        control,
+        weight,
     }
 }
 
+pub async fn join_server(registry: &Registry, address: &str) -> (Membership, NodeId) {
+    let membership = registry
+        .join(Joining::Server(server(address)))
+        .await
+        .unwrap();
+    let Member::Server(node) = membership.id() else {
+        panic!("{:?}", membership.id())
+    };
+    (membership, node)
+}
+
+pub fn route(start: u64, end: u64, epoch: u64, chain: &[NodeId]) -> Route {
+    Route {
+        array: ARRAY,
+        range: KeyRange::new(start, end),
+        epoch: Epoch(epoch),
+        chain: chain.to_vec(),
+    }
+}
+
+/// A table of one shard, whose epoch is the version.
+pub fn table(version: u64, chain: &[NodeId]) -> Routing {
+    Routing::new(version, vec![route(0, 100, version, chain)]).unwrap()
+}
+
 /// Waits until the view is so.
-pub async fn until(registry: &Registry, what: &str, is_so: impl Fn(&View) -> bool) -> Arc<View> {
-    let mut views = registry.view();
-    match timeout(LIMIT, views.wait_for(|view| is_so(view))).await {
-        Ok(view) => Arc::clone(&view.unwrap()),
-        Err(_) => panic!("never: {what}: {:#?}", registry.view().borrow()),
+#[track_caller]
+pub fn until(
+    registry: &Registry,
+    is_so: impl Fn(&View) -> bool,
+) -> impl Future<Output = Arc<View>> {
+    let caller = Location::caller();
+    async move {
+        let mut views = registry.view();
+        match timeout(LIMIT, views.wait_for(|view| is_so(view))).await {
+            Ok(view) => Arc::clone(&view.unwrap()),
+            Err(_) => panic!("{caller}: never so: {:#?}", registry.view().borrow()),
+        }
     }
 }
 
@@ -160,8 +172,8 @@ macro_rules! conformance {
         mod etcd {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                if let Some(fixture) = $crate::support::Fixture::etcd().await {
-                    super::$name(fixture).await;
+                if let Some(etcd) = $crate::support::etcd::Etcd::start().await {
+                    super::$name($crate::support::Fixture::Etcd(etcd)).await;
                 }
             })*
         }
