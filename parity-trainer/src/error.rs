@@ -18,7 +18,7 @@ pub enum TrainError {
     #[error("cannot update the parameters: {0}")]
     Backend(#[from] crate::backend::BackendError),
     #[error(transparent)]
-    Cluster(parapet_cluster::roles::command::CommandError),
+    Cluster(parapet_cluster::roles::ClusterError),
     #[error(transparent)]
     Setup(#[from] SetupError),
     #[error(transparent)]

@@ -44,12 +44,10 @@ struct Cli {
 }
 
 #[tokio::main]
-async fn main() -> ExitCode {
+async fn main() -> anyhow::Result<ExitCode> {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
+    let shown = tracing_subscriber::fmt().with_env_filter(filter);
+    shown.with_writer(std::io::stderr).init();
     let cli = Cli::parse();
     let plan = Plan {
         program: cli.program,
@@ -58,29 +56,21 @@ async fn main() -> ExitCode {
         stop_registry: cli.stop_registry.map(Duration::from_secs),
         seed: cli.seed,
         undisturbed: cli.undisturbed,
-        tell: true,
     };
     let mut outcome = ChaosOutcome::default();
     if let Err(error) = run::run(&plan, &mut outcome).await {
-        outcome.failed = Some(error.to_string());
+        outcome.failed = Some(format!("{error:#}"));
     }
     let judgement = outcome.judge(&plan, Duration::from_millis(cli.limit));
     println!("{}", judgement.text);
     if let Some(path) = cli.results {
-        let json = serde_json::to_string_pretty(&judgement.json).unwrap_or_default();
-        let written = std::fs::write(&path, json + "\n").and_then(|()| {
-            std::fs::write(path.with_extension("md"), format!("{}\n", judgement.text))
-        });
-        if let Err(error) = written {
-            eprintln!("error: {} cannot be written ({error})", path.display());
-            return ExitCode::FAILURE;
-        }
+        let json = serde_json::to_string_pretty(&judgement.json)?;
+        std::fs::write(&path, json + "\n")?;
+        std::fs::write(path.with_extension("md"), format!("{}\n", judgement.text))?;
     }
-    match judgement.missed.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => {
-            eprintln!("error: {}", judgement.missed.join("; "));
-            ExitCode::FAILURE
-        }
+    if judgement.missed.is_empty() {
+        return Ok(ExitCode::SUCCESS);
     }
+    eprintln!("error: {}", judgement.missed.join("; "));
+    Ok(ExitCode::FAILURE)
 }

@@ -68,9 +68,6 @@ impl Address {
     }
 
     /// Connects, and reads all of it.
-    ///
-    /// # Errors
-    /// If no registry answers there.
     pub async fn open(&self) -> Result<Registry, RegistryError> {
         let store: Arc<dyn Store> = match self {
             Self::Served(endpoint) => Arc::new(ServedStore::connect(endpoint).await?),

@@ -39,9 +39,6 @@ pub struct Registry {
 
 impl Registry {
     /// The registry kept in `store`, once all of it has been read.
-    ///
-    /// # Errors
-    /// [`RegistryError::Closed`] if the store ends before.
     pub async fn open(store: Arc<dyn Store>) -> Result<Self, RegistryError> {
         let mut batches = store.follow();
         let mut builder = ViewBuilder::default();
@@ -74,9 +71,6 @@ impl Registry {
     }
 
     /// A new registry within this process.
-    ///
-    /// # Errors
-    /// None but [`RegistryError::Closed`].
     pub async fn in_process() -> Result<Self, RegistryError> {
         Self::open(Arc::new(MemoryStore::default())).await
     }
@@ -87,9 +81,6 @@ impl Registry {
     }
 
     /// Takes part under a new number, until the membership is dropped or left.
-    ///
-    /// # Errors
-    /// If the store does not answer, or the list of workers is too long.
     pub async fn join(&self, joining: Joining) -> Result<Membership, RegistryError> {
         let lease = Arc::new(self.store.grant().await?);
         for _ in 0..ATTEMPTS {
@@ -154,9 +145,6 @@ impl Registry {
 
     /// Gives an array up: the leader takes its shards out of the table, and what they held is
     /// forgotten. Its number can not be used again.
-    ///
-    /// # Errors
-    /// If the store does not answer.
     pub async fn give_up(&self, array: ArrayId) -> Result<(), RegistryError> {
         let key = documents::array_key(array);
         let Some(held) = self.store.get(&key).await? else {
@@ -170,9 +158,6 @@ impl Registry {
     }
 
     /// Puts `count` executors under new numbers on the list of workers, as having finished `clock`.
-    ///
-    /// # Errors
-    /// If the store does not answer, or the list of workers is too long.
     pub async fn add_executors(
         &self,
         count: u64,
@@ -195,9 +180,6 @@ impl Registry {
     }
 
     /// Sets what is to be worked on; `None`: nothing any longer.
-    ///
-    /// # Errors
-    /// If the store does not answer, or it is too long.
     pub async fn set_job(&self, job: Option<&str>) -> Result<(), RegistryError> {
         let mut transaction = Transaction::default();
         match job {

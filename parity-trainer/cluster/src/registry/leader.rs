@@ -19,9 +19,6 @@ use crate::registry::{Member, Membership, RegistryError, Table, Term, View};
 /// ([`CoordinatorConfig::doubt`]): the leader hangs, or is a coordinator that is dead, which no
 /// connection tells of. Neither is a danger: each change is made on the condition that its author
 /// still leads.
-///
-/// # Errors
-/// [`RegistryError::Closed`] at the end.
 pub async fn lead(membership: &Membership, config: CoordinatorConfig) -> Result<(), RegistryError> {
     let mut views = membership.registry().view();
     let mut backoff = Backoff::default();

@@ -89,9 +89,6 @@ impl Membership {
     }
 
     /// Changes what is known of this server, such as its weight.
-    ///
-    /// # Errors
-    /// None that a later call would not meet again: the entry is too large.
     pub fn update(&self, server: &ServerInfo) -> Result<(), RegistryError> {
         let value = documents::write("a server's entry", server)?;
         self.keep(documents::member_key(self.member), (value, None))
@@ -117,9 +114,6 @@ impl Membership {
 
     /// Tries to lead: if there is no leader, or instead of a leader of this term, which
     /// is over then.
-    ///
-    /// # Errors
-    /// If the store does not answer.
     pub async fn campaign(&self, instead: Option<Term>) -> Result<Option<Term>, RegistryError> {
         let Some(lease) = self.lease.borrow().as_ref().map(|lease| lease.id()) else {
             return Ok(None);
@@ -134,9 +128,6 @@ impl Membership {
 
     /// Ends this life at once. Empty a server first ([`Membership::update`] to weight 0, then wait
     /// until the routing table names it no longer), or its shards lose a replica.
-    ///
-    /// # Errors
-    /// If the store does not answer; the life ends with its lease then.
     pub async fn leave(&self) -> Result<(), RegistryError> {
         drop(self.keeping.lock().take());
         if let Member::Worker(worker) = self.member {

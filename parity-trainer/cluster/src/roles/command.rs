@@ -1,20 +1,23 @@
 //! The commands of processes: `server`, `coordinator`, `cluster` and `top`. Arguments in, a
 //! process's life out.
 
-mod coordinator;
 mod server;
-mod stop;
 mod top;
 mod up;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use crate::registry::{Address, RegistryError};
+use tokio::io::AsyncReadExt as _;
 use tokio::runtime::Builder;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::registry::Address;
 use crate::roles::ClusterError;
-pub use stop::Stop;
+
+/// Time that a cluster's processes have for their own end.
+const LAST: Duration = Duration::from_secs(10);
 
 /// Commands of the cluster.
 #[derive(Debug, clap::Subcommand)]
@@ -22,7 +25,7 @@ pub enum Command {
     /// Hold parameters: a parameter server
     Server(server::Args),
     /// Lead a cluster, and serve its registry if there is no etcd
-    Coordinator(coordinator::Args),
+    Coordinator(server::CoordinatorArgs),
     /// Run a whole cluster on this machine
     #[command(subcommand)]
     Cluster(ClusterCommand),
@@ -48,57 +51,29 @@ pub struct Programs {
     pub threads: Option<u16>,
 }
 
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what they are")]
-pub enum CommandError {
-    #[error(transparent)]
-    Cluster(#[from] ClusterError),
-    #[error("the process cannot be set up ({0}): raise its limits")]
-    Runtime(std::io::Error),
-    #[error("{program} cannot be started ({source}): check that it is there and may be run")]
-    Spawn {
-        program: PathBuf,
-        source: std::io::Error,
-    },
-    #[error(
-        "this program has no workers: start them by `parity-trainer cluster up`, or leave \
-            --workers out"
-    )]
-    NoWorkers,
-    #[error(
-        "all servers have ended: start the cluster again; a run with --resume goes on from its \
-            checkpoint"
-    )]
-    NoServers,
-}
-
-impl From<RegistryError> for CommandError {
-    fn from(error: RegistryError) -> Self {
-        Self::Cluster(error.into())
-    }
+#[derive(Debug, Clone, clap::Args)]
+pub struct RegistryArgs {
+    /// The cluster's registry: `parapet://HOST:PORT`, or `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`
+    #[arg(long, value_name = "ADDRESS")]
+    pub registry: Address,
 }
 
 impl Command {
     /// Does it, until it is done or a signal ends it.
-    ///
-    /// # Errors
-    /// In one line.
-    pub fn run(&self, programs: &Programs) -> Result<(), CommandError> {
+    pub fn run(&self, programs: &Programs) -> Result<(), ClusterError> {
         // Not one for each processor: one task decides, and where workers compute beside it, each
         // thread that is woken takes one of them off its processor.
-        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let threads = processors.div_ceil(2);
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(threads)
-            .enable_all()
-            .build();
-        let runtime = runtime.map_err(CommandError::Runtime)?;
+        let threads = processors().div_ceil(2);
+        let mut builder = Builder::new_multi_thread();
+        let runtime = builder.worker_threads(threads).enable_all().build();
+        let runtime = runtime.map_err(ClusterError::Runtime)?;
         let outcome = runtime.block_on(async {
+            let stop = Stop::listen()?;
             match self {
-                Self::Server(args) => server::run(args).await,
-                Self::Coordinator(args) => coordinator::run(args).await,
-                Self::Cluster(ClusterCommand::Up(args)) => up::run(args, programs).await,
-                Self::Top(args) => top::run(args).await,
+                Self::Server(args) => server::run(args, stop).await,
+                Self::Coordinator(args) => server::coordinate(args, stop).await,
+                Self::Cluster(ClusterCommand::Up(args)) => up::run(args, programs, stop).await,
+                Self::Top(args) => top::run(args, stop).await,
             }
         });
         // A thread may still wait for the standard input.
@@ -107,9 +82,44 @@ impl Command {
     }
 }
 
-#[derive(Debug, Clone, clap::Args)]
-pub struct RegistryArgs {
-    /// The cluster's registry: `parapet://HOST:PORT`, or `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`
-    #[arg(long, value_name = "ADDRESS")]
-    pub registry: Address,
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+/// Ctrl-C and SIGTERM ask for an end; a second one ends at once, with exit code 130.
+struct Stop(Signal, Signal);
+
+impl Stop {
+    fn listen() -> Result<Self, ClusterError> {
+        let listen = |kind| signal(kind).map_err(ClusterError::Runtime);
+        let interrupt = listen(SignalKind::interrupt())?;
+        Ok(Self(interrupt, listen(SignalKind::terminate())?))
+    }
+
+    /// Waits for the first.
+    async fn asked(mut self) {
+        self.next().await;
+        tokio::spawn(async move {
+            self.next().await;
+            std::process::exit(130);
+        });
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.0.recv() => {}
+            _ = self.1.recv() => {}
+        }
+    }
+}
+
+/// Waits until the process that started this one has ended, if `attached`: its end of the standard
+/// input is closed then.
+async fn abandoned(attached: bool) {
+    if !attached {
+        return std::future::pending().await;
+    }
+    let mut input = tokio::io::stdin();
+    let mut byte = [0; 1];
+    while !matches!(input.read(&mut byte).await, Ok(0) | Err(_)) {}
 }

@@ -1,42 +1,47 @@
-//! The control plane: what a server that runs is asked, over gRPC. Parameters pass here only for a
-//! training's checkpoints.
+//! The control plane: what a running server is asked. Parameters pass here only for a training's
+//! checkpoints.
 
-mod client;
-mod server;
+use std::io;
+use std::time::Duration;
 
-use parapet_parameter_server::{Clock, ShardRef, WorkerId};
+use parapet_parameter_server::{ArrayId, Clock, KeyRange, NodeId, Server, ShardRef, WorkerId};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 
-pub use client::{Control, StoredRows};
-pub(crate) use server::ControlServer;
+use crate::node::{Counters, ServerHandle};
+use crate::registry::frames::{self, Frames};
+use crate::roles::ClusterError;
 
-#[allow(
-    missing_docs,
-    clippy::all,
-    clippy::pedantic,
-    unreachable_pub,
-    reason = "generated"
-)]
-pub(crate) mod proto {
-    tonic::include_proto!("parapet.control.v1");
+/// Time that an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Numbers in one piece of rows, about: the server does nothing else while it copies them.
+const PIECE: usize = 1 << 20;
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Question {
+    Status,
+    /// Asks for the optimiser's state of these rows, as far as they are held there: pieces, each
+    /// followed by its state, and `None`.
+    State(ArrayId, KeyRange),
 }
 
-/// Bytes of a message, at most.
-const MAX_MESSAGE: usize = 256 << 20;
-
 /// Status of a server, as it reports it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Status {
     pub received: u64,
     pub sent: u64,
     /// Messages for which there was no connection or no room.
     pub dropped: u64,
-    pub lost: u64,
     /// The shards it holds.
     pub shards: Vec<ShardStatus>,
 }
 
 /// One server's part of one shard.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardStatus {
     /// The shard, at the epoch the server knows.
     pub at: ShardRef,
@@ -48,4 +53,144 @@ pub struct ShardStatus {
     pub memory: u64,
     /// Clock of each worker that every row contains.
     pub clocks: Vec<(WorkerId, Clock)>,
+}
+
+impl Status {
+    fn look(server: &Server, counters: &Counters) -> Self {
+        let shards = server.shards().map(|view| {
+            let clock = |worker| Some((worker, view.clocks.lowest_of(worker, view.at.range)?));
+            ShardStatus {
+                at: view.at,
+                applied: view.applied.0,
+                committed: view.committed.0,
+                memory: view.store.memory() as u64,
+                clocks: view.clocks.workers().filter_map(clock).collect(),
+            }
+        });
+        Self {
+            received: counters.received,
+            sent: counters.sent,
+            dropped: counters.dropped,
+            shards: shards.collect(),
+        }
+    }
+}
+
+/// Rows of which a server holds the optimiser's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Piece {
+    /// Their keys, all of them.
+    pub(crate) range: KeyRange,
+    /// Every worker's updates up to this clock are in it.
+    pub(crate) finished: Clock,
+}
+
+/// A server's control plane.
+#[derive(Debug, Clone)]
+pub struct Control {
+    node: NodeId,
+    address: String,
+}
+
+impl Control {
+    /// Of the server at this control address; connects when it is asked something.
+    pub const fn new(node: NodeId, address: String) -> Self {
+        Self { node, address }
+    }
+
+    async fn within<T>(
+        &self,
+        call: impl Future<Output = io::Result<T>>,
+    ) -> Result<T, ClusterError> {
+        let cause = match timeout(PATIENCE, call).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("nothing came within {PATIENCE:?}"),
+        };
+        let node = self.node;
+        let text = format!("{node} does not answer questions ({cause}): see whether it runs");
+        Err(ClusterError::Failed(text))
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        question: Question,
+    ) -> Result<(T, Frames), ClusterError> {
+        let call = async {
+            let mut frames = Frames::connect(&self.address).await?;
+            frames.send(&question).await?;
+            Ok((frames.receive().await?, frames))
+        };
+        self.within(call).await
+    }
+
+    /// Asks the server for its status.
+    pub async fn status(&self) -> Result<Status, ClusterError> {
+        Ok(self.ask(Question::Status).await?.0)
+    }
+
+    /// The optimiser's state of a dense array's rows in `range`, as far as they are held there,
+    /// piece by piece: as many numbers as the rows have for each slot, slot by slot.
+    pub(crate) async fn state(
+        &self,
+        array: ArrayId,
+        range: KeyRange,
+        mut take: impl FnMut(Piece, &[f32]),
+    ) -> Result<(), ClusterError> {
+        let asked = self.ask(Question::State(array, range)).await?;
+        let (mut next, mut frames): (Option<Piece>, Frames) = asked;
+        while let Some(piece) = next {
+            let bytes = self.within(frames.receive_bytes()).await?;
+            let (words, _) = bytes.as_chunks::<4>();
+            let state: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
+            take(piece, &state);
+            next = self.within(frames.receive()).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Answers questions about a server until the task is dropped.
+pub(crate) fn serve(listener: TcpListener, handle: ServerHandle) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let answer = |frames| answer(handle.clone(), frames);
+        frames::serve(listener, answer, std::future::pending()).await;
+    }))
+}
+
+async fn answer(handle: ServerHandle, mut frames: Frames) -> io::Result<()> {
+    let gone = || io::Error::other("the server has stopped");
+    let (array, mut left) = match timeout(PATIENCE, frames.receive()).await?? {
+        Question::Status => {
+            let look = handle.look(|server, counters| Status::look(server, &counters));
+            return frames.send(&look.await.ok_or_else(gone)?).await;
+        }
+        Question::State(array, range) => (array, range),
+    };
+    while !left.is_empty() {
+        let look = handle.look(move |server, _| first_piece(server, array, left));
+        let Some((piece, state)) = look.await.ok_or_else(gone)? else {
+            // The rest is held by others.
+            break;
+        };
+        left = KeyRange::new(piece.range.end.max(left.start + 1), left.end);
+        frames.send(&Some(piece)).await?;
+        frames.send_bytes(state.into()).await?;
+    }
+    frames.send(&None::<Piece>).await
+}
+
+/// The state of the first rows of `range` that are held here.
+fn first_piece(server: &Server, array: ArrayId, range: KeyRange) -> Option<(Piece, Vec<u8>)> {
+    let shards = server.shards().filter(|view| view.at.array == array);
+    let held = shards.filter_map(|view| Some((view.at.range.intersect(range)?, view)));
+    let (held, view) = held.min_by_key(|(held, _)| held.start)?;
+    let layout = view.store.layout();
+    let row = layout.width * (1 + layout.rule.slots());
+    let rows = view.store.extract(held, (PIECE / row.max(1)).max(1));
+    let piece = Piece {
+        range: rows.range,
+        finished: view.clocks.finished(rows.range).unwrap_or_default(),
+    };
+    Some((piece, rows.state.as_bytes().to_vec()))
 }

@@ -3,21 +3,22 @@
 //! Nothing is counted for them: each scrape looks into the server once, between two messages.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::node::{Counters, ServerHandle};
-use crate::registry::{Member, Registry, View};
 use axum::Router;
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::PrometheusBuilder;
-use parapet_net::server::{Limits, serve};
-use parapet_parameter_server::{ArrayId, Server};
+use parapet_net::server::Limits;
+use parapet_parameter_server::{ArrayId, NodeId, Server};
+use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::roles::ClusterError;
-use crate::roles::listening::Listening;
+use crate::node::{Counters, ServerHandle};
+use crate::registry::{Member, Registry, View};
 
 const MESSAGES: &str = "parapet_parameter_server_messages_total";
 const FILTERED: &str = "parapet_parameter_server_filter_bytes_total";
@@ -34,58 +35,93 @@ const LEADS: &str = "parapet_parameter_server_leads";
 const TABLE: &str = "parapet_parameter_server_routing_version";
 const HAND_OVERS: &str = "parapet_parameter_server_hand_overs";
 
-/// Connections of those who scrape, at most.
-const SCRAPERS: usize = 16;
+const COUNTERS: [(&str, &str); 3] = [
+    (
+        MESSAGES,
+        "Messages by what became of them; dropped ones found no connection or room.",
+    ),
+    (
+        FILTERED,
+        "Bytes of keys and values before and after each filter, by array; the difference is what \
+            it saves.",
+    ),
+    (CONNECTIONS, "Connections that were made and lost."),
+];
 
-/// Part of one array that a server holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Held {
-    shards: u32,
-    heads: u32,
-    /// Shards that take no pushes: they are copied, or another server has taken over.
-    stopped: u32,
-    rows: usize,
-    memory: usize,
-    /// Log entries that the chain has not acknowledged, of all shards.
-    log: u64,
-    /// Lead of the fastest worker over the slowest, in the shard where it is largest.
-    apart: u64,
-}
+const GAUGES: [(&str, &str); 11] = [
+    (SHARDS, "Shards held here, by array."),
+    (HEADS, "Shards that this server heads, by array."),
+    (
+        STOPPED,
+        "Shards that take no pushes: they are copied, or were taken over, by array.",
+    ),
+    (ROWS, "Rows held here, by array."),
+    (
+        MEMORY,
+        "Bytes that rows take with the optimiser's state, by array.",
+    ),
+    (
+        LOG,
+        "Log entries that chains have not acknowledged, by array.",
+    ),
+    (
+        APART,
+        "Clocks between the fastest and the slowest worker where they are most, by array.",
+    ),
+    (REACHABLE, "1 while the registry answers."),
+    (LEADS, "1 on the server that leads."),
+    (
+        TABLE,
+        "The version of the routing table; each change raises it.",
+    ),
+    (
+        HAND_OVERS,
+        "Shards that are being copied, in the whole cluster.",
+    ),
+];
+
+/// Connections for scrapes, at most.
+const MAX_CONNECTIONS: usize = 16;
+
+/// Part of one array that a server holds: gauges by their names.
+type Held = BTreeMap<&'static str, u64>;
 
 #[derive(Debug, Clone, Default)]
 struct Found {
-    node: u64,
+    node: NodeId,
     counters: Counters,
     arrays: BTreeMap<ArrayId, Held>,
 }
 
 impl Found {
     fn look(server: &Server, counters: Counters, view: &View) -> Self {
+        let node = server.node();
         let mut arrays: BTreeMap<ArrayId, Held> = BTreeMap::new();
         for shard in server.shards() {
-            let held = arrays.entry(shard.at.array).or_default();
-            let route = view
-                .table
-                .routing
-                .route(shard.at.array, shard.at.range.start);
-            let is_head = route.is_some_and(|route| route.head() == Some(server.node()));
-            let clocks = shard
-                .clocks
-                .workers()
-                .filter_map(|w| shard.clocks.lowest_of(w, shard.at.range));
+            let (array, range) = (shard.at.array, shard.at.range);
+            let route = view.table.routing.route(array, range.start);
+            let is_head = route.is_some_and(|route| route.head() == Some(node));
+            let workers = shard.clocks.workers();
+            let clocks = workers.filter_map(|worker| shard.clocks.lowest_of(worker, range));
             let (low, high) = clocks.fold((u64::MAX, 0), |(low, high), clock| {
                 (low.min(clock.0), high.max(clock.0))
             });
-            held.shards += 1;
-            held.heads += u32::from(is_head);
-            held.stopped += u32::from(!shard.accepts_pushes);
-            held.rows += shard.store.rows();
-            held.memory += shard.store.memory();
-            held.log += shard.applied.0.saturating_sub(shard.committed.0);
-            held.apart = held.apart.max(high.saturating_sub(low));
+            let held = arrays.entry(array).or_default();
+            let apart = held.entry(APART).or_default();
+            *apart = high.saturating_sub(low).max(*apart);
+            for (gauge, amount) in [
+                (SHARDS, 1),
+                (HEADS, u64::from(is_head)),
+                (STOPPED, u64::from(!shard.accepts_pushes)),
+                (ROWS, shard.store.rows() as u64),
+                (MEMORY, shard.store.memory() as u64),
+                (LOG, shard.applied.0.saturating_sub(shard.committed.0)),
+            ] {
+                *held.entry(gauge).or_default() += amount;
+            }
         }
         Self {
-            node: server.node().0,
+            node,
             counters,
             arrays,
         }
@@ -96,148 +132,86 @@ impl Found {
     fn render(&self, view: &View) -> String {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
-            describe();
-            let Counters {
-                received,
-                sent,
-                dropped,
-                connected,
-                lost,
-                ref filtered,
-                ref unfiltered,
-            } = self.counters;
-            for (what, count) in [("received", received), ("sent", sent), ("dropped", dropped)] {
-                counter!(MESSAGES, "what" => what).absolute(count);
-            }
-            for (what, count) in [("made", connected), ("lost", lost)] {
-                counter!(CONNECTIONS, "what" => what).absolute(count);
-            }
-            for (direction, traffic) in [("sent", filtered), ("received", unfiltered)] {
-                // Those of trainings that are over would pile up.
-                for (array, filter, bytes) in
-                    traffic.iter().filter(|(a, ..)| self.arrays.contains_key(a))
-                {
-                    for (stage, bytes) in [("before", bytes.before), ("after", bytes.after)] {
-                        let array = array.0.to_string();
-                        let filter = filter.name();
-                        counter!(FILTERED, "array" => array, "direction" => direction,
-                            "filter" => filter, "stage" => stage)
-                        .absolute(bytes);
-                    }
+            COUNTERS
+                .iter()
+                .for_each(|&(name, text)| describe_counter!(name, text));
+            GAUGES
+                .iter()
+                .for_each(|&(name, text)| describe_gauge!(name, text));
+            self.count();
+            for (array, held) in &self.arrays {
+                for (&name, &value) in held {
+                    gauge!(name, "array" => array.0.to_string()).set(value as f64);
                 }
             }
-            for (array, held) in &self.arrays {
-                let set = |name: &'static str, value: f64| {
-                    gauge!(name, "array" => array.0.to_string()).set(value)
-                };
-                set(SHARDS, f64::from(held.shards));
-                set(HEADS, f64::from(held.heads));
-                set(STOPPED, f64::from(held.stopped));
-                set(ROWS, held.rows as f64);
-                set(MEMORY, held.memory as f64);
-                set(LOG, held.log as f64);
-                set(APART, held.apart as f64);
-            }
-            let leads = view.leader.is_some_and(
-                |leader| matches!(leader.member, Member::Server(node) if node.0 == self.node),
-            );
-            gauge!(REACHABLE).set(if view.reachable { 1.0 } else { 0.0 });
-            gauge!(LEADS).set(if leads { 1.0 } else { 0.0 });
+            let own = Member::Server(self.node);
+            let leads = view.leader.is_some_and(|leader| leader.member == own);
+            gauge!(REACHABLE).set(f64::from(u8::from(view.reachable)));
+            gauge!(LEADS).set(f64::from(u8::from(leads)));
             gauge!(TABLE).set(view.table.routing.version() as f64);
             gauge!(HAND_OVERS).set(view.table.hand_overs.len() as f64);
         });
         recorder.handle().render()
     }
+
+    fn count(&self) {
+        let counters = &self.counters;
+        for (name, what, count) in [
+            (MESSAGES, "received", counters.received),
+            (MESSAGES, "sent", counters.sent),
+            (MESSAGES, "dropped", counters.dropped),
+            (CONNECTIONS, "made", counters.connected),
+            (CONNECTIONS, "lost", counters.lost),
+        ] {
+            counter!(name, "what" => what).absolute(count);
+        }
+        let directions = [
+            ("sent", &counters.filtered),
+            ("received", &counters.unfiltered),
+        ];
+        for (direction, traffic) in directions {
+            // Those of trainings that are over would pile up.
+            let held = traffic
+                .iter()
+                .filter(|(array, ..)| self.arrays.contains_key(array));
+            for (array, filter, bytes) in held {
+                for (stage, bytes) in [("before", bytes.before), ("after", bytes.after)] {
+                    counter!(FILTERED, "array" => array.0.to_string(), "direction" => direction,
+                        "filter" => filter.name(), "stage" => stage)
+                    .absolute(bytes);
+                }
+            }
+        }
+    }
 }
 
-fn describe() {
-    describe_counter!(
-        MESSAGES,
-        "Messages by what became of them; dropped ones found no connection or room."
-    );
-    describe_counter!(
-        FILTERED,
-        "Bytes of keys and values before and after each filter, by array; the difference is what \
-            it saves."
-    );
-    describe_counter!(CONNECTIONS, "Connections that were made and lost.");
-    describe_gauge!(SHARDS, "Shards held here, by array.");
-    describe_gauge!(HEADS, "Shards that this server heads, by array.");
-    describe_gauge!(
-        STOPPED,
-        "Shards that take no pushes: they are copied, or were taken over, by array."
-    );
-    describe_gauge!(ROWS, "Rows held here, by array.");
-    describe_gauge!(
-        MEMORY,
-        "Bytes that rows take with the optimiser's state, by array."
-    );
-    describe_gauge!(
-        LOG,
-        "Log entries that chains have not acknowledged, by array."
-    );
-    describe_gauge!(
-        APART,
-        "Clocks between the fastest and the slowest worker where they are most, by array."
-    );
-    describe_gauge!(REACHABLE, "1 while the registry answers.");
-    describe_gauge!(LEADS, "1 on the server that leads.");
-    describe_gauge!(
-        TABLE,
-        "The version of the routing table; each change raises it."
-    );
-    describe_gauge!(
-        HAND_OVERS,
-        "Shards that are being copied, in the whole cluster."
-    );
-}
-
-/// A listener for scrapes of `/metrics`.
-#[derive(Debug)]
-pub(crate) struct MetricsServer(Listening);
-
-impl MetricsServer {
-    pub(crate) async fn bind(listen: &str) -> Result<Self, ClusterError> {
-        Ok(Self(Listening::at(listen).await?))
-    }
-
-    pub(crate) fn address(&self) -> &str {
-        &self.0.address
-    }
-
-    /// Answers until the task is dropped.
-    pub(crate) fn start(self, handle: ServerHandle, registry: Registry) -> AbortOnDropHandle<()> {
-        let scrape = move || scrape(handle.clone(), registry.clone());
-        let app = Router::new().route("/metrics", get(scrape));
-        let limits = Limits {
-            max_connections: SCRAPERS,
-            ..Limits::default()
-        };
-        AbortOnDropHandle::new(tokio::spawn(async move {
-            serve(
-                self.0.listener,
-                app,
-                limits,
-                std::future::pending(),
-                std::time::Duration::ZERO,
-            )
-            .await;
-        }))
-    }
+/// Answers scrapes of `/metrics` until the task is dropped.
+pub(super) fn serve(
+    listener: TcpListener,
+    handle: ServerHandle,
+    registry: Registry,
+) -> AbortOnDropHandle<()> {
+    let scrape = move || scrape(handle.clone(), registry.clone());
+    let app = Router::new().route("/metrics", get(scrape));
+    let limits = Limits {
+        max_connections: MAX_CONNECTIONS,
+        ..Limits::default()
+    };
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let forever = std::future::pending();
+        parapet_net::server::serve(listener, app, limits, forever, Duration::ZERO).await;
+    }))
 }
 
 async fn scrape(handle: ServerHandle, registry: Registry) -> Response {
-    let view = std::sync::Arc::clone(&registry.view().borrow());
-    let seen = std::sync::Arc::clone(&view);
-    let found = handle
-        .look(move |server, counters| Found::look(server, counters, &seen))
-        .await;
-    match found {
-        Some(found) => (
-            [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
-            found.render(&view),
-        )
-            .into_response(),
+    let view = Arc::clone(&registry.view().borrow());
+    let seen = Arc::clone(&view);
+    let look = handle.look(move |server, counters| Found::look(server, counters, &seen));
+    match look.await {
+        Some(found) => {
+            let format = (header::CONTENT_TYPE, "text/plain; version=0.0.4");
+            ([format], found.render(&view)).into_response()
+        }
         None => (StatusCode::SERVICE_UNAVAILABLE, "the server has stopped\n").into_response(),
     }
 }
@@ -250,7 +224,7 @@ mod tests {
 
     /// Names and labels are a promise to the users' dashboards.
     #[test]
-    fn metrics_are_named_like_this() {
+    fn metrics_have_these_names_and_labels() {
         let mut filtered = Traffic::default();
         filtered.count(ArrayId(9), Filter::Lz4, 400, 300);
         filtered.count(ArrayId(8), Filter::Lz4, 400, 300);
@@ -265,47 +239,43 @@ mod tests {
             filtered,
             unfiltered,
         };
-        let held = Held {
-            shards: 2,
-            heads: 1,
-            stopped: 1,
-            rows: 10,
-            memory: 80,
-            log: 7,
-            apart: 3,
-        };
+        let gauges = [SHARDS, HEADS, STOPPED, ROWS, MEMORY, LOG, APART];
+        let held = gauges.into_iter().zip(1..).collect();
         let found = Found {
-            node: 4,
+            node: NodeId(4),
             counters,
             arrays: [(ArrayId(9), held)].into(),
         };
         let text = found.render(&View::default());
-        let mut lines: Vec<&str> = text
+        let samples = text
             .lines()
-            .filter(|line| !line.starts_with('#') && !line.is_empty())
+            .filter(|line| !line.starts_with('#') && !line.is_empty());
+        let mut lines: Vec<String> = samples
+            .filter_map(|line| line.strip_prefix("parapet_parameter_server_"))
+            .map(|line| line.replace('"', ""))
             .collect();
         lines.sort_unstable();
         let expected = [
-            "parapet_parameter_server_clocks_apart{array=\"9\"} 3",
-            "parapet_parameter_server_connections_total{what=\"lost\"} 2",
-            "parapet_parameter_server_connections_total{what=\"made\"} 3",
-            "parapet_parameter_server_filter_bytes_total{array=\"9\",direction=\"received\",filter=\"precision\",stage=\"after\"} 100",
-            "parapet_parameter_server_filter_bytes_total{array=\"9\",direction=\"received\",filter=\"precision\",stage=\"before\"} 200",
-            "parapet_parameter_server_filter_bytes_total{array=\"9\",direction=\"sent\",filter=\"lz4\",stage=\"after\"} 300",
-            "parapet_parameter_server_filter_bytes_total{array=\"9\",direction=\"sent\",filter=\"lz4\",stage=\"before\"} 400",
-            "parapet_parameter_server_hand_overs 0",
-            "parapet_parameter_server_heads{array=\"9\"} 1",
-            "parapet_parameter_server_leads 0",
-            "parapet_parameter_server_log_entries{array=\"9\"} 7",
-            "parapet_parameter_server_memory_bytes{array=\"9\"} 80",
-            "parapet_parameter_server_messages_total{what=\"dropped\"} 1",
-            "parapet_parameter_server_messages_total{what=\"received\"} 5",
-            "parapet_parameter_server_messages_total{what=\"sent\"} 4",
-            "parapet_parameter_server_registry_reachable 0",
-            "parapet_parameter_server_routing_version 0",
-            "parapet_parameter_server_rows{array=\"9\"} 10",
-            "parapet_parameter_server_shards_stopped{array=\"9\"} 1",
-            "parapet_parameter_server_shards{array=\"9\"} 2",
+            "clocks_apart{array=9} 7",
+            "connections_total{what=lost} 2",
+            "connections_total{what=made} 3",
+            "filter_bytes_total{array=9,direction=received,filter=precision,stage=after} 100",
+            "filter_bytes_total{array=9,direction=received,filter=precision,stage=before} 200",
+            "filter_bytes_total{array=9,direction=sent,filter=lz4,stage=after} 300",
+            "filter_bytes_total{array=9,direction=sent,filter=lz4,stage=before} 400",
+            "hand_overs 0",
+            "heads{array=9} 2",
+            "leads 0",
+            "log_entries{array=9} 6",
+            "memory_bytes{array=9} 5",
+            "messages_total{what=dropped} 1",
+            "messages_total{what=received} 5",
+            "messages_total{what=sent} 4",
+            "registry_reachable 0",
+            "routing_version 0",
+            "rows{array=9} 4",
+            "shards_stopped{array=9} 3",
+            "shards{array=9} 1",
         ];
         assert_eq!(lines, expected);
         assert_eq!(text.matches("# HELP").count(), 14);

@@ -9,15 +9,12 @@
 
 pub mod command;
 pub mod control;
-mod coordinator;
 mod error;
-mod listening;
 mod metrics;
 mod server;
 pub mod training;
 mod worker;
 
-pub use coordinator::coordinate;
 pub use error::ClusterError;
-pub use server::{ServerRole, ServerSettings};
+pub use server::{ServerRole, ServerSettings, coordinate};
 pub use worker::{WorkerRole, WorkerSettings, await_array, define};

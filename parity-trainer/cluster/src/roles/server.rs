@@ -1,33 +1,47 @@
-//! A server: one life, from its join to its leave.
+//! A server: one life, from its join to its leave. A coordinator: a process that can lead, and does
+//! nothing else.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+use parapet_parameter_server::{CoordinatorConfig, NodeId};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::node::transport::Transport;
 use crate::node::{self, ServerHandle, ServerNode, ServerNodeConfig, Timing};
 use crate::registry::{
     Joining, Member, Membership, Registry, RegistryError, ServerInfo, View, lead,
 };
-use parapet_parameter_server::{CoordinatorConfig, HandOver, NodeId};
-use tokio::time::timeout;
-use tokio_util::task::AbortOnDropHandle;
+use crate::roles::{ClusterError, control, metrics};
 
-use crate::roles::ClusterError;
-use crate::roles::control::ControlServer;
-use crate::roles::metrics::MetricsServer;
+/// Takes part in the election of a leader, and leads while elected, until `stop`.
+pub async fn coordinate(
+    registry: &Registry,
+    config: CoordinatorConfig,
+    stop: impl Future<Output = ()>,
+) -> Result<(), ClusterError> {
+    let membership = registry.join(Joining::Coordinator).await?;
+    tracing::info!(member = %membership.id(), "joined");
+    tokio::select! {
+        ended = lead(&membership, config) => ended?,
+        () = stop => {}
+    }
+    Ok(membership.leave().await?)
+}
 
 /// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct ServerSettings {
     /// The cluster's name; those of other names are refused.
     pub cluster: String,
-    /// Where it takes connections, `HOST:PORT`; port 0 for any that is free.
+    /// Where it takes connections, `HOST:PORT`; port 0 for any that is free. It answers questions
+    /// about itself at another port of this host.
     pub listen: String,
     /// The host under which others reach it, if that is not the one of `listen`.
     pub advertise: Option<String>,
-    /// Where it answers questions about itself, `HOST:PORT`; `None`: nowhere.
-    pub control: Option<String>,
     /// Where it answers scrapes of its metrics (`/metrics`, Prometheus),
     /// `HOST:PORT`; `None`: nowhere.
     pub metrics: Option<String>,
@@ -35,8 +49,8 @@ pub struct ServerSettings {
     pub weight: u32,
     /// Intervals and timeouts, from the heartbeat.
     pub timing: Timing,
-    /// Settings for its time as a leader; `None` keeps it out of the election.
-    pub leads: Option<CoordinatorConfig>,
+    /// Settings for its time as a leader.
+    pub leads: CoordinatorConfig,
     /// For how long a server that is to leave may wait for others to take its shards.
     pub leave: Duration,
 }
@@ -48,12 +62,19 @@ impl ServerSettings {
             cluster: cluster.into(),
             listen: "127.0.0.1:0".into(),
             advertise: None,
-            control: None,
             metrics: None,
             weight: 1,
             timing: Timing::default(),
-            leads: Some(CoordinatorConfig::default()),
+            leads: CoordinatorConfig::default(),
             leave: Duration::from_secs(120),
+        }
+    }
+
+    /// Where others reach what listens at `address`.
+    fn reached_at(&self, address: &str) -> String {
+        match (&self.advertise, address.rsplit_once(':')) {
+            (Some(host), Some((_, port))) => format!("{host}:{port}"),
+            _ => address.to_owned(),
         }
     }
 }
@@ -66,11 +87,9 @@ pub struct ServerRole<T: Transport> {
     membership: Arc<Membership>,
     info: ServerInfo,
     leave: Duration,
-    _reports: AbortOnDropHandle<()>,
-    leading: Option<AbortOnDropHandle<()>>,
-    answering: Option<AbortOnDropHandle<()>>,
-    measured_at: Option<String>,
-    measuring: Option<AbortOnDropHandle<()>>,
+    /// Where its metrics are, if anywhere.
+    pub metrics_address: Option<String>,
+    tasks: Vec<AbortOnDropHandle<()>>,
 }
 
 impl<T: Transport> fmt::Debug for ServerRole<T> {
@@ -81,9 +100,6 @@ impl<T: Transport> fmt::Debug for ServerRole<T> {
 
 impl<T: Transport> ServerRole<T> {
     /// Joins under a new number, listens, and makes itself known.
-    ///
-    /// # Errors
-    /// If the registry does not answer, or the address cannot be listened at.
     pub async fn join(
         registry: &Registry,
         settings: ServerSettings,
@@ -91,67 +107,54 @@ impl<T: Transport> ServerRole<T> {
     ) -> Result<Self, ClusterError> {
         // Under weight 0 until it listens: its number goes into its handshakes, so the number comes
         // first.
-        let unknown = ServerInfo {
-            address: String::new(),
-            control: String::new(),
-            weight: 0,
-        };
-        let membership = Arc::new(registry.join(Joining::Server(unknown)).await?);
+        let unknown = Joining::Server(ServerInfo::default());
+        let membership = Arc::new(registry.join(unknown).await?);
         let Member::Server(id) = membership.id() else {
             return Err(RegistryError::Closed.into());
         };
         let (node_membership, reports) = node::Membership::of(Arc::clone(&membership));
         let config = ServerNodeConfig {
-            cluster: settings.cluster,
-            listen: settings.listen,
+            cluster: settings.cluster.clone(),
+            listen: settings.listen.clone(),
             timing: settings.timing,
             ..ServerNodeConfig::new(id, Vec::new())
         };
         let node = ServerNode::bind(config, transport, node_membership).await?;
-        let address = reached_at(node.address(), settings.advertise.as_deref());
-        let control = match &settings.control {
-            Some(listen) => Some(ControlServer::bind(listen).await?),
-            None => None,
-        };
-        let measuring = match &settings.metrics {
-            Some(listen) => Some(MetricsServer::bind(listen).await?),
-            None => None,
-        };
-        let measured_at = measuring
-            .as_ref()
-            .map(|measuring| measuring.address().to_owned());
-        let asked_at = control.as_ref().map_or_else(String::new, |control| {
-            reached_at(control.address(), settings.advertise.as_deref())
-        });
+        let address = settings.reached_at(node.address());
+        let host = settings
+            .listen
+            .rsplit_once(':')
+            .map_or("127.0.0.1", |(host, _)| host);
+        let (listener, asked_at) = listen(&format!("{host}:0")).await?;
+        let mut tasks = vec![reports, control::serve(listener, node.handle())];
+        let mut metrics_address = None;
+        if let Some(metrics) = &settings.metrics {
+            let (listener, address) = listen(metrics).await?;
+            metrics_address = Some(address);
+            tasks.push(metrics::serve(listener, node.handle(), registry.clone()));
+        }
         let info = ServerInfo {
             address,
-            control: asked_at,
+            control: settings.reached_at(&asked_at),
             weight: settings.weight,
         };
-        let answering = control.map(|control| control.start(node.handle()));
-        let measuring = measuring.map(|measuring| measuring.start(node.handle(), registry.clone()));
         membership.update(&info)?;
-        let leading = settings.leads.map(|config| {
-            let membership = Arc::clone(&membership);
-            AbortOnDropHandle::new(tokio::spawn(async move {
-                if let Err(error) = lead(&membership, config).await {
-                    tracing::debug!(%error, "takes no part in the election any longer");
-                }
-            }))
+        let own = Arc::clone(&membership);
+        let leading = tokio::spawn(async move {
+            if let Err(error) = lead(&own, settings.leads).await {
+                tracing::debug!(%error, "takes no part in the election any longer");
+            }
         });
+        tasks.push(AbortOnDropHandle::new(leading));
         tracing::info!(server = %id, address = info.address, "joined");
-        let leave = settings.leave;
         Ok(Self {
             id,
             node,
             membership,
             info,
-            leave,
-            _reports: reports,
-            leading,
-            answering,
-            measured_at,
-            measuring,
+            leave: settings.leave,
+            metrics_address,
+            tasks,
         })
     }
 
@@ -164,53 +167,37 @@ impl<T: Transport> ServerRole<T> {
         &self.info.address
     }
 
-    /// Where its metrics are, if anywhere.
-    pub fn metrics_address(&self) -> Option<&str> {
-        self.measured_at.as_deref()
-    }
-
     /// To look into it while it runs.
     pub fn handle(&self) -> ServerHandle {
         self.node.handle()
     }
 
     /// Serves until `stop`, then goes on until others hold its shards, and leaves.
-    ///
-    /// # Errors
-    /// [`ClusterError::NotEmptied`] if its shards were not taken over in time. It has left then,
-    /// like a crash.
-    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ClusterError> {
-        let Self {
-            id,
-            mut node,
-            membership,
-            info,
-            leave,
-            _reports: reports,
-            leading,
-            answering,
-            measuring,
-            ..
-        } = self;
+    pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), ClusterError> {
         let mut emptied = Ok(());
-        node.run(async {
+        let (membership, info) = (&self.membership, &self.info);
+        let stop = async {
             stop.await;
-            emptied = empty(&membership, id, &info, leave).await;
-        })
-        .await;
-        drop((leading, answering, measuring, reports));
-        let left = membership.leave().await;
-        drop(node);
+            emptied = empty(membership, self.id, info, self.leave).await;
+        };
+        self.node.run(stop).await;
+        drop(self.tasks);
+        let left = self.membership.leave().await;
         emptied.and(left.map_err(ClusterError::from))
     }
 }
 
-/// Where others reach whatever listens at `address`.
-fn reached_at(address: &str, host: Option<&str>) -> String {
-    match (host, address.rsplit_once(':')) {
-        (Some(host), Some((_, port))) => format!("{host}:{port}"),
-        _ => address.to_owned(),
-    }
+/// Listens at `HOST:PORT`, port 0 for any that is free; returns where.
+pub(super) async fn listen(address: &str) -> Result<(TcpListener, String), ClusterError> {
+    let bound = async {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?.to_string();
+        Ok((listener, address))
+    };
+    bound.await.map_err(|error: std::io::Error| {
+        let fix = "name another address, or stop what uses it";
+        ClusterError::Failed(format!("cannot listen at {address} ({error}): {fix}"))
+    })
 }
 
 /// Has a server's shards taken over by others.
@@ -220,42 +207,31 @@ async fn empty(
     info: &ServerInfo,
     leave: Duration,
 ) -> Result<(), ClusterError> {
-    membership.update(&ServerInfo {
-        weight: 0,
-        ..info.clone()
-    })?;
+    let mut emptied = info.clone();
+    emptied.weight = 0;
+    membership.update(&emptied)?;
+    let holds = |view: &View| {
+        view.table.holds(id)
+            || view
+                .table
+                .hand_overs
+                .iter()
+                .any(|hand_over| hand_over.to == id)
+    };
+    let is_last = |view: &View| {
+        let mut others = view.servers.iter().filter(|&(&other, _)| other != id);
+        others.all(|(_, info)| info.weight == 0)
+    };
     let mut views = membership.registry().view();
-    let is_over = |view: &Arc<View>| !holds(view, id) || is_last(view, id);
-    match timeout(leave, views.wait_for(is_over)).await {
-        Ok(Ok(view)) => {
-            if holds(&view, id) {
-                tracing::warn!(server = %id, "the last server leaves; what it held is lost");
-            }
-            Ok(())
-        }
-        Ok(Err(_)) => Err(RegistryError::Closed.into()),
-        Err(_) => Err(ClusterError::NotEmptied {
-            node: id,
-            waited: leave,
-        }),
+    let is_over = |view: &Arc<View>| !holds(view) || is_last(view);
+    let Ok(view) = timeout(leave, views.wait_for(is_over)).await else {
+        let text = format!(
+            "{id} still holds shards after {leave:?} and was stopped: their other replicas go on"
+        );
+        return Err(ClusterError::Failed(text));
+    };
+    if holds(&*view.map_err(|_| RegistryError::Closed)?) {
+        tracing::warn!(server = %id, "the last server leaves; what it held is lost");
     }
-}
-
-/// Returns true if the table names the server.
-fn holds(view: &View, id: NodeId) -> bool {
-    let table = &view.table;
-    table
-        .routing
-        .routes()
-        .iter()
-        .any(|route| route.chain.contains(&id))
-        || table.hand_overs.iter().any(|&HandOver { to, .. }| to == id)
-}
-
-/// Returns true if no other server can take its shards.
-fn is_last(view: &View, id: NodeId) -> bool {
-    !view
-        .servers
-        .iter()
-        .any(|(&other, info)| other != id && info.weight > 0)
+    Ok(())
 }

@@ -20,7 +20,6 @@ mod session;
 mod stale;
 mod start;
 mod state;
-mod waiting;
 
 pub use changes::MembershipChange;
 pub use job::{Job, hosts_of};

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::node::transport::Transport;
-use crate::node::{self, ClientNode, ClientNodeConfig, Timing, Worker};
-use crate::registry::{ArrayInfo, Joining, Member, Membership, Registry, RegistryError, View};
-use parapet_parameter_server::{ArrayId, Clock, KeyRange, WorkerId};
+use parapet_parameter_server::{ArrayId, Clock, KeyRange};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::array::ArraySpec;
+use crate::node::transport::Transport;
+use crate::node::{self, ClientNode, ClientNodeConfig, Worker};
+use crate::registry::{ArrayInfo, Joining, Member, Membership, Registry, RegistryError, View};
 use crate::roles::ClusterError;
 
 /// Settings of a worker.
@@ -22,37 +22,19 @@ pub struct WorkerSettings {
     pub clock: Clock,
     /// The arrays that it uses.
     pub arrays: Vec<(ArrayId, ArraySpec)>,
-    /// Intervals and timeouts, from the heartbeat.
-    pub timing: Timing,
-}
-
-impl WorkerSettings {
-    /// One that uses these arrays from the first clock on.
-    pub fn new(cluster: impl Into<String>, arrays: Vec<(ArrayId, ArraySpec)>) -> Self {
-        Self {
-            cluster: cluster.into(),
-            clock: Clock(0),
-            arrays,
-            timing: Timing::default(),
-        }
-    }
 }
 
 /// A worker that has joined. Dropped, it ends like a crash: the others wait until the
 /// leader misses it.
 #[derive(Debug)]
 pub struct WorkerRole {
-    id: WorkerId,
-    worker: Worker,
+    pub worker: Worker,
     membership: Arc<Membership>,
     _reports: AbortOnDropHandle<()>,
 }
 
 impl WorkerRole {
     /// Joins under a new number, and connects to the servers.
-    ///
-    /// # Errors
-    /// If the registry does not answer.
     pub async fn join<T: Transport>(
         registry: &Registry,
         settings: WorkerSettings,
@@ -66,35 +48,21 @@ impl WorkerRole {
         let arrays = settings
             .arrays
             .iter()
-            .map(|(array, spec)| (*array, spec.client()))
-            .collect();
+            .map(|(array, spec)| (*array, spec.client()));
         let config = ClientNodeConfig {
             cluster: settings.cluster,
-            timing: settings.timing,
-            ..ClientNodeConfig::new(id, arrays)
+            ..ClientNodeConfig::new(id, arrays.collect())
         };
         let worker = ClientNode::start(config, transport, node_membership);
         tracing::info!(worker = %id, "joined");
         Ok(Self {
-            id,
             worker,
             membership,
             _reports: reports,
         })
     }
 
-    pub const fn id(&self) -> WorkerId {
-        self.id
-    }
-
-    pub const fn worker(&self) -> &Worker {
-        &self.worker
-    }
-
     /// Leaves: its clock is waited for no longer. Wait for its tasks before.
-    ///
-    /// # Errors
-    /// If the registry does not answer.
     pub async fn leave(self) -> Result<(), ClusterError> {
         drop(self.worker);
         Ok(self.membership.leave().await?)
@@ -102,9 +70,6 @@ impl WorkerRole {
 }
 
 /// Makes an array known to the cluster: `keys` rows in `shards` shards.
-///
-/// # Errors
-/// If the registry does not answer, or has another array of this number.
 pub async fn define(
     registry: &Registry,
     array: ArrayId,
@@ -121,33 +86,23 @@ pub async fn define(
 }
 
 /// Waits until servers hold the whole array.
-///
-/// # Errors
-/// [`ClusterError::NoServers`] after `patience`.
 pub async fn await_array(
     registry: &Registry,
     array: ArrayId,
     patience: Duration,
 ) -> Result<(), ClusterError> {
     let is_held = |view: &Arc<View>| {
-        let keys = view.arrays.get(&array).map(|info| info.keys);
-        keys.is_some_and(|keys| {
-            let held: u64 = view
-                .table
-                .routing
-                .overlapping(array, keys)
-                .map(|route| route.range.len())
-                .sum();
-            held == keys.len()
+        view.arrays.get(&array).is_some_and(|info| {
+            let routes = view.table.routing.overlapping(array, info.keys);
+            routes.map(|route| route.range.len()).sum::<u64>() == info.keys.len()
         })
     };
     let mut views = registry.view();
     match timeout(patience, views.wait_for(is_held)).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(_)) => Err(RegistryError::Closed.into()),
-        Err(_) => Err(ClusterError::NoServers {
-            array,
-            waited: patience,
-        }),
+        Ok(view) => Ok(view.map(|_| ()).map_err(|_| RegistryError::Closed)?),
+        Err(_) => Err(ClusterError::Failed(format!(
+            "{array} has no servers after {patience:?}: start some, and a coordinator, with the \
+                same --registry"
+        ))),
     }
 }

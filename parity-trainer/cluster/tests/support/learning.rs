@@ -2,26 +2,31 @@
 
 use parapet_cluster::array::FilterSpec;
 use parapet_cluster::node::transport::Transport;
+use parapet_cluster::registry::Registry;
 use parapet_cluster::roles::ClusterError;
-use parapet_cluster::roles::training::{NewTraining, Settled, Training};
-use parapet_parameter_server::Consistency;
-use parapet_parameter_server::UpdateRule as _;
+use parapet_cluster::roles::training::{Job, NewTraining, Settled, Training};
 use parapet_parameter_server::optimiser::{OptimiserConfig, OptimiserSpec, Schedule, ServerRule};
+use parapet_parameter_server::{Consistency, UpdateRule as _};
 use tokio::sync::mpsc;
+
+use super::{CLUSTER, Cluster, soon};
 
 /// Not a whole number of rows.
 pub const LENGTH: usize = 700;
 pub const EXECUTORS: usize = 4;
 
-pub fn rule(steps: u64) -> OptimiserConfig {
-    let optimiser = OptimiserSpec::AdamW { weight_decay: 0.1 };
+pub fn rule(optimiser: OptimiserSpec, learning_rate: f64, steps: u64) -> OptimiserConfig {
     OptimiserConfig {
         optimiser,
-        learning_rate: 0.01,
+        learning_rate,
         schedule: Schedule::Cosine,
         steps,
         clip: None,
     }
+}
+
+fn adamw(steps: u64) -> OptimiserConfig {
+    rule(OptimiserSpec::AdamW { weight_decay: 0.1 }, 0.01, steps)
 }
 
 pub fn start() -> Vec<f32> {
@@ -44,18 +49,16 @@ pub fn plain(steps: u64) -> (Vec<f32>, [Vec<f32>; 2]) {
     let mut weights = start();
     let mut state = [vec![0.0; LENGTH], vec![0.0; LENGTH]];
     for step in 0..steps {
-        let mut sum = vec![0.0; LENGTH];
-        for executor in 0..EXECUTORS {
-            let parts = gradient(&weights, executor, step);
-            // The first is taken as it is: 0 + -0 is another number than -0.
-            let added = sum
-                .iter()
-                .zip(parts)
-                .map(|(sum, part)| if executor == 0 { part } else { sum + part });
-            sum = added.collect();
+        // The first is taken as it is: 0 + -0 is another number than -0.
+        let mut sum = gradient(&weights, 0, step);
+        for executor in 1..EXECUTORS {
+            let part = gradient(&weights, executor, step);
+            sum.iter_mut()
+                .zip(part)
+                .for_each(|(sum, part)| *sum += part);
         }
         let [first, second] = &mut state;
-        ServerRule(rule(steps)).apply(step as u32 + 1, &sum, &mut weights, &mut [first, second]);
+        ServerRule(adamw(steps)).apply(step as u32 + 1, &sum, &mut weights, &mut [first, second]);
     }
     (weights, state)
 }
@@ -64,7 +67,7 @@ pub fn plain(steps: u64) -> (Vec<f32>, [Vec<f32>; 2]) {
 pub async fn work<T: Transport>(
     training: &mut Training<T>,
     steps: u64,
-    told: &mpsc::UnboundedSender<u64>,
+    told: Option<&mpsc::UnboundedSender<u64>>,
 ) -> Result<(), ClusterError> {
     while training.steps_done() < steps {
         loop {
@@ -77,14 +80,22 @@ pub async fn work<T: Transport>(
                 break;
             }
         }
-        let _ = told.send(training.steps_done());
+        if let Some(told) = told {
+            let _ = told.send(training.steps_done());
+        }
     }
     Ok(())
 }
 
+/// Works to the end, and stays.
+pub async fn worked<T: Transport>(mut training: Training<T>, steps: u64) -> Training<T> {
+    soon(work(&mut training, steps, None)).await.unwrap();
+    training
+}
+
 pub fn new(steps: u64, weights: &[f32]) -> NewTraining<'_> {
     NewTraining {
-        rule: rule(steps),
+        rule: adamw(steps),
         executors: EXECUTORS,
         shards: 3,
         weights,
@@ -94,4 +105,22 @@ pub fn new(steps: u64, weights: &[f32]) -> NewTraining<'_> {
         from: None,
         task: "test",
     }
+}
+
+pub async fn begin<T: Transport>(
+    cluster: &Cluster<T>,
+    registry: &Registry,
+    new: NewTraining<'_>,
+) -> Training<T> {
+    let begun = Training::begin(registry, CLUSTER, cluster.transport(), new);
+    soon(begun).await.unwrap()
+}
+
+pub async fn join<T: Transport>(
+    cluster: &Cluster<T>,
+    registry: &Registry,
+    job: &Job,
+) -> Result<Training<T>, ClusterError> {
+    let (transport, job) = (cluster.transport(), job.clone());
+    soon(Training::join(registry, CLUSTER, transport, job)).await
 }

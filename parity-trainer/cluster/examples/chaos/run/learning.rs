@@ -3,24 +3,25 @@
 //! the same but for the noise of batches.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use anyhow::{Context as _, Result};
 use parapet_cluster::array::{ArraySpec, FilterSpec};
+use parapet_cluster::node::TaskSpec;
 use parapet_cluster::node::transport::Sockets;
-use parapet_cluster::node::{Pending, TaskError, TaskSpec};
 use parapet_cluster::registry::Registry;
 use parapet_cluster::roles::{WorkerRole, WorkerSettings, await_array, define};
-use parapet_parameter_server::{ArrayId, Clock, KeyRange, Values};
-use parapet_parameter_server::{Consistency, RuleSpec, Sgd};
+use parapet_parameter_server::{ArrayId, Clock, Consistency, KeyRange, RuleSpec, Sgd, Values};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio::task::JoinSet;
-use tokio::time::{interval, timeout};
+use tokio::time::interval;
+use tokio_util::sync::CancellationToken;
 
-use super::{ChaosError, LIMIT};
+use super::{LIMIT, soon};
 
 const FEATURES: usize = 32;
+const KEYS: KeyRange = KeyRange::new(0, FEATURES as u64);
 const CLASSES: usize = 10;
 const SHARDS: u64 = 4;
 const WORKERS: u64 = 2;
@@ -53,15 +54,11 @@ struct Sample {
 fn probabilities(features: &[f32; FEATURES], weights: &[f32]) -> [f32; CLASSES] {
     let mut scores = [0.0; CLASSES];
     for (feature, row) in features.iter().zip(weights.chunks_exact(CLASSES)) {
-        scores
-            .iter_mut()
-            .zip(row)
-            .for_each(|(score, weight)| *score += feature * weight);
+        let scores = scores.iter_mut().zip(row);
+        scores.for_each(|(score, weight)| *score += feature * weight);
     }
     let greatest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    scores
-        .iter_mut()
-        .for_each(|score| *score = (*score - greatest).exp());
+    let scores = scores.map(|score| (score - greatest).exp());
     let sum: f32 = scores.iter().sum();
     scores.map(|score| score / sum)
 }
@@ -72,9 +69,8 @@ fn samples() -> Vec<Sample> {
     // The sum of twelve uniform numbers has variance 1, and is as good as a normal one here.
     let normal =
         |random: &mut ChaCha8Rng| (0..12).map(|_| random.random::<f32>()).sum::<f32>() - 6.0;
-    let weights: Vec<f32> = (0..FEATURES * CLASSES)
-        .map(|_| 0.5 * normal(&mut random))
-        .collect();
+    let weights = (0..FEATURES * CLASSES).map(|_| 0.5 * normal(&mut random));
+    let weights = Vec::from_iter(weights);
     let sample = |_| {
         let features = std::array::from_fn(|_| normal(&mut random));
         let mut left: f32 = random.random();
@@ -100,9 +96,8 @@ fn gradient<'a>(batch: impl ExactSizeIterator<Item = &'a Sample>, weights: &[f32
             *own -= 1.0;
         }
         for (feature, row) in features.iter().zip(sum.chunks_exact_mut(CLASSES)) {
-            row.iter_mut()
-                .zip(errors)
-                .for_each(|(sum, error)| *sum += part * feature * error);
+            let row = row.iter_mut().zip(errors);
+            row.for_each(|(sum, error)| *sum += part * feature * error);
         }
     }
     sum
@@ -112,10 +107,8 @@ fn gradient<'a>(batch: impl ExactSizeIterator<Item = &'a Sample>, weights: &[f32
 fn loss(samples: &[Sample], weights: &[f32]) -> f64 {
     let held_out = samples.get(..HELD_OUT).unwrap_or_default();
     let of = |sample: &Sample| {
-        let found = probabilities(&sample.features, weights)
-            .get(sample.class)
-            .copied()
-            .unwrap_or(0.0);
+        let found = probabilities(&sample.features, weights);
+        let found = found.get(sample.class).copied().unwrap_or(0.0);
         -f64::from(found.max(f32::MIN_POSITIVE)).ln()
     };
     held_out.iter().map(of).sum::<f64>() / held_out.len() as f64
@@ -127,185 +120,128 @@ pub(super) struct Learners {
     samples: Arc<Vec<Sample>>,
 }
 
-/// When a worker has had enough.
-#[derive(Clone)]
-enum Until {
-    Stopped(Arc<AtomicBool>),
-    Steps(u64),
-}
-
-/// A training under way.
+/// A training under way, with its array.
 pub(super) struct Learning {
-    workers: Vec<Arc<WorkerRole>>,
-    samples: Arc<Vec<Sample>>,
-    stop: Arc<AtomicBool>,
-    steps: JoinSet<Result<u64, ChaosError>>,
+    array: ArrayId,
+    stop: CancellationToken,
+    steps: JoinSet<Result<u64>>,
 }
 
 impl Learners {
     /// Joins, for one training here and so many more.
-    pub(super) async fn start(
-        registry: &Registry,
-        cluster: &str,
-        more: u64,
-    ) -> Result<Self, ChaosError> {
-        let last = FIRST + u32::try_from(more).unwrap_or(0);
-        let arrays: Vec<_> = (FIRST..=last).map(|array| (ArrayId(array), SPEC)).collect();
+    pub(super) async fn start(registry: &Registry, cluster: &str, more: u64) -> Result<Self> {
+        let last = FIRST + u32::try_from(more)?;
+        let arrays = Vec::from_iter((FIRST..=last).map(|array| (ArrayId(array), SPEC)));
         let mut workers = Vec::new();
         for _ in 0..WORKERS {
-            let settings = WorkerSettings::new(cluster, arrays.clone());
+            let settings = WorkerSettings {
+                cluster: cluster.to_owned(),
+                clock: Clock(0),
+                arrays: arrays.clone(),
+            };
             workers.push(Arc::new(
                 WorkerRole::join(registry, settings, Sockets).await?,
             ));
         }
-        let learners = Self {
-            workers,
-            samples: Arc::new(samples()),
-        };
         begin(registry, ArrayId(FIRST)).await?;
-        Ok(learners)
+        let samples = Arc::new(samples());
+        Ok(Self { workers, samples })
     }
 
     /// Trains, a step in each `pace`, in the background.
     pub(super) fn learn_until_stopped(&self, seed: u64, pace: Duration) -> Learning {
-        let stop = Arc::new(AtomicBool::new(false));
-        let steps = self.spawn(
-            ArrayId(FIRST),
-            seed,
-            Some(pace),
-            &Until::Stopped(Arc::clone(&stop)),
-        );
-        Learning {
-            workers: self.workers.clone(),
-            samples: Arc::clone(&self.samples),
-            stop,
-            steps,
-        }
+        self.spawn(ArrayId(FIRST), seed, Some(pace), u64::MAX)
     }
 
     /// Trains on an array of its own, with so many steps of each worker; the loss in the end.
-    pub(super) async fn learn(
-        &self,
-        registry: &Registry,
-        seed: u64,
-        steps: u64,
-    ) -> Result<f64, ChaosError> {
-        let known = registry
-            .view()
-            .borrow()
-            .arrays
-            .keys()
-            .filter(|array| array.0 >= FIRST)
-            .count();
-        let array = ArrayId(FIRST + u32::try_from(known).unwrap_or(0));
+    pub(super) async fn learn(&self, registry: &Registry, seed: u64, steps: u64) -> Result<f64> {
+        let view = Arc::clone(&registry.view().borrow());
+        let known = view.arrays.keys().filter(|array| array.0 >= FIRST).count();
+        let array = ArrayId(FIRST + u32::try_from(known)?);
         begin(registry, array).await?;
-        join(self.spawn(array, seed, None, &Until::Steps(steps / WORKERS))).await?;
-        final_loss(&self.workers, &self.samples, array).await
+        let (_, loss) = self
+            .join(self.spawn(array, seed, None, steps / WORKERS))
+            .await?;
+        Ok(loss)
     }
 
-    fn spawn(
-        &self,
-        array: ArrayId,
-        seed: u64,
-        pace: Option<Duration>,
-        until: &Until,
-    ) -> JoinSet<Result<u64, ChaosError>> {
+    /// Ends a training: the steps of all workers, and the loss.
+    pub(super) async fn stop(&self, learning: Learning) -> Result<(u64, f64)> {
+        learning.stop.cancel();
+        self.join(learning).await
+    }
+
+    async fn join(&self, mut learning: Learning) -> Result<(u64, f64)> {
+        let mut steps = 0;
+        while let Some(done) = learning.steps.join_next().await {
+            steps += done??;
+        }
+        let worker = self.workers.first().context("there are no workers")?;
+        let weights = worker.worker.pull(all(learning.array, 0)).await;
+        let weights = soon("the last pull", weights).await?.values;
+        Ok((steps, loss(&self.samples, &weights)))
+    }
+
+    fn spawn(&self, array: ArrayId, seed: u64, pace: Option<Duration>, limit: u64) -> Learning {
+        let stop = CancellationToken::new();
         let mut steps = JoinSet::new();
         for (number, worker) in (0..).zip(&self.workers) {
-            let random = ChaCha8Rng::seed_from_u64(seed.wrapping_mul(1000) + number);
-            let (worker, samples) = (Arc::clone(worker), Arc::clone(&self.samples));
-            steps.spawn(learn(worker, samples, array, random, pace, until.clone()));
+            let task = Learner {
+                worker: Arc::clone(worker),
+                samples: Arc::clone(&self.samples),
+                array,
+                random: ChaCha8Rng::seed_from_u64(seed.wrapping_mul(1000) + number),
+                stop: stop.clone(),
+            };
+            steps.spawn(task.learn(pace, limit));
         }
-        steps
+        Learning { array, stop, steps }
     }
 }
 
-impl Learning {
-    /// Ends it: the steps of all workers, and the loss.
-    pub(super) async fn stop(self) -> Result<(u64, f64), ChaosError> {
-        self.stop.store(true, Ordering::Relaxed);
-        let steps = join(self.steps).await?;
-        Ok((
-            steps,
-            final_loss(&self.workers, &self.samples, ArrayId(FIRST)).await?,
-        ))
-    }
-}
-
-async fn begin(registry: &Registry, array: ArrayId) -> Result<(), ChaosError> {
-    define(
-        registry,
-        array,
-        KeyRange::new(0, FEATURES as u64),
-        SHARDS,
-        &SPEC,
-    )
-    .await?;
-    Ok(await_array(registry, array, LIMIT).await?)
-}
-
-/// All that they have done.
-async fn join(mut steps: JoinSet<Result<u64, ChaosError>>) -> Result<u64, ChaosError> {
-    let mut sum = 0;
-    while let Some(done) = steps.join_next().await {
-        sum += done.map_err(|error| ChaosError::Hangs(error.to_string()))??;
-    }
-    Ok(sum)
-}
-
-async fn final_loss(
-    workers: &[Arc<WorkerRole>],
-    samples: &[Sample],
-    array: ArrayId,
-) -> Result<f64, ChaosError> {
-    let Some(worker) = workers.first() else {
-        return Ok(f64::NAN);
-    };
-    let pulled = soon(0, worker.worker().pull(all(array, 0)).await).await?;
-    Ok(loss(samples, &pulled.values))
-}
-
-async fn learn(
+/// One worker's part of a training.
+struct Learner {
     worker: Arc<WorkerRole>,
     samples: Arc<Vec<Sample>>,
     array: ArrayId,
-    mut random: ChaCha8Rng,
-    pace: Option<Duration>,
-    until: Until,
-) -> Result<u64, ChaosError> {
-    let mut pace = pace.map(interval);
-    let mut step = 0;
-    let mut weights = soon(0, worker.worker().pull(all(array, 0)).await)
-        .await?
-        .values;
-    let goes_on = |step| match &until {
-        Until::Stopped(stop) => !stop.load(Ordering::Relaxed),
-        Until::Steps(steps) => step < *steps,
-    };
-    while goes_on(step) {
-        if let Some(pace) = &mut pace {
-            pace.tick().await;
-        }
-        step += 1;
-        let trained = samples.get(HELD_OUT..).unwrap_or_default();
-        let drawn = (0..BATCH).map(|_| random.random_range(0..trained.len()));
-        let batch: Vec<&Sample> = drawn.filter_map(|place| trained.get(place)).collect();
-        let values = Values::from(gradient(batch.into_iter(), &weights));
-        let both = worker.worker().push_pull(all(array, step), values).await;
-        let both = both.map_err(|error| ChaosError::Task { clock: step, error })?;
-        soon(step, Ok(both.push)).await?;
-        weights = soon(step, Ok(both.pull)).await?.values;
-    }
-    Ok(step)
+    random: ChaCha8Rng,
+    stop: CancellationToken,
 }
 
-async fn soon<R>(clock: u64, pending: Result<Pending<R>, TaskError>) -> Result<R, ChaosError> {
-    let failed = |error| ChaosError::Task { clock, error };
-    let done = timeout(LIMIT, pending.map_err(failed)?).await;
-    done.map_err(|_| ChaosError::Hangs(format!("step {clock} of the training")))?
-        .map_err(failed)
+impl Learner {
+    /// Trains until it is stopped, or for so many steps; returns how many it has done.
+    async fn learn(mut self, pace: Option<Duration>, limit: u64) -> Result<u64> {
+        let mut pace = pace.map(interval);
+        let mut step = 0;
+        let pull = self.worker.worker.pull(all(self.array, 0)).await;
+        let mut weights = soon("the first pull", pull).await?.values;
+        let trained = self.samples.get(HELD_OUT..).unwrap_or_default();
+        while step < limit && !self.stop.is_cancelled() {
+            if let Some(pace) = &mut pace {
+                pace.tick().await;
+            }
+            step += 1;
+            let drawn = (0..BATCH).map(|_| self.random.random_range(0..trained.len()));
+            let batch = Vec::from_iter(drawn.filter_map(|place| trained.get(place)));
+            let values = Values::from(gradient(batch.into_iter(), &weights));
+            let both = self
+                .worker
+                .worker
+                .push_pull(all(self.array, step), values)
+                .await?;
+            let what = format!("step {step} of the training");
+            soon(&what, Ok(both.push)).await?;
+            weights = soon(&what, Ok(both.pull)).await?.values;
+        }
+        Ok(step)
+    }
+}
+
+async fn begin(registry: &Registry, array: ArrayId) -> Result<()> {
+    define(registry, array, KEYS, SHARDS, &SPEC).await?;
+    Ok(await_array(registry, array, LIMIT).await?)
 }
 
 fn all(array: ArrayId, clock: u64) -> TaskSpec {
-    TaskSpec::new(array, KeyRange::new(0, FEATURES as u64), Clock(clock))
+    TaskSpec::new(array, KEYS, Clock(clock))
 }

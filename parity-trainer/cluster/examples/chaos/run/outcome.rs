@@ -1,6 +1,5 @@
 //! Outcome of a run, and whether it is good enough.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -81,37 +80,35 @@ impl ChaosOutcome {
         delays.get(place - 1).copied().unwrap_or_default()
     }
 
-    /// Returns true if the kills' 99th percentile and the waits while the registry stood still keep
+    /// Judges whether the kills' 99th percentile and the waits while the registry stood still keep
     /// to `limit`, and the loss to the noise of the undisturbed ones.
     #[allow(dead_code, reason = "the test does without")]
     pub fn judge(&self, plan: &Plan, limit: Duration) -> Judgement {
-        let [p50, p99, longest] = [0.5, 0.99, 1.0].map(|part| self.percentile(part));
+        let delays = [0.5, 0.99, 1.0].map(|part| ms(self.percentile(part)));
+        let limit = ms(limit);
         let mut missed: Vec<String> = self.failed.clone().into_iter().collect();
+        let p99 = delays[1];
         if p99 > limit {
             missed.push(format!(
-                "the next push took {} ms at p99, above {} ms",
-                ms(p99),
-                ms(limit)
+                "the next push took {p99} ms at p99, above {limit} ms"
             ));
         }
         if let Some(stop) = self.stop
-            && (stop.longest > limit || stop.acknowledged == 0)
+            && (ms(stop.longest) > limit || stop.acknowledged == 0)
         {
+            let longest = ms(stop.longest);
             missed.push(format!(
-                "while the registry stood still, or after, a push took {} ms, above {} ms",
-                ms(stop.longest),
-                ms(limit)
+                "while the registry stood still, or after, a push took {longest} ms, above {limit} \
+                    ms"
             ));
         }
-        let noise = noise(&self.undisturbed);
-        if let (Some(loss), Some((low, high))) = (self.loss, noise)
+        if let (Some(loss), Some((low, high))) = (self.loss, noise(&self.undisturbed))
             && !(low..=high).contains(&loss)
         {
             missed.push(format!(
                 "the loss {loss:.6} is not within {low:.6} to {high:.6}"
             ));
         }
-        let delays = [p50, p99, longest];
         Judgement {
             json: self.json(plan, limit, delays, &missed),
             text: self.text(delays, &missed),
@@ -119,75 +116,58 @@ impl ChaosOutcome {
         }
     }
 
-    fn text(&self, [p50, p99, longest]: [Duration; 3], missed: &[String]) -> String {
+    fn text(&self, [p50, p99, longest]: [f64; 3], missed: &[String]) -> String {
         let verdict = if missed.is_empty() { "kept" } else { "missed" };
+        let lost = if self.failed.is_some() { "?" } else { "0" };
+        let led = self.kills.iter().filter(|kill| kill.led).count();
+        let (kills, acknowledged) = (self.kills.len(), self.acknowledged);
         let mut text = format!(
             "| kills | of leaders | next push p50 | p99 | max | acknowledged | lost | bounds |\n\
              |---|---|---|---|---|---|---|---|\n\
-             | {} | {} | {} ms | {} ms | {} ms | {} | {} | {verdict} |\n",
-            self.kills.len(),
-            self.kills.iter().filter(|kill| kill.led).count(),
-            ms(p50),
-            ms(p99),
-            ms(longest),
-            self.acknowledged,
-            if self.failed.is_some() { "?" } else { "0" },
+             | {kills} | {led} | {p50} ms | {p99} ms | {longest} ms | {acknowledged} | {lost} | \
+             {verdict} |\n"
         );
-        if let Some(Stop {
-            length,
-            acknowledged,
-            longest,
-        }) = self.stop
-        {
-            let _ = write!(
-                text,
-                "\nRegistry stopped for {} s: {acknowledged} pushes acknowledged meanwhile; the \
-                    longest then and after took {} ms.\n",
-                length.as_secs(),
-                ms(longest)
+        if let Some(stop) = self.stop {
+            let (seconds, acknowledged) = (stop.length.as_secs(), stop.acknowledged);
+            let longest = ms(stop.longest);
+            text += &format!(
+                "\nRegistry stopped for {seconds} s: {acknowledged} pushes acknowledged meanwhile; \
+                    the longest then and after took {longest} ms.\n"
             );
         }
         if let (Some(loss), Some((low, high))) = (self.loss, noise(&self.undisturbed)) {
-            let _ = write!(
-                text,
-                "\nFinal loss after {} steps: {loss:.6}; {} undisturbed trainings allow {low:.6} \
-                    to {high:.6}.\n",
-                self.steps,
-                self.undisturbed.len()
+            let (steps, trainings) = (self.steps, self.undisturbed.len());
+            text += &format!(
+                "\nFinal loss after {steps} steps: {loss:.6}; {trainings} undisturbed trainings \
+                    allow {low:.6} to {high:.6}.\n"
             );
         }
         for reason in missed {
-            let _ = write!(text, "\nMissed: {reason}.\n");
+            text += &format!("\nMissed: {reason}.\n");
         }
         text.trim_end().to_owned()
     }
 
-    fn json(
-        &self,
-        plan: &Plan,
-        limit: Duration,
-        [p50, p99, longest]: [Duration; 3],
-        missed: &[String],
-    ) -> Value {
-        let kill = |kill: &Kill| {
-            json!({ "server": kill.server, "led": kill.led,
-                "next_push_ms": ms(kill.delay) })
-        };
-        let stop = |stop: Stop| {
+    fn json(&self, plan: &Plan, limit: f64, delays: [f64; 3], missed: &[String]) -> Value {
+        let [p50, p99, max] = delays;
+        let kills = self.kills.iter().map(|kill| {
+            json!({ "server": kill.server, "led": kill.led, "next_push_ms": ms(kill.delay) })
+        });
+        let stop = self.stop.map(|stop| {
             json!({
                 "seconds": stop.length.as_secs_f64(),
                 "acknowledged": stop.acknowledged,
                 "longest_push_ms": ms(stop.longest),
             })
-        };
+        });
         json!({
             "registry": format!("{:?}", plan.registry),
             "seed": plan.seed,
-            "kills": self.kills.iter().map(kill).collect::<Vec<_>>(),
+            "kills": kills.collect::<Vec<_>>(),
             "kills_planned": plan.kills,
-            "next_push_ms": { "p50": ms(p50), "p99": ms(p99), "max": ms(longest), "limit": ms(limit) },
+            "next_push_ms": { "p50": p50, "p99": p99, "max": max, "limit": limit },
             "acknowledged_pushes_checked": self.acknowledged,
-            "registry_stopped": self.stop.map(stop),
+            "registry_stopped": stop,
             "loss": {
                 "steps": self.steps,
                 "disturbed": self.loss,

@@ -2,26 +2,34 @@
 //! acknowledgements that the values must agree with.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use anyhow::{Context as _, Result, ensure};
 use parapet_cluster::array::{ArraySpec, FilterSpec};
 use parapet_cluster::node::TaskSpec;
 use parapet_cluster::node::transport::Sockets;
 use parapet_cluster::registry::Registry;
 use parapet_cluster::roles::{WorkerRole, WorkerSettings, await_array, define};
-use parapet_parameter_server::{ArrayId, Clock, KeyRange, Values};
-use parapet_parameter_server::{Consistency, RuleSpec};
+use parapet_parameter_server::{ArrayId, Clock, Consistency, KeyRange, RuleSpec, Values};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
-use super::{ChaosError, LIMIT};
+use super::{LIMIT, soon};
 
 const ARRAY: ArrayId = ArrayId(1);
-const KEYS: u64 = 256;
+const KEYS: KeyRange = KeyRange::new(0, 256);
 const WIDTH: usize = 64;
 const SHARDS: u64 = 8;
+
+const SPEC: ArraySpec = ArraySpec {
+    width: WIDTH,
+    sparse: false,
+    rule: RuleSpec::Add,
+    consistency: Consistency::Eventual,
+    filters: FilterSpec::NONE,
+};
 
 #[derive(Debug, Clone, Copy)]
 struct Log {
@@ -37,41 +45,34 @@ struct Log {
 pub(super) struct Pushing {
     worker: Arc<WorkerRole>,
     log: Arc<watch::Sender<Log>>,
-    stop: Arc<AtomicBool>,
-    pushing: JoinHandle<Result<(), ChaosError>>,
+    stop: CancellationToken,
+    task: AbortOnDropHandle<Result<()>>,
 }
 
 impl Pushing {
     /// Begins to push.
-    pub(super) async fn start(registry: &Registry, cluster: &str) -> Result<Self, ChaosError> {
-        let spec = ArraySpec {
-            width: WIDTH,
-            sparse: false,
-            rule: RuleSpec::Add,
-            consistency: Consistency::Eventual,
-            filters: FilterSpec::NONE,
-        };
-        define(registry, ARRAY, KeyRange::new(0, KEYS), SHARDS, &spec).await?;
+    pub(super) async fn start(registry: &Registry, cluster: &str) -> Result<Self> {
+        define(registry, ARRAY, KEYS, SHARDS, &SPEC).await?;
         await_array(registry, ARRAY, LIMIT).await?;
-        let settings = WorkerSettings::new(cluster, vec![(ARRAY, spec)]);
+        let settings = WorkerSettings {
+            cluster: cluster.to_owned(),
+            clock: Clock(0),
+            arrays: vec![(ARRAY, SPEC)],
+        };
         let worker = Arc::new(WorkerRole::join(registry, settings, Sockets).await?);
-        let first = Log {
+        let log = Arc::new(watch::Sender::new(Log {
             acknowledged: 0,
             begun: Instant::now(),
             longest: Duration::ZERO,
-        };
-        let log = Arc::new(watch::Sender::new(first));
-        let stop = Arc::new(AtomicBool::new(false));
-        let pushing = tokio::spawn(push(
-            Arc::clone(&worker),
-            Arc::clone(&log),
-            Arc::clone(&stop),
-        ));
+        }));
+        let stop = CancellationToken::new();
+        let pushing = push(Arc::clone(&worker), Arc::clone(&log), stop.clone());
+        let task = AbortOnDropHandle::new(tokio::spawn(pushing));
         Ok(Self {
             worker,
             log,
             stop,
-            pushing,
+            task,
         })
     }
 
@@ -89,101 +90,71 @@ impl Pushing {
     }
 
     /// From `since` to the acknowledgement of the first push that was begun after it.
-    pub(super) async fn next(&self, since: Instant) -> Result<Duration, ChaosError> {
+    pub(super) async fn next(&self, since: Instant) -> Result<Duration> {
         let mut log = self.log.subscribe();
-        match timeout(LIMIT, log.wait_for(|log| log.begun >= since)).await {
-            Ok(Ok(_)) => Ok(since.elapsed()),
-            _ => Err(ChaosError::Hangs("the next push".into())),
-        }
+        let next = timeout(LIMIT, log.wait_for(|log| log.begun >= since)).await;
+        next.context("the next push does not come")??;
+        Ok(since.elapsed())
     }
 
     /// Everything acknowledged must be there, whatever else is.
-    pub(super) async fn check(&self) -> Result<(), ChaosError> {
+    pub(super) async fn check(&self) -> Result<()> {
         let acknowledged = self.acknowledged();
-        let (least, greatest) = self.extremes().await?;
-        match least >= acknowledged as f32 {
-            true => Ok(()),
-            false => Err(ChaosError::Wrong {
-                acknowledged,
-                least,
-                greatest,
-            }),
-        }
+        let values = self.values().await?;
+        let are_there = values.iter().all(|&value| value >= acknowledged as f32);
+        ensure!(
+            are_there,
+            "{acknowledged} pushes were acknowledged, the values show {values:?}"
+        );
+        Ok(())
     }
 
     /// Pushes no more. Every push must be in every value, once; how many there were.
-    pub(super) async fn finish(mut self) -> Result<u64, ChaosError> {
-        self.stop.store(true, Ordering::Relaxed);
-        let pushed = timeout(LIMIT, &mut self.pushing).await;
-        let pushed = pushed.map_err(|_| ChaosError::Hangs("the last push".into()))?;
-        pushed.map_err(|error| ChaosError::Hangs(error.to_string()))??;
+    pub(super) async fn finish(&mut self) -> Result<u64> {
+        self.stop.cancel();
+        let pushed = timeout(LIMIT, &mut self.task).await;
+        pushed.context("the last push does not come")???;
         let acknowledged = self.acknowledged();
-        let (least, greatest) = self.extremes().await?;
-        match (least, greatest) == (acknowledged as f32, acknowledged as f32) {
-            true => Ok(acknowledged),
-            false => Err(ChaosError::Wrong {
-                acknowledged,
-                least,
-                greatest,
-            }),
-        }
+        let values = self.values().await?;
+        let are_there = values.iter().all(|&value| value == acknowledged as f32);
+        ensure!(
+            are_there,
+            "{acknowledged} pushes were acknowledged, the values show {values:?}"
+        );
+        Ok(acknowledged)
     }
 
-    /// The least and the greatest of all values.
-    async fn extremes(&self) -> Result<(f32, f32), ChaosError> {
-        let clock = self.acknowledged();
-        let failed = |error| ChaosError::Task { clock, error };
-        let pull = self.worker.worker().pull(all(0)).await.map_err(failed)?;
-        let pulled = timeout(LIMIT, pull)
-            .await
-            .map_err(|_| ChaosError::Hangs("a pull".into()))?
-            .map_err(failed)?;
-        let values = pulled.values.iter().copied();
-        Ok((
-            values.clone().fold(f32::INFINITY, f32::min),
-            values.fold(f32::NEG_INFINITY, f32::max),
-        ))
-    }
-}
-
-impl Drop for Pushing {
-    fn drop(&mut self) {
-        self.pushing.abort();
+    /// The different values of all rows.
+    async fn values(&self) -> Result<Vec<f32>> {
+        let pulled = soon("a pull", self.worker.worker.pull(all(0)).await).await?;
+        let mut values = pulled.values.to_vec();
+        values.sort_by(f32::total_cmp);
+        values.dedup();
+        Ok(values)
     }
 }
 
 async fn push(
     worker: Arc<WorkerRole>,
     log: Arc<watch::Sender<Log>>,
-    stop: Arc<AtomicBool>,
-) -> Result<(), ChaosError> {
+    stop: CancellationToken,
+) -> Result<()> {
     let mut clock = 0;
-    while !stop.load(Ordering::Relaxed) {
+    while !stop.is_cancelled() {
         clock += 1;
         let begun = Instant::now();
-        let values = Values::from(vec![1.0; KEYS as usize * WIDTH]);
-        let failed = |error| ChaosError::Task { clock, error };
-        let push = worker
-            .worker()
-            .push(all(clock), values)
-            .await
-            .map_err(failed)?;
-        timeout(LIMIT, push)
-            .await
-            .map_err(|_| ChaosError::Hangs(format!("push {clock}")))?
-            .map_err(failed)?;
+        let values = Values::from(vec![1.0; KEYS.len() as usize * WIDTH]);
+        let pushed = worker.worker.push(all(clock), values).await;
+        soon(&format!("push {clock}"), pushed).await?;
         log.send_modify(|log| {
-            let longest = log.longest.max(begun.elapsed());
-            *log = Log {
-                acknowledged: clock,
-                begun,
-                longest,
-            };
+            log.acknowledged = clock;
+            log.begun = begun;
+            log.longest = log.longest.max(begun.elapsed());
         });
     }
     Ok(())
 }
 
 fn all(clock: u64) -> TaskSpec {
-    TaskSpec::new(ARRAY, KeyRange::new(0, KEYS), Clock(clock))
+    TaskSpec::new(ARRAY, KEYS, Clock(clock))
 }

@@ -1,16 +1,18 @@
-//! `server`.
+//! `server` and `coordinator`.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::node::Timing;
-use crate::node::transport::Sockets;
-use parapet_parameter_server::{CoordinatorConfig, Placement};
+use parapet_parameter_server::CoordinatorConfig;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::stop::{Stop, abandoned};
-use super::{CommandError, RegistryArgs};
-use crate::roles::{ServerRole, ServerSettings};
+use super::{RegistryArgs, Stop, abandoned};
+use crate::node::Timing;
+use crate::node::transport::Sockets;
+use crate::registry::{Address, MemoryStore, Registry, serve_store};
+use crate::roles::server::listen;
+use crate::roles::{ClusterError, ServerRole, ServerSettings};
 
 /// Arguments of `server`.
 #[derive(Debug, clap::Args)]
@@ -39,74 +41,111 @@ pub struct Args {
     attached: bool,
 }
 
+/// Arguments of `coordinator`.
+#[derive(Debug, clap::Args)]
+pub struct CoordinatorArgs {
+    /// The cluster's registry in etcd: `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        required_unless_present = "serve",
+        conflicts_with = "serve"
+    )]
+    registry: Option<Address>,
+    /// Serve the registry from this process's memory: others name it `parapet://HOST:PORT`
+    #[arg(long, value_name = "HOST:PORT")]
+    serve: Option<String>,
+    #[command(flatten)]
+    leading: LeadingArgs,
+}
+
 /// Settings of the leader's decisions; the same on all that may lead.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct LeadingArgs {
     /// Servers that hold each range
     #[arg(long, default_value = "2")]
-    replicas: NonZeroUsize,
+    pub(super) replicas: NonZeroUsize,
     /// Arrays are given to servers when there are this many
     #[arg(long, value_name = "SERVERS", default_value = "1")]
-    min_servers: NonZeroUsize,
+    pub(super) min_servers: NonZeroUsize,
     /// Milliseconds between signs of life; the same on all nodes
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(10..=60_000))]
-    heartbeat: u64,
+    pub(super) heartbeat: u64,
 }
 
 impl LeadingArgs {
-    pub(super) const fn new(replicas: NonZeroUsize, min_servers: NonZeroUsize) -> Self {
-        Self {
-            replicas,
-            min_servers,
-            heartbeat: 100,
-        }
-    }
-
-    fn timing(self) -> Timing {
-        Timing {
-            heartbeat: Duration::from_millis(self.heartbeat),
-        }
+    const fn heartbeat(self) -> Duration {
+        Duration::from_millis(self.heartbeat)
     }
 
     pub(super) fn config(self) -> CoordinatorConfig {
-        let placement = Placement {
-            replicas: self.replicas.get(),
-            ..Placement::default()
-        };
-        let min_servers = self.min_servers.get();
-        CoordinatorConfig {
-            placement,
-            min_servers,
-            ..CoordinatorConfig::of_heartbeat(self.timing().heartbeat)
-        }
+        let mut config = CoordinatorConfig::of_heartbeat(self.heartbeat());
+        config.placement.replicas = self.replicas.get();
+        config.min_servers = self.min_servers.get();
+        config
     }
 }
 
-pub(super) async fn run(args: &Args) -> Result<(), CommandError> {
-    let stop = Stop::listen()?;
+/// A registry, which this process may serve to others as long as this is held.
+pub(super) struct OpenRegistry {
+    pub(super) registry: Registry,
+    /// As others name it.
+    pub(super) address: Address,
+    _serving: Option<AbortOnDropHandle<()>>,
+}
+
+impl OpenRegistry {
+    /// Opens the registry at `address`, or serves a new one at `serve`.
+    pub(super) async fn open(address: Option<&Address>, serve: &str) -> Result<Self, ClusterError> {
+        if let Some(address) = address {
+            return Ok(Self {
+                registry: address.open().await?,
+                address: address.clone(),
+                _serving: None,
+            });
+        }
+        let (listener, endpoint) = listen(serve).await?;
+        let store = Arc::new(MemoryStore::default());
+        let registry = Registry::open(store.clone()).await?;
+        let serving = tokio::spawn(serve_store(store, listener, std::future::pending()));
+        Ok(Self {
+            registry,
+            address: Address::Served(endpoint),
+            _serving: Some(AbortOnDropHandle::new(serving)),
+        })
+    }
+}
+
+pub(super) async fn coordinate(args: &CoordinatorArgs, stop: Stop) -> Result<(), ClusterError> {
+    let serve = args.serve.as_deref();
+    let opened = OpenRegistry::open(args.registry.as_ref(), serve.unwrap_or_default()).await?;
+    if serve.is_some() {
+        eprintln!("coordinator: serves the registry at {}", opened.address);
+    }
+    crate::roles::coordinate(&opened.registry, args.leading.config(), stop.asked()).await
+}
+
+pub(super) async fn run(args: &Args, stop: Stop) -> Result<(), ClusterError> {
     let address = &args.registry.registry;
     let registry = address.open().await?;
-    let host = args
-        .listen
-        .rsplit_once(':')
-        .map_or("127.0.0.1", |(host, _)| host);
     let settings = ServerSettings {
         listen: args.listen.clone(),
         advertise: args.advertise.clone(),
-        control: Some(format!("{host}:0")),
         metrics: args.metrics.clone(),
         weight: args.weight,
-        timing: args.leading.timing(),
-        leads: Some(args.leading.config()),
+        timing: Timing {
+            heartbeat: args.leading.heartbeat(),
+        },
+        leads: args.leading.config(),
         leave: Duration::from_secs(args.leave_within),
         ..ServerSettings::new(address.cluster())
     };
     let server = ServerRole::join(&registry, settings, Sockets).await?;
-    eprintln!("{}: takes connections at {}", server.id(), server.address());
-    if let Some(address) = server.metrics_address() {
-        eprintln!("{}: metrics at http://{address}/metrics", server.id());
-    }
     let id = server.id();
+    eprintln!("{id}: takes connections at {}", server.address());
+    if let Some(address) = &server.metrics_address {
+        eprintln!("{id}: metrics at http://{address}/metrics");
+    }
     let asked = async move {
         stop.asked().await;
         eprintln!("{id}: leaves as soon as others hold its ranges; once more to end at once");
@@ -116,7 +155,7 @@ pub(super) async fn run(args: &Args) -> Result<(), CommandError> {
     let mut serving = AbortOnDropHandle::new(tokio::spawn(server.run(asked)));
     tokio::select! {
         ended = &mut serving => match ended {
-            Ok(ended) => Ok(ended?),
+            Ok(ended) => ended,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
                 Err(_) => Ok(()),

@@ -1,19 +1,18 @@
 //! `top`.
 
-mod table;
-
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::registry::View;
-use parapet_parameter_server::NodeId;
+use parapet_parameter_server::{ArrayId, Clock, KeyRange, NodeId, Route, WorkerId};
 use tokio::time::timeout;
 
-use super::stop::Stop;
-use super::{CommandError, RegistryArgs};
-use crate::roles::control::{Control, Status};
+use super::{RegistryArgs, Stop};
+use crate::registry::View;
+use crate::roles::ClusterError;
+use crate::roles::control::{Control, ShardStatus, Status};
+use crate::roles::training::{Job, hosts_of};
 
 /// Time that a server may take to answer: the user wants to see the others now.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -31,24 +30,21 @@ pub struct Args {
     once: bool,
 }
 
-pub(super) async fn run(args: &Args) -> Result<(), CommandError> {
-    let stop = Stop::listen()?;
+pub(super) async fn run(args: &Args, stop: Stop) -> Result<(), ClusterError> {
     let address = &args.registry.registry;
     let registry = address.open().await?;
     let mut every = tokio::time::interval(Duration::from_secs_f64(args.every.clamp(0.1, 3600.0)));
-    let screen = std::io::stdout().is_terminal() && !args.once;
-    let mut controls = BTreeMap::new();
-    let asked = stop.asked();
-    tokio::pin!(asked);
+    let is_screen = std::io::stdout().is_terminal() && !args.once;
+    let mut asked = std::pin::pin!(stop.asked());
     loop {
         tokio::select! {
             () = &mut asked => return Ok(()),
             _ = every.tick() => {}
         }
         let view = Arc::clone(&registry.view().borrow());
-        let statuses = ask(&view, &mut controls).await;
-        let text = table::render(&address.to_string(), &view, &statuses);
-        let clear = if screen { "\x1b[H\x1b[2J" } else { "" };
+        let statuses = ask(&view).await;
+        let text = render(&address.to_string(), &view, &statuses);
+        let clear = if is_screen { "\x1b[H\x1b[2J" } else { "" };
         let mut out = std::io::stdout().lock();
         let written = write!(out, "{clear}{text}").and_then(|()| out.flush());
         // The reader has seen enough.
@@ -58,37 +54,250 @@ pub(super) async fn run(args: &Args) -> Result<(), CommandError> {
     }
 }
 
+type Statuses = BTreeMap<NodeId, Status>;
+
 /// Asks the servers for their status; those that do not answer are left out.
-async fn ask(
-    view: &View,
-    controls: &mut BTreeMap<NodeId, (String, Control)>,
-) -> BTreeMap<NodeId, Status> {
-    controls.retain(|node, (address, _)| {
-        view.servers
-            .get(node)
-            .is_some_and(|server| server.control == *address)
-    });
-    for (&node, server) in view
-        .servers
-        .iter()
-        .filter(|(_, server)| !server.control.is_empty())
-    {
-        if let Ok(control) = Control::new(node, &server.control) {
-            controls
-                .entry(node)
-                .or_insert_with(|| (server.control.clone(), control));
-        }
-    }
+async fn ask(view: &View) -> Statuses {
     let mut asked = tokio::task::JoinSet::new();
-    for (&node, (_, control)) in &*controls {
-        let control = control.clone();
+    for (&node, server) in &view.servers {
+        let control = Control::new(node, server.control.clone());
         asked.spawn(async move { (node, timeout(PATIENCE, control.status()).await) });
     }
-    let mut statuses = BTreeMap::new();
-    while let Some(answer) = asked.join_next().await {
-        if let Ok((node, Ok(Ok(status)))) = answer {
-            statuses.insert(node, status);
+    let answers = asked.join_all().await.into_iter();
+    let answers = answers.filter_map(|(node, answer)| Some((node, answer.ok()?.ok()?)));
+    answers.collect()
+}
+
+fn render(registry: &str, view: &View, statuses: &Statuses) -> String {
+    let leader = view.leader.map(|leader| leader.member.to_string());
+    let leader = leader.unwrap_or_else(|| "nobody".to_owned());
+    let away = if view.reachable {
+        ""
+    } else {
+        " (away; what it said last)"
+    };
+    let mut text = format!("registry {registry}{away}, led by {leader}\n\n");
+    text.push_str(&align(&servers(view, statuses)));
+    text.push('\n');
+    text.push_str(&align(&ranges(view, statuses)));
+    let workers = workers(view, statuses);
+    if workers.len() > 1 {
+        text.push('\n');
+        text.push_str(&align(&workers));
+    }
+    if let Some(job) = &view.job {
+        let line = Job::parse(job).map_or_else(|error| error.to_string(), |job| line(&job, view));
+        text.push_str(&format!("\n{line}\n"));
+    }
+    text
+}
+
+fn line(job: &Job, view: &View) -> String {
+    let task = job.task.lines().next().unwrap_or_default();
+    let task = task.trim_start_matches("# ");
+    let (array, executors, hosts) = (job.array, job.executors.len(), hosts_of(job, view).len());
+    format!("array {array}: {task}, {executors} executors on {hosts} processes")
+}
+
+type Rows = Vec<Vec<String>>;
+
+/// A table that has only its head yet.
+fn table(head: &str) -> Rows {
+    vec![head.split('|').map(str::to_owned).collect()]
+}
+
+fn servers(view: &View, statuses: &Statuses) -> Rows {
+    let mut rows = table("SERVER|ADDRESS|WEIGHT|RANGES|HEADS|BYTES|RECEIVED|SENT|DROPPED");
+    let routes = view.table.routing.routes();
+    let named = routes.iter().flat_map(|route| route.chain.iter().copied());
+    let known: BTreeSet<NodeId> = view.servers.keys().copied().chain(named).collect();
+    for node in known {
+        let mut cells = vec![node.0.to_string()];
+        match view.servers.get(&node) {
+            Some(server) => cells.extend([server.address.clone(), server.weight.to_string()]),
+            None => cells.extend(["gone".to_owned(), String::new()]),
+        }
+        match statuses.get(&node) {
+            Some(status) => {
+                let heads = routes.iter().filter(|route| route.head() == Some(node));
+                let memory = status.shards.iter().map(|shard| shard.memory).sum();
+                cells.extend([
+                    status.shards.len().to_string(),
+                    heads.count().to_string(),
+                    bytes(memory),
+                    status.received.to_string(),
+                    status.sent.to_string(),
+                    status.dropped.to_string(),
+                ]);
+            }
+            None => cells.push("does not answer".to_owned()),
+        }
+        rows.push(cells);
+    }
+    rows
+}
+
+fn ranges(view: &View, statuses: &Statuses) -> Rows {
+    let mut rows = table("ARRAY|KEYS|EPOCH|CHAIN|APPLIED|IN CHAIN|COPIES TO");
+    let names = |nodes: &mut dyn Iterator<Item = NodeId>, separator| {
+        nodes
+            .map(|node| node.0.to_string())
+            .collect::<Vec<_>>()
+            .join(separator)
+    };
+    for route in view.table.routing.routes() {
+        let held = at_head(statuses, route);
+        let count = |count: Option<u64>| count.map_or_else(|| "?".to_owned(), |n| n.to_string());
+        let hand_overs = view.table.hand_overs.iter();
+        let copies = hand_overs.filter(|new| is_at(new.at.array, new.at.range, route));
+        rows.push(vec![
+            route.array.0.to_string(),
+            route.range.to_string(),
+            route.epoch.0.to_string(),
+            names(&mut route.chain.iter().copied(), " > "),
+            count(held.map(|shard| shard.applied)),
+            count(held.map(|shard| shard.committed)),
+            names(&mut copies.map(|new| new.to), " "),
+        ]);
+    }
+    rows
+}
+
+/// Of each worker the clock that all of its shards' heads have, and by how many it is
+/// behind the foremost.
+fn workers(view: &View, statuses: &Statuses) -> Rows {
+    let mut clocks: BTreeMap<WorkerId, Clock> = BTreeMap::new();
+    let heads = view.table.routing.routes().iter();
+    for shard in heads.filter_map(|route| at_head(statuses, route)) {
+        for &(worker, clock) in &shard.clocks {
+            let lowest = clocks.entry(worker).or_insert(clock);
+            *lowest = clock.min(*lowest);
         }
     }
-    statuses
+    let foremost = clocks.values().copied().max().unwrap_or_default();
+    let mut rows = table("WORKER|KIND|CLOCK|BEHIND");
+    let listed: BTreeSet<WorkerId> = view.workers.listed().collect();
+    for worker in &listed | &view.present_workers {
+        let kind = match listed.contains(&worker) {
+            _ if view.workers.executors.contains(&worker) => "executor",
+            true => "worker",
+            false => "process",
+        };
+        let mut cells = vec![worker.0.to_string(), kind.to_owned()];
+        if let Some(clock) = clocks.get(&worker) {
+            cells.extend([clock.0, foremost.0 - clock.0].map(|clock| clock.to_string()));
+        }
+        rows.push(cells);
+    }
+    rows
+}
+
+/// The head's part of a shard, if the head has answered.
+fn at_head<'a>(statuses: &'a Statuses, route: &Route) -> Option<&'a ShardStatus> {
+    let mut shards = statuses.get(&route.head()?)?.shards.iter();
+    shards.find(|shard| is_at(shard.at.array, shard.at.range, route))
+}
+
+fn is_at(array: ArrayId, range: KeyRange, route: &Route) -> bool {
+    (array, range) == (route.array, route.range)
+}
+
+fn bytes(count: u64) -> String {
+    match count {
+        0..=9_999 => format!("{count} B"),
+        10_000..=9_999_999 => format!("{:.1} kB", count as f64 / 1e3),
+        10_000_000..=9_999_999_999 => format!("{:.1} MB", count as f64 / 1e6),
+        _ => format!("{:.1} GB", count as f64 / 1e9),
+    }
+}
+
+/// Columns as wide as their widest cell.
+fn align(rows: &Rows) -> String {
+    let mut widths = vec![0; rows.iter().map(Vec::len).max().unwrap_or_default()];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths);
+        let cells: Vec<String> = cells
+            .map(|(cell, &width)| format!("{cell:width$}"))
+            .collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use parapet_parameter_server::{Epoch, Routing, ShardRef};
+
+    use super::*;
+    use crate::registry::ServerInfo;
+
+    #[test]
+    fn nodes_ranges_and_staleness_are_shown() {
+        let (array, range, epoch) = (ArrayId(1), KeyRange::new(0, 100), Epoch(4));
+        let route = Route {
+            array,
+            range,
+            epoch,
+            chain: vec![NodeId(3), NodeId(5)],
+        };
+        let mut view = View {
+            reachable: true,
+            ..View::default()
+        };
+        view.table.routing = Routing::new(7, vec![route]).unwrap();
+        let info = ServerInfo {
+            address: "10.0.0.1:7000".into(),
+            weight: 1,
+            ..ServerInfo::default()
+        };
+        view.servers.insert(NodeId(3), info);
+        view.workers.workers = vec![(WorkerId(8), Clock(0)), (WorkerId(9), Clock(0))];
+        let shard = ShardStatus {
+            at: ShardRef {
+                array,
+                range,
+                epoch,
+            },
+            applied: 12,
+            committed: 11,
+            memory: 4_000_000,
+            clocks: vec![(WorkerId(8), Clock(12)), (WorkerId(9), Clock(10))],
+        };
+        let status = Status {
+            shards: vec![shard],
+            ..Status::default()
+        };
+        let text = render(
+            "parapet://a:1",
+            &view,
+            &BTreeMap::from([(NodeId(3), status)]),
+        );
+        assert!(
+            text.starts_with("registry parapet://a:1, led by nobody\n"),
+            "{text}"
+        );
+        let lines = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let lines: Vec<String> = lines.map(|words| words.join(" ")).collect();
+        for expected in [
+            "3 10.0.0.1:7000 1 1 1 4000.0 kB 0 0 0",
+            "5 gone does not answer",
+            "1 [0, 100) 4 3 > 5 12 11",
+            "8 worker 12 0",
+            "9 worker 10 2",
+        ] {
+            assert!(
+                lines.iter().any(|line| line == expected),
+                "{expected}: {text}"
+            );
+        }
+    }
 }

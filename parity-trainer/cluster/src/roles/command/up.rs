@@ -1,22 +1,20 @@
 //! `cluster up`.
 
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
-use crate::registry::{Address, Registry};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::{ChildStdin, Command};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::coordinator::ServedRegistry;
-use super::server::LeadingArgs;
-use super::stop::{LAST, Stop};
-use super::{CommandError, Programs};
-use crate::roles::coordinate;
+use super::server::{LeadingArgs, OpenRegistry};
+use super::{LAST, Programs, Stop, processors};
+use crate::registry::Address;
+use crate::roles::{ClusterError, coordinate};
 
 /// Arguments of `cluster up`.
 #[derive(Debug, clap::Args)]
@@ -38,76 +36,66 @@ pub struct Args {
     registry: Option<Address>,
 }
 
-/// A process of the cluster.
-struct Process {
-    name: String,
-    pid: u32,
-    /// Closed when this process ends, however it does; the child notices.
-    _input: Option<ChildStdin>,
-}
-
-pub(super) async fn run(args: &Args, programs: &Programs) -> Result<(), CommandError> {
-    let stop = Stop::listen()?;
-    let own = std::env::current_exe().map_err(CommandError::Runtime)?;
-    let workers = args
-        .workers
-        .unwrap_or(if programs.worker.is_some() { 2 } else { 0 });
-    let worker_program = match &programs.worker {
-        Some(program) => program,
-        None if workers == 0 => &own,
-        None => return Err(CommandError::NoWorkers),
+pub(super) async fn run(args: &Args, programs: &Programs, stop: Stop) -> Result<(), ClusterError> {
+    let own = std::env::current_exe().map_err(ClusterError::Runtime)?;
+    let default = if programs.worker.is_some() { 2 } else { 0 };
+    let workers = args.workers.unwrap_or(default);
+    if programs.worker.is_none() && workers > 0 {
+        let text = "this program has no workers: start them by `parity-trainer cluster up`, or \
+            leave --workers out";
+        return Err(ClusterError::Failed(text.to_owned()));
+    }
+    let opened = OpenRegistry::open(args.registry.as_ref(), &args.listen).await?;
+    let leading = LeadingArgs {
+        replicas: args.replicas,
+        min_servers: args.servers,
+        heartbeat: 100,
     };
-    let mut served = None;
-    let (registry, address): (Registry, String) = match &args.registry {
-        Some(address) => (address.open().await?, address.to_string()),
-        None => {
-            let served = served.insert(ServedRegistry::start(&args.listen).await?);
-            (served.registry.clone(), served.address.clone())
-        }
-    };
-    let leading = LeadingArgs::new(args.replicas, args.servers).config();
     let (end_leading, leading_ends) = oneshot::channel::<()>();
-    let coordinating = tokio::spawn({
-        let registry = registry.clone();
-        async move {
-            let ended = async {
-                let _ = leading_ends.await;
-            };
-            coordinate(&registry, leading, ended).await
-        }
+    let registry = opened.registry.clone();
+    let coordinating = tokio::spawn(async move {
+        let ended = async {
+            let _ = leading_ends.await;
+        };
+        coordinate(&registry, leading.config(), ended).await
     });
 
-    let server_program = programs.server.as_deref().unwrap_or(&own);
-    let replicas = args.replicas.to_string();
-    let min_servers = args.servers.to_string();
+    let address = opened.address.to_string();
     let mut children = Children::default();
+    let server = programs.server.as_deref().unwrap_or(&own);
+    let (replicas, servers) = (args.replicas.to_string(), args.servers.to_string());
     for number in 1..=args.servers.get() {
-        let rest = ["--replicas", &replicas, "--min-servers", &min_servers];
-        children.start(server_program, &["server"], number, &address, &rest)?;
+        let mut command = Command::new(server);
+        command.args(["server", "--replicas", &replicas, "--min-servers", &servers]);
+        children.start(command, "server", number, &address)?;
     }
-    let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let share = processors / workers.max(1);
+    let share = (processors() / workers.max(1)).max(1).to_string();
     let threads = programs
         .threads
-        .map_or_else(|| share.max(1).to_string(), |threads| threads.to_string());
+        .map_or(share, |threads| threads.to_string());
+    let worker = programs.worker.as_deref().unwrap_or(&own);
     for number in 1..=workers {
-        children.start(
-            worker_program,
-            &["--threads", &threads, "worker"],
-            number,
-            &address,
-            &[],
-        )?;
+        let mut command = Command::new(worker);
+        command.args(["--threads", &threads, "worker"]);
+        children.start(command, "worker", number, &address)?;
     }
     eprintln!(
-        "cluster: {} servers and {workers} workers, registry {address}; Ctrl-C ends it",
-        args.servers
+        "cluster: {servers} servers and {workers} workers, registry {address}; Ctrl-C ends it"
     );
     let outcome = children.watch(stop.asked()).await;
     children.end().await;
     let _ = end_leading.send(());
     let _ = timeout(LAST, coordinating).await;
     outcome
+}
+
+/// A process of the cluster.
+struct Process {
+    role: &'static str,
+    number: usize,
+    pid: u32,
+    /// Closed when this process ends, however it does; the child notices.
+    _input: Option<ChildStdin>,
 }
 
 #[derive(Default)]
@@ -119,72 +107,74 @@ struct Children {
 impl Children {
     fn start(
         &mut self,
-        program: &Path,
-        role: &[&str],
+        mut command: Command,
+        role: &'static str,
         number: usize,
         registry: &str,
-        rest: &[&str],
-    ) -> Result<(), CommandError> {
-        let mut command = Command::new(program);
-        command
-            .args(role)
-            .args(["--attached", "--registry", registry])
-            .args(rest);
+    ) -> Result<(), ClusterError> {
         // In a group of its own, so that Ctrl-C reaches this process alone, which then ends them in
         // order.
-        command
+        let started = command
+            .args(["--attached", "--registry", registry])
             .stdin(Stdio::piped())
             .process_group(0)
-            .kill_on_drop(true);
-        let failed = |source| CommandError::Spawn {
-            program: PathBuf::from(program),
-            source,
-        };
-        let mut child: Child = command.spawn().map_err(failed)?;
+            .kill_on_drop(true)
+            .spawn();
+        let mut child = started.map_err(|error| {
+            let program = Path::new(command.as_std().get_program()).display();
+            let fix = "check that it is there and may be run";
+            ClusterError::Failed(format!("{program} cannot be started ({error}): {fix}"))
+        })?;
         let pid = child.id().unwrap_or_default();
-        let role = role.last().copied().unwrap_or_default();
-        let name = format!("{role} process {number} (pid {pid})");
+        let _input = child.stdin.take();
         self.processes.push(Process {
-            name,
+            role,
+            number,
             pid,
-            _input: child.stdin.take(),
+            _input,
         });
         self.ends.spawn(async move { (pid, child.wait().await) });
         Ok(())
     }
 
     /// Names processes that end, until `stop` or no server is left.
-    async fn watch(&mut self, stop: impl Future<Output = ()>) -> Result<(), CommandError> {
+    async fn watch(&mut self, stop: impl Future<Output = ()>) -> Result<(), ClusterError> {
         tokio::pin!(stop);
         loop {
-            let (pid, status) = tokio::select! {
+            let (ended, status) = tokio::select! {
                 () = &mut stop => return Ok(()),
                 Some(Ok(ended)) = self.ends.join_next() => ended,
             };
-            let place = self.processes.iter().position(|process| process.pid == pid);
-            let Some(process) = place.map(|place| self.processes.remove(place)) else {
-                continue;
-            };
-            let how = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-            eprintln!(
-                "warning: {} ended ({how}); it is not started again",
-                process.name
-            );
+            let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+            let gone = self
+                .processes
+                .extract_if(.., |process| process.pid == ended);
+            for Process {
+                role, number, pid, ..
+            } in gone
+            {
+                eprintln!(
+                    "warning: {role} process {number} (pid {pid}) ended ({status}); it is not \
+                        started again"
+                );
+            }
             if !self
                 .processes
                 .iter()
-                .any(|process| process.name.starts_with("server"))
+                .any(|process| process.role == "server")
             {
-                return Err(CommandError::NoServers);
+                let text = "all servers have ended: start the cluster again; a run with --resume \
+                    goes on from its checkpoint";
+                return Err(ClusterError::Failed(text.to_owned()));
             }
         }
     }
 
-    /// Asks all to end, then ends them.
+    /// Asks all to end, workers first, then ends them.
     async fn end(&mut self) {
-        let is_worker = |process: &&Process| process.name.starts_with("worker");
-        let (workers, servers): (Vec<_>, Vec<_>) = self.processes.iter().partition(is_worker);
-        for process in workers.into_iter().chain(servers) {
+        self.processes
+            .sort_by_key(|process| process.role == "server");
+        for process in &self.processes {
             // One that has ended this very moment is not there any longer, and nothing happens.
             if let Ok(pid) = i32::try_from(process.pid) {
                 let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);

@@ -20,8 +20,8 @@ const AFTER: u32 = 8;
 /// Limit of changes that wait to be asked for.
 const KEPT: usize = 256;
 
-/// A change of who takes part, and what it has cost.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A change of the members that take part, and what it has cost.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MembershipChange {
     /// The step in which it was seen.
     pub step: u64,
@@ -36,23 +36,18 @@ pub struct MembershipChange {
 
 impl fmt::Display for MembershipChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "";
-        for (members, did) in [(&self.left, "left"), (&self.joined, "joined")] {
-            for member in members {
-                write!(f, "{separator}{member} {did}")?;
-                separator = ", ";
-            }
-        }
-        let (lost, usual) = (self.lost.as_secs_f64(), self.usual.as_secs_f64());
+        let left = self.left.iter().map(|member| format!("{member} left"));
+        let joined = self.joined.iter().map(|member| format!("{member} joined"));
+        let members = left.chain(joined).collect::<Vec<_>>().join(", ");
+        let (step, lost, usual) = (self.step, self.lost.as_secs_f64(), self.usual.as_secs_f64());
         write!(
             f,
-            " at step {}: {lost:.2} s lost (a step takes {usual:.3} s)",
-            self.step
+            "{members} at step {step}: {lost:.2} s lost (a step takes {usual:.3} s)"
         )
     }
 }
 
-/// Watches the steps of a training. Time is given: since whenever.
+/// Watches the steps of a training. Times count from any moment.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     members: Option<BTreeSet<Member>>,
@@ -73,50 +68,37 @@ impl Changes {
     /// The step is done, as this one of the training, by these.
     pub(super) fn end(&mut self, now: Duration, step: u64, members: BTreeSet<Member>) {
         let took = self.begun.take().map(|begun| now.saturating_sub(begun));
-        let before = self.members.replace(members.clone());
-        let Some(before) = before else { return };
-        let usual = self.usual();
+        let Some(before) = self.members.replace(members.clone()) else {
+            return;
+        };
         if before != members {
             let change = self.open.take().map(|(change, _)| change);
             let mut change = change.unwrap_or_else(|| MembershipChange {
                 step,
-                joined: BTreeSet::new(),
-                left: BTreeSet::new(),
-                lost: Duration::ZERO,
-                usual: Duration::ZERO,
+                ..MembershipChange::default()
             });
             change.joined.extend(members.difference(&before));
             change.left.extend(before.difference(&members));
             self.open = Some((change, AFTER));
         }
         let Some(took) = took else { return };
-        let Some((change, left)) = &mut self.open else {
+        let mut sorted = Vec::from_iter(self.usual.iter().copied());
+        sorted.sort_unstable();
+        let Some((mut change, left)) = self.open.take() else {
             self.usual.truncate(USUAL - 1);
             self.usual.push_front(took);
             return;
         };
-        if let Some(usual) = usual {
-            change.usual = usual;
-            change.lost += took.saturating_sub(usual);
+        if let Some(&median) = sorted.get(sorted.len() / 2) {
+            change.usual = median;
+            change.lost += took.saturating_sub(median);
         }
-        match left.checked_sub(1) {
-            Some(fewer) => *left = fewer,
-            None => self.close(),
-        }
-    }
-
-    fn close(&mut self) {
-        if let Some((change, _)) = self.open.take() {
+        if let Some(fewer) = left.checked_sub(1) {
+            self.open = Some((change, fewer));
+        } else {
             self.over.truncate(KEPT - 1);
             self.over.push_front(change);
         }
-    }
-
-    /// The median of the undisturbed steps.
-    fn usual(&self) -> Option<Duration> {
-        let mut sorted: Vec<Duration> = self.usual.iter().copied().collect();
-        sorted.sort_unstable();
-        sorted.get(sorted.len() / 2).copied()
     }
 
     /// Changes whose cost is known by now, each once.
@@ -134,12 +116,14 @@ mod tests {
     use super::*;
 
     const SERVERS: [Member; 2] = [Member::Server(NodeId(1)), Member::Server(NodeId(2))];
+    const WORKER: Member = Member::Worker(WorkerId(9));
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
     }
 
-    /// Steps of this length, one after the other, with as much between them.
+    /// Steps one after the other, with as much time between them.
+    #[derive(Default)]
     struct Run {
         changes: Changes,
         now: Duration,
@@ -152,68 +136,54 @@ mod tests {
                 self.changes.begin(self.now);
                 self.changes.begin(self.now + ms(1));
                 self.step += 1;
-                self.changes.end(
-                    self.now + ms(length),
-                    self.step,
-                    members.iter().copied().collect(),
-                );
+                let members = members.iter().copied().collect();
+                self.changes.end(self.now + ms(length), self.step, members);
                 self.now += ms(2 * length);
+            }
+        }
+
+        fn only_change(&mut self) -> MembershipChange {
+            match &self.changes.take()[..] {
+                [change] => change.clone(),
+                others => panic!("{others:?}"),
             }
         }
     }
 
-    fn run() -> Run {
-        Run {
-            changes: Changes::default(),
-            now: ms(0),
-            step: 0,
-        }
-    }
-
     #[test]
-    fn a_death_costs_what_its_step_and_the_next_ones_took_longer() {
-        let mut run = run();
+    fn death_costs_what_its_step_and_the_next_ones_took_longer() {
+        let mut run = Run::default();
         run.steps(10, 20, &SERVERS);
         run.steps(1, 320, &SERVERS[1..]);
         run.steps(2, 50, &SERVERS[1..]);
         run.steps(5, 20, &SERVERS[1..]);
         assert_eq!(run.changes.take(), [], "it may cost more yet");
         run.steps(1, 20, &SERVERS[1..]);
-        let changes = run.changes.take();
-        let [change] = &changes[..] else {
-            panic!("{changes:?}")
-        };
+        let change = run.only_change();
         assert_eq!(
             (change.step, change.lost, change.usual),
             (11, ms(360), ms(20))
         );
-        assert_eq!(
-            change.to_string(),
-            "server 1 left at step 11: 0.36 s lost (a step takes 0.020 s)"
-        );
+        let text = "server 1 left at step 11: 0.36 s lost (a step takes 0.020 s)";
+        assert_eq!(change.to_string(), text);
         assert_eq!(run.changes.take(), []);
     }
 
     #[test]
-    fn one_that_is_followed_by_another_is_counted_with_it() {
-        let mut run = run();
-        let worker = Member::Worker(WorkerId(9));
+    fn change_that_is_followed_by_another_is_counted_with_it() {
+        let mut run = Run::default();
         run.steps(10, 20, &SERVERS);
         run.steps(3, 40, &SERVERS[1..]);
-        run.steps(20, 20, &[SERVERS[1], worker]);
-        let changes = run.changes.take();
-        let [change] = &changes[..] else {
-            panic!("{changes:?}")
-        };
+        run.steps(20, 20, &[SERVERS[1], WORKER]);
+        let change = run.only_change();
         assert_eq!(change.lost, ms(60));
+        let text = change.to_string();
         assert!(
-            change
-                .to_string()
-                .starts_with("server 1 left, worker 9 joined at step 11: "),
-            "{change}"
+            text.starts_with("server 1 left, worker 9 joined at step 11: "),
+            "{text}"
         );
         // Nothing is said where nothing changes.
-        run.steps(50, 30, &[SERVERS[1], worker]);
+        run.steps(50, 30, &[SERVERS[1], WORKER]);
         assert_eq!(run.changes.take(), []);
     }
 }

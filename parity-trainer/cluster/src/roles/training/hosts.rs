@@ -3,9 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::node::transport::Transport;
-use crate::node::{ClientNode, ClientNodeConfig, Membership, Worker};
-use crate::registry;
 use parapet_parameter_server::{
     ArrayId, FilterError, KeyRange, Keys, PushFilter, Values, WorkerId,
 };
@@ -13,6 +10,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::job::Job;
 use crate::array::ArraySpec;
+use crate::node::transport::Transport;
+use crate::node::{ClientNode, ClientNodeConfig, Membership, Worker};
+use crate::registry;
 
 /// The connections of a process: one worker for itself, which reads, and one for each executor that
 /// it has worked for.
@@ -21,26 +21,9 @@ pub(super) struct Hosts<T: Transport> {
     transport: T,
     membership: Membership,
     _reports: AbortOnDropHandle<()>,
-    array: ArrayId,
-    spec: ArraySpec,
     numbers: Vec<u64>,
     executors: BTreeMap<usize, Worker>,
-    pushes: Pushes,
-}
-
-/// Pushes of a process for its executors.
-#[derive(Debug)]
-struct Pushes {
-    array: ArrayId,
-    spec: ArraySpec,
-    keys: KeyRange,
-    /// Keys that are learned: others carry measurements, which no filter may change.
-    learned: KeyRange,
-    /// Remainders of the executors' gradients that have not been pushed yet.
-    filters: BTreeMap<usize, PushFilter>,
-    /// The same of executors that have gone to other processes: a step is the sum of all gradients,
-    /// so that any other executor here can push it. Empty if there is nothing.
-    left: Vec<f32>,
+    pub(super) pushes: Pushes,
 }
 
 impl<T: Transport> Hosts<T> {
@@ -56,16 +39,21 @@ impl<T: Transport> Hosts<T> {
             transport,
             membership,
             _reports: reports,
-            array: job.array(),
-            spec: job.spec(),
             numbers: job.executors.clone(),
             executors: BTreeMap::new(),
-            pushes: Pushes::new(job.array(), job.spec(), job.keys(), job.learned_keys()),
+            pushes: Pushes {
+                array: job.array(),
+                spec: job.spec(),
+                keys: job.keys(),
+                learned: job.learned_keys(),
+                filters: BTreeMap::new(),
+                left: Vec::new(),
+            },
         }
     }
 
     fn worker(&self, number: WorkerId, membership: Membership) -> Worker {
-        let arrays = vec![(self.array, self.spec.client())];
+        let arrays = vec![(self.pushes.array, self.pushes.spec.client())];
         let config = ClientNodeConfig {
             cluster: self.cluster.clone(),
             ..ClientNodeConfig::new(number, arrays)
@@ -94,64 +82,56 @@ impl<T: Transport> Hosts<T> {
         self.executors.retain(|place, _| own.contains(place));
         self.pushes.keep(own);
     }
+}
 
-    /// Returns the push for the executor at this place, by ranges: its gradient, or what filters
-    /// make of it.
-    pub(super) fn filter(
-        &mut self,
-        place: usize,
-        gradient: Vec<f32>,
-    ) -> Result<Vec<(KeyRange, Keys, Values)>, FilterError> {
-        self.pushes.filter(place, gradient)
-    }
+/// Pushes of a process for its executors.
+#[derive(Debug)]
+pub(super) struct Pushes {
+    array: ArrayId,
+    spec: ArraySpec,
+    keys: KeyRange,
+    /// Keys that are learned: others carry measurements, which no filter may change.
+    learned: KeyRange,
+    /// Remainders of the executors' gradients that have not been pushed yet.
+    filters: BTreeMap<usize, PushFilter>,
+    /// The same of executors that have gone to other processes: a step is the sum of all gradients,
+    /// so that any other executor here can push it. Empty if there is nothing.
+    left: Vec<f32>,
 }
 
 impl Pushes {
-    fn new(array: ArrayId, spec: ArraySpec, keys: KeyRange, learned: KeyRange) -> Self {
-        Self {
-            array,
-            spec,
-            keys,
-            learned,
-            filters: BTreeMap::new(),
-            left: Vec::new(),
-        }
+    /// Place of a row's first number among those that are learned.
+    fn place(&self, key: u64) -> usize {
+        let row = usize::try_from(key - self.learned.start).unwrap_or(usize::MAX);
+        row.saturating_mul(self.spec.width)
     }
 
-    /// Numbers that are learned.
-    fn length(&self) -> usize {
-        usize::try_from(self.learned.len())
-            .unwrap_or(usize::MAX)
-            .saturating_mul(self.spec.width)
-    }
-
-    /// Others push for the executors that are not `own`. What was kept back of theirs goes
-    /// with the next gradient from here; it is lost with the process, as is the gradient that
-    /// it was computing.
+    /// Keeps what executors that are not `own` had not pushed yet: it goes with the next gradient
+    /// from here. It is lost with the process, as is the gradient that it was computing.
     fn keep(&mut self, own: &BTreeSet<usize>) {
-        let (learned, length) = (self.learned, self.length());
-        for (_, mut gone) in self.filters.extract_if(.., |place, _| !own.contains(place)) {
-            let (keys, values) = gone.flush(learned);
+        let learned = self.learned;
+        let gone = self.filters.extract_if(.., |place, _| !own.contains(place));
+        for mut filter in Vec::from_iter(gone.map(|(_, filter)| filter)) {
+            let (keys, values) = filter.flush(learned);
             if keys.len(learned) == 0 {
                 continue;
             }
-            self.left.resize(length, 0.0);
+            self.left.resize(self.place(learned.end), 0.0);
             let rows = values.to_f32();
             for (key, row) in keys
                 .iter(learned)
                 .zip(rows.chunks_exact(self.spec.width.max(1)))
             {
-                let place = usize::try_from(key - learned.start).unwrap_or(usize::MAX);
-                let at = self
-                    .left
-                    .iter_mut()
-                    .skip(place.saturating_mul(self.spec.width));
-                at.zip(row).for_each(|(left, number)| *left += number);
+                let place = self.place(key);
+                let left = self.left.iter_mut().skip(place);
+                left.zip(row).for_each(|(left, number)| *left += number);
             }
         }
     }
 
-    fn filter(
+    /// Returns the push for the executor at this place, by ranges: its gradient, or what filters
+    /// make of it.
+    pub(super) fn filter(
         &mut self,
         place: usize,
         mut gradient: Vec<f32>,
@@ -159,17 +139,17 @@ impl Pushes {
         if !self.spec.filters.is_lossy() {
             return Ok(vec![(self.keys, Keys::All, Values::from(gradient))]);
         }
-        let (array, ArraySpec { width, filters, .. }) = (self.array, self.spec);
-        let learned = self.length();
+        let left = self.left.drain(..);
         gradient
             .iter_mut()
-            .zip(self.left.drain(..))
+            .zip(left)
             .for_each(|(number, left)| *number += left);
+        let measured = gradient.split_off(self.place(self.learned.end).min(gradient.len()));
+        let (array, ArraySpec { width, filters, .. }) = (self.array, self.spec);
         let filter = self.filters.entry(place);
         let filter = filter.or_insert_with(|| PushFilter::new(array, width, filters.into()));
-        let measured = gradient.split_off(learned.min(gradient.len()));
-        let (keys, values) =
-            filter.filter(self.learned, &Keys::All, &Values::from(gradient), None)?;
+        let gradient = Values::from(gradient);
+        let (keys, values) = filter.filter(self.learned, &Keys::All, &gradient, None)?;
         let mut parts = vec![(self.learned, keys, values)];
         if !measured.is_empty() {
             let rest = KeyRange::new(self.learned.end, self.keys.end);
@@ -179,8 +159,9 @@ impl Pushes {
     }
 }
 
-/// Filled up with zeroes to `length`.
+/// Filled up with zeroes to whole rows for so many numbers.
 pub(super) fn padded(values: impl Iterator<Item = f32>, length: usize) -> Vec<f32> {
+    let length = length.next_multiple_of(super::ROW);
     let mut all: Vec<f32> = Vec::with_capacity(length);
     all.extend(values.take(length));
     all.resize(length, 0.0);
@@ -191,23 +172,26 @@ pub(super) fn padded(values: impl Iterator<Item = f32>, length: usize) -> Vec<f3
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use super::*;
-    use crate::array::FilterSpec;
     use parapet_parameter_server::{Consistency, RuleSpec};
 
+    use super::*;
+
     #[test]
-    fn what_rounding_left_of_an_executor_that_moves_is_pushed_by_another() {
-        let filters: FilterSpec = "bf16".parse().unwrap();
-        let (rule, consistency) = (RuleSpec::Add, Consistency::Bsp);
-        let spec = ArraySpec {
-            width: 2,
-            sparse: false,
-            rule,
-            consistency,
-            filters,
+    fn remainder_of_an_executor_that_moves_is_pushed_by_another() {
+        let mut pushes = Pushes {
+            array: ArrayId(1),
+            spec: ArraySpec {
+                width: 2,
+                sparse: false,
+                rule: RuleSpec::Add,
+                consistency: Consistency::Bsp,
+                filters: "bf16".parse().unwrap(),
+            },
+            keys: KeyRange::new(10, 14),
+            learned: KeyRange::new(10, 13),
+            filters: BTreeMap::new(),
+            left: Vec::new(),
         };
-        let (keys, learned) = (KeyRange::new(10, 14), KeyRange::new(10, 13));
-        let mut pushes = Pushes::new(ArrayId(1), spec, keys, learned);
         let mut pushed = [0.0_f64; 8];
         let mut push = |pushes: &mut Pushes, place, gradient: [f32; 8]| {
             for (range, keys, values) in pushes.filter(place, gradient.to_vec()).unwrap() {

@@ -1,16 +1,17 @@
 //! Description of a training, as its processes read it in the registry.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use crate::registry::View;
 use parapet_parameter_server::optimiser::TrainingRule;
-use parapet_parameter_server::{ArrayId, KeyRange, WorkerId};
+use parapet_parameter_server::{ArrayId, Clock, Consistency, KeyRange, RuleSpec, WorkerId};
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 use super::ROW;
 use crate::array::{ArraySpec, FilterSpec};
+use crate::registry::View;
 use crate::roles::ClusterError;
-use parapet_parameter_server::{Consistency, RuleSpec};
 
 /// A training under way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -33,21 +34,19 @@ pub struct Job {
     pub training: TrainingRule,
 }
 
+fn unreadable(cause: &str) -> ClusterError {
+    let fix = "run one version on all nodes";
+    ClusterError::Failed(format!("the cluster's job cannot be read ({cause}): {fix}"))
+}
+
 impl Job {
     /// As the registry has it.
-    ///
-    /// # Errors
-    /// If it makes no sense.
     pub fn parse(text: &str) -> Result<Self, ClusterError> {
-        toml::from_str(text).map_err(|error| ClusterError::Job {
-            cause: error.message().to_owned(),
-        })
+        toml::from_str(text).map_err(|error| unreadable(error.message()))
     }
 
     pub(super) fn text(&self) -> Result<String, ClusterError> {
-        toml::to_string(self).map_err(|error| ClusterError::Job {
-            cause: error.to_string(),
-        })
+        toml::to_string(self).map_err(|error| unreadable(&error.to_string()))
     }
 
     pub const fn array(&self) -> ArrayId {
@@ -60,11 +59,18 @@ impl Job {
 
     /// Returns the keys that are learned: the first ones.
     pub(super) fn learned_keys(&self) -> KeyRange {
-        let all = self.keys();
-        KeyRange::new(
-            all.start,
-            self.training.measured_from.unwrap_or(all.end).min(all.end),
-        )
+        let end = self.keys().end;
+        KeyRange::new(0, self.training.measured_from.unwrap_or(end).min(end))
+    }
+
+    /// Returns the steps of every executor that parameters of this clock contain, of this training.
+    pub(super) fn steps_at(&self, clock: Clock) -> u64 {
+        clock.0.saturating_sub(self.training.set_up())
+    }
+
+    /// Returns the clock of a step of this training, from 1.
+    pub(super) fn clock_of(&self, step: u64) -> Clock {
+        Clock(self.training.set_up() + step)
     }
 
     /// The array, for servers and workers.
@@ -87,22 +93,29 @@ impl Job {
         };
         (own..self.executors.len()).step_by(hosts.len()).collect()
     }
+
+    /// Returns true if the registry still names this training; while it is away, it counts
+    /// as under way.
+    pub(super) fn is_under_way(&self, view: &View) -> bool {
+        let named = view.job.as_deref().map(Self::parse);
+        !view.reachable || named.is_some_and(|job| job.is_ok_and(|job| job.array == self.array))
+    }
+
+    /// Ends when the training has.
+    pub(super) async fn over(self, mut view: watch::Receiver<Arc<View>>) {
+        let is_over = |view: &Arc<View>| !self.is_under_way(view);
+        let is_closed = view.wait_for(is_over).await.is_err();
+        // A registry that is gone for good says nothing any more.
+        if is_closed {
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 /// The processes that executors are dealt out to: the driver, then the others by their numbers.
 pub fn hosts_of(job: &Job, view: &View) -> Vec<WorkerId> {
-    let listed: BTreeSet<WorkerId> = view
-        .workers
-        .workers
-        .iter()
-        .map(|&(worker, _)| worker)
-        .collect();
-    let mut hosts: Vec<WorkerId> = view
-        .present_workers
-        .iter()
-        .copied()
-        .filter(|worker| !listed.contains(worker))
-        .collect();
+    let listed: BTreeSet<WorkerId> = view.workers.listed().collect();
+    let mut hosts: Vec<WorkerId> = view.present_workers.difference(&listed).copied().collect();
     hosts.sort_by_key(|&host| (host != WorkerId(job.driver), host));
     hosts
 }
@@ -113,75 +126,58 @@ mod tests {
 
     use std::num::NonZeroU64;
 
-    use parapet_parameter_server::Clock;
     use parapet_parameter_server::optimiser::{OptimiserConfig, OptimiserSpec, Schedule};
 
     use super::*;
 
     fn job() -> Job {
+        let (momentum, weight_decay) = (0.9, 0.0);
         let rule = OptimiserConfig {
             optimiser: OptimiserSpec::Sgd {
-                momentum: 0.9,
-                weight_decay: 0.0,
+                momentum,
+                weight_decay,
             },
             learning_rate: 0.1,
             schedule: Schedule::Constant,
             steps: 5,
             clip: None,
         };
-        let training = TrainingRule {
-            rule,
-            done: 2,
-            measured_from: None,
-            updates: NonZeroU64::MIN,
-        };
-        let executors = vec![20, 21, 22, 23, 24];
-        let filters = FilterSpec {
-            lz4: true,
-            ..FilterSpec::NONE
-        };
-        let consistency = Consistency::Ssp(2);
-        let (length, task) = (3 * ROW + 1, "learn\nthis".into());
         Job {
             array: 1,
-            length,
-            executors,
+            length: 3 * ROW + 1,
+            executors: vec![20, 21, 22, 23, 24],
             driver: 9,
-            training,
-            consistency,
-            filters,
-            task,
+            training: TrainingRule {
+                rule,
+                done: 2,
+                measured_from: None,
+                updates: NonZeroU64::MIN,
+            },
+            consistency: Consistency::Ssp(2),
+            filters: "lz4".parse().unwrap(),
+            task: "learn\nthis".into(),
         }
     }
 
     #[test]
-    fn a_job_reads_back_and_its_last_row_is_whole() {
+    fn job_reads_back_and_its_last_row_is_whole() {
         let job = job();
         assert_eq!(Job::parse(&job.text().unwrap()).unwrap(), job);
         assert_eq!(job.keys(), KeyRange::new(0, 4));
-        assert!(
-            Job::parse("")
-                .unwrap_err()
-                .to_string()
-                .contains("cannot be read")
-        );
+        let error = Job::parse("").unwrap_err().to_string();
+        assert!(error.contains("cannot be read"), "{error}");
     }
 
     #[test]
     fn executors_are_dealt_out_to_all_hosts_the_driver_first() {
-        let present_workers = [WorkerId(4), WorkerId(9), WorkerId(30)].into();
         let mut view = View {
-            present_workers,
+            present_workers: [4, 9, 30].map(WorkerId).into(),
             ..View::default()
         };
         // A worker with a clock of its own is no host.
         view.workers.workers = vec![(WorkerId(30), Clock(0))];
         let job = job();
-        let of = |host: u64, view: &View| {
-            job.executors_of(WorkerId(host), view)
-                .into_iter()
-                .collect::<Vec<_>>()
-        };
+        let of = |host, view: &View| Vec::from_iter(job.executors_of(WorkerId(host), view));
         assert_eq!((of(9, &view), of(4, &view)), (vec![0, 2, 4], vec![1, 3]));
         assert!(of(30, &view).is_empty() && of(77, &view).is_empty());
         view.present_workers.remove(&WorkerId(9));

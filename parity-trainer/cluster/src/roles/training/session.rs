@@ -5,19 +5,25 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::node::transport::Transport;
-use crate::node::{Pending, Pulled, TaskSpec, Worker};
-use crate::registry::{Member, Membership, Registry, RegistryError, View};
 use parapet_parameter_server::{Clock, ConsistencyPolicy as _, Shared, WorkerId};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::changes::{Changes, MembershipChange};
 use super::hosts::{Hosts, padded};
 use super::job::{Job, hosts_of};
 use super::stale::Stale;
-use super::waiting::{LOOKS, PATIENCE, is_under_way, over};
+use crate::node::transport::Transport;
+use crate::node::{Pending, Pulled, TaskSpec, Worker};
+use crate::registry::{Member, Membership, Registry, RegistryError, View};
 use crate::roles::ClusterError;
+
+/// Time that a step may take, everything included: a process that dies is replaced in seconds, but
+/// the others may be slow, or validate.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// Interval at which a process without executors checks the others' progress.
+pub(super) const LOOKS: Duration = Duration::from_millis(200);
 
 /// For how long the parameters may be those after different steps, before a process lets others
 /// compute. They stay so while a server is succeeded; and if a process died that had handed in a
@@ -79,16 +85,14 @@ impl<T: Transport> Training<T> {
         hosts: Hosts<T>,
         job: Job,
     ) -> Result<Self, ClusterError> {
-        let reader = hosts.reader(host);
-        let view = registry.view();
         let mut training = Self {
+            view: registry.view(),
             registry,
             membership,
-            view,
             host,
+            reader: hosts.reader(host),
             hosts,
             job,
-            reader,
             step: 0,
             weights: Shared::default(),
             contained: 0,
@@ -101,38 +105,30 @@ impl<T: Transport> Training<T> {
             apart: None,
         };
         // One that is over before has no servers any longer that would answer.
-        let over = over(training.view.clone(), training.job.clone());
+        let over = training.over();
         let found = tokio::select! {
-            found = training.find() => found,
+            found = timeout(PATIENCE, training.find()) => found.unwrap_or_else(|_| Err(late(0))),
             () = over => Err(ClusterError::Ended),
         };
-        match found {
-            Ok(()) => Ok(training),
-            Err(error) => {
-                // Or others would wait for this process to compute.
-                let _ = training.membership.leave().await;
-                Err(error)
-            }
+        if let Err(error) = found {
+            // Or others would wait for this process to compute.
+            let _ = training.membership.leave().await;
+            return Err(error);
         }
+        Ok(training)
     }
 
-    /// Whatever the servers have; the clock tells which step that is.
+    /// Takes whatever the servers have; the clock tells which step that is.
     async fn find(&mut self) -> Result<(), ClusterError> {
         loop {
-            let pull = self.pull(&self.reader, Clock(0)).await?;
-            let pulled = timeout(PATIENCE, pull).await;
-            let pulled = pulled.map_err(|_| ClusterError::Late {
-                step: 0,
-                waited: PATIENCE,
-            })?;
-            let pulled = pulled.map_err(|error| self.failed("the pull", &error))?;
+            let pulled = self.pull_now(&self.reader).await?;
             if !self.adds_up() {
                 return self.begin_stale(pulled).await;
             }
             if self.take(pulled)? {
                 return Ok(());
             }
-            tokio::time::sleep(AGAIN).await;
+            sleep(AGAIN).await;
         }
     }
 
@@ -180,23 +176,20 @@ impl<T: Transport> Training<T> {
     /// Hands in the gradient of one executor's part of the next step: scaled so that those of all
     /// executors add up to what is to be applied, or, under models other than BSP, to be applied
     /// as it is.
-    ///
-    /// # Errors
-    /// If it is not finite, or the connections were stopped.
     pub async fn push(
         &mut self,
         executor: usize,
         gradient: impl Iterator<Item = f32>,
     ) -> Result<(), ClusterError> {
         self.changes.begin(self.since.elapsed());
-        let gradient = padded(gradient, self.job.length.next_multiple_of(super::ROW));
-        let parts = self.hosts.filter(executor, gradient);
-        let parts = parts.map_err(|error| self.failed("the gradient", &error))?;
+        let gradient = padded(gradient, self.job.length);
+        let parts = self.hosts.pushes.filter(executor, gradient);
+        let parts = parts.map_err(|error| self.failed("the gradient", error))?;
         let worker = self.hosts.executor(executor);
         for (range, keys, values) in parts {
             let spec = TaskSpec::new(self.job.array(), range, self.clock()).keys(keys);
             let push = worker.push(spec, values).await;
-            let push = push.map_err(|error| self.failed("the gradient", &error))?;
+            let push = push.map_err(|error| self.failed("the gradient", error))?;
             if !self.adds_up() {
                 self.stale.pushed.push(push);
                 continue;
@@ -223,16 +216,23 @@ impl<T: Transport> Training<T> {
     /// takes too long.
     pub async fn settle(&mut self) -> Result<Settled, ClusterError> {
         self.changes.begin(self.since.elapsed());
-        if !self.adds_up() {
-            return self.settle_stale().await;
-        }
         let step = self.steps_done() + 1;
-        let late = tokio::time::sleep(PATIENCE);
-        tokio::pin!(late);
-        loop {
-            if !self.is_under_way() {
-                return Err(ClusterError::Ended);
+        let over = self.over();
+        let settle = async {
+            if !self.adds_up() {
+                return self.settle_stale().await;
             }
+            let settled = timeout(PATIENCE, self.settle_all()).await;
+            settled.unwrap_or_else(|_| Err(late(step)))
+        };
+        tokio::select! {
+            settled = settle => settled,
+            () = over => Err(ClusterError::Ended),
+        }
+    }
+
+    async fn settle_all(&mut self) -> Result<Settled, ClusterError> {
+        loop {
             let own = self.own();
             if !own.is_subset(&self.handed_in) {
                 return Ok(Settled::MoreToDo);
@@ -240,19 +240,16 @@ impl<T: Transport> Training<T> {
             let Some(&asker) = own.first() else {
                 // Nothing to do here: only to see how far the others are. Servers let no stranger
                 // wait.
-                let over = over(self.view.clone(), self.job.clone());
-                let looked = tokio::select! {
-                    looked = self.look() => looked?,
-                    () = over => return Err(ClusterError::Ended),
-                };
-                if looked {
+                let before = self.step;
+                let pulled = self.pull_now(&self.reader).await?;
+                if self.take(pulled)? && self.step > before {
                     return Ok(Settled::Done);
                 }
                 let _ = timeout(LOOKS, self.view.changed()).await;
                 continue;
             };
-            let (asker, mut pull) = match self.next.take().filter(|(asker, _)| own.contains(asker))
-            {
+            let next = self.next.take().filter(|(asker, _)| own.contains(asker));
+            let (asker, mut pull) = match next {
                 Some(next) => next,
                 None => {
                     let worker = self.hosts.executor(asker);
@@ -261,45 +258,48 @@ impl<T: Transport> Training<T> {
             };
             tokio::select! {
                 pulled = &mut pull => {
-                    if self.take(pulled.map_err(|error| self.failed("the pull", &error))?)? {
+                    let pulled = pulled.map_err(|error| self.failed("the pull", error))?;
+                    if self.take(pulled)? {
                         return Ok(Settled::Done);
                     }
                     let _ = timeout(AGAIN, self.view.changed()).await;
                 }
                 Some(cause) = self.failures.1.recv() => {
-                    return Err(ClusterError::Task { what: "the gradient", step, cause });
+                    return Err(self.failed("the gradient", cause));
                 }
                 changed = self.view.changed() => {
                     self.next = Some((asker, pull));
                     changed.map_err(|_| RegistryError::Closed)?;
                 }
-                () = &mut late => return Err(ClusterError::Late { step, waited: PATIENCE }),
             }
         }
     }
 
     /// Leaves the training; the process that leads it also ends it, for all.
-    ///
-    /// # Errors
-    /// If the registry does not answer.
     pub async fn leave(self) -> Result<(), ClusterError> {
-        if self.job.driver == self.host.0 && self.is_under_way() {
+        let is_under_way = self.job.is_under_way(&self.view.borrow());
+        if self.leads() && is_under_way {
             self.registry.set_job(None).await?;
-            let executors: Vec<WorkerId> =
-                self.job.executors.iter().copied().map(WorkerId).collect();
+            let executors = self.job.executors.iter().copied().map(WorkerId);
+            let executors = Vec::from_iter(executors);
             self.registry.drop_workers(None, &executors).await?;
             self.registry.give_up(self.job.array()).await?;
         }
         Ok(self.membership.leave().await?)
     }
 
-    fn is_under_way(&self) -> bool {
-        is_under_way(&self.view.borrow(), &self.job)
+    const fn leads(&self) -> bool {
+        self.job.driver == self.host.0
+    }
+
+    /// Ends when the training has.
+    fn over(&self) -> impl Future<Output = ()> + use<T> {
+        self.job.clone().over(self.view.clone())
     }
 
     /// Of the next step.
     pub(super) fn clock(&self) -> Clock {
-        Clock(self.job.training.set_up() + self.step + 1)
+        self.job.clock_of(self.step + 1)
     }
 
     pub(super) async fn pull(
@@ -308,59 +308,42 @@ impl<T: Transport> Training<T> {
         clock: Clock,
     ) -> Result<Pending<Pulled>, ClusterError> {
         let spec = TaskSpec::new(self.job.array(), self.job.keys(), clock);
-        worker
-            .pull(spec)
-            .await
-            .map_err(|error| self.failed("the pull", &error))
+        let pull = worker.pull(spec).await;
+        pull.map_err(|error| self.failed("the pull", error))
     }
 
-    /// Returns true if the others have made a step.
-    async fn look(&mut self) -> Result<bool, ClusterError> {
-        let pull = self.pull(&self.reader, Clock(0)).await?;
-        let before = self.step;
-        let pulled = pull
-            .await
-            .map_err(|error| self.failed("the pull", &error))?;
-        Ok(self.take(pulled)? && self.step > before)
+    /// The parameters as the servers have them now.
+    pub(super) async fn pull_now(&self, worker: &Worker) -> Result<Pulled, ClusterError> {
+        let pulled = self.pull(worker, Clock(0)).await?.await;
+        pulled.map_err(|error| self.failed("the pull", error))
     }
 
     /// Returns true if these are parameters to compute with: all of them those after one step.
     fn take(&mut self, pulled: Pulled) -> Result<bool, ClusterError> {
         if pulled.clock != pulled.newest {
             let waited = self.apart.get_or_insert_with(Instant::now).elapsed();
-            let limit = if self.job.driver == self.host.0 {
-                APART_LEADING
-            } else {
-                APART
-            };
-            if waited < limit {
+            if waited < if self.leads() { APART_LEADING } else { APART } {
                 return Ok(false);
             }
-            let step = |clock: Clock| {
-                (self.job.training.done + clock.0).saturating_sub(self.job.training.set_up())
-            };
-            let (step, newest) = (step(pulled.clock), step(pulled.newest));
-            return Err(ClusterError::Apart {
-                step,
-                newest,
-                waited,
-            });
+            let done = self.job.training.done;
+            let [step, newest] =
+                [pulled.clock, pulled.newest].map(|clock| done + self.job.steps_at(clock));
+            return Err(ClusterError::Failed(format!(
+                "some parameters are those after step {step}, others those after step {newest}, \
+                    for {waited:?}: a process died while it handed in a gradient; take part again, \
+                    so that others compute it"
+            )));
         }
         self.apart = None;
         self.handed_in.clear();
-        let step = self.contained_in(&pulled);
+        let step = self.job.steps_at(pulled.clock);
         self.go_on(pulled, step);
         Ok(true)
     }
 
-    /// The steps of every executor that these parameters contain.
-    pub(super) fn contained_in(&self, pulled: &Pulled) -> u64 {
-        pulled.clock.0.saturating_sub(self.job.training.set_up())
-    }
-
     /// These are the parameters after this step.
     pub(super) fn go_on(&mut self, pulled: Pulled, step: u64) {
-        self.contained = self.contained_in(&pulled);
+        self.contained = self.job.steps_at(pulled.clock);
         self.step = step;
         self.weights = pulled.values;
         let (step, members) = (self.steps_done(), self.members());
@@ -374,24 +357,31 @@ impl<T: Transport> Training<T> {
             .table
             .routing
             .overlapping(self.job.array(), self.job.keys());
-        let servers = routes
-            .flat_map(|route| route.chain.iter().copied())
-            .map(Member::Server);
+        let servers = routes.flat_map(|route| route.chain.iter().copied());
+        let hosts = hosts_of(&self.job, &view).into_iter();
         servers
-            .chain(hosts_of(&self.job, &view).into_iter().map(Member::Worker))
+            .map(Member::Server)
+            .chain(hosts.map(Member::Worker))
             .collect()
     }
 
-    /// Changes of who takes part whose cost is known by now, each once.
+    /// Changes of the members that take part whose cost is known by now, each once.
     pub fn changes(&mut self) -> Vec<MembershipChange> {
         self.changes.take()
     }
 
-    pub(super) fn failed(&self, what: &'static str, error: &dyn fmt::Display) -> ClusterError {
+    pub(super) fn failed(&self, what: &'static str, error: impl fmt::Display) -> ClusterError {
         ClusterError::Task {
             what,
             step: self.steps_done() + 1,
             cause: error.to_string(),
         }
     }
+}
+
+pub(super) fn late(step: u64) -> ClusterError {
+    ClusterError::Failed(format!(
+        "step {step} is not done after {PATIENCE:?}: see `top` for servers and workers that are \
+            missing"
+    ))
 }

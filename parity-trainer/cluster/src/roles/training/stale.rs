@@ -11,14 +11,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use parapet_parameter_server::{Keys, Values};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::session::{LOOKS, PATIENCE, late};
+use super::{Settled, Training};
 use crate::node::transport::Transport;
 use crate::node::{Pending, Pulled, TaskSpec};
 use crate::registry::RegistryError;
-use parapet_parameter_server::{Clock, Keys, Values};
-use tokio::time::{Instant, timeout, timeout_at};
-
-use super::waiting::{LOOKS, PATIENCE, over};
-use super::{Settled, Training};
 use crate::roles::ClusterError;
 
 /// Progress of a process's executors.
@@ -36,9 +36,8 @@ impl Stale {
     /// Returns those of `own` that have the step after `step` to do. How far others are is
     /// not known yet.
     pub(super) fn to_do(&self, own: &BTreeSet<usize>, step: u64) -> Vec<usize> {
-        own.iter()
-            .copied()
-            .filter(|place| self.steps.get(place) == Some(&step))
+        let own = own.iter().copied();
+        own.filter(|place| self.steps.get(place) == Some(&step))
             .collect()
     }
 }
@@ -46,30 +45,19 @@ impl Stale {
 impl<T: Transport> Training<T> {
     /// Begins with these parameters, at the step that all executors have done.
     pub(super) async fn begin_stale(&mut self, pulled: Pulled) -> Result<(), ClusterError> {
-        let step = self.contained_in(&pulled);
+        let step = self.job.steps_at(pulled.clock);
         self.go_on(pulled, step);
         self.meet(&self.own()).await
     }
 
-    pub(super) async fn settle_stale(&mut self) -> Result<Settled, ClusterError> {
-        let over = over(self.view.clone(), self.job.clone());
-        tokio::select! {
-            settled = self.settle_own() => settled,
-            () = over => Err(ClusterError::Ended),
-        }
-    }
-
     /// Patient for as long as the others get on: a fast process has done its last step
     /// long before them.
-    async fn settle_own(&mut self) -> Result<Settled, ClusterError> {
+    pub(super) async fn settle_stale(&mut self) -> Result<Settled, ClusterError> {
         let step = self.steps_done() + 1;
         let mut heard = (self.stale.seen, Instant::now());
         loop {
             let settled = timeout_at(heard.1 + PATIENCE, self.try_to_settle()).await;
-            if let Some(settled) = settled.unwrap_or(Err(ClusterError::Late {
-                step,
-                waited: PATIENCE,
-            }))? {
+            if let Some(settled) = settled.unwrap_or_else(|_| Err(late(step)))? {
                 return Ok(settled);
             }
             if self.stale.seen > heard.0 {
@@ -89,7 +77,7 @@ impl<T: Transport> Training<T> {
         // So that no process has more under way than one step's.
         for push in std::mem::take(&mut self.stale.pushed) {
             push.await
-                .map_err(|error| self.failed("the gradient", &error))?;
+                .map_err(|error| self.failed("the gradient", error))?;
         }
         let is_last = self.steps_done() + 1 >= self.job.training.rule.steps;
         let seen = match own.first() {
@@ -97,10 +85,9 @@ impl<T: Transport> Training<T> {
             _ => self.parameters_of_all().await?,
         };
         let Some(pulled) = seen else { return Ok(None) };
-        let step = if own.is_empty() {
-            self.contained_in(&pulled)
-        } else {
-            self.step + 1
+        let step = match own.is_empty() {
+            true => self.job.steps_at(pulled.clock),
+            false => self.step + 1,
         };
         self.go_on(pulled, step);
         Ok(Some(Settled::Done))
@@ -115,30 +102,25 @@ impl<T: Transport> Training<T> {
     ) -> Result<Option<Pulled>, ClusterError> {
         let worker = self.hosts.executor(asker);
         let mut pull = self.pull(&worker, self.clock().next()).await?;
-        loop {
+        while self.own() == *own {
             tokio::select! {
                 pulled = &mut pull => {
-                    return pulled.map(Some).map_err(|error| self.failed("the pull", &error));
+                    let pulled = pulled.map_err(|error| self.failed("the pull", error))?;
+                    return Ok(Some(pulled));
                 }
-                changed = self.view.changed() => {
-                    changed.map_err(|_| RegistryError::Closed)?;
-                    if self.own() != *own {
-                        return Ok(None);
-                    }
-                }
+                changed = self.view.changed() => changed.map_err(|_| RegistryError::Closed)?,
             }
         }
+        Ok(None)
     }
 
     /// Parameters that contain this step of all executors, or a later one; nothing if they
     /// do not yet.
     async fn parameters_of_all(&mut self) -> Result<Option<Pulled>, ClusterError> {
-        let pull = self.pull(&self.reader, Clock(0)).await?;
-        let pulled = pull
-            .await
-            .map_err(|error| self.failed("the pull", &error))?;
-        self.stale.seen = self.stale.seen.max(self.contained_in(&pulled));
-        if self.contained_in(&pulled) > self.step {
+        let pulled = self.pull_now(&self.reader).await?;
+        let contained = self.job.steps_at(pulled.clock);
+        self.stale.seen = self.stale.seen.max(contained);
+        if contained > self.step {
             return Ok(Some(pulled));
         }
         let _ = timeout(LOOKS, self.view.changed()).await;
@@ -153,18 +135,18 @@ impl<T: Transport> Training<T> {
                 continue;
             }
             let worker = self.hosts.executor(place);
-            let pulled = self.pull(&worker, Clock(0)).await?.await;
-            let pulled = pulled.map_err(|error| self.failed("the pull", &error))?;
-            let set_up = self.job.training.set_up();
-            let mut done = pulled.own.0.saturating_sub(set_up);
+            let pulled = self.pull_now(&worker).await?;
+            let mut done = self.job.steps_at(pulled.own);
             while done < self.step {
                 done += 1;
-                let spec = TaskSpec::new(self.job.array(), self.job.keys(), Clock(set_up + done));
+                let (array, keys) = (self.job.array(), self.job.keys());
+                let spec = TaskSpec::new(array, keys, self.job.clock_of(done));
                 let skipped = worker.push(spec.keys(Keys::none()), Values::none()).await;
-                let skipped = skipped
-                    .map_err(|error| self.failed("the gradient", &error))?
-                    .await;
-                skipped.map_err(|error| self.failed("the gradient", &error))?;
+                let skipped = match skipped {
+                    Ok(skipped) => skipped.await,
+                    Err(error) => Err(error),
+                };
+                skipped.map_err(|error| self.failed("the gradient", error))?;
             }
             self.stale.steps.insert(place, done);
         }

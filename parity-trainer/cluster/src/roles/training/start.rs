@@ -4,18 +4,19 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parapet_parameter_server::optimiser::{OptimiserConfig, TrainingRule};
+use parapet_parameter_server::{
+    Clock, Consistency, ConsistencyPolicy as _, Key, Keys, Values, WorkerId,
+};
+
+use super::Training;
+use super::hosts::{Hosts, padded};
+use super::job::Job;
+use crate::array::FilterSpec;
 use crate::node::TaskSpec;
 use crate::node::transport::Transport;
 use crate::registry::{Joining, Member, Membership, Registry, RegistryError, View};
-use parapet_parameter_server::optimiser::{OptimiserConfig, TrainingRule};
-use parapet_parameter_server::{ArrayId, Clock, Key, Keys, Values, WorkerId};
-
-use super::hosts::{Hosts, padded};
-use super::job::Job;
-use super::{ROW, Training};
-use crate::array::FilterSpec;
 use crate::roles::{ClusterError, await_array, define};
-use parapet_parameter_server::{Consistency, ConsistencyPolicy as _};
 
 /// Time that servers may take to hold a new array.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,9 +46,6 @@ pub struct NewTraining<'a> {
 }
 
 /// Waits for the next training that this process could take part in: one other than `last`.
-///
-/// # Errors
-/// If it cannot be read.
 pub async fn next_job(registry: &Registry, last: Option<&Job>) -> Result<Job, ClusterError> {
     let mut views = registry.view();
     loop {
@@ -78,16 +76,11 @@ impl<T: Transport> Training<T> {
         let view = Arc::clone(&registry.view().borrow());
         clear(registry, &view).await?;
         let (membership, host) = join(registry).await?;
-        let executors = registry
-            .add_executors(new.executors.max(1) as u64, Clock(0))
-            .await?;
-        let done = new.from.map_or(0, |(done, _)| done);
-        let each = if new.consistency.adds_up_clocks() {
-            1
-        } else {
-            executors.len() as u64
-        };
-        let updates = NonZeroU64::new(each).unwrap_or(NonZeroU64::MIN);
+        let count = new.executors.max(1) as u64;
+        let executors = registry.add_executors(count, Clock(0)).await?;
+        let (done, slots) = new.from.unwrap_or_default();
+        let adds_up = new.consistency.adds_up_clocks();
+        let updates = NonZeroU64::new(if adds_up { 1 } else { count });
         let mut job = Job {
             array: view.arrays.keys().next_back().map_or(0, |last| last.0) + 1,
             length: new.weights.len(),
@@ -98,7 +91,7 @@ impl<T: Transport> Training<T> {
                 rule: new.rule,
                 done,
                 measured_from: new.measured_from,
-                updates,
+                updates: updates.unwrap_or(NonZeroU64::MIN),
             },
             consistency: new.consistency,
             task: new.task.to_owned(),
@@ -114,10 +107,9 @@ impl<T: Transport> Training<T> {
         }
         await_array(registry, job.array(), PATIENCE).await?;
         let mut hosts = Hosts::new(cluster, transport, Arc::clone(&membership), &job);
-        let slots = new.from.map_or(&[][..], |(_, slots)| slots);
         let rows = std::iter::once(new.weights).chain(slots.iter().map(Vec::as_slice));
-        for (step, values) in (1..).zip(rows.take(job.training.set_up() as usize)) {
-            set(&mut hosts, &job, ArrayId(job.array), Clock(step), values).await?;
+        for (clock, values) in (1..).zip(rows.take(job.training.set_up() as usize)) {
+            set(&mut hosts, &job, Clock(clock), values).await?;
         }
         let text = job.text()?;
         registry.set_job(Some(&text)).await?;
@@ -131,9 +123,6 @@ impl<T: Transport> Training<T> {
     }
 
     /// Takes part in a training that another process leads.
-    ///
-    /// # Errors
-    /// If the servers do not answer.
     pub async fn join(
         registry: &Registry,
         cluster: &str,
@@ -165,7 +154,7 @@ async fn clear(registry: &Registry, view: &View) -> Result<(), ClusterError> {
         registry.set_job(None).await?;
         registry.give_up(job.array()).await?;
     }
-    let left: Vec<WorkerId> = view.workers.executors.iter().copied().collect();
+    let left = Vec::from_iter(view.workers.executors.iter().copied());
     Ok(registry.drop_workers(None, &left).await?)
 }
 
@@ -174,34 +163,29 @@ async fn clear(registry: &Registry, view: &View) -> Result<(), ClusterError> {
 async fn set<T: Transport>(
     hosts: &mut Hosts<T>,
     job: &Job,
-    array: ArrayId,
     clock: Clock,
     values: &[f32],
 ) -> Result<(), ClusterError> {
-    let failed = |error: String| ClusterError::Task {
+    let failed = |error: crate::node::TaskError| ClusterError::Task {
         what: "the first values",
         step: 0,
-        cause: error,
+        cause: error.to_string(),
     };
-    let spec = TaskSpec::new(array, job.keys(), clock);
+    let spec = TaskSpec::new(job.array(), job.keys(), clock);
     let mut pushed = Vec::new();
     for place in 0..job.executors.len() {
         let (keys, values) = match place {
-            0 => (
-                Keys::All,
-                Values::from(padded(
-                    values.iter().copied(),
-                    job.length.next_multiple_of(ROW),
-                )),
-            ),
+            0 => (Keys::All, padded(values.iter().copied(), job.length).into()),
             _ => (Keys::none(), Values::none()),
         };
-        let worker = hosts.executor(place);
-        let push = worker.push(spec.clone().keys(keys), values).await;
-        pushed.push(push.map_err(|error| failed(error.to_string()))?);
+        let push = hosts
+            .executor(place)
+            .push(spec.clone().keys(keys), values)
+            .await;
+        pushed.push(push.map_err(failed)?);
     }
     for push in pushed {
-        push.await.map_err(|error| failed(error.to_string()))?;
+        push.await.map_err(failed)?;
     }
     Ok(())
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::node::transport::Transport;
-use crate::registry::View;
-use parapet_parameter_server::{Clock, Route};
+use parapet_parameter_server::Route;
 use tokio::time::{Instant, timeout};
 
-use super::Training;
+use super::{ROW, Training};
+use crate::node::transport::Transport;
+use crate::registry::View;
 use crate::roles::ClusterError;
 use crate::roles::control::Control;
 
@@ -17,10 +17,6 @@ const SUCCESSION: Duration = Duration::from_secs(10);
 
 impl<T: Transport> Training<T> {
     /// Returns the servers' optimiser state, slot by slot, each as long as the parameters.
-    ///
-    /// # Errors
-    /// If a server does not answer, or the state is not that of the last step: a process without
-    /// executors cannot ask. Under models other than BSP it is what there is about then.
     pub async fn optimiser_state(&mut self) -> Result<Vec<Vec<f32>>, ClusterError> {
         let slots = self.job.training.rule.optimiser.slots();
         let mut state = vec![vec![0.0; self.job.length]; slots];
@@ -39,11 +35,11 @@ impl<T: Transport> Training<T> {
     }
 
     async fn read_all(&self, view: &View, state: &mut [Vec<f32>]) -> Result<(), ClusterError> {
-        for route in view
+        let routes = view
             .table
             .routing
-            .overlapping(self.job.array(), self.job.keys())
-        {
+            .overlapping(self.job.array(), self.job.keys());
+        for route in routes {
             self.read(view, route, state).await?;
         }
         Ok(())
@@ -56,47 +52,32 @@ impl<T: Transport> Training<T> {
         state: &mut [Vec<f32>],
     ) -> Result<(), ClusterError> {
         let node = route.head().unwrap_or_default();
-        let address = view
-            .servers
-            .get(&node)
-            .map(|server| server.control.as_str())
-            .unwrap_or_default();
-        let control = Control::new(node, address)?;
-        let wanted = Clock(self.job.training.set_up() + self.step);
+        let server = view.servers.get(&node).cloned().unwrap_or_default();
+        let control = Control::new(node, server.control);
         let (mut torn, mut held) = (None, 0);
-        control
-            .rows(route.array, route.range, |rows| {
-                if rows.finished != wanted {
-                    torn = Some((rows.finished, rows.range));
-                }
-                held += rows.range.len();
-                let start = usize::try_from(rows.range.start)
-                    .unwrap_or(usize::MAX)
-                    .saturating_mul(super::ROW);
-                let slots = rows.state.chunks_exact(rows.values.len().max(1));
-                for (own, slot) in state.iter_mut().zip(slots) {
-                    let end = own.len();
-                    let own = own.get_mut(start.min(end)..).unwrap_or_default();
-                    own.iter_mut()
-                        .zip(slot)
-                        .for_each(|(own, value)| *own = *value);
-                }
-            })
-            .await?;
-        let step = self.steps_done();
-        match torn {
-            // Each push is an update by itself, so that there are no whole steps.
-            Some((found, keys)) if self.adds_up() => {
-                let found =
-                    (self.job.training.done + found.0).saturating_sub(self.job.training.set_up());
-                Err(ClusterError::Torn { step, found, keys })
+        let read = control.state(route.array, route.range, |piece, numbers| {
+            if piece.finished != self.job.clock_of(self.step) {
+                torn = Some((self.job.steps_at(piece.finished), piece.range));
             }
-            _ if held < route.range.len() => Err(ClusterError::Torn {
-                step,
-                found: 0,
-                keys: route.range,
-            }),
-            _ => Ok(()),
-        }
+            held += piece.range.len();
+            let start = piece.range.start as usize * ROW;
+            let slots = numbers.chunks_exact(piece.range.len().max(1) as usize * ROW);
+            for (own, slot) in state.iter_mut().zip(slots) {
+                let own = own.iter_mut().skip(start);
+                own.zip(slot).for_each(|(own, number)| *own = *number);
+            }
+        });
+        read.await?;
+        let (found, keys) = match torn {
+            // Each push is an update by itself, so that there are no whole steps.
+            Some((found, keys)) if self.adds_up() => (self.job.training.done + found, keys),
+            _ if held < route.range.len() => (0, route.range),
+            _ => return Ok(()),
+        };
+        let step = self.steps_done();
+        Err(ClusterError::Failed(format!(
+            "the servers hold step {found} of keys {keys}, not step {step}: the leader of the \
+                training has been replaced"
+        )))
     }
 }
