@@ -5,84 +5,50 @@
 //! everywhere. Sums are made in another order on a card: results agree within tolerance and not to
 //! the bit.
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::OnceLock;
 
 use tch::{Cuda, Device};
 
-use crate::SetupError;
+use crate::TrainError;
 
 static CHOSEN: OnceLock<Device> = OnceLock::new();
 
-/// A device as it is named on the command line: `cpu`, `cuda` (the first card) or `cuda:N`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum DeviceName {
-    #[default]
-    Cpu,
-    Cuda(usize),
+/// Parses a device as the command line names it: `cpu`, `cuda` (the first card) or `cuda:N`.
+pub fn parse(name: &str) -> Result<Device, String> {
+    let number = match name {
+        "cpu" => return Ok(Device::Cpu),
+        "cuda" => Some(0),
+        _ => name
+            .strip_prefix("cuda:")
+            .and_then(|number| number.parse().ok()),
+    };
+    let card = number.map(Device::Cuda);
+    card.ok_or_else(|| "give cpu, cuda or cuda:N".to_owned())
 }
 
-impl FromStr for DeviceName {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let number = match name {
-            "cpu" => return Ok(Self::Cpu),
-            "cuda" => Some("0"),
-            _ => name.strip_prefix("cuda:"),
-        };
-        let number = number.and_then(|number| number.parse().ok());
-        number
-            .map(Self::Cuda)
-            .ok_or_else(|| "give cpu, cuda or cuda:N".to_owned())
+/// Returns the name of the chosen device on the command line.
+pub fn name() -> String {
+    match device() {
+        Device::Cuda(number) => format!("cuda:{number}"),
+        _ => "cpu".to_owned(),
     }
 }
 
-impl fmt::Display for DeviceName {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cpu => formatter.write_str("cpu"),
-            Self::Cuda(number) => write!(formatter, "cuda:{number}"),
+/// Makes networks on `device` from now on; to be called before the first is made.
+pub fn choose(device: Device) -> Result<(), TrainError> {
+    if let Device::Cuda(number) = device {
+        let is_there = Cuda::is_available();
+        let cards = if is_there { Cuda::device_count() } else { 0 };
+        if number as i64 >= cards {
+            return Err(TrainError::Input(format!(
+                "--device cuda:{number}: libtorch sees {cards} such devices; give --device cpu, or \
+                 set LIBTORCH to a PyTorch with CUDA and build anew"
+            )));
         }
     }
-}
-
-impl DeviceName {
-    /// Makes networks on this device from now on; to be called before the first is made.
-    ///
-    /// # Errors
-    /// [`SetupError::Device`] if libtorch does not see that card.
-    pub fn choose(self) -> Result<(), SetupError> {
-        let device = match self {
-            Self::Cpu => Device::Cpu,
-            Self::Cuda(number) => {
-                let cards = if Cuda::is_available() {
-                    Cuda::device_count()
-                } else {
-                    0
-                };
-                if i64::try_from(number).is_ok_and(|number| number < cards) {
-                    Device::Cuda(number)
-                } else {
-                    return Err(SetupError::Device {
-                        name: self.to_string(),
-                        cards,
-                    });
-                }
-            }
-        };
-        // Chosen before: that stands.
-        let _ = CHOSEN.set(device);
-        Ok(())
-    }
-}
-
-pub fn chosen() -> DeviceName {
-    match device() {
-        Device::Cuda(number) => DeviceName::Cuda(number),
-        _ => DeviceName::Cpu,
-    }
+    // A device that was chosen before stands.
+    let _ = CHOSEN.set(device);
+    Ok(())
 }
 
 /// Where networks are made.
@@ -95,16 +61,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
-        for (name, device) in [
-            ("cpu", DeviceName::Cpu),
-            ("cuda", DeviceName::Cuda(0)),
-            ("cuda:3", DeviceName::Cuda(3)),
-        ] {
-            assert_eq!(name.parse(), Ok(device));
+    fn device_is_parsed_from_its_name() {
+        let known = [
+            ("cpu", Device::Cpu),
+            ("cuda", Device::Cuda(0)),
+            ("cuda:3", Device::Cuda(3)),
+        ];
+        for (name, device) in known {
+            assert_eq!(parse(name), Ok(device));
         }
         for wrong in ["", "gpu", "cuda:", "cuda:-1", "cuda0"] {
-            assert!(wrong.parse::<DeviceName>().is_err(), "{wrong}");
+            assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -4,134 +4,88 @@
 //! The weights lie beside the ONNX file as safetensors, for who would go on training. An entry is
 //! written aside and renamed into place: a reader finds the old one or the new one.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use parapet_config::repository::{CodeMetadata, Datatype, ModelToml, Platform, TensorSpec};
-use parapet_encoder::{Code, CodeSpec};
 
 use crate::TrainError;
 use crate::network::{INPUT, Network, OUTPUT};
+use crate::training::Trained;
 
-const VERSION: &str = "1";
 pub(crate) const WEIGHTS: &str = "weights.safetensors";
-/// Key under `[training]` that names the network which the weights belong to.
-const NETWORK: &str = "network";
-/// Where entries are put together, in the repository but not a model of it.
-const WORKSHOP: &str = ".partial";
 
-/// The code section of a parity model's `model.toml`: `row` of `code` for the model `deployed`, the
-/// generator spelled out.
-///
-/// # Errors
-/// If the code is invalid.
-pub fn code_metadata(
-    deployed: &str,
-    row: usize,
-    code: &CodeSpec,
-) -> Result<CodeMetadata, TrainError> {
-    Ok(CodeMetadata::new(
-        deployed,
-        row,
-        Code::try_from(code)?.to_spec(),
-    ))
+/// The entry of what was trained.
+#[derive(Debug)]
+pub struct Entry<'a> {
+    pub name: &'a str,
+    pub trained: &'a Trained,
+    /// Shape of a sample.
+    pub input: &'a [usize],
+    pub outputs: usize,
+    /// What a parity model or learned code is for.
+    pub code: Option<CodeMetadata>,
+    /// Provenance.
+    pub training: toml::Table,
 }
 
-/// Writes `network` as the entry `name` of `repository`, in place of one that is there.
-///
-/// # Errors
-/// If something cannot be written; the old entry stays then.
-pub fn write_entry(
-    repository: &Path,
-    name: &str,
-    network: &Network,
-    code: Option<CodeMetadata>,
-    mut training: toml::Table,
-) -> Result<PathBuf, TrainError> {
-    training.insert(NETWORK.to_owned(), network.spec().to_string().into());
-    // A user's own module cannot be written as ONNX.
-    let platform = if network.spec().exports_onnx() {
-        Platform::OnnxRuntime
-    } else {
-        Platform::TorchScript
-    };
-    let card = ModelToml {
-        name: name.to_owned(),
-        platform,
-        inputs: vec![tensor(INPUT, network.input_shape())],
-        outputs: vec![tensor(OUTPUT, &[network.outputs()])],
-        code,
-        training,
-    };
-    write(repository, &card, |version| {
-        let model = version.join(platform.file_name());
-        if platform == Platform::TorchScript {
-            network.save_torch_script(&model)?;
-        } else {
-            write_file(&model, &network.to_onnx()?)?;
+impl Entry<'_> {
+    /// Writes the entry into `repository`, in place of one that is there. If something cannot be
+    /// written, the old entry stays.
+    pub fn write(mut self, repository: &Path) -> Result<PathBuf, TrainError> {
+        let trained = self.trained;
+        for (key, network) in match trained {
+            Trained::Model(network) => vec![("network", network)],
+            Trained::LearnedCode { encoder, decoder } => {
+                vec![("encoder_network", encoder), ("decoder_network", decoder)]
+            }
+        } {
+            let name = network.spec().to_string();
+            self.training.insert(key.to_owned(), name.into());
         }
-        Ok(network.save(&version.join(WEIGHTS))?)
-    })
-}
-
-/// Encoder and decoder of a learned code.
-#[derive(Debug, Clone, Copy)]
-pub struct CodeNetworks<'a> {
-    /// From k queries to r parity queries.
-    pub encoder: &'a Network,
-    /// From k + r predictions to k.
-    pub decoder: &'a Network,
-}
-
-impl CodeNetworks<'_> {
-    /// Both as ONNX files, `encoder.onnx` and `decoder.onnx`.
-    ///
-    /// # Errors
-    /// If libtorch does not hand the weights over, or a network is a user's TorchScript module.
-    pub fn to_onnx(&self) -> Result<(Vec<u8>, Vec<u8>), TrainError> {
-        Ok((self.encoder.to_onnx()?, self.decoder.to_onnx()?))
+        let platform = match trained {
+            Trained::LearnedCode { .. } => Platform::LearnedCode,
+            Trained::Model(network) if network.spec().exports_onnx() => Platform::OnnxRuntime,
+            // A user's own module cannot be written as ONNX.
+            Trained::Model(_) => Platform::TorchScript,
+        };
+        let card = ModelToml {
+            name: self.name.to_owned(),
+            platform,
+            inputs: vec![tensor(INPUT, self.input)],
+            outputs: vec![tensor(OUTPUT, &[self.outputs])],
+            code: self.code,
+            training: self.training,
+        };
+        replace(repository, &card, |version| {
+            fill(version, platform, trained)
+        })
     }
 }
 
-/// Writes a learned code as the entry `name` of `repository`, in place of one that is there. The
-/// deployed model takes samples of `input_shape` and gives `outputs` values.
-///
-/// # Errors
-/// If something cannot be written; the old entry stays then.
-pub fn write_learned_code(
-    repository: &Path,
-    name: &str,
-    networks: CodeNetworks<'_>,
-    (input_shape, outputs): (&[usize], usize),
-    code: CodeMetadata,
-    mut training: toml::Table,
-) -> Result<PathBuf, TrainError> {
-    let CodeNetworks { encoder, decoder } = networks;
-    training.insert(
-        "encoder_network".to_owned(),
-        encoder.spec().to_string().into(),
-    );
-    training.insert(
-        "decoder_network".to_owned(),
-        decoder.spec().to_string().into(),
-    );
-    let card = ModelToml {
-        name: name.to_owned(),
-        platform: Platform::LearnedCode,
-        inputs: vec![tensor(INPUT, input_shape)],
-        outputs: vec![tensor(OUTPUT, &[outputs])],
-        code: Some(code),
-        training,
+/// Writes the files of a version.
+fn fill(version: &Path, platform: Platform, trained: &Trained) -> Result<(), TrainError> {
+    let write = |name: &str, contents: &[u8]| {
+        let path = version.join(name);
+        fs::write(&path, contents).map_err(failed(&path))
     };
-    let (encoder_onnx, decoder_onnx) = networks.to_onnx()?;
-    write(repository, &card, |version| {
-        write_file(&version.join(Platform::ENCODER_FILE), &encoder_onnx)?;
-        write_file(&version.join(Platform::DECODER_FILE), &decoder_onnx)?;
-        Ok(Network::save_all(
-            &[("encoder.", encoder), ("decoder.", decoder)],
-            &version.join(WEIGHTS),
-        )?)
-    })
+    let weights = version.join(WEIGHTS);
+    match trained {
+        Trained::Model(network) => {
+            if platform == Platform::TorchScript {
+                network.save_torch_script(&version.join(platform.file_name()))?;
+            } else {
+                write(platform.file_name(), &network.to_onnx()?)?;
+            }
+            Ok(network.save(&weights)?)
+        }
+        Trained::LearnedCode { encoder, decoder } => {
+            write(Platform::ENCODER_FILE, &encoder.to_onnx()?)?;
+            write(Platform::DECODER_FILE, &decoder.to_onnx()?)?;
+            let networks = [("encoder.", encoder), ("decoder.", decoder)];
+            Ok(Network::save_all(&networks, &weights)?)
+        }
+    }
 }
 
 fn tensor(name: &str, shape: &[usize]) -> TensorSpec {
@@ -142,56 +96,53 @@ fn tensor(name: &str, shape: &[usize]) -> TensorSpec {
     }
 }
 
-fn write_file(path: &Path, contents: &[u8]) -> Result<(), TrainError> {
-    fs::write(path, contents).map_err(|source| TrainError::Entry {
-        path: path.to_path_buf(),
-        source,
-    })
+fn failed(path: &Path) -> impl Fn(io::Error) -> TrainError + use<'_> {
+    |source| {
+        TrainError::Failed(format!(
+            "{}: cannot write the entry: {source}; make room, then the same command with --resume \
+             writes it without training again",
+            path.display()
+        ))
+    }
 }
 
 /// Writes the entry that `card` describes, its version's files by `fill`.
-fn write(
+fn replace(
     repository: &Path,
     card: &ModelToml,
     fill: impl FnOnce(&Path) -> Result<(), TrainError>,
 ) -> Result<PathBuf, TrainError> {
-    let name = card.name.as_str();
-    let (place, workshop) = (repository.join(name), repository.join(WORKSHOP));
-    let (fresh, replaced) = (
-        workshop.join(name),
-        workshop.join(format!("{name}.replaced")),
-    );
-    let failed = |path: &Path| {
-        let path = path.to_path_buf();
-        move |source| TrainError::Entry { path, source }
-    };
-    remove(&fresh).map_err(failed(&fresh))?;
-    remove(&replaced).map_err(failed(&replaced))?;
-    let version = fresh.join(VERSION);
+    let name = &card.name;
+    // Entries are put together in the repository, but not as a model of it.
+    let (place, workshop) = (repository.join(name), repository.join(".partial"));
+    let fresh = workshop.join(name);
+    let replaced = workshop.join(format!("{name}.replaced"));
+    let version = fresh.join("1");
+    remove(&fresh)?;
+    remove(&replaced)?;
     let made = fs::create_dir_all(&version).map_err(failed(&version));
     let filled = made
         .and_then(|()| fill(&version))
         .and_then(|()| Ok(card.save(&fresh)?));
     if let Err(error) = filled {
         // A full disk gets its room back.
-        let _ = remove(&fresh);
+        let _ = fs::remove_dir_all(&fresh);
         let _ = fs::remove_dir(&workshop);
         return Err(error);
     }
-
     if place.exists() {
         fs::rename(&place, &replaced).map_err(failed(&place))?;
     }
     fs::rename(&fresh, &place).map_err(failed(&place))?;
-    remove(&replaced).map_err(failed(&replaced))?;
+    remove(&replaced)?;
     // Another run may be at work there: only an empty folder goes.
     let _ = fs::remove_dir(&workshop);
     Ok(place)
 }
 
-fn remove(folder: &Path) -> std::io::Result<()> {
+fn remove(folder: &Path) -> Result<(), TrainError> {
     match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        outcome => outcome,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        outcome => outcome.map_err(failed(folder)),
     }
 }

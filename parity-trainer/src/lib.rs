@@ -21,8 +21,8 @@ pub mod network;
 pub mod run;
 mod training;
 
-pub use entry::{CodeNetworks, code_metadata, write_entry, write_learned_code};
-pub use error::{SetupError, TrainError};
+pub use entry::Entry;
+pub use error::TrainError;
 pub use evaluation::accuracy;
 pub use training::{
     Best, Buffer, DeployedRun, LearnedRun, Loss, MakeBackend, ParityRun, RngPosition,

@@ -9,13 +9,13 @@ mod report;
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-
-use parity_trainer::device::DeviceName;
-use parity_trainer::{SetupError, TrainError};
-
-use command::{INTERRUPTED, eval, reproduce, train_deployed, train_parity, worker};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use parapet_cluster::roles::command as cluster;
+use parity_trainer::{TrainError, device};
+use tch::Device;
+
+use command::interrupt::EXIT_CODE;
+use command::{eval, reproduce, train_deployed, train_parity, worker};
 
 /// Trains deployed models and parity models into a model repository.
 #[derive(Debug, Parser)]
@@ -25,8 +25,8 @@ struct Cli {
     #[arg(long, global = true)]
     threads: Option<u16>,
     /// Where networks are trained: cpu, cuda or cuda:N
-    #[arg(long, global = true, default_value_t = DeviceName::Cpu)]
-    device: DeviceName,
+    #[arg(long, global = true, value_parser = device::parse, default_value = "cpu")]
+    device: Device,
     #[command(subcommand)]
     command: Command,
 }
@@ -60,11 +60,9 @@ const SPIN_COUNT: (&str, &str) = ("GOMP_SPINCOUNT", "10000");
 /// keeps the awaited thread from its core: measured on 2 cores under load, 54 s against 6 s. Not to
 /// spin at all costs 40 % on an idle machine, a short spin nothing. OpenMP reads the variables when
 /// it is loaded, before `main`.
-fn start_with_patient_threads() {
-    if [WAIT_POLICY, SPIN_COUNT.0]
-        .into_iter()
-        .any(|name| std::env::var_os(name).is_some())
-    {
+fn limit_spinning() {
+    let is_set = |name: &str| std::env::var_os(name).is_some();
+    if is_set(WAIT_POLICY) || is_set(SPIN_COUNT.0) {
         return;
     }
     if let Ok(program) = std::env::current_exe() {
@@ -82,20 +80,42 @@ fn start_with_patient_threads() {
 /// Returns the programs that `cluster up` starts: servers without libtorch where that program is
 /// beside this one.
 fn programs(threads: Option<u16>) -> cluster::Programs {
-    let own = std::env::current_exe().ok();
-    let beside = own
-        .as_ref()
-        .map(|own| own.with_file_name("parapet-parameter-server"));
+    let worker = std::env::current_exe().ok();
+    let beside = |own: &std::path::PathBuf| own.with_file_name("parapet-parameter-server");
+    let server = worker.as_ref().map(beside);
     cluster::Programs {
-        server: beside.filter(|program| program.is_file()),
-        worker: own,
+        server: server.filter(|program| program.is_file()),
+        worker,
         threads,
     }
 }
 
+fn run(cli: Cli, matches: &ArgMatches) -> Result<(), TrainError> {
+    // libtorch counts physical cores and would leave half of a small cloud machine idle.
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get().min(16));
+    let threads = cli
+        .threads
+        .map_or(processors, |threads| threads.max(1).into());
+    tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
+    device::choose(cli.device)?;
+    // Of the subcommand.
+    let matches = matches.subcommand().map_or(matches, |(_, matches)| matches);
+    match cli.command {
+        Command::TrainDeployed(args) => train_deployed::run(&args, matches),
+        Command::Train(args) => train_parity::run(&args, matches, threads),
+        Command::Eval(args) => eval::run(&args, threads),
+        Command::Worker(args) => worker::run(&args, threads),
+        Command::Cluster(command) => command
+            .run(&programs(cli.threads))
+            .map_err(TrainError::Cluster),
+        Command::Reproduce(args) => reproduce::run(&args, threads),
+    }
+}
+
 fn main() -> ExitCode {
-    start_with_patient_threads();
-    let cli = Cli::parse();
+    limit_spinning();
+    let matches = Cli::command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     reproduce::end_with_parent();
     let filter = tracing_subscriber::EnvFilter::try_from_default_env();
     let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
@@ -103,40 +123,15 @@ fn main() -> ExitCode {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .init();
-    // libtorch counts physical cores and would leave half of a small cloud machine idle.
-    let processors = std::thread::available_parallelism().map_or(1, |count| count.get().min(16));
-    let threads = cli
-        .threads
-        .map_or(processors, |threads| usize::from(threads.max(1)));
-    tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
-    let outcome = cli
-        .device
-        .choose()
-        .map_err(TrainError::from)
-        .and_then(|()| match cli.command {
-            Command::TrainDeployed(args) => train_deployed::run(&args),
-            Command::Train(args) => train_parity::run(&args, threads),
-            Command::Eval(args) => eval::run(&args, threads),
-            Command::Worker(args) => worker::run(&args, threads),
-            Command::Cluster(command) => command
-                .run(&programs(cli.threads))
-                .map_err(TrainError::Cluster),
-            Command::Reproduce(args) => reproduce::run(&args, threads),
-        });
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Messages of libtorch go on with a stack trace; the first line says it all.
-            let message = error.to_string();
-            eprintln!("error: {}", message.lines().next().unwrap_or_default());
-            let interrupted = matches!(&error, TrainError::Setup(SetupError::Interrupted { .. }));
-            ExitCode::from(if interrupted {
-                INTERRUPTED
-            } else if error.is_input() {
-                2
-            } else {
-                1
-            })
-        }
-    }
+    let Err(error) = run(cli, &matches) else {
+        return ExitCode::SUCCESS;
+    };
+    // Messages of libtorch go on with a stack trace; the first line says it all.
+    let message = error.to_string();
+    eprintln!("error: {}", message.lines().next().unwrap_or_default());
+    ExitCode::from(match error {
+        TrainError::Interrupted(_) => EXIT_CODE,
+        error if error.is_input() => 2,
+        _ => 1,
+    })
 }

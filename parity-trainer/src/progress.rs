@@ -12,29 +12,30 @@ const LINES: usize = 10;
 const QUIET: Duration = Duration::from_secs(2);
 const TEMPLATE: &str = "{prefix} [{bar:30}] {percent:>3}%  {msg}  {eta} left";
 
+fn bar(name: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(TEMPLATE);
+    ProgressBar::new(0)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        .with_prefix(name.to_owned())
+}
+
 /// Shows a training run's progress.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
+    /// Name of [`StepReport::agreement`].
     rate: &'static str,
     begun: Instant,
-    /// Steps that were done before.
+    /// Steps that an earlier process did.
     before: u64,
     loss: f64,
     agreement: f64,
 }
 
 impl Progress {
-    /// For the model `name`; `rate` names what [`StepReport::agreement`] is. `before` steps
-    /// were done before.
     pub(crate) fn new(name: &str, rate: &'static str, before: u64) -> Self {
-        let bar = ProgressBar::new(0);
-        bar.set_style(
-            ProgressStyle::with_template(TEMPLATE).unwrap_or_else(|_| ProgressStyle::default_bar()),
-        );
-        bar.set_prefix(name.to_owned());
         Self {
-            bar,
+            bar: bar(name),
             rate,
             begun: Instant::now(),
             before,
@@ -43,25 +44,19 @@ impl Progress {
         }
     }
 
-    /// Takes one step's figures in.
     pub(crate) fn step(&mut self, report: StepReport) {
         self.loss = smoothed(self.loss, report.loss);
         self.agreement = smoothed(self.agreement, report.agreement);
+        let (loss, rate, percent) = (self.loss, self.rate, 100.0 * self.agreement);
         let steps = report.step.saturating_sub(self.before as usize).max(1);
-        let rows_per_second = (report.rows / report.step.max(1) * steps) as f64
-            / self.begun.elapsed().as_secs_f64().max(1e-9);
-        let figures = || {
-            let percent = 100.0 * self.agreement;
-            format!(
-                "loss {:.4}  {} {percent:.1} %  {rows_per_second:.0} rows/s",
-                self.loss, self.rate
-            )
-        };
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let rows_per_second = (report.rows / report.step.max(1) * steps) as f64 / seconds.max(1e-9);
+        let figures =
+            || format!("loss {loss:.4}  {rate} {percent:.1} %  {rows_per_second:.0} rows/s");
         if self.bar.is_hidden() {
             let tenth = |step: usize| step * LINES / report.steps.max(1);
             if tenth(report.step) > tenth(report.step - 1) {
-                let left = self.begun.elapsed().as_secs_f64() * (report.steps - report.step) as f64
-                    / steps as f64;
+                let left = seconds * (report.steps - report.step) as f64 / steps as f64;
                 eprintln!(
                     "{}: step {}/{}  {}  {left:.0} s left",
                     self.bar.prefix(),
@@ -79,10 +74,7 @@ impl Progress {
 
     /// Tells something besides, above the bar if there is one.
     pub(crate) fn tell(&self, line: &str) {
-        match self.bar.is_hidden() {
-            true => eprintln!("{line}"),
-            false => self.bar.println(line),
-        }
+        self.bar.suspend(|| eprintln!("{line}"));
     }
 
     /// Tells something besides, where no bar is drawn.
@@ -108,12 +100,7 @@ pub(crate) struct Counter {
 
 impl Counter {
     pub(crate) fn new(name: &str, what: &'static str) -> Self {
-        let bar = ProgressBar::new(0);
-        bar.set_style(
-            ProgressStyle::with_template(TEMPLATE).unwrap_or_else(|_| ProgressStyle::default_bar()),
-        );
-        bar.set_prefix(name.to_owned());
-        bar.set_message(what);
+        let bar = bar(name).with_message(what);
         Self {
             bar,
             tenths: 0,
@@ -131,7 +118,6 @@ impl Counter {
         self.bar.set_position(done as u64);
     }
 
-    /// Ends the bar.
     pub(crate) fn finish(self) {
         self.bar.finish_and_clear();
     }

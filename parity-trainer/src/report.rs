@@ -3,14 +3,11 @@
 use parity_trainer::evaluation::{CodeEvaluation, Estimate};
 
 /// Prints label and value, the values aligned.
-pub(crate) fn print(rows: &[(impl AsRef<str>, String)]) {
-    let width = rows
-        .iter()
-        .map(|(label, _)| label.as_ref().chars().count())
-        .max()
-        .unwrap_or_default();
+pub(crate) fn print(rows: &[(String, String)]) {
+    let widths = rows.iter().map(|(label, _)| label.chars().count());
+    let width = widths.max().unwrap_or_default();
     for (label, value) in rows {
-        println!("{:width$}  {value}", label.as_ref());
+        println!("{label:width$}  {value}");
     }
 }
 
@@ -26,10 +23,9 @@ pub(crate) fn evaluation(report: &CodeEvaluation) -> Vec<(String, String)> {
         rows.push(("A_a, deployed model".to_owned(), percent(accuracy)));
     }
     for losses in &report.by_losses {
-        let missing = if losses.missing == 1 {
-            String::new()
-        } else {
-            format!(" of {} missing", losses.missing)
+        let missing = match losses.missing {
+            1 => String::new(),
+            missing => format!(" of {missing} missing"),
         };
         if let Some(accuracy) = losses.accuracy {
             rows.push((format!("A_d, reconstructed{missing}"), estimate(accuracy)));
@@ -42,33 +38,25 @@ pub(crate) fn evaluation(report: &CodeEvaluation) -> Vec<(String, String)> {
     rows
 }
 
-/// A difference of parts of 1 in points, with where it probably lies.
+/// A difference of parts of 1 in points, with its interval.
 fn points(loss: Estimate) -> String {
-    let points = |part: f64| format!("{:.2}", 100.0 * part);
-    match loss.interval {
-        None => format!("{} points", points(loss.value)),
+    let value = 100.0 * loss.value;
+    match loss.interval.map(|(low, high)| (100.0 * low, 100.0 * high)) {
+        None => format!("{value:.2} points"),
         Some((low, high)) => {
-            format!(
-                "{} points  (95 %, paired: {} to {})",
-                points(loss.value),
-                points(low),
-                points(high)
-            )
+            format!("{value:.2} points  (95 %, paired: {low:.2} to {high:.2})")
         }
     }
 }
 
-/// A part of 1 as a percentage, with where it probably lies.
-pub(crate) fn estimate(estimate: Estimate) -> String {
-    match estimate.interval {
-        None => percent(estimate.value),
-        Some((low, high)) => {
-            format!(
-                "{}  (95 %: {:.1} to {:.1})",
-                percent(estimate.value),
-                100.0 * low,
-                100.0 * high
-            )
-        }
+/// A part of 1 as a percentage, with its interval.
+fn estimate(estimate: Estimate) -> String {
+    let value = percent(estimate.value);
+    match estimate
+        .interval
+        .map(|(low, high)| (100.0 * low, 100.0 * high))
+    {
+        None => value,
+        Some((low, high)) => format!("{value}  (95 %: {low:.1} to {high:.1})"),
     }
 }

@@ -12,13 +12,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 fn network(name: &str, shape: &[usize], seed: u64) -> Network {
-    Network::new(
-        &name.parse().unwrap(),
-        shape,
-        3,
-        &mut ChaCha8Rng::seed_from_u64(seed),
-    )
-    .unwrap()
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    Network::new(&name.parse().unwrap(), shape, 3, &mut rng).unwrap()
 }
 
 fn pixels(count: usize) -> Vec<f32> {
@@ -42,13 +37,9 @@ fn a_network_of_cells_begins_as_the_sum_of_the_network_of_one_cell() {
         for (left, right) in left.chunks(12).zip(right.chunks(12)) {
             side_by_side.extend([left, right].concat());
         }
-        let sum: Vec<f32> = one
-            .infer(&left)
-            .iter()
-            .zip(one.infer(&right))
-            .map(|(a, b)| a + b)
-            .collect();
-        for (found, wanted) in both.infer(&side_by_side).iter().zip(&sum) {
+        let (left, right) = (one.infer(&left), one.infer(&right));
+        let sum = left.iter().zip(right).map(|(a, b)| a + b);
+        for (found, wanted) in both.infer(&side_by_side).iter().zip(sum) {
             assert!((found - wanted).abs() < 1e-4, "{inner}: {found} {wanted}");
         }
     }
@@ -68,17 +59,15 @@ fn weights_of_other_layers_are_refused() {
         let mut other = network(other, &[1, 12, 24], 1);
         let before = other.infer(&pixels(288));
         let message = other.start_from(&path).unwrap_err().to_string();
+        let says = "cannot begin with it";
         assert!(
-            message.contains("cannot begin with it") && !message.contains('\n'),
+            message.contains(says) && !message.contains('\n'),
             "{message}"
         );
         assert_eq!(other.infer(&pixels(288)), before);
     }
-    assert!(
-        network("lenet", &[1, 16, 16], 1)
-            .start_from(&folder.path().join("none.safetensors"))
-            .is_err()
-    );
+    let none = folder.path().join("none.safetensors");
+    assert!(network("lenet", &[1, 16, 16], 1).start_from(&none).is_err());
 }
 
 /// A deployed model that is linear in the mean of each image's quarter.
@@ -106,16 +95,10 @@ fn trained(k: usize, grid: &str, cell_targets: bool) -> f64 {
         steps: 150,
         clip: None,
     };
+    let sides = grid.split('x').map(|side| side.parse::<usize>().unwrap());
+    let network = format!("cells:{grid}:mlp:{},32", 256 / sides.product::<usize>());
     let run = ParityRun {
-        network: format!(
-            "cells:{grid}:mlp:{},32",
-            256 / grid
-                .split('x')
-                .map(|side| side.parse::<usize>().unwrap())
-                .product::<usize>()
-        )
-        .parse()
-        .unwrap(),
+        network: network.parse().unwrap(),
         code: CodeSpec::new(EncoderKind::Concat, k, 1),
         row: 0,
         groups: 32,

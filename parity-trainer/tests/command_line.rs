@@ -1,215 +1,158 @@
 //! The binary from end to end: entries that are complete, figures that hold, and one clear line for
 //! bad input.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 
 mod common;
 
 use std::fs;
-use std::path::Path;
 
-use common::{complaint, trainer, write_quarters};
+use common::{Workplace, assert_has};
 
-fn train_deployed(folder: &Path) {
-    let line = "train-deployed --data . --network mlp:256,32 --epochs 8 --seed 5 --augment none \
-        --out models --name quarters";
-    let output = trainer(folder, line);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
+const DEPLOYED: &str = "--network mlp:256,32 --epochs 8 --seed 5";
+const PARITY: &str = "--encoder sum --network mlp:256,64 --steps 300 --seed 5 --augment none \
+    --transform raw";
 
 #[test]
-fn a_parity_model_is_trained_for_a_deployed_one() {
-    let folder = tempfile::tempdir().unwrap();
-    write_quarters(folder.path(), 400, 100);
-    train_deployed(folder.path());
-    let line = "train --model models/quarters --data . --k 2 --encoder sum --network mlp:256,64 \
-        --steps 300 --seed 5 --augment none --transform raw --out models --name quarters-parity \
-        --json report.json";
-    let output = trainer(folder.path(), line);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-
-    let report = fs::read_to_string(folder.path().join("report.json")).unwrap();
-    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+fn parity_model_is_trained_for_a_deployed_one() {
+    let workplace = Workplace::with_model(400, 100, DEPLOYED);
+    workplace.succeed(&format!(
+        "train --model models/quarters --data . --k 2 {PARITY} --out models --json report.json"
+    ));
+    let report = workplace.json("report.json");
     assert_eq!(report["code"], "sum-k2-r1");
     assert_eq!(report["reconstructions"], 1000);
     assert!(
-        report["accuracy_deployed"].as_f64().unwrap() > 0.95,
+        report["accuracy_deployed"].as_f64() > Some(0.95),
         "{report}"
     );
     assert!(
-        report["accuracy_reconstructed"].as_f64().unwrap() > 0.8,
+        report["accuracy_reconstructed"].as_f64() > Some(0.8),
         "{report}"
     );
 
-    let entry = folder.path().join("models/quarters-parity");
-    let card: toml::Table = fs::read_to_string(entry.join("model.toml"))
-        .unwrap()
-        .parse()
-        .unwrap();
-    assert_eq!(card["code"]["deployed"].as_str(), Some("quarters"));
-    assert_eq!(card["code"]["encoder"].as_str(), Some("sum"));
-    assert_eq!(card["code"]["generator"].as_array().map(Vec::len), Some(1));
+    let card = workplace.toml("models/quarters-parity/model.toml");
+    let code = &card["code"];
+    assert_eq!(code["deployed"].as_str(), Some("quarters"));
+    assert_eq!(code["encoder"].as_str(), Some("sum"));
+    assert_eq!(code["generator"].as_array().map(Vec::len), Some(1));
     assert_eq!(card["inputs"][0]["shape"].as_array().map(Vec::len), Some(3));
     assert_eq!(card["training"]["seed"].as_integer(), Some(5));
+    assert!(code["calibration"]["agreement"].is_array(), "{card}");
     assert!(
-        card["code"]["calibration"]["agreement"].is_array(),
-        "{card}"
+        workplace
+            .at("models/quarters-parity/1/model.onnx")
+            .is_file()
     );
-    assert!(entry.join("1/model.onnx").is_file());
-    let entries: Vec<_> = fs::read_dir(folder.path().join("models"))
-        .unwrap()
-        .collect();
+    let entries = fs::read_dir(workplace.at("models")).unwrap().count();
     assert_eq!(
-        entries.len(),
-        4,
-        "two entries, the cache and the runs, nothing half-written: {entries:?}"
+        entries, 4,
+        "two entries, the cache and the runs, nothing half-written"
     );
 }
 
 #[test]
 fn images_alone_are_enough_for_a_parity_model() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    write_quarters(folder, 400, 100);
-    train_deployed(folder);
-    let images = folder.join("images");
-    fs::create_dir(&images).unwrap();
+    let workplace = Workplace::with_model(400, 100, DEPLOYED);
+    fs::create_dir(workplace.at("images")).unwrap();
     for file in ["train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte"] {
-        fs::copy(folder.join(file), images.join(file)).unwrap();
+        fs::copy(workplace.at(file), workplace.at("images").join(file)).unwrap();
     }
-    let line = "train --model models/quarters --data images --encoder sum --network mlp:256,64 \
-        --steps 300 --seed 5 --augment none --transform raw --out models --name parity --json \
-        report.json";
-    let message = common::succeed_saying(folder, line);
-    assert!(
-        message.contains("test samples of shape [1, 16, 16], no labels"),
-        "{message}"
+    let train = format!(
+        "train --model models/quarters --data images {PARITY} --out models --name parity --json \
+            report.json"
     );
-    let report = fs::read_to_string(folder.join("report.json")).unwrap();
-    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
-    assert!(
-        report["accuracy_deployed"].is_null() && report["accuracy_reconstructed"].is_null(),
-        "{report}"
-    );
-    assert!(report["agreement"].as_f64().unwrap() > 0.8, "{report}");
+    let errors = workplace.succeed(&train).errors;
+    assert_has(&errors, &["test samples of shape [1, 16, 16], no labels"]);
+    let report = workplace.json("report.json");
+    assert!(report["accuracy_deployed"].is_null(), "{report}");
+    assert!(report["accuracy_reconstructed"].is_null(), "{report}");
+    assert!(report["agreement"].as_f64() > Some(0.8), "{report}");
 
-    let line = "eval --model models/quarters --data images --parity models/parity --out report";
-    let told = common::succeed(folder, line);
-    assert!(
-        told.contains("agreement") && !told.contains("A_a") && !told.contains("A_d"),
-        "{told}"
-    );
-    let report = fs::read_to_string(folder.join("report/evaluation.json")).unwrap();
-    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
-    assert!(
-        report["evaluation"]["accuracy_deployed"].is_null(),
-        "{report}"
-    );
-    assert!(
-        report["evaluation"]["by_losses"][0]["agreement"]["value"]
-            .as_f64()
-            .unwrap()
-            > 0.8,
-        "{report}"
-    );
+    let eval = "eval --model models/quarters --data images --parity models/parity --out report";
+    let told = workplace.succeed(eval).out;
+    assert!(told.contains("agreement"), "{told}");
+    assert!(!told.contains("A_a") && !told.contains("A_d"), "{told}");
+    let report = &workplace.json("report/evaluation.json")["evaluation"];
+    assert!(report["accuracy_deployed"].is_null(), "{report}");
+    let agreement = &report["by_losses"][0]["agreement"]["value"];
+    assert!(agreement.as_f64() > Some(0.8), "{report}");
 
     let line = "train-deployed --data images --out models --name unlabelled";
-    let message = common::last_complaint(folder, line);
-    assert!(
-        message.contains("images: has no labels, which are needed to train"),
-        "{message}"
-    );
-    assert!(!folder.join("models/.runs/unlabelled").exists());
+    workplace.refused(line, &["images: has no labels, which are needed to train"]);
+    assert!(!workplace.at("models/.runs/unlabelled").exists());
 }
 
 #[test]
 fn one_seed_makes_one_model() {
-    let folder = tempfile::tempdir().unwrap();
-    write_quarters(folder.path(), 60, 20);
+    let workplace = Workplace::new(60, 20);
     let model = || {
-        train_deployed(folder.path());
-        fs::read(folder.path().join("models/quarters/1/model.onnx")).unwrap()
+        workplace.train_deployed(DEPLOYED);
+        workplace.model("quarters")
     };
     assert!(model() == model());
 }
 
 #[test]
 fn bad_input_gets_one_line_and_exit_code_2() {
-    let folder = tempfile::tempdir().unwrap();
-    write_quarters(folder.path(), 60, 20);
-    train_deployed(folder.path());
-    let parity = |rest: &str| {
-        let line = format!(
-            "train --model models/quarters --data . --out models --name parity --steps 1 {rest}"
-        );
-        let message = complaint(folder.path(), &line);
-        assert!(!folder.path().join("models/parity").exists());
-        message
-    };
-    assert!(parity("--k 1").contains("code.k: 1"));
-    assert!(parity("--k 2 --r 3 --encoder sum").contains("code.r: 3"));
-    assert!(parity("--k 2 --row 1 --encoder sum").contains("--row 1: the code has rows 0 to 0"));
-    assert!(parity("--k 3 --r 2 --encoder concat").contains("\"concat\" supports r = 1"));
-    assert!(parity("--network mlp:100,5").contains("takes samples of 100 values"));
-    assert!(parity("--input-mean 1,2").contains("--input-mean: 2 values; give 1"));
-    assert!(
-        parity("--validation 0.9")
-            .contains("--validation 0.9: out of range; give a number from 0.01 to 0.5")
+    let workplace = Workplace::with_model(60, 20, DEPLOYED);
+    let out = "--data . --out models --name parity";
+    for (settings, part) in [
+        ("--k 1", "code.k: 1"),
+        ("--k 2 --r 3 --encoder sum", "code.r: 3"),
+        (
+            "--k 2 --row 1 --encoder sum",
+            "--row 1: the code has rows 0 to 0",
+        ),
+        ("--k 3 --r 2 --encoder concat", "\"concat\" supports r = 1"),
+        ("--network mlp:100,5", "takes samples of 100 values"),
+        ("--input-mean 1,2", "--input-mean: 2 values; give 1"),
+        (
+            "--validation 0.9",
+            "--validation 0.9: out of range; give a number from 0.01 to 0.5",
+        ),
+        (
+            "--json nowhere/report.json",
+            "--json nowhere/report.json: there is no folder nowhere",
+        ),
+    ] {
+        let train = format!("train --model models/quarters {out} --steps 1 {settings}");
+        workplace.refused(&train, &[part]);
+        assert!(!workplace.at("models/parity").exists());
+    }
+    let none = format!("train --model models/none {out}");
+    workplace.refused(&none, &["models/none: no such model; give"]);
+    let nowhere = "train-deployed --data nowhere --out models --name parity";
+    workplace.refused_at_once(nowhere, &["no train-images-idx3-ubyte[.gz]"]);
+    workplace.refused_at_once(
+        "train-deployed",
+        &["--data is needed, here or as `data` in"],
     );
-    assert!(parity("--network resnet").contains("no such network"));
-
-    let out = "--out models --name parity";
-    let missing = complaint(
-        folder.path(),
-        &format!("train --model models/none --data . {out}"),
-    );
-    assert!(
-        missing.contains("models/none: no such model; give"),
-        "{missing}"
-    );
-    let no_data = complaint(
-        folder.path(),
-        &format!("train-deployed --data nowhere {out}"),
-    );
-    assert!(
-        no_data.contains("no train-images-idx3-ubyte[.gz]"),
-        "{no_data}"
-    );
-    assert_eq!(no_data.lines().count(), 1, "{no_data}");
-    let report = parity("--json nowhere/report.json");
-    assert!(
-        report.contains("--json nowhere/report.json: there is no folder nowhere"),
-        "{report}"
-    );
-    let name = complaint(
-        folder.path(),
-        "train-deployed --data . --out models --name ../escape",
-    );
-    assert!(name.contains("a model's name has letters"), "{name}");
+    for (line, part) in [
+        (
+            format!("train --model models/quarters {out} --network resnet"),
+            "no such network",
+        ),
+        (
+            format!("train-deployed {out}/../escape"),
+            "a model's name has letters",
+        ),
+    ] {
+        let ended = workplace.run(&line);
+        assert_eq!(ended.code, Some(2));
+        assert_has(&ended.errors, &[part]);
+    }
 }
 
 #[test]
-fn a_model_without_class_scores_is_refused_in_one_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    write_quarters(folder, 60, 20);
+fn model_without_class_scores_is_refused_in_one_line() {
+    let workplace = Workplace::new(60, 20);
     for file in ["train-labels-idx1-ubyte.gz", "t10k-labels-idx1-ubyte"] {
-        fs::remove_file(folder.join(file)).unwrap();
+        fs::remove_file(workplace.at(file)).unwrap();
     }
     let (shape, values) = ([1, common::SIDE, common::SIDE], common::SIDE * common::SIDE);
-    let one_value = parapet_onnx::linear_model(&shape, &vec![0.01; values], &[0.0]).unwrap();
-    let three_axes = parapet_onnx::GraphBuilder::new("input", &shape)
-        .relu()
-        .finish("output")
-        .unwrap();
+    let one_value = parapet_onnx::linear_model(&shape, &vec![0.01; values], &[0.0]);
+    let three_axes = parapet_onnx::GraphBuilder::new("input", &shape).relu();
     for (name, graph, says) in [
         (
             "value",
@@ -218,140 +161,74 @@ fn a_model_without_class_scores_is_refused_in_one_line() {
         ),
         (
             "map",
-            three_axes,
+            three_axes.finish("output"),
             "map.onnx: its output has the shape [1, 16, 16] a sample, ",
         ),
     ] {
-        fs::write(folder.join(format!("{name}.onnx")), graph).unwrap();
+        fs::write(workplace.at(&format!("{name}.onnx")), graph.unwrap()).unwrap();
         for encoder in ["sum", "learned"] {
             let line = format!(
                 "train --model {name}.onnx --data . --encoder {encoder} --network mlp:256,8 \
                     --steps 2 --augment none --transform raw --out models --name parity"
             );
-            let message = common::last_complaint(folder, &line);
-            assert!(
-                message.contains(says) && message.contains("top class"),
-                "{message}"
-            );
-            assert!(!folder.join("models").exists(), "nothing was trained");
+            workplace.refused(&line, &[says, "top class"]);
+            assert!(!workplace.at("models").exists(), "something was trained");
         }
     }
 }
 
 #[test]
 fn data_of_one_class_train_no_deployed_model() {
-    let folder = tempfile::tempdir().unwrap();
-    for (split, count) in [("train", 40), ("t10k", 10)] {
-        let bytes: Vec<u8> = (0..count * 6).map(|value| value as u8).collect();
-        let (images, labels) = (
-            common::idx(&[count, 6], &bytes),
-            common::idx(&[count], &vec![0; count]),
-        );
-        fs::write(
-            folder.path().join(format!("{split}-images-idx2-ubyte")),
-            images,
-        )
-        .unwrap();
-        fs::write(
-            folder.path().join(format!("{split}-labels-idx1-ubyte")),
-            labels,
-        )
-        .unwrap();
-    }
+    let workplace = Workplace::empty();
+    common::write_vectors(workplace.path(), |_| 0);
     let line = "train-deployed --data . --network mlp:6 --epochs 1 --out models --name constant";
-    let message = common::last_complaint(folder.path(), line);
-    assert!(
-        message.contains("all of its labels are one class"),
-        "{message}"
-    );
-    assert!(!folder.path().join("models").exists());
+    workplace.refused(line, &["all of its labels are one class"]);
+    assert!(!workplace.at("models").exists());
 }
 
 #[test]
 fn concatenation_wants_images() {
-    let folder = tempfile::tempdir().unwrap();
-    for (split, count) in [("train", 40), ("t10k", 10)] {
-        let bytes: Vec<u8> = (0..count * 6).map(|value| value as u8).collect();
-        let labels: Vec<u8> = (0..count).map(|value| (value % 2) as u8).collect();
-        let (images, labels) = (
-            common::idx(&[count, 6], &bytes),
-            common::idx(&[count], &labels),
-        );
-        fs::write(
-            folder.path().join(format!("{split}-images-idx2-ubyte")),
-            images,
-        )
-        .unwrap();
-        fs::write(
-            folder.path().join(format!("{split}-labels-idx1-ubyte")),
-            labels,
-        )
-        .unwrap();
-    }
-    let line = "train-deployed --data . --network mlp:6 --epochs 1 --out models --name vectors";
-    assert!(trainer(folder.path(), line).status.success());
-    let line = "train --model models/vectors --data . --encoder concat --steps 1 --out models \
+    let workplace = Workplace::empty();
+    common::write_vectors(workplace.path(), |number| (number % 2) as u8);
+    workplace.train_deployed("--network mlp:6 --epochs 1");
+    let line = "train --model models/quarters --data . --encoder concat --steps 1 --out models \
         --name parity";
-    let message = complaint(folder.path(), line);
-    assert!(message.contains("use encoder = \"sum\""), "{message}");
+    workplace.refused(line, &["use encoder = \"sum\""]);
 }
 
 #[test]
-fn a_device_that_is_not_there_is_one_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let line = |device: &str| {
-        format!("train-deployed --data . --out models --name quarters --device {device}")
-    };
-    let message = complaint(folder.path(), &line("cuda:99"));
-    assert!(
-        message.contains("--device cuda:99: libtorch sees ") && message.contains("--device cpu"),
-        "{message}"
-    );
-    let output = trainer(folder.path(), &line("tpu"));
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("give cpu, cuda or cuda:N"));
+fn device_that_is_not_there_is_refused() {
+    let workplace = Workplace::empty();
+    let line = "train-deployed --data . --out models --name quarters --device";
+    let parts = ["--device cuda:99: libtorch sees ", "--device cpu"];
+    workplace.refused_at_once(&format!("{line} cuda:99"), &parts);
+    let ended = workplace.run(&format!("{line} tpu"));
+    assert_eq!(ended.code, Some(2));
+    assert_has(&ended.errors, &["give cpu, cuda or cuda:N"]);
 }
 
 /// The same training on the processor and on a card; only where there is one.
 #[test]
-fn a_card_learns_what_the_processor_learns() {
+fn card_learns_what_the_processor_learns() {
     if !tch::Cuda::is_available() {
         eprintln!("NOT TESTED: there is no CUDA here");
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    write_quarters(folder.path(), 400, 100);
-    train_deployed(folder.path());
+    let workplace = Workplace::with_model(400, 100, DEPLOYED);
     for network in ["mlp:256,64", "resnet8:4"] {
-        let loss = |device: &str| {
-            let name = format!("parity-{device}");
-            let line = format!(
+        let figures = |device: &str| {
+            workplace.succeed(&format!(
                 "train --model models/quarters --data . --k 2 --encoder sum --network {network} \
-                    --steps 40 --seed 5 --augment none --transform raw --out {device} --name \
-                    {name} --json {device}.json --device {device}"
-            );
-            let output = trainer(folder.path(), &line);
-            assert!(
-                output.status.success(),
-                "{}",
-                String::from_utf8_lossy(&output.stderr)
-            );
-            let weights =
-                fs::read(folder.path().join(device).join(name).join("1/model.onnx")).unwrap();
-            let report = fs::read_to_string(folder.path().join(format!("{device}.json"))).unwrap();
-            let report: serde_json::Value = serde_json::from_str(&report).unwrap();
-            (
-                weights.len(),
-                report["accuracy_reconstructed"].as_f64().unwrap(),
-            )
+                    --steps 40 --seed 5 --augment none --transform raw --out models --name \
+                    {device} --json {device}.json --device {device}"
+            ));
+            let report = workplace.json(&format!("{device}.json"));
+            let accuracy = report["accuracy_reconstructed"].as_f64().unwrap();
+            (workplace.model(device).len(), accuracy)
         };
-        let (processor, card) = (loss("cpu"), loss("cuda"));
+        let (processor, card) = (figures("cpu"), figures("cuda"));
         assert_eq!(processor.0, card.0);
-        assert!(
-            (processor.1 - card.1).abs() < 0.02,
-            "{network}: {} and {}",
-            processor.1,
-            card.1
-        );
+        let apart = (processor.1 - card.1).abs();
+        assert!(apart < 0.02, "{network}: {processor:?} and {card:?}");
     }
 }

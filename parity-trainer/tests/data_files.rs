@@ -5,34 +5,25 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
 
-use common::{SIDE, gzip, idx, write_quarters};
+use common::{SIDE, assert_has, gzip, idx, write_quarters};
 use parity_trainer::data::DataSet;
 
-fn complaint(spoil: impl FnOnce(&Path)) -> String {
+fn sound() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     write_quarters(folder.path(), 20, 10);
-    spoil(folder.path());
-    DataSet::load(folder.path()).unwrap_err().to_string()
+    folder
 }
 
 #[test]
 fn sound_files_are_read() {
-    let folder = tempfile::tempdir().unwrap();
-    write_quarters(folder.path(), 20, 10);
+    let folder = sound();
     let data = DataSet::load(folder.path()).unwrap();
-    assert_eq!(
-        (data.train.len(), data.test.len(), data.classes),
-        (20, 10, 4)
-    );
+    let counts = (data.train.len(), data.test.len(), data.classes);
+    assert_eq!(counts, (20, 10, 4));
     assert_eq!(data.train.shape, [1, SIDE, SIDE]);
-    assert!(
-        data.train
-            .values
-            .iter()
-            .all(|value| (0.0..=1.0).contains(value))
-    );
+    let mut values = data.train.values.iter();
+    assert!(values.all(|value| (0.0..=1.0).contains(value)));
     assert_eq!(data.sha256.len(), 64);
     assert_eq!(data.sha256, DataSet::load(folder.path()).unwrap().sha256);
 }
@@ -40,118 +31,84 @@ fn sound_files_are_read() {
 #[test]
 fn samples_may_be_vectors() {
     let folder = tempfile::tempdir().unwrap();
-    for (split, count) in [("train", 3), ("t10k", 2)] {
-        let images = idx(&[count, 5], &vec![255; count * 5]);
-        fs::write(
-            folder.path().join(format!("{split}-images-idx2-ubyte")),
-            images,
-        )
-        .unwrap();
-        let labels = idx(&[count], &vec![1; count]);
-        fs::write(
-            folder.path().join(format!("{split}-labels-idx1-ubyte")),
-            labels,
-        )
-        .unwrap();
-    }
+    common::write_vectors(folder.path(), |number| (number % 2) as u8);
     let data = DataSet::load(folder.path()).unwrap();
-    assert_eq!(data.train.shape, [5]);
-    assert_eq!(data.train.sample(2), [1.0; 5]);
+    assert_eq!(data.train.shape, [6]);
+    let expected = [12, 13, 14, 15, 16, 17].map(|byte: u8| f32::from(byte) / 255.0);
+    assert_eq!(data.train.sample(2), expected);
 }
 
 #[test]
 fn images_may_come_without_labels() {
-    let folder = tempfile::tempdir().unwrap();
-    write_quarters(folder.path(), 20, 10);
+    let folder = sound();
     let labelled = DataSet::load(folder.path()).unwrap();
     fs::write(folder.path().join("classes.txt"), "a\nb\nc\nd\n").unwrap();
     for file in ["train-labels-idx1-ubyte.gz", "t10k-labels-idx1-ubyte"] {
         fs::remove_file(folder.path().join(file)).unwrap();
     }
     let data = DataSet::load(folder.path()).unwrap();
-    assert_eq!(
-        (data.train.len(), data.test.len(), data.classes),
-        (20, 10, 0)
-    );
-    assert_eq!(
-        (&data.train.values, data.train.labels.len()),
-        (&labelled.train.values, 0)
-    );
+    let counts = (data.train.len(), data.test.len(), data.classes);
+    assert_eq!(counts, (20, 10, 0));
+    assert_eq!(data.train.values, labelled.train.values);
+    assert!(data.train.labels.is_empty());
     assert!(data.class_names.is_empty() && data.sha256 != labelled.sha256);
 }
 
 #[test]
-fn a_missing_file_is_named() {
-    let message =
-        complaint(|folder| fs::remove_file(folder.join("t10k-labels-idx1-ubyte")).unwrap());
-    assert!(
-        message.contains("no t10k-labels-idx1-ubyte[.gz]"),
-        "{message}"
-    );
-}
-
-#[test]
-fn a_truncated_gzip_file_is_named() {
-    let message = complaint(|folder| {
-        let path = folder.join("train-images-idx3-ubyte.gz");
-        let contents = fs::read(&path).unwrap();
-        fs::write(&path, &contents[..contents.len() / 2]).unwrap();
-    });
-    assert!(
-        message.contains("train-images-idx3-ubyte.gz: truncated or damaged gzip file"),
-        "{message}"
-    );
-}
-
-#[test]
-fn a_truncated_plain_file_is_named() {
-    let message = complaint(|folder| {
-        let path = folder.join("t10k-images-idx3-ubyte");
-        let contents = fs::read(&path).unwrap();
-        fs::write(&path, &contents[..contents.len() - 1]).unwrap();
-    });
-    assert!(
-        message
-            .contains("t10k-images-idx3-ubyte: its header [10, 16, 16] announces 2560 bytes, 2559"),
-        "{message}"
-    );
-}
-
-#[test]
-fn a_file_of_another_kind_is_named() {
-    let message = complaint(|folder| {
-        fs::write(folder.join("t10k-images-idx3-ubyte"), b"PK\x03\x04..").unwrap()
-    });
-    assert!(
-        message.contains("t10k-images-idx3-ubyte: not an IDX file"),
-        "{message}"
-    );
-    assert!(message.contains("[50, 4b, 03, 04]"), "{message}");
-}
-
-#[test]
-fn a_header_that_overflows_is_refused() {
+fn unusable_file_is_named_with_what_is_wrong() {
+    const IMAGES: &str = "t10k-images-idx3-ubyte";
+    let zipped = "train-images-idx3-ubyte.gz";
+    let labels = "train-labels-idx1-ubyte.gz";
+    let cut = |name: &str, part: fn(usize) -> usize| {
+        let contents = fs::read(sound().path().join(name)).unwrap();
+        Some(contents[..part(contents.len())].to_vec())
+    };
     let huge = idx(&[u32::MAX as usize; 5], &[]);
-    let message =
-        complaint(|folder| fs::write(folder.join("t10k-images-idx3-ubyte"), &huge).unwrap());
-    assert!(message.contains("announces"), "{message}");
-}
-
-#[test]
-fn counts_that_differ_name_both_files() {
-    let message = complaint(|folder| {
-        fs::write(
-            folder.join("train-labels-idx1-ubyte.gz"),
-            gzip(&idx(&[19], &[0; 19])),
-        )
+    let fewer = gzip(&idx(&[19], &[0; 19]));
+    for (name, contents, says) in [
+        (
+            "t10k-labels-idx1-ubyte",
+            None,
+            vec!["no t10k-labels-idx1-ubyte[.gz]"],
+        ),
+        (
+            zipped,
+            cut(zipped, |length| length / 2),
+            vec!["train-images-idx3-ubyte.gz: truncated or damaged gzip file"],
+        ),
+        (
+            IMAGES,
+            cut(IMAGES, |length| length - 1),
+            vec!["t10k-images-idx3-ubyte: its header [10, 16, 16] announces 2560 bytes, 2559"],
+        ),
+        (
+            IMAGES,
+            Some(b"PK\x03\x04..".to_vec()),
+            vec![
+                "t10k-images-idx3-ubyte: not an IDX file",
+                "[50, 4b, 03, 04]",
+            ],
+        ),
+        (IMAGES, Some(huge), vec!["announces"]),
+        (
+            labels,
+            Some(fewer),
+            vec![
+                "train-images-idx3-ubyte.gz has 20 samples",
+                "train-labels-idx1-ubyte.gz has 19 labels",
+            ],
+        ),
+    ] {
+        let folder = sound();
+        let path = folder.path().join(name);
+        match contents {
+            Some(contents) => fs::write(&path, contents),
+            None => fs::remove_file(&path),
+        }
         .unwrap();
-    });
-    assert!(
-        message.contains("train-images-idx3-ubyte.gz has 20 samples"),
-        "{message}"
-    );
-    assert!(
-        message.contains("train-labels-idx1-ubyte.gz has 19 labels"),
-        "{message}"
-    );
+        assert_has(
+            &DataSet::load(folder.path()).unwrap_err().to_string(),
+            &says,
+        );
+    }
 }

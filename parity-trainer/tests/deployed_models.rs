@@ -32,13 +32,31 @@ fn try_open(path: &Path) -> Result<Deployed, DeployedError> {
     open(path, &options(), &SHAPE, &SAMPLES)
 }
 
-fn complaint(path: &Path) -> String {
+/// Checks that the file is refused in a line that names it and has `part`.
+fn assert_refused(path: &Path, part: &str) {
     let message = try_open(path).unwrap_err().to_string();
+    let named = message.contains(path.to_str().unwrap());
     assert!(
-        !message.contains('\n') && message.contains(path.to_str().unwrap()),
+        named && message.contains(part) && !message.contains('\n'),
         "{message}"
     );
-    message
+}
+
+/// A linear model of two outputs as an ONNX file.
+fn linear(folder: &Path, weights: &[f32], bias: [f32; 2]) -> PathBuf {
+    file(
+        folder,
+        "m.onnx",
+        &linear_model(&[6], weights, &bias).unwrap(),
+    )
+}
+
+/// Saves a module that gives what `forward` does, traced with `samples` samples.
+fn trace(path: &Path, samples: i64, forward: impl Fn(&Tensor) -> Tensor) {
+    let example = Tensor::from_slice(&SAMPLES[..6 * samples as usize]).view([samples, 1, 2, 3]);
+    let mut forward = |inputs: &[Tensor]| vec![forward(&inputs[0])];
+    let module = CModule::create_by_tracing("traced", "forward", &[example], &mut forward);
+    module.unwrap().save(path).unwrap();
 }
 
 #[test]
@@ -66,11 +84,8 @@ fn onnx_of_any_shape_that_holds_the_samples_is_taken() {
 /// other are merged.
 fn with_output(model: Vec<u8>, name: &str) -> Vec<u8> {
     let field = |number: u8, contents: &[u8]| {
-        [
-            &[number << 3 | 2, u8::try_from(contents.len()).unwrap()],
-            contents,
-        ]
-        .concat()
+        let length = u8::try_from(contents.len()).unwrap();
+        [&[number << 3 | 2, length], contents].concat()
     };
     let tensor_type = field(1, &[1 << 3, 1]); // elem_type = FLOAT
     let value_info = [field(1, name.as_bytes()), field(2, &tensor_type)].concat();
@@ -87,26 +102,24 @@ fn of_several_outputs_the_chosen_one_is_told_to_the_parity_model() {
         .unwrap();
     let one = file(folder.path(), "one.onnx", &graph);
     let one = try_open(&one).unwrap();
-    assert_eq!(
-        (one.model.chosen_input(), one.model.chosen_output()),
-        (None, None)
-    );
+    let chosen = |deployed: &Deployed| {
+        let own = |name: Option<&str>| name.map(str::to_owned);
+        (
+            own(deployed.model.chosen_input()),
+            own(deployed.model.chosen_output()),
+        )
+    };
+    assert_eq!(chosen(&one), (None, None));
 
-    let two = file(
-        folder.path(),
-        "two.onnx",
-        &with_output(graph, "Flatten_0_output"),
-    );
-    assert!(complaint(&two).contains("--output"), "{}", complaint(&two));
+    let graph = with_output(graph, "Flatten_0_output");
+    let two = file(folder.path(), "two.onnx", &graph);
+    assert_refused(&two, "--output");
     let options = OpenOptions {
         output: Some("y".to_owned()),
         ..options()
     };
     let two = open(&two, &options, &SHAPE, &SAMPLES).unwrap();
-    assert_eq!(
-        (two.model.chosen_input(), two.model.chosen_output()),
-        (None, Some("y"))
-    );
+    assert_eq!(chosen(&two), (None, Some("y".to_owned())));
     assert_eq!(two.model.infer(&SAMPLES).unwrap(), ANSWERS);
 }
 
@@ -116,13 +129,9 @@ fn torchscript_is_taken() {
     let path = folder.path().join("traced.pt");
     let weights = Tensor::from_slice(&WEIGHTS).view([2, 6]);
     let bias = Tensor::from_slice(&[0.0f32, 10.0]);
-    let example = Tensor::from_slice(&SAMPLES).view([2, 1, 2, 3]);
-    let mut forward =
-        |inputs: &[Tensor]| vec![inputs[0].flatten(1, -1).linear(&weights, Some(&bias))];
-    CModule::create_by_tracing("two_sums", "forward", &[example], &mut forward)
-        .unwrap()
-        .save(&path)
-        .unwrap();
+    trace(&path, 2, |input| {
+        input.flatten(1, -1).linear(&weights, Some(&bias))
+    });
     let deployed = try_open(&path).unwrap();
     assert_eq!(
         (deployed.name.as_str(), deployed.model.outputs()),
@@ -132,35 +141,22 @@ fn torchscript_is_taken() {
 
     // One sample is all that this one takes.
     let fixed = folder.path().join("fixed.pt");
-    let example = Tensor::from_slice(&SAMPLES[..6]).view([1, 1, 2, 3]);
-    let mut forward =
-        |inputs: &[Tensor]| vec![inputs[0].reshape([1, 6]).linear(&weights, Some(&bias))];
-    CModule::create_by_tracing("fixed", "forward", &[example], &mut forward)
-        .unwrap()
-        .save(&fixed)
-        .unwrap();
-    assert!(complaint(&fixed).contains("its batch axis is fixed at 1; export it with a dynamic"));
-
+    trace(&fixed, 1, |input| {
+        input.reshape([1, 6]).linear(&weights, Some(&bias))
+    });
+    assert_refused(
+        &fixed,
+        "its batch axis is fixed at 1; export it with a dynamic",
+    );
     let broken = file(folder.path(), "broken.pt", b"no zip");
-    assert!(complaint(&broken).contains("libtorch cannot use it"));
+    assert_refused(&broken, "libtorch cannot use it");
 }
 
 #[test]
-fn what_cannot_be_learned_from_is_refused_in_a_line() {
+fn model_that_cannot_be_learned_from_is_refused_in_a_line() {
     let folder = tempfile::tempdir().unwrap();
-    let named = |name: &str, contents: &[u8]| complaint(&file(folder.path(), name, contents));
-
     let other = linear_model(&[7], &[0.0; 14], &[0.0; 2]).unwrap();
-    let message = named("other.onnx", &other);
-    assert!(
-        message.contains("takes samples of shape [7], the data's have [1, 2, 3]"),
-        "{message}"
-    );
-
     let nan = linear_model(&[6], &WEIGHTS, &[f32::NAN, 0.0]).unwrap();
-    let message = named("nan.onnx", &nan);
-    assert!(message.contains("answers sample 0 with NaN"), "{message}");
-
     // The batch axis, named "batch", becomes one of length 4: a varint stretched to the same number
     // of bytes.
     let mut fixed = linear_model(&[6], &WEIGHTS, &[0.0; 2]).unwrap();
@@ -172,26 +168,31 @@ fn what_cannot_be_learned_from_is_refused_in_a_line() {
     for at in places {
         fixed[at..at + dynamic.len()].copy_from_slice(b"\x08\x84\x80\x80\x80\x80\x00");
     }
-    let message = named("fixed.onnx", &fixed);
-    assert!(
-        message.contains("its batch axis is fixed at 4; export it with a dynamic"),
-        "{message}"
-    );
-
-    assert!(named("text.onnx", b"hello").contains("ONNX Runtime cannot use it"));
-    assert!(named("model.h5", b"hello").contains("what model is this?"));
-    assert!(complaint(&folder.path().join("none.onnx")).contains("no such model"));
-    assert!(complaint(folder.path()).contains("a folder without model.toml"));
+    for (name, contents, says) in [
+        (
+            "other.onnx",
+            other,
+            "takes samples of shape [7], the data's have [1, 2, 3]",
+        ),
+        ("nan.onnx", nan, "answers sample 0 with NaN"),
+        (
+            "fixed.onnx",
+            fixed,
+            "its batch axis is fixed at 4; export it with a dynamic",
+        ),
+        ("text.onnx", b"hello".to_vec(), "ONNX Runtime cannot use it"),
+        ("model.h5", b"hello".to_vec(), "what model is this?"),
+    ] {
+        assert_refused(&file(folder.path(), name, &contents), says);
+    }
+    assert_refused(&folder.path().join("none.onnx"), "no such model");
+    assert_refused(folder.path(), "a folder without model.toml");
 }
 
 #[test]
-fn a_tensor_that_is_not_there_is_named() {
+fn tensor_that_is_not_there_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let path = file(
-        folder.path(),
-        "m.onnx",
-        &linear_model(&[6], &WEIGHTS, &[0.0; 2]).unwrap(),
-    );
+    let path = linear(folder.path(), &WEIGHTS, [0.0; 2]);
     let options = OpenOptions {
         output: Some("logits".to_owned()),
         ..options()
@@ -199,28 +200,25 @@ fn a_tensor_that_is_not_there_is_named() {
     let message = open(&path, &options, &SHAPE, &SAMPLES)
         .unwrap_err()
         .to_string();
-    assert!(
-        message.contains("has no output `logits`; --output can be: "),
-        "{message}"
-    );
+    let says = "has no output `logits`; --output can be: ";
+    assert!(message.contains(says), "{message}");
 }
 
 #[test]
 fn outputs_are_computed_once() {
     let folder = tempfile::tempdir().unwrap();
-    let path = file(
-        folder.path(),
-        "m.onnx",
-        &linear_model(&[6], &WEIGHTS, &[0.0, 10.0]).unwrap(),
-    );
-    let deployed = try_open(&path).unwrap();
+    let deployed = try_open(&linear(folder.path(), &WEIGHTS, [0.0, 10.0])).unwrap();
     let cache = OutputCache::new(folder.path().join("cache"));
-    let ask = |samples: &[f32]| cache.outputs(&deployed, samples, |_, _| {}).unwrap();
-    assert_eq!(ask(&SAMPLES), (ANSWERS.to_vec(), Reuse::Computed));
-    assert_eq!(ask(&SAMPLES), (ANSWERS.to_vec(), Reuse::Cached));
+    let ask =
+        |deployed: &Deployed, samples: &[f32]| cache.outputs(deployed, samples, |_, _| {}).unwrap();
+    assert_eq!(
+        ask(&deployed, &SAMPLES),
+        (ANSWERS.to_vec(), Reuse::Computed)
+    );
+    assert_eq!(ask(&deployed, &SAMPLES), (ANSWERS.to_vec(), Reuse::Cached));
     let mut others = SAMPLES;
     others[0] = 1.5;
-    assert_eq!(ask(&others).1, Reuse::Computed);
+    assert_eq!(ask(&deployed, &others).1, Reuse::Computed);
 
     for item in fs::read_dir(folder.path().join("cache")).unwrap() {
         let path = item.unwrap().path();
@@ -228,74 +226,49 @@ fn outputs_are_computed_once() {
         contents[3] ^= 1;
         fs::write(&path, contents).unwrap();
     }
+    let damaged = ask(&deployed, &SAMPLES);
     assert_eq!(
-        ask(&SAMPLES),
+        damaged,
         (ANSWERS.to_vec(), Reuse::Computed),
         "a damaged file is not believed"
     );
-
-    let path = file(
-        folder.path(),
-        "m.onnx",
-        &linear_model(&[6], &WEIGHTS, &[1.0, 10.0]).unwrap(),
-    );
-    let retrained = try_open(&path).unwrap();
-    assert_eq!(
-        cache.outputs(&retrained, &SAMPLES, |_, _| {}).unwrap().1,
-        Reuse::Computed
-    );
+    let retrained = try_open(&linear(folder.path(), &WEIGHTS, [1.0, 10.0])).unwrap();
+    assert_eq!(ask(&retrained, &SAMPLES).1, Reuse::Computed);
 }
 
 #[test]
-fn the_cache_removes_nothing_but_its_own_old_files() {
+fn cache_removes_nothing_but_its_own_old_files() {
     let folder = tempfile::tempdir().unwrap();
-    let path = file(
-        folder.path(),
-        "model.onnx",
-        &linear_model(&[6], &WEIGHTS, &[0.0, 10.0]).unwrap(),
-    );
+    let deployed = try_open(&linear(folder.path(), &WEIGHTS, [0.0, 10.0])).unwrap();
     for number in 0..40 {
         file(folder.path(), &format!("notes-{number}.f32"), b"the user's");
     }
-    let deployed = try_open(&path).unwrap();
     let cache = OutputCache::new(folder.path().to_owned());
     for shift in 0..20u8 {
-        let samples: Vec<f32> = SAMPLES
-            .iter()
-            .map(|value| value + f32::from(shift))
-            .collect();
-        assert_eq!(
-            cache.outputs(&deployed, &samples, |_, _| {}).unwrap().1,
-            Reuse::Computed
-        );
+        let samples = SAMPLES.map(|value| value + f32::from(shift));
+        let (_, reuse) = cache.outputs(&deployed, &samples, |_, _| {}).unwrap();
+        assert_eq!(reuse, Reuse::Computed);
     }
-    let left = fs::read_dir(folder.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let items = fs::read_dir(folder.path()).unwrap();
+    let left = items.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let (own, others): (Vec<String>, Vec<String>) = left.partition(|name| name.len() > 60);
     assert_eq!((own.len(), others.len()), (16, 41), "{own:?}");
 }
 
 #[test]
-fn an_output_that_is_no_number_shows_before_all_is_answered() {
+fn output_that_is_no_number_shows_before_all_is_answered() {
     let folder = tempfile::tempdir().unwrap();
-    let path = file(
-        folder.path(),
-        "m.onnx",
-        &linear_model(&[6], &[1e38; 12], &[0.0; 2]).unwrap(),
-    );
+    let path = linear(folder.path(), &[1e38; 12], [0.0; 2]);
     let deployed = open(&path, &options(), &SHAPE, &[0.0; 12]).unwrap();
     let mut samples = vec![0.0; 6 * 3000];
     samples[6 * 1500] = 1e3;
     let mut told = Vec::new();
     let cache = OutputCache::new(folder.path().join("cache"));
-    let refused = cache
-        .outputs(&deployed, &samples, |done, _| told.push(done))
-        .unwrap_err()
-        .to_string();
+    let refused = cache.outputs(&deployed, &samples, |done, _| told.push(done));
+    let message = refused.unwrap_err().to_string();
     assert!(
-        refused.contains("answers sample 1500 with inf"),
-        "{refused}"
+        message.contains("answers sample 1500 with inf"),
+        "{message}"
     );
     assert_eq!(told, [1024]);
     assert!(!folder.path().join("cache").exists());

@@ -1,74 +1,53 @@
 //! `parity-trainer eval` from end to end.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 
 mod common;
 
-use std::fs;
-
-use common::{last_complaint, succeed, write_quarters};
+use common::{Workplace, assert_has};
 
 #[test]
-fn a_code_of_two_rows_is_evaluated_for_every_loss() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = place.path();
-    write_quarters(folder, 300, 120);
-    let line = "train-deployed --data . --network mlp:256,16 --epochs 6 --augment none --out \
-        models --name quarters";
-    succeed(folder, line);
-    let line = "train --model models/quarters --data . --k 3 --r 2 --encoder sum --network \
-        mlp:256,64 --steps 300 --transform raw --augment none --out models --name p";
-    succeed(folder, line);
-    let eval = "eval --model models/quarters --data . --parity";
-    let table = succeed(
-        folder,
-        &format!("{eval} models/p-0,models/p-1 --out report"),
+fn code_of_two_rows_is_evaluated_for_every_loss() {
+    let workplace = Workplace::with_model(300, 120, "--network mlp:256,16 --epochs 6");
+    workplace.succeed(
+        "train --model models/quarters --data . --k 3 --r 2 --encoder sum --network mlp:256,64 \
+            --steps 300 --transform raw --augment none --out models --name p",
     );
-    assert!(
-        table.contains("A_d, reconstructed of 2 missing") && table.contains("untrained control"),
-        "{table}"
+    let eval = "eval --model models/quarters --data . --parity";
+    let table = workplace
+        .succeed(&format!("{eval} models/p-0,models/p-1 --out report"))
+        .out;
+    assert_has(
+        &table,
+        &["A_d, reconstructed of 2 missing", "untrained control"],
     );
 
-    let report = fs::read_to_string(folder.join("report/evaluation.json")).unwrap();
-    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let report = workplace.json("report/evaluation.json");
     let losses = &report["evaluation"]["by_losses"];
     // 40 groups: 3 slots by 2 rows; 3 pairs of 2, both rows.
-    assert_eq!(
-        (&losses[0]["reconstructions"], &losses[1]["reconstructions"]),
-        (&240.into(), &240.into())
-    );
-    let figure = |report: &serde_json::Value| {
-        report["by_losses"][0]["agreement"]["value"]
-            .as_f64()
-            .unwrap()
-    };
+    assert_eq!(losses[0]["reconstructions"], 240);
+    assert_eq!(losses[1]["reconstructions"], 240);
+    let agreement = |of: &str| report[of]["by_losses"][0]["agreement"]["value"].as_f64();
     assert!(
-        figure(&report["evaluation"]) > figure(&report["untrained_control"]),
+        agreement("evaluation") > agreement("untrained_control"),
         "{report}"
     );
-    let interval = &losses[0]["accuracy"]["interval"];
+    let accuracy = &losses[0]["accuracy"];
     assert!(
-        interval[0].as_f64().unwrap() <= losses[0]["accuracy"]["value"].as_f64().unwrap(),
-        "{interval}"
+        accuracy["interval"][0].as_f64() <= accuracy["value"].as_f64(),
+        "{accuracy}"
     );
     for file in ["evaluation.md", "reliability.svg", "overall.svg"] {
-        assert!(folder.join("report").join(file).is_file(), "{file}");
+        assert!(workplace.at("report").join(file).is_file(), "{file}");
     }
-
-    let message = last_complaint(folder, &format!("{eval} models/p-0,models/p-0"));
-    assert!(message.contains("they are the same row"), "{message}");
-    let message = last_complaint(folder, &format!("{eval} models/quarters"));
-    assert!(
-        message.contains("--parity wants parity models"),
-        "{message}"
+    workplace.refused(
+        &format!("{eval} models/p-0,models/p-0"),
+        &["they are the same row"],
     );
-
-    let message = last_complaint(
-        folder,
-        "eval --model models/p-0 --data . --parity models/p-1",
+    workplace.refused(
+        &format!("{eval} models/quarters"),
+        &["--parity wants parity models"],
     );
-    assert!(
-        message.contains("is a parity model; --model wants the deployed one"),
-        "{message}"
-    );
+    let line = "eval --model models/p-0 --data . --parity models/p-1";
+    workplace.refused(line, &["is a parity model; --model wants the deployed one"]);
 }

@@ -1,6 +1,6 @@
 //! Learned codes: trained through a deployed model, written, judged.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 
 mod common;
 
@@ -9,14 +9,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::script::write_linear_module;
-use common::{last_complaint, succeed, write_quarters};
+use common::{Workplace, assert_has};
 use parapet_decoder::ClassAxis;
 use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 use parapet_onnx::learned_code::{LearnedCode, Sizes};
 use parapet_onnx::runtime::OnnxRuntime;
 use parity_trainer::backend::{OptimiserConfig, OptimiserSpec, Schedule};
 use parity_trainer::deployed::{Deployed, OpenOptions, differentiable, open};
-use parity_trainer::{CodeNetworks, LearnedRun, Loss, ParityRun, Trained, Trainer, TrainingSet};
+use parity_trainer::{LearnedRun, Loss, ParityRun, Trained, Trainer, TrainingSet};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tch::Tensor;
@@ -34,13 +34,8 @@ fn weight() -> Vec<f32> {
 fn linear_module(folder: &Path) -> Deployed {
     let path = folder.join("linear.pt");
     write_linear_module(&path, INPUTS as u8, OUTPUTS as u8, &weight());
-    open(
-        &path,
-        &OpenOptions::default(),
-        &[INPUTS],
-        &[0.5; 4 * INPUTS],
-    )
-    .unwrap()
+    let samples = [0.5; 4 * INPUTS];
+    open(&path, &OpenOptions::default(), &[INPUTS], &samples).unwrap()
 }
 
 fn classes() -> ClassAxis {
@@ -136,7 +131,7 @@ fn gradients_flow_through_a_torch_script_module_and_leave_it_as_it_is() {
 }
 
 #[test]
-fn a_code_is_learned_through_a_torch_script_module_with_every_loss() {
+fn code_is_learned_through_a_torch_script_module_with_every_loss() {
     let folder = tempfile::tempdir().unwrap();
     let deployed = linear_module(folder.path());
     for loss in [Loss::Mse, Loss::Kl, Loss::CrossEntropy] {
@@ -145,21 +140,16 @@ fn a_code_is_learned_through_a_torch_script_module_with_every_loss() {
     }
 }
 
-/// Training with libtorch computes the same as serving with ONNX Runtime, zeros for missing outputs
-/// and all: r = 2, so that rows, patterns and slots have a chance to be mixed up.
 /// The inputs of one slot, of groups of three.
 fn of_slot(inputs: &[f32], slot: usize) -> Vec<f32> {
-    inputs
-        .chunks(INPUTS)
-        .skip(slot)
-        .step_by(3)
-        .flatten()
-        .copied()
-        .collect()
+    let slots = inputs.chunks(INPUTS).skip(slot).step_by(3);
+    slots.flatten().copied().collect()
 }
 
+/// Training with libtorch computes the same as serving with ONNX Runtime, zeros for missing outputs
+/// and all: r = 2, so that rows, patterns and slots have a chance to be mixed up.
 #[test]
-fn what_was_trained_is_what_is_served() {
+fn code_is_served_as_it_was_trained() {
     let folder = tempfile::tempdir().unwrap();
     let deployed = linear_module(folder.path());
     let run = run(&deployed, 3, 2, 900, Loss::Mse);
@@ -170,11 +160,7 @@ fn what_was_trained_is_what_is_served() {
         panic!("a learned code was trained");
     };
     assert!(calibration.is_some());
-    let networks = CodeNetworks {
-        encoder: &encoder,
-        decoder: &decoder,
-    };
-    let (encoder_onnx, decoder_onnx) = networks.to_onnx().unwrap();
+    let (encoder_onnx, decoder_onnx) = (encoder.to_onnx().unwrap(), decoder.to_onnx().unwrap());
     let sizes = Sizes {
         spec: &spec,
         sample_len: INPUTS,
@@ -187,179 +173,124 @@ fn what_was_trained_is_what_is_served() {
     let set = samples(&deployed, 3 * 50, 3);
     let slots = [0, 1, 2].map(|slot| of_slot(&set.inputs, slot));
     let views: Vec<&[f32]> = slots.iter().map(Vec::as_slice).collect();
-    let rows: Vec<Vec<f32>> = (0..2)
-        .map(|row| {
-            let mut parity = vec![0.0; 50 * INPUTS];
-            code.encoder().encode(row, &views, &mut parity).unwrap();
-            parity
-        })
-        .collect();
+    let rows = [0, 1].map(|row| {
+        let mut parity = vec![0.0; 50 * INPUTS];
+        code.encoder().encode(row, &views, &mut parity).unwrap();
+        parity
+    });
     // [groups, rows, inputs], as libtorch gives them.
     let by_torch = encoder.infer(&set.inputs);
     for (group, expected) in by_torch.chunks(2 * INPUTS).enumerate() {
-        let served = rows
-            .iter()
-            .flat_map(|row| &row[group * INPUTS..(group + 1) * INPUTS]);
-        assert!(
-            served.zip(expected).all(|(a, b)| (a - b).abs() < 1e-4),
-            "group {group}"
-        );
+        let own = |row: &Vec<f32>| row[group * INPUTS..(group + 1) * INPUTS].to_vec();
+        let served = rows.iter().flat_map(own);
+        let is_close = served.zip(expected).all(|(a, b)| (a - b).abs() < 1e-4);
+        assert!(is_close, "group {group}");
     }
 
-    let exact: Vec<Vec<f32>> = slots
-        .iter()
-        .map(|slot| deployed.model.infer(slot).unwrap())
-        .collect();
-    let answers: Vec<Vec<f32>> = rows
-        .iter()
-        .map(|row| deployed.model.infer(row).unwrap())
-        .collect();
-    let parity: Vec<Option<&[f32]>> = answers
-        .iter()
-        .map(|answer| Some(answer.as_slice()))
-        .collect();
+    let infer = |queries: &Vec<f32>| deployed.model.infer(queries).unwrap();
+    let (exact, answers) = (slots.each_ref().map(infer), rows.each_ref().map(infer));
+    let parity = answers.each_ref().map(|answer| Some(answer.as_slice()));
     let mut right = 0;
     for missing in [[0, 1], [0, 2], [1, 2]] {
-        let known: Vec<Option<&[f32]>> = (0..3)
-            .map(|slot| (!missing.contains(&slot)).then(|| exact[slot].as_slice()))
-            .collect();
+        let known =
+            [0, 1, 2].map(|slot| (!missing.contains(&slot)).then(|| exact[slot].as_slice()));
         for slot in missing {
             let mut out = vec![0.0; 50 * OUTPUTS];
             code.decoder()
                 .decode(&known, &parity, slot, &mut out)
                 .unwrap();
             let samples = classes().samples(&out).zip(classes().samples(&exact[slot]));
-            right += samples
-                .filter(|(made, wanted)| made.top_class() == wanted.top_class())
-                .count();
+            let is_right = samples.map(|(made, wanted)| made.top_class() == wanted.top_class());
+            right += is_right.filter(|is_right| *is_right).count();
         }
     }
     assert!(right > 200, "two of three missing: {right} of 300");
 }
 
-#[test]
-fn a_code_is_trained_written_and_judged_by_the_command() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = place.path();
-    write_quarters(folder, 400, 120);
-    succeed(
-        folder,
-        "train-deployed --data . --network mlp:256,32 --epochs 8 --augment none --out models \
-            --name quarters",
-    );
-    let train =
+/// A folder with a deployed model, and the command that trains a learned code for it.
+fn workplace(train: usize, test: usize, model: &str) -> (Workplace, String) {
+    let line =
         "train --model models/quarters --data . --encoder learned --augment none --out models";
-    let table = succeed(
-        folder,
-        &format!("{train} --network mlp:512,64 --steps 400 --json report.json"),
-    );
-    assert!(table.contains("learned-k2-r1"), "{table}");
-    let report: serde_json::Value =
-        serde_json::from_str(&fs::read_to_string(folder.join("report.json")).unwrap()).unwrap();
+    (Workplace::with_model(train, test, model), line.to_owned())
+}
+
+#[test]
+fn code_is_trained_written_and_judged_by_the_command() {
+    let (workplace, train) = workplace(400, 120, "--network mlp:256,32 --epochs 8");
+    let settings = "--network mlp:512,64 --steps 400 --json report.json";
+    let table = workplace.succeed(&format!("{train} {settings}")).out;
+    assert_has(&table, &["learned-k2-r1"]);
+    let report = workplace.json("report.json");
     let reconstructed = report["accuracy_reconstructed"].as_f64().unwrap();
     assert!(reconstructed > 0.8, "{report}");
 
-    let entry = folder.join("models/quarters-code");
-    let card: toml::Table = fs::read_to_string(entry.join("model.toml"))
-        .unwrap()
-        .parse()
-        .unwrap();
+    let card = workplace.toml("models/quarters-code/model.toml");
+    let code = &card["code"];
     assert_eq!(card["platform"].as_str(), Some("parapet_learned_code"));
-    assert_eq!(card["code"]["encoder"].as_str(), Some("learned"));
-    assert_eq!(card["code"]["deployed"].as_str(), Some("quarters"));
-    assert!(card["code"].get("calibration").is_some() && card["code"].get("generator").is_none());
+    assert_eq!(code["encoder"].as_str(), Some("learned"));
+    assert_eq!(code["deployed"].as_str(), Some("quarters"));
+    assert!(code.get("calibration").is_some() && code.get("generator").is_none());
     for file in ["encoder.onnx", "decoder.onnx", "weights.safetensors"] {
-        assert!(entry.join("1").join(file).is_file(), "{file}");
+        assert!(
+            workplace.at("models/quarters-code/1").join(file).is_file(),
+            "{file}"
+        );
     }
-    let choice =
-        fs::read_to_string(folder.join("models/.runs/quarters-code/transform.toml")).unwrap();
-    assert!(
-        choice.contains("loss = \"kl\"") && choice.contains("loss = \"mse\""),
-        "{choice}"
-    );
+    let choice = workplace.read("models/.runs/quarters-code/transform.toml");
+    assert_has(&choice, &["loss = \"kl\"", "loss = \"mse\""]);
 
     let eval = "eval --model models/quarters --data . --parity models/quarters-code";
-    succeed(folder, &format!("{eval} --out report"));
-    let report: serde_json::Value =
-        serde_json::from_str(&fs::read_to_string(folder.join("report/evaluation.json")).unwrap())
-            .unwrap();
-    let figure = |who: &str| {
-        report[who]["by_losses"][0]["accuracy"]["value"]
-            .as_f64()
-            .unwrap()
-    };
-    assert_eq!(report["evaluation"]["by_losses"][0]["reconstructions"], 120);
+    workplace.succeed(&format!("{eval} --out report"));
+    let report = workplace.json("report/evaluation.json");
+    let losses = |of: &str| report[of]["by_losses"][0].clone();
+    let accuracy = |of: &str| losses(of)["accuracy"]["value"].as_f64().unwrap();
+    assert_eq!(losses("evaluation")["reconstructions"], 120);
     assert!(
-        (figure("evaluation") - reconstructed).abs() < 0.06,
+        (accuracy("evaluation") - reconstructed).abs() < 0.06,
         "{report}"
     );
     // On data as easy as these the deployed model itself may decode a sum without an error.
-    assert!(
-        figure("evaluation") >= figure("untrained_control").max(0.9),
-        "{report}"
-    );
-    let message = last_complaint(folder, &format!("{eval},models/quarters-code"));
-    assert!(message.contains("a learned code stands alone"), "{message}");
+    let least = accuracy("untrained_control").max(0.9);
+    assert!(accuracy("evaluation") >= least, "{report}");
+    let line = format!("{eval},models/quarters-code");
+    workplace.refused(&line, &["a learned code stands alone"]);
 }
 
 #[test]
 fn mistakes_in_a_learned_codes_training_are_told_in_one_line() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = place.path();
-    write_quarters(folder, 400, 120);
-    succeed(
-        folder,
-        "train-deployed --data . --network mlp:256,32 --epochs 1 --augment none --out models \
-            --name quarters",
-    );
-    let train =
-        "train --model models/quarters --data . --encoder learned --augment none --out models";
+    let (workplace, train) = workplace(400, 120, "--network mlp:256,32 --epochs 1");
     // The file alone says nothing of its weights.
-    fs::copy(
-        folder.join("models/quarters/1/model.onnx"),
-        folder.join("other.onnx"),
-    )
-    .unwrap();
-    let message = last_complaint(
-        folder,
-        "train --model other.onnx --data . --encoder learned --augment none --out models",
-    );
-    assert!(
-        message.contains("gradients cannot flow through ONNX Runtime")
-            && message.contains("TorchScript"),
-        "{message}"
-    );
-    let message = last_complaint(folder, &format!("{train} --network mlp:7"));
-    assert!(message.contains("write `mlp:512,...`"), "{message}");
-    let message = last_complaint(folder, &format!("{train} --row 0"));
-    assert!(
-        message.contains("--row: a learned code has one encoder"),
-        "{message}"
-    );
+    let model = workplace.at("models/quarters/1/model.onnx");
+    fs::copy(model, workplace.at("other.onnx")).unwrap();
+    let other = train.replace("models/quarters", "other.onnx");
+    let parts = ["gradients cannot flow through ONNX Runtime", "TorchScript"];
+    workplace.refused(&other, &parts);
     let sum = train.replace("learned", "sum");
-    let message = last_complaint(folder, &format!("{sum} --loss kl"));
-    assert!(
-        message.contains("--loss: only a learned code has it"),
-        "{message}"
-    );
+    for (line, part) in [
+        (format!("{train} --network mlp:7"), "write `mlp:512,...`"),
+        (
+            format!("{train} --row 0"),
+            "--row: a learned code has one encoder",
+        ),
+        (
+            format!("{sum} --loss kl"),
+            "--loss: only a learned code has it",
+        ),
+    ] {
+        workplace.refused(&line, &[part]);
+    }
 }
 
 #[test]
-fn a_convolutional_encoder_is_trained_and_judged() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = place.path();
-    write_quarters(folder, 120, 40);
-    succeed(
-        folder,
-        "train-deployed --data . --network lenet:4 --epochs 1 --augment none --out models --name \
-            quarters",
+fn convolutional_encoder_is_trained_and_judged() {
+    let (workplace, train) = workplace(120, 40, "--network lenet:4 --epochs 1");
+    let settings = "--network dilated:6 --steps 12 --batch 8 --loss mse --transform standardised \
+        --name conv";
+    let table = workplace.succeed(&format!("{train} {settings}")).out;
+    assert_has(&table, &["learned-k2-r1"]);
+    let card = workplace.toml("models/conv/model.toml");
+    assert_eq!(
+        card["training"]["encoder_network"].as_str(),
+        Some("dilated:6")
     );
-    let table = succeed(
-        folder,
-        "train --model models/quarters --data . --encoder learned --network dilated:6 --steps 12 \
-            --batch 8 --loss mse --transform standardised --augment none --out models --name conv",
-    );
-    assert!(table.contains("learned-k2-r1"), "{table}");
-    let card = fs::read_to_string(folder.join("models/conv/model.toml")).unwrap();
-    assert!(card.contains("encoder_network = \"dilated:6\""), "{card}");
 }

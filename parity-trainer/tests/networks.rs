@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::path::Path;
-
 use parity_trainer::network::{Network, NetworkSpec, Normalisation};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -19,9 +17,8 @@ fn network(name: &str, seed: u64) -> Network {
 
 fn samples(count: usize) -> Vec<f32> {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
-    (0..count * SHAPE.iter().product::<usize>())
-        .map(|_| rng.random_range(0.0..9.0))
-        .collect()
+    let length = count * SHAPE.iter().product::<usize>();
+    (0..length).map(|_| rng.random_range(0.0..9.0)).collect()
 }
 
 fn tensor(samples: &[f32]) -> Tensor {
@@ -29,11 +26,8 @@ fn tensor(samples: &[f32]) -> Tensor {
 }
 
 fn close(left: &[f32], right: &[f32]) -> bool {
-    left.len() == right.len()
-        && left
-            .iter()
-            .zip(right)
-            .all(|(left, right)| (left - right).abs() < 1e-4)
+    let mut pairs = left.iter().zip(right);
+    left.len() == right.len() && pairs.all(|(left, right)| (left - right).abs() < 1e-4)
 }
 
 #[test]
@@ -41,6 +35,7 @@ fn weights_come_back_with_moments_and_normalisation() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weights.safetensors");
     let samples = samples(6);
+    let normalisation = Normalisation::of(&samples, &SHAPE);
     for name in [
         "resnet8:4",
         "vgg11:2",
@@ -49,9 +44,7 @@ fn weights_come_back_with_moments_and_normalisation() {
         "cells:2x2:resnet14:2",
     ] {
         let mut trained = network(name, 1);
-        trained
-            .normalise(&Normalisation::of(&samples, &SHAPE))
-            .unwrap();
+        trained.normalise(&normalisation).unwrap();
         let _ = trained.forward_t(&tensor(&samples), true);
         trained.save(&path).unwrap();
         let loaded = Network::load(trained.spec(), &SHAPE, OUTPUTS, &path).unwrap();
@@ -83,49 +76,31 @@ fn weights_without_a_normalisation_are_whole_and_others_are_not() {
         Tensor::write_safetensors(&kept, &path).unwrap();
         Network::load(network.spec(), &SHAPE, OUTPUTS, &path)
     };
-    assert_eq!(
-        without("normalisation").unwrap().infer(&samples(2)),
-        network.infer(&samples(2))
-    );
+    let loaded = without("normalisation").unwrap();
+    assert_eq!(loaded.infer(&samples(2)), network.infer(&samples(2)));
     let message = without("conv0").unwrap_err().to_string();
     assert!(message.contains("conv0.weight is missing"), "{message}");
-    let other = Network::load(
-        &"resnet8:5".parse().unwrap(),
-        &SHAPE,
-        OUTPUTS,
-        Path::new(&path),
-    );
-    assert!(other.is_err());
+    let other = "resnet8:5".parse().unwrap();
+    assert!(Network::load(&other, &SHAPE, OUTPUTS, &path).is_err());
 }
 
 #[test]
 fn a_seed_makes_one_network() {
     for name in ["resnet20:2", "vgg11:2"] {
-        assert_eq!(
-            network(name, 4).infer(&samples(2)),
-            network(name, 4).infer(&samples(2))
-        );
-        assert_ne!(
-            network(name, 4).infer(&samples(2)),
-            network(name, 5).infer(&samples(2))
-        );
+        let answers = |seed| network(name, seed).infer(&samples(2));
+        assert_eq!(answers(4), answers(4));
+        assert_ne!(answers(4), answers(5));
     }
 }
 
 #[test]
 fn a_fresh_residual_network_has_blocks_that_hand_on() {
-    let spec: NetworkSpec = "resnet8:4".parse().unwrap();
-    let mut rng = ChaCha8Rng::seed_from_u64(2);
-    let network = Network::new(&spec, &SHAPE, OUTPUTS, &mut rng).unwrap();
-    let zeros = network
-        .variables()
-        .variables()
-        .into_iter()
-        .filter(|(name, tensor)| {
-            name.starts_with("norm")
-                && name.ends_with("weight")
-                && tensor.abs().sum(None).double_value(&[]) == 0.0
-        });
+    let variables = network("resnet8:4", 2).variables().variables();
+    let is_scale = |name: &str| name.starts_with("norm") && name.ends_with("weight");
+    let is_zero = |tensor: &Tensor| tensor.abs().sum(None).double_value(&[]) == 0.0;
+    let zeros = variables
+        .iter()
+        .filter(|(name, tensor)| is_scale(name) && is_zero(tensor));
     assert_eq!(zeros.count(), 3);
 }
 
@@ -135,8 +110,9 @@ fn serving_uses_the_running_moments() {
     let samples = samples(8);
     let one = samples.chunks(128).next().unwrap();
     let alone = network.infer(one);
+    let first = &network.infer(&samples)[..OUTPUTS];
     assert!(
-        close(&alone, &network.infer(&samples)[..OUTPUTS]),
+        close(&alone, first),
         "a sample's answer depends on its batch"
     );
     let _ = network.forward_t(&tensor(&samples), true);
@@ -154,10 +130,8 @@ fn normalisation_is_applied_to_what_comes_in() {
     let plain = normalised.infer(&scaled(&samples, &normalisation));
     normalised.normalise(&normalisation).unwrap();
     assert!(close(&normalised.infer(&samples), &plain));
-    let error = normalised
-        .normalise(&Normalisation::identity(&[3, 8, 8]))
-        .unwrap_err()
-        .to_string();
+    let other = Normalisation::identity(&[3, 8, 8]);
+    let error = normalised.normalise(&other).unwrap_err().to_string();
     assert!(error.contains("of 3 channels, samples have 2"), "{error}");
 }
 
@@ -172,14 +146,11 @@ fn scaled(samples: &[f32], normalisation: &Normalisation) -> Vec<f32> {
 #[test]
 fn images_are_wanted_where_there_are_convolutions() {
     for name in ["resnet8", "vgg11", "lenet"] {
-        let spec: NetworkSpec = name.parse().unwrap();
-        let error = Network::new(&spec, &[16], OUTPUTS, &mut ChaCha8Rng::seed_from_u64(2))
+        let (spec, mut rng) = (name.parse().unwrap(), ChaCha8Rng::seed_from_u64(2));
+        let error = Network::new(&spec, &[16], OUTPUTS, &mut rng)
             .unwrap_err()
             .to_string();
-        assert!(
-            error.contains("takes samples of [channels, height, width]")
-                && error.contains("mlp:16"),
-            "{error}"
-        );
+        let says = "takes samples of [channels, height, width]";
+        assert!(error.contains(says) && error.contains("mlp:16"), "{error}");
     }
 }

@@ -1,286 +1,174 @@
 //! Training on processes: the same model as in one, byte for byte, on any number of workers.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod common;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
-use common::{command, succeed_saying, trainer, write_quarters};
+use common::{Running, Workplace, assert_has};
 
 /// A cluster on this machine. It ends with this.
 struct Cluster {
-    process: Child,
     registry: String,
+    _running: Running,
 }
 
 impl Cluster {
-    fn up(folder: &Path, servers: usize, workers: usize) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_parity-trainer"));
-        command
-            .current_dir(folder)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        command.args(["--threads", "1", "cluster", "up", "--listen", "127.0.0.1:0"]);
-        command.args([
-            "--servers",
-            &servers.to_string(),
-            "--workers",
-            &workers.to_string(),
-        ]);
-        let mut process = command.spawn().unwrap();
-        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
-        let registry = loop {
-            let line = lines.next().unwrap().unwrap();
-            if let Some((_, rest)) = line.split_once("registry ") {
-                break rest.split(';').next().unwrap().to_owned();
-            }
-        };
-        std::thread::spawn(move || {
-            lines
-                .map_while(Result::ok)
-                .for_each(|line| eprintln!("{line}"))
-        });
-        Self { process, registry }
+    fn up(workplace: &Workplace, servers: usize, workers: usize) -> Self {
+        let up = format!("cluster up --listen 127.0.0.1:0 --servers {servers} --workers {workers}");
+        let mut running = workplace.start(&up);
+        let line = running.wait_for("registry ", 1);
+        let (_, rest) = line.split_once("registry ").unwrap();
+        Self {
+            registry: rest.split(';').next().unwrap().to_owned(),
+            _running: running,
+        }
     }
 }
 
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.process.id()).unwrap());
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
-        let _ = self.process.wait();
-    }
-}
-
-/// A folder with data and a deployed model.
-fn workplace() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    write_quarters(folder.path(), 200, 60);
-    let line = "train-deployed --data . --network mlp:256,32 --epochs 2 --seed 5 --augment none \
-        --out models --name quarters";
-    succeed_saying(folder.path(), line);
-    folder
+fn workplace() -> Workplace {
+    Workplace::with_model(200, 60, "--network mlp:256,32 --epochs 2 --seed 5")
 }
 
 fn line(name: &str, rest: &str) -> String {
+    let network = match rest.contains("--network") {
+        true => "",
+        false => "--network mlp:256,64 --steps 40",
+    };
     format!(
-        "train --model models/quarters --data . --k 2 --encoder sum --network mlp:256,64 --seed 5 \
-            --augment none --transform raw --out models --name {name} {rest}"
+        "train --model models/quarters --data . --k 2 --encoder sum {network} --seed 5 --augment \
+            none --transform raw --out models --name {name} {rest}"
     )
 }
 
-fn model(folder: &Path, name: &str) -> Vec<u8> {
-    fs::read(folder.join("models").join(name).join("1/model.onnx")).unwrap()
-}
-
-fn train(folder: &Path, name: &str, rest: &str) -> Vec<u8> {
-    succeed_saying(folder, &line(name, &format!("--steps 40 {rest}")));
-    model(folder, name)
+fn train(workplace: &Workplace, name: &str, rest: &str) -> Vec<u8> {
+    workplace.succeed(&line(name, rest));
+    workplace.model(name)
 }
 
 #[test]
-fn a_cluster_gives_the_model_of_one_process() {
-    let folder = workplace();
-    let folder = folder.path();
-    let alone = train(folder, "alone", "");
-    let mut in_parts = Vec::new();
-    for workers in [0, 2] {
-        let cluster = Cluster::up(folder, 2, workers);
-        let on = format!("--cluster {}", cluster.registry);
-        let sequential = train(folder, "sequential", &format!("{on} --executors 1"));
+fn cluster_gives_the_model_of_one_process() {
+    let workplace = workplace();
+    let train = |name: &str, rest: &str| train(&workplace, name, rest);
+    // Batch norm's running moments are measured by the process that computes a part, and belong to
+    // the model that is written.
+    let moments = "--network resnet8:4 --steps 12 --validate-every 3 --checkpoint-steps 5";
+    for (settings, workers) in [("", [0, 2]), (moments, [0, 3])] {
+        let alone = train("alone", settings);
+        let mut in_parts = Vec::new();
+        for workers in workers {
+            let cluster = Cluster::up(&workplace, 2, workers);
+            let on = format!("{settings} --cluster {}", cluster.registry);
+            let sequential = train("sequential", &format!("{on} --executors 1"));
+            assert!(
+                sequential == alone,
+                "one executor and {workers} workers: another model"
+            );
+            let compressed = train("compressed", &format!("{on} --executors 1 --filters lz4"));
+            assert!(compressed == alone, "compression changes the model");
+            let parts = train("parts", &on);
+            // The run has checkpoints, which any backend goes on from.
+            let resumed = train("parts", &format!("{settings} --resume"));
+            assert!(parts == resumed, "what is in its checkpoint");
+            in_parts.push(parts);
+        }
         assert!(
-            sequential == alone,
-            "one executor and {workers} workers: another model"
+            in_parts[0] == in_parts[1],
+            "the model depends on the number of workers"
         );
-        let compressed = train(
-            folder,
-            "compressed",
-            &format!("{on} --executors 1 --filters lz4"),
-        );
-        assert!(compressed == alone, "compression changes the model");
-        in_parts.push(train(folder, "parts", &on));
-        // The run has checkpoints, which any backend goes on from.
-        let resumed = train(folder, "parts", "--resume");
-        assert!(
-            in_parts.last() == Some(&resumed),
-            "what is in its checkpoint"
-        );
+        if !settings.is_empty() {
+            assert!(
+                in_parts[0] != alone,
+                "its parts are normalised by themselves"
+            );
+        }
     }
-    assert!(
-        in_parts[0] == in_parts[1],
-        "the model depends on the number of workers"
-    );
 }
 
 /// The model depends on the processes' speeds, unless one makes all steps alone.
 #[test]
 fn processes_learn_with_stale_weights() {
-    let folder = workplace();
-    let folder = folder.path();
-    let alone = train(folder, "alone", "");
-    let embedded = train(folder, "embedded", "--consistency ssp:2");
-    assert!(embedded == alone, "one process misses nothing");
-    let cluster = Cluster::up(folder, 2, 2);
-    let on = format!("--cluster {} --consistency ssp:2", cluster.registry);
-    let sequential = train(folder, "sequential", &format!("{on} --executors 1"));
-    assert!(sequential == alone, "one executor misses nothing");
-    let said = succeed_saying(
-        folder,
-        &line("stale", &format!("--steps 200 --json stale.json {on}")),
-    );
-    let report: serde_json::Value =
-        serde_json::from_slice(&fs::read(folder.join("stale.json")).unwrap()).unwrap();
-    let agreement = report["agreement"].as_f64().unwrap();
-    assert!(agreement > 0.8, "{agreement}: {said}");
-    let resumed = succeed_saying(
-        folder,
-        &line("stale", &format!("--steps 200 {on} --resume")),
-    );
-    assert!(resumed.contains("goes on after step 200"), "{resumed}");
-}
-
-/// Batch norm's running moments are measured by the process that computes a part, and belong to the
-/// model that is written.
-#[test]
-fn a_model_with_batch_norm_does_not_depend_on_the_number_of_workers() {
-    const NETWORK: &str = "--network resnet8:4 --steps 12 --validate-every 3 --checkpoint-steps 5";
-    let folder = workplace();
-    let folder = folder.path();
-    let train = |name: &str, rest: &str| {
-        let line = line(name, rest).replace("--network mlp:256,64", NETWORK);
-        succeed_saying(folder, &line);
-        model(folder, name)
-    };
+    let workplace = workplace();
+    let train = |name: &str, rest: &str| train(&workplace, name, rest);
     let alone = train("alone", "");
-    let mut in_parts = Vec::new();
-    for workers in [0, 3] {
-        let cluster = Cluster::up(folder, 2, workers);
-        let on = format!("--cluster {}", cluster.registry);
-        let sequential = train("sequential", &format!("{on} --executors 1"));
-        assert!(
-            sequential == alone,
-            "one executor and {workers} workers: another model"
-        );
-        in_parts.push(train("parts", &on));
-        let resumed = train("parts", "--resume");
-        assert!(
-            in_parts.last() == Some(&resumed),
-            "what is in its checkpoint"
-        );
-    }
-    assert!(
-        in_parts[0] == in_parts[1],
-        "the model depends on the number of workers"
-    );
-    assert!(
-        in_parts[0] != alone,
-        "its parts are normalised by themselves"
-    );
-}
-
-/// Checkpoints of a run, the oldest first.
-fn checkpoints(run: &Path) -> Vec<PathBuf> {
-    let files = fs::read_dir(run).unwrap().map(|file| file.unwrap().path());
-    let is_one = |path: &PathBuf| {
-        path.file_name()
-            .unwrap()
-            .to_string_lossy()
-            .starts_with("checkpoint-")
-    };
-    let mut found: Vec<PathBuf> = files.filter(is_one).collect();
-    found.sort();
-    found
+    let in_process = train("in-process", "--consistency ssp:2");
+    assert!(in_process == alone, "one process misses nothing");
+    let cluster = Cluster::up(&workplace, 2, 2);
+    let on = format!("--cluster {} --consistency ssp:2", cluster.registry);
+    let sequential = train("sequential", &format!("{on} --executors 1"));
+    assert!(sequential == alone, "one executor misses nothing");
+    let stale = line("stale", &format!("--network mlp:256,64 --steps 200 {on}"));
+    workplace.succeed(&format!("{stale} --json stale.json"));
+    let report = workplace.json("stale.json");
+    assert!(report["agreement"].as_f64() > Some(0.8), "{report}");
+    let errors = workplace.succeed(&format!("{stale} --resume")).errors;
+    assert_has(&errors, &["goes on after step 200"]);
 }
 
 /// The optimiser's state lies on the servers, so that a checkpoint is put together from all of
 /// them, and taken apart again.
 #[test]
-fn a_checkpoint_of_three_servers_is_gone_on_from_on_two_and_on_five() {
-    const SETTINGS: &str = "--steps 400 --checkpoint-steps 30 --executors 2";
-    let folder = workplace();
-    let folder = folder.path();
-    let on = |cluster: &Cluster| format!("{SETTINGS} --cluster {}", cluster.registry);
-    let run = |name: &str| folder.join("models/.runs").join(name);
-    let three = Cluster::up(folder, 3, 1);
-    succeed_saying(folder, &line("straight", &on(&three)));
-    let straight = model(folder, "straight");
-
-    let mut child = command(folder, &line("killed", &on(&three)));
-    let mut child = child
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap())
-        .lines()
-        .map(Result::unwrap);
-    assert_eq!(
-        lines
-            .by_ref()
-            .filter(|line| line.contains(": checkpoint "))
-            .take(2)
-            .count(),
-        2,
-        "it has ended"
-    );
-    child.kill().unwrap();
-    child.wait().unwrap();
+fn checkpoint_of_three_servers_is_gone_on_from_on_two_and_on_five() {
+    let workplace = workplace();
+    let settings = "--network mlp:256,64 --steps 400 --checkpoint-steps 30 --executors 2";
+    let on = |cluster: &Cluster| format!("{settings} --cluster {}", cluster.registry);
+    let three = Cluster::up(&workplace, 3, 1);
+    let straight = train(&workplace, "straight", &on(&three));
+    let mut running = workplace.start(&line("killed", &on(&three)));
+    running.wait_for(": checkpoint ", 2);
+    running.kill();
     drop(three);
     assert!(
-        !folder.join("models/killed").exists(),
+        !workplace.at("models/killed").exists(),
         "it was killed before its end"
     );
 
     for (servers, is_torn) in [(2, false), (5, true)] {
         let name = format!("on-{servers}");
-        fs::create_dir(run(&name)).unwrap();
-        for file in fs::read_dir(run("killed")).unwrap().map(Result::unwrap) {
-            fs::copy(file.path(), run(&name).join(file.file_name())).unwrap();
+        let run = workplace.at(&format!("models/.runs/{name}"));
+        fs::create_dir(&run).unwrap();
+        for file in fs::read_dir(workplace.at("models/.runs/killed")).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), run.join(file.file_name())).unwrap();
         }
-        let whole = checkpoints(&run(&name));
+        let whole = workplace.checkpoints(&name);
         assert_eq!(whole.len(), 2, "{whole:?}");
-        let mut expected = &whole[1];
         if is_torn {
             // As a disk may leave it that was never told to keep it: its name is there, not all of
             // it is.
-            let contents = fs::read(&whole[1]).unwrap();
-            fs::write(&whole[1], &contents[..contents.len() / 2]).unwrap();
-            expected = &whole[0];
+            common::tear(&whole[1]);
         }
-        let cluster = Cluster::up(folder, servers, 1);
-        let said = succeed_saying(folder, &line(&name, &format!("{} --resume", on(&cluster))));
-        assert_eq!(said.contains("not a whole checkpoint"), is_torn, "{said}");
-        let step = expected
-            .file_stem()
-            .unwrap()
-            .to_string_lossy()
-            .rsplit('-')
-            .next()
-            .unwrap()
-            .to_owned();
-        let step = format!("goes on after step {}", step.trim_start_matches('0'));
-        assert!(said.contains(&step), "{step} is not in {said}");
+        let expected = &whole[usize::from(!is_torn)];
+        let cluster = Cluster::up(&workplace, servers, 1);
+        let resume = line(&name, &format!("{} --resume", on(&cluster)));
+        let errors = workplace.succeed(&resume).errors;
+        assert_eq!(
+            errors.contains("not a whole checkpoint"),
+            is_torn,
+            "{errors}"
+        );
+        let stem = expected.file_stem().unwrap().to_str().unwrap();
+        let step = stem
+            .trim_start_matches("checkpoint-")
+            .trim_start_matches('0');
+        assert_has(&errors, &[&format!("goes on after step {step}")]);
         assert!(
-            model(folder, &name) == straight,
+            workplace.model(&name) == straight,
             "another model on {servers} servers"
         );
     }
 }
 
 #[test]
-fn a_cluster_that_is_not_there_is_one_line() {
-    let folder = tempfile::tempdir().unwrap();
-    write_quarters(folder.path(), 60, 20);
+fn cluster_that_is_not_there_is_one_line() {
+    let workplace = Workplace::empty();
     for (registry, part) in [
         ("parapet://127.0.0.1:1", "does not answer"),
         ("nowhere", "names no registry"),
     ] {
-        let output = trainer(folder.path(), &format!("worker --registry {registry}"));
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && error.contains(part), "{error}");
+        let ended = workplace.run(&format!("worker --registry {registry}"));
+        assert_ne!(ended.code, Some(0));
+        assert_has(&ended.errors, &[part]);
     }
 }

@@ -14,22 +14,22 @@ const RATE: f64 = 0.02;
 
 /// Minimises `sum (a * w^2 - b * w)` by libtorch and by us, from the same start, and compares
 /// after each step.
-fn compare(spec: OptimiserSpec, config: impl OptimizerConfig) {
+fn compare(optimiser: OptimiserSpec, config: impl OptimizerConfig) {
     let start: Vec<f32> = (0..24).map(|index| (index as f32 - 11.5) / 7.0).collect();
     let curvature: Vec<f32> = (0..24).map(|index| 0.2 + index as f32 / 5.0).collect();
     let store = nn::VarStore::new(Device::Cpu);
     let weights = store.root().add("w", Tensor::from_slice(&start), true);
     let mut theirs = config.build(&store, RATE).unwrap();
 
-    let layout = vec![ParameterShape {
+    let shape = ParameterShape {
         name: "w".to_owned(),
         shape: vec![start.len()],
-    }];
-    let mut own = ParameterSet::zeroes(layout);
+    };
+    let mut own = ParameterSet::zeroes(vec![shape]);
     own.fill("w", &start).unwrap();
     let mut gradients = own.zeroes_like();
     let rule = OptimiserConfig {
-        optimiser: spec,
+        optimiser,
         learning_rate: RATE,
         schedule: Schedule::Constant,
         steps: STEPS as u64,
@@ -37,69 +37,60 @@ fn compare(spec: OptimiserSpec, config: impl OptimizerConfig) {
     };
     let mut ours = InProcessBackend::new(rule, own.clone()).unwrap();
     for step in 0..STEPS {
-        let loss = (Tensor::from_slice(&curvature) * &weights * &weights - &weights * 0.3)
-            .sum(Kind::Float);
-        theirs.backward_step(&loss);
+        let curvatures = Tensor::from_slice(&curvature);
+        let loss = curvatures * &weights * &weights - &weights * 0.3;
+        theirs.backward_step(&loss.sum(Kind::Float));
 
-        for ((gradient, weight), curvature) in gradients
-            .values_mut()
-            .iter_mut()
-            .zip(own.values())
-            .zip(&curvature)
-        {
+        let at = own.values().iter().zip(&curvature);
+        for (gradient, (weight, curvature)) in gradients.values_mut().iter_mut().zip(at) {
             *gradient = 2.0 * curvature * weight - 0.3;
         }
-        ours.push(&gradients).unwrap();
-        ours.clock().unwrap();
+        ours.push_part(0, &gradients).unwrap();
+        ours.settle().unwrap();
         ours.pull(&mut own).unwrap();
         let expected = Vec::<f32>::try_from(weights.detach()).unwrap();
         for (ours, theirs) in own.values().iter().zip(expected) {
+            let is_close = (ours - theirs).abs() <= 1e-6;
             assert!(
-                (ours - theirs).abs() <= 1e-6,
-                "{spec:?}, step {step}: {ours} against {theirs}"
+                is_close,
+                "{optimiser:?}, step {step}: {ours} against {theirs}"
             );
         }
     }
 }
 
 #[test]
-fn adam() {
+fn adam_steps_as_libtorchs() {
     for wd in [0.0, 0.05] {
-        compare(
-            OptimiserSpec::Adam { weight_decay: wd },
-            nn::Adam {
-                wd,
-                ..nn::Adam::default()
-            },
-        );
+        let adam = nn::Adam {
+            wd,
+            ..nn::Adam::default()
+        };
+        compare(OptimiserSpec::Adam { weight_decay: wd }, adam);
     }
 }
 
 #[test]
-fn adamw() {
-    compare(
-        OptimiserSpec::AdamW { weight_decay: 0.1 },
-        nn::AdamW {
-            wd: 0.1,
-            ..nn::AdamW::default()
-        },
-    );
+fn adamw_steps_as_libtorchs() {
+    let adamw = nn::AdamW {
+        wd: 0.1,
+        ..nn::AdamW::default()
+    };
+    compare(OptimiserSpec::AdamW { weight_decay: 0.1 }, adamw);
 }
 
 #[test]
-fn sgd() {
-    for (momentum, wd) in [(0.0, 0.0), (0.9, 0.0), (0.8, 0.03)] {
-        let spec = OptimiserSpec::Sgd {
+fn sgd_steps_as_libtorchs() {
+    for (momentum, weight_decay) in [(0.0, 0.0), (0.9, 0.0), (0.8, 0.03)] {
+        let ours = OptimiserSpec::Sgd {
             momentum,
-            weight_decay: wd,
+            weight_decay,
         };
-        compare(
-            spec,
-            nn::Sgd {
-                momentum,
-                wd,
-                ..nn::Sgd::default()
-            },
-        );
+        let theirs = nn::Sgd {
+            momentum,
+            wd: weight_decay,
+            ..nn::Sgd::default()
+        };
+        compare(ours, theirs);
     }
 }

@@ -1,7 +1,7 @@
 //! A user's TorchScript module is trained like any network, and every network can be written as
 //! one.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 
 mod common;
 
@@ -118,33 +118,41 @@ fn every_network_can_be_a_module() {
 }
 
 #[test]
-fn modules_that_do_not_fit_are_refused_in_one_line() {
+fn module_that_does_not_fit_is_refused_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("linear.pt");
     write_linear_module(&file, 4, 2, &WEIGHT);
+    let broken = folder.path().join("broken.pt");
+    fs::write(&broken, b"PK no module").unwrap();
     let name = format!("script:{}", file.display());
-    let complaint = |name: &str, shape: &[usize], outputs| {
+    let broken = format!("script:{}", broken.display());
+    let answers = [
+        "linear.pt: answers 2 samples",
+        "wanted Float of shape [2, 3]",
+    ];
+    for (name, shape, outputs, parts) in [
+        (name.as_str(), &SHAPE[..], 3, answers),
+        (
+            &name,
+            &[5],
+            2,
+            ["linear.pt: does not take samples of shape [5]", ""],
+        ),
+        (
+            "script:/nowhere.pt",
+            &SHAPE,
+            2,
+            ["/nowhere.pt: no such file", ""],
+        ),
+        (
+            &broken,
+            &SHAPE,
+            2,
+            ["broken.pt: not a TorchScript module", ""],
+        ),
+    ] {
         let message = build(name, shape, outputs).unwrap_err();
         assert_eq!(message.lines().count(), 1, "{message}");
-        message
-    };
-    let message = complaint(&name, &SHAPE, 3);
-    assert!(
-        message.contains("linear.pt: answers 2 samples")
-            && message.contains("wanted Float of shape [2, 3]"),
-        "{message}"
-    );
-    let message = complaint(&name, &[5], 2);
-    assert!(
-        message.contains("linear.pt: does not take samples of shape [5]"),
-        "{message}"
-    );
-    let message = complaint("script:/nowhere.pt", &SHAPE, 2);
-    assert!(message.contains("/nowhere.pt: no such file"), "{message}");
-    fs::write(&file, b"PK no module").unwrap();
-    let message = complaint(&name, &SHAPE, 2);
-    assert!(
-        message.contains("linear.pt: not a TorchScript module"),
-        "{message}"
-    );
+        common::assert_has(&message, &parts);
+    }
 }

@@ -1,9 +1,9 @@
 //! Where parameters live and how they are updated.
 //!
 //! A training loop computes gradients; all else about parameters goes through [`ParameterBackend`]:
-//! it pulls the weights, pushes gradients and ends a step with a clock tick. Where the update
-//! happens is not the loop's business: every run goes through a parameter server, by default one
-//! inside the process ([`InProcessBackend`]), or a cluster of them ([`RemoteBackend`]).
+//! it pulls the weights, pushes gradients and settles the step. Where the update happens is not the
+//! loop's business: every run goes through a parameter server, by default one inside the process
+//! ([`InProcessBackend`]), or a cluster of them ([`RemoteBackend`]).
 
 mod in_process;
 mod parameters;
@@ -13,6 +13,7 @@ pub use in_process::InProcessBackend;
 pub use parameters::{ParameterSet, ParameterShape};
 pub use parapet_parameter_server::optimiser::{OptimiserConfig, OptimiserSpec, Schedule};
 pub use remote::{ClusterHandle, RemoteBackend, RemotePlan};
+use serde::{Deserialize, Serialize};
 
 /// Name of the weights in a [`BackendState`].
 const WEIGHTS: &str = "weights";
@@ -20,36 +21,24 @@ const WEIGHTS: &str = "weights";
 const SLOTS: [&str; 2] = ["optimiser.first", "optimiser.second"];
 
 /// Holds a model's parameters and applies gradients to them.
+///
+/// The batch of a step is cut into parts of equal size, which several processes may share. In one
+/// process there is one part.
 pub trait ParameterBackend: std::fmt::Debug {
     /// Copies the current weights into `into`.
-    ///
-    /// # Errors
-    /// If `into` has another layout, or the weights cannot be had.
     fn pull(&mut self, into: &mut ParameterSet) -> Result<(), BackendError>;
 
-    /// Hands in the gradients of one batch. Several before a tick are averaged.
-    ///
-    /// # Errors
-    /// If they have another layout than the weights, or cannot be delivered.
-    fn push(&mut self, gradients: &ParameterSet) -> Result<(), BackendError>;
+    /// Hands in the gradient of one part of the step.
+    fn push_part(&mut self, part: usize, gradients: &ParameterSet) -> Result<(), BackendError>;
 
-    /// Ends a step: gradients pushed before it are in the weights that are pulled after it. Without
-    /// any it is no step.
-    ///
-    /// # Errors
-    /// If the update cannot be made.
-    fn clock(&mut self) -> Result<Tick, BackendError>;
+    /// Ends a step whose parts here were all handed in: the gradients are in the weights that are
+    /// pulled after it. Nothing if there are more to do here by now.
+    fn settle(&mut self) -> Result<Option<Tick>, BackendError>;
 
-    /// Everything that the backend would need to go on from here, for a checkpoint.
-    ///
-    /// # Errors
-    /// If it cannot be had.
+    /// Returns everything that the backend would need to go on from here, for a checkpoint.
     fn state(&mut self) -> Result<BackendState, BackendError>;
 
     /// Goes on from `state`, with these buffers, if it keeps any.
-    ///
-    /// # Errors
-    /// If it is another model's or another optimiser's.
     fn restore(&mut self, state: &BackendState, buffers: &[f32]) -> Result<(), BackendError>;
 
     /// Returns true if it keeps the buffers, too, because no process computes all parts of a step:
@@ -64,35 +53,14 @@ pub trait ParameterBackend: std::fmt::Debug {
         None
     }
 
-    /// Into how many parts of equal size the batch of a step is to be cut.
+    /// Number of parts of a step.
     fn parts(&self) -> usize {
         1
     }
 
-    /// The parts of the next step whose gradients are to be computed here, and were not
-    /// handed in yet.
-    ///
-    /// # Errors
-    /// If it is not known.
+    /// Parts of the next step whose gradients are to be computed here, and were not handed in yet.
     fn parts_to_do(&mut self) -> Result<Vec<usize>, BackendError> {
         Ok(vec![0])
-    }
-
-    /// Hands in the gradient of one part, instead of [`push`](Self::push).
-    ///
-    /// # Errors
-    /// As for a push.
-    fn push_part(&mut self, _part: usize, gradients: &ParameterSet) -> Result<(), BackendError> {
-        self.push(gradients)
-    }
-
-    /// Ends a step whose parts here were all handed in; nothing if there are more to do
-    /// here by now.
-    ///
-    /// # Errors
-    /// As for a clock tick.
-    fn settle(&mut self) -> Result<Option<Tick>, BackendError> {
-        self.clock().map(Some)
     }
 
     /// Returns the news since the last call, a line each: on a cluster, the cost of servers and
@@ -104,45 +72,29 @@ pub trait ParameterBackend: std::fmt::Debug {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tick {
-    pub clock: u64,
-    /// The learning rate of this one.
+    /// The step's learning rate.
     pub learning_rate: f64,
     /// The gradient's length before clipping.
     pub gradient_norm: f64,
 }
 
-/// A backend's state: flat arrays, each as long as all parameters together, in
-/// the parameters' order.
-#[derive(Debug, Clone, PartialEq, Default)]
+/// A backend's state: flat arrays, each as long as all parameters together, in the parameters'
+/// order.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BackendState {
+    /// Steps done.
     pub clock: u64,
     /// `weights`, and what the optimiser keeps, by name.
     pub arrays: Vec<(String, Vec<f32>)>,
 }
 
 impl BackendState {
-    /// The array of that name.
-    pub fn array(&self, name: &str) -> Option<&[f32]> {
-        self.arrays
-            .iter()
-            .find(|(own, _)| own == name)
-            .map(|(_, values)| values.as_slice())
-    }
-
-    /// The array of that name, of a model that has `expected` values.
-    fn array_of(&self, name: &str, expected: usize) -> Result<&[f32], BackendError> {
-        let values = self.array(name).ok_or_else(|| BackendError::State {
-            array: name.to_owned(),
-        })?;
-        let got = values.len();
-        if got == expected {
-            return Ok(values);
-        }
-        Err(BackendError::Layout {
-            what: format!("the state's {name}"),
-            expected,
-            got,
-        })
+    /// Returns the array `name`, of a model that has `expected` values.
+    fn array(&self, name: &str, expected: usize) -> Result<&[f32], BackendError> {
+        let found = self.arrays.iter().find(|(own, _)| own == name);
+        let (_, values) = found.ok_or_else(|| BackendError::State(name.to_owned()))?;
+        check_length(&format!("the state's {name}"), expected, values.len())?;
+        Ok(values)
     }
 }
 
@@ -155,8 +107,8 @@ pub enum BackendError {
         expected: usize,
         got: usize,
     },
-    #[error("the state has no `{array}`; it was written by another optimiser")]
-    State { array: String },
+    #[error("the state has no `{0}`; it was written by another optimiser")]
+    State(String),
     #[error("the parameter server refuses the {what} of step {step}: {reason}")]
     Refused {
         what: &'static str,
@@ -165,6 +117,18 @@ pub enum BackendError {
     },
     #[error(transparent)]
     Cluster(#[from] parapet_cluster::roles::ClusterError),
+}
+
+fn check_length(what: &str, expected: usize, got: usize) -> Result<(), BackendError> {
+    if expected == got {
+        return Ok(());
+    }
+    let what = what.to_owned();
+    Err(BackendError::Layout {
+        what,
+        expected,
+        got,
+    })
 }
 
 #[cfg(test)]

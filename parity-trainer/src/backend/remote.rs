@@ -11,16 +11,15 @@ use parapet_cluster::roles::training::{Job, NewTraining, ROW, Settled, Training,
 use parapet_parameter_server::{Consistency, ConsistencyPolicy as _};
 use tokio::runtime::Runtime;
 
-use super::parameters::Pushed;
+use super::in_process::arrays;
 use super::{
     BackendError, BackendState, OptimiserConfig, ParameterBackend, ParameterSet, SLOTS, Tick,
-    WEIGHTS,
+    WEIGHTS, check_length,
 };
 
 /// Shards that the parameters are cut into, at least and at most: several for each server, so that
 /// they can be spread evenly.
 const SHARDS: (usize, usize) = (4, 16);
-
 /// Parameters that are worth one more shard: a step takes some ten messages about each, and those
 /// about a much smaller one cost more than what they carry.
 const SHARD: usize = 16 << 10;
@@ -41,9 +40,6 @@ impl fmt::Debug for ClusterHandle {
 
 impl ClusterHandle {
     /// Connects to the cluster whose registry is at `address`.
-    ///
-    /// # Errors
-    /// If the registry does not answer.
     pub fn connect(address: &Address) -> Result<Self, BackendError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -61,9 +57,6 @@ impl ClusterHandle {
     }
 
     /// Waits for the next training other than `last`; nothing if `stop` says so before.
-    ///
-    /// # Errors
-    /// If what is said of it cannot be read.
     pub fn next_job(
         &self,
         last: Option<&Job>,
@@ -99,18 +92,6 @@ pub struct RemotePlan {
     pub task: String,
 }
 
-impl RemotePlan {
-    /// Returns the weight of a part's gradient and buffers in the sum over all parts. Where they
-    /// are not, each is an update by itself.
-    fn share(&self) -> f64 {
-        if self.consistency.adds_up_clocks() {
-            1.0 / self.executors as f64
-        } else {
-            1.0
-        }
-    }
-}
-
 /// A part in a training on a cluster. The batch of each step is cut into parts, one for each
 /// executor; which of them are computed here follows from who else is there. Leaves, and ends the
 /// training if it leads it, when it is dropped.
@@ -123,56 +104,29 @@ pub struct RemoteBackend {
     /// Plan of a training that is resumed.
     plan: RemotePlan,
     training: Option<Training<Sockets>>,
-    pushed: Pushed,
-    buffers: usize,
+    /// Numbers of weights and of values of buffers.
+    lengths: (usize, usize),
     gradient_norm: f64,
 }
 
 impl RemoteBackend {
     /// Begins a training and leads it.
-    ///
-    /// # Errors
-    /// If there are no servers, or another training runs there.
     pub fn lead(
         cluster: ClusterHandle,
         plan: RemotePlan,
         weights: &ParameterSet,
     ) -> Result<Self, BackendError> {
-        let mut backend = Self {
-            cluster,
-            plan: RemotePlan {
-                executors: plan.executors.max(1),
-                ..plan
-            },
-            training: None,
-            pushed: Pushed::none(weights),
-            buffers: weights.buffers().len(),
-            gradient_norm: 0.0,
-        };
+        let mut backend = Self::new(cluster, plan, weights);
         backend.begin(weights.values(), weights.buffers(), None)?;
         Ok(backend)
     }
 
     /// Takes part in a training that another process leads.
-    ///
-    /// # Errors
-    /// If it is another model's, or the servers do not answer.
     pub fn join(
         cluster: ClusterHandle,
         job: Job,
         weights: &ParameterSet,
     ) -> Result<Self, BackendError> {
-        let (expected, got) = (
-            array_length(weights.values().len(), weights.buffers().len()),
-            job.length,
-        );
-        if expected != got {
-            return Err(BackendError::Layout {
-                what: "the cluster's parameters".into(),
-                expected,
-                got,
-            });
-        }
         let plan = RemotePlan {
             rule: job.training.rule,
             executors: job.executors.len(),
@@ -180,17 +134,28 @@ impl RemoteBackend {
             filters: job.filters,
             task: job.task.clone(),
         };
-        let joined = Training::join(&cluster.registry, &cluster.name, Sockets, job);
-        let training = Some(cluster.runtime.block_on(joined)?);
-        let (pushed, buffers) = (Pushed::none(weights), weights.buffers().len());
-        Ok(Self {
+        let mut backend = Self::new(cluster, plan, weights);
+        let (weights, buffers) = backend.lengths;
+        let expected = array_length(weights, buffers);
+        check_length("the cluster's parameters", expected, job.length)?;
+        let ClusterHandle {
+            runtime,
+            registry,
+            name,
+        } = &backend.cluster;
+        let joined = runtime.block_on(Training::join(registry, name, Sockets, job))?;
+        backend.training = Some(joined);
+        Ok(backend)
+    }
+
+    fn new(cluster: ClusterHandle, plan: RemotePlan, weights: &ParameterSet) -> Self {
+        Self {
             cluster,
             plan,
-            training,
-            pushed,
-            buffers,
+            training: None,
+            lengths: (weights.values().len(), weights.buffers().len()),
             gradient_norm: 0.0,
-        })
+        }
     }
 
     fn begin(
@@ -219,7 +184,6 @@ impl RemoteBackend {
             name,
         } = &self.cluster;
         self.training = Some(runtime.block_on(Training::begin(registry, name, Sockets, new))?);
-        self.pushed.clear();
         Ok(())
     }
 
@@ -232,7 +196,7 @@ impl RemoteBackend {
 
     fn training(&mut self) -> Result<(&Runtime, &mut Training<Sockets>), BackendError> {
         let training = self.training.as_mut().ok_or(ClusterError::Ended)?;
-        Ok((&*self.cluster.runtime, training))
+        Ok((&self.cluster.runtime, training))
     }
 }
 
@@ -246,62 +210,71 @@ impl Drop for RemoteBackend {
 
 impl ParameterBackend for RemoteBackend {
     fn pull(&mut self, into: &mut ParameterSet) -> Result<(), BackendError> {
-        let (length, buffers) = (self.pushed.len(), self.buffers);
-        let (_, training) = self.training()?;
-        let (weights, rest) = training
-            .weights()
-            .split_at_checked(length)
-            .unwrap_or_default();
-        into.fill("the parameters to pull into", weights)?;
-        let pulled = rest
-            .get(rest.len() - buffers.min(rest.len())..)
-            .unwrap_or_default();
-        into.buffers_mut()
+        let (length, buffers) = self.lengths;
+        let all = self.training()?.1.weights();
+        into.fill(
+            "the parameters to pull into",
+            all.get(..length).unwrap_or_default(),
+        )?;
+        let pulled = all.get(array_length(length, buffers) - buffers..);
+        for (own, pulled) in into
+            .buffers_mut()
             .iter_mut()
-            .zip(pulled)
-            .for_each(|(own, pulled)| *own = *pulled);
+            .zip(pulled.unwrap_or_default())
+        {
+            *own = *pulled;
+        }
         Ok(())
     }
 
-    fn push(&mut self, gradients: &ParameterSet) -> Result<(), BackendError> {
-        self.pushed.add(gradients)
+    fn push_part(&mut self, part: usize, gradients: &ParameterSet) -> Result<(), BackendError> {
+        // Clipped by itself: the length of the sum is not known before it is made.
+        let (norm, scale) = self.plan.rule.scale(gradients.values(), 1);
+        self.gradient_norm = norm;
+        // Where clocks are not added up, each part is an update by itself.
+        let share = match self.plan.consistency.adds_up_clocks() {
+            true => 1.0 / self.plan.executors as f64,
+            false => 1.0,
+        };
+        let array = scaled(
+            (gradients.values(), scale * share),
+            (gradients.buffers(), share),
+        );
+        let (runtime, training) = self.training()?;
+        Ok(runtime.block_on(training.push(part, array))?)
     }
 
-    fn clock(&mut self) -> Result<Tick, BackendError> {
-        loop {
-            if let Some(tick) = self.settle()? {
-                return Ok(tick);
-            }
+    fn settle(&mut self) -> Result<Option<Tick>, BackendError> {
+        let (runtime, training) = self.training()?;
+        let before = training.steps_done();
+        if runtime.block_on(training.settle())? == Settled::MoreToDo {
+            return Ok(None);
         }
+        Ok(Some(Tick {
+            learning_rate: self.plan.rule.rate(before),
+            gradient_norm: self.gradient_norm,
+        }))
     }
 
     fn state(&mut self) -> Result<BackendState, BackendError> {
-        let length = self.pushed.len();
+        let (length, _) = self.lengths;
         let (runtime, training) = self.training()?;
-        let mut slots = runtime.block_on(training.optimiser_state())?;
-        slots.iter_mut().for_each(|slot| slot.truncate(length));
-        let weights = training.weights().get(..length).unwrap_or_default();
-        let mut arrays = vec![(WEIGHTS.to_owned(), weights.to_vec())];
-        arrays.extend(SLOTS.iter().map(|&name| name.to_owned()).zip(slots));
+        let slots = runtime.block_on(training.optimiser_state())?;
+        let part = |values: &'_ [f32]| values.get(..length).unwrap_or_default().to_vec();
+        let slots: Vec<Vec<f32>> = slots.iter().map(|slot| part(slot)).collect();
+        let weights = part(training.weights());
         Ok(BackendState {
             clock: training.steps_done(),
-            arrays,
+            arrays: arrays(&weights, slots.iter().map(Vec::as_slice)),
         })
     }
 
     fn restore(&mut self, state: &BackendState, buffers: &[f32]) -> Result<(), BackendError> {
-        let length = self.pushed.len();
-        let (expected, got) = (self.buffers, buffers.len());
-        if expected != got {
-            return Err(BackendError::Layout {
-                what: "the state's buffers".into(),
-                expected,
-                got,
-            });
-        }
-        let weights = state.array_of(WEIGHTS, length)?;
+        let (length, expected) = self.lengths;
+        check_length("the state's buffers", expected, buffers.len())?;
+        let weights = state.array(WEIGHTS, length)?;
         let slots = SLOTS.iter().take(self.plan.rule.optimiser.slots());
-        let slots = slots.map(|name| Ok(state.array_of(name, length)?.to_vec()));
+        let slots = slots.map(|name| Ok(state.array(name, length)?.to_vec()));
         let slots = slots.collect::<Result<Vec<_>, BackendError>>()?;
         let from = (state.clock > 0).then_some((state.clock, &slots[..]));
         self.begin(weights, buffers, from)
@@ -323,52 +296,9 @@ impl ParameterBackend for RemoteBackend {
         Ok(self.training()?.1.to_do())
     }
 
-    fn push_part(&mut self, part: usize, gradients: &ParameterSet) -> Result<(), BackendError> {
-        // Clipped by itself: the length of the sum is not known before it is made.
-        let (norm, scale) = self.plan.rule.scale(gradients.values(), 1);
-        self.gradient_norm = norm;
-        let share = self.plan.share();
-        let array = scaled(
-            (gradients.values(), scale * share),
-            (gradients.buffers(), share),
-        );
-        let (runtime, training) = self.training()?;
-        Ok(runtime.block_on(training.push(part, array))?)
-    }
-
-    fn settle(&mut self) -> Result<Option<Tick>, BackendError> {
-        if let Some((sum, count)) = self.pushed.sum() {
-            let (norm, scale) = self.plan.rule.scale(sum, count);
-            self.gradient_norm = norm;
-            let share = self.plan.share();
-            let array = scaled(
-                (sum, scale * share),
-                (self.pushed.buffers(), share / f64::from(count)),
-            );
-            let training = self.training.as_mut().ok_or(ClusterError::Ended)?;
-            self.cluster.runtime.block_on(training.push(0, array))?;
-            self.pushed.clear();
-        }
-        let (runtime, training) = self.training()?;
-        let before = training.steps_done();
-        if runtime.block_on(training.settle())? == Settled::MoreToDo {
-            return Ok(None);
-        }
-        let clock = training.steps_done();
-        let learning_rate = self.plan.rule.rate(before);
-        Ok(Some(Tick {
-            clock,
-            learning_rate,
-            gradient_norm: self.gradient_norm,
-        }))
-    }
-
     fn news(&mut self) -> Vec<String> {
-        let changes = self
-            .training
-            .as_mut()
-            .map(Training::changes)
-            .unwrap_or_default();
+        let changes = self.training.as_mut().map(Training::changes);
+        let changes = changes.unwrap_or_default();
         changes.iter().map(ToString::to_string).collect()
     }
 }
@@ -390,8 +320,7 @@ fn scaled<'a>(
 
 /// Shards for so many parameters.
 fn shards(length: usize) -> u64 {
-    let (least, most) = SHARDS;
-    (length / SHARD).clamp(least, most) as u64
+    (length / SHARD).clamp(SHARDS.0, SHARDS.1) as u64
 }
 
 /// Numbers in the servers' array for so many weights and values of buffers, which begin a row.

@@ -1,32 +1,53 @@
 //! `parity-trainer eval`.
 
+use std::fs;
 use std::path::PathBuf;
 
 use parapet_config::repository::CodeMetadata;
 use parapet_decoder::Calibration;
-use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
+use parapet_encoder::{Code, CodeSpec, EncoderKind, OutputTransform};
+use parapet_onnx::learned_code::LearnedCode;
+use parity_trainer::TrainError;
 use parity_trainer::data::Samples;
 use parity_trainer::deployed::{
-    self, Deployed, DeployedError, DeployedModel, InputScaling, LearnedEntry, OpenOptions,
-    ParityEntry,
+    self, DeployedError, DeployedModel, InputScaling, LearnedEntry, OpenOptions, ParityEntry,
 };
 use parity_trainer::evaluation::{
     CodeEvaluation, CodedModels, EvaluationPlan, evaluate, evaluate_with, markdown, overall_plot,
     reliability_plot,
 };
-use parity_trainer::{SetupError, TrainError};
 use serde::Serialize;
 
-use super::subject::{RESAMPLES, SubjectArgs, few, write};
-use super::write_json;
+use super::{check_classes, load_data, write_json};
 use crate::progress::Counter;
 use crate::report;
+
+/// Resamples for the intervals.
+const RESAMPLES: usize = 1000;
+/// Samples that models are tried on.
+const TRIAL_SAMPLES: usize = 16;
 
 /// Arguments of `eval`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    subject: SubjectArgs,
+    /// The deployed model: an .onnx file, a TorchScript file (.pt, .pth, .ts), or REPOSITORY/NAME
+    #[arg(long, value_name = "MODEL")]
+    model: PathBuf,
+    /// The data whose test set is asked about; without labels there is agreement only
+    #[arg(long, value_name = "PATH")]
+    data: PathBuf,
+    /// The deployed model's input to feed, of a model with several
+    #[arg(long, value_name = "TENSOR")]
+    input: Option<String>,
+    /// The deployed model's output, of a model with several
+    #[arg(long, value_name = "TENSOR")]
+    output: Option<String>,
+    /// Folder for the report: JSON, Markdown, plots
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Seed of the groups and of the resamples
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
     /// Its parity models, one for each row of the code that is there; or its learned code
     #[arg(
         long,
@@ -41,8 +62,8 @@ pub(crate) struct Args {
 struct Report<'a> {
     deployed: &'a str,
     parity: Vec<&'a str>,
-    code: String,
-    transform: &'a parapet_encoder::OutputTransform,
+    code: &'a str,
+    transform: &'a OutputTransform,
     data_sha256: &'a str,
     seed: u64,
     evaluation: &'a CodeEvaluation,
@@ -52,69 +73,100 @@ struct Report<'a> {
 
 /// Evaluates, prints and writes the report.
 pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
-    let mut data = args.subject.load()?;
+    let mut data = load_data(&args.data)?;
     let judged = Judged::open(args, threads, &data.test)?;
-    let (metadata, scaling) = judged.trained_for()?;
-    let deployed = args.subject.open(&mut data, scaling, threads)?;
+    let Some(&(_, metadata, scaling)) = judged.entries().first() else {
+        return Err(TrainError::Input("--parity is needed".to_owned()));
+    };
+    scaling.check(&data.test.shape)?;
+    scaling.apply(&data.test.shape, &mut data.test.values);
+    let options = OpenOptions {
+        input: args.input.clone(),
+        output: args.output.clone(),
+        onnxruntime: None,
+        threads,
+    };
     let test = &data.test;
+    let deployed = deployed::open(&args.model, &options, &test.shape, few(test))?;
+    deployed.classes()?;
+    check_classes(&data, &deployed)?;
     if metadata.deployed != deployed.name {
         let (wanted, name) = (&metadata.deployed, &deployed.name);
         eprintln!("warning: the code was trained for {wanted:?}, this is {name:?}");
     }
-    let folder = args.subject.report_folder()?;
-    let spec = &metadata.spec;
+    if let Some(folder) = &args.out {
+        fs::create_dir_all(folder).map_err(TrainError::write(folder))?;
+    }
     let plan = EvaluationPlan {
         groupings: 1,
         resamples: RESAMPLES,
-        seed: args.subject.seed,
+        seed: args.seed,
     };
-    let trained = judged.evaluate(deployed.model.as_ref(), spec, test, plan)?;
-    let control = judged.control(deployed.model.as_ref(), spec, test, plan)?;
-
-    let names = judged.names();
-    let code = parapet_encoder::Code::try_from(spec)?.label();
-    if let Some(folder) = folder {
+    let spec = &metadata.spec;
+    let model = deployed.model.as_ref();
+    let evaluation = judged.evaluate(model, spec, test, plan)?;
+    let control = judged.control(model, spec, test, plan)?;
+    let names: Vec<&str> = judged.entries().iter().map(|(name, ..)| *name).collect();
+    let code = Code::try_from(spec)?.label();
+    let mut table = vec![("code".to_owned(), code.clone())];
+    table.extend(report::evaluation(&evaluation));
+    let error = evaluation.calibration.expected_error;
+    table.push(("ECE of the confidence".to_owned(), format!("{error:.3}")));
+    let rest = usize::from(control.accuracy_deployed.is_some());
+    for (label, value) in report::evaluation(&control).into_iter().skip(rest) {
+        table.push((format!("{label}, untrained control"), value));
+    }
+    if let Some(folder) = &args.out {
+        let write = |name: &str, text: &str| {
+            let path = folder.join(name);
+            fs::write(&path, text).map_err(TrainError::write(&path))
+        };
         let title = format!("{code}: {} for {}", names.join(", "), deployed.name);
-        let text = markdown(&title, &trained, &control, &data.class_names);
-        write(folder, "evaluation.md", &text)?;
+        let text = markdown(&title, &evaluation, &control, &data.class_names);
+        write("evaluation.md", &text)?;
         write(
-            folder,
             "reliability.svg",
-            &reliability_plot(&trained.calibration)?,
+            &reliability_plot(&evaluation.calibration)?,
         )?;
-        if let Some(plot) = overall_plot(&trained, &control)? {
-            write(folder, "overall.svg", &plot)?;
+        if let Some(plot) = overall_plot(&evaluation, &control)? {
+            write("overall.svg", &plot)?;
         }
         let report = Report {
             deployed: &deployed.name,
             parity: names,
-            code: code.clone(),
+            code: &code,
             transform: &spec.transform,
             data_sha256: &data.sha256,
-            seed: args.subject.seed,
-            evaluation: &trained,
+            seed: args.seed,
+            evaluation: &evaluation,
             untrained_control: &control,
         };
-        write_json(Some(&folder.join("evaluation.json")), &report)?;
-    }
-    let mut table = vec![("code".to_owned(), code)];
-    table.extend(report::evaluation(&trained));
-    table.push((
-        "ECE of the confidence".to_owned(),
-        format!("{:.3}", trained.calibration.expected_error),
-    ));
-    let untrained = report::evaluation(&control);
-    table.extend(
-        untrained
-            .into_iter()
-            .skip(usize::from(control.accuracy_deployed.is_some()))
-            .map(|(label, value)| (format!("{label}, untrained control"), value)),
-    );
-    if let Some(folder) = folder {
+        write_json(&folder.join("evaluation.json"), &report)?;
         table.push(("written to".to_owned(), folder.display().to_string()));
     }
     report::print(&table);
     Ok(())
+}
+
+/// Evaluates a code on the test set, by its learned networks where it has them.
+pub(super) fn judge(
+    name: &str,
+    models: CodedModels<'_>,
+    learned: Option<&LearnedCode>,
+    test: &Samples,
+    plan: EvaluationPlan,
+) -> Result<CodeEvaluation, TrainError> {
+    let mut progress = Counter::new(name, "groups evaluated");
+    let at = |done, groups| progress.at(done, groups);
+    let evaluation = match learned {
+        None => evaluate(models, test, plan, at)?,
+        Some(learned) => {
+            let coders = (learned.encoder(), learned.decoder());
+            evaluate_with(models, coders, test, plan, at)?
+        }
+    };
+    progress.finish();
+    Ok(evaluation)
 }
 
 #[derive(Debug)]
@@ -124,82 +176,39 @@ enum Judged {
 }
 
 impl Judged {
-    /// Evaluates the deployed model as its own parity model. A learned code has no parity models to
-    /// leave untrained: beside it stands the sum.
-    fn control(
-        &self,
-        deployed: &dyn DeployedModel,
-        spec: &CodeSpec,
-        test: &Samples,
-        plan: EvaluationPlan,
-    ) -> Result<CodeEvaluation, TrainError> {
-        let code = match spec.encoder.has_parity_models() {
-            true => spec.clone(),
-            false => CodeSpec::new(EncoderKind::Sum, spec.k, spec.r),
-        };
-        let transform = &code.transform;
-        let untrained = Untrained {
-            deployed,
-            transform,
-        };
-        let rows = self.rows(spec).into_iter();
-        let parity: Vec<(usize, &dyn DeployedModel)> = rows
-            .map(|row| (row, &untrained as &dyn DeployedModel))
-            .collect();
-        let models = CodedModels {
-            deployed,
-            parity: &parity,
-            code: &code,
-            calibrations: &[],
-        };
-        let mut progress = Counter::new("untrained control", "groups evaluated");
-        let control = evaluate(models, test, plan, |done, groups| progress.at(done, groups))?;
-        progress.finish();
-        Ok(control)
-    }
-
     fn open(args: &Args, threads: usize, test: &Samples) -> Result<Self, TrainError> {
         for path in &args.parity {
             if let Some(learned) = deployed::open_learned(path, &test.shape)? {
                 if args.parity.len() > 1 {
-                    let problem = "a learned code stands alone; name nothing beside it";
-                    return Err(SetupError::Misplaced {
-                        name: "parity",
-                        problem,
-                    }
-                    .into());
+                    let problem = "--parity: a learned code stands alone; name nothing beside it";
+                    return Err(TrainError::Input(problem.to_owned()));
                 }
                 return Ok(Self::Learned(Box::new(learned)));
             }
         }
-        Ok(Self::Parity(open_parity(args, threads, test)?))
-    }
-
-    fn trained_for(&self) -> Result<(&CodeMetadata, &InputScaling), TrainError> {
-        match self {
-            Self::Learned(entry) => Ok((&entry.code, &entry.scaling)),
-            Self::Parity(entries) => match entries.first() {
-                Some(first) => Ok((&first.code, &first.scaling)),
-                None => Err(SetupError::Needed { name: "parity" }.into()),
-            },
+        let options = OpenOptions {
+            threads,
+            ..OpenOptions::default()
+        };
+        let mut entries = Vec::new();
+        for path in &args.parity {
+            let entry = deployed::open_parity(path, &options, &test.shape, few(test))?;
+            for other in &entries {
+                check_rows(other, &entry)?;
+            }
+            entries.push(entry);
         }
+        Ok(Self::Parity(entries))
     }
 
-    fn names(&self) -> Vec<&str> {
+    /// Name, code and scaling of each entry.
+    fn entries(&self) -> Vec<(&str, &CodeMetadata, &InputScaling)> {
         match self {
-            Self::Learned(entry) => vec![&entry.name],
+            Self::Learned(entry) => vec![(&entry.name, &entry.code, &entry.scaling)],
             Self::Parity(entries) => entries
                 .iter()
-                .map(|entry| entry.model.name.as_str())
+                .map(|entry| (entry.model.name.as_str(), &entry.code, &entry.scaling))
                 .collect(),
-        }
-    }
-
-    /// The parity rows that are there.
-    fn rows(&self, spec: &CodeSpec) -> Vec<usize> {
-        match self {
-            Self::Learned(_) => (0..spec.r).collect(),
-            Self::Parity(entries) => entries.iter().map(|entry| entry.code.row).collect(),
         }
     }
 
@@ -210,46 +219,67 @@ impl Judged {
         test: &Samples,
         plan: EvaluationPlan,
     ) -> Result<CodeEvaluation, TrainError> {
-        let calibrations: Option<Vec<Calibration>> = match self {
-            // One table stands for all rows.
-            Self::Learned(entry) => (0..code.r)
-                .map(|_| entry.code.calibration.clone())
-                .collect(),
-            Self::Parity(entries) => entries
-                .iter()
-                .map(|entry| entry.code.calibration.clone())
-                .collect(),
-        };
-        let calibrations = calibrations.unwrap_or_default();
-        let (name, parity): (_, Vec<(usize, &dyn DeployedModel)>) = match self {
-            Self::Learned(_) => (
-                "learned code",
-                (0..code.r).map(|row| (row, deployed)).collect(),
-            ),
+        let calibrations: Option<Vec<Calibration>>;
+        let parity: Vec<(usize, &dyn DeployedModel)>;
+        let (name, learned) = match self {
+            Self::Learned(entry) => {
+                parity = (0..code.r).map(|row| (row, deployed)).collect();
+                // One table stands for all rows.
+                let table = &entry.code.calibration;
+                calibrations = (0..code.r).map(|_| table.clone()).collect();
+                ("learned code", Some(&entry.learned))
+            }
             Self::Parity(entries) => {
-                let models = entries
-                    .iter()
-                    .map(|entry| (entry.code.row, entry.model.model.as_ref()));
-                ("parity models", models.collect())
+                let models = entries.iter().map(|entry| entry.model.model.as_ref());
+                let rows = entries.iter().map(|entry| entry.code.row);
+                parity = rows.zip(models).collect();
+                let tables = entries.iter().map(|entry| entry.code.calibration.clone());
+                calibrations = tables.collect();
+                ("parity models", None)
             }
         };
         let models = CodedModels {
             deployed,
             parity: &parity,
             code,
-            calibrations: &calibrations,
+            calibrations: &calibrations.unwrap_or_default(),
         };
-        let mut progress = Counter::new(name, "groups evaluated");
-        let step = |done, groups| progress.at(done, groups);
-        let evaluation = match self {
-            Self::Parity(_) => evaluate(models, test, plan, step)?,
-            Self::Learned(entry) => {
-                let coders = (entry.learned.encoder(), entry.learned.decoder());
-                evaluate_with(models, coders, test, plan, step)?
+        judge(name, models, learned, test, plan)
+    }
+
+    /// Evaluates the deployed model as its own parity model. A learned code has no parity models to
+    /// leave untrained: beside it stands the sum.
+    fn control(
+        &self,
+        deployed: &dyn DeployedModel,
+        code: &CodeSpec,
+        test: &Samples,
+        plan: EvaluationPlan,
+    ) -> Result<CodeEvaluation, TrainError> {
+        let (rows, code): (Vec<usize>, _) = match self {
+            Self::Learned(_) => {
+                let sum = CodeSpec::new(EncoderKind::Sum, code.k, code.r);
+                ((0..code.r).collect(), sum)
+            }
+            Self::Parity(entries) => {
+                let rows = entries.iter().map(|entry| entry.code.row);
+                (rows.collect(), code.clone())
             }
         };
-        progress.finish();
-        Ok(evaluation)
+        let transform = &code.transform;
+        let untrained = Untrained {
+            deployed,
+            transform,
+        };
+        let untrained: &dyn DeployedModel = &untrained;
+        let parity: Vec<_> = rows.into_iter().map(|row| (row, untrained)).collect();
+        let models = CodedModels {
+            deployed,
+            parity: &parity,
+            code: &code,
+            calibrations: &[],
+        };
+        judge("untrained control", models, None, test, plan)
     }
 }
 
@@ -276,37 +306,24 @@ impl DeployedModel for Untrained<'_> {
     }
 }
 
-/// The parity models, which must be rows of one code, each another.
-fn open_parity(
-    args: &Args,
-    threads: usize,
-    test: &Samples,
-) -> Result<Vec<ParityEntry>, TrainError> {
-    let options = OpenOptions {
-        threads,
-        ..OpenOptions::default()
+/// Refuses parity models that are not different rows of one code.
+fn check_rows(one: &ParityEntry, other: &ParityEntry) -> Result<(), TrainError> {
+    let problem = match () {
+        () if one.code.row == other.code.row => "they are the same row",
+        () if one.code.spec != other.code.spec => "their codes differ",
+        () if one.code.deployed != other.code.deployed => "their deployed models differ",
+        () if one.scaling != other.scaling => "their input scalings differ",
+        () => return Ok(()),
     };
-    let mut entries: Vec<ParityEntry> = Vec::new();
-    for path in &args.parity {
-        let entry = deployed::open_parity(path, &options, &test.shape, few(test))?;
-        for other in &entries {
-            let problem = match () {
-                () if other.code.row == entry.code.row => "they are the same row",
-                () if other.code.spec != entry.code.spec => "their codes differ",
-                () if other.code.deployed != entry.code.deployed => "their deployed models differ",
-                () if other.scaling != entry.scaling => "their input scalings differ",
-                () => continue,
-            };
-            let name = |entry: &Deployed| entry.name.clone();
-            let (first, second) = (name(&other.model), name(&entry.model));
-            return Err(SetupError::Codes {
-                first,
-                second,
-                problem,
-            }
-            .into());
-        }
-        entries.push(entry);
-    }
-    Ok(entries)
+    Err(TrainError::Input(format!(
+        "--parity: {} and {} are not rows of one code: {problem}; name the parity models of one \
+         training",
+        one.model.name, other.model.name
+    )))
+}
+
+/// Some samples that models are tried on.
+pub(super) fn few(samples: &Samples) -> &[f32] {
+    let few = TRIAL_SAMPLES.min(samples.len()) * samples.sample_len();
+    samples.values.get(..few).unwrap_or_default()
 }

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parity_trainer::{SetupError, TrainError};
+use parity_trainer::TrainError;
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -12,94 +12,63 @@ use signal_hook::iterator::Signals;
 /// The exit code of an interrupted command.
 pub(crate) const EXIT_CODE: u8 = 130;
 
-#[derive(Debug, Clone, Copy)]
-enum Answer {
-    /// The program ends, and says how to go on.
-    Now { hint: &'static str },
-    /// The running command asks [`Interrupt::is_asked`] after each step, and may have to
-    /// write a checkpoint.
-    Later,
-}
-
 /// Listens for signals. A second one ends the program at once, whatever it does.
-#[derive(Debug, Clone)]
-pub(crate) struct Interrupt(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
+#[derive(Debug, Default)]
+pub(crate) struct Interrupt {
     asked: AtomicBool,
-    answer: Mutex<Answer>,
+    /// Advice on how to go on, where a signal ends the program at once. Without it the running
+    /// command asks [`Interrupt::is_asked`] after each step, and may have to write a checkpoint.
+    hint: Mutex<Option<&'static str>>,
 }
 
 impl Interrupt {
     /// Listens from now on; a signal ends the program, which can be run again.
-    pub(crate) fn listen() -> Result<Self, TrainError> {
-        let answer = Answer::Now {
-            hint: "run the same command again",
-        };
-        let shared = Arc::new(Shared {
-            asked: AtomicBool::new(false),
-            answer: Mutex::new(answer),
-        });
-        let failed = |source| SetupError::Signal { source };
+    pub(crate) fn listen() -> Result<Arc<Self>, TrainError> {
+        let failed = |error| TrainError::Failed(format!("cannot listen for Ctrl-C: {error}"));
+        let own = Arc::new(Self::default());
+        own.end_at_once("run the same command again")?;
         let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
-        let own = Arc::clone(&shared);
-        let listener = std::thread::Builder::new().name("signals".to_owned());
-        listener
-            .spawn(move || signals.forever().for_each(|_| own.take()))
+        let listener = Arc::clone(&own);
+        std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || signals.forever().for_each(|_| listener.take()))
             .map_err(failed)?;
-        Ok(Self(shared))
+        Ok(own)
     }
 
-    /// From now on a signal ends the program at once: nothing is half done.
-    ///
-    /// # Errors
-    /// If one came before.
+    /// From now on a signal ends the program at once: nothing is half done. Fails if one came
+    /// before.
     pub(crate) fn end_at_once(&self, hint: &'static str) -> Result<(), TrainError> {
-        let mut answer = self.0.answer.lock();
-        *answer = Answer::Now { hint };
-        if self.is_asked() {
-            Err(SetupError::Interrupted {
-                hint: hint.to_owned(),
-            }
-            .into())
-        } else {
-            Ok(())
+        let mut own = self.hint.lock();
+        *own = Some(hint);
+        match self.is_asked() {
+            true => Err(TrainError::Interrupted(hint)),
+            false => Ok(()),
         }
     }
 
     /// From now on a signal waits until it is asked for.
     pub(crate) fn wait_for_step(&self) {
-        *self.0.answer.lock() = Answer::Later;
+        *self.hint.lock() = None;
     }
 
     /// Returns true if the user wants an end.
     pub(crate) fn is_asked(&self) -> bool {
-        self.0.asked.load(Ordering::Relaxed)
+        self.asked.load(Ordering::Relaxed)
     }
-}
 
-impl Shared {
     fn take(&self) {
-        let answer = self.answer.lock();
+        let hint = self.hint.lock();
         let again = self.asked.swap(true, Ordering::Relaxed);
-        let hint = match *answer {
-            Answer::Later if !again => return,
-            Answer::Later => "checkpoints that were written before are whole",
-            Answer::Now { hint } => hint,
-        };
+        if hint.is_none() && !again {
+            return;
+        }
+        let hint = hint.unwrap_or("checkpoints that were written before are whole");
         // Leave the progress bar as it is.
-        let bar = if std::io::stderr().is_terminal() {
-            "\n"
-        } else {
-            ""
-        };
-        eprintln!(
-            "{bar}error: {}",
-            SetupError::Interrupted {
-                hint: hint.to_owned()
-            }
-        );
+        if std::io::stderr().is_terminal() {
+            eprintln!();
+        }
+        eprintln!("error: {}", TrainError::Interrupted(hint));
         // Not by way of destructors: another thread computes.
         signal_hook::low_level::exit(i32::from(EXIT_CODE));
     }

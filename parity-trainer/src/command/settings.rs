@@ -3,27 +3,20 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::ArgMatches;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, FromArgMatches};
-use parity_trainer::SetupError;
-use parity_trainer::run::{RunError, RunFolder};
-use serde::Serialize;
+use parity_trainer::TrainError;
+use parity_trainer::data::{Augment, DataSet};
+use parity_trainer::network::NetworkSpec;
+use parity_trainer::run::RunFolder;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// The flags of a training. A flag wins over the same setting of `--config`.
-#[derive(Debug, Clone)]
-pub(crate) struct Flags<S> {
-    how: RunFlags,
-    /// The flags' values, and the defaults of those that were not given.
-    values: S,
-    /// Names of the flags that were given.
-    given: Vec<String>,
-}
-
 #[derive(Debug, Clone, clap::Args)]
-struct RunFlags {
+pub(crate) struct Flags<S: clap::Args> {
     /// Take settings from this TOML file, such as the config.toml of an earlier run
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -34,82 +27,153 @@ struct RunFlags {
     /// starts again
     #[arg(long, conflicts_with = "resume")]
     resume_if_begun: bool,
+    /// The flags' values, and the defaults of those that were not given.
+    #[command(flatten)]
+    values: S,
 }
 
-impl<S: FromArgMatches> FromArgMatches for Flags<S> {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let is_given =
-            |id: &&clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
-        let given = matches.ids().filter(is_given);
-        Ok(Self {
-            how: RunFlags::from_arg_matches(matches)?,
-            values: S::from_arg_matches(matches)?,
-            given: given.map(|id| id.as_str().replace('_', "-")).collect(),
-        })
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl<S: clap::Args> clap::Args for Flags<S> {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        S::augment_args(RunFlags::augment_args(command))
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        Self::augment_args(command)
-    }
+/// Settings whose values have limits.
+pub(crate) trait Checked: clap::Args + Serialize + DeserializeOwned {
+    fn check(&self) -> Result<(), TrainError>;
 }
 
 impl<S: Checked> Flags<S> {
-    /// The flags that were given, laid over the file's settings, laid over the defaults.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or a setting is unknown, missing or out of range.
-    pub(super) fn settings(&self) -> Result<S, SetupError> {
-        let place = self.how.config.as_deref();
-        let mut table = toml::Table::try_from(&self.values)
-            .map_err(|error| SetupError::config(None, &error.to_string()))?;
+    /// The flags that `matches` has, laid over the file's settings, laid over the defaults.
+    pub(super) fn settings(&self, matches: &ArgMatches) -> Result<S, TrainError> {
+        let place = self.config.as_deref();
+        let wrong = |problem: &str| TrainError::settings(place, problem);
+        let table = toml::Table::try_from(&self.values);
+        let mut table = table.map_err(|error| TrainError::settings(None, &error.to_string()))?;
+        let known = S::augment_args(clap::Command::new(""));
         for (name, value) in place.map_or(Ok(toml::Table::new()), read)? {
-            if !self.given.contains(&name) {
+            let id = name.replace('-', "_");
+            if !known
+                .get_arguments()
+                .any(|argument| *argument.get_id() == id)
+            {
+                return Err(wrong(&format!("unknown setting `{name}`")));
+            }
+            if matches.value_source(&id) != Some(ValueSource::CommandLine) {
                 table.insert(name, value);
             }
         }
-        let settings: S = table
-            .try_into()
-            .map_err(|error: toml::de::Error| SetupError::config(place, error.message()))?;
+        let settings = table.try_into();
+        let settings: S = settings.map_err(|error: toml::de::Error| wrong(error.message()))?;
         settings.check()?;
         Ok(settings)
     }
 
-    /// Returns true if the caller is to go on with the run in `folder`.
-    ///
-    /// # Errors
-    /// If that was asked for, and none was begun there.
-    pub(super) fn resumes(&self, folder: &RunFolder) -> Result<bool, RunError> {
-        if self.how.resume {
+    /// Returns true if the caller is to go on with the run in `folder`. Fails if that was asked
+    /// for, and none was begun there.
+    pub(super) fn resumes(&self, folder: &RunFolder) -> Result<bool, TrainError> {
+        if self.resume {
             folder.require()?;
         }
-        Ok(self.how.resume || (self.how.resume_if_begun && folder.is_begun()))
+        Ok(self.resume || (self.resume_if_begun && folder.is_begun()))
     }
 }
 
-fn read(config: &Path) -> Result<toml::Table, SetupError> {
-    let text = fs::read_to_string(config).map_err(|source| SetupError::Read {
-        path: config.to_path_buf(),
-        source,
-    })?;
-    toml::from_str(&text).map_err(|error| SetupError::config(Some(config), error.message()))
+fn read(config: &Path) -> Result<toml::Table, TrainError> {
+    let unread = |error| TrainError::settings(Some(config), &format!("cannot read: {error}"));
+    let text = fs::read_to_string(config).map_err(unread)?;
+    toml::from_str(&text).map_err(|error| TrainError::settings(Some(config), error.message()))
 }
 
-/// Settings whose values have limits.
-pub(crate) trait Checked: Serialize + DeserializeOwned {
-    /// # Errors
-    /// If a setting is missing or out of range.
-    fn check(&self) -> Result<(), SetupError>;
+/// Settings that every training has.
+#[derive(Debug, Clone, PartialEq, clap::Args, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct Common {
+    /// Data like those that the model is asked about, labelled to train a deployed model: a folder
+    /// with IDX, CIFAR or image files, or a file .npz, .safetensors, .tar or .tar.gz
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "",
+        hide_default_value = true
+    )]
+    #[arg(value_parser = path())]
+    pub(crate) data: PathBuf,
+    /// Samples, or coding groups, a step
+    #[arg(long, default_value_t = 64)]
+    pub(crate) batch: u32,
+    /// Peak learning rate
+    #[arg(long, default_value_t = 3e-3)]
+    pub(crate) learning_rate: f64,
+    /// Weight decay
+    #[arg(long, default_value_t = 1e-2)]
+    pub(crate) weight_decay: f64,
+    /// Augmentation of images: `none`, or some of `shift` or `crop`, `flip` and `cutout`, such as
+    /// `crop+flip` [default: shift for images]
+    #[arg(long)]
+    augment: Option<Augment>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    pub(crate) seed: u64,
+    /// The model repository
+    #[arg(
+        long,
+        value_name = "REPOSITORY",
+        default_value = "",
+        hide_default_value = true
+    )]
+    #[arg(value_parser = path())]
+    pub(crate) out: PathBuf,
+    /// Name of the new entry; one of that name is replaced. A parity model's is by default the
+    /// deployed model's and `-parity`
+    #[arg(long, value_parser = model_name)]
+    pub(crate) name: Option<String>,
+    /// Write the evaluation here too, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Folder of the run's log and checkpoints [default: .runs/NAME in the repository]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) run: Option<PathBuf>,
+    /// Seconds from one checkpoint to the next
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    pub(crate) checkpoint_every: f64,
+    /// Steps from one checkpoint to the next, instead of seconds
+    #[arg(long, value_name = "STEPS")]
+    pub(crate) checkpoint_steps: Option<u32>,
+}
+
+impl Common {
+    pub(crate) fn check(&self) -> Result<(), TrainError> {
+        needed("data", &self.data)?;
+        needed("out", &self.out)?;
+        names(&self.name)?;
+        range("batch", f64::from(self.batch), 1.0, f64::from(u32::MAX))?;
+        range("learning-rate", self.learning_rate, 1e-12, 1e3)?;
+        range("weight-decay", self.weight_decay, 0.0, 1e3)?;
+        range("checkpoint-every", self.checkpoint_every, 0.0, 1e9)
+    }
+
+    /// The same without places, names and the pace of checkpoints, which do not decide how a
+    /// training goes.
+    pub(crate) fn bare(&self) -> Self {
+        Self {
+            data: PathBuf::new(),
+            out: PathBuf::new(),
+            name: None,
+            json: None,
+            run: None,
+            checkpoint_every: 0.0,
+            checkpoint_steps: None,
+            ..self.clone()
+        }
+    }
+
+    /// Images are shifted unless the user says otherwise; mirroring is theirs to ask for, as it
+    /// spoils digits and letters.
+    pub(crate) fn augmentation(&self, data: &DataSet) -> Augment {
+        let is_image = data.train.shape.len() == 3;
+        let default = if is_image {
+            Augment::SHIFT
+        } else {
+            Augment::NONE
+        };
+        self.augment.unwrap_or(default)
+    }
 }
 
 /// Takes a path that may be left out of the flags where the file has it.
@@ -117,68 +181,64 @@ pub(crate) fn path() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 
-/// # Errors
-/// If the settings cannot be written as TOML.
-pub(crate) fn to_toml(settings: &impl Serialize) -> Result<String, SetupError> {
-    toml::to_string(settings).map_err(|error| SetupError::config(None, &error.to_string()))
+/// Takes a name that the model repository takes.
+pub(crate) fn model_name(name: &str) -> Result<String, String> {
+    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    if name.starts_with(|first: char| first.is_ascii_alphanumeric()) && name.chars().all(allowed) {
+        return Ok(name.to_owned());
+    }
+    let problem =
+        "a model's name has letters, digits, '-', '_' and '.', and begins with a letter or digit";
+    Err(problem.to_owned())
 }
 
-/// # Errors
-/// If `value` is not one from `least` to `most`.
-pub(crate) fn range(
-    name: &'static str,
-    value: f64,
-    least: f64,
-    most: f64,
-) -> Result<(), SetupError> {
+/// Checks names that came from a file.
+pub(crate) fn names<'a>(all: impl IntoIterator<Item = &'a String>) -> Result<(), TrainError> {
+    for name in all {
+        let wrong = |problem| TrainError::settings(None, &format!("{name:?}: {problem}"));
+        model_name(name).map_err(wrong)?;
+    }
+    Ok(())
+}
+
+/// Takes a network by its name.
+pub(crate) fn network(name: &str) -> Result<String, String> {
+    match name.parse::<NetworkSpec>() {
+        Ok(network) => Ok(network.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Returns the settings as TOML.
+pub(crate) fn to_toml(settings: &impl Serialize) -> Result<String, TrainError> {
+    toml::to_string(settings).map_err(|error| TrainError::settings(None, &error.to_string()))
+}
+
+/// Refuses a value that is not one from `least` to `most`.
+pub(crate) fn range(name: &str, value: f64, least: f64, most: f64) -> Result<(), TrainError> {
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    Err(SetupError::Range {
-        name,
-        value,
-        range: format!("from {least} to {most}"),
-    })
+    Err(TrainError::Input(format!(
+        "--{name} {value}: out of range; give a number from {least} to {most}"
+    )))
 }
 
-/// # Errors
-/// If a path that is needed is not given.
-pub(crate) fn needed(paths: &[(&'static str, &Path)]) -> Result<(), SetupError> {
-    let missing = paths.iter().find(|(_, path)| path.as_os_str().is_empty());
-    missing.map_or(Ok(()), |&(name, _)| Err(SetupError::Needed { name }))
+/// Refuses a path that is needed and not given.
+pub(crate) fn needed(name: &str, path: &Path) -> Result<(), TrainError> {
+    if !path.as_os_str().is_empty() {
+        return Ok(());
+    }
+    Err(TrainError::Input(format!(
+        "--{name} is needed, here or as `{name}` in the file that --config names"
+    )))
 }
 
 /// Digest of settings and of what else decides how a training goes.
-pub(crate) fn digest(settings: &str, rest: &[&str]) -> String {
-    let mut hash = Sha256::new();
-    hash.update(settings);
+pub(crate) fn digest(settings: &impl Serialize, rest: &[&str]) -> Result<String, TrainError> {
+    let mut hash = Sha256::new_with_prefix(to_toml(settings)?);
     for part in rest {
         hash.update(format!("{part}\n"));
     }
-    hash.finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
-}
-
-/// A network by its name, if there is one.
-pub(crate) mod optional_network {
-    use parity_trainer::network::NetworkSpec;
-    use serde::{Deserialize, Serialize};
-
-    #[expect(clippy::ref_option, reason = "serde hands the field over as it is")]
-    pub(crate) fn serialize<S: serde::Serializer>(
-        network: &Option<NetworkSpec>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        network.as_ref().map(NetworkSpec::to_string).serialize(to)
-    }
-
-    pub(crate) fn deserialize<'de, D: serde::Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<NetworkSpec>, D::Error> {
-        let name = Option::<String>::deserialize(from)?;
-        name.map(|name| name.parse().map_err(serde::de::Error::custom))
-            .transpose()
-    }
+    Ok(format!("{:x}", hash.finalize()))
 }

@@ -1,7 +1,6 @@
 //! `parity-trainer worker`: computes for whatever training the cluster has.
 
 use std::io::Read as _;
-use std::sync::Arc;
 
 use parapet_cluster::roles::ClusterError;
 use parapet_cluster::roles::command::RegistryArgs;
@@ -12,7 +11,7 @@ use parity_trainer::backend::{
 use parity_trainer::{TrainError, Trainer};
 
 use super::interrupt::Interrupt;
-use super::train_parity::{SharedTask, prepare_shared};
+use super::train_parity::SharedTask;
 
 /// Arguments of `worker`.
 #[derive(Debug, clap::Args)]
@@ -38,38 +37,31 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let cluster = ClusterHandle::connect(&args.registry.registry)?;
     let mut last = None;
     while let Some(job) = cluster.next_job(last.as_ref(), &|| interrupt.is_asked())? {
-        let what = job
-            .task
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .trim_start_matches("# ")
-            .to_owned();
+        let title = job.task.lines().next().unwrap_or_default();
+        let what = title.trim_start_matches("# ");
         eprintln!("worker: takes part in {what}");
-        match take_part(&cluster, &job, threads, &interrupt) {
+        let taken = take_part(&cluster, &job, threads, &interrupt);
+        let mut is_apart = false;
+        match taken {
             Ok(steps) => eprintln!("worker: {what} is over; {steps} steps were made meanwhile"),
             Err(error) => {
                 let text = error.to_string();
-                eprintln!(
-                    "warning: cannot take part in {what}: {}",
-                    text.lines().next().unwrap_or_default()
-                );
-                // Others compute meanwhile what this process could not; then it can.
-                if matches!(
+                let line = text.lines().next().unwrap_or_default();
+                eprintln!("warning: cannot take part in {what}: {line}");
+                is_apart = matches!(
                     error,
                     TrainError::Backend(BackendError::Cluster(ClusterError::Apart { .. }))
-                ) && !interrupt.is_asked()
-                {
-                    continue;
-                }
+                );
             }
         }
         if interrupt.is_asked() {
             break;
         }
-        // After an error the others go on without this process; the next training may suit it
-        // better.
-        last = Some(job);
+        // After most errors the others go on without this process; the next training may suit it
+        // better. Of one that was apart for a while they compute its parts, and then it can again.
+        if !is_apart {
+            last = Some(job);
+        }
     }
     Ok(())
 }
@@ -82,18 +74,15 @@ fn take_part(
     interrupt: &Interrupt,
 ) -> Result<u64, TrainError> {
     let task = SharedTask::parse(&job.task)?;
-    let (mut run, train, validation) = prepare_shared(&task, threads)?;
+    let (mut run, (train, validation)) = task.prepare(threads)?;
     // The process that leads the training validates.
     run.validate_every = u64::MAX;
     run.groups /= job.executors.len().max(1);
     let mut join = |weights: ParameterSet| -> Result<Box<dyn ParameterBackend>, BackendError> {
-        Ok(Box::new(RemoteBackend::join(
-            cluster.clone(),
-            job.clone(),
-            &weights,
-        )?))
+        let backend = RemoteBackend::join(cluster.clone(), job.clone(), &weights)?;
+        Ok(Box::new(backend))
     };
-    let mut trainer = Trainer::parity(run, Arc::clone(&train), Arc::clone(&validation), &mut join)?;
+    let mut trainer = Trainer::parity(run, train, validation, &mut join)?;
     let mut first = None;
     while !trainer.is_done() && !interrupt.is_asked() {
         match trainer.step() {

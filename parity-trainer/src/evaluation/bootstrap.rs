@@ -4,7 +4,7 @@
 //! are drawn, not reconstructions.
 
 use rand::Rng;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::network::stream;
 
@@ -14,7 +14,7 @@ const UNITS: usize = 5000;
 const TAIL: f64 = 0.025;
 
 /// A part of 1, or a difference of two, and where it probably lies.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     pub value: f64,
     /// Its 95 % interval.

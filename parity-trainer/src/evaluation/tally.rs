@@ -1,6 +1,6 @@
 //! Counts of reconstructions, by what they are asked about.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::CodeEvaluation;
 use super::bootstrap::{Estimate, GroupCounts, Judged};
@@ -10,7 +10,7 @@ use super::calibration::Bins;
 const FRACTIONS: [f64; 8] = [0.0, 0.001, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0];
 
 /// Figures for one number of missing queries.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ByLosses {
     /// Queries of a group that are missing at once.
     pub missing: usize,

@@ -6,56 +6,38 @@ use std::path::Path;
 
 use super::RunError;
 
-/// A lock file that is held until it is dropped. The system lets go of it when the process ends,
-/// however it ends: the file stays, and says nothing by itself.
-#[derive(Debug)]
-#[must_use = "it is held until it is dropped"]
-pub struct Lock {
-    _file: File,
-}
-
-impl Lock {
-    /// Takes the lock `file`, which is made with the folders around it; `place` is what is worked
-    /// at, and `flag` what names another one.
-    ///
-    /// # Errors
-    /// If another process holds it, or the file cannot be written.
-    pub fn take(file: &Path, place: &Path, flag: &'static str) -> Result<Self, RunError> {
-        let failed = |source| RunError::Write {
-            path: file.to_path_buf(),
-            source,
-        };
-        if let Some(folder) = file.parent() {
-            fs::create_dir_all(folder).map_err(failed)?;
-        }
-        let options = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(file);
-        let mut lock = options.map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut holder = String::new();
-                // Who it is helps, but is not needed.
-                let _ = lock.read_to_string(&mut holder);
-                let holder = holder.trim().parse().ok();
-                return Err(RunError::Busy {
-                    path: place.to_path_buf(),
-                    holder,
-                    flag,
-                });
-            }
-            Err(TryLockError::Error(source)) => return Err(failed(source)),
-        }
-        // A full disk is told of by what needs it.
-        let _ = lock
-            .set_len(0)
-            .and_then(|()| write!(lock, "{}", std::process::id()));
-        Ok(Self { _file: lock })
+/// Takes the lock `path`, which is made with the folders around it, until the file that is returned
+/// is dropped. The system lets go of it when the process ends, however it ends: the file stays, and
+/// says nothing by itself. `place` is what is worked at, and `flag` what names another one.
+pub fn lock(path: &Path, place: &Path, flag: &str) -> Result<File, RunError> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(RunError::write(path))?;
     }
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(true).truncate(false);
+    let mut file = options.open(path).map_err(RunError::write(path))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::Error(source)) => return Err(RunError::write(path)(source)),
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            // The holder's process helps, but is not needed.
+            let _ = file.read_to_string(&mut holder);
+            let holder = match holder.trim().parse::<u32>() {
+                Ok(process) => format!(" (process {process})"),
+                Err(_) => String::new(),
+            };
+            let problem = format!(
+                "another run{holder} is at work there; wait for its end, or name another folder \
+                 with --{flag}"
+            );
+            return Err(RunError::refused(place, problem));
+        }
+    }
+    // A full disk is told of by what needs it.
+    let written = file.set_len(0);
+    let _ = written.and_then(|()| write!(file, "{}", std::process::id()));
+    Ok(file)
 }
 
 #[cfg(test)]
@@ -63,21 +45,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_holds_it_and_the_next_gets_it() {
+    fn lock_is_refused_until_its_holder_drops_it() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("runs/one.lock");
-        let take = || Lock::take(&file, Path::new("runs/one"), "run");
+        let take = || lock(&file, Path::new("runs/one"), "run");
         let held = take().unwrap();
         let message = take().unwrap_err().to_string();
         let own = std::process::id();
-        assert!(
-            message.contains(&format!("runs/one: another run (process {own}) is at work")),
-            "{message}"
+        let refused = format!(
+            "runs/one: another run (process {own}) is at work there; wait for its end, or name \
+             another folder with --run"
         );
-        assert!(
-            message.contains("--run") && !message.contains('\n'),
-            "{message}"
-        );
+        assert_eq!(message, refused);
         drop(held);
         assert!(file.is_file());
         drop(take().unwrap());

@@ -1,6 +1,9 @@
-//! One line of a run's log.
+//! The log of a run, and the learning curve that it draws.
 
 use serde::{Deserialize, Serialize};
+
+use super::RunError;
+use super::plot::{Panel, Series, draw};
 
 /// The figures of the steps since the record before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -10,19 +13,62 @@ pub struct LogRecord {
     pub epoch: f64,
     /// Mean loss of the steps.
     pub loss: f64,
-    /// Learning rate of the last one.
+    /// Learning rate of the last step.
     pub learning_rate: f64,
-    /// Length of the last one's gradient, before clipping.
+    /// Length of the last step's gradient, before clipping.
     pub gradient_norm: f64,
     /// Mean agreement with the deployed model, after decoding, part of 1; of a deployed model,
     /// with the labels.
     pub agreement: f64,
-    /// Agreement on validation, if one was made.
+    /// Figures of the validation, if one was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_agreement: Option<f64>,
-    /// Loss on validation, if one was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_loss: Option<f64>,
     /// Parity queries, or samples of a deployed model, a second.
     pub rows_per_second: f64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct CurveLabels<'a> {
+    pub title: &'a str,
+    pub loss: &'static str,
+    pub rate: &'static str,
+}
+
+/// Draws loss and agreement over the steps as SVG.
+pub(super) fn learning_curve(
+    labels: &CurveLabels<'_>,
+    records: &[LogRecord],
+) -> Result<String, RunError> {
+    let line = |label: &str, value: &dyn Fn(&LogRecord) -> Option<f64>| {
+        let point = |record: &LogRecord| Some((record.step as f64, value(record)?));
+        Series {
+            label: label.to_owned(),
+            points: records.iter().filter_map(point).collect(),
+        }
+    };
+    let panel = |y: String, series: Vec<Series>| Panel {
+        x: "step".to_owned(),
+        y,
+        y_range: None,
+        series,
+    };
+    let log = |value: f64| (value > 0.0).then(|| value.log10());
+    let loss = vec![
+        line("training", &|record| log(record.loss)),
+        line("validation", &|record| record.validation_loss.and_then(log)),
+    ];
+    let percent = |part: f64| 100.0 * part;
+    let agreement = vec![
+        line("training", &|record| Some(percent(record.agreement))),
+        line("validation", &|record| {
+            record.validation_agreement.map(percent)
+        }),
+    ];
+    let panels = [
+        panel(format!("log10 of the {}", labels.loss), loss),
+        panel(format!("{}, %", labels.rate), agreement),
+    ];
+    draw(labels.title, &panels)
 }

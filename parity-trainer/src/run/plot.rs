@@ -24,52 +24,43 @@ pub struct Panel {
 }
 
 const SIZE: (u32, u32) = (760, 300);
-const COLOURS: [RGBColor; 5] = [
-    RGBColor(31, 119, 180),
-    RGBColor(214, 96, 24),
-    RGBColor(44, 130, 60),
-    RGBColor(120, 80, 160),
-    RGBColor(90, 90, 90),
-];
+const COLOURS: [RGBColor; 2] = [RGBColor(31, 119, 180), RGBColor(214, 96, 24)];
 
 /// Draws `panels` one below the other under `title`.
-///
-/// # Errors
-/// If the drawing fails.
 pub fn draw(title: &str, panels: &[Panel]) -> Result<String, RunError> {
-    let failed = |error: &dyn std::fmt::Display| RunError::Plot(error.to_string());
     let mut svg = String::new();
-    {
-        let rows = panels.len().max(1);
-        let height = SIZE.1 * u32::try_from(rows).unwrap_or(1) + 40;
-        let root = SVGBackend::with_string(&mut svg, (SIZE.0, height)).into_drawing_area();
-        root.fill(&WHITE).map_err(|error| failed(&error))?;
-        let body = root
-            .titled(title, ("sans-serif", 18))
-            .map_err(|error| failed(&error))?;
-        for (panel, area) in panels.iter().zip(body.split_evenly((rows, 1))) {
-            draw_panel(panel, &area).map_err(|error| failed(&error))?;
-        }
-        root.present().map_err(|error| failed(&error))?;
-    }
+    let height = SIZE.1 * panels.len() as u32 + 40;
+    let root = SVGBackend::with_string(&mut svg, (SIZE.0, height)).into_drawing_area();
+    let drawn = draw_on(&root, title, panels).and_then(|()| root.present());
+    drop(root);
+    drawn.map_err(|error| RunError::Plot(error.to_string()))?;
     Ok(svg)
 }
 
-fn draw_panel<B: DrawingBackend>(
-    panel: &Panel,
-    area: &DrawingArea<B, plotters::coord::Shift>,
-) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
+type Area<B> = DrawingArea<B, plotters::coord::Shift>;
+
+fn draw_on<B: DrawingBackend>(root: &Area<B>, title: &str, panels: &[Panel]) -> Drawn<B> {
+    root.fill(&WHITE)?;
+    let body = root.titled(title, ("sans-serif", 18))?;
+    for (panel, area) in panels
+        .iter()
+        .zip(body.split_evenly((panels.len().max(1), 1)))
+    {
+        draw_panel(panel, &area)?;
+    }
+    Ok(())
+}
+
+fn draw_panel<B: DrawingBackend>(panel: &Panel, area: &Area<B>) -> Drawn<B> {
+    let is_finite = |(x, y): &(f64, f64)| x.is_finite() && y.is_finite();
     let points = || {
-        panel
-            .series
-            .iter()
-            .flat_map(|series| &series.points)
-            .filter(|(x, y)| x.is_finite() && y.is_finite())
+        let all = panel.series.iter().flat_map(|series| &series.points);
+        all.copied().filter(is_finite)
     };
     let (left, right) = span(points().map(|point| point.0));
-    let (bottom, top) = panel
-        .y_range
-        .unwrap_or_else(|| span(points().map(|point| point.1)));
+    let y_range = panel.y_range;
+    let (bottom, top) = y_range.unwrap_or_else(|| span(points().map(|point| point.1)));
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(38)
@@ -79,17 +70,11 @@ fn draw_panel<B: DrawingBackend>(
         .configure_mesh()
         .x_desc(&panel.x)
         .y_desc(&panel.y)
-        .x_labels(9)
-        .y_labels(7)
         .light_line_style(WHITE)
         .bold_line_style(RGBColor(225, 225, 225))
         .draw()?;
     for (series, colour) in panel.series.iter().zip(COLOURS.iter().cycle()) {
-        let line = series
-            .points
-            .iter()
-            .copied()
-            .filter(|(x, y)| x.is_finite() && y.is_finite());
+        let line = series.points.iter().copied().filter(is_finite);
         chart
             .draw_series(LineSeries::new(line, colour.stroke_width(2)))?
             .label(&series.label)
@@ -104,11 +89,9 @@ fn draw_panel<B: DrawingBackend>(
 }
 
 /// Least and greatest value, apart even where all are one.
-fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let (least, most) = values.fold(
-        (f64::INFINITY, f64::NEG_INFINITY),
-        |(least, most), value| (least.min(value), most.max(value)),
-    );
+fn span(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    let least = values.clone().fold(f64::INFINITY, f64::min);
+    let most = values.fold(f64::NEG_INFINITY, f64::max);
     match () {
         () if least < most => (least, most),
         () if least.is_finite() => (least - 0.5, least + 0.5),
@@ -121,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_and_lines_are_named() {
+    fn drawing_names_its_axes_and_lines() {
         let line = |label: &str, points: &[(f64, f64)]| Series {
             label: label.into(),
             points: points.to_vec(),

@@ -6,6 +6,7 @@ use parapet_decoder::{ClassAxis, ClassScores};
 use parapet_encoder::{Encoder, OutputTransform};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
 use crate::data::{Augment, Samples, Shuffle};
@@ -154,7 +155,7 @@ impl GroupSampler {
 }
 
 /// Where a [`GroupSampler`] stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SamplerPosition {
     pub order: Vec<usize>,
     /// Number of entries of `order` that are used up.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parapet_decoder::{Calibration, Score};
 use parapet_encoder::Code;
 use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 
 use super::deployed::{DeployedRun, LabelledModel};
 use super::groups::{GroupSampler, SamplerPosition, TrainingSet};
@@ -28,7 +29,7 @@ use crate::network::{Network, stream};
 const CALIBRATION_BINS: usize = 10;
 
 /// The best weights so far.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Best {
     /// The step after which they were met.
     pub step: u64,
@@ -37,7 +38,7 @@ pub struct Best {
 }
 
 /// A generator's place in its stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RngPosition {
     pub seed: [u8; 32],
     pub stream: u64,
@@ -46,7 +47,7 @@ pub struct RngPosition {
 }
 
 /// All that a run has to know to go on, after some step.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrainerState {
     /// Weights and optimiser.
     pub backend: BackendState,

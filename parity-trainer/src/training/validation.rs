@@ -3,6 +3,7 @@
 use parapet_decoder::Score;
 use parapet_encoder::Encoder;
 use rand::seq::SliceRandom;
+use serde::{Deserialize, Serialize};
 
 use super::groups::{CodedSet, GroupBatch};
 use crate::TrainError;
@@ -17,7 +18,7 @@ const SHUFFLES: usize = 8;
 pub(super) const CHUNK: usize = 64;
 
 /// One validation's figures.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Validation {
     /// The part of the queries whose reconstruction names the deployed model's class, each
     /// missing in turn.

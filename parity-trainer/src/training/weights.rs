@@ -1,5 +1,6 @@
 //! Between libtorch's tensors and flat parameters.
 
+use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
 
 use crate::TrainError;
@@ -7,7 +8,7 @@ use crate::backend::{ParameterBackend, ParameterSet, ParameterShape};
 use crate::network::{Network, NetworkError};
 
 /// A buffer of a network: a value that it keeps besides its weights, such as running statistics.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Buffer {
     /// Its name in the network.
     pub name: String,
@@ -15,7 +16,7 @@ pub struct Buffer {
 }
 
 /// A network's values at one moment.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The weights, flat.
     pub weights: Vec<f32>,

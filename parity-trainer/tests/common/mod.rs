@@ -1,5 +1,6 @@
 //! Writes small IDX data sets, and runs the command.
 #![allow(
+    clippy::expect_used,
     clippy::unwrap_used,
     dead_code,
     missing_docs,
@@ -10,12 +11,14 @@
 pub mod script;
 
 use std::fs;
-use std::io::Write;
-use std::path::Path;
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -44,75 +47,235 @@ pub fn write_quarters(folder: &Path, train: usize, test: usize) {
         let labels: Vec<u8> = (0..count).map(|_| rng.random_range(0..4)).collect();
         let mut pixels = Vec::new();
         for &label in &labels {
-            for y in 0..SIDE {
-                for x in 0..SIDE {
-                    let quarter = u8::from(x >= SIDE / 2) + 2 * u8::from(y >= SIDE / 2);
-                    let light = if quarter == label { 160 } else { 0 };
-                    pixels.push(light + rng.random_range(0..90u8));
-                }
+            for at in 0..SIDE * SIDE {
+                let (y, x) = (at / SIDE, at % SIDE);
+                let quarter = u8::from(x >= SIDE / 2) + 2 * u8::from(y >= SIDE / 2);
+                let light = if quarter == label { 160 } else { 0 };
+                pixels.push(light + rng.random_range(0..90u8));
             }
         }
         let images = idx(&[count, SIDE, SIDE], &pixels);
-        let labels = idx(&[count], &labels);
-        let (images, labels, end) = match split {
-            "train" => (gzip(&images), gzip(&labels), ".gz"),
-            _ => (images, labels, ""),
-        };
-        fs::write(
-            folder.join(format!("{split}-images-idx3-ubyte{end}")),
-            images,
-        )
-        .unwrap();
-        fs::write(
-            folder.join(format!("{split}-labels-idx1-ubyte{end}")),
-            labels,
-        )
-        .unwrap();
+        for (kind, file) in [
+            ("images-idx3", images),
+            ("labels-idx1", idx(&[count], &labels)),
+        ] {
+            let name = format!("{split}-{kind}-ubyte");
+            match split {
+                "train" => fs::write(folder.join(name + ".gz"), gzip(&file)),
+                _ => fs::write(folder.join(name), file),
+            }
+            .unwrap();
+        }
     }
 }
 
-/// `parity-trainer` on one thread, in `folder`; arguments are separated by blanks.
-pub fn command(folder: &Path, line: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_parity-trainer"));
-    command
-        .current_dir(folder)
-        .args(["--threads", "1"])
-        .args(line.split_whitespace());
-    command
+/// Writes vectors of six values, each with the label that `label` gives to its number.
+pub fn write_vectors(folder: &Path, label: impl Fn(usize) -> u8) {
+    for (split, count) in [("train", 40), ("t10k", 10)] {
+        let bytes: Vec<u8> = (0..count * 6).map(|value| value as u8).collect();
+        let labels: Vec<u8> = (0..count).map(&label).collect();
+        let images = folder.join(format!("{split}-images-idx2-ubyte"));
+        fs::write(images, idx(&[count, 6], &bytes)).unwrap();
+        let file = folder.join(format!("{split}-labels-idx1-ubyte"));
+        fs::write(file, idx(&[count], &labels)).unwrap();
+    }
 }
 
-pub fn trainer(folder: &Path, line: &str) -> Output {
-    command(folder, line).output().unwrap()
+pub fn assert_has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
 }
 
-/// Runs a command that has to succeed; what it wrote to standard output.
-pub fn succeed(folder: &Path, line: &str) -> String {
-    let output = trainer(folder, line);
-    assert!(
-        output.status.success(),
-        "{line}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
+/// A folder that commands run in.
+pub struct Workplace(tempfile::TempDir);
+
+/// A command's end: exit code, standard output, standard error.
+pub struct Ended {
+    pub code: Option<i32>,
+    pub out: String,
+    pub errors: String,
 }
 
-/// Runs a command that has to succeed; what it wrote to standard error.
-pub fn succeed_saying(folder: &Path, line: &str) -> String {
-    let output = trainer(folder, line);
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{line}: {message}");
-    message
+impl Workplace {
+    /// Has data of so many training and test samples.
+    pub fn new(train: usize, test: usize) -> Self {
+        let workplace = Self::empty();
+        write_quarters(workplace.path(), train, test);
+        workplace
+    }
+
+    pub fn empty() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// The same with the deployed model `quarters`, trained with `settings`.
+    pub fn with_model(train: usize, test: usize, settings: &str) -> Self {
+        let workplace = Self::new(train, test);
+        workplace.train_deployed(settings);
+        workplace
+    }
+
+    pub fn train_deployed(&self, settings: &str) {
+        let line = "train-deployed --data . --augment none --out models --name quarters";
+        self.succeed(&format!("{line} {settings}"));
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub fn at(&self, path: &str) -> PathBuf {
+        self.path().join(path)
+    }
+
+    /// `parity-trainer` on one thread; arguments are separated by blanks.
+    pub fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_parity-trainer"));
+        command.current_dir(self.path()).args(["--threads", "1"]);
+        command.args(line.split_whitespace());
+        command
+    }
+
+    pub fn run(&self, line: &str) -> Ended {
+        let output = self.command(line).output().unwrap();
+        Ended {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            errors: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// Runs a command that has to succeed.
+    pub fn succeed(&self, line: &str) -> Ended {
+        let ended = self.run(line);
+        assert_eq!(ended.code, Some(0), "{line}: {}", ended.errors);
+        ended
+    }
+
+    /// Runs a command that has to refuse its input (exit code 2), with these parts in the last line
+    /// that it writes to standard error.
+    pub fn refused(&self, line: &str, parts: &[&str]) {
+        let ended = self.run(line);
+        assert_eq!(ended.code, Some(2), "{line}: {}", ended.errors);
+        assert_has(ended.errors.lines().last().unwrap(), parts);
+    }
+
+    /// The same of a command that writes nothing else.
+    pub fn refused_at_once(&self, line: &str, parts: &[&str]) {
+        let ended = self.run(line);
+        assert_eq!(ended.code, Some(2), "{line}: {}", ended.errors);
+        assert_eq!(ended.errors.lines().count(), 1, "{}", ended.errors);
+        assert_has(&ended.errors, parts);
+    }
+
+    /// Starts a command whose standard error is read.
+    pub fn start(&self, line: &str) -> Running {
+        let mut command = self.command(line);
+        command.stderr(Stdio::piped()).stdout(Stdio::null());
+        Running::start(&mut command)
+    }
+
+    pub fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.at(path)).unwrap()
+    }
+
+    pub fn json(&self, path: &str) -> serde_json::Value {
+        serde_json::from_str(&self.read(path)).unwrap()
+    }
+
+    pub fn toml(&self, path: &str) -> toml::Table {
+        self.read(path).parse().unwrap()
+    }
+
+    /// All files of an entry's version, one after another; of a learned code both networks.
+    pub fn model(&self, name: &str) -> Vec<u8> {
+        let files = sorted(&self.at(&format!("models/{name}/1")), "");
+        assert!(files.len() > 1, "{files:?}");
+        files
+            .iter()
+            .flat_map(|file| fs::read(file).unwrap())
+            .collect()
+    }
+
+    /// Checkpoints of a run, the oldest first.
+    pub fn checkpoints(&self, run: &str) -> Vec<PathBuf> {
+        sorted(&self.at(&format!("models/.runs/{run}")), "checkpoint-")
+    }
 }
 
-/// Runs a command that has to refuse its input (exit code 2); all that it wrote to standard error.
-pub fn complaint(folder: &Path, line: &str) -> String {
-    let output = trainer(folder, line);
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{line}: {message}");
-    message
+/// The files of a folder whose names begin with `prefix`.
+fn sorted(folder: &Path, prefix: &str) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder)
+        .unwrap()
+        .map(|item| item.unwrap().path());
+    let is_one = |path: &PathBuf| {
+        path.file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .starts_with(prefix)
+    };
+    let mut found: Vec<PathBuf> = paths.filter(is_one).collect();
+    found.sort();
+    found
 }
 
-/// The same of a command that shows progress before: the last line.
-pub fn last_complaint(folder: &Path, line: &str) -> String {
-    complaint(folder, line).lines().last().unwrap().to_owned()
+/// Cuts the file's end off.
+pub fn tear(path: &Path) {
+    let contents = fs::read(path).unwrap();
+    fs::write(path, &contents[..contents.len() / 2]).unwrap();
+}
+
+/// A command that runs. It ends with this.
+pub struct Running {
+    pub child: Child,
+    lines: std::io::Lines<BufReader<ChildStderr>>,
+}
+
+impl Running {
+    pub fn start(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// Waits until it has said `part` so many times; returns the last of those lines.
+    pub fn wait_for(&mut self, part: &str, times: usize) -> String {
+        let lines = self.lines.by_ref().map(Result::unwrap);
+        let mut found = lines.filter(|line| line.contains(part));
+        found.nth(times - 1).expect("it has ended")
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let process = i32::try_from(self.child.id()).unwrap();
+        kill(Pid::from_raw(process), signal).unwrap();
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// The lines that are still to come, once it has ended.
+    pub fn rest(&mut self) -> Vec<String> {
+        self.lines.by_ref().map(Result::unwrap).collect()
+    }
+
+    /// Sends Ctrl-C and returns the lines until its end, which is that of an interrupted command.
+    pub fn interrupt(&mut self) -> Vec<String> {
+        self.signal(Signal::SIGINT);
+        let rest = self.rest();
+        assert_eq!(self.child.wait().unwrap().code(), Some(130), "{rest:?}");
+        rest
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            self.signal(Signal::SIGTERM);
+            let _ = self.child.wait();
+        }
+    }
 }

@@ -2,115 +2,57 @@
 
 use super::*;
 
-/// Runs the row until it says something, and then sends Ctrl-C; in between, `meanwhile` is
-/// told its process.
-fn interrupted_at(folder: &Path, says: &str, meanwhile: impl FnOnce(u32)) {
-    let line = "reproduce --data data --models files --out out --recipes recipes.toml --only tiny";
-    let mut child = command(folder, line)
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
-    assert!(
-        lines.any(|line| line.unwrap().starts_with(says)),
-        "it began"
-    );
-    meanwhile(child.id());
-    nix::sys::signal::kill(
-        nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap()),
-        nix::sys::signal::Signal::SIGINT,
-    )
-    .unwrap();
-    let rest: Vec<String> = lines.map(Result::unwrap).collect();
-    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
+const TINY: &str = "--recipes recipes.toml --only tiny";
+
+/// Runs the row until it says something.
+fn tiny_until(workplace: &Workplace, says: &str) -> common::Running {
+    let mut running = workplace.start(&line(TINY));
+    running.wait_for(says, 1);
+    running
 }
 
 #[test]
-fn an_interrupted_row_goes_on_where_it_was() {
-    let folder = prepared();
-    let long = |steps: u32| RECIPES.replace("steps = 200", &format!("steps = {steps}"));
-    fs::write(folder.path().join("recipes.toml"), long(20_000)).unwrap();
-    interrupted_at(folder.path(), "tiny: step 2000/20000", |process| {
-        let other = reproduce(folder.path(), "--recipes recipes.toml");
-        let message = String::from_utf8(other.stderr).unwrap();
-        let holder = format!("error: out: another run (process {process}) is at work there; ");
-        assert!(
-            message.starts_with(&holder) && message.contains("--out"),
-            "{message}"
-        );
-        assert_eq!(
-            (other.status.code(), message.lines().count()),
-            (Some(2), 1),
-            "{message}"
-        );
-    });
-
-    let output = reproduce(folder.path(), "--recipes recipes.toml --only tiny");
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        output.status.success() && errors.contains("tiny: goes on after step"),
-        "{errors}"
-    );
+fn interrupted_row_goes_on_where_it_was() {
+    let workplace = prepared(&[("steps = 200", "steps = 20000")]);
+    let mut running = tiny_until(&workplace, "tiny: step 2000/20000");
+    let process = running.child.id();
+    let holder = format!("error: out: another run (process {process}) is at work there; ");
+    workplace.refused_at_once(&line("--recipes recipes.toml"), &[&holder, "--out"]);
+    running.interrupt();
+    let errors = workplace.succeed(&line(TINY)).errors;
+    assert_has(&errors, &["tiny: goes on after step"]);
     assert!(!errors.contains("train-deployed"), "{errors}");
 
     // A row of another recipe that ends before it has begun leaves nothing of the old one to go on
     // with.
-    fs::write(folder.path().join("recipes.toml"), long(10_000)).unwrap();
-    interrupted_at(folder.path(), "$ parity-trainer train ", |_| {});
-    let output = reproduce(folder.path(), "--recipes recipes.toml --only tiny");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    recipes(&workplace, &[("steps = 200", "steps = 10000")]);
+    tiny_until(&workplace, "$ parity-trainer train ").interrupt();
+    workplace.succeed(&line(TINY));
 }
 
 #[test]
-fn a_killed_reproduce_takes_its_training_along() {
-    let folder = prepared();
-    let long = RECIPES.replace("steps = 200", "steps = 20000");
-    fs::write(folder.path().join("recipes.toml"), long).unwrap();
-    let line = "reproduce --data data --models files --out out --recipes recipes.toml --only tiny";
-    let mut parent = command(folder.path(), line)
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(parent.stderr.take().unwrap()));
-    assert!(
-        lines.any(|line| line.unwrap().starts_with("tiny: step ")),
-        "it began"
-    );
-    parent.kill().unwrap();
-    parent.wait().unwrap();
+fn killed_reproduce_takes_its_training_along() {
+    let workplace = prepared(&[("steps = 200", "steps = 20000")]);
+    let mut running = tiny_until(&workplace, "tiny: step ");
+    running.kill();
     // Both write there, so that it ends once both are gone.
     let (done, ended) = std::sync::mpsc::channel();
-    std::thread::spawn(move || done.send(lines.map(Result::unwrap).last()));
+    std::thread::spawn(move || done.send(running.rest().pop()));
+    let patience = std::time::Duration::from_secs(30);
     let last = ended
-        .recv_timeout(std::time::Duration::from_secs(30))
+        .recv_timeout(patience)
         .expect("the training goes on alone");
-    assert!(
-        last.is_some_and(|last| last.contains("interrupted")),
-        "it did not write its checkpoint"
-    );
+    assert_has(&last.unwrap(), &["interrupted"]);
 }
 
 #[test]
-fn an_interrupted_deployed_model_goes_on_where_it_was() {
-    let folder = prepared();
-    let long = RECIPES.replace("epochs = 8", "epochs = 3000");
-    fs::write(folder.path().join("recipes.toml"), long).unwrap();
-    interrupted_at(folder.path(), "quarters: step 2100/21000", |_| {});
-    assert!(!folder.path().join("out/models/quarters").exists());
-
-    let output = reproduce(folder.path(), "--recipes recipes.toml --only tiny");
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        output.status.success() && errors.contains("quarters: goes on after step"),
-        "{errors}"
-    );
-    let results = fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap();
-    assert!(
-        results.contains("train-deployed --data DATA/quarters") && !results.contains("--resume"),
-        "{results}"
-    );
+fn interrupted_deployed_model_goes_on_where_it_was() {
+    let workplace = prepared(&[("epochs = 8", "epochs = 3000")]);
+    tiny_until(&workplace, "quarters: step 2100/21000").interrupt();
+    assert!(!workplace.at("out/models/quarters").exists());
+    let errors = workplace.succeed(&line(TINY)).errors;
+    assert_has(&errors, &["quarters: goes on after step"]);
+    let record = workplace.read("out/rows/deployed-quarters.json");
+    assert_has(&record, &["train-deployed --data DATA/quarters"]);
+    assert!(!record.contains("--resume"), "{record}");
 }

@@ -1,17 +1,15 @@
 //! `reproduce` from end to end: rows are run once, what is missing is told, and RESULTS.md says it
 //! all.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 
 #[path = "../common/mod.rs"]
 mod common;
 mod interrupted;
 
 use std::fs;
-use std::path::Path;
-use std::process::Output;
 
-use common::{command, trainer, write_quarters};
+use common::{Workplace, assert_has, write_quarters};
 
 const RECIPES: &str = r#"
 notes = "Notes: four quarters.\n"
@@ -21,12 +19,7 @@ title = "quarters, own MLP"
 data = "quarters"
 least = 90.0
 minutes = 1
-
-[deployed.quarters.train]
-network = "mlp:256,32"
-epochs = 8
-augment = "none"
-seed = 5
+train = { network = "mlp:256,32", epochs = 8, augment = "none", seed = 5 }
 
 [deployed.elsewhere]
 title = "a file that is not there"
@@ -69,267 +62,152 @@ transform = "raw"
 name = "no-model"
 deployed = "elsewhere"
 minutes = 1
-
-[row.train]
-k = 2
-
-[[row]]
-name = "unknown"
-deployed = "quarters"
-minutes = 1
-optional = true
-
-[row.train]
-encoder = "telepathy"
+train = { k = 2 }
 "#;
 
-fn reproduce(folder: &Path, rest: &str) -> Output {
-    let line = format!("reproduce --data data --models files --out out {rest}");
-    trainer(folder, &line)
+fn line(rest: &str) -> String {
+    format!("reproduce --data data --models files --out out {rest}")
 }
 
-fn prepared() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
+/// Writes the recipes, with some parts replaced by others.
+fn recipes(workplace: &Workplace, changes: &[(&str, &str)]) {
+    let mut text = RECIPES.to_owned();
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from}");
+        text = text.replacen(from, to, 1);
+    }
+    fs::write(workplace.at("recipes.toml"), text).unwrap();
+}
+
+fn prepared(changes: &[(&str, &str)]) -> Workplace {
+    let workplace = Workplace::empty();
     for name in ["data/quarters", "files"] {
-        fs::create_dir_all(folder.path().join(name)).unwrap();
+        fs::create_dir_all(workplace.at(name)).unwrap();
     }
-    write_quarters(&folder.path().join("data/quarters"), 400, 100);
-    fs::write(folder.path().join("recipes.toml"), RECIPES).unwrap();
-    folder
-}
-
-/// Checks what the table tells of each row.
-fn check_table(results: &str) {
-    for part in [
-        "4 rows: 1 missed, 2 not run, 1 met",
-        "- **strict**: lost",
-        "Tried: nothing can meet this.",
-        "- **no-model** was not run: MODELS/elsewhere.onnx is missing.",
-        "- **unknown** was not run: this build cannot train it",
-        "    parity-trainer train --model OUT/models/quarters --data DATA/quarters",
-        "--start OUT/models/tiny",
-    ] {
-        assert!(results.contains(part), "{part:?} is not in {results}");
-    }
-    assert!(results.ends_with("\nNotes: four quarters.\n"), "{results}");
-}
-
-/// Checks the record of the row that was met.
-fn check_json(folder: &Path) {
-    let json = fs::read(folder.join("out/results.json")).unwrap();
-    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
-    assert_eq!(json["rows"][0]["verdict"], "met");
-    // A_d over every erasure of every group of the test set.
-    assert_eq!(
-        json["rows"][0]["seeds"][0]["record"]["outcome"]["evaluation"]["by_losses"][0]["reconstructions"],
-        100
-    );
-    let seeds = json["rows"][0]["seeds"].as_array().unwrap();
-    let named: Vec<_> = seeds
-        .iter()
-        .map(|seed| (seed["name"].as_str().unwrap(), &seed["seed"]))
-        .collect();
-    assert_eq!(
-        named,
-        [
-            ("tiny", &5.into()),
-            ("tiny-seed2", &6.into()),
-            ("tiny-seed3", &7.into())
-        ]
-    );
-    assert!(
-        seeds.iter().all(|seed| seed["loss_interval"].is_array()),
-        "{json}"
-    );
+    write_quarters(&workplace.at("data/quarters"), 400, 100);
+    recipes(&workplace, changes);
+    workplace
 }
 
 #[test]
 fn rows_are_run_once_and_told() {
-    let folder = prepared();
-    let recipes = RECIPES.replace("bound = 50\n", "bound = 50\nseeds = 3\n");
-    fs::write(folder.path().join("recipes.toml"), &recipes).unwrap();
-    let output = reproduce(folder.path(), "--recipes recipes.toml");
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{errors}");
-    let results = fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap();
-    check_table(&results);
-    check_json(folder.path());
+    let seeds = ("bound = 50\n", "bound = 50\nseeds = 3\n");
+    let workplace = prepared(&[seeds]);
+    let all = line("--recipes recipes.toml");
+    workplace.succeed(&all);
+    let results = workplace.read("out/RESULTS.md");
+    assert_has(
+        &results,
+        &[
+            "3 rows: 1 missed, 1 not run, 1 met",
+            "- **strict**: lost",
+            "Tried: nothing can meet this.",
+            "- **no-model** was not run: MODELS/elsewhere.onnx is missing.",
+            "\nNotes: four quarters.\n",
+        ],
+    );
+    let strict = workplace.json("out/rows/strict.json");
+    let command = strict["commands"][0].as_str().unwrap();
+    assert_has(
+        command,
+        &[
+            "parity-trainer train --model OUT/models/quarters --data DATA/quarters",
+            "--start OUT/models/tiny",
+        ],
+    );
+    let json = workplace.json("out/results.json");
+    let row = &json["rows"][0];
+    assert_eq!(row["verdict"], "met");
+    // A_d over every erasure of every group of the test set.
+    let evaluation = &row["seeds"][0]["record"]["outcome"]["evaluation"];
+    assert_eq!(evaluation["by_losses"][0]["reconstructions"], 100);
+    for (at, name) in ["tiny", "tiny-seed2", "tiny-seed3"].into_iter().enumerate() {
+        let seed = &row["seeds"][at];
+        assert!(seed["name"] == name && seed["seed"] == 5 + at, "{seed}");
+        assert!(seed["loss_interval"].is_array(), "{seed}");
+    }
 
     let model = || {
-        fs::metadata(folder.path().join("out/models/tiny/1/model.onnx"))
-            .unwrap()
-            .modified()
-            .unwrap()
+        let file = fs::metadata(workplace.at("out/models/tiny/1/model.onnx"));
+        file.unwrap().modified().unwrap()
     };
     let before = model();
-    let again = reproduce(folder.path(), "--recipes recipes.toml");
-    let errors = String::from_utf8_lossy(&again.stderr).into_owned();
-    assert!(
-        again.status.success() && errors.contains("tiny: done before"),
-        "{errors}"
-    );
+    assert_has(&workplace.succeed(&all).errors, &["tiny: done before"]);
     assert_eq!(model(), before);
-    assert_eq!(
-        fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap(),
-        results
-    );
+    assert_eq!(workplace.read("out/RESULTS.md"), results);
 
     // Rows that are not asked for keep their place in the table.
-    assert!(
-        reproduce(folder.path(), "--recipes recipes.toml --only unknown")
-            .status
-            .success()
-    );
-    let some = fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap();
-    assert!(some.contains("- **strict**: lost"), "{some}");
+    workplace.succeed(&line("--recipes recipes.toml --only no-model"));
+    assert_has(&workplace.read("out/RESULTS.md"), &["- **strict**: lost"]);
 
     // Another recipe is another row; the deployed model stays.
-    fs::write(
-        folder.path().join("recipes.toml"),
-        recipes.replace("steps = 200", "steps = 3"),
-    )
-    .unwrap();
-    let changed = reproduce(folder.path(), "--recipes recipes.toml --only tiny");
-    let errors = String::from_utf8_lossy(&changed.stderr).into_owned();
-    assert!(
-        !errors.contains("done before") && !errors.contains("train-deployed"),
-        "{errors}"
-    );
-    assert!(model() != before);
-    let results = fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap();
-    assert!(
-        results.contains("- **strict** was not run: not asked for."),
-        "it began with the old tiny: {results}"
-    );
-}
-
-#[test]
-fn a_row_trained_before_losses_had_intervals_is_evaluated_again_and_not_trained() {
-    let folder = prepared();
-    let line = "--recipes recipes.toml --only tiny";
-    assert!(reproduce(folder.path(), line).status.success());
-    let (record, results) = (
-        folder.path().join("out/rows/tiny.json"),
-        folder.path().join("out/RESULTS.md"),
-    );
-    let (told, new) = (
-        fs::read_to_string(&results).unwrap(),
-        fs::read(&record).unwrap(),
-    );
-    let mut old: serde_json::Value = serde_json::from_slice(&new).unwrap();
-    for figures in ["evaluation", "untrained_control"] {
-        let losses = old["outcome"][figures]["by_losses"].as_array_mut().unwrap();
-        losses
-            .iter_mut()
-            .for_each(|losses| drop(losses.as_object_mut().unwrap().remove("loss")));
+    recipes(&workplace, &[seeds, ("steps = 200", "steps = 3")]);
+    let changed = workplace.run(&line("--recipes recipes.toml --only tiny"));
+    for part in ["done before", "train-deployed"] {
+        assert!(!changed.errors.contains(part), "{}", changed.errors);
     }
-    fs::write(&record, old.to_string()).unwrap();
+    assert!(model() != before);
+    // It began with the old tiny.
+    let not_asked = "- **strict** was not run: not asked for.";
+    assert_has(&workplace.read("out/RESULTS.md"), &[not_asked]);
+}
 
-    let output = reproduce(folder.path(), line);
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        errors.contains("tiny: trained before; evaluated again"),
-        "{errors}"
-    );
-    assert!(
-        errors.contains("$ parity-trainer eval") && !errors.contains("$ parity-trainer train"),
-        "{errors}"
-    );
-    assert_eq!(fs::read_to_string(&results).unwrap(), told);
-    assert_eq!(
-        fs::read(&record).unwrap(),
-        new,
-        "its cost is that of the training"
+#[test]
+fn deployed_model_that_a_row_begins_with_is_trained_first() {
+    let start = ("start = \"tiny\"", "start = \"quarters\"");
+    let network = ("\"mlp:256,64\"\nsteps = 4", "\"mlp:256,32\"\nsteps = 4");
+    let workplace = prepared(&[start, network]);
+    workplace.succeed(&line("--recipes recipes.toml --only strict"));
+    assert_has(&workplace.read("out/RESULTS.md"), &["- **strict**: lost"]);
+    assert_has(
+        &workplace.read("out/rows/strict.json"),
+        &["--start OUT/models/quarters"],
     );
 }
 
 #[test]
-fn a_row_that_begins_with_its_deployed_model_has_it_trained_first() {
-    let folder = prepared();
-    let recipes = RECIPES.replace("start = \"tiny\"", "start = \"quarters\"");
-    let recipes = recipes.replace("\"mlp:256,64\"\nsteps = 4", "\"mlp:256,32\"\nsteps = 4");
-    fs::write(folder.path().join("recipes.toml"), recipes).unwrap();
-    let output = reproduce(folder.path(), "--recipes recipes.toml --only strict");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let results = fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap();
-    assert!(results.contains("- **strict**: lost"), "{results}");
-    assert!(results.contains("--start OUT/models/quarters"), "{results}");
+fn missing_data_set_leaves_its_rows_out() {
+    let workplace = prepared(&[]);
+    fs::remove_dir_all(workplace.at("data/quarters")).unwrap();
+    for (arguments, parts) in [
+        (
+            "--recipes recipes.toml --only tiny",
+            &[
+                "- **tiny** was not run: DATA/quarters is missing.",
+                "- **strict** was not run: not asked for.",
+            ][..],
+        ),
+        // The published table as well.
+        ("", &["- **mnist-k2** was not run: DATA/mnist is missing."]),
+    ] {
+        workplace.succeed(&line(arguments));
+        assert_has(&workplace.read("out/RESULTS.md"), parts);
+    }
 }
 
 #[test]
-fn a_missing_data_set_leaves_its_rows_out() {
-    let folder = prepared();
-    fs::remove_dir_all(folder.path().join("data/quarters")).unwrap();
-    let output = reproduce(folder.path(), "--recipes recipes.toml --only tiny");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
+fn row_that_fails_is_told_and_takes_no_other_along() {
+    let broken = ("\"mlp:256,64\"\nsteps = 200", "\"mlp:7,64\"\nsteps = 200");
+    let workplace = prepared(&[broken, ("start = \"tiny\"\n", "")]);
+    let ended = workplace.run(&line("--recipes recipes.toml --only tiny,strict"));
+    assert_eq!(ended.code, Some(1));
+    assert_has(&ended.errors, &["failed: tiny"]);
+    let results = workplace.read("out/RESULTS.md");
+    assert_has(
+        &results,
+        &[
+            "- **tiny** was not run: `parity-trainer train",
+            "- **strict**: lost",
+        ],
     );
-    let results = fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap();
-    assert!(
-        results.contains("- **tiny** was not run: DATA/quarters is missing."),
-        "{results}"
-    );
-    assert!(
-        results.contains("- **strict** was not run: not asked for."),
-        "{results}"
-    );
-
-    // The published table as well.
-    let output = reproduce(folder.path(), "");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let results = fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap();
-    assert!(
-        results.contains("- **mnist-k2** was not run: DATA/mnist is missing."),
-        "{results}"
-    );
-}
-
-#[test]
-fn a_row_that_fails_is_told_and_takes_no_other_along() {
-    let folder = prepared();
-    let broken = RECIPES.replace(
-        "network = \"mlp:256,64\"\nsteps = 200",
-        "network = \"mlp:7,64\"\nsteps = 200",
-    );
-    fs::write(
-        folder.path().join("recipes.toml"),
-        broken.replace("start = \"tiny\"\n", ""),
-    )
-    .unwrap();
-    let output = reproduce(folder.path(), "--recipes recipes.toml --only tiny,strict");
-    assert_eq!(output.status.code(), Some(1));
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(errors.contains("failed: tiny"), "{errors}");
-    let results = fs::read_to_string(folder.path().join("out/RESULTS.md")).unwrap();
-    assert!(
-        results.contains("- **tiny** was not run: `parity-trainer train"),
-        "{results}"
-    );
-    assert!(results.contains("- **strict**: lost"), "{results}");
 }
 
 #[test]
 fn bad_recipes_and_arguments_get_one_line() {
-    let folder = prepared();
-    let complaint = |rest: &str| {
-        let output = reproduce(folder.path(), rest);
-        assert_eq!(output.status.code(), Some(2), "{rest}");
-        String::from_utf8(output.stderr).unwrap()
-    };
-    assert!(
-        complaint("--only nothing").contains("--only nothing: no such row; there are mnist-k2, ")
-    );
-    assert!(complaint("--budget 0").contains("--budget 0: out of range"));
+    let workplace = prepared(&[]);
+    let no_row = "--only nothing: no such row; there are mnist-k2, ";
+    workplace.refused_at_once(&line("--only nothing"), &[no_row]);
+    workplace.refused_at_once(&line("--budget 0"), &["--budget 0: out of range"]);
     for (from, to, says) in [
         (
             "steps = 200",
@@ -337,9 +215,14 @@ fn bad_recipes_and_arguments_get_one_line() {
             "row tiny: error: unexpected argument '--stepz'",
         ),
         (
-            "network = \"mlp:256,32\"",
-            "network = \"mpl\"",
+            "\"mlp:256,32\"",
+            "\"mpl\"",
             "deployed model quarters: error: invalid value 'mpl'",
+        ),
+        (
+            "encoder = \"sum\"",
+            "encoder = \"telepathy\"",
+            "row tiny: error: invalid value",
         ),
         (
             "deployed = \"elsewhere\"",
@@ -347,8 +230,8 @@ fn bad_recipes_and_arguments_get_one_line() {
             "row no-model: no deployed model `nowhere`",
         ),
         (
-            "name = \"strict\"",
-            "name = \"tiny\"",
+            "\"strict\"",
+            "\"tiny\"",
             "row tiny: there are two of that name",
         ),
         (
@@ -367,16 +250,7 @@ fn bad_recipes_and_arguments_get_one_line() {
             "give either `file` or settings",
         ),
     ] {
-        fs::write(
-            folder.path().join("recipes.toml"),
-            RECIPES.replacen(from, to, 1),
-        )
-        .unwrap();
-        let message = complaint("--recipes recipes.toml");
-        assert!(
-            message.contains("recipes.toml: ") && message.contains(says),
-            "{message}"
-        );
-        assert_eq!(message.lines().count(), 1, "{message}");
+        recipes(&workplace, &[(from, to)]);
+        workplace.refused_at_once(&line("--recipes recipes.toml"), &["recipes.toml: ", says]);
     }
 }

@@ -7,29 +7,25 @@
 //! run again unless its recipe changes; one that was interrupted goes on from its last checkpoint.
 
 mod child;
-mod command_line;
 mod lines;
 mod recipe;
 mod record;
-mod seeds;
 mod table;
-mod verdict;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use parity_trainer::run::{Lock, RunFolder};
-use parity_trainer::{SetupError, TrainError};
+use parity_trainer::TrainError;
+use parity_trainer::run::{RunFolder, lock};
 
 pub(crate) use child::end_with_parent;
-use child::{Children, Ended};
-use command_line::{CommandLine, Root, Roots};
-use recipe::{Recipes, RowRecipe};
-use record::{Cost, DeployedRecord, Machine, Records, RowOutcome, RowRecord};
-use verdict::{Row, Run};
+use recipe::{CommandLine, Recipes, Roots, RowRecipe};
+use record::{Cost, DeployedRecord, Machine, Outcome, Records, RowRecord, of_deployed};
+use table::{Row, Run};
 
 use super::interrupt::Interrupt;
+use super::write_json;
 
 /// Arguments of `reproduce`.
 #[derive(Debug, clap::Args)]
@@ -55,311 +51,225 @@ pub(crate) struct Args {
     recipes: Option<PathBuf>,
 }
 
-/// Reason why a row has no figures.
+/// Reason for which a training has no figures.
 #[derive(Debug)]
-enum NoFigures {
+enum Stop {
     /// It cannot be run here.
     NotRun(String),
     Failed(String),
+    /// Nothing can be run.
+    Error(TrainError),
+}
+
+impl From<TrainError> for Stop {
+    fn from(error: TrainError) -> Self {
+        Self::Error(error)
+    }
 }
 
 /// Runs what is not yet there, then tells all.
 pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
-    let recipes = match &args.recipes {
-        None => Recipes::published()?,
-        Some(path) => {
-            let text = fs::read_to_string(path).map_err(|source| SetupError::Read {
-                path: path.clone(),
-                source,
-            })?;
-            Recipes::parse(&text, Some(path))?
-        }
-    };
-    let recipes = recipes.only(&args.only)?.within(args.budget)?;
+    let recipes = recipes(args)?;
     for (name, folder) in [("data", &args.data), ("models", &args.models)] {
         if !folder.is_dir() {
             let problem = format!("--{name} {}: no such folder", folder.display());
-            return Err(SetupError::config(None, &problem).into());
+            return Err(TrainError::settings(None, &problem));
         }
     }
-    let roots = Roots {
-        data: args.data.clone(),
-        models: args.models.clone(),
-        out: args.out.clone(),
-    };
-    let _lock = Lock::take(&args.out.join("lock"), &args.out, "out")?;
-    let records = Records::at(&args.out)?;
+    let _lock = lock(&args.out.join("lock"), &args.out, "out")?;
     let interrupt = Interrupt::listen()?;
     // A command that runs writes its checkpoint first.
     interrupt.wait_for_step();
-    let children = Children::new(&roots, threads, &interrupt)?;
     let mut reproduction = Reproduction {
         recipes: &recipes,
-        roots: &roots,
-        records,
-        children,
-        why: BTreeMap::new(),
+        roots: Roots {
+            data: args.data.clone(),
+            models: args.models.clone(),
+            out: args.out.clone(),
+        },
+        records: Records::at(&args.out)?,
+        threads,
+        interrupt: &interrupt,
+        why_not: BTreeMap::new(),
     };
     let runs: Vec<RowRecipe> = recipes.asked().flat_map(|row| recipes.runs(row)).collect();
     let count = runs.len();
+    let mut failed = Vec::new();
     for (at, run) in runs.iter().enumerate() {
-        eprintln!(
-            "training {} of {count}: {}, about {:.0} min",
-            at + 1,
-            run.name,
-            run.minutes
-        );
-        if let Err(no_figures) = reproduction.run(run)? {
-            let (NoFigures::NotRun(why) | NoFigures::Failed(why)) = &no_figures;
-            eprintln!("{}: {why}", run.name);
-            reproduction.why.insert(run.name.clone(), no_figures);
+        let (number, name, minutes) = (at + 1, run.name.as_str(), run.minutes);
+        eprintln!("training {number} of {count}: {name}, about {minutes:.0} min");
+        let why = match reproduction.run(run) {
+            Ok(()) => None,
+            Err(Stop::NotRun(why)) => Some(why),
+            Err(Stop::Failed(why)) => {
+                failed.push(name);
+                Some(why)
+            }
+            Err(Stop::Error(error)) => return Err(error),
+        };
+        if let Some(why) = why {
+            eprintln!("{name}: {why}");
+            reproduction.why_not.insert(name, why);
         }
-        reproduction.write(threads)?;
+        reproduction.write_results()?;
         if interrupt.is_asked() {
-            let hint = "the same command goes on where it was".to_owned();
-            return Err(SetupError::Interrupted { hint }.into());
+            return Err(TrainError::Interrupted(
+                "the same command goes on where it was",
+            ));
         }
     }
-    let failed: Vec<&str> = reproduction
-        .why
-        .iter()
-        .filter(|(_, why)| matches!(why, NoFigures::Failed(_)))
-        .map(|(name, _)| name.as_str())
-        .collect();
     println!("written to  {}", args.out.join(table::RESULTS).display());
     if failed.is_empty() {
-        Ok(())
-    } else {
-        Err(SetupError::Rows {
-            rows: failed.join(", "),
+        return Ok(());
+    }
+    let failed = failed.join(", ");
+    let hint = "RESULTS.md says how, the same command tries again";
+    Err(TrainError::Failed(format!("failed: {failed}; {hint}")))
+}
+
+fn recipes(args: &Args) -> Result<Recipes, TrainError> {
+    let recipes = match &args.recipes {
+        None => Recipes::published()?,
+        Some(path) => {
+            let unread = |error| TrainError::settings(Some(path), &format!("cannot read: {error}"));
+            Recipes::parse(&fs::read_to_string(path).map_err(unread)?, path)?
         }
-        .into())
+    };
+    let recipes = recipes.only(&args.only)?;
+    match args.budget {
+        Some(budget) => recipes.within(budget),
+        None => Ok(recipes),
     }
 }
 
 struct Reproduction<'a> {
     recipes: &'a Recipes,
-    roots: &'a Roots,
+    roots: Roots,
     records: Records,
-    children: Children<'a>,
-    /// Trainings without figures.
-    why: BTreeMap<String, NoFigures>,
+    threads: usize,
+    interrupt: &'a Interrupt,
+    /// Reasons, by training, for which there are no figures.
+    why_not: BTreeMap<&'a str, String>,
 }
 
 impl Reproduction<'_> {
     /// Sees to the figures of one of a row's trainings.
-    fn run(&self, row: &RowRecipe) -> Result<Result<(), NoFigures>, TrainError> {
-        if let Some(missing) = self.missing(row) {
-            return Ok(Err(NoFigures::NotRun(missing)));
-        }
-        if let Some([digits, lines]) = self.recipes.lines(row) {
-            let place = |(root, path): (Root, String)| self.roots.of(root).join(path);
-            let (digits, lines) = (place(digits), place(lines));
-            if !lines.is_file()
-                && let Err(error) = lines::write(&digits, &lines)
-            {
-                return Ok(Err(NoFigures::Failed(error.to_string())));
+    fn run(&self, run: &RowRecipe) -> Result<(), Stop> {
+        for (path, hint) in self.recipes.needs(run) {
+            if !self.roots.place(&path).exists() {
+                return Err(Stop::NotRun(format!("{path} is missing{hint}")));
             }
         }
-        if let Some(why) = self.deployed(row)? {
-            return Ok(Err(why));
+        if let Some((digits, lines)) = self.recipes.lines(run) {
+            let (digits, lines) = (self.roots.place(&digits), self.roots.place(&lines));
+            if !lines.is_file() {
+                let made = lines::write(&digits, &lines);
+                made.map_err(|error| Stop::Failed(error.to_string()))?;
+            }
         }
-        let train = self.recipes.train(row);
-        let cost = match self.finished(row) {
-            Some(record) if record.outcome.is_complete() => {
-                eprintln!("{}: done before", row.name);
-                return Ok(Ok(()));
-            }
-            Some(record) => {
-                eprintln!(
-                    "{}: trained before; evaluated again for the interval of its loss",
-                    row.name
-                );
-                record.cost
-            }
-            None => {
-                let (ended, cost) = self.train(&row.name, &row.name, &self.digest(row), &train)?;
-                if let Some(why) = unfinished(ended) {
-                    return Ok(Err(why));
-                }
-                cost
-            }
+        self.train_deployed(run)?;
+        if self.finished(run).is_some() {
+            eprintln!("{}: done before", run.name);
+            return Ok(());
+        }
+        let (train, evaluate) = (self.recipes.train(run), self.recipes.evaluate(run));
+        let digest = self.recipes.digest(run);
+        let cost = self.train(&run.name, &run.name, &digest, &train)?;
+        self.command(&evaluate)?.0?;
+        let outcome = Outcome::read(&self.roots.place(&run.reports())).map_err(Stop::Failed)?;
+        let record = RowRecord {
+            digest,
+            commands: vec![train.to_string(), evaluate.to_string()],
+            cost,
+            outcome,
         };
-        self.evaluate(row, &train, cost)
+        Ok(self.records.write(&run.name, &record)?)
     }
 
-    /// Evaluates what was trained by `train`, and writes the record.
-    fn evaluate(
-        &self,
-        row: &RowRecipe,
-        train: &CommandLine,
-        cost: Cost,
-    ) -> Result<Result<(), NoFigures>, TrainError> {
-        let evaluate = self.recipes.evaluate(row);
-        let (ended, _) = self.children.run(&evaluate)?;
-        if let Some(why) = unfinished(ended) {
-            return Ok(Err(why));
-        }
-        let outcome = match RowOutcome::read(&self.roots.out.join(recipe::reports(&row.name))) {
-            Ok(outcome) => outcome,
-            Err(error) => return Ok(Err(NoFigures::Failed(error.to_string()))),
-        };
-        let commands = vec![train.to_string(), evaluate.to_string()];
-        let digest = self.digest(row);
-        self.records.save(
-            &row.name,
-            &RowRecord {
-                digest,
-                commands,
-                cost,
-                outcome,
-            },
-        )?;
-        Ok(Ok(()))
+    fn command(&self, line: &CommandLine) -> Result<(Result<(), Stop>, Cost), TrainError> {
+        child::run(line, &self.roots, self.threads, self.interrupt)
     }
 
     /// Trains the entry `entry` by `line`, whose digest is noted as `record`: on from its last
-    /// checkpoint if the same was begun before. What it has cost counts the times before.
+    /// checkpoint if the same was begun before. Its cost counts the times before.
     fn train(
         &self,
         record: &str,
         entry: &str,
         digest: &str,
         line: &CommandLine,
-    ) -> Result<(Ended, Cost), TrainError> {
-        let begun = self.records.begin(record, digest)?;
-        let folder = RunFolder::at(self.roots.out.join(recipe::RUNS).join(entry));
+    ) -> Result<Cost, Stop> {
+        let before = self.records.begin(record, digest)?;
+        let folder = RunFolder(self.roots.out.join("models/.runs").join(entry));
         let mut line = line.clone();
-        if begun.again && folder.is_begun() {
+        if before.is_some() && folder.is_begun() {
             line.flag("resume");
         } else {
             // A run of another recipe is none to go on with, even if this one ends before it has
             // begun.
-            folder.discard()?;
+            folder.discard().map_err(TrainError::from)?;
         }
-        let (ended, cost) = self.children.run(&line)?;
-        let cost = begun.cost + cost;
+        let (ended, cost) = self.command(&line)?;
+        let cost = before.unwrap_or_default() + cost;
         self.records.spent(record, digest, cost)?;
-        Ok((ended, cost))
+        ended?;
+        Ok(cost)
     }
 
-    /// Of all that decides a row's figures.
-    fn digest(&self, row: &RowRecipe) -> String {
-        let (evaluate, deployed) = (
-            self.recipes.evaluate(row),
-            self.recipes.deployed_recipe(row),
-        );
-        let train = self.recipes.train(row);
-        match self.recipes.begins_with(row) {
-            // Rows begin with earlier ones only, so that this ends.
-            Some(start) => train.digest(&[&evaluate, &deployed, &self.digest(&start)]),
-            None => train.digest(&[&evaluate, &deployed]),
-        }
-    }
-
-    /// A row's record, if it is of the recipe as it is now.
-    fn finished(&self, row: &RowRecipe) -> Option<RowRecord> {
-        let digest = self.digest(row);
-        self.records
-            .row(&row.name)
-            .filter(|record| record.digest == digest)
+    /// A training's record, if it is of the recipe as it is now.
+    fn finished(&self, run: &RowRecipe) -> Option<RowRecord> {
+        let record: RowRecord = self.records.read(&run.name)?;
+        (record.digest == self.recipes.digest(run)).then_some(record)
     }
 
     /// Trains the deployed model, if it is one of ours and not there yet.
-    fn deployed(&self, row: &RowRecipe) -> Result<Option<NoFigures>, TrainError> {
+    fn train_deployed(&self, row: &RowRecipe) -> Result<(), Stop> {
         let Some(command) = self.recipes.train_deployed(row) else {
-            return Ok(None);
+            return Ok(());
         };
-        let (name, digest) = (&row.deployed, command.digest(&[]));
-        if self
-            .records
-            .deployed(name)
-            .is_some_and(|record| record.digest == digest)
-        {
-            return Ok(None);
+        let (name, digest) = (of_deployed(&row.deployed), command.digest());
+        let record: Option<DeployedRecord> = self.records.read(&name);
+        if record.is_some_and(|record| record.digest == digest) {
+            return Ok(());
         }
-        let (ended, cost) = self.train(&record::of_deployed(name), name, &digest, &command)?;
-        if let Some(why) = unfinished(ended) {
-            return Ok(Some(why));
-        }
-        self.records.save_deployed(
-            name,
-            &DeployedRecord {
-                digest,
-                command: command.to_string(),
-                cost,
-            },
-        )?;
-        Ok(None)
+        let cost = self.train(&name, &row.deployed, &digest, &command)?;
+        let record = DeployedRecord {
+            digest,
+            command: command.to_string(),
+            cost,
+        };
+        Ok(self.records.write(&name, &record)?)
     }
 
-    /// Returns the input that the row needs and that is missing, in one line.
-    fn missing(&self, row: &RowRecipe) -> Option<String> {
-        if let Some(problem) = &row.unsupported {
-            return Some(problem.clone());
-        }
-        let missing = |(root, path): (Root, String), hint: &str| {
-            let place = self.roots.of(root).join(&path);
-            (!place.exists()).then(|| format!("{}/{path} is missing{hint}", root.name()))
-        };
-        let needed = self.recipes.needs(row);
-        needed
-            .into_iter()
-            .find_map(|need| missing(need, ""))
-            .or_else(|| {
-                let start = self.recipes.start_needed(row)?;
-                missing(start, "; run the row that it begins with first")
-            })
-    }
-
-    fn write(&self, threads: usize) -> Result<(), TrainError> {
-        let rows: Vec<Row<'_>> = self
-            .recipes
-            .rows
-            .iter()
-            .map(|recipe| self.told(recipe))
-            .collect();
-        let machine = Machine::here(threads);
+    fn write_results(&self) -> Result<(), TrainError> {
+        let rows: Vec<Row<'_>> = self.recipes.rows.iter().map(|row| self.row(row)).collect();
+        let machine = Machine::here(self.threads);
         let text = table::markdown(&rows, &machine, &self.recipes.notes);
-        write(&self.roots.out.join(table::RESULTS), &text)?;
-        super::write_json(
-            Some(&self.roots.out.join("results.json")),
+        let path = self.roots.out.join(table::RESULTS);
+        fs::write(&path, text).map_err(TrainError::write(&path))?;
+        write_json(
+            &self.roots.out.join("results.json"),
             &table::json(&rows, &machine),
         )
     }
 
-    /// The row `recipe` as it is told, with what is known of its trainings.
-    fn told<'a>(&'a self, recipe: &'a RowRecipe) -> Row<'a> {
-        let why = |name: &str| match self.why.get(name) {
-            Some(NoFigures::NotRun(why) | NoFigures::Failed(why)) => Some(why.clone()),
-            None => recipe.left_out.then(|| "not asked for".to_owned()),
-        };
-        let run = |run: RowRecipe| Run {
-            record: self.finished(&run),
-            why: why(&run.name),
-            seed: run.seed(),
-            name: run.name,
+    /// The row as it is told, with what is known of its trainings.
+    fn row<'a>(&'a self, recipe: &'a RowRecipe) -> Row<'a> {
+        let run = |run: RowRecipe| {
+            let known = self.why_not.get(run.name.as_str()).cloned();
+            let left_out = recipe.is_left_out.then(|| "not asked for".to_owned());
+            Run {
+                record: self.finished(&run),
+                why_not: known.or(left_out),
+                seed: run.seed(),
+                name: run.name,
+            }
         };
         Row {
             recipe,
-            deployed: self.recipes.deployed.get(&recipe.deployed),
+            deployed: &self.recipes.deployed[&recipe.deployed],
             runs: self.recipes.runs(recipe).into_iter().map(run).collect(),
-            trained: self.records.deployed(&recipe.deployed),
+            trained: self.records.read(&of_deployed(&recipe.deployed)),
         }
     }
-}
-
-fn unfinished(ended: Ended) -> Option<NoFigures> {
-    match ended {
-        Ended::Well => None,
-        Ended::Interrupted => Some(NoFigures::NotRun("interrupted".to_owned())),
-        Ended::Badly(why) => Some(NoFigures::Failed(why)),
-    }
-}
-
-fn write(path: &Path, text: &str) -> Result<(), TrainError> {
-    fs::write(path, text).map_err(|source| TrainError::Write {
-        path: path.to_path_buf(),
-        source,
-    })
 }

@@ -1,23 +1,111 @@
-//! Recipes: what each row of the table is made with.
+//! Recipes: what each row of the table is made with, as command lines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
-use parity_trainer::SetupError;
+use parity_trainer::TrainError;
 use serde::Deserialize;
-
-use super::command_line::{CommandLine, Root, Roots};
+use sha2::{Digest, Sha256};
 
 /// The table's own recipes.
 const PUBLISHED: &str = include_str!("../../../recipes/accuracy.toml");
-/// The model repository, in `--out`.
-const MODELS: &str = "models";
-/// Where runs keep their checkpoints, in `--out`.
-pub(super) const RUNS: &str = "models/.runs";
+/// The model repository.
+const MODELS: &str = "OUT/models";
 /// Steps of a row that names none.
 const STEPS: i64 = 4000;
 /// Epochs of a deployed model that names none.
 const EPOCHS: i64 = 20;
+
+/// The user's folders.
+#[derive(Debug, Clone)]
+pub(super) struct Roots {
+    pub(super) data: PathBuf,
+    pub(super) models: PathBuf,
+    pub(super) out: PathBuf,
+}
+
+impl Roots {
+    /// Resolves a path whose folder stands by name: `DATA/mnist`.
+    pub(super) fn place(&self, path: &str) -> PathBuf {
+        match path.split_once('/') {
+            Some(("DATA", rest)) => self.data.join(rest),
+            Some(("MODELS", rest)) => self.models.join(rest),
+            Some(("OUT", rest)) => self.out.join(rest),
+            _ => PathBuf::from(path),
+        }
+    }
+}
+
+/// A command line without the program's name. Folders stand by name.
+#[derive(Debug, Clone)]
+pub(super) struct CommandLine(Vec<String>);
+
+impl CommandLine {
+    fn new(command: &str) -> Self {
+        Self(vec![command.to_owned()])
+    }
+
+    pub(super) fn flag(&mut self, name: &str) {
+        self.0.push(format!("--{name}"));
+    }
+
+    fn setting(&mut self, name: &str, value: impl Into<String>) {
+        self.flag(name);
+        self.0.push(value.into());
+    }
+
+    fn settings(&mut self, table: &toml::Table) {
+        for (name, value) in table {
+            self.setting(name, plain(value));
+        }
+    }
+
+    pub(super) fn arguments(&self, roots: &Roots) -> Vec<OsString> {
+        let argument = |word: &String| {
+            let paths = word.split(',').map(|path| roots.place(path));
+            let paths: Vec<OsString> = paths.map(PathBuf::into_os_string).collect();
+            paths.join(",".as_ref())
+        };
+        self.0.iter().map(argument).collect()
+    }
+
+    /// Returns the first line of the program's complaint, if it does not take the line.
+    fn check(&self) -> Result<(), String> {
+        let arguments = std::iter::once("parity-trainer").chain(self.0.iter().map(String::as_str));
+        match <crate::Cli as clap::Parser>::try_parse_from(arguments) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let text = error.to_string();
+                Err(text.lines().next().unwrap_or_default().to_owned())
+            }
+        }
+    }
+
+    pub(super) fn digest(&self) -> String {
+        digest(&[&self.to_string()])
+    }
+}
+
+impl fmt::Display for CommandLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "parity-trainer {}", self.0.join(" "))
+    }
+}
+
+/// A value as a flag has it: text without quotes, lists with commas.
+pub(super) fn plain(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(","),
+        value => value.to_string(),
+    }
+}
+
+fn digest(parts: &[&str]) -> String {
+    format!("{:x}", Sha256::digest(parts.join("\n")))
+}
 
 /// Everything that is to be made.
 #[derive(Debug, Clone, Deserialize)]
@@ -26,7 +114,7 @@ pub(super) struct Recipes {
     /// Deployed models, by name.
     #[serde(default)]
     pub(super) deployed: BTreeMap<String, DeployedRecipe>,
-    /// Rows, in the order in which they are run and told.
+    /// Rows, in the order in which they are run and told. The deployed model of each is there.
     #[serde(rename = "row")]
     pub(super) rows: Vec<RowRecipe>,
     /// Text after the table, Markdown.
@@ -40,12 +128,12 @@ pub(super) struct Recipes {
 pub(super) struct DeployedRecipe {
     /// Title in the table.
     pub(super) title: String,
-    pub(super) data: String,
+    data: String,
     /// True if it takes lines of text, which are made of that data set's digits.
     #[serde(default)]
-    pub(super) lines: bool,
+    lines: bool,
     /// Its file, in `--models`; none for a model that is trained here.
-    pub(super) file: Option<String>,
+    file: Option<String>,
     /// The accuracy that it should have at least, percent.
     pub(super) least: Option<f64>,
     /// Settings that were chosen by figures of the test set; the table marks them.
@@ -53,10 +141,10 @@ pub(super) struct DeployedRecipe {
     pub(super) chosen_on_test: String,
     /// Minutes that its training takes on one core.
     #[serde(default)]
-    pub(super) minutes: f64,
+    minutes: f64,
     /// Settings of `train-deployed`.
     #[serde(default)]
-    pub(super) train: toml::Table,
+    train: toml::Table,
 }
 
 /// A row of the table.
@@ -73,7 +161,7 @@ pub(super) struct RowRecipe {
     pub(super) minutes: f64,
     /// Trainings, with the seed of `train` and those that follow it.
     #[serde(default = "one")]
-    pub(super) seeds: u32,
+    seeds: u32,
     /// Settings that were chosen by figures of the test set; the table marks them.
     #[serde(default)]
     pub(super) chosen_on_test: String,
@@ -85,158 +173,119 @@ pub(super) struct RowRecipe {
     pub(super) tried: String,
     /// A model whose weights the training begins with: a deployed model or an earlier row.
     pub(super) start: Option<String>,
-    /// True if it may be passed over by a build that does not know its settings.
-    #[serde(default)]
-    pub(super) optional: bool,
     /// Settings of `train`.
     pub(super) train: toml::Table,
-    /// Settings that this build does not know.
-    #[serde(skip)]
-    pub(super) unsupported: Option<String>,
     /// True if the user has not asked for it.
     #[serde(skip)]
-    pub(super) left_out: bool,
+    pub(super) is_left_out: bool,
 }
 
 fn one() -> u32 {
     1
 }
 
-/// The folder of a row's reports, in `--out`.
-pub(super) fn reports(name: &str) -> String {
-    format!("reports/{name}")
+impl RowRecipe {
+    /// The seed of its first training.
+    pub(super) fn seed(&self) -> i64 {
+        self.number("seed").unwrap_or(0)
+    }
+
+    fn number(&self, setting: &str) -> Option<i64> {
+        self.train.get(setting)?.as_integer()
+    }
+
+    /// The folder of its reports.
+    pub(super) fn reports(&self) -> String {
+        format!("OUT/reports/{}", self.name)
+    }
+
+    /// The entry that it begins with.
+    fn start(&self) -> Option<String> {
+        let start = self.start.as_ref()?;
+        Some(format!("{MODELS}/{start}"))
+    }
 }
 
 impl Recipes {
-    pub(super) fn published() -> Result<Self, SetupError> {
-        Self::parse(PUBLISHED, None)
+    pub(super) fn published() -> Result<Self, TrainError> {
+        Self::parse(PUBLISHED, Path::new("recipes"))
     }
 
-    /// # Errors
-    /// If the text is no recipes, or one has settings that its command does not take.
-    pub(super) fn parse(text: &str, place: Option<&Path>) -> Result<Self, SetupError> {
-        let wrong = |problem: &str| {
-            SetupError::config(Some(place.unwrap_or(Path::new("recipes"))), problem)
-        };
-        let mut recipes: Self = toml::from_str(text).map_err(|error| wrong(&error.to_string()))?;
-        let mut unsupported = BTreeMap::new();
-        for (at, row) in recipes.rows.iter().enumerate() {
-            let name = &row.name;
-            let deployed = recipes.deployed.get(&row.deployed).ok_or_else(|| {
-                wrong(&format!("row {name}: no deployed model `{}`", row.deployed))
-            })?;
-            if row.seeds == 0 {
-                return Err(wrong(&format!("row {name}: seeds = 0; give at least 1")));
-            }
-            let before: Vec<String> = recipes
-                .rows
-                .iter()
-                .take(at)
-                .flat_map(|other| recipes.names(other))
-                .collect();
-            if let Some(name) = recipes
-                .names(row)
-                .into_iter()
-                .find(|name| before.contains(name))
-            {
-                return Err(wrong(&format!("row {name}: there are two of that name")));
-            }
-            let earlier = |start: &String| {
-                recipes.deployed.contains_key(start)
-                    || recipes
-                        .rows
-                        .iter()
-                        .take(at)
-                        .any(|other| other.name == *start)
+    /// Reads recipes whose settings the commands take.
+    pub(super) fn parse(text: &str, place: &Path) -> Result<Self, TrainError> {
+        let wrong = |problem: String| TrainError::settings(Some(place), &problem);
+        let recipes: Self = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        let mut known: BTreeSet<String> = recipes.deployed.keys().cloned().collect();
+        let mut names = BTreeSet::new();
+        for row in &recipes.rows {
+            let in_row = |problem: String| wrong(format!("row {}: {problem}", row.name));
+            let in_model =
+                |problem: &str| wrong(format!("deployed model {}: {problem}", row.deployed));
+            let Some(deployed) = recipes.deployed.get(&row.deployed) else {
+                return Err(in_row(format!("no deployed model `{}`", row.deployed)));
             };
-            if let Some(start) = row.start.as_ref().filter(|start| !earlier(start)) {
-                let problem = format!(
-                    "row {name}: begins with {start}, which is no deployed model and no earlier row"
-                );
-                return Err(wrong(&problem));
+            if row.seeds == 0 {
+                return Err(in_row("seeds = 0; give at least 1".to_owned()));
             }
-            if deployed.file.is_some() != deployed.train.is_empty() {
-                let problem = "give either `file` or settings under `train`";
-                return Err(wrong(&format!(
-                    "deployed model {}: {problem}",
-                    row.deployed
-                )));
-            }
-            let trained = recipes
-                .train_deployed(row)
-                .map_or(Ok(()), |line| parses(&line));
-            trained
-                .map_err(|problem| wrong(&format!("deployed model {}: {problem}", row.deployed)))?;
-            match parses(&recipes.train(row)).and_then(|()| parses(&recipes.evaluate(row))) {
-                Err(problem) if row.optional => {
-                    unsupported.insert(at, format!("this build cannot train it ({problem})"));
+            for run in recipes.runs(row) {
+                if !names.insert(run.name) {
+                    return Err(in_row("there are two of that name".to_owned()));
                 }
-                outcome => outcome.map_err(|problem| wrong(&format!("row {name}: {problem}")))?,
             }
-        }
-        for (at, problem) in unsupported {
-            if let Some(row) = recipes.rows.get_mut(at) {
-                row.unsupported = Some(problem);
+            if let Some(start) = row.start.as_ref().filter(|start| !known.contains(*start)) {
+                let problem = "which is no deployed model and no earlier row";
+                return Err(in_row(format!("begins with {start}, {problem}")));
             }
+            known.insert(row.name.clone());
+            if deployed.file.is_some() != deployed.train.is_empty() {
+                return Err(in_model("give either `file` or settings under `train`"));
+            }
+            if let Some(line) = recipes.train_deployed(row) {
+                line.check().map_err(|problem| in_model(&problem))?;
+            }
+            recipes.train(row).check().map_err(in_row)?;
+            recipes.evaluate(row).check().map_err(in_row)?;
         }
         Ok(recipes)
     }
 
     /// Leaves out all but the rows named, if any is.
-    ///
-    /// # Errors
-    /// If there is no row of a name.
-    pub(super) fn only(mut self, names: &[String]) -> Result<Self, SetupError> {
+    pub(super) fn only(mut self, names: &[String]) -> Result<Self, TrainError> {
         let known: Vec<&str> = self.rows.iter().map(|row| row.name.as_str()).collect();
         if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
             let problem = format!("--only {name}: no such row; there are {}", known.join(", "));
-            return Err(SetupError::config(None, &problem));
+            return Err(TrainError::settings(None, &problem));
         }
         for row in &mut self.rows {
-            row.left_out = !names.is_empty() && !names.contains(&row.name);
+            row.is_left_out = !names.is_empty() && !names.contains(&row.name);
         }
         Ok(self)
     }
 
     pub(super) fn asked(&self) -> impl Iterator<Item = &RowRecipe> {
-        self.rows.iter().filter(|row| !row.left_out)
+        self.rows.iter().filter(|row| !row.is_left_out)
     }
 
     /// With steps and epochs of the rows asked for as many as fit into `budget` minutes together.
-    ///
-    /// # Errors
-    /// If the budget is no time.
-    pub(super) fn within(mut self, budget: Option<f64>) -> Result<Self, SetupError> {
-        let Some(budget) = budget else {
-            return Ok(self);
-        };
+    pub(super) fn within(mut self, budget: f64) -> Result<Self, TrainError> {
         if !(budget > 0.0 && budget.is_finite()) {
-            let range = "greater than 0".to_owned();
-            return Err(SetupError::Range {
-                name: "budget",
-                value: budget,
-                range,
-            });
+            let problem = "out of range; give a number greater than 0";
+            return Err(TrainError::Input(format!("--budget {budget}: {problem}")));
         }
         let share = budget / self.minutes().max(1e-9);
         let scale = |table: &mut toml::Table, name: &str, default: i64| {
-            let count = table
-                .get(name)
-                .and_then(toml::Value::as_integer)
-                .unwrap_or(default);
-            let scaled = ((count as f64 * share).round() as i64).max(1);
-            table.insert(name.to_owned(), scaled.into());
+            let count = table.get(name).and_then(toml::Value::as_integer);
+            let scaled = (count.unwrap_or(default) as f64 * share).round() as i64;
+            table.insert(name.to_owned(), scaled.max(1).into());
         };
         let needed: Vec<String> = self.asked().map(|row| row.deployed.clone()).collect();
-        let ours = self
-            .deployed
-            .iter_mut()
-            .filter(|(name, model)| needed.contains(*name) && model.file.is_none());
-        for (_, deployed) in ours {
-            deployed.minutes *= share;
-            scale(&mut deployed.train, "epochs", EPOCHS);
+        for (name, deployed) in &mut self.deployed {
+            if needed.contains(name) && deployed.file.is_none() {
+                deployed.minutes *= share;
+                scale(&mut deployed.train, "epochs", EPOCHS);
+            }
         }
-        for row in self.rows.iter_mut().filter(|row| !row.left_out) {
+        for row in self.rows.iter_mut().filter(|row| !row.is_left_out) {
             row.minutes *= share;
             scale(&mut row.train, "steps", STEPS);
         }
@@ -245,178 +294,146 @@ impl Recipes {
 
     /// Minutes of all the rows asked for and of the deployed models that they need.
     fn minutes(&self) -> f64 {
-        let needed = |name: &str| self.asked().any(|row| row.deployed == name);
-        let deployed = self
-            .deployed
-            .iter()
-            .filter(|(name, _)| needed(name))
-            .map(|(_, model)| model.minutes);
-        self.asked()
-            .map(|row| row.minutes * f64::from(row.seeds))
-            .chain(deployed)
-            .sum()
+        let needed: BTreeSet<&str> = self.asked().map(|row| row.deployed.as_str()).collect();
+        let deployed = needed.iter().map(|name| self.deployed[*name].minutes);
+        let rows = self.asked().map(|row| row.minutes * f64::from(row.seeds));
+        rows.chain(deployed).sum()
+    }
+
+    /// The trainings of `row`, each as a row of one seed: the row itself, then `NAME-seed2` and so
+    /// on with the seeds that follow the row's own. A training begins with the one of the same
+    /// number of the row that it begins with, where that has as many; the deployed model is the
+    /// same for all.
+    pub(super) fn runs(&self, row: &RowRecipe) -> Vec<RowRecipe> {
+        let name = |row: &str, number: u32| match number {
+            1 => row.to_owned(),
+            number => format!("{row}-seed{number}"),
+        };
+        let run = |number: u32| {
+            let mut run = row.clone();
+            run.seeds = 1;
+            run.name = name(&row.name, number);
+            if number > 1 {
+                let seed = row.seed() + i64::from(number) - 1;
+                run.train.insert("seed".to_owned(), seed.into());
+            }
+            let mut rows = self.rows.iter();
+            let start = rows.find(|other| row.start.as_ref() == Some(&other.name));
+            if let Some(start) = start.filter(|start| number <= start.seeds) {
+                run.start = Some(name(&start.name, number));
+            }
+            run
+        };
+        (1..=row.seeds).map(run).collect()
     }
 
     /// The training of a row's deployed model, if it is trained here.
     pub(super) fn train_deployed(&self, row: &RowRecipe) -> Option<CommandLine> {
-        let recipe = self
-            .deployed
-            .get(&row.deployed)
-            .filter(|recipe| recipe.file.is_none())?;
+        let recipe = &self.deployed[&row.deployed];
+        if recipe.file.is_some() {
+            return None;
+        }
         let mut line = CommandLine::new("train-deployed");
-        let (root, path) = data(&row.deployed, recipe);
-        line.path("data", root, path);
-        settings(&mut line, &recipe.train);
-        line.path("out", Root::Out, MODELS);
-        line.setting("name", &row.deployed.as_str().into());
+        line.setting("data", self.data(row));
+        line.settings(&recipe.train);
+        line.setting("out", MODELS);
+        line.setting("name", &row.deployed);
         Some(line)
-    }
-
-    /// Tells a row's deployed model apart from one that was made otherwise.
-    pub(super) fn deployed_recipe(&self, row: &RowRecipe) -> String {
-        self.train_deployed(row)
-            .map(|line| line.to_string())
-            .unwrap_or_default()
     }
 
     /// The training of a row's parity model.
     pub(super) fn train(&self, row: &RowRecipe) -> CommandLine {
-        let mut line = CommandLine::new("train");
-        self.models_and_data(&mut line, row);
-        settings(&mut line, &row.train);
-        if let Some((root, path)) = self.start(row) {
-            line.path("start", root, path);
+        let mut line = self.line("train", row);
+        line.settings(&row.train);
+        if let Some(start) = row.start() {
+            line.setting("start", start);
         }
-        line.path("out", Root::Out, MODELS);
-        line.setting("name", &row.name.as_str().into());
+        line.setting("out", MODELS);
+        line.setting("name", &row.name);
         line
     }
 
     /// The evaluation of a row's parity model.
     pub(super) fn evaluate(&self, row: &RowRecipe) -> CommandLine {
-        let mut line = CommandLine::new("eval");
-        self.models_and_data(&mut line, row);
+        let mut line = self.line("eval", row);
         for name in ["input", "output"] {
             if let Some(tensor) = row.train.get(name) {
-                line.setting(name, tensor);
+                line.setting(name, plain(tensor));
             }
         }
-        line.paths("parity", Root::Out, &entries(row));
-        line.path("out", Root::Out, reports(&row.name));
+        // `NAME`, or `NAME-0` and so on for a code of several rows.
+        let entry = |end: String| format!("{MODELS}/{}{end}", row.name);
+        let entries = match (row.number("r").unwrap_or(1), row.number("row")) {
+            (1, _) => vec![entry(String::new())],
+            (_, Some(only)) => vec![entry(format!("-{only}"))],
+            (r, None) => (0..r).map(|at| entry(format!("-{at}"))).collect(),
+        };
+        line.setting("parity", entries.join(","));
+        line.setting("out", row.reports());
         line
     }
 
-    /// The digits that a row's data are to be made of, and where the data go.
-    pub(super) fn lines(&self, row: &RowRecipe) -> Option<[(Root, String); 2]> {
-        let deployed = self
-            .deployed
-            .get(&row.deployed)
-            .filter(|deployed| deployed.lines)?;
-        Some([
-            (Root::Data, deployed.data.clone()),
-            data(&row.deployed, deployed),
-        ])
-    }
-
-    /// Returns the files that the row needs, in the order of its making.
-    pub(super) fn needs(&self, row: &RowRecipe) -> Vec<(Root, String)> {
-        let Some(deployed) = self.deployed.get(&row.deployed) else {
-            return Vec::new();
+    /// Begins a command line with the deployed model and its data.
+    fn line(&self, command: &str, row: &RowRecipe) -> CommandLine {
+        let model = match &self.deployed[&row.deployed].file {
+            Some(file) => format!("MODELS/{file}"),
+            None => format!("{MODELS}/{}", row.deployed),
         };
-        let file = deployed
-            .file
-            .iter()
-            .map(|file| (Root::Models, file.clone()));
-        std::iter::once((Root::Data, deployed.data.clone()))
-            .chain(file)
-            .collect()
+        let mut line = CommandLine::new(command);
+        line.setting("model", model);
+        line.setting("data", self.data(row));
+        line
     }
 
-    /// The training whose parity model another begins with.
-    pub(super) fn begins_with(&self, run: &RowRecipe) -> Option<RowRecipe> {
-        let start = run.start.as_ref()?;
-        self.rows
-            .iter()
-            .flat_map(|row| self.runs(row))
-            .find(|other| other.name == *start)
-    }
-
-    /// Names of a row's trainings.
-    fn names(&self, row: &RowRecipe) -> Vec<String> {
-        self.runs(row).into_iter().map(|run| run.name).collect()
-    }
-
-    /// The entry that has to be there before the row can be begun: the one that it begins with,
-    /// unless that is its own deployed model, which is trained before it.
-    pub(super) fn start_needed(&self, row: &RowRecipe) -> Option<(Root, String)> {
-        self.start(row)
-            .filter(|_| row.start.as_ref() != Some(&row.deployed))
-    }
-
-    /// The entry that a row begins with.
-    fn start(&self, row: &RowRecipe) -> Option<(Root, String)> {
-        row.start
-            .as_ref()
-            .map(|start| (Root::Out, format!("{MODELS}/{start}")))
-    }
-
-    fn models_and_data(&self, line: &mut CommandLine, row: &RowRecipe) {
-        let Some(deployed) = self.deployed.get(&row.deployed) else {
-            return;
-        };
-        match &deployed.file {
-            Some(file) => line.path("model", Root::Models, file),
-            None => line.path("model", Root::Out, format!("{MODELS}/{}", row.deployed)),
+    fn data(&self, row: &RowRecipe) -> String {
+        match self.lines(row) {
+            Some((_, lines)) => lines,
+            None => format!("DATA/{}", self.deployed[&row.deployed].data),
         }
-        let (root, path) = data(&row.deployed, deployed);
-        line.path("data", root, path);
     }
-}
 
-/// Where the data of the deployed model `name` are.
-fn data(name: &str, recipe: &DeployedRecipe) -> (Root, String) {
-    if recipe.lines {
-        (Root::Out, format!("data/{name}.safetensors"))
-    } else {
-        (Root::Data, recipe.data.clone())
+    /// The digits that a row's data are to be made of, and the file of the data.
+    pub(super) fn lines(&self, row: &RowRecipe) -> Option<(String, String)> {
+        let deployed = &self.deployed[&row.deployed];
+        let file = format!("OUT/data/{}.safetensors", row.deployed);
+        let lines = (format!("DATA/{}", deployed.data), file);
+        deployed.lines.then_some(lines)
     }
-}
 
-/// The entries of a row's parity models: `NAME`, or `NAME-0` and so on for a code of several rows.
-fn entries(row: &RowRecipe) -> Vec<String> {
-    let number = |name: &str| row.train.get(name).and_then(toml::Value::as_integer);
-    let name = |end: String| format!("{MODELS}/{}{end}", row.name);
-    match (number("r").unwrap_or(1), number("row")) {
-        (1, _) => vec![name(String::new())],
-        (_, Some(only)) => vec![name(format!("-{only}"))],
-        (r, None) => (0..r).map(|at| name(format!("-{at}"))).collect(),
+    /// Returns the places that the row needs, and what is to be done where one is missing.
+    pub(super) fn needs(&self, row: &RowRecipe) -> Vec<(String, &'static str)> {
+        let deployed = &self.deployed[&row.deployed];
+        let mut needs = vec![(format!("DATA/{}", deployed.data), "")];
+        needs.extend(
+            deployed
+                .file
+                .iter()
+                .map(|file| (format!("MODELS/{file}"), "")),
+        );
+        // Its own deployed model is trained before it.
+        let start = row
+            .start()
+            .filter(|_| row.start.as_ref() != Some(&row.deployed));
+        needs.extend(start.map(|start| (start, "; run the row that it begins with first")));
+        needs
     }
-}
 
-fn settings(line: &mut CommandLine, table: &toml::Table) {
-    for (name, value) in table {
-        line.setting(name, value);
+    /// Digest of all that decides a training's figures.
+    pub(super) fn digest(&self, run: &RowRecipe) -> String {
+        let train_deployed = self.train_deployed(run).map(|line| line.to_string());
+        let mut parts = vec![
+            self.train(run).to_string(),
+            self.evaluate(run).to_string(),
+            train_deployed.unwrap_or_default(),
+        ];
+        let mut runs = self.rows.iter().flat_map(|row| self.runs(row));
+        if let Some(start) = runs.find(|other| run.start.as_ref() == Some(&other.name)) {
+            // Rows begin with earlier ones only, so that this ends.
+            parts.push(self.digest(&start));
+        }
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        digest(&parts)
     }
-}
-
-/// Returns true if the program takes the line; what it says if not, shortened to one line.
-fn parses(line: &CommandLine) -> Result<(), String> {
-    let roots = Roots {
-        data: PathBuf::new(),
-        models: PathBuf::new(),
-        out: PathBuf::new(),
-    };
-    let arguments = std::iter::once("parity-trainer".into()).chain(line.arguments(&roots));
-    <crate::Cli as clap::Parser>::try_parse_from(arguments)
-        .map(drop)
-        .map_err(|error| {
-            error
-                .to_string()
-                .lines()
-                .next()
-                .unwrap_or_default()
-                .to_owned()
-        })
 }
 
 #[cfg(test)]

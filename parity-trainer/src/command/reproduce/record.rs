@@ -1,29 +1,28 @@
-//! Records of finished rows, one JSON file each: a later run takes them over.
+//! Records of finished trainings, one JSON file each: a later run takes them over.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use parapet_encoder::OutputTransform;
 use parity_trainer::TrainError;
+use parity_trainer::evaluation::{ByLosses, Estimate};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The folder of the records, in `--out`.
-const FOLDER: &str = "rows";
-
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct RowRecord {
-    /// Of its commands: a row whose recipe has changed is another.
+    /// Digest of the commands: a row whose recipe has changed is another.
     pub(super) digest: String,
     pub(super) commands: Vec<String>,
     /// Cost of the training, before an interruption, too.
     pub(super) cost: Cost,
-    pub(super) outcome: RowOutcome,
+    pub(super) outcome: Outcome,
 }
 
 /// A deployed model that was trained.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct DeployedRecord {
-    /// Of its command.
+    /// Digest of the command.
     pub(super) digest: String,
     pub(super) command: String,
     pub(super) cost: Cost,
@@ -33,11 +32,9 @@ pub(super) struct DeployedRecord {
 pub(super) struct Cost {
     /// By the clock on the wall.
     pub(super) seconds: f64,
-    /// Of all processors together; 0 if it was not measured.
-    #[serde(default)]
+    /// Of all processors together.
     pub(super) processor_seconds: f64,
     /// True if more was spent and not counted: the program was killed while a command ran.
-    #[serde(default)]
     pub(super) at_least: bool,
 }
 
@@ -55,18 +52,13 @@ impl std::ops::Add for Cost {
 
 /// An evaluation's figures, as `eval` writes them; accuracies are parts of 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct RowOutcome {
+pub(super) struct Outcome {
     pub(super) code: String,
     /// The domain in which predictions were added.
-    pub(super) transform: Kind,
+    pub(super) transform: OutputTransform,
     pub(super) evaluation: Figures,
     /// Figures of the deployed model as its own parity model.
     pub(super) untrained_control: Figures,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Kind {
-    pub(super) kind: String,
 }
 
 /// One code's figures.
@@ -74,79 +66,30 @@ pub(super) struct Kind {
 pub(super) struct Figures {
     pub(super) accuracy_deployed: Option<f64>,
     /// A_d and agreement, for each number of missing queries.
-    pub(super) by_losses: Vec<Losses>,
+    pub(super) by_losses: Vec<ByLosses>,
 }
 
-/// Figures for one number of missing queries.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Losses {
-    pub(super) missing: usize,
-    pub(super) accuracy: Option<Estimate>,
-    /// A_a - A_d over the same queries; absent in records of before it was told.
-    #[serde(default)]
-    pub(super) loss: Option<Estimate>,
-    pub(super) agreement: Estimate,
-    pub(super) reconstructions: usize,
-}
-
-/// A part of 1 with its 95 % interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(super) struct Estimate {
-    pub(super) value: f64,
-    pub(super) interval: Option<(f64, f64)>,
-}
-
-impl RowOutcome {
-    /// Of the evaluation in `folder`.
-    pub(super) fn read(folder: &Path) -> Result<Self, TrainError> {
+impl Outcome {
+    /// Reads the evaluation in `folder`.
+    pub(super) fn read(folder: &Path) -> Result<Self, String> {
         let path = folder.join("evaluation.json");
-        let failed = |source| TrainError::Report {
-            path: path.clone(),
-            source,
-        };
-        serde_json::from_slice(&fs::read(&path).map_err(failed)?)
-            .map_err(|error| failed(error.into()))
+        let contents = fs::read(&path).and_then(|contents| Ok(serde_json::from_slice(&contents)?));
+        contents.map_err(|error| format!("{}: cannot read: {error}", path.display()))
     }
 
-    /// A_a - A_d in points, one query missing.
-    pub(super) fn loss(&self) -> Option<f64> {
-        let one = self.evaluation.by_losses.first()?;
-        let apart = || Some(self.evaluation.accuracy_deployed? - one.accuracy?.value);
-        one.loss
-            .map(|loss| loss.value)
-            .or_else(apart)
-            .map(|loss| 100.0 * loss)
-    }
-
-    /// The paired interval of the loss, in points.
-    pub(super) fn loss_interval(&self) -> Option<(f64, f64)> {
-        let (low, high) = self.evaluation.by_losses.first()?.loss?.interval?;
-        Some((100.0 * low, 100.0 * high))
-    }
-
-    /// Tells whether the loss, if there is one, has its interval: earlier evaluations did
-    /// not give it.
-    pub(super) fn is_complete(&self) -> bool {
-        self.loss().is_none() || self.loss_interval().is_some()
+    /// A_a - A_d, one query missing.
+    pub(super) fn loss(&self) -> Option<Estimate> {
+        self.evaluation.by_losses.first()?.loss
     }
 }
 
-/// Cost so far of a row that was begun before.
+/// Cost so far of a training that was begun.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Spent {
     digest: String,
     cost: Cost,
     /// True while a command runs whose cost is not in it yet.
-    #[serde(default)]
     running: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Begun {
-    /// True if the same was begun before.
-    pub(super) again: bool,
-    /// Cost so far.
-    pub(super) cost: Cost,
 }
 
 /// Returns the name of the record of the deployed model `name`.
@@ -161,80 +104,47 @@ pub(super) struct Records(PathBuf);
 impl Records {
     /// Opens the records in `out`; the folder is made.
     pub(super) fn at(out: &Path) -> Result<Self, TrainError> {
-        let folder = out.join(FOLDER);
-        fs::create_dir_all(&folder).map_err(|source| TrainError::Write {
-            path: folder.clone(),
-            source,
-        })?;
+        let folder = out.join("rows");
+        fs::create_dir_all(&folder).map_err(TrainError::write(&folder))?;
         Ok(Self(folder))
     }
 
-    pub(super) fn row(&self, name: &str) -> Option<RowRecord> {
-        self.read(&format!("{name}.json"))
+    /// Reads a record. One that is torn counts as none: the row is run again.
+    pub(super) fn read<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        let path = self.0.join(format!("{name}.json"));
+        serde_json::from_slice(&fs::read(path).ok()?).ok()
     }
 
-    pub(super) fn save(&self, name: &str, record: &RowRecord) -> Result<(), TrainError> {
-        self.write(&format!("{name}.json"), record)
+    pub(super) fn write(&self, name: &str, record: &impl Serialize) -> Result<(), TrainError> {
+        crate::command::write_json(&self.0.join(format!("{name}.json")), record)
     }
 
-    pub(super) fn deployed(&self, name: &str) -> Option<DeployedRecord> {
-        self.read(&format!("{}.json", of_deployed(name)))
-    }
-
-    pub(super) fn save_deployed(
-        &self,
-        name: &str,
-        record: &DeployedRecord,
-    ) -> Result<(), TrainError> {
-        self.write(&format!("{}.json", of_deployed(name)), record)
-    }
-
-    /// Notes that a row of `digest` begins.
-    pub(super) fn begin(&self, name: &str, digest: &str) -> Result<Begun, TrainError> {
-        let before: Option<Spent> = self.read(&format!("{name}.begun.json"));
+    /// Notes that a training of `digest` begins; returns its cost so far, if the same was begun
+    /// before.
+    pub(super) fn begin(&self, name: &str, digest: &str) -> Result<Option<Cost>, TrainError> {
+        let before: Option<Spent> = self.read(&format!("{name}.begun"));
         let before = before.filter(|spent| spent.digest == digest);
-        let mut begun = Begun {
-            again: before.is_some(),
-            cost: Cost::default(),
-        };
-        if let Some(before) = before {
-            begun.cost = before.cost;
-            begun.cost.at_least |= before.running;
-        }
-        self.write_spent(
-            name,
-            Spent {
-                digest: digest.to_owned(),
-                cost: begun.cost,
-                running: true,
-            },
-        )?;
-        Ok(begun)
+        let cost = before.map(|before| Cost {
+            at_least: before.cost.at_least || before.running,
+            ..before.cost
+        });
+        self.note(name, digest, cost.unwrap_or_default(), true)?;
+        Ok(cost)
     }
 
     /// Notes what it has cost so far, now that the command has ended.
     pub(super) fn spent(&self, name: &str, digest: &str, cost: Cost) -> Result<(), TrainError> {
-        self.write_spent(
-            name,
-            Spent {
-                digest: digest.to_owned(),
-                cost,
-                running: false,
-            },
-        )
+        self.note(name, digest, cost, false)
     }
 
-    fn write_spent(&self, name: &str, spent: Spent) -> Result<(), TrainError> {
-        self.write(&format!("{name}.begun.json"), &spent)
-    }
-
-    /// A record that is torn counts as none: the row is run again.
-    fn read<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
-        serde_json::from_slice(&fs::read(self.0.join(name)).ok()?).ok()
-    }
-
-    fn write(&self, name: &str, record: &impl Serialize) -> Result<(), TrainError> {
-        crate::command::write_json(Some(&self.0.join(name)), record)
+    fn note(&self, name: &str, digest: &str, cost: Cost, running: bool) -> Result<(), TrainError> {
+        let digest = digest.to_owned();
+        let spent = Spent {
+            digest,
+            cost,
+            running,
+        };
+        self.write(&format!("{name}.begun"), &spent)
     }
 }
 
@@ -243,7 +153,6 @@ impl Records {
 pub(super) struct Machine {
     /// The processor's name, where the system tells it.
     pub(super) processor: String,
-    /// Processors that the system has.
     pub(super) processors: usize,
     /// Threads that the commands used.
     pub(super) threads: usize,
@@ -255,9 +164,8 @@ pub(super) struct Machine {
 impl Machine {
     pub(super) fn here(threads: usize) -> Self {
         let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let name = information
-            .lines()
-            .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        let mut lines = information.lines();
+        let name = lines.find_map(|line| line.strip_prefix("model name")?.split_once(':'));
         Self {
             processor: name.map_or("unknown", |(_, name)| name.trim()).to_owned(),
             processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -273,37 +181,27 @@ mod tests {
     use super::{Cost, Records};
 
     #[test]
-    fn a_cost_that_was_not_counted_to_its_end_is_a_lower_bound() {
+    fn cost_that_was_not_counted_to_its_end_is_a_lower_bound() {
         let folder = tempfile::tempdir().unwrap();
         let records = Records::at(folder.path()).unwrap();
+        let begin = |digest| records.begin("row", digest).unwrap();
         let spent = Cost {
             seconds: 2.0,
             processor_seconds: 1.0,
             at_least: false,
         };
-
-        assert_eq!(
-            records.begin("row", "digest").unwrap().cost,
-            Cost::default()
-        );
+        assert_eq!(begin("digest"), None);
         records.spent("row", "digest", spent).unwrap();
-        assert_eq!(
-            records.begin("row", "digest").unwrap().cost,
-            spent,
-            "all of it was counted"
-        );
+        assert_eq!(begin("digest"), Some(spent), "all of it was counted");
 
         // Killed here: what the second time has cost was never written.
         let killed = Cost {
             at_least: true,
             ..spent
         };
-        assert_eq!(records.begin("row", "digest").unwrap().cost, killed);
+        assert_eq!(begin("digest"), Some(killed));
         records.spent("row", "digest", killed + spent).unwrap();
-        assert!(records.begin("row", "digest").unwrap().cost.at_least);
-        assert_eq!(
-            records.begin("row", "another").unwrap().cost,
-            Cost::default()
-        );
+        assert!(begin("digest").unwrap().at_least);
+        assert_eq!(begin("another"), None);
     }
 }

@@ -1,12 +1,18 @@
 //! RESULTS.md and results.json from recipes and records. Pure.
 
+use parity_trainer::evaluation::{ByLosses, Estimate};
 use serde_json::{Value, json};
 
-use super::record::{Cost, Estimate, Losses, Machine, RowRecord};
-use super::verdict::{ROUNDING, Row, Run, Verdict, mean};
+use super::recipe::{DeployedRecipe, RowRecipe, plain};
+use super::record::{Cost, DeployedRecord, Machine, RowRecord};
+use crate::command::train_parity::transform_name;
 
 /// The table's file, in `--out`.
 pub(super) const RESULTS: &str = "RESULTS.md";
+/// Above this a loss is beyond its bound: figures are parts of a whole number of samples.
+const ROUNDING: f64 = 1e-6;
+/// Seeds without which no row is met.
+const JUDGED_SEEDS: usize = 3;
 
 /// Introduction of the file: what the figures are.
 const INTRODUCTION: &str = "\
@@ -18,54 +24,155 @@ test set. The loss is A_a - A_d over the same queries, in points. A row's parity
 once for each seed, the deployed model once. A row is met if the mean of its seeds' losses is within
 the bound and there are three seeds or more. Brackets hold 95 % bootstrap intervals over the groups
 of the test set, for losses paired. The chance in the training shows in how the seeds differ.
-";
-
-/// Origin of the settings.
-const CHOSEN: &str = "Settings, weights and transforms were chosen on samples set aside from the \
-    training set";
+Settings, weights and transforms were chosen on samples set aside from the training set";
 /// The same of a table with marked rows.
 const MARKED: &str = ", except what the column
 \"chosen on the test set\" names: that was chosen, or changed, after a figure of the very test set
 that the row is judged by, so its figures may be too good";
+const TABLE: &str = "\n## The table\n\n\
+    | row | data, deployed model | A_a | k | encoder, transform | network | A_d | loss, mean of seeds \
+    | each seed's [paired 95 %] | at most | | chosen on the test set | others |\n\
+    |---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+const MADE: &str = "Times are processor seconds, and seconds by the clock; figures stand in the \
+    order of the seeds.\n\n\
+    | row | training | deployed model | agreement | reconstructions | untrained control |\n\
+    |---|---|---|---|---|---|\n";
+const AGAIN: &str = "\n`parity-trainer reproduce --only ROW` makes a row again; in `--out`, \
+    `rows/ROW.json` has the commands\nof each training and `results.json` all figures.\n";
+
+/// A row as it is told.
+#[derive(Debug)]
+pub(super) struct Row<'a> {
+    pub(super) recipe: &'a RowRecipe,
+    pub(super) deployed: &'a DeployedRecipe,
+    /// Its trainings, one for each seed.
+    pub(super) runs: Vec<Run>,
+    /// The deployed model's training, of one that is trained here.
+    pub(super) trained: Option<DeployedRecord>,
+}
+
+/// One of a row's trainings.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) name: String,
+    pub(super) seed: i64,
+    pub(super) record: Option<RowRecord>,
+    /// Reason for which there are no figures.
+    pub(super) why_not: Option<String>,
+}
+
+/// Standing of a row to its aim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// The mean loss of enough seeds is within the bound.
+    Met,
+    /// The mean loss of those that there are is beyond it, or the deployed model is too weak.
+    Missed,
+    /// Within the bound, with so many seeds only.
+    NotJudged(usize),
+    /// There is no aim, only a figure.
+    Reported,
+    NotRun,
+}
+
+impl Verdict {
+    fn name(self) -> String {
+        match self {
+            Self::Met => "met".to_owned(),
+            Self::Missed => "missed".to_owned(),
+            Self::NotJudged(1) => "one seed: not judged".to_owned(),
+            Self::NotJudged(seeds) => format!("{seeds} seeds: not judged"),
+            Self::Reported => "reported".to_owned(),
+            Self::NotRun => "not run".to_owned(),
+        }
+    }
+}
+
+impl Row<'_> {
+    /// Few seeds cannot meet an aim, but they can miss it: no miss is hidden behind their number.
+    fn verdict(&self) -> Verdict {
+        let seeds = self.records().count();
+        let wanted = self.runs.len().max(JUDGED_SEEDS);
+        match (self.recipe.bound, self.loss()) {
+            _ if seeds == 0 => Verdict::NotRun,
+            (Some(bound), Some(loss)) if loss > bound + ROUNDING => Verdict::Missed,
+            _ if self.deployed_falls_short().is_some() => Verdict::Missed,
+            (Some(_), Some(_)) if seeds < wanted => Verdict::NotJudged(seeds),
+            (Some(_), Some(_)) => Verdict::Met,
+            _ => Verdict::Reported,
+        }
+    }
+
+    fn records(&self) -> impl Iterator<Item = &RowRecord> {
+        self.runs.iter().filter_map(|run| run.record.as_ref())
+    }
+
+    /// Each training's figures, one query missing.
+    fn figures(&self) -> impl Iterator<Item = &ByLosses> {
+        self.records()
+            .filter_map(|record| record.outcome.evaluation.by_losses.first())
+    }
+
+    /// The mean of the seeds' losses, points.
+    fn loss(&self) -> Option<f64> {
+        let loss = |record: &RowRecord| Some(100.0 * record.outcome.loss()?.value);
+        mean(self.records().map(loss))
+    }
+
+    /// A_a and what it should be at least, percent, where it is less.
+    fn deployed_falls_short(&self) -> Option<(f64, f64)> {
+        let first = self.records().next()?;
+        let accuracy = 100.0 * first.outcome.evaluation.accuracy_deployed?;
+        let least = self.deployed.least?;
+        (accuracy + ROUNDING < least).then_some((accuracy, least))
+    }
+
+    /// Settings that were chosen by figures of the test set.
+    fn chosen_on_test(&self) -> String {
+        let own = &self.recipe.chosen_on_test;
+        let deployed = match self.deployed.chosen_on_test.as_str() {
+            "" => String::new(),
+            settings => format!("the deployed model's {settings}"),
+        };
+        let between = if own.is_empty() || deployed.is_empty() {
+            ""
+        } else {
+            "; "
+        };
+        format!("{own}{between}{deployed}")
+    }
+
+    fn setting(&self, name: &str, default: &str) -> String {
+        let value = self.recipe.train.get(name);
+        value.map_or(default.to_owned(), plain)
+    }
+}
+
+/// The mean; none of nothing, or if one is missing.
+fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let values: Vec<f64> = values.collect::<Option<_>>()?;
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
 
 /// The whole file; `notes` is added as it is.
 pub(super) fn markdown(rows: &[Row<'_>], machine: &Machine, notes: &str) -> String {
-    let marked = rows.iter().any(|row| row.chosen_on_test().is_some());
-    let mut text = format!(
-        "{INTRODUCTION}{CHOSEN}{}.\n\n",
-        if marked { MARKED } else { "" }
-    );
-    text += &counts(rows);
-    text += &misses(rows);
-    text += "\n## The table\n\n\
-        | row | data, deployed model | A_a | k | encoder, transform | network | A_d | loss, mean \
-        of seeds | each seed's [paired 95 %] | at most | | chosen on the test set | others |\n\
-        |---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
-    for row in rows {
-        text += &table_row(row);
+    let is_marked = rows.iter().any(|row| !row.chosen_on_test().is_empty());
+    let marked = if is_marked { MARKED } else { "" };
+    let mut text = format!("{INTRODUCTION}{marked}.\n\n{}", counts(rows));
+    let misses: String = rows.iter().map(missed).collect();
+    if !misses.is_empty() {
+        text += "\n## Misses\n\n";
+        text += &misses;
     }
-    let more: String = rows
-        .iter()
-        .flat_map(Row::finished)
-        .filter_map(several_missing)
-        .collect();
-    if !more.is_empty() {
-        text += "\n## Several queries of a group missing\n\n\
-            | row | missing | A_d | loss | agreement | reconstructions \
-            |\n|---|---|---|---|---|---|\n";
-        text += &more;
-    }
-    text += "\n## How each was made\n\n";
+    text += TABLE;
+    text.extend(rows.iter().map(table_row));
     text += &format!(
-        "On {} ({} processors, of which {} used), parity-trainer {}, libtorch {}. Times are \
-            processor seconds, and seconds by the clock; figures stand in the order of the seeds.\n\n\
-        | row | training | deployed model | agreement | reconstructions | untrained control |\n\
-        |---|---|---|---|---|---|\n",
+        "\n## How each was made\n\nOn {} ({} processors, of which {} used), parity-trainer {}, \
+         libtorch {}. {MADE}",
         machine.processor, machine.processors, machine.threads, machine.version, machine.libtorch,
     );
-    text += &rows.iter().filter_map(made).collect::<String>();
-    text += "\n`parity-trainer reproduce --only ROW` makes a row again; in `--out`, `rows/ROW.json` has the \
-        commands\nof each training and `results.json` all figures.\n";
+    text.extend(rows.iter().filter_map(made));
+    text += AGAIN;
     if !notes.is_empty() {
         text += "\n";
         text += notes;
@@ -75,44 +182,36 @@ pub(super) fn markdown(rows: &[Row<'_>], machine: &Machine, notes: &str) -> Stri
 
 /// Numbers of rows by verdict.
 fn counts(rows: &[Row<'_>]) -> String {
-    let count = |of: fn(&Verdict) -> bool| rows.iter().filter(|row| of(&row.verdict())).count();
+    let count = |verdict| rows.iter().filter(|row| row.verdict() == verdict).count();
+    let is_unjudged = |row: &&Row<'_>| matches!(row.verdict(), Verdict::NotJudged(_));
     format!(
         "{} rows: {} missed, {} not run, {} met, {} of too few seeds to be judged, {} without an \
-            aim.\n",
+         aim.\n",
         rows.len(),
-        count(|verdict| *verdict == Verdict::Missed),
-        count(|verdict| *verdict == Verdict::NotRun),
-        count(|verdict| *verdict == Verdict::Met),
-        count(|verdict| matches!(verdict, Verdict::NotJudged(_))),
-        count(|verdict| *verdict == Verdict::Reported),
+        count(Verdict::Missed),
+        count(Verdict::NotRun),
+        count(Verdict::Met),
+        rows.iter().filter(is_unjudged).count(),
+        count(Verdict::Reported),
     )
 }
 
-/// Section of what was not reached.
-fn misses(rows: &[Row<'_>]) -> String {
-    let text: String = rows.iter().map(missed).collect();
-    if text.is_empty() {
-        text
-    } else {
-        format!("\n## Misses\n\n{text}")
-    }
-}
-
+/// Lines about what was not reached.
 fn missed(row: &Row<'_>) -> String {
     let name = &row.recipe.name;
-    let verdict = row.verdict();
-    let mut text = String::new();
-    if verdict == Verdict::NotRun {
-        let why = row
-            .runs
-            .iter()
-            .find_map(|run| run.why.as_deref())
-            .unwrap_or("not begun yet");
+    let why = |run: &Run| run.why_not.clone().unwrap_or("not begun yet".to_owned());
+    if row.verdict() == Verdict::NotRun {
+        let first = row.runs.iter().find(|run| run.why_not.is_some());
+        let why = first.map_or("not begun yet".to_owned(), why);
         return format!("- **{name}** was not run: {why}.\n");
     }
+    let mut text = String::new();
     for run in row.runs.iter().filter(|run| run.record.is_none()) {
-        let why = run.why.as_deref().unwrap_or("not begun yet");
-        text += &format!("- **{name}**, seed {}, was not run: {why}.\n", run.seed);
+        text += &format!(
+            "- **{name}**, seed {}, was not run: {}.\n",
+            run.seed,
+            why(run)
+        );
     }
     if let Some((accuracy, least)) = row.deployed_falls_short() {
         text +=
@@ -125,148 +224,114 @@ fn missed(row: &Row<'_>) -> String {
             1 => String::new(),
             seeds => format!(" on average of {seeds} seeds"),
         };
-        text +=
-            &format!("- **{name}**: lost {loss:.2} points{seeds}, at most {bound} were wanted.");
-        if !row.recipe.tried.is_empty() {
-            text += &format!(" Tried: {}", row.recipe.tried.trim());
-        }
-        text += "\n";
+        let tried = match row.recipe.tried.trim() {
+            "" => String::new(),
+            tried => format!(" Tried: {tried}"),
+        };
+        text += &format!(
+            "- **{name}**: lost {loss:.2} points{seeds}, at most {bound} were wanted.{tried}\n"
+        );
     }
     text
 }
 
 fn table_row(row: &Row<'_>) -> String {
     let recipe = row.recipe;
-    let (mut exact, mut reconstructed) = (String::new(), String::new());
-    if let Some(first) = row.records().next() {
-        let accuracy = first.outcome.evaluation.accuracy_deployed;
-        exact = accuracy.map_or_else(|| "no labels".to_owned(), percent);
-        reconstructed = row_accuracy(row);
-    }
-    let mut transforms: Vec<&str> = row
+    let accuracy = match row.records().next() {
+        None => String::new(),
+        Some(first) => match first.outcome.evaluation.accuracy_deployed {
+            Some(accuracy) => percent(accuracy),
+            None => "no labels".to_owned(),
+        },
+    };
+    let transforms = row
         .records()
-        .map(|record| record.outcome.transform.kind.as_str())
-        .collect();
+        .map(|record| transform_name(&record.outcome.transform));
+    let mut transforms: Vec<String> = transforms.collect();
     transforms.dedup();
-    let encoder = setting(row, "encoder", "concat");
+    let encoder = row.setting("encoder", "concat");
     let coded = match transforms.is_empty() {
         true => encoder,
         false => format!("{encoder}, {}", transforms.join(" or ")),
     };
-    let each: Vec<String> = row.records().filter_map(seed_loss).collect();
-    let cells = [
+    let bound = recipe.bound.map(|bound| bound.to_string());
+    let losses = row.records().filter_map(|record| record.outcome.loss());
+    let verdict = match row.verdict() {
+        Verdict::Missed => "**missed**".to_owned(),
+        verdict => verdict.name(),
+    };
+    cells(&[
         recipe.name.clone(),
-        title(row).to_owned(),
-        exact,
-        setting(row, "k", "2"),
+        row.deployed.title.clone(),
+        accuracy,
+        row.setting("k", "2"),
         coded,
-        setting(row, "network", "the deployed model's"),
-        reconstructed,
-        row.loss().map_or_else(String::new, points),
-        each.join("; "),
-        recipe
-            .bound
-            .map_or_else(String::new, |bound| bound.to_string()),
-        row.verdict().name(),
-        row.chosen_on_test().unwrap_or_default(),
+        row.setting("network", "the deployed model's"),
+        reconstructed(row),
+        row.loss()
+            .map(|loss| format!("{loss:.2}"))
+            .unwrap_or_default(),
+        join(losses.map(points)),
+        bound.unwrap_or_default(),
+        verdict,
+        row.chosen_on_test(),
         recipe.reference.clone(),
-    ];
-    format!("| {} |\n", cells.join(" | "))
+    ])
 }
 
 /// A_d with its interval; of several seeds their mean. The agreement where there are no labels.
-fn row_accuracy(row: &Row<'_>) -> String {
-    let ones: Vec<&Losses> = row
-        .records()
-        .filter_map(|record| record.outcome.evaluation.by_losses.first())
-        .collect();
-    let told = |of: fn(&Losses) -> Option<Estimate>| match ones.as_slice() {
+fn reconstructed(row: &Row<'_>) -> String {
+    let figures: Vec<&ByLosses> = row.figures().collect();
+    let told = |of: fn(&ByLosses) -> Option<Estimate>| match figures.as_slice() {
         [only] => of(only).map(estimate),
         several => mean(several.iter().map(|one| Some(of(one)?.value))).map(percent),
     };
-    let agreement =
-        || told(|one| Some(one.agreement)).map(|agreement| format!("agreement {agreement}"));
-    told(|one| one.accuracy)
-        .or_else(agreement)
-        .unwrap_or_default()
-}
-
-fn seed_loss(record: &RowRecord) -> Option<String> {
-    let loss = points(record.outcome.loss()?);
-    Some(match record.outcome.loss_interval() {
-        Some((low, high)) => format!("{loss} [{}, {}]", points(low), points(high)),
-        None => loss,
-    })
-}
-
-fn several_missing((run, record): (&Run, &RowRecord)) -> Option<String> {
-    let losses = &record.outcome.evaluation.by_losses;
-    if losses.len() < 2 {
-        return None;
-    }
-    let line = |losses: &Losses| {
-        let accuracy = losses.accuracy.map_or_else(String::new, estimate);
-        let loss = losses
-            .loss
-            .map_or_else(String::new, |loss| points(100.0 * loss.value));
-        let (name, agreement) = (&run.name, estimate(losses.agreement));
-        let (missing, made) = (losses.missing, losses.reconstructions);
-        format!("| {name} | {missing} | {accuracy} | {loss} | {agreement} | {made} |\n")
-    };
-    Some(losses.iter().map(line).collect())
+    let agreement = || Some(format!("agreement {}", told(|one| Some(one.agreement))?));
+    let accuracy = told(|one| one.accuracy);
+    accuracy.or_else(agreement).unwrap_or_default()
 }
 
 /// Time and agreement of a row's finished trainings.
 fn made(row: &Row<'_>) -> Option<String> {
-    let all = |of: &dyn Fn(&RowRecord) -> Option<String>| {
-        let each: Vec<String> = row.records().filter_map(of).collect();
-        each.join("; ")
-    };
     let first = row.records().next()?;
     let controls = first.outcome.untrained_control.by_losses.first();
-    let cells = [
+    let control = controls.map(|one| percent(one.accuracy.unwrap_or(one.agreement).value));
+    let reconstructions = row
+        .figures()
+        .next()
+        .map(|one| one.reconstructions.to_string());
+    Some(cells(&[
         row.recipe.name.clone(),
-        all(&|record| Some(spent(record.cost))),
+        join(row.records().map(|record| spent(record.cost))),
         row.trained
             .as_ref()
             .map(|trained| spent(trained.cost))
             .unwrap_or_default(),
-        all(&|record| {
-            Some(estimate(
-                record.outcome.evaluation.by_losses.first()?.agreement,
-            ))
-        }),
-        first
-            .outcome
-            .evaluation
-            .by_losses
-            .first()
-            .map(|one| one.reconstructions.to_string())
-            .unwrap_or_default(),
-        controls
-            .map(|one| percent(one.accuracy.unwrap_or(one.agreement).value))
-            .unwrap_or_default(),
-    ];
-    Some(format!("| {} |\n", cells.join(" | ")))
+        join(row.figures().map(|one| estimate(one.agreement))),
+        reconstructions.unwrap_or_default(),
+        control.unwrap_or_default(),
+    ]))
 }
 
 /// The same for programs.
 pub(super) fn json(rows: &[Row<'_>], machine: &Machine) -> Value {
     let run = |run: &Run| {
+        let loss = run.record.as_ref().and_then(|record| record.outcome.loss());
+        let interval = loss.and_then(|loss| loss.interval);
         json!({
             "name": run.name,
             "seed": run.seed,
-            "loss": run.record.as_ref().and_then(|record| record.outcome.loss()),
-            "loss_interval": run.record.as_ref().and_then(|record| record.outcome.loss_interval()),
-            "why_not": run.why,
+            "loss": loss.map(|loss| 100.0 * loss.value),
+            "loss_interval": interval.map(|(low, high)| (100.0 * low, 100.0 * high)),
+            "why_not": run.why_not,
             "record": run.record,
         })
     };
     let row = |row: &Row<'_>| {
         json!({
             "name": row.recipe.name,
-            "title": title(row),
-            "verdict": row.verdict().name().trim_matches('*'),
+            "title": row.deployed.title,
+            "verdict": row.verdict().name(),
             "bound": row.recipe.bound,
             "loss": row.loss(),
             "chosen_on_test": row.chosen_on_test(),
@@ -277,19 +342,13 @@ pub(super) fn json(rows: &[Row<'_>], machine: &Machine) -> Value {
     json!({ "machine": machine, "rows": rows.iter().map(row).collect::<Vec<_>>() })
 }
 
-fn setting(row: &Row<'_>, name: &str, default: &str) -> String {
-    match row.recipe.train.get(name) {
-        None => default.to_owned(),
-        Some(toml::Value::String(text)) => text.clone(),
-        Some(value) => value.to_string(),
-    }
+/// A line of a table.
+fn cells(cells: &[String]) -> String {
+    format!("| {} |\n", cells.join(" | "))
 }
 
-fn title<'a>(row: &'a Row<'_>) -> &'a str {
-    row.deployed
-        .map_or(row.recipe.deployed.as_str(), |deployed| {
-            deployed.title.as_str()
-        })
+fn join(figures: impl Iterator<Item = String>) -> String {
+    figures.collect::<Vec<_>>().join("; ")
 }
 
 /// Processor seconds, and seconds by the clock.
@@ -298,23 +357,24 @@ fn spent(cost: Cost) -> String {
     format!("{bound}{:.0} ({:.0})", cost.processor_seconds, cost.seconds)
 }
 
-fn points(points: f64) -> String {
-    format!("{points:.2}")
-}
-
 fn percent(part: f64) -> String {
     format!("{:.2} %", 100.0 * part)
 }
 
+/// A part of 1 as a percentage, with its interval.
 fn estimate(estimate: Estimate) -> String {
+    percent(estimate.value) + &interval(estimate)
+}
+
+/// A difference of parts of 1 in points, with its interval.
+fn points(loss: Estimate) -> String {
+    format!("{:.2}{}", 100.0 * loss.value, interval(loss))
+}
+
+fn interval(estimate: Estimate) -> String {
     match estimate.interval {
-        Some((low, high)) => format!(
-            "{} [{:.2}, {:.2}]",
-            percent(estimate.value),
-            100.0 * low,
-            100.0 * high
-        ),
-        None => percent(estimate.value),
+        Some((low, high)) => format!(" [{:.2}, {:.2}]", 100.0 * low, 100.0 * high),
+        None => String::new(),
     }
 }
 

@@ -2,165 +2,172 @@
 
 use parapet_encoder::OutputTransform;
 use parity_trainer::run::{RunError, RunFolder};
-use parity_trainer::{
-    Loss, TrainError, Trainer, TransformTrial, candidate_transforms, try_transform,
-};
+use parity_trainer::{Loss, ParityRun, TrainError, Trainer, candidate_transforms, try_transform};
 use serde::{Deserialize, Serialize};
 
-use super::learned;
-use super::prepared::Prepared;
-use super::settings::Settings;
+use super::prepare::{Inputs, Sets};
 use crate::progress::Counter;
 
 /// By how much another transform has to be better than raw outputs in its trial.
 const MARGIN: f64 = 0.005;
-
-/// The choice of an output transform, in the run's folder.
+/// The losses that short trials choose from.
+const LOSSES: [Loss; 2] = [Loss::Mse, Loss::Kl];
+/// The choice, in the run's folder.
 pub(super) const CHOICE: &str = "transform.toml";
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Candidate {
+    /// Loss of a learned code's training.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    loss: Option<Loss>,
+    transform: OutputTransform,
+}
+
+impl Candidate {
+    pub(super) fn of(run: &ParityRun) -> Self {
+        Self {
+            loss: run.learned.as_ref().map(|learned| learned.loss),
+            transform: run.code.transform.clone(),
+        }
+    }
+
+    pub(super) fn apply(&self, run: &mut ParityRun) {
+        run.code.transform = self.transform.clone();
+        if let (Some(learned), Some(loss)) = (&mut run.learned, self.loss) {
+            learned.loss = loss;
+        }
+    }
+
+    fn name(&self) -> String {
+        let transform = transform_name(&self.transform);
+        match self.loss {
+            Some(loss) => format!("{transform}, loss {loss}"),
+            None => transform,
+        }
+    }
+}
 
 /// Settings chosen on validation data.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Choice {
+struct Choice {
     /// Digest of the run.
     run: String,
-    /// Loss of a learned code's training.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) loss: Option<Loss>,
-    pub(super) transform: OutputTransform,
+    chosen: Candidate,
     trials: Vec<Trial>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Trial {
-    transform: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    loss: Option<Loss>,
-    steps: i64,
+    steps: u64,
     agreement: f64,
+    candidate: Candidate,
 }
 
 /// Chooses the output transform, and a learned code's loss, on validation data, by trials if there
 /// is a choice; a resumed run keeps its choice.
 pub(super) fn choose(
-    settings: &Settings,
-    prepared: &Prepared,
+    inputs: &Inputs,
+    sets: &Sets,
     folder: &RunFolder,
     resume: bool,
-) -> Result<Choice, TrainError> {
-    let transforms = candidate_transforms(settings.transform, &prepared.train);
-    let candidates = learned::candidates(settings, transforms);
-    let run = prepared.digest.clone();
-    if let [(transform, loss)] = candidates.as_slice() {
-        return Ok(Choice {
-            run,
-            loss: *loss,
-            transform: transform.clone(),
-            trials: Vec::new(),
+) -> Result<Candidate, TrainError> {
+    let settings = &inputs.settings;
+    let candidates = candidates(inputs, sets);
+    if let [only] = candidates.as_slice() {
+        return Ok(only.clone());
+    }
+    if resume && let Some(choice) = folder.read_toml::<Choice>(CHOICE)? {
+        if choice.run == inputs.digest {
+            return Ok(choice.chosen);
+        }
+        return Err(RunError::other_run(&folder.0.join(CHOICE)).into());
+    }
+    let count = candidates.len();
+    let share = settings.trial_share / count.max(1) as f64;
+    let steps = ((f64::from(settings.steps) * share).round() as u64).max(1);
+    eprintln!("transform: tries {count} of them, {steps} steps each");
+    let mut trials: Vec<Trial> = Vec::new();
+    // The highest agreement; what replaces a raw transform is better by a margin.
+    let (mut chosen, mut least) = (Candidate::of(&inputs.run), f64::NEG_INFINITY);
+    for candidate in candidates {
+        let agreement = try_candidate(inputs, sets, &candidate, steps)?;
+        if agreement > least {
+            chosen = candidate.clone();
+            least = match chosen.transform.is_raw() {
+                true => agreement + MARGIN,
+                false => agreement,
+            };
+        }
+        trials.push(Trial {
+            steps,
+            agreement,
+            candidate,
         });
     }
-    if resume && let Some(choice) = folder.read::<Choice>(CHOICE)? {
-        if choice.run == prepared.digest {
-            return Ok(choice);
-        }
-        return Err(RunError::OtherRun {
-            path: folder.path().join(CHOICE),
-        }
-        .into());
-    }
-    let share = settings.trial_share / candidates.len().max(1) as f64;
-    let steps = ((f64::from(settings.steps) * share).round() as u64).max(1);
-    eprintln!(
-        "transform: tries {} of them, {steps} steps each",
-        candidates.len()
-    );
-    let mut trials: Vec<(TransformTrial, Option<Loss>)> = Vec::new();
-    for (transform, loss) in candidates {
-        let trial = try_candidate(prepared, transform, loss, steps)?;
-        trials.push((trial, loss));
-    }
-    let chosen = best(&trials);
-    let (transform, loss) = chosen
-        .map(|(trial, loss)| (trial.transform.clone(), *loss))
-        .unwrap_or_default();
-    eprintln!(
-        "transform {}: chosen on validation data",
-        candidate_name(&transform, loss)
-    );
-    let trials = trials.iter().map(|(trial, loss)| Trial {
-        transform: transform_name(&trial.transform),
-        loss: *loss,
-        steps: steps as i64,
-        agreement: trial.validation.agreement,
-    });
+    eprintln!("transform {}: chosen on validation data", chosen.name());
     let choice = Choice {
-        run,
-        loss,
-        transform,
-        trials: trials.collect(),
+        run: inputs.digest.clone(),
+        chosen,
+        trials,
     };
     folder.write_toml(CHOICE, &choice)?;
-    Ok(choice)
+    Ok(choice.chosen)
 }
 
-/// Trains with a candidate for some steps, and validates.
-fn try_candidate(
-    prepared: &Prepared,
-    transform: OutputTransform,
-    loss: Option<Loss>,
-    steps: u64,
-) -> Result<TransformTrial, TrainError> {
-    let mut run = prepared.run.clone();
-    run.rule.steps = steps;
-    if let (Some(learned), Some(loss)) = (&mut run.learned, loss) {
-        learned.loss = loss;
+/// Returns the candidates for trials: the transforms, for a learned code each with the losses. Raw
+/// outputs are not among those of a learned code if others are: networks want them scaled.
+fn candidates(inputs: &Inputs, sets: &Sets) -> Vec<Candidate> {
+    let settings = &inputs.settings;
+    let mut transforms = candidate_transforms(settings.transform, &sets.0);
+    let losses = match settings.is_learned() {
+        false => vec![None],
+        true if settings.loss.is_some() => vec![settings.loss],
+        true => LOSSES.map(Some).to_vec(),
+    };
+    let has_scaled = transforms.iter().any(|transform| !transform.is_raw());
+    if settings.is_learned() && has_scaled {
+        transforms.retain(|transform| !transform.is_raw());
     }
-    let name = candidate_name(&transform, loss);
+    let mut all = Vec::new();
+    for transform in transforms {
+        for &loss in &losses {
+            let transform = transform.clone();
+            all.push(Candidate { loss, transform });
+        }
+    }
+    all
+}
+
+/// Trains with a candidate for some steps, and returns the agreement on validation data.
+fn try_candidate(
+    inputs: &Inputs,
+    (train, validation): &Sets,
+    candidate: &Candidate,
+    steps: u64,
+) -> Result<f64, TrainError> {
+    let mut run = inputs.run.clone();
+    candidate.apply(&mut run);
+    run.rule.steps = steps;
+    let name = candidate.name();
     let mut progress = Counter::new(&format!("trial of {name}"), "steps");
     let trial = try_transform(
         &run,
-        transform,
+        candidate.transform.clone(),
         steps,
-        (&prepared.train, &prepared.validation),
+        (train, validation),
         &mut Trainer::local(run.rule),
         |step| progress.at(step as usize, steps as usize),
     )?;
     progress.finish();
-    eprintln!(
-        "transform {name}: {:.1} % agreement after {steps} steps",
-        100.0 * trial.validation.agreement
-    );
-    Ok(trial)
-}
-
-/// Returns the trial with the highest agreement; what replaces a raw transform is better by a
-/// margin.
-fn best(trials: &[(TransformTrial, Option<Loss>)]) -> Option<&(TransformTrial, Option<Loss>)> {
-    let mut chosen: Option<&(TransformTrial, Option<Loss>)> = None;
-    for trial in trials {
-        let is_raw = chosen.is_some_and(|(best, _)| best.transform.is_raw());
-        let margin = if is_raw { MARGIN } else { 0.0 };
-        let agreement = trial.0.validation.agreement;
-        if chosen.is_none_or(|(best, _)| agreement > best.validation.agreement + margin) {
-            chosen = Some(trial);
-        }
-    }
-    chosen
-}
-
-fn candidate_name(transform: &OutputTransform, loss: Option<Loss>) -> String {
-    let transform = transform_name(transform);
-    loss.map_or_else(
-        || transform.clone(),
-        |loss| format!("{transform}, loss {loss}"),
-    )
+    let agreement = trial.validation.agreement;
+    let percent = 100.0 * agreement;
+    eprintln!("transform {name}: {percent:.1} % agreement after {steps} steps");
+    Ok(agreement)
 }
 
 /// The transform's name in flags and files.
-pub(super) fn transform_name(transform: &OutputTransform) -> String {
+pub(crate) fn transform_name(transform: &OutputTransform) -> String {
     let table = toml::Table::try_from(transform).unwrap_or_default();
-    table
-        .get("kind")
-        .and_then(toml::Value::as_str)
-        .unwrap_or("raw")
-        .to_owned()
+    let kind = table.get("kind").and_then(toml::Value::as_str);
+    kind.unwrap_or("raw").to_owned()
 }

@@ -1,36 +1,35 @@
 //! `parity-trainer train`.
 
 mod choose;
-mod learned;
 mod prepare;
-mod prepared;
 mod settings;
 mod shared;
 
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Instant;
 
+use clap::ArgMatches;
+use parapet_config::repository::CodeMetadata;
 use parapet_decoder::Calibration;
 use parapet_encoder::Code;
-use parity_trainer::backend::{BackendError, InProcessBackend, ParameterBackend, ParameterSet};
+use parapet_onnx::learned_code::{LearnedCode, Sizes};
+use parapet_onnx::runtime::OnnxRuntime;
 use parity_trainer::deployed::DeployedModel;
-use parity_trainer::evaluation::{ByLosses, CodeEvaluation, CodedModels, EvaluationPlan, evaluate};
+use parity_trainer::evaluation::{ByLosses, CodeEvaluation, CodedModels, EvaluationPlan};
 use parity_trainer::run::{CurveLabels, RunFolder};
-use parity_trainer::{
-    CodeNetworks, Loss, ParityRun, TrainError, Trained, Trainer, code_metadata, write_entry,
-    write_learned_code,
-};
+use parity_trainer::{Entry, Loss, ParityRun, TrainError, Trained};
 use serde::Serialize;
 
-use prepared::Prepared;
+pub(crate) use choose::transform_name;
+use prepare::{Inputs, Sets};
 pub(crate) use settings::Args;
-use settings::Settings;
-pub(crate) use shared::{SharedTask, prepare_shared};
+pub(crate) use shared::SharedTask;
 
+use super::eval::judge;
 use super::interrupt::Interrupt;
-use super::training_loop::{self, Pace, TrainingLoop};
-use super::{lock_training, provenance, rounded, run_folder, write_json};
-use crate::progress::Counter;
+use super::settings::to_toml;
+use super::training_loop::{TrainingLoop, environment, lock_training, run_folder};
+use super::{provenance, rounded, write_json};
 use crate::report;
 
 /// Shuffles of a small test set into groups that the evaluation averages: which samples meet
@@ -44,8 +43,8 @@ struct Report<'a> {
     model: &'a str,
     deployed: &'a str,
     network: String,
-    code: String,
-    transform: String,
+    code: &'a str,
+    transform: &'a str,
     steps: u32,
     seconds: f64,
     /// Of a learned code.
@@ -56,329 +55,250 @@ struct Report<'a> {
     accuracy_reconstructed: Option<f64>,
     agreement: f64,
     reconstructions: usize,
-    by_losses: Vec<ByLosses>,
+    by_losses: &'a [ByLosses],
 }
 
-/// Trains, evaluates and writes the entries.
-pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
-    let settings: Settings = args.settings()?;
-    let interrupt = Interrupt::listen()?;
-    let ready = prepare::check(&settings, threads)?;
-    let name = settings.name.clone().unwrap_or_else(|| {
-        let what = if settings.is_learned() {
-            "code"
-        } else {
-            "parity"
-        };
-        format!("{}-{what}", ready.deployed.name)
-    });
-    // A learned code is one training, whatever its rows.
-    let trainings = if settings.is_learned() { 1 } else { settings.r };
-    let rows: Vec<usize> = settings
-        .row
-        .map_or((0..trainings).collect(), |row| vec![row]);
-    let folder = run_folder(settings.run.as_ref(), &settings.out, &name);
-    let place = |row: usize| match trainings {
-        1 => (name.clone(), folder.clone()),
-        _ => (format!("{name}-{row}"), row_folder(&folder, row)),
-    };
-    let resume = args.resumes(&folder)?;
-    if resume {
-        // Not after the deployed model has answered all samples.
-        for &row in &rows {
-            place(row)
-                .1
-                .require_run(&settings.row_digest(&ready.digest, row)?)?;
-        }
-    }
-    let _locks = lock_training(&folder, &settings.out, &name)?;
-    let mut prepared = ready.answered(&settings)?;
-    if !resume {
-        folder.begin()?;
-        folder.forget(choose::CHOICE)?;
-        if trainings > 1 {
-            for row in &rows {
-                row_folder(&folder, *row).begin()?;
-            }
-        }
-        folder.write_config(&settings.to_toml()?)?;
-    }
-    let begun = Instant::now();
-    let choice = choose::choose(&settings, &prepared, &folder, resume)?;
-    prepared.run.code.transform = choice.transform;
-    if let (Some(learned), Some(loss)) = (&mut prepared.run.learned, choice.loss) {
-        learned.loss = loss;
-    }
-    let mut trained = Vec::new();
-    for &row in &rows {
-        let (name, folder) = place(row);
-        let run = ParityRun {
-            row,
-            ..prepared.run.clone()
-        };
-        let training = Training {
-            settings: &settings,
-            prepared: &prepared,
-            resume,
-        };
-        let (networks, calibration) = training.row(run, &name, &folder, &interrupt)?;
-        trained.push(Product {
-            name,
-            row,
-            networks,
-            calibration,
-        });
-    }
-    let seconds = begun.elapsed().as_secs_f64();
-    settings
-        .scaling()
-        .apply(&prepared.data.test.shape, &mut prepared.data.test.values);
-    let evaluation = judge(&prepared, &name, &trained)?;
-    interrupt.wait_for_step();
-    finish(&settings, &prepared, &name, &trained, &evaluation, seconds)
-}
-
-/// The training of a code's rows.
-struct Training<'a> {
-    settings: &'a Settings,
-    prepared: &'a Prepared,
-    resume: bool,
-}
-
-impl Training<'_> {
-    fn row(
-        &self,
-        run: ParityRun,
-        name: &str,
-        folder: &RunFolder,
-        interrupt: &Interrupt,
-    ) -> Result<(Trained, Option<Calibration>), TrainError> {
-        let Self {
-            settings,
-            prepared,
-            resume,
-        } = *self;
-        let digest = settings.row_digest(&prepared.digest, run.row)?;
-        let (train, validation) = (
-            Arc::clone(&prepared.train),
-            Arc::clone(&prepared.validation),
-        );
-        let trainer = match shared::connect(settings)? {
-            None => {
-                let (rule, consistency) = (run.rule, settings.consistency.unwrap_or_default());
-                let mut embedded =
-                    |weights: ParameterSet| -> Result<Box<dyn ParameterBackend>, BackendError> {
-                        Ok(Box::new(InProcessBackend::under(
-                            consistency,
-                            rule,
-                            weights,
-                        )?))
-                    };
-                Trainer::parity(run.clone(), train, validation, &mut embedded)?
-            }
-            Some(cluster) => {
-                let part = ParityRun {
-                    groups: run.groups / settings.executors(),
-                    ..run.clone()
-                };
-                let mut lead = shared::lead(cluster, settings, prepared, &run, name)?;
-                Trainer::parity(part, train, validation, &mut lead)?
-            }
-        };
-        let drive = TrainingLoop {
-            name,
-            folder,
-            digest: &digest,
-            config: &settings.to_toml()?,
-            environment: &environment(settings, prepared, &digest),
-            resume,
-            pace: Pace::new(settings.checkpoint_every, settings.checkpoint_steps),
-            interrupt,
-            labels: CurveLabels {
-                title: &format!("{name}: {} k = {}", run.code.encoder, run.code.k),
-                loss: if run.learned.is_some() {
-                    "loss"
-                } else {
-                    "mean squared error"
-                },
-                rate: "agreement",
-            },
-        };
-        drive.run(trainer)
-    }
-}
-
-fn environment(settings: &Settings, prepared: &Prepared, digest: &str) -> toml::Table {
-    let mut table = training_loop::environment(settings.seed, &prepared.data.sha256, digest);
-    let mut note = |key: &str, value: &str| table.insert(key.to_owned(), value.into());
-    note("deployed-runtime", &prepared.deployed.runtime);
-    note("deployed", &prepared.deployed.file.display().to_string());
-    note("deployed-sha256", &prepared.deployed.sha256);
-    note("network", &prepared.run.network.to_string());
-    if let Some(learned) = &prepared.run.learned {
-        note("decoder-network", &learned.decoder.to_string());
-    }
-    table
+/// One training: of a row's parity model, or of a learned code.
+struct Row {
+    /// Name of its entry.
+    name: String,
+    row: usize,
+    folder: RunFolder,
+    /// Digest of all that decides how its training goes.
+    digest: String,
 }
 
 struct Product {
-    /// Of its entry.
     name: String,
     row: usize,
-    networks: Trained,
+    trained: Trained,
     calibration: Option<Calibration>,
 }
 
-/// Where a code of several rows trains one of them.
-fn row_folder(folder: &RunFolder, row: usize) -> RunFolder {
-    RunFolder::at(folder.path().join(format!("row-{row}")))
+/// Trains, evaluates and writes the entries.
+pub(crate) fn run(args: &Args, matches: &ArgMatches, threads: usize) -> Result<(), TrainError> {
+    let settings = args.settings(matches)?;
+    let interrupt = Interrupt::listen()?;
+    let mut inputs = Inputs::check(settings, threads)?;
+    let common = inputs.settings.common.clone();
+    let what = match inputs.settings.is_learned() {
+        true => "code",
+        false => "parity",
+    };
+    let default = || format!("{}-{what}", inputs.deployed.name);
+    let name = common.name.clone().unwrap_or_else(default);
+    let folder = run_folder(&common, &name);
+    let rows = rows(&inputs, &name, &folder)?;
+    let resume = args.resumes(&folder)?;
+    if resume {
+        // Not after the deployed model has answered all samples.
+        for row in &rows {
+            row.folder.find(&row.digest)?;
+        }
+    }
+    let _locks = lock_training(&folder, &common.out, &name)?;
+    let sets = inputs.answered()?;
+    if !resume {
+        folder.begin()?;
+        folder.forget(choose::CHOICE)?;
+        for row in &rows {
+            row.folder.begin()?;
+        }
+        folder.write_config(&to_toml(&inputs.settings)?)?;
+    }
+    let begun = Instant::now();
+    let chosen = choose::choose(&inputs, &sets, &folder, resume)?;
+    chosen.apply(&mut inputs.run);
+    let mut products = Vec::new();
+    for row in rows {
+        products.push(train(&inputs, &sets, row, resume, &interrupt)?);
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    let test = &mut inputs.data.test;
+    inputs
+        .settings
+        .scaling()
+        .apply(&test.shape, &mut test.values);
+    let evaluation = evaluate(&inputs, &name, &products)?;
+    interrupt.wait_for_step();
+    finish(&inputs, &name, &products, &evaluation, seconds)
 }
 
-/// Evaluates what was trained on the test set.
-fn judge(
-    prepared: &Prepared,
+/// The trainings that are asked for. A learned code is one, whatever its rows.
+fn rows(inputs: &Inputs, name: &str, folder: &RunFolder) -> Result<Vec<Row>, TrainError> {
+    let settings = &inputs.settings;
+    let is_one = settings.is_learned() || settings.r == 1;
+    let all = if is_one { 0..1 } else { 0..settings.r };
+    let row = |row: usize| {
+        let (name, folder) = match is_one {
+            true => (name.to_owned(), folder.clone()),
+            false => {
+                let own = folder.0.join(format!("row-{row}"));
+                (format!("{name}-{row}"), RunFolder(own))
+            }
+        };
+        let digest = settings.digest(&[&inputs.digest, &row.to_string()])?;
+        Ok(Row {
+            name,
+            row,
+            folder,
+            digest,
+        })
+    };
+    let is_asked = |row: &usize| settings.row.is_none_or(|only| only == *row);
+    all.filter(is_asked).map(row).collect()
+}
+
+fn train(
+    inputs: &Inputs,
+    sets: &Sets,
+    row: Row,
+    resume: bool,
+    interrupt: &Interrupt,
+) -> Result<Product, TrainError> {
+    let (settings, common) = (&inputs.settings, &inputs.settings.common);
+    let run = ParityRun {
+        row: row.row,
+        ..inputs.run.clone()
+    };
+    let deployed = &inputs.deployed;
+    let mut more = vec![
+        ("deployed-runtime", deployed.runtime.to_owned()),
+        ("deployed", deployed.file.display().to_string()),
+        ("deployed-sha256", deployed.sha256.clone()),
+        ("network", run.network.to_string()),
+    ];
+    let decoder = run.learned.as_ref().map(|learned| &learned.decoder);
+    more.extend(decoder.map(|decoder| ("decoder-network", decoder.to_string())));
+    let training_loop = TrainingLoop {
+        name: &row.name,
+        folder: &row.folder,
+        digest: &row.digest,
+        config: &to_toml(settings)?,
+        environment: environment(common.seed, &inputs.data.sha256, &row.digest, &more),
+        resume,
+        settings: common,
+        interrupt,
+        labels: CurveLabels {
+            title: &format!("{}: {} k = {}", row.name, run.code.encoder, run.code.k),
+            loss: match run.learned {
+                Some(_) => "loss",
+                None => "mean squared error",
+            },
+            rate: "agreement",
+        },
+    };
+    let trainer = shared::trainer(inputs, sets.clone(), &run, &row.name)?;
+    let (trained, calibration) = training_loop.run(trainer)?;
+    Ok(Product {
+        name: row.name,
+        row: row.row,
+        trained,
+        calibration,
+    })
+}
+
+/// Evaluates what was trained on the test set as it will be served: a learned code by ONNX Runtime,
+/// the deployed model answering for every row.
+fn evaluate(
+    inputs: &Inputs,
     name: &str,
-    trained: &[Product],
+    products: &[Product],
 ) -> Result<CodeEvaluation, TrainError> {
-    let (data, deployed, code) = (
-        &prepared.data,
-        prepared.deployed.model.as_ref(),
-        &prepared.run.code,
-    );
-    let calibrations: Option<Vec<_>> = trained
-        .iter()
-        .map(|product| product.calibration.clone())
-        .collect();
-    let calibrations = calibrations.unwrap_or_default();
-    let groupings = (GROUPED_SAMPLES / data.test.len().max(1)).clamp(1, GROUPINGS);
+    let (test, spec) = (&inputs.data.test, &inputs.run.code);
+    let deployed = inputs.deployed.model.as_ref();
     let plan = EvaluationPlan {
-        groupings,
+        groupings: (GROUPED_SAMPLES / test.len().max(1)).clamp(1, GROUPINGS),
         resamples: 0,
         seed: 0,
     };
-    let mut progress = Counter::new(name, "groups evaluated");
     let mut parity: Vec<(usize, &dyn DeployedModel)> = Vec::new();
-    for product in trained {
-        match &product.networks {
-            Trained::Model(network) => parity.push((product.row, network as &dyn DeployedModel)),
+    let mut calibrations: Vec<Option<Calibration>> = Vec::new();
+    let mut learned = None;
+    for product in products {
+        match &product.trained {
+            Trained::Model(network) => {
+                parity.push((product.row, network));
+                calibrations.push(product.calibration.clone());
+            }
             Trained::LearnedCode { encoder, decoder } => {
+                let sizes = Sizes {
+                    spec,
+                    sample_len: test.sample_len(),
+                    output_len: deployed.outputs(),
+                };
+                let (encoder, decoder) = (encoder.to_onnx()?, decoder.to_onnx()?);
+                let (runtime, place) = (OnnxRuntime::load(None)?, Path::new("the trained code"));
+                let code = LearnedCode::from_onnx(&runtime, sizes, place, (&encoder, &decoder))?;
+                learned = Some(code);
+                parity.extend((0..spec.r).map(|row| (row, deployed)));
                 // One table stands for all rows.
-                let calibrations: Vec<_> = calibrations
-                    .iter()
-                    .cycle()
-                    .take(calibrations.len() * code.r)
-                    .cloned()
-                    .collect();
-                let networks = CodeNetworks { encoder, decoder };
-                let evaluation = learned::evaluate_code(
-                    prepared,
-                    networks,
-                    &calibrations,
-                    plan,
-                    |done, groups| {
-                        progress.at(done, groups);
-                    },
-                )?;
-                progress.finish();
-                return Ok(evaluation);
+                calibrations.extend(std::iter::repeat_n(product.calibration.clone(), spec.r));
             }
         }
     }
+    let calibrations: Option<Vec<Calibration>> = calibrations.into_iter().collect();
     let models = CodedModels {
         deployed,
         parity: &parity,
-        code,
-        calibrations: &calibrations,
+        code: spec,
+        calibrations: &calibrations.unwrap_or_default(),
     };
-    let evaluation = evaluate(models, &data.test, plan, |done, groups| {
-        progress.at(done, groups)
-    })?;
-    progress.finish();
-    Ok(evaluation)
-}
-
-/// Writes what was trained as an entry.
-fn write_product(
-    settings: &Settings,
-    prepared: &Prepared,
-    evaluation: &CodeEvaluation,
-    product: &Product,
-) -> Result<String, TrainError> {
-    let (deployed, code) = (&prepared.deployed, &prepared.run.code);
-    let mut section = code_metadata(&deployed.name, product.row, code)?;
-    section.calibration.clone_from(&product.calibration);
-    section
-        .inputs
-        .extend(deployed.model.chosen_input().map(str::to_owned));
-    section
-        .outputs
-        .extend(deployed.model.chosen_output().map(str::to_owned));
-    let training = training_table(settings, prepared, evaluation);
-    let place = match &product.networks {
-        Trained::Model(network) => write_entry(
-            &settings.out,
-            &product.name,
-            network,
-            Some(section),
-            training,
-        )?,
-        Trained::LearnedCode { encoder, decoder } => {
-            let networks = CodeNetworks { encoder, decoder };
-            let sizes = (
-                prepared.data.train.shape.as_slice(),
-                deployed.model.outputs(),
-            );
-            write_learned_code(
-                &settings.out,
-                &product.name,
-                networks,
-                sizes,
-                section,
-                training,
-            )?
-        }
-    };
-    Ok(place.display().to_string())
+    judge(name, models, learned.as_ref(), test, plan)
 }
 
 /// Writes the entries, the figures beside them.
 fn finish(
-    settings: &Settings,
-    prepared: &Prepared,
+    inputs: &Inputs,
     name: &str,
-    trained: &[Product],
+    products: &[Product],
     evaluation: &CodeEvaluation,
     seconds: f64,
 ) -> Result<(), TrainError> {
-    let (deployed, code) = (&prepared.deployed, &prepared.run.code);
-    let label = Code::try_from(code)?.label();
-    let places = trained
-        .iter()
-        .map(|product| write_product(settings, prepared, evaluation, product));
-    let places = places.collect::<Result<Vec<String>, TrainError>>()?;
-    let transform = choose::transform_name(&code.transform);
-    let one_missing = evaluation.by_losses.first();
-    write_json(
-        settings.json.as_deref(),
-        &Report {
+    let (settings, deployed, run) = (&inputs.settings, &inputs.deployed, &inputs.run);
+    let code = Code::try_from(&run.code)?;
+    let (label, spec) = (code.label(), code.to_spec());
+    let mut places = Vec::new();
+    for product in products {
+        // The generator is spelled out.
+        let mut code = CodeMetadata::new(&deployed.name, product.row, spec.clone());
+        code.calibration.clone_from(&product.calibration);
+        code.inputs
+            .extend(deployed.model.chosen_input().map(str::to_owned));
+        code.outputs
+            .extend(deployed.model.chosen_output().map(str::to_owned));
+        let entry = Entry {
+            name: &product.name,
+            trained: &product.trained,
+            input: &inputs.data.train.shape,
+            outputs: deployed.model.outputs(),
+            code: Some(code),
+            training: training_table(inputs, evaluation),
+        };
+        let place = entry.write(&settings.common.out)?;
+        places.push(place.display().to_string());
+    }
+    let transform = transform_name(&run.code.transform);
+    if let Some(path) = &settings.common.json {
+        let one_missing = evaluation.by_losses.first();
+        let report = Report {
             model: name,
             deployed: &deployed.name,
-            network: prepared.run.network.to_string(),
-            code: label.clone(),
-            transform: transform.clone(),
+            network: run.network.to_string(),
+            code: &label,
+            transform: &transform,
             steps: settings.steps,
             seconds,
-            loss: prepared.run.learned.as_ref().map(|learned| learned.loss),
+            loss: run.learned.as_ref().map(|learned| learned.loss),
             samples: evaluation.samples,
             accuracy_deployed: evaluation.accuracy_deployed,
-            accuracy_reconstructed: one_missing
-                .and_then(|losses| losses.accuracy)
-                .map(|part| part.value),
+            accuracy_reconstructed: accuracy_reconstructed(evaluation),
             agreement: one_missing.map_or(0.0, |losses| losses.agreement.value),
             reconstructions: one_missing.map_or(0, |losses| losses.reconstructions),
-            by_losses: evaluation.by_losses.clone(),
-        },
-    )?;
+            by_losses: &evaluation.by_losses,
+        };
+        write_json(path, &report)?;
+    }
     let mut table = vec![("code".to_owned(), format!("{label}, {transform} outputs"))];
     table.extend(report::evaluation(evaluation));
     table.push(("trained in".to_owned(), format!("{seconds:.1} s")));
@@ -387,44 +307,39 @@ fn finish(
     Ok(())
 }
 
-fn training_table(
-    settings: &Settings,
-    prepared: &Prepared,
-    evaluation: &CodeEvaluation,
-) -> toml::Table {
-    let mut table = provenance(settings.seed, &prepared.data);
+/// A_d, one query missing.
+fn accuracy_reconstructed(evaluation: &CodeEvaluation) -> Option<f64> {
+    Some(evaluation.by_losses.first()?.accuracy?.value)
+}
+
+/// Provenance and figures for `model.toml`.
+fn training_table(inputs: &Inputs, evaluation: &CodeEvaluation) -> toml::Table {
+    let settings = &inputs.settings;
+    let mut table = provenance(settings.common.seed, &inputs.data);
+    let mut note = |key: &str, value: toml::Value| table.insert(key.to_owned(), value);
     let scaling = settings.scaling();
     if !scaling.is_identity()
         && let Ok(scaling) = toml::Value::try_from(&scaling)
     {
-        table.insert("input_scaling".to_owned(), scaling);
+        note("input_scaling", scaling);
     }
-    if let Some(learned) = &prepared.run.learned {
-        table.insert("loss".to_owned(), learned.loss.to_string().into());
+    if let Some(learned) = &inputs.run.learned {
+        note("loss", learned.loss.to_string().into());
     }
-    table.insert("steps".to_owned(), i64::from(settings.steps).into());
-    table.insert(
-        "groups_per_step".to_owned(),
-        i64::from(settings.batch).into(),
-    );
-    table.insert("run_sha256".to_owned(), prepared.digest.clone().into());
-    let one_missing = evaluation.by_losses.first();
-    let figures = [
+    note("steps", i64::from(settings.steps).into());
+    note("groups_per_step", i64::from(settings.common.batch).into());
+    note("run_sha256", inputs.digest.as_str().into());
+    let agreement = evaluation
+        .by_losses
+        .first()
+        .map(|losses| losses.agreement.value);
+    for (key, figure) in [
         ("accuracy_deployed", evaluation.accuracy_deployed),
-        (
-            "accuracy_reconstructed",
-            one_missing
-                .and_then(|losses| losses.accuracy)
-                .map(|part| part.value),
-        ),
-        (
-            "agreement",
-            one_missing.map(|losses| losses.agreement.value),
-        ),
-    ];
-    for (name, figure) in figures {
+        ("accuracy_reconstructed", accuracy_reconstructed(evaluation)),
+        ("agreement", agreement),
+    ] {
         if let Some(figure) = figure {
-            table.insert(name.to_owned(), rounded(figure));
+            note(key, rounded(figure));
         }
     }
     table

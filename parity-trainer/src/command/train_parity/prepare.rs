@@ -7,12 +7,14 @@ use parapet_encoder::build_encoder;
 use parity_trainer::data::{Augment, DataSet, Samples};
 use parity_trainer::deployed::{self, Deployed, OpenOptions, OutputCache, Reuse};
 use parity_trainer::network::{Network, NetworkSpec};
-use parity_trainer::{ParityRun, TrainError, TrainingSet, split_validation, training_inputs};
+use parity_trainer::{
+    LearnedRun, Loss, ParityRun, TrainError, TrainingSet, group_shape, split_validation,
+    training_inputs,
+};
 
-use super::prepared::Prepared;
 use super::settings::Settings;
-use crate::command::subject::few;
-use crate::command::{augmentation, load_data, prepare_out};
+use crate::command::eval::few;
+use crate::command::{check_classes, load_data, prepare_out};
 use crate::progress::Counter;
 
 /// Training samples and their variants together, unless `--copies` says otherwise.
@@ -22,156 +24,189 @@ const LENET_SIDE: usize = 16;
 /// Validations of a run, unless `--validate-every` says otherwise.
 const VALIDATIONS: u32 = 20;
 
-/// Inputs that fit together; the deployed model has not been asked about the samples yet.
+/// Inputs that fit together.
 #[derive(Debug)]
-pub(super) struct Checked {
-    data: DataSet,
+pub(super) struct Inputs {
+    pub(super) settings: Settings,
+    pub(super) data: DataSet,
     pub(super) deployed: Deployed,
     /// Classes that the deployed model's output scores.
     classes: ClassAxis,
-    run: ParityRun,
+    /// For row 0, with the code adding raw outputs.
+    pub(super) run: ParityRun,
+    /// Digest of all that decides how the training goes.
     pub(super) digest: String,
 }
 
-/// Reads data and model, and checks that they fit together and the code fits them.
-pub(super) fn check(settings: &Settings, threads: usize) -> Result<Checked, TrainError> {
-    let code = settings.code();
-    let (k, r) = (code.k, parapet_encoder::Code::try_from(&code)?.r());
-    if let Some(row) = settings.row.filter(|&row| row >= r) {
-        return Err(TrainError::Row {
-            row,
-            last: r - 1,
-            r,
-        });
-    }
-    let mut data = load_data(&settings.data)?;
-    let fits = |shape: &[usize]| {
-        if settings.is_learned() {
-            Ok(())
-        } else {
-            build_encoder(&code, shape).map(drop)
-        }
-    };
-    fits(&data.train.shape)?;
-    let scaling = settings.scaling();
-    scaling.check(&data.train.shape)?;
-    let deployed = open_deployed(settings, threads, &data)?;
-    let classes = deployed.classes()?;
-    take_shape(&deployed, &mut data)?;
-    fits(&data.train.shape)?;
-    scaling.check(&data.train.shape)?;
-    if data.classes > deployed.model.outputs() {
-        let outputs = deployed.model.outputs();
-        return Err(TrainError::Classes {
-            classes: data.classes,
-            outputs,
-        });
-    }
-    if k > data.test.len() {
-        return Err(TrainError::TooFewSamples {
-            found: data.test.len(),
-            k,
-        });
-    }
-    let mut digested = vec![data.sha256.clone(), deployed.sha256.clone()];
-    let run = parity_run(settings, &data, &deployed, &mut digested)?;
-    prepare_out(&settings.out, settings.json.as_deref())?;
+/// Samples with the deployed model's outputs, for training and for validation.
+pub(super) type Sets = (Arc<TrainingSet>, Arc<TrainingSet>);
 
-    let digest = settings.digest(&digested.iter().map(String::as_str).collect::<Vec<_>>())?;
-    Ok(Checked {
-        data,
-        deployed,
-        classes,
-        run,
-        digest,
-    })
+impl Inputs {
+    /// Reads data and model, and checks that they fit together and the code fits them. The deployed
+    /// model is not asked about the samples yet.
+    pub(super) fn check(settings: Settings, threads: usize) -> Result<Self, TrainError> {
+        let code = settings.code();
+        let (k, r) = (code.k, parapet_encoder::Code::try_from(&code)?.r());
+        if let Some(row) = settings.row.filter(|&row| row >= r) {
+            return Err(TrainError::Row {
+                row,
+                last: r - 1,
+                r,
+            });
+        }
+        let mut data = load_data(&settings.common.data)?;
+        let scaling = settings.scaling();
+        let fits = |shape: &[usize]| -> Result<(), TrainError> {
+            if !settings.is_learned() {
+                build_encoder(&code, shape)?;
+            }
+            Ok(scaling.check(shape)?)
+        };
+        fits(&data.train.shape)?;
+        let deployed = open_deployed(&settings, threads, &data)?;
+        let classes = deployed.classes()?;
+        take_shape(&deployed, &mut data)?;
+        fits(&data.train.shape)?;
+        check_classes(&data, &deployed)?;
+        let found = data.test.len();
+        if k > found {
+            return Err(TrainError::TooFewSamples { found, k });
+        }
+        let run = parity_run(&settings, &data, &deployed)?;
+        let mut digested = vec![data.sha256.clone(), deployed.sha256.clone()];
+        if let Some(path) = &run.start {
+            digested.push(deployed::file_sha256(path)?);
+        }
+        prepare_out(&settings.common.out, settings.common.json.as_deref())?;
+        let digested: Vec<&str> = digested.iter().map(String::as_str).collect();
+        Ok(Self {
+            digest: settings.digest(&digested)?,
+            settings,
+            data,
+            deployed,
+            classes,
+            run,
+        })
+    }
+
+    /// Asks the deployed model about all training samples.
+    pub(super) fn answered(&self) -> Result<Sets, TrainError> {
+        let (settings, data, k) = (&self.settings, &self.data, self.run.code.k);
+        let seed = settings.common.seed;
+        let found = data.train.len();
+        let (train, held) = split_validation(&data.train, settings.validation, k, seed)
+            .ok_or(TrainError::TooFewSamples { found, k })?;
+        let augment = settings.common.augmentation(data);
+        let enough = match augment {
+            Augment::NONE => 0,
+            _ => (POOL_SAMPLES / train.len()).saturating_sub(1),
+        };
+        let copies = settings.copies.unwrap_or(enough);
+        let train = self.answer(&train, augment, copies)?;
+        Ok((train, self.answer(&held, Augment::NONE, 0)?))
+    }
+
+    /// Samples, and variants of them, with the deployed model's outputs.
+    fn answer(
+        &self,
+        samples: &Samples,
+        augment: Augment,
+        copies: usize,
+    ) -> Result<Arc<TrainingSet>, TrainError> {
+        let (settings, deployed) = (&self.settings, &self.deployed);
+        let seed = settings.common.seed;
+        let inputs = training_inputs(samples, augment, copies, &settings.scaling(), seed);
+        let mut progress = Counter::new(&deployed.name, "samples answered");
+        let cache = OutputCache::new(settings.cache());
+        let at = |done, count| progress.at(done, count);
+        let (answers, reuse) = cache.outputs(deployed, &inputs, at)?;
+        progress.finish();
+        if reuse == Reuse::Cached {
+            let count = answers.len() / self.classes.count();
+            let name = &deployed.name;
+            eprintln!("{name}: reuses its outputs for {count} samples from an earlier run");
+        }
+        Ok(Arc::new(TrainingSet {
+            shape: samples.shape.clone(),
+            classes: self.classes,
+            inputs,
+            answers,
+        }))
+    }
 }
 
-/// The run without its code's transform; adds the file that it starts from to what is `digested`.
+/// The run without its code's transform.
 fn parity_run(
     settings: &Settings,
     data: &DataSet,
     deployed: &Deployed,
-    digested: &mut Vec<String>,
 ) -> Result<ParityRun, TrainError> {
-    let start = settings
-        .start
-        .as_deref()
-        .map(deployed::weights_file)
-        .transpose()?;
+    let start = settings.start.as_deref().map(deployed::weights_file);
+    let start = start.transpose()?;
     let (network, learned) = if settings.is_learned() {
-        let few = few_samples(settings, data);
-        let (encoder, learned) =
-            super::learned::prepare(settings, deployed, &data.train.shape, &few)?;
+        let (encoder, learned) = learned(settings, data, deployed)?;
         (encoder, Some(learned))
     } else {
         let network = network(settings, deployed, &data.train.shape)?;
-        // A network that does not take the samples should not show after the deployed model has
-        // answered them all.
-        let mut any = rand_chacha::rand_core::SeedableRng::seed_from_u64(0);
-        let mut trial = Network::new(
-            &network,
-            &data.train.shape,
-            deployed.model.outputs(),
-            &mut any,
-        )?;
+        let mut trial = trial(&network, &data.train.shape, deployed.model.outputs())?;
         if let Some(path) = &start {
             trial.start_from(path)?;
-            digested.push(deployed::file_sha256(path)?);
         }
         (network, None)
     };
-    let steps = settings.steps;
+    let every = settings.steps.div_ceil(VALIDATIONS);
     Ok(ParityRun {
         network,
         code: settings.code(),
         row: 0,
-        groups: settings.batch as usize,
+        groups: settings.common.batch as usize,
         rule: settings.rule(),
-        validate_every: u64::from(
-            settings
-                .validate_every
-                .unwrap_or(steps.div_ceil(VALIDATIONS)),
-        ),
+        validate_every: u64::from(settings.validate_every.unwrap_or(every)),
         filler_share: settings.filler_share,
         normalise: settings.normalise,
         cell_targets: settings.cell_targets,
         start,
         learned,
-        seed: settings.seed,
+        seed: settings.common.seed,
     })
 }
 
-impl Checked {
-    /// Asks the deployed model about all training samples.
-    pub(super) fn answered(self, settings: &Settings) -> Result<Prepared, TrainError> {
-        let Self {
-            data,
-            deployed,
-            classes,
-            run,
-            digest,
-        } = self;
-        let k = run.code.k;
-        let (train, held) = split_validation(&data.train, settings.validation, k, settings.seed)
-            .ok_or(TrainError::TooFewSamples {
-                found: data.train.len(),
-                k,
-            })?;
-        let augment = augmentation(settings.augment, &data);
-        let enough = (POOL_SAMPLES / train.len()).saturating_sub(1);
-        let copies = settings
-            .copies
-            .unwrap_or(if augment == Augment::NONE { 0 } else { enough });
-        Ok(Prepared {
-            train: answered(settings, (&deployed, classes), &train, augment, copies)?,
-            validation: answered(settings, (&deployed, classes), &held, Augment::NONE, 0)?,
-            data,
-            deployed,
-            run,
-            digest,
-        })
-    }
+/// The encoder's network, and what else a learned code's training needs.
+fn learned(
+    settings: &Settings,
+    data: &DataSet,
+    deployed: &Deployed,
+) -> Result<(NetworkSpec, LearnedRun), TrainError> {
+    let (k, r, outputs) = (settings.k, settings.r, deployed.model.outputs());
+    let shape = group_shape(&data.train.shape, k);
+    let inputs: usize = shape.iter().product();
+    let (given, made) = ((k + r) * outputs, k * outputs);
+    let named = |name: &Option<String>, default: String| name.clone().unwrap_or(default).parse();
+    let encoder = named(&settings.network, format!("mlp:{inputs},{inputs}"))?;
+    let decoder = named(
+        &settings.decoder_network,
+        format!("mlp:{given},{given},{made}"),
+    )?;
+    // Serving runs them by ONNX Runtime.
+    trial(&encoder, &shape, inputs / k * r)?.to_onnx()?;
+    trial(&decoder, &[given], made)?.to_onnx()?;
+    let through = deployed::differentiable(deployed, &few_samples(settings, data))?;
+    let loss = settings.loss.unwrap_or(Loss::Mse);
+    Ok((
+        encoder,
+        LearnedRun {
+            decoder,
+            loss,
+            through,
+        },
+    ))
+}
+
+/// Makes a network, to be thrown away: one that does not take the samples should not show after the
+/// deployed model has answered them all.
+fn trial(network: &NetworkSpec, shape: &[usize], outputs: usize) -> Result<Network, TrainError> {
+    let mut any = rand_chacha::rand_core::SeedableRng::seed_from_u64(0);
+    Ok(Network::new(network, shape, outputs, &mut any)?)
 }
 
 fn open_deployed(
@@ -204,68 +239,33 @@ fn few_samples(settings: &Settings, data: &DataSet) -> Vec<f32> {
 /// model takes the same queries. The values lie in memory as before.
 fn take_shape(deployed: &Deployed, data: &mut DataSet) -> Result<(), TrainError> {
     let shape = deployed.model.input_shape();
-    if shape != data.train.shape {
-        // Networks want features, or an image with its channels in front.
-        if !matches!(shape, [_] | [_, _, _]) {
-            let (path, data) = (deployed.file.clone(), data.train.shape.clone());
-            return Err(deployed::DeployedError::Shape {
-                path,
-                model: format!("{shape:?}"),
-                data,
-            }
-            .into());
-        }
-        data.train.shape = shape.to_vec();
-        data.test.shape = shape.to_vec();
+    if shape == data.train.shape {
+        return Ok(());
     }
+    // Networks want features, or an image with its channels in front.
+    if !matches!(shape, [_] | [_, _, _]) {
+        let error = deployed::DeployedError::Shape {
+            path: deployed.file.clone(),
+            model: format!("{shape:?}"),
+            data: data.train.shape.clone(),
+        };
+        return Err(error.into());
+    }
+    data.train.shape = shape.to_vec();
+    data.test.shape = shape.to_vec();
     Ok(())
 }
 
-/// The deployed model's architecture, where this trainer made it.
+/// The network that was named, else the deployed model's, where this trainer made it.
 fn network(
     settings: &Settings,
     deployed: &Deployed,
     shape: &[usize],
 ) -> Result<NetworkSpec, TrainError> {
-    if let Some(network) = &settings.network {
-        return Ok(network.clone());
-    }
     let fallback = match shape {
         &[_, height, width] if height.min(width) >= LENET_SIDE => "lenet".to_owned(),
         shape => format!("mlp:{},800,400", shape.iter().product::<usize>()),
     };
-    Ok(deployed.network.as_ref().unwrap_or(&fallback).parse()?)
-}
-
-/// Samples, and variants of them, with the deployed model's outputs.
-fn answered(
-    settings: &Settings,
-    (deployed, classes): (&Deployed, ClassAxis),
-    samples: &Samples,
-    augment: Augment,
-    copies: usize,
-) -> Result<Arc<TrainingSet>, TrainError> {
-    let inputs = training_inputs(samples, augment, copies, &settings.scaling(), settings.seed);
-    let folder = settings
-        .cache
-        .clone()
-        .unwrap_or_else(|| settings.out.join(".cache"));
-    let mut progress = Counter::new(&deployed.name, "samples answered");
-    let cache = OutputCache::new(folder);
-    let (answers, reuse) =
-        cache.outputs(deployed, &inputs, |done, count| progress.at(done, count))?;
-    progress.finish();
-    if reuse == Reuse::Cached {
-        let count = answers.len() / classes.count();
-        eprintln!(
-            "{}: reuses its outputs for {count} samples from an earlier run",
-            deployed.name
-        );
-    }
-    Ok(Arc::new(TrainingSet {
-        shape: samples.shape.clone(),
-        classes,
-        inputs,
-        answers,
-    }))
+    let known = settings.network.as_ref().or(deployed.network.as_ref());
+    Ok(known.unwrap_or(&fallback).parse()?)
 }

@@ -1,18 +1,16 @@
 //! A training that several processes share.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
-use parapet_cluster::registry::Address;
-use parapet_encoder::OutputTransform;
+use parapet_cluster::registry::{Address, RegistryError};
 use parity_trainer::backend::{
     BackendError, ClusterHandle, ParameterBackend, ParameterSet, RemoteBackend, RemotePlan,
 };
-use parity_trainer::{Loss, ParityRun, SetupError, TrainError, TrainingSet};
+use parity_trainer::{ParityRun, TrainError, Trainer};
 use serde::{Deserialize, Serialize};
 
-use super::prepare;
-use super::prepared::Prepared;
+use super::choose::Candidate;
+use super::prepare::{Inputs, Sets};
 use super::settings::Settings;
 
 /// Description of the task for the other processes.
@@ -21,119 +19,76 @@ pub(crate) struct SharedTask {
     /// Digest of all that the training goes by, data and deployed model included.
     digest: String,
     row: usize,
-    transform: OutputTransform,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    loss: Option<Loss>,
+    chosen: Candidate,
     settings: Settings,
 }
 
 impl SharedTask {
-    fn new(settings: &Settings, prepared: &Prepared, run: &ParityRun) -> Self {
-        let mut settings = settings.clone();
-        // Other processes may run in other folders.
-        let cache = settings
-            .cache
-            .clone()
-            .unwrap_or_else(|| settings.out.join(".cache"));
-        settings.cache = Some(cache);
-        let cache = settings.cache.iter_mut();
-        let places = [&mut settings.model, &mut settings.data, &mut settings.out].into_iter();
-        for place in places.chain(cache).chain(settings.start.iter_mut()) {
-            *place = absolute(place);
+    /// Reads a task that was written by the same version.
+    pub(crate) fn parse(text: &str) -> Result<Self, TrainError> {
+        let wrong = |error: toml::de::Error| {
+            TrainError::settings(Some(Path::new("the cluster's training")), error.message())
+        };
+        toml::from_str(text).map_err(wrong)
+    }
+
+    /// Prepares the training, which another process leads. Fails if the data or the model are not
+    /// here, or are others.
+    pub(crate) fn prepare(self, threads: usize) -> Result<(ParityRun, Sets), TrainError> {
+        let inputs = Inputs::check(self.settings, threads)?;
+        if inputs.digest != self.digest {
+            let problem = "the data or the deployed model here are not those of the process that \
+                leads the training";
+            return Err(TrainError::settings(
+                Some(&inputs.settings.common.data),
+                problem,
+            ));
         }
-        Self {
-            digest: prepared.digest.clone(),
-            row: run.row,
-            transform: run.code.transform.clone(),
-            loss: run.learned.as_ref().map(|learned| learned.loss),
-            settings,
-        }
-    }
-
-    /// The first line is for people.
-    fn text(&self, name: &str) -> Result<String, SetupError> {
-        let text =
-            toml::to_string(self).map_err(|error| SetupError::config(None, &error.to_string()))?;
-        Ok(format!("# the training of {name}\n{text}"))
-    }
-
-    /// As [`SharedTask::text`] wrote it.
-    ///
-    /// # Errors
-    /// If it was written by another version.
-    pub(crate) fn parse(text: &str) -> Result<Self, SetupError> {
-        let place = Path::new("the cluster's training");
-        toml::from_str(text).map_err(|error| SetupError::config(Some(place), error.message()))
+        let sets = inputs.answered()?;
+        let mut run = inputs.run;
+        run.row = self.row;
+        self.chosen.apply(&mut run);
+        Ok((run, sets))
     }
 }
 
-fn absolute(place: &Path) -> PathBuf {
-    std::path::absolute(place).unwrap_or_else(|_| place.to_path_buf())
-}
-
-/// A training that was prepared: how, on what, judged by what.
-pub(crate) type PreparedRun = (ParityRun, Arc<TrainingSet>, Arc<TrainingSet>);
-
-/// Prepares a training that another process leads.
-///
-/// # Errors
-/// If the data or the model are not here, or are others.
-pub(crate) fn prepare_shared(task: &SharedTask, threads: usize) -> Result<PreparedRun, TrainError> {
-    let checked = prepare::check(&task.settings, threads)?;
-    if checked.digest != task.digest {
-        let problem = "the data or the deployed model here are not those of the process that \
-            leads the training";
-        return Err(SetupError::config(Some(&task.settings.data), problem).into());
-    }
-    let prepared = checked.answered(&task.settings)?;
-    let mut run = ParityRun {
-        row: task.row,
-        ..prepared.run
-    };
-    run.code.transform = task.transform.clone();
-    if let (Some(learned), Some(loss)) = (&mut run.learned, task.loss) {
-        learned.loss = loss;
-    }
-    Ok((run, prepared.train, prepared.validation))
-}
-
-/// A cluster for the training of `run`, where the settings name one.
-///
-/// # Errors
-/// If its registry does not answer.
-pub(super) fn connect(settings: &Settings) -> Result<Option<ClusterHandle>, TrainError> {
-    let Some(address) = &settings.cluster else {
-        return Ok(None);
-    };
-    let address: Address =
-        address
-            .parse()
-            .map_err(|error: parapet_cluster::registry::RegistryError| {
-                SetupError::config(None, &format!("--cluster: {error}"))
-            })?;
-    Ok(Some(ClusterHandle::connect(&address)?))
-}
-
-/// Begins the training of `run` on `cluster`.
-pub(super) fn lead(
-    cluster: ClusterHandle,
-    settings: &Settings,
-    prepared: &Prepared,
+/// Makes the trainer of `run`: on a cluster, where the settings name one, and leads it there.
+pub(super) fn trainer(
+    inputs: &Inputs,
+    (train, validation): Sets,
     run: &ParityRun,
     name: &str,
-) -> Result<
-    impl FnMut(ParameterSet) -> Result<Box<dyn ParameterBackend>, BackendError> + use<>,
-    TrainError,
-> {
+) -> Result<Trainer, TrainError> {
+    let settings = &inputs.settings;
+    let mut run = run.clone();
+    let Some(address) = &settings.cluster else {
+        let mut backend = Trainer::local(run.rule);
+        return Trainer::parity(run, train, validation, &mut backend);
+    };
+    let wrong = |error: RegistryError| TrainError::settings(None, &format!("--cluster: {error}"));
+    let address: Address = address.parse().map_err(wrong)?;
+    let cluster = ClusterHandle::connect(&address)?;
+    let task = SharedTask {
+        digest: inputs.digest.clone(),
+        row: run.row,
+        chosen: Candidate::of(&run),
+        settings: settings.absolute(),
+    };
+    let task = toml::to_string(&task);
+    let task = task.map_err(|error| TrainError::settings(None, &error.to_string()))?;
+    let executors = settings.executors() as usize;
     let plan = RemotePlan {
         rule: run.rule,
-        executors: settings.executors(),
+        executors,
         consistency: settings.consistency.unwrap_or_default(),
         filters: settings.filters.unwrap_or_default(),
-        task: SharedTask::new(settings, prepared, run).text(name)?,
+        // The first line is for people.
+        task: format!("# the training of {name}\n{task}"),
     };
-    Ok(move |weights: ParameterSet| {
+    let mut lead = |weights: ParameterSet| -> Result<Box<dyn ParameterBackend>, BackendError> {
         let backend = RemoteBackend::lead(cluster.clone(), plan.clone(), &weights)?;
-        Ok(Box::new(backend) as Box<dyn ParameterBackend>)
-    })
+        Ok(Box::new(backend))
+    };
+    run.groups /= executors;
+    Trainer::parity(run, train, validation, &mut lead)
 }

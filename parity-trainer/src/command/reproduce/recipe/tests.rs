@@ -7,15 +7,11 @@ fn row<'a>(recipes: &'a Recipes, name: &str) -> &'a RowRecipe {
 }
 
 fn steps(recipes: &Recipes, name: &str) -> i64 {
-    row(recipes, name)
-        .train
-        .get("steps")
-        .and_then(toml::Value::as_integer)
-        .unwrap()
+    row(recipes, name).number("steps").unwrap()
 }
 
 #[test]
-fn the_published_recipes_are_commands_that_the_program_takes() {
+fn published_recipes_are_commands_that_the_program_takes() {
     let recipes = Recipes::published().unwrap();
     // Every line of the acceptance table has its row.
     for (name, bound) in [
@@ -37,90 +33,142 @@ fn the_published_recipes_are_commands_that_the_program_takes() {
     ] {
         let row = row(&recipes, name);
         assert_eq!(row.bound, bound, "{name}");
-        assert!(row.unsupported.is_none() || row.optional, "{name}");
-        let grid = row
-            .train
-            .get("network")
-            .and_then(|network| network.as_str()?.strip_prefix("cells:"));
-        if let Some(grid) = grid {
-            let wide = row.train.get("k").and_then(toml::Value::as_integer) == Some(2);
-            assert!(
-                grid.starts_with(if wide { "1x2:" } else { "2x2:" }),
-                "{name}: {grid}"
-            );
+        assert!(
+            bound.is_none() || row.seeds >= 3,
+            "{name} is judged by three seeds"
+        );
+        let network = row.train.get("network").and_then(toml::Value::as_str);
+        if let Some(grid) = network.and_then(|network| network.strip_prefix("cells:")) {
+            let wanted = if row.number("k") == Some(2) {
+                "1x2:"
+            } else {
+                "2x2:"
+            };
+            assert!(grid.starts_with(wanted), "{name}: {grid}");
         }
     }
-    let judged = recipes.rows.iter().filter(|row| row.bound.is_some());
-    assert!(
-        judged.clone().all(|row| row.seeds >= 3),
-        "a row with a bound is judged by three seeds"
-    );
-    for (name, least) in [
+    let aims = [
         ("mnist", 99.0),
         ("fashion", 91.0),
         ("spoken", 98.5),
         ("cifar", 80.0),
-    ] {
-        assert_eq!(
-            recipes.deployed.get(name).unwrap().least,
-            Some(least),
-            "{name}"
-        );
+    ];
+    for (name, least) in aims {
+        assert_eq!(recipes.deployed[name].least, Some(least), "{name}");
     }
 }
 
 #[test]
-fn a_budget_scales_what_is_asked_for() {
+fn budget_scales_what_is_asked_for() {
     let all = Recipes::published().unwrap();
     let some = all.clone().only(&["fashion-k2".to_owned()]).unwrap();
     let minutes = some.minutes();
     let fashion = row(&all, "fashion-k2");
     let trainings = fashion.minutes * f64::from(fashion.seeds);
-    assert_eq!(
-        minutes,
-        trainings + all.deployed.get("fashion").unwrap().minutes
-    );
-    let half = some.within(Some(minutes / 2.0)).unwrap();
+    assert_eq!(minutes, trainings + all.deployed["fashion"].minutes);
+    let half = some.within(minutes / 2.0).unwrap();
     assert_eq!(steps(&half, "fashion-k2"), steps(&all, "fashion-k2") / 2);
     assert_eq!(steps(&half, "mnist-k2"), steps(&all, "mnist-k2"));
-    let epochs = |recipes: &Recipes, name: &str| {
-        let model = recipes.deployed.get(name).unwrap();
-        model
-            .train
-            .get("epochs")
-            .and_then(toml::Value::as_integer)
-            .unwrap()
-    };
-    assert_eq!(epochs(&half, "fashion"), epochs(&all, "fashion") / 2);
+    let epochs =
+        |recipes: &Recipes, name: &str| recipes.deployed[name].train["epochs"].as_integer();
+    let whole = epochs(&all, "fashion").unwrap();
+    assert_eq!(epochs(&half, "fashion"), Some(whole / 2));
     assert_eq!(epochs(&half, "cifar"), epochs(&all, "cifar"));
-    let least = all.clone().within(Some(1e-6)).unwrap();
+    let least = all.clone().within(1e-6).unwrap();
     assert!(least.rows.iter().all(|row| steps(&least, &row.name) == 1));
     for budget in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        assert!(all.clone().within(Some(budget)).is_err(), "{budget}");
+        assert!(all.clone().within(budget).is_err(), "{budget}");
     }
 }
 
 #[test]
 fn commands_are_told_with_folders_by_name() {
     let recipes = Recipes::published().unwrap();
-    let text = row(&recipes, "text-k2");
-    assert!(recipes.train(text).to_string().starts_with(
-        "parity-trainer train --model OUT/models/text --data DATA/text-spamassassin1024 "
-    ));
+    let train = recipes.train(row(&recipes, "text-k2")).to_string();
+    let begin = "parity-trainer train --model OUT/models/text --data DATA/text-spamassassin1024 ";
+    assert!(train.starts_with(begin), "{train}");
     let mnist = row(&recipes, "mnist-k2");
+    let evaluate = |rows: &[(&str, i64)]| {
+        let mut row = mnist.clone();
+        for (name, value) in rows {
+            row.train.insert((*name).to_owned(), (*value).into());
+        }
+        recipes.evaluate(&row).to_string()
+    };
+    for (rows, parity) in [
+        (&[][..], "OUT/models/mnist-k2"),
+        (&[("r", 2)], "OUT/models/mnist-k2-0,OUT/models/mnist-k2-1"),
+        (&[("r", 2), ("row", 1)], "OUT/models/mnist-k2-1"),
+    ] {
+        let line = format!(
+            "parity-trainer eval --model MODELS/ccexam_mnist.onnx --data DATA/mnist --parity \
+             {parity} --out OUT/reports/mnist-k2"
+        );
+        assert_eq!(evaluate(rows), line);
+    }
+}
+
+/// Row `a` has three seeds, `b` two and begins with `a`, `c` three and begins with `b`.
+fn seeds() -> Recipes {
+    let rows = [
+        ("a", 3, "", ", seed = 7"),
+        ("b", 2, "start = 'a'", ""),
+        ("c", 3, "start = 'b'", ""),
+    ];
+    let model = "[deployed.digits]\ntitle = 'digits'\ndata = 'digits'\nfile = 'digits.onnx'\n";
+    let rows = rows.map(|(name, seeds, start, seed)| {
+        format!(
+            "[[row]]\nname = '{name}'\ndeployed = 'digits'\nminutes = 1\nseeds = {seeds}\n{start}\n\
+             train = {{ k = 3{seed} }}\n"
+        )
+    });
+    Recipes::parse(&(model.to_owned() + &rows.concat()), Path::new("recipes")).unwrap()
+}
+
+#[test]
+fn each_seed_is_a_training_that_begins_with_the_same_seed_where_there_is_one() {
+    let recipes = seeds();
+    let runs = |row: usize| {
+        let runs = recipes.runs(&recipes.rows[row]).into_iter();
+        runs.map(|run| (run.name.clone(), run.seed(), run.start.unwrap_or_default()))
+    };
+    let expected = [
+        vec![("a", 7, ""), ("a-seed2", 8, ""), ("a-seed3", 9, "")],
+        vec![("b", 0, "a"), ("b-seed2", 1, "a-seed2")],
+        // b has no third seed.
+        vec![
+            ("c", 0, "b"),
+            ("c-seed2", 1, "b-seed2"),
+            ("c-seed3", 2, "b"),
+        ],
+    ];
+    for (row, expected) in expected.into_iter().enumerate() {
+        let expected = expected.into_iter();
+        let owned = expected.map(|(name, seed, start)| (name.to_owned(), seed, start.to_owned()));
+        assert_eq!(runs(row).collect::<Vec<_>>(), owned.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn seed_is_the_same_commands_as_a_row_written_out() {
+    let recipes = seeds();
+    let second = &recipes.runs(&recipes.rows[1])[1];
     assert_eq!(
-        recipes.evaluate(mnist).to_string(),
-        "parity-trainer eval --model MODELS/ccexam_mnist.onnx --data DATA/mnist --parity \
-            OUT/models/mnist-k2 --out OUT/reports/mnist-k2"
+        recipes.train(second).to_string(),
+        "parity-trainer train --model MODELS/digits.onnx --data DATA/digits --k 3 --seed 1 --start \
+         OUT/models/a-seed2 --out OUT/models --name b-seed2"
     );
-    let mut rows = mnist.clone();
-    rows.train.insert("r".to_owned(), 2.into());
-    let line = recipes.evaluate(&rows).to_string();
+    let evaluate = recipes.evaluate(second).to_string();
     assert!(
-        line.contains("--parity OUT/models/mnist-k2-0,OUT/models/mnist-k2-1 "),
-        "{line}"
+        evaluate.ends_with("--out OUT/reports/b-seed2"),
+        "{evaluate}"
     );
-    rows.train.insert("row".to_owned(), 1.into());
-    let line = recipes.evaluate(&rows).to_string();
-    assert!(line.contains("--parity OUT/models/mnist-k2-1 "), "{line}");
+    let digest = recipes.digest(second);
+    let mut other = recipes.clone();
+    other.rows[0].train.insert("steps".to_owned(), 5.into());
+    assert_ne!(
+        other.digest(second),
+        digest,
+        "it begins with another training"
+    );
 }

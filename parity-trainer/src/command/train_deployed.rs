@@ -1,0 +1,150 @@
+//! `parity-trainer train-deployed`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use clap::ArgMatches;
+use parity_trainer::data::DataError;
+use parity_trainer::run::CurveLabels;
+use parity_trainer::{DeployedRun, Entry, TrainError, Trained, Trainer, accuracy};
+use serde::{Deserialize, Serialize};
+
+use super::interrupt::Interrupt;
+use super::settings::{Checked, Common, Flags, digest, network, range, to_toml};
+use super::training_loop::{TrainingLoop, environment, lock_training, run_folder};
+use super::{load_data, prepare_out, provenance, rounded, write_json};
+use crate::report;
+
+/// Arguments of `train-deployed`.
+pub(crate) type Args = Flags<Settings>;
+
+/// Its flags, the TOML file that can stand for them, `config.toml` of a run.
+#[derive(Debug, Clone, PartialEq, clap::Args, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct Settings {
+    #[command(flatten)]
+    #[serde(flatten)]
+    common: Common,
+    /// `lenet`, `resnet8`, `resnet14`, `resnet20`, `resnet18`, `vgg11` (each `:WIDTH`) or
+    /// `mlp:INPUTS,HIDDEN,..`
+    #[arg(long, value_parser = network, default_value = "lenet")]
+    network: String,
+    /// Passes over the training samples
+    #[arg(long, default_value_t = 20)]
+    epochs: u32,
+    /// Probability mass that targets give to all classes alike; it keeps outputs in bounds, which a
+    /// parity model learns more easily
+    #[arg(long, default_value_t = 0.1)]
+    label_smoothing: f64,
+}
+
+impl Checked for Settings {
+    fn check(&self) -> Result<(), TrainError> {
+        self.common.check()?;
+        range("epochs", f64::from(self.epochs), 1.0, f64::from(u32::MAX))?;
+        range("label-smoothing", self.label_smoothing, 0.0, 0.999_999)
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    model: &'a str,
+    network: String,
+    seconds: f64,
+    test_samples: usize,
+    accuracy_deployed: f64,
+}
+
+/// Trains, evaluates and writes the entry.
+pub(crate) fn run(args: &Args, matches: &ArgMatches) -> Result<(), TrainError> {
+    let settings = args.settings(matches)?;
+    let common = &settings.common;
+    let name = common.name.as_deref().unwrap_or_default();
+    super::settings::needed("name", name.as_ref())?;
+    let interrupt = Interrupt::listen()?;
+    let folder = run_folder(common, name);
+    let resume = args.resumes(&folder)?;
+    let data = load_data(&common.data)?;
+    let path = common.data.clone();
+    if !data.is_labelled() {
+        let purpose = "train a model to be deployed";
+        return Err(DataError::Unlabelled { path, purpose }.into());
+    }
+    if data.classes < 2 {
+        return Err(DataError::OneClass { path }.into());
+    }
+    prepare_out(&common.out, common.json.as_deref())?;
+    let run = DeployedRun {
+        network: settings.network.parse()?,
+        epochs: settings.epochs as usize,
+        batch: common.batch as usize,
+        learning_rate: common.learning_rate,
+        weight_decay: common.weight_decay,
+        label_smoothing: settings.label_smoothing,
+        augment: common.augmentation(&data),
+        seed: common.seed,
+    };
+    let bare = Settings {
+        common: common.bare(),
+        ..settings.clone()
+    };
+    let digest = digest(&bare, &["train-deployed", &data.sha256])?;
+    let network = run.network.to_string();
+    let more = [("network", network.clone())];
+    let mut training = provenance(common.seed, &data);
+    training.insert("epochs".to_owned(), i64::from(settings.epochs).into());
+
+    let begun = Instant::now();
+    let mut backend = Trainer::local(run.rule(data.train.len()));
+    let trainer = Trainer::deployed(&run, Arc::new(data.train), data.classes, &mut backend)?;
+    let _locks = lock_training(&folder, &common.out, name)?;
+    let training_loop = TrainingLoop {
+        name,
+        folder: &folder,
+        digest: &digest,
+        config: &to_toml(&settings)?,
+        environment: environment(common.seed, &data.sha256, &digest, &more),
+        resume,
+        settings: common,
+        interrupt: &interrupt,
+        labels: CurveLabels {
+            title: name,
+            loss: "cross-entropy",
+            rate: "accuracy",
+        },
+    };
+    let (trained, _) = training_loop.run(trainer)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let Trained::Model(model) = &trained else {
+        return Ok(());
+    };
+    let accuracy = accuracy(model, &data.test)?;
+
+    training.insert("accuracy_deployed".to_owned(), rounded(accuracy));
+    interrupt.wait_for_step();
+    let entry = Entry {
+        name,
+        trained: &trained,
+        input: model.input_shape(),
+        outputs: model.outputs(),
+        code: None,
+        training,
+    };
+    let place = entry.write(&common.out)?;
+    if let Some(path) = &common.json {
+        let report = Report {
+            model: name,
+            network,
+            seconds,
+            test_samples: data.test.len(),
+            accuracy_deployed: accuracy,
+        };
+        write_json(path, &report)?;
+    }
+    report::print(&[
+        ("A_a, accuracy".to_owned(), report::percent(accuracy)),
+        ("trained in".to_owned(), format!("{seconds:.1} s")),
+        ("written to".to_owned(), place.display().to_string()),
+    ]);
+    Ok(())
+}

@@ -1,0 +1,233 @@
+//! Drives a training, whatever is learned: run folder, log, checkpoints, signals.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use parapet_decoder::Calibration;
+use parity_trainer::run::{Checkpoint, CurveLabels, LogRecord, RunFolder, lock};
+use parity_trainer::{StepReport, TrainError, Trained, Trainer};
+
+use super::interrupt::Interrupt;
+use super::settings::Common;
+use crate::progress::Progress;
+
+/// Folder of a repository's runs.
+const RUNS: &str = ".runs";
+/// Advice on how to resume an interrupted training.
+const RESUME: &str = "the same command with --resume goes on from the checkpoint";
+/// Records of the log, about.
+const RECORDS: u64 = 500;
+
+/// The folder of a run: the one that was named, or that of `name` in the repository.
+pub(super) fn run_folder(settings: &Common, name: &str) -> RunFolder {
+    let default = || settings.out.join(RUNS).join(name);
+    RunFolder(settings.run.clone().unwrap_or_else(default))
+}
+
+/// Keeps other trainings away from a run's folder and from the entry `name` of the repository
+/// `out`.
+pub(super) fn lock_training(
+    folder: &RunFolder,
+    out: &Path,
+    name: &str,
+) -> Result<[File; 2], TrainError> {
+    let file = out.join(RUNS).join(format!("{name}.lock"));
+    let entry = lock(&file, &out.join(name), "name")?;
+    Ok([entry, folder.lock()?])
+}
+
+/// One training in its folder.
+#[derive(Debug)]
+pub(super) struct TrainingLoop<'a> {
+    /// Name of the entry that is to be.
+    pub(super) name: &'a str,
+    pub(super) folder: &'a RunFolder,
+    /// Digest of all that decides how the training goes.
+    pub(super) digest: &'a str,
+    /// `config.toml`.
+    pub(super) config: &'a str,
+    pub(super) environment: toml::Table,
+    pub(super) resume: bool,
+    pub(super) settings: &'a Common,
+    pub(super) interrupt: &'a Interrupt,
+    pub(super) labels: CurveLabels<'a>,
+}
+
+impl TrainingLoop<'_> {
+    /// Trains to the end, from the last checkpoint if there is to be gone on.
+    pub(super) fn run(
+        &self,
+        mut trainer: Trainer,
+    ) -> Result<(Trained, Option<Calibration>), TrainError> {
+        let (name, folder) = (self.name, self.folder);
+        self.interrupt.wait_for_step();
+        self.begin(&mut trainer)?;
+        folder.write_config(self.config)?;
+        folder.write("environment.toml", &self.environment.to_string())?;
+
+        let mut progress = Progress::new(name, self.labels.rate, trainer.steps_done());
+        let mut log = Log::new(trainer.steps());
+        let mut saved = Saved {
+            at: Instant::now(),
+            best_step: None,
+        };
+        while !trainer.is_done() {
+            let report = trainer.step()?;
+            progress.step(report);
+            for news in trainer.news() {
+                progress.tell(&format!("{name}: {news}"));
+            }
+            if let Some(record) = log.step(&report) {
+                folder.log(&record)?;
+            }
+            let is_interrupted = self.interrupt.is_asked();
+            if self.is_due(report.step, &saved) || is_interrupted || trainer.is_done() {
+                let path = self.save(&mut trainer, &mut saved)?;
+                progress.say(&format!("{name}: checkpoint {}", path.display()));
+            }
+            if is_interrupted && !trainer.is_done() {
+                progress.finish();
+                return Err(TrainError::Interrupted(RESUME));
+            }
+        }
+        progress.finish();
+        if let Some(best) = trainer.best() {
+            let (step, agreement) = (best.step, 100.0 * best.validation.agreement);
+            eprintln!(
+                "{name}: best weights after step {step}, {agreement:.1} % agreement on validation"
+            );
+        }
+        folder.draw(&self.labels)?;
+        trainer.save_best(&folder.best_weights())?;
+        let finished = trainer.finish()?;
+        self.interrupt.end_at_once(RESUME)?;
+        Ok(finished)
+    }
+
+    fn begin(&self, trainer: &mut Trainer) -> Result<(), TrainError> {
+        let (name, folder) = (self.name, self.folder);
+        if !(self.resume && folder.is_begun()) {
+            return Ok(folder.begin()?);
+        }
+        let found = folder.resume(self.digest)?;
+        for (path, problem) in &found.skipped {
+            eprintln!(
+                "warning: {}: not a whole checkpoint: {problem}; going on from the one before",
+                path.display()
+            );
+        }
+        if let Some(checkpoint) = found.checkpoint {
+            trainer.restore(&checkpoint.state)?;
+            eprintln!("{name}: goes on after step {}", trainer.steps_done());
+        } else {
+            eprintln!("{name}: the run had no checkpoint yet; begins at step 0");
+        }
+        Ok(())
+    }
+
+    /// Returns true if it is time for a checkpoint.
+    fn is_due(&self, step: usize, saved: &Saved) -> bool {
+        match self.settings.checkpoint_steps {
+            Some(every) => step.is_multiple_of(every.max(1) as usize),
+            None => saved.at.elapsed() >= Duration::from_secs_f64(self.settings.checkpoint_every),
+        }
+    }
+
+    fn save(&self, trainer: &mut Trainer, saved: &mut Saved) -> Result<PathBuf, TrainError> {
+        let path = self.folder.save(&Checkpoint {
+            run: self.digest.to_owned(),
+            state: trainer.state()?,
+        })?;
+        saved.at = Instant::now();
+        let best = trainer.best().map(|best| best.step);
+        if best != saved.best_step {
+            trainer.save_best(&self.folder.best_weights())?;
+            saved.best_step = best;
+        }
+        Ok(path)
+    }
+}
+
+/// The last checkpoint.
+struct Saved {
+    at: Instant,
+    /// Step of the best weights.
+    best_step: Option<u64>,
+}
+
+/// Gathers the steps since the last record of the log.
+struct Log {
+    every: u64,
+    begun: Instant,
+    rows: usize,
+    steps: u32,
+    loss: f64,
+    agreement: f64,
+}
+
+impl Log {
+    fn new(steps: u64) -> Self {
+        Self {
+            every: steps.div_ceil(RECORDS).max(1),
+            begun: Instant::now(),
+            rows: 0,
+            steps: 0,
+            loss: 0.0,
+            agreement: 0.0,
+        }
+    }
+
+    /// Takes a step in; returns a record if it is time for one.
+    fn step(&mut self, report: &StepReport) -> Option<LogRecord> {
+        if self.steps == 0 && self.rows == 0 {
+            // Of a resumed run, the rows before are not this process's.
+            self.rows = report.rows - report.rows / report.step.max(1);
+        }
+        self.steps += 1;
+        self.loss += report.loss;
+        self.agreement += report.agreement;
+        let step = report.step as u64;
+        let is_end = report.step == 1 || report.step == report.steps;
+        if !(is_end || step.is_multiple_of(self.every) || report.validation.is_some()) {
+            return None;
+        }
+        let steps = f64::from(self.steps);
+        let seconds = self.begun.elapsed().as_secs_f64().max(1e-9);
+        let record = LogRecord {
+            step,
+            epoch: report.epoch,
+            loss: self.loss / steps,
+            learning_rate: report.learning_rate,
+            gradient_norm: report.gradient_norm,
+            agreement: self.agreement / steps,
+            validation_agreement: report.validation.map(|validation| validation.agreement),
+            validation_loss: report.validation.map(|validation| validation.loss),
+            rows_per_second: (report.rows - self.rows) as f64 / seconds,
+        };
+        (self.begun, self.rows) = (Instant::now(), report.rows);
+        (self.steps, self.loss, self.agreement) = (0, 0.0, 0.0);
+        Some(record)
+    }
+}
+
+/// Versions, seed and digests for `environment.toml`, and `more`.
+pub(super) fn environment(
+    seed: u64,
+    data_sha256: &str,
+    run_sha256: &str,
+    more: &[(&str, String)],
+) -> toml::Table {
+    let libtorch = option_env!("PARITY_TRAINER_LIBTORCH").unwrap_or("unknown");
+    let own = [
+        ("parity-trainer", env!("CARGO_PKG_VERSION").to_owned()),
+        ("libtorch", libtorch.to_owned()),
+        ("threads", tch::get_num_threads().to_string()),
+        ("seed", seed.to_string()),
+        ("data-sha256", data_sha256.to_owned()),
+        ("run-sha256", run_sha256.to_owned()),
+    ];
+    let all = own.iter().chain(more);
+    all.map(|(key, value)| ((*key).to_owned(), value.as_str().into()))
+        .collect()
+}
