@@ -2,12 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod common;
+
 use std::sync::Arc;
 
 use parapet_encoder::{CodeSpec, EncoderKind};
-use parity_trainer::backend::{OptimiserConfig, OptimiserSpec, Schedule};
 use parity_trainer::network::{Network, Normalisation};
-use parity_trainer::{ParityRun, Trainer, TrainingSet};
+use parity_trainer::{ParityRun, TrainingSet};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -87,42 +88,22 @@ fn training_set(count: usize, seed: u64) -> Arc<TrainingSet> {
     })
 }
 
-fn trained(k: usize, grid: &str, cell_targets: bool) -> f64 {
-    let rule = OptimiserConfig {
-        optimiser: OptimiserSpec::AdamW { weight_decay: 0.0 },
-        learning_rate: 3e-3,
-        schedule: Schedule::Cosine,
-        steps: 150,
-        clip: None,
-    };
+fn loss(k: usize, grid: &str, cell_targets: bool) -> f64 {
     let sides = grid.split('x').map(|side| side.parse::<usize>().unwrap());
     let network = format!("cells:{grid}:mlp:{},32", 256 / sides.product::<usize>());
+    let code = CodeSpec::new(EncoderKind::Concat, k, 1);
     let run = ParityRun {
-        network: network.parse().unwrap(),
-        code: CodeSpec::new(EncoderKind::Concat, k, 1),
-        row: 0,
-        groups: 32,
-        rule,
-        validate_every: u64::MAX,
-        filler_share: 0.0,
-        normalise: true,
         cell_targets,
-        start: None,
-        learned: None,
-        seed: 3,
+        ..common::parity_run(&network, code, 150)
     };
-    let (train, validation) = (training_set(600, 1), training_set(200, 2));
-    let mut trainer = Trainer::parity(run, train, validation, &mut Trainer::local(rule)).unwrap();
-    while !trainer.is_done() {
-        trainer.step().unwrap();
-    }
+    let (trainer, _) = common::trained(run, training_set(600, 1), training_set(200, 2));
     trainer.best().unwrap().validation.loss
 }
 
 #[test]
 fn cells_learn_faster_from_their_own_targets() {
     for (k, grid) in [(2, "1x2"), (3, "2x2"), (4, "2x2")] {
-        let (own, sum) = (trained(k, grid, true), trained(k, grid, false));
+        let (own, sum) = (loss(k, grid, true), loss(k, grid, false));
         assert!(
             own < 0.9 * sum,
             "k = {k}: {own} with the cells' targets, {sum} with their sum"
@@ -132,5 +113,5 @@ fn cells_learn_faster_from_their_own_targets() {
 
 #[test]
 fn cells_that_are_not_the_slots_learn_from_the_sum() {
-    assert_eq!(trained(2, "2x1", true), trained(2, "2x1", false));
+    assert_eq!(loss(2, "2x1", true), loss(2, "2x1", false));
 }

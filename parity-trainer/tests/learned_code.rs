@@ -14,7 +14,6 @@ use parapet_decoder::ClassAxis;
 use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 use parapet_onnx::learned_code::{LearnedCode, Sizes};
 use parapet_onnx::runtime::OnnxRuntime;
-use parity_trainer::backend::{OptimiserConfig, OptimiserSpec, Schedule};
 use parity_trainer::deployed::{Deployed, OpenOptions, differentiable, open};
 use parity_trainer::{LearnedRun, Loss, ParityRun, Trained, Trainer, TrainingSet};
 use rand::{Rng, SeedableRng};
@@ -57,54 +56,33 @@ fn samples(deployed: &Deployed, count: usize, seed: u64) -> Arc<TrainingSet> {
 }
 
 fn run(deployed: &Deployed, k: usize, r: usize, steps: u64, loss: Loss) -> ParityRun {
-    let through = differentiable(deployed, &[0.5; 4 * INPUTS]).unwrap();
-    let decoder = format!("mlp:{0},{0},{1}", (k + r) * OUTPUTS, 64)
-        .parse()
-        .unwrap();
     let transform = OutputTransform::Standardised {
         mean: vec![0.0],
         deviation: vec![2.0],
     };
+    let code = CodeSpec {
+        transform,
+        ..CodeSpec::new(EncoderKind::Learned, k, r)
+    };
+    let decoder = format!("mlp:{0},{0},64", (k + r) * OUTPUTS);
+    let learned = LearnedRun {
+        decoder: decoder.parse().unwrap(),
+        loss,
+        through: differentiable(deployed, &[0.5; 4 * INPUTS]).unwrap(),
+    };
+    let mut run = common::parity_run(&format!("mlp:{},64", k * INPUTS), code, steps);
+    run.rule.learning_rate = 5e-3;
     ParityRun {
-        network: format!("mlp:{},64", k * INPUTS).parse().unwrap(),
-        code: CodeSpec {
-            transform,
-            ..CodeSpec::new(EncoderKind::Learned, k, r)
-        },
-        row: 0,
-        groups: 32,
-        rule: OptimiserConfig {
-            optimiser: OptimiserSpec::AdamW { weight_decay: 0.0 },
-            learning_rate: 5e-3,
-            schedule: Schedule::Cosine,
-            steps,
-            clip: None,
-        },
-        validate_every: 1000,
-        filler_share: 0.0,
-        normalise: true,
-        cell_targets: false,
-        start: None,
-        learned: Some(LearnedRun {
-            decoder,
-            loss,
-            through,
-        }),
+        learned: Some(learned),
         seed: 1,
+        ..run
     }
 }
 
 fn trained(deployed: &Deployed, run: ParityRun) -> (Trainer, f64) {
     let (train, validation) = (samples(deployed, 600, 1), samples(deployed, 200, 2));
-    let rule = run.rule;
-    let mut trainer = Trainer::parity(run, train, validation, &mut Trainer::local(rule)).unwrap();
-    let mut agreement = 0.0;
-    while !trainer.is_done() {
-        if let Some(validation) = trainer.step().unwrap().validation {
-            agreement = validation.agreement;
-        }
-    }
-    (trainer, agreement)
+    let (trainer, validation) = common::trained(run, train, validation);
+    (trainer, validation.agreement)
 }
 
 #[test]

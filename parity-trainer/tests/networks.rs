@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod common;
+
+use common::is_close;
 use parity_trainer::network::{Network, NetworkSpec, Normalisation};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -23,11 +26,6 @@ fn samples(count: usize) -> Vec<f32> {
 
 fn tensor(samples: &[f32]) -> Tensor {
     Tensor::from_slice(samples).view([-1, 2, 8, 8])
-}
-
-fn close(left: &[f32], right: &[f32]) -> bool {
-    let mut pairs = left.iter().zip(right);
-    left.len() == right.len() && pairs.all(|(left, right)| (left - right).abs() < 1e-4)
 }
 
 #[test]
@@ -112,12 +110,12 @@ fn serving_uses_the_running_moments() {
     let alone = network.infer(one);
     let first = &network.infer(&samples)[..OUTPUTS];
     assert!(
-        close(&alone, first),
+        is_close(&alone, first),
         "a sample's answer depends on its batch"
     );
     let _ = network.forward_t(&tensor(&samples), true);
     assert!(
-        !close(&alone, &network.infer(one)),
+        !is_close(&alone, &network.infer(one)),
         "training leaves no moments behind"
     );
 }
@@ -129,7 +127,7 @@ fn normalisation_is_applied_to_what_comes_in() {
     let mut normalised = network("lenet:2x1", 3);
     let plain = normalised.infer(&scaled(&samples, &normalisation));
     normalised.normalise(&normalisation).unwrap();
-    assert!(close(&normalised.infer(&samples), &plain));
+    assert!(is_close(&normalised.infer(&samples), &plain));
     let other = Normalisation::identity(&[3, 8, 8]);
     let error = normalised.normalise(&other).unwrap_err().to_string();
     assert!(error.contains("of 3 channels, samples have 2"), "{error}");

@@ -7,6 +7,7 @@ mod common;
 
 use std::fs;
 
+use common::is_close;
 use common::script::write_linear_module;
 use parity_trainer::network::{Network, NetworkSpec, Normalisation};
 use rand::{Rng, SeedableRng};
@@ -22,14 +23,6 @@ fn build(name: &str, shape: &[usize], outputs: usize) -> Result<Network, String>
     let spec: NetworkSpec = name.parse().unwrap();
     Network::new(&spec, shape, outputs, &mut ChaCha8Rng::seed_from_u64(1))
         .map_err(|error| error.to_string())
-}
-
-fn close(left: &[f32], right: &[f32]) -> bool {
-    left.len() == right.len()
-        && left
-            .iter()
-            .zip(right)
-            .all(|(left, right)| (left - right).abs() < 1e-4)
 }
 
 #[test]
@@ -103,7 +96,7 @@ fn every_network_can_be_a_module() {
             .forward_ts(&[Tensor::from_slice(&samples).view(dims.as_slice())]);
         let answer = Vec::<f32>::try_from(answer.unwrap().view([-1])).unwrap();
         assert!(
-            close(&answer, &network.infer(&samples)),
+            is_close(&answer, &network.infer(&samples)),
             "{name}: {answer:?}"
         );
         assert!(

@@ -16,7 +16,7 @@ use parity_trainer::evaluation::{
     CodeEvaluation, CodedModels, EvaluationPlan, evaluate, evaluate_with, markdown, overall_plot,
     reliability_plot,
 };
-use serde::Serialize;
+use serde_json::json;
 
 use super::{check_classes, load_data, write_json};
 use crate::progress::Counter;
@@ -58,34 +58,21 @@ pub(crate) struct Args {
     parity: Vec<PathBuf>,
 }
 
-#[derive(Debug, Serialize)]
-struct Report<'a> {
-    deployed: &'a str,
-    parity: Vec<&'a str>,
-    code: &'a str,
-    transform: &'a OutputTransform,
-    data_sha256: &'a str,
-    seed: u64,
-    evaluation: &'a CodeEvaluation,
-    /// The deployed model as its own parity model; beside a learned code, that of the sum.
-    untrained_control: &'a CodeEvaluation,
-}
-
 /// Evaluates, prints and writes the report.
 pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let mut data = load_data(&args.data)?;
-    let judged = Judged::open(args, threads, &data.test)?;
-    let Some(&(_, metadata, scaling)) = judged.entries().first() else {
-        return Err(TrainError::Input("--parity is needed".to_owned()));
-    };
-    scaling.check(&data.test.shape)?;
-    scaling.apply(&data.test.shape, &mut data.test.values);
     let options = OpenOptions {
         input: args.input.clone(),
         output: args.output.clone(),
         onnxruntime: None,
         threads,
     };
+    let judged = Judged::open(args, threads, &data.test)?;
+    let Some((metadata, scaling)) = judged.first() else {
+        return Err(TrainError::Input("--parity is needed".to_owned()));
+    };
+    scaling.check(&data.test.shape)?;
+    scaling.apply(&data.test.shape, &mut data.test.values);
     let test = &data.test;
     let deployed = deployed::open(&args.model, &options, &test.shape, few(test))?;
     deployed.classes()?;
@@ -97,16 +84,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     if let Some(folder) = &args.out {
         fs::create_dir_all(folder).map_err(TrainError::write(folder))?;
     }
-    let plan = EvaluationPlan {
-        groupings: 1,
-        resamples: RESAMPLES,
-        seed: args.seed,
-    };
     let spec = &metadata.spec;
-    let model = deployed.model.as_ref();
-    let evaluation = judged.evaluate(model, spec, test, plan)?;
-    let control = judged.control(model, spec, test, plan)?;
-    let names: Vec<&str> = judged.entries().iter().map(|(name, ..)| *name).collect();
+    let (evaluation, control) = judged.evaluate(deployed.model.as_ref(), spec, test, args.seed)?;
     let code = Code::try_from(spec)?.label();
     let mut table = vec![("code".to_owned(), code.clone())];
     table.extend(report::evaluation(&evaluation));
@@ -121,6 +100,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
             let path = folder.join(name);
             fs::write(&path, text).map_err(TrainError::write(&path))
         };
+        let names = judged.names();
         let title = format!("{code}: {} for {}", names.join(", "), deployed.name);
         let text = markdown(&title, &evaluation, &control, &data.class_names);
         write("evaluation.md", &text)?;
@@ -131,16 +111,17 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         if let Some(plot) = overall_plot(&evaluation, &control)? {
             write("overall.svg", &plot)?;
         }
-        let report = Report {
-            deployed: &deployed.name,
-            parity: names,
-            code: &code,
-            transform: &spec.transform,
-            data_sha256: &data.sha256,
-            seed: args.seed,
-            evaluation: &evaluation,
-            untrained_control: &control,
-        };
+        let report = json!({
+            "deployed": deployed.name,
+            "parity": names,
+            "code": code,
+            "transform": spec.transform,
+            "data_sha256": data.sha256,
+            "seed": args.seed,
+            "evaluation": evaluation,
+            // Beside a learned code, that of the sum.
+            "untrained_control": control,
+        });
         write_json(&folder.join("evaluation.json"), &report)?;
         table.push(("written to".to_owned(), folder.display().to_string()));
     }
@@ -148,14 +129,28 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     Ok(())
 }
 
-/// Evaluates a code on the test set, by its learned networks where it has them.
+/// A parity row's model, and its calibration.
+pub(super) type ParityRow<'a> = (usize, &'a dyn DeployedModel, Option<Calibration>);
+
+/// Evaluates a code on the test set, by its learned networks where it has them. Serving uses
+/// calibrations if all rows have one.
 pub(super) fn judge(
     name: &str,
-    models: CodedModels<'_>,
-    learned: Option<&LearnedCode>,
+    deployed: &dyn DeployedModel,
+    (code, learned): (&CodeSpec, Option<&LearnedCode>),
+    rows: &[ParityRow<'_>],
     test: &Samples,
     plan: EvaluationPlan,
 ) -> Result<CodeEvaluation, TrainError> {
+    let parity: Vec<_> = rows.iter().map(|(row, model, _)| (*row, *model)).collect();
+    let calibrations = rows.iter().map(|(.., calibration)| calibration.clone());
+    let calibrations: Option<Vec<Calibration>> = calibrations.collect();
+    let models = CodedModels {
+        deployed,
+        parity: &parity,
+        code,
+        calibrations: &calibrations.unwrap_or_default(),
+    };
     let mut progress = Counter::new(name, "groups evaluated");
     let at = |done, groups| progress.at(done, groups);
     let evaluation = match learned {
@@ -169,117 +164,92 @@ pub(super) fn judge(
     Ok(evaluation)
 }
 
-#[derive(Debug)]
-enum Judged {
-    Parity(Vec<ParityEntry>),
-    Learned(Box<LearnedEntry>),
+/// Parity models, or a learned code.
+#[derive(Debug, Default)]
+struct Judged {
+    parity: Vec<ParityEntry>,
+    learned: Option<LearnedEntry>,
 }
 
 impl Judged {
     fn open(args: &Args, threads: usize, test: &Samples) -> Result<Self, TrainError> {
+        let mut judged = Self::default();
         for path in &args.parity {
-            if let Some(learned) = deployed::open_learned(path, &test.shape)? {
-                if args.parity.len() > 1 {
-                    let problem = "--parity: a learned code stands alone; name nothing beside it";
-                    return Err(TrainError::Input(problem.to_owned()));
-                }
-                return Ok(Self::Learned(Box::new(learned)));
+            judged.learned = deployed::open_learned(path, &test.shape)?;
+            if judged.learned.is_some() && args.parity.len() > 1 {
+                let problem = "--parity: a learned code stands alone; name nothing beside it";
+                return Err(TrainError::Input(problem.to_owned()));
+            }
+            if judged.learned.is_some() {
+                return Ok(judged);
             }
         }
         let options = OpenOptions {
             threads,
             ..OpenOptions::default()
         };
-        let mut entries = Vec::new();
         for path in &args.parity {
             let entry = deployed::open_parity(path, &options, &test.shape, few(test))?;
-            for other in &entries {
+            for other in &judged.parity {
                 check_rows(other, &entry)?;
             }
-            entries.push(entry);
+            judged.parity.push(entry);
         }
-        Ok(Self::Parity(entries))
+        Ok(judged)
     }
 
-    /// Name, code and scaling of each entry.
-    fn entries(&self) -> Vec<(&str, &CodeMetadata, &InputScaling)> {
-        match self {
-            Self::Learned(entry) => vec![(&entry.name, &entry.code, &entry.scaling)],
-            Self::Parity(entries) => entries
-                .iter()
-                .map(|entry| (entry.model.name.as_str(), &entry.code, &entry.scaling))
-                .collect(),
-        }
+    /// Code and scaling of all entries.
+    fn first(&self) -> Option<(&CodeMetadata, &InputScaling)> {
+        let learned = self.learned.as_ref();
+        let learned = learned.map(|entry| (&entry.code, &entry.scaling));
+        let parity = self.parity.first();
+        learned.or(parity.map(|entry| (&entry.code, &entry.scaling)))
     }
 
+    fn names(&self) -> Vec<&str> {
+        let learned = self.learned.iter().map(|entry| entry.name.as_str());
+        let parity = self.parity.iter().map(|entry| entry.model.name.as_str());
+        learned.chain(parity).collect()
+    }
+
+    /// Evaluates the code, and the untrained control: the deployed model as its own parity model. A
+    /// learned code has no parity models to leave untrained: beside it stands the sum.
     fn evaluate(
         &self,
         deployed: &dyn DeployedModel,
         code: &CodeSpec,
         test: &Samples,
-        plan: EvaluationPlan,
-    ) -> Result<CodeEvaluation, TrainError> {
-        let calibrations: Option<Vec<Calibration>>;
-        let parity: Vec<(usize, &dyn DeployedModel)>;
-        let (name, learned) = match self {
-            Self::Learned(entry) => {
-                parity = (0..code.r).map(|row| (row, deployed)).collect();
-                // One table stands for all rows.
-                let table = &entry.code.calibration;
-                calibrations = (0..code.r).map(|_| table.clone()).collect();
-                ("learned code", Some(&entry.learned))
-            }
-            Self::Parity(entries) => {
-                let models = entries.iter().map(|entry| entry.model.model.as_ref());
-                let rows = entries.iter().map(|entry| entry.code.row);
-                parity = rows.zip(models).collect();
-                let tables = entries.iter().map(|entry| entry.code.calibration.clone());
-                calibrations = tables.collect();
-                ("parity models", None)
-            }
+        seed: u64,
+    ) -> Result<(CodeEvaluation, CodeEvaluation), TrainError> {
+        let plan = EvaluationPlan {
+            groupings: 1,
+            resamples: RESAMPLES,
+            seed,
         };
-        let models = CodedModels {
-            deployed,
-            parity: &parity,
-            code,
-            calibrations: &calibrations.unwrap_or_default(),
-        };
-        judge(name, models, learned, test, plan)
-    }
-
-    /// Evaluates the deployed model as its own parity model. A learned code has no parity models to
-    /// leave untrained: beside it stands the sum.
-    fn control(
-        &self,
-        deployed: &dyn DeployedModel,
-        code: &CodeSpec,
-        test: &Samples,
-        plan: EvaluationPlan,
-    ) -> Result<CodeEvaluation, TrainError> {
-        let (rows, code): (Vec<usize>, _) = match self {
-            Self::Learned(_) => {
-                let sum = CodeSpec::new(EncoderKind::Sum, code.k, code.r);
-                ((0..code.r).collect(), sum)
-            }
-            Self::Parity(entries) => {
-                let rows = entries.iter().map(|entry| entry.code.row);
-                (rows.collect(), code.clone())
-            }
-        };
-        let transform = &code.transform;
+        let mut rows: Vec<ParityRow<'_>> = Vec::new();
+        for entry in &self.parity {
+            let calibration = entry.code.calibration.clone();
+            rows.push((entry.code.row, entry.model.model.as_ref(), calibration));
+        }
+        let (mut learned, mut control) = (None, code.clone());
+        if let Some(entry) = &self.learned {
+            // One table stands for all rows.
+            let calibration = || entry.code.calibration.clone();
+            rows.extend((0..code.r).map(|row| (row, deployed, calibration())));
+            learned = Some(&entry.learned);
+            control = CodeSpec::new(EncoderKind::Sum, code.k, code.r);
+        }
+        let evaluation = judge("code", deployed, (code, learned), &rows, test, plan)?;
         let untrained = Untrained {
             deployed,
-            transform,
+            transform: &control.transform,
         };
-        let untrained: &dyn DeployedModel = &untrained;
-        let parity: Vec<_> = rows.into_iter().map(|row| (row, untrained)).collect();
-        let models = CodedModels {
-            deployed,
-            parity: &parity,
-            code: &code,
-            calibrations: &[],
-        };
-        judge("untrained control", models, None, test, plan)
+        for (_, model, calibration) in &mut rows {
+            (*model, *calibration) = (&untrained, None);
+        }
+        let name = "untrained control";
+        let control = judge(name, deployed, (&control, None), &rows, test, plan)?;
+        Ok((evaluation, control))
     }
 }
 

@@ -8,6 +8,7 @@ use parity_trainer::data::DataError;
 use parity_trainer::run::CurveLabels;
 use parity_trainer::{DeployedRun, Entry, TrainError, Trained, Trainer, accuracy};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::interrupt::Interrupt;
 use super::settings::{Checked, Common, Flags, digest, network, range, to_toml};
@@ -44,15 +45,6 @@ impl Checked for Settings {
         range("epochs", f64::from(self.epochs), 1.0, f64::from(u32::MAX))?;
         range("label-smoothing", self.label_smoothing, 0.0, 0.999_999)
     }
-}
-
-#[derive(Debug, Serialize)]
-struct Report<'a> {
-    model: &'a str,
-    network: String,
-    seconds: f64,
-    test_samples: usize,
-    accuracy_deployed: f64,
 }
 
 /// Trains, evaluates and writes the entry.
@@ -132,13 +124,13 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> Result<(), TrainError> {
     };
     let place = entry.write(&common.out)?;
     if let Some(path) = &common.json {
-        let report = Report {
-            model: name,
-            network,
-            seconds,
-            test_samples: data.test.len(),
-            accuracy_deployed: accuracy,
-        };
+        let report = json!({
+            "model": name,
+            "network": network,
+            "seconds": seconds,
+            "test_samples": data.test.len(),
+            "accuracy_deployed": accuracy,
+        });
         write_json(path, &report)?;
     }
     report::print(&[

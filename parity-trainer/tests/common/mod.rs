@@ -14,15 +14,64 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use parapet_encoder::CodeSpec;
+use parity_trainer::backend::{OptimiserConfig, OptimiserSpec, Schedule};
+use parity_trainer::{ParityRun, Trainer, TrainingSet, Validation};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 pub const SIDE: usize = 16;
+
+/// A training of a parity model or of a learned code's encoder, by AdamW, of 32 groups a step.
+pub fn parity_run(network: &str, code: CodeSpec, steps: u64) -> ParityRun {
+    let rule = OptimiserConfig {
+        optimiser: OptimiserSpec::AdamW { weight_decay: 0.0 },
+        learning_rate: 3e-3,
+        schedule: Schedule::Cosine,
+        steps,
+        clip: None,
+    };
+    ParityRun {
+        network: network.parse().unwrap(),
+        code,
+        row: 0,
+        groups: 32,
+        rule,
+        validate_every: u64::MAX,
+        filler_share: 0.0,
+        normalise: true,
+        cell_targets: false,
+        start: None,
+        learned: None,
+        seed: 3,
+    }
+}
+
+/// Trains to the end; returns the trainer and the last validation's figures.
+pub fn trained(
+    run: ParityRun,
+    train: Arc<TrainingSet>,
+    validation: Arc<TrainingSet>,
+) -> (Trainer, Validation) {
+    let rule = run.rule;
+    let mut trainer = Trainer::parity(run, train, validation, &mut Trainer::local(rule)).unwrap();
+    let mut last = None;
+    while !trainer.is_done() {
+        last = trainer.step().unwrap().validation.or(last);
+    }
+    (trainer, last.unwrap())
+}
+
+pub fn is_close(left: &[f32], right: &[f32]) -> bool {
+    let mut pairs = left.iter().zip(right);
+    left.len() == right.len() && pairs.all(|(left, right)| (left - right).abs() < 1e-4)
+}
 
 pub fn idx(dims: &[usize], bytes: &[u8]) -> Vec<u8> {
     let mut file = vec![0, 0, 8, dims.len() as u8];

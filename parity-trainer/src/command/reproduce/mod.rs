@@ -21,7 +21,7 @@ use parity_trainer::run::{RunFolder, lock};
 
 pub(crate) use child::end_with_parent;
 use recipe::{CommandLine, Recipes, Roots, RowRecipe};
-use record::{Cost, DeployedRecord, Machine, Outcome, Records, RowRecord, of_deployed};
+use record::{Cost, Machine, Outcome, Record, Records, of_deployed};
 use table::{Row, Run};
 
 use super::interrupt::Interrupt;
@@ -177,7 +177,7 @@ impl Reproduction<'_> {
         let cost = self.train(&run.name, &run.name, &digest, &train)?;
         self.command(&evaluate)?.0?;
         let outcome = Outcome::read(&self.roots.place(&run.reports())).map_err(Stop::Failed)?;
-        let record = RowRecord {
+        let record = Record {
             digest,
             commands: vec![train.to_string(), evaluate.to_string()],
             cost,
@@ -211,14 +211,14 @@ impl Reproduction<'_> {
         }
         let (ended, cost) = self.command(&line)?;
         let cost = before.unwrap_or_default() + cost;
-        self.records.spent(record, digest, cost)?;
+        self.records.note(record, digest, cost, false)?;
         ended?;
         Ok(cost)
     }
 
     /// A training's record, if it is of the recipe as it is now.
-    fn finished(&self, run: &RowRecipe) -> Option<RowRecord> {
-        let record: RowRecord = self.records.read(&run.name)?;
+    fn finished(&self, run: &RowRecipe) -> Option<Record> {
+        let record: Record = self.records.read(&run.name)?;
         (record.digest == self.recipes.digest(run)).then_some(record)
     }
 
@@ -228,15 +228,16 @@ impl Reproduction<'_> {
             return Ok(());
         };
         let (name, digest) = (of_deployed(&row.deployed), command.digest());
-        let record: Option<DeployedRecord> = self.records.read(&name);
+        let record: Option<Record<()>> = self.records.read(&name);
         if record.is_some_and(|record| record.digest == digest) {
             return Ok(());
         }
         let cost = self.train(&name, &row.deployed, &digest, &command)?;
-        let record = DeployedRecord {
+        let record = Record {
             digest,
-            command: command.to_string(),
+            commands: vec![command.to_string()],
             cost,
+            outcome: (),
         };
         Ok(self.records.write(&name, &record)?)
     }

@@ -9,23 +9,16 @@ use parity_trainer::evaluation::{ByLosses, Estimate};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+/// A training, of a parity model or of a deployed model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct RowRecord {
+pub(super) struct Record<O = Outcome> {
     /// Digest of the commands: a row whose recipe has changed is another.
     pub(super) digest: String,
     pub(super) commands: Vec<String>,
     /// Cost of the training, before an interruption, too.
     pub(super) cost: Cost,
-    pub(super) outcome: Outcome,
-}
-
-/// A deployed model that was trained.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct DeployedRecord {
-    /// Digest of the command.
-    pub(super) digest: String,
-    pub(super) command: String,
-    pub(super) cost: Cost,
+    /// Figures; nothing of a deployed model.
+    pub(super) outcome: O,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -132,15 +125,17 @@ impl Records {
         Ok(cost)
     }
 
-    /// Notes what it has cost so far, now that the command has ended.
-    pub(super) fn spent(&self, name: &str, digest: &str, cost: Cost) -> Result<(), TrainError> {
-        self.note(name, digest, cost, false)
-    }
-
-    fn note(&self, name: &str, digest: &str, cost: Cost, running: bool) -> Result<(), TrainError> {
-        let digest = digest.to_owned();
+    /// Notes what a training has cost so far; `running` while a command runs whose cost is not in
+    /// it yet.
+    pub(super) fn note(
+        &self,
+        name: &str,
+        digest: &str,
+        cost: Cost,
+        running: bool,
+    ) -> Result<(), TrainError> {
         let spent = Spent {
-            digest,
+            digest: digest.to_owned(),
             cost,
             running,
         };
@@ -191,7 +186,7 @@ mod tests {
             at_least: false,
         };
         assert_eq!(begin("digest"), None);
-        records.spent("row", "digest", spent).unwrap();
+        records.note("row", "digest", spent, false).unwrap();
         assert_eq!(begin("digest"), Some(spent), "all of it was counted");
 
         // Killed here: what the second time has cost was never written.
@@ -200,7 +195,9 @@ mod tests {
             ..spent
         };
         assert_eq!(begin("digest"), Some(killed));
-        records.spent("row", "digest", killed + spent).unwrap();
+        records
+            .note("row", "digest", killed + spent, false)
+            .unwrap();
         assert!(begin("digest").unwrap().at_least);
         assert_eq!(begin("another"), None);
     }

@@ -4,7 +4,7 @@ use parity_trainer::evaluation::{ByLosses, Estimate};
 use serde_json::{Value, json};
 
 use super::recipe::{DeployedRecipe, RowRecipe, plain};
-use super::record::{Cost, DeployedRecord, Machine, RowRecord};
+use super::record::{Cost, Machine, Record};
 use crate::command::train_parity::transform_name;
 
 /// The table's file, in `--out`.
@@ -48,7 +48,7 @@ pub(super) struct Row<'a> {
     /// Its trainings, one for each seed.
     pub(super) runs: Vec<Run>,
     /// The deployed model's training, of one that is trained here.
-    pub(super) trained: Option<DeployedRecord>,
+    pub(super) trained: Option<Record<()>>,
 }
 
 /// One of a row's trainings.
@@ -56,7 +56,7 @@ pub(super) struct Row<'a> {
 pub(super) struct Run {
     pub(super) name: String,
     pub(super) seed: i64,
-    pub(super) record: Option<RowRecord>,
+    pub(super) record: Option<Record>,
     /// Reason for which there are no figures.
     pub(super) why_not: Option<String>,
 }
@@ -103,7 +103,7 @@ impl Row<'_> {
         }
     }
 
-    fn records(&self) -> impl Iterator<Item = &RowRecord> {
+    fn records(&self) -> impl Iterator<Item = &Record> {
         self.runs.iter().filter_map(|run| run.record.as_ref())
     }
 
@@ -115,7 +115,7 @@ impl Row<'_> {
 
     /// The mean of the seeds' losses, points.
     fn loss(&self) -> Option<f64> {
-        let loss = |record: &RowRecord| Some(100.0 * record.outcome.loss()?.value);
+        let loss = |record: &Record| Some(100.0 * record.outcome.loss()?.value);
         mean(self.records().map(loss))
     }
 

@@ -14,18 +14,17 @@ use parapet_decoder::Calibration;
 use parapet_encoder::Code;
 use parapet_onnx::learned_code::{LearnedCode, Sizes};
 use parapet_onnx::runtime::OnnxRuntime;
-use parity_trainer::deployed::DeployedModel;
-use parity_trainer::evaluation::{ByLosses, CodeEvaluation, CodedModels, EvaluationPlan};
+use parity_trainer::evaluation::{CodeEvaluation, EvaluationPlan};
 use parity_trainer::run::{CurveLabels, RunFolder};
-use parity_trainer::{Entry, Loss, ParityRun, TrainError, Trained};
-use serde::Serialize;
+use parity_trainer::{Entry, ParityRun, TrainError, Trained};
+use serde_json::json;
 
 pub(crate) use choose::transform_name;
 use prepare::{Inputs, Sets};
 pub(crate) use settings::Args;
 pub(crate) use shared::SharedTask;
 
-use super::eval::judge;
+use super::eval::{ParityRow, judge};
 use super::interrupt::Interrupt;
 use super::settings::to_toml;
 use super::training_loop::{TrainingLoop, environment, lock_training, run_folder};
@@ -37,26 +36,6 @@ use crate::report;
 const GROUPINGS: usize = 10;
 /// Samples of all groupings together, about.
 const GROUPED_SAMPLES: usize = 20_000;
-
-#[derive(Debug, Serialize)]
-struct Report<'a> {
-    model: &'a str,
-    deployed: &'a str,
-    network: String,
-    code: &'a str,
-    transform: &'a str,
-    steps: u32,
-    seconds: f64,
-    /// Of a learned code.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    loss: Option<Loss>,
-    samples: usize,
-    accuracy_deployed: Option<f64>,
-    accuracy_reconstructed: Option<f64>,
-    agreement: f64,
-    reconstructions: usize,
-    by_losses: &'a [ByLosses],
-}
 
 /// One training: of a row's parity model, or of a learned code.
 struct Row {
@@ -212,15 +191,12 @@ fn evaluate(
         resamples: 0,
         seed: 0,
     };
-    let mut parity: Vec<(usize, &dyn DeployedModel)> = Vec::new();
-    let mut calibrations: Vec<Option<Calibration>> = Vec::new();
+    let mut rows: Vec<ParityRow<'_>> = Vec::new();
     let mut learned = None;
     for product in products {
+        let calibration = || product.calibration.clone();
         match &product.trained {
-            Trained::Model(network) => {
-                parity.push((product.row, network));
-                calibrations.push(product.calibration.clone());
-            }
+            Trained::Model(network) => rows.push((product.row, network, calibration())),
             Trained::LearnedCode { encoder, decoder } => {
                 let sizes = Sizes {
                     spec,
@@ -231,20 +207,12 @@ fn evaluate(
                 let (runtime, place) = (OnnxRuntime::load(None)?, Path::new("the trained code"));
                 let code = LearnedCode::from_onnx(&runtime, sizes, place, (&encoder, &decoder))?;
                 learned = Some(code);
-                parity.extend((0..spec.r).map(|row| (row, deployed)));
                 // One table stands for all rows.
-                calibrations.extend(std::iter::repeat_n(product.calibration.clone(), spec.r));
+                rows.extend((0..spec.r).map(|row| (row, deployed, calibration())));
             }
         }
     }
-    let calibrations: Option<Vec<Calibration>> = calibrations.into_iter().collect();
-    let models = CodedModels {
-        deployed,
-        parity: &parity,
-        code: spec,
-        calibrations: &calibrations.unwrap_or_default(),
-    };
-    judge(name, models, learned.as_ref(), test, plan)
+    judge(name, deployed, (spec, learned.as_ref()), &rows, test, plan)
 }
 
 /// Writes the entries, the figures beside them.
@@ -281,22 +249,22 @@ fn finish(
     let transform = transform_name(&run.code.transform);
     if let Some(path) = &settings.common.json {
         let one_missing = evaluation.by_losses.first();
-        let report = Report {
-            model: name,
-            deployed: &deployed.name,
-            network: run.network.to_string(),
-            code: &label,
-            transform: &transform,
-            steps: settings.steps,
-            seconds,
-            loss: run.learned.as_ref().map(|learned| learned.loss),
-            samples: evaluation.samples,
-            accuracy_deployed: evaluation.accuracy_deployed,
-            accuracy_reconstructed: accuracy_reconstructed(evaluation),
-            agreement: one_missing.map_or(0.0, |losses| losses.agreement.value),
-            reconstructions: one_missing.map_or(0, |losses| losses.reconstructions),
-            by_losses: &evaluation.by_losses,
-        };
+        let report = json!({
+            "model": name,
+            "deployed": deployed.name,
+            "network": run.network.to_string(),
+            "code": label,
+            "transform": transform,
+            "steps": settings.steps,
+            "seconds": seconds,
+            "loss": run.learned.as_ref().map(|learned| learned.loss),
+            "samples": evaluation.samples,
+            "accuracy_deployed": evaluation.accuracy_deployed,
+            "accuracy_reconstructed": accuracy_reconstructed(evaluation),
+            "agreement": agreement(evaluation),
+            "reconstructions": one_missing.map(|losses| losses.reconstructions),
+            "by_losses": evaluation.by_losses,
+        });
         write_json(path, &report)?;
     }
     let mut table = vec![("code".to_owned(), format!("{label}, {transform} outputs"))];
@@ -310,6 +278,11 @@ fn finish(
 /// A_d, one query missing.
 fn accuracy_reconstructed(evaluation: &CodeEvaluation) -> Option<f64> {
     Some(evaluation.by_losses.first()?.accuracy?.value)
+}
+
+/// Agreement with the deployed model, one query missing.
+fn agreement(evaluation: &CodeEvaluation) -> Option<f64> {
+    Some(evaluation.by_losses.first()?.agreement.value)
 }
 
 /// Provenance and figures for `model.toml`.
@@ -329,14 +302,10 @@ fn training_table(inputs: &Inputs, evaluation: &CodeEvaluation) -> toml::Table {
     note("steps", i64::from(settings.steps).into());
     note("groups_per_step", i64::from(settings.common.batch).into());
     note("run_sha256", inputs.digest.as_str().into());
-    let agreement = evaluation
-        .by_losses
-        .first()
-        .map(|losses| losses.agreement.value);
     for (key, figure) in [
         ("accuracy_deployed", evaluation.accuracy_deployed),
         ("accuracy_reconstructed", accuracy_reconstructed(evaluation)),
-        ("agreement", agreement),
+        ("agreement", agreement(evaluation)),
     ] {
         if let Some(figure) = figure {
             note(key, rounded(figure));

@@ -20,7 +20,7 @@ fn deployed() -> DeployedRecipe {
 }
 
 /// A training of a deployed model of this A_a, and this A_d.
-fn record(deployed: Option<f64>, reconstructed: f64) -> RowRecord {
+fn record(deployed: Option<f64>, reconstructed: f64) -> Record {
     let part = |value| Estimate {
         value,
         interval: Some((value - 0.01, value + 0.01)),
@@ -36,7 +36,7 @@ fn record(deployed: Option<f64>, reconstructed: f64) -> RowRecord {
         accuracy_deployed: deployed,
         by_losses: vec![losses],
     };
-    RowRecord {
+    Record {
         digest: String::new(),
         commands: Vec::new(),
         cost: Cost {
@@ -56,10 +56,10 @@ fn record(deployed: Option<f64>, reconstructed: f64) -> RowRecord {
 fn of_records<'a>(
     recipe: &'a RowRecipe,
     deployed: &'a DeployedRecipe,
-    records: Vec<Option<RowRecord>>,
+    records: Vec<Option<Record>>,
 ) -> Row<'a> {
     let missing = "DATA/digits is missing";
-    let run = |(seed, record): (i64, Option<RowRecord>)| Run {
+    let run = |(seed, record): (i64, Option<Record>)| Run {
         name: recipe.name.clone(),
         seed,
         why_not: record.is_none().then(|| missing.to_owned()),
