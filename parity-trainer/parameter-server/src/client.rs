@@ -1,14 +1,11 @@
-//! A worker's side: tasks that push and pull, asynchronous, with dependencies (Li et al., OSDI
-//! 2014, section 3.3).
+//! A worker's side: asynchronous tasks that push and pull (Li et al., OSDI 2014, section 3.3).
 //!
 //! A task is cut into parts by the routing table, one for each shard. A part is sent again until it
 //! is answered, and cut anew when the table changes: the clocks at the server make that harmless.
-//! Parts that may be sent go by clock, then by priority; a push never overtakes an earlier one of
-//! the same keys.
+//! Parts that may be sent go by clock; a push never overtakes an earlier one of the same keys.
 
 mod answers;
 mod index;
-mod part;
 mod routes;
 mod send_window;
 
@@ -20,8 +17,7 @@ use crate::{
     ArrayId, Clock, Consistency, KeyRange, Keys, Message, NodeId, Refusal, RequestId, Routing,
     Shared, Values, WorkerId,
 };
-use index::Index;
-use part::{Part, State};
+use index::{Counted, Index, Part, State};
 use send_window::SendWindow;
 
 /// A task, for those that wait for it.
@@ -39,23 +35,21 @@ impl fmt::Display for Handle {
 pub struct ClientArray {
     /// Numbers in a row.
     pub width: usize,
-    /// Consistency model of this worker: decides whether rows that a server sent of its own accord
-    /// are fresh enough.
+    /// Consistency model: decides whether rows that a server sent of its own accord are fresh.
     pub consistency: Consistency,
 }
 
 /// Bounds and intervals of a client (PS-8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// After how long a part without an answer is sent again. While answers to others come, it may
-    /// be their turn first: it is waited for up to 16 times as long.
+    /// After how long a part without an answer is sent again; up to 16 times as long while answers
+    /// to others come.
     pub resend: Duration,
     /// After how long a part that was refused for now is sent again.
     pub retry: Duration,
-    /// Parts of pulls that are under way at a time. Pushes have no such window, only `max_tasks`:
-    /// what a pull waits for may be a push of the same worker, and what a push waits for (BSP)
-    /// one of another worker that has sent other parts first, so that full windows would wait for
-    /// each other forever.
+    /// Parts of pulls that are under way at a time. Pushes have no such window, only `max_tasks`: a
+    /// pull may wait for a push of the same worker, and a push (BSP) for one of another worker that
+    /// has sent other parts first, so that full windows would wait for each other forever.
     pub max_pulls: usize,
     /// Tasks that are not finished.
     pub max_tasks: usize,
@@ -94,10 +88,6 @@ pub struct Task {
     pub keys: Keys,
     /// Iteration that the task belongs to.
     pub clock: Clock,
-    /// Tasks that must have ended before this one is sent.
-    pub after: Vec<Handle>,
-    /// Of the tasks of one clock, lower ones are sent first.
-    pub priority: u32,
 }
 
 /// Outcome of a task.
@@ -109,8 +99,7 @@ pub enum TaskOutcome {
     Pulled {
         /// Every live worker's updates up to this clock are contained.
         clock: Clock,
-        /// The same for the rows that are furthest ahead: no shard contains more than the others if
-        /// it is `clock`.
+        /// The same for the rows that are furthest ahead.
         newest: Clock,
         /// This worker's updates up to this clock are contained.
         own: Clock,
@@ -119,8 +108,6 @@ pub enum TaskOutcome {
     },
     /// A server refused it for good.
     Refused(Refusal),
-    /// A task that it waited for failed.
-    DependencyFailed(Handle),
 }
 
 /// Reason why a task cannot be submitted.
@@ -136,7 +123,7 @@ pub enum SubmitError {
     #[error("{0} is not configured: name it when the client is made")]
     UnknownArray(ArrayId),
     /// Keys or values that do not fit, as a server would find.
-    #[error("{0}")]
+    #[error(transparent)]
     Malformed(Refusal),
 }
 
@@ -151,9 +138,8 @@ pub enum ClientEvent {
     Received(Message),
     /// The way to this server was lost, and what was on it.
     Disconnected(NodeId),
-    /// There are ways to these servers and no others, and each takes about this many bytes
-    /// now. Parts that find no room wait in line. Before the first such event, all that may
-    /// be sent is sent.
+    /// There are ways to these servers and no others, and each takes about this many bytes now.
+    /// Parts that find no room wait in line. Before the first such event, everything is sent.
     SendRoom(BTreeMap<NodeId, usize>),
     /// Time has passed; due by [`Client::next_timer`].
     Tick,
@@ -180,14 +166,21 @@ pub enum ClientAction {
     FetchRouting,
 }
 
+#[derive(Debug)]
 struct Running {
     task: Task,
     parts: Vec<Part>,
-    /// Number of unfinished tasks that it waits for.
-    waits_for: usize,
+    counted: Counted,
+}
+
+impl Running {
+    const fn is_pull(&self) -> bool {
+        matches!(self.task.work, Work::Pull)
+    }
 }
 
 /// Rows that a server sent of its own accord.
+#[derive(Debug)]
 struct Fresh {
     clock: Clock,
     own: Clock,
@@ -196,6 +189,7 @@ struct Fresh {
 }
 
 /// State machine of a worker.
+#[derive(Debug)]
 pub struct Client {
     worker: WorkerId,
     config: ClientConfig,
@@ -209,27 +203,6 @@ pub struct Client {
     next_request: u64,
     /// When the last answer came.
     answered: Duration,
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tasks = self
-            .tasks
-            .iter()
-            .map(|(handle, Running { task, parts, .. })| {
-                let what = if task.work == Work::Pull {
-                    "pull"
-                } else {
-                    "push"
-                };
-                (
-                    handle.to_string(),
-                    (what, task.array, task.range, task.clock, parts),
-                )
-            });
-        write!(f, "{} with ", self.worker)?;
-        f.debug_map().entries(tasks).finish()
-    }
 }
 
 impl Client {
@@ -271,14 +244,11 @@ impl Client {
         task: Task,
         actions: &mut Vec<ClientAction>,
     ) -> Result<Handle, SubmitError> {
-        let array = self
-            .arrays
-            .get(&task.array)
-            .ok_or(SubmitError::UnknownArray(task.array))?;
-        if self.tasks.len() >= self.config.max_tasks {
-            return Err(SubmitError::Full {
-                limit: self.config.max_tasks,
-            });
+        let array = self.arrays.get(&task.array);
+        let array = array.ok_or(SubmitError::UnknownArray(task.array))?;
+        let limit = self.config.max_tasks;
+        if self.tasks.len() >= limit {
+            return Err(SubmitError::Full { limit });
         }
         if !task.keys.are_valid(task.range) || task.range.is_empty() {
             return Err(SubmitError::Malformed(Refusal::BadKeys));
@@ -289,27 +259,18 @@ impl Client {
         }
         let handle = Handle(self.next_handle);
         self.next_handle += 1;
-        let parts = self.cut(task.array, task.range);
-        let waits_for = self.index.wait(
-            handle,
-            task.after
-                .iter()
-                .filter(|after| self.tasks.contains_key(after)),
-        );
-        self.tasks.insert(
-            handle,
-            Running {
-                task,
-                parts,
-                waits_for,
-            },
-        );
+        let running = Running {
+            parts: self.cut(task.array, task.range),
+            task,
+            counted: Counted::default(),
+        };
+        self.tasks.insert(handle, running);
         self.note(handle);
         self.send_ready(now, actions);
         Ok(handle)
     }
 
-    /// Takes note of an event at `now`, which never goes back, and appends what is to be done.
+    /// Handles an event at `now`, which never goes back, and appends what is to be done.
     pub fn handle(&mut self, now: Duration, event: ClientEvent, actions: &mut Vec<ClientAction>) {
         match event {
             ClientEvent::Received(Message::PushAck(ack)) => self.pushed(now, ack, actions),
@@ -317,9 +278,19 @@ impl Client {
             ClientEvent::Received(Message::Refused(refused)) => self.refused(now, refused, actions),
             ClientEvent::Received(Message::Routing(routing)) => self.set_routing(routing),
             ClientEvent::Received(_) => {}
-            ClientEvent::Disconnected(node) => self.disconnected(node),
+            ClientEvent::Disconnected(node) => {
+                self.send_again(|client, running, part| {
+                    let route = client.route(running.task.array, part.range);
+                    route.is_some_and(|(epoch, head, tail)| {
+                        let to = if running.is_pull() { tail } else { head };
+                        part.is_under_way(epoch) && to == node
+                    })
+                });
+            }
             ClientEvent::SendRoom(rooms) => self.send_window.set(rooms),
-            ClientEvent::Tick => self.time_out(now),
+            ClientEvent::Tick => {
+                self.send_again(|client, _, part| client.due(part).is_some_and(|due| due <= now));
+            }
         }
         self.send_ready(now, actions);
     }
@@ -335,38 +306,19 @@ impl Client {
         part.due(self.config.resend, self.answered)
     }
 
-    fn time_out(&mut self, now: Duration) {
-        self.change_parts(|client, _, part| client.due(part).is_some_and(|due| due <= now));
-    }
-
-    fn disconnected(&mut self, node: NodeId) {
-        self.change_parts(|client, task, part| {
-            client
-                .route(task.array, part.range)
-                .is_some_and(|(epoch, head, tail)| {
-                    let to = if task.work == Work::Pull { tail } else { head };
-                    part.is_under_way(epoch) && to == node
-                })
-        });
-    }
-
-    /// Makes the parts ready for which `is_ready`.
-    fn change_parts(&mut self, is_ready: impl Fn(&Self, &Task, &Part) -> bool) {
+    /// Makes the parts ready that are to be sent again.
+    fn send_again(&mut self, is_one: impl Fn(&Self, &Running, &Part) -> bool) {
         let mut changed = Vec::new();
         for (&handle, running) in &self.tasks {
-            let parts = running.parts.iter().enumerate();
-            changed.extend(
-                parts
-                    .filter(|(_, part)| is_ready(self, &running.task, part))
-                    .map(|(place, _)| (handle, place)),
-            );
+            for (place, part) in running.parts.iter().enumerate() {
+                if is_one(self, running, part) {
+                    changed.push((handle, place));
+                }
+            }
         }
         for (handle, place) in changed {
-            if let Some(part) = self
-                .tasks
-                .get_mut(&handle)
-                .and_then(|running| running.parts.get_mut(place))
-            {
+            let running = self.tasks.get_mut(&handle);
+            if let Some(part) = running.and_then(|running| running.parts.get_mut(place)) {
                 part.state = State::Ready;
             }
             self.note(handle);
@@ -375,7 +327,7 @@ impl Client {
 
     /// Tells the index of a change.
     fn note(&mut self, handle: Handle) {
-        if let Some(running) = self.tasks.get(&handle) {
+        if let Some(running) = self.tasks.get_mut(&handle) {
             self.index.note(handle, running);
         }
     }

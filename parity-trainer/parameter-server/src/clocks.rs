@@ -1,9 +1,8 @@
 //! Ranged vector clocks (Li et al., OSDI 2014, section 4.1).
 //!
-//! A vector clock for each key would be larger than the parameters. Workers push ranges, so all
-//! keys of a range have the same clock: one is kept for each (worker, range). A push splits a range
-//! into at most three; equal neighbours become one again, so that a worker which pushes whole
-//! shards costs one entry.
+//! A vector clock for each key would be larger than the parameters. Workers push ranges, so one
+//! clock is kept for each (worker, range). A push splits a range into at most three; equal
+//! neighbours become one again, so that a worker which pushes whole shards costs one entry.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +12,7 @@ use crate::{Clock, Key, KeyRange, WorkerClock, WorkerId};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangedClocks {
     range: KeyRange,
-    /// For each worker, where a clock begins to hold; it does up to the next entry. The first is at
-    /// the range's start.
+    /// For each worker, the keys from which clocks hold, up to the next; the first is the range's.
     workers: BTreeMap<WorkerId, Vec<(Key, Clock)>>,
 }
 
@@ -34,11 +32,11 @@ impl RangedClocks {
 
     /// Adds a worker that counts as having finished `clock`. Whether it was not there before.
     pub fn join(&mut self, worker: WorkerId, clock: Clock) -> bool {
-        let new = !self.workers.contains_key(&worker);
-        self.workers
-            .entry(worker)
-            .or_insert_with(|| vec![(self.range.start, clock)]);
-        new
+        let is_new = !self.contains(worker);
+        if is_new {
+            self.workers.insert(worker, vec![(self.range.start, clock)]);
+        }
+        is_new
     }
 
     /// Removes a worker. Whether it was there.
@@ -56,62 +54,27 @@ impl RangedClocks {
         self.workers.keys().copied()
     }
 
-    /// Number of entries of all workers.
-    pub fn entries(&self) -> usize {
-        self.workers.values().map(Vec::len).sum()
-    }
-
     /// Raises the worker's clock on `range` to `clock`, where it is lower.
     pub fn advance(&mut self, worker: WorkerId, range: KeyRange, clock: Clock) {
-        let (own, Some(range)) = (self.range, self.range.intersect(range)) else {
-            return;
-        };
+        let own = self.range;
         let Some(entries) = self.workers.get_mut(&worker) else {
             return;
         };
-        let first = entries
-            .partition_point(|&(start, _)| start <= range.start)
-            .saturating_sub(1);
-        let last = entries.partition_point(|&(start, _)| start < range.end);
+        // The neighbours on both sides may become equal to what is between them.
+        let first = entries.partition_point(|&(start, _)| start < range.start);
+        let last = entries.partition_point(|&(start, _)| start <= range.end);
+        let first = first.saturating_sub(1);
         let mut replaced: Vec<(Key, Clock)> = Vec::with_capacity(last - first + 2);
-        let mut add = |start: Key, clock: Clock| {
-            if replaced.last().is_none_or(|&(_, last)| last != clock) {
-                replaced.push((start, clock));
-            }
-        };
         for at in first..last {
             let Some(&(start, old)) = entries.get(at) else {
                 break;
             };
             let end = entries.get(at + 1).map_or(own.end, |&(next, _)| next);
-            if start < range.start {
-                add(start, old);
-            }
-            add(start.max(range.start), old.max(clock));
-            if end > range.end {
-                add(range.end, old);
+            let [below, within, above] = KeyRange::new(start, end).around(range);
+            for (part, clock) in [(below, old), (within, old.max(clock)), (above, old)] {
+                append(&mut replaced, part, clock);
             }
         }
-        // The neighbours may have become equal to the borders.
-        if let (Some(&(_, before)), Some(&(_, front))) = (
-            first.checked_sub(1).and_then(|at| entries.get(at)),
-            replaced.first(),
-        ) && before == front
-        {
-            replaced.remove(0);
-        }
-        let before_next = replaced
-            .last()
-            .map(|&(_, clock)| clock)
-            .or_else(|| entries.get(first.wrapping_sub(1)).map(|e| e.1));
-        let last = if entries
-            .get(last)
-            .is_some_and(|&(_, next)| Some(next) == before_next)
-        {
-            last + 1
-        } else {
-            last
-        };
         entries.splice(first..last, replaced);
     }
 
@@ -120,14 +83,11 @@ impl RangedClocks {
         if !self.contains(worker) || !other.contains(worker) {
             return;
         }
-        let before = KeyRange::new(self.range.start, range.start.max(self.range.start));
-        let after = KeyRange::new(range.end.min(self.range.end), self.range.end);
-        let parts = self.parts(worker, before).chain(other.parts(worker, range));
-        let mut entries: Vec<(Key, Clock)> = Vec::new();
-        for (part, clock) in parts.chain(self.parts(worker, after)) {
-            if entries.last().is_none_or(|&(_, last)| last != clock) {
-                entries.push((part.start, clock));
-            }
+        let [below, within, above] = self.range.around(range);
+        let parts = self.parts(worker, below).chain(other.parts(worker, within));
+        let mut entries = Vec::new();
+        for (part, clock) in parts.chain(self.parts(worker, above)) {
+            append(&mut entries, part, clock);
         }
         self.workers.insert(worker, entries);
     }
@@ -138,22 +98,15 @@ impl RangedClocks {
         worker: WorkerId,
         range: KeyRange,
     ) -> impl Iterator<Item = (KeyRange, Clock)> + '_ {
-        let entries = self
-            .workers
-            .get(&worker)
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        let first = entries
-            .partition_point(|&(start, _)| start <= range.start)
-            .saturating_sub(1);
-        (first..entries.len()).map_while(move |at| {
+        let entries = self.workers.get(&worker).map_or(&[][..], Vec::as_slice);
+        let first = entries.partition_point(|&(start, _)| start <= range.start);
+        (first.saturating_sub(1)..entries.len()).map_while(move |at| {
             let &(start, clock) = entries.get(at)?;
             let end = entries
                 .get(at + 1)
                 .map_or(self.range.end, |&(next, _)| next);
-            KeyRange::new(start, end)
-                .intersect(range)
-                .map(|part| (part, clock))
+            let part = KeyRange::new(start, end).intersect(range)?;
+            Some((part, clock))
         })
     }
 
@@ -164,8 +117,8 @@ impl RangedClocks {
 
     /// The clock that every worker has finished on all of `range`; `None` if there is no worker.
     pub fn finished(&self, range: KeyRange) -> Option<Clock> {
-        self.workers
-            .keys()
+        let workers = self.workers.keys();
+        workers
             .filter_map(|&worker| self.lowest_of(worker, range))
             .min()
     }
@@ -173,33 +126,34 @@ impl RangedClocks {
     /// The parts of `range` on which every worker has finished `clock`, in order; all of it if
     /// there is no worker.
     pub fn parts_finished(&self, range: KeyRange, clock: Clock) -> Vec<KeyRange> {
-        let mut finished = if range.is_empty() {
-            Vec::new()
-        } else {
-            vec![range]
-        };
+        let mut finished = Vec::from_iter(Some(range).filter(|range| !range.is_empty()));
         for &worker in self.workers.keys() {
-            let own: Vec<KeyRange> = self
-                .parts(worker, range)
-                .filter(|&(_, c)| c >= clock)
-                .map(|(part, _)| part)
-                .collect();
+            let parts = self.parts(worker, range).filter(|&(_, own)| own >= clock);
+            let own: Vec<KeyRange> = parts.map(|(part, _)| part).collect();
             finished = intersect(&finished, &own);
         }
-        join_neighbours(finished)
+        finished.dedup_by(|next, last| {
+            let touch = last.end == next.start;
+            if touch {
+                last.end = next.end;
+            }
+            touch
+        });
+        finished
     }
 
     /// All entries, for a copy on another server.
     pub fn to_entries(&self) -> Vec<WorkerClock> {
-        let parts = |&worker: &WorkerId| {
-            self.parts(worker, self.range)
-                .map(move |(range, clock)| WorkerClock {
-                    worker,
-                    range,
-                    clock,
-                })
-        };
-        self.workers.keys().flat_map(parts).collect()
+        let mut entries = Vec::new();
+        for &worker in self.workers.keys() {
+            let parts = self.parts(worker, self.range);
+            entries.extend(parts.map(|(range, clock)| WorkerClock {
+                worker,
+                range,
+                clock,
+            }));
+        }
+        entries
     }
 
     /// The clocks that [`RangedClocks::to_entries`] told of.
@@ -216,24 +170,25 @@ impl RangedClocks {
     #[must_use]
     pub fn split_off(&mut self, key: Key) -> Self {
         let key = key.clamp(self.range.start, self.range.end);
-        let upper = KeyRange::new(key, self.range.end);
-        let entries = |worker| {
-            (
-                worker,
-                self.parts(worker, upper)
-                    .map(|(part, clock)| (part.start, clock))
-                    .collect(),
-            )
-        };
-        let workers = self.workers.keys().copied().map(entries).collect();
+        let mut upper = Self::new(KeyRange::new(key, self.range.end));
+        for &worker in self.workers.keys() {
+            let parts = self.parts(worker, upper.range);
+            let entries = parts.map(|(part, clock)| (part.start, clock)).collect();
+            upper.workers.insert(worker, entries);
+        }
         self.range.end = key;
         for entries in self.workers.values_mut() {
             entries.retain(|&(start, _)| start < key);
         }
-        Self {
-            range: upper,
-            workers,
-        }
+        upper
+    }
+}
+
+/// Adds a part to ascending entries, unless it is empty or goes on with the last one's clock.
+fn append(entries: &mut Vec<(Key, Clock)>, part: KeyRange, clock: Clock) {
+    let goes_on = entries.last().is_some_and(|&(_, last)| last == clock);
+    if !part.is_empty() && !goes_on {
+        entries.push((part.start, clock));
     }
 }
 
@@ -246,15 +201,4 @@ fn intersect(a: &[KeyRange], b: &[KeyRange]) -> Vec<KeyRange> {
         if x.end <= y.end { i += 1 } else { j += 1 }
     }
     both
-}
-
-fn join_neighbours(ranges: Vec<KeyRange>) -> Vec<KeyRange> {
-    let mut joined: Vec<KeyRange> = Vec::with_capacity(ranges.len());
-    for range in ranges {
-        match joined.last_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
-            _ => joined.push(range),
-        }
-    }
-    joined
 }

@@ -49,8 +49,7 @@ pub trait ConsistencyPolicy: std::fmt::Debug + Send + Sync {
     ) -> bool;
 
     /// Returns true if the pushes of one clock are added up and applied together, once every worker
-    /// has sent its own. Saves replication, too: one operation goes down the chain instead of one
-    /// for each worker (OSDI 2014, section 4.3).
+    /// has sent its own: one operation goes down the chain instead of one for each worker.
     fn adds_up_clocks(&self) -> bool;
 
     /// Returns true if rows are sent to their readers when a clock is finished.
@@ -78,17 +77,11 @@ impl ConsistencyPolicy for Consistency {
         range: KeyRange,
         clock: Clock,
     ) -> bool {
-        let sees_itself = match self {
-            Self::Ssp(_) | Self::EagerSsp(_) => applied
-                .lowest_of(worker, range)
-                .is_none_or(|own| own >= clock.minus(1)),
-            Self::Bsp | Self::BoundedDelay(_) | Self::Eventual => true,
-        };
+        let contains = |applied: Option<Clock>, needed| applied.is_none_or(|at| at >= needed);
+        let must_see_itself = matches!(self, Self::Ssp(_) | Self::EagerSsp(_));
         // Eventual asks for clock 0, which a worker that joins has always finished.
-        sees_itself
-            && applied
-                .finished(range)
-                .is_none_or(|finished| finished >= self.needed(clock))
+        contains(applied.finished(range), self.needed(clock))
+            && (!must_see_itself || contains(applied.lowest_of(worker, range), clock.minus(1)))
     }
 
     fn adds_up_clocks(&self) -> bool {
@@ -117,14 +110,14 @@ impl FromStr for Consistency {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, number) = text
-            .split_once(':')
-            .map_or((text, None), |(name, number)| (name, Some(number)));
+        let (name, number) = match text.split_once(':') {
+            Some((name, number)) => (name, Some(number)),
+            None => (text, None),
+        };
         let slack = || {
             let number = number.ok_or(format!("{name} needs a number of clocks: {name}:4"))?;
-            number
-                .parse()
-                .map_err(|_| format!("'{number}' is no number of clocks: write {name}:4"))
+            let no_number = |_| format!("'{number}' is no number of clocks: write {name}:4");
+            number.parse().map_err(no_number)
         };
         match name {
             "bounded-delay" => Ok(Self::BoundedDelay(slack()?)),

@@ -2,19 +2,17 @@
 //! hand-overs are given up.
 //!
 //! [`Coordinator::decide`] looks at all that the registry knows ([`ClusterState`]) and says how the
-//! routing table should be changed ([`Change`]). It is asked again whenever the registry changes,
-//! or a timer is due, and asks for nothing twice that has happened: a change that is lost to a race
-//! is decided anew on what is there then. All that it remembers is since when something has been
-//! so; a new leader begins with nothing and waits a little longer.
+//! routing table should be changed ([`Change`]), whenever the registry changes or a timer is due. A
+//! change that is lost to a race is decided anew. All that it remembers is since when something has
+//! been so; a new leader begins with nothing and waits a little longer.
 //!
 //! - A suspected server leaves all chains in one change of the table, which raises the epochs of
 //!   its shards; the old head cannot commit alone, because its successor refuses the old epoch
 //!   (PS-3).
 //! - A server that only the registry misses gets time to come back, because the registry may have
 //!   been away itself; and no further shards meanwhile, because it may be dead.
-//! - While its last changes are copied, a shard takes no pushes, and only a raised epoch ends that.
-//!   So a hand-over whose receiver dies or hangs, or is not wanted any longer, ends with a raise of
-//!   the epoch under the same chain.
+//! - While its last changes are copied, a shard takes no pushes until its epoch is raised. So a
+//!   hand-over whose receiver dies or hangs, or is not wanted any longer, ends with such a raise.
 
 mod draft;
 mod liveness;
@@ -25,10 +23,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ArrayId, Epoch, Key, KeyRange, NodeId, Peer, Placement, Planner, Route, Routing, ShardRef,
-    Step, WorkerId,
+    ArrayId, ChainChange, Epoch, Key, KeyRange, NodeId, Peer, Placement, Routing, ShardRef, Step,
+    WorkerId, next_step,
 };
-use draft::{Draft, route};
+use draft::Draft;
 use liveness::Liveness;
 
 /// A shard on its way to a server that will join the end of its chain.
@@ -99,13 +97,12 @@ pub struct CoordinatorConfig {
 }
 
 impl CoordinatorConfig {
-    /// The usual one in a cluster whose nodes give a sign of life this often. All that depends on
-    /// what nodes notice is a multiple of it; what depends on the registry ([`Self::absence`]) has
-    /// to last longer than its leases do.
+    /// The usual one in a cluster whose nodes give a sign of life this often. What nodes notice goes
+    /// by multiples of it; [`Self::absence`] lasts longer than the registry's leases.
     pub fn of_heartbeat(heartbeat: Duration) -> Self {
         Self {
             placement: Placement::default(),
-            max_copies: Planner::default().max_copies,
+            max_copies: 4,
             absence: Duration::from_secs(3),
             doubt: heartbeat.saturating_mul(3),
             hand_over: heartbeat.saturating_mul(300),
@@ -136,34 +133,38 @@ pub struct Coordinator {
     decided: Duration,
 }
 
+/// Keeps the times since when something is `current`.
+fn track<K: Ord>(since: &mut BTreeMap<K, Duration>, now: Duration, current: BTreeSet<K>) {
+    since.retain(|key, _| current.contains(key));
+    for key in current {
+        since.entry(key).or_insert(now);
+    }
+}
+
 impl Coordinator {
     /// One that has seen nothing.
     pub fn new(config: CoordinatorConfig) -> Self {
-        let liveness = Liveness::new(config.absence, config.doubt);
-        let (since, given_up, born) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self {
             config,
-            liveness,
-            since,
-            given_up,
-            born,
+            liveness: Liveness::new(config.absence, config.doubt),
+            since: BTreeMap::new(),
+            given_up: BTreeMap::new(),
+            born: BTreeMap::new(),
             decided: Duration::ZERO,
         }
     }
 
     /// When to decide again even if nothing changes.
     pub fn next_timer(&self) -> Option<Duration> {
-        let hand_overs = self
+        let ends = |(hand_over, &since)| since + self.patience(hand_over);
+        let births = self.born.values().map(|&since| since + self.config.birth);
+        let timers = self
             .since
             .iter()
-            .map(|(hand_over, &since)| since + self.patience(hand_over));
-        let births = self.born.values().map(|&since| since + self.config.birth);
-        let passed = self.decided;
-        hand_overs
+            .map(ends)
             .chain(births)
-            .chain(self.liveness.timers())
-            .filter(|&timer| timer > passed)
-            .min()
+            .chain(self.liveness.timers());
+        timers.filter(|&timer| timer > self.decided).min()
     }
 
     /// Decides on changes to `cluster` at the time `now`, which never goes back.
@@ -172,86 +173,67 @@ impl Coordinator {
         let live = self.liveness.servers(now, cluster);
         let gone_workers = self.liveness.gone_workers(now, cluster);
         self.remember(now, cluster);
-        let mut draft = Draft {
-            routing: cluster.routing.clone(),
-            touched: BTreeSet::new(),
-            hand_overs: cluster.hand_overs.clone(),
-        };
-        let mut unrecoverable = Vec::new();
         let wanted = self.wanted(cluster, &live);
 
-        draft.drop_arrays(&cluster.arrays);
-        self.take_out_empty(cluster, &live, &mut draft, &mut unrecoverable);
-        draft.accept(&cluster.proposals, &live);
+        let mut draft = Draft::new(cluster, live);
+        draft.drop_arrays();
+        draft.take_out_empty();
+        draft.accept_proposals();
         if let Some(wanted) = &wanted {
-            self.give_up(now, cluster, wanted, &live, &mut draft);
+            self.give_up(wanted, &mut draft);
             draft.add_new_arrays(wanted);
         }
-        let planner = Planner {
-            max_copies: usize::MAX,
-        };
-        let plan = planner.plan(
-            &cluster.routing,
-            wanted.as_ref().unwrap_or(&cluster.routing),
-            &live,
-        );
-        unrecoverable.extend(plan.lost);
-        for step in plan.steps {
-            self.carry_out(now, &step, cluster, &live, &mut draft);
+        let wanted = wanted.as_ref().unwrap_or(&cluster.routing);
+        for route in cluster.routing.routes() {
+            if !draft.has_live(&route.chain) {
+                draft.unrecoverable.insert(route.at());
+            } else if let Some(step) = next_step(route, wanted, &draft.live) {
+                self.carry_out(&step, &mut draft);
+            }
         }
-        let routing = &draft.routing;
+        let routing = draft.routing;
         draft
             .hand_overs
-            .retain(|hand_over| route(routing, hand_over.at).is_some());
-        unrecoverable.sort_unstable();
-        unrecoverable.dedup();
+            .retain(|hand_over| routing.exact(hand_over.at).is_ok());
         Change {
-            routing: draft.routing,
+            routing,
             hand_overs: draft.hand_overs,
             gone_workers,
-            unrecoverable,
+            unrecoverable: draft.unrecoverable.into_iter().collect(),
         }
     }
 
     /// The table as it should be in the end; `None` while there are no or too few servers.
     fn wanted(&self, cluster: &ClusterState, live: &BTreeSet<NodeId>) -> Option<Routing> {
-        let servers: BTreeMap<NodeId, u32> = self.liveness.weights(live, cluster);
+        let servers = self.liveness.weights(live, cluster);
         let named = servers.values().filter(|&&weight| weight > 0).count();
-        let first = cluster.routing.routes().is_empty();
-        if named == 0 || (first && named < self.config.min_servers) {
+        let is_first = cluster.routing.routes().is_empty();
+        if named == 0 || (is_first && named < self.config.min_servers) {
             return None;
         }
-        let ranges = cluster
-            .arrays
-            .iter()
-            .filter(|(_, (_, shards))| *shards > 0)
-            .flat_map(|(&array, &(keys, shards))| {
-                keys.cut(shards).map(move |range| (array, range))
-            });
+        let ranges = cluster.arrays.iter().flat_map(|(&array, &(keys, shards))| {
+            keys.cut(shards).map(move |range| (array, range))
+        });
         self.config.placement.ring(&servers).routing(0, ranges).ok()
     }
 
     fn remember(&mut self, now: Duration, cluster: &ClusterState) {
-        self.since
-            .retain(|hand_over, _| cluster.hand_overs.contains(hand_over));
-        for &hand_over in &cluster.hand_overs {
-            self.since.entry(hand_over).or_insert(now);
-        }
         let routing = &cluster.routing;
+        track(
+            &mut self.since,
+            now,
+            cluster.hand_overs.iter().copied().collect(),
+        );
         self.given_up.retain(|&(array, range, to), _| {
-            routing
-                .route(array, range.start)
-                .is_some_and(|r| r.range == range && !r.chain.contains(&to))
+            let route = routing.route(array, range.start);
+            route.is_some_and(|route| route.range == range && !route.chain.contains(&to))
         });
-        let is_newborn = |route: &&Route| route.epoch == Epoch(1);
-        self.born.retain(|&(array, first), _| {
-            routing.route(array, first).as_ref().is_some_and(is_newborn)
-        });
-        for route in routing.routes().iter().filter(is_newborn) {
-            self.born
-                .entry((route.array, route.range.start))
-                .or_insert(now);
-        }
+        let newborn = routing
+            .routes()
+            .iter()
+            .filter(|route| route.epoch == Epoch(1));
+        let newborn = newborn.map(|route| (route.array, route.range.start));
+        track(&mut self.born, now, newborn.collect());
     }
 
     fn patience(&self, hand_over: &HandOver) -> Duration {
@@ -260,71 +242,32 @@ impl Coordinator {
         self.config.hand_over.saturating_mul(1 << times)
     }
 
-    /// Takes servers out of chains to which they came without the shard's state.
-    fn take_out_empty(
-        &self,
-        cluster: &ClusterState,
-        live: &BTreeSet<NodeId>,
-        draft: &mut Draft,
-        unrecoverable: &mut Vec<ShardRef>,
-    ) {
-        for &(_, at) in &cluster.lost {
-            let Some(route) = route(&cluster.routing, at) else {
-                continue;
-            };
-            let empty = |node: &NodeId| cluster.lost.contains(&(*node, at));
-            let rest: Vec<NodeId> = route
-                .chain
-                .iter()
-                .copied()
-                .filter(|node| !empty(node))
-                .collect();
-            if !rest.iter().any(|node| live.contains(node)) {
-                unrecoverable.push(at);
-            } else if rest.len() < route.chain.len() {
-                draft.replace(at, vec![(at.range, rest)]);
-            }
-        }
-    }
-
     /// Ends hand-overs that will not end by themselves.
-    fn give_up(
-        &mut self,
-        now: Duration,
-        cluster: &ClusterState,
-        wanted: &Routing,
-        live: &BTreeSet<NodeId>,
-        draft: &mut Draft,
-    ) {
-        for hand_over in &cluster.hand_overs {
-            let HandOver { at, to } = *hand_over;
-            let Some(route) = route(&cluster.routing, at) else {
+    fn give_up(&mut self, wanted: &Routing, draft: &mut Draft<'_>) {
+        for &hand_over in &draft.cluster.hand_overs {
+            let HandOver { at, to } = hand_over;
+            let Ok(route) = draft.cluster.routing.exact(at) else {
                 continue;
             };
+            let end = |&since: &Duration| since + self.patience(&hand_over);
             let hangs = self
                 .since
-                .get(hand_over)
-                .is_some_and(|&s| now >= s + self.patience(hand_over));
+                .get(&hand_over)
+                .map(end)
+                .is_some_and(|end| self.decided >= end);
             let mut targets = wanted.overlapping(at.array, at.range);
             let is_wanted = targets.any(|target| target.chain.contains(&to));
-            let ends = live.contains(&to) && is_wanted && !hangs;
-            if !ends && draft.replace(at, vec![(at.range, route.chain.clone())]) && hangs {
+            let goes_on = draft.live.contains(&to) && is_wanted && !hangs;
+            if !goes_on && draft.set_chain(at, route.chain.clone()) && hangs {
                 *self.given_up.entry((at.array, at.range, to)).or_default() += 1;
             }
         }
     }
 
-    fn carry_out(
-        &mut self,
-        now: Duration,
-        step: &Step,
-        cluster: &ClusterState,
-        live: &BTreeSet<NodeId>,
-        draft: &mut Draft,
-    ) {
-        let at = step.at();
-        let only_live_servers_leave = match step {
-            Step::Remove { nodes, .. } => nodes.iter().all(|node| live.contains(node)),
+    fn carry_out(&mut self, step: &Step, draft: &mut Draft<'_>) {
+        let (at, now) = (step.at, self.decided);
+        let only_live_servers_leave = match &step.change {
+            ChainChange::Remove(nodes) => nodes.iter().all(|node| draft.live.contains(node)),
             _ => true,
         };
         if at.epoch == Epoch(1) && only_live_servers_leave {
@@ -333,20 +276,20 @@ impl Coordinator {
                 return;
             }
         }
-        let under_way = draft.hand_overs.iter().any(|hand_over| hand_over.at == at);
-        match step {
-            Step::Remove { nodes, .. } if leaves_the_missing(cluster, at, nodes) => {}
-            Step::Append { add, .. } => {
-                if !under_way
-                    && cluster.servers.contains_key(add)
-                    && !draft.touched.contains(&at)
-                    && draft.hand_overs.len() < self.config.max_copies
-                {
-                    draft.hand_overs.push(HandOver { at, to: *add });
-                    self.since.insert(HandOver { at, to: *add }, now);
+        match &step.change {
+            ChainChange::Remove(nodes) if leaves_the_missing(draft.cluster, at, nodes) => {}
+            &ChainChange::Append(to) => {
+                let is_under_way = draft.hand_overs.iter().any(|hand_over| hand_over.at == at);
+                let is_first = !is_under_way && !draft.touched.contains(&at);
+                let has_room = draft.hand_overs.len() < self.config.max_copies;
+                if is_first && has_room && draft.cluster.servers.contains_key(&to) {
+                    draft.hand_overs.push(HandOver { at, to });
+                    self.since.insert(HandOver { at, to }, now);
                 }
             }
-            Step::Split { .. } | Step::Remove { .. } => draft.apply(step),
+            ChainChange::Split(_) | ChainChange::Remove(_) => {
+                draft.change(at, step.apply(&draft.routing));
+            }
         }
     }
 }
@@ -356,11 +299,9 @@ impl Coordinator {
 /// others may be dead.
 fn leaves_the_missing(cluster: &ClusterState, at: ShardRef, nodes: &[NodeId]) -> bool {
     let is_known = |node: &NodeId| cluster.servers.contains_key(node);
-    let rest = |route: &Route| {
-        route
-            .chain
-            .iter()
-            .any(|node| !nodes.contains(node) && is_known(node))
+    let Ok(route) = cluster.routing.exact(at) else {
+        return false;
     };
-    nodes.iter().any(is_known) && route(&cluster.routing, at).is_some_and(|route| !rest(route))
+    let mut rest = route.chain.iter().filter(|node| !nodes.contains(node));
+    nodes.iter().any(is_known) && !rest.any(is_known)
 }

@@ -1,28 +1,21 @@
 //! Filters: less to send (Li et al., OSDI 2014, sections 3.6 and 5.1). Each is on or off for each
 //! array, and counts the bytes it is given and the bytes it leaves.
 //!
-//! Two kinds, at two places:
 //! - What changes numbers or leaves rows out is done once for each push, *before* the push is
-//!   submitted to the [`Client`](crate::Client): [`PushFilter`]. If they were applied again for
-//!   each resend, the resend would carry other values than the first copy, and it would be unknown
-//!   which of the two is in the store (PS-2).
+//!   submitted to the [`Client`](crate::Client): [`PushFilter`]. Were it done again for a resend,
+//!   that would carry other values than the first copy (PS-2).
 //! - What the receiver undoes exactly is done for each message, between a state machine and its
 //!   transport: [`Link`].
 
 mod key_lists;
-mod kkt;
 mod link;
 mod lz4;
-mod precision;
 mod push;
-mod row_list;
 mod traffic;
 
 pub use key_lists::Digest;
-pub use kkt::{Kkt, LeftOut};
 pub use link::{Link, LinkLimits, Packed, PackedKeys, PackedValues, UnpackError};
-pub use precision::Precision;
-pub use push::{FilterError, PushFilter};
+pub use push::{FilterError, Kkt, LeftOut, Precision, PushFilter};
 pub use traffic::{Bytes, Filter, Traffic};
 
 /// The filters of an array. By default, all are off.
@@ -30,15 +23,10 @@ pub use traffic::{Bytes, Filter, Traffic};
 pub struct ArrayFilters {
     /// On pushes: leave out rows that would have no effect.
     pub kkt: Option<Kkt>,
-    /// On pushes: send this part of the rows, those with the largest sums of squares, and keep the
-    /// rest back for later pushes (Stich et al., "Sparsified SGD with Memory", NeurIPS 2018). Above
-    /// 0 and up to 1.
-    pub top: Option<f64>,
     /// On pushes: the numbers' format. What rounding leaves is added to later pushes (error
     /// feedback, Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014).
     pub precision: Precision,
-    /// Rows that may be kept back, by all of these together; rather than keep more, a push goes out
-    /// with more rows, or exact.
+    /// Rows that may be kept back; rather than keep more, a push goes out with more rows, or exact.
     pub max_residual: usize,
     /// On all messages but snapshots: a list of keys is sent once, then its digest (OSDI 2014,
     /// section 4.2).
@@ -51,22 +39,10 @@ impl Default for ArrayFilters {
     fn default() -> Self {
         Self {
             kkt: None,
-            top: None,
             precision: Precision::F32,
             max_residual: 1 << 24,
             key_lists: false,
             lz4: false,
         }
-    }
-}
-
-impl ArrayFilters {
-    /// Returns true if pushes are changed at all.
-    const fn is_lossy(&self) -> bool {
-        self.kkt.is_some() || self.keeps_back()
-    }
-
-    const fn keeps_back(&self) -> bool {
-        self.top.is_some() || !matches!(self.precision, Precision::F32)
     }
 }

@@ -14,6 +14,13 @@ macro_rules! number {
         #[derive(Serialize, Deserialize)]
         pub struct $type(pub $inner);
 
+        impl $type {
+            /// The number after this one.
+            pub const fn next(self) -> Self {
+                Self(self.0.saturating_add(1))
+            }
+        }
+
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, concat!($prefix, "{}"), self.0)
@@ -23,8 +30,7 @@ macro_rules! number {
 }
 
 number! {
-    /// One life of a server process. A restarted process has lost its state, so it comes back under
-    /// a new number.
+    /// One life of a server process: a restarted one has lost its state, so it is a new node.
     NodeId(u64) "server ";
     /// One life of a worker. Never used again: a worker that leaves and returns is a new one.
     WorkerId(u64) "worker ";
@@ -44,28 +50,9 @@ number! {
 }
 
 impl Clock {
-    /// The clock after this one.
-    pub const fn next(self) -> Self {
-        Self(self.0.saturating_add(1))
-    }
-
     /// The clock `n` before this one, or 0.
     pub const fn minus(self, n: u64) -> Self {
         Self(self.0.saturating_sub(n))
-    }
-}
-
-impl Epoch {
-    /// The epoch after this one.
-    pub const fn next(self) -> Self {
-        Self(self.0.saturating_add(1))
-    }
-}
-
-impl Seq {
-    /// The place after this one.
-    pub const fn next(self) -> Self {
-        Self(self.0.saturating_add(1))
     }
 }
 

@@ -3,14 +3,13 @@
 //! Distributed Machine Learning with the Parameter Server", OSDI 2014).
 //!
 //! Nothing here reads a clock, a socket or a random number: events go in, actions come out, so that
-//! a server, an embedded run and a simulation drive the same code. Nothing knows what the arrays
-//! mean.
+//! a server, an embedded run and a simulation drive the same code.
 //!
 //! # Clocks
 //! A worker computes iteration 1, 2, .. and pushes, for each range and iteration, once: the push
-//! carries the iteration as its [`Clock`], and says that the worker is done with that clock on the
-//! whole range, even if it names no key. The clocks of one worker on one key are therefore
-//! consecutive, which is what makes resends harmless (PS-2).
+//! carries the iteration as its [`Clock`], and ends that clock on the whole range, even if it names
+//! no key. The clocks of one worker on one key are therefore consecutive, which is what makes
+//! resends harmless (PS-2).
 //!
 //! # Invariants
 //! The numbers stand in `ARCHITECTURE.md`, in the tests and in metrics alike.
@@ -65,13 +64,14 @@ pub use message::{
     Message, Operation, Pull, PullReply, Push, PushAck, Refused, Replicate, ReplicateAck, Request,
     Rows, ShardRef, Snapshot, SnapshotAck, SnapshotEnd, SnapshotPhase, WorkerClock,
 };
-pub use placement::{Placement, Plan, Planner, Ring, Step};
+pub use optimiser::RuleSpec;
+pub use placement::{ChainChange, Placement, Ring, Step, next_step};
 pub use pool::Pool;
 pub use push_aggregator::PushAggregator;
 pub use range::KeyRange;
 pub use refusal::Refusal;
 pub use routing::{Route, Routing, RoutingError};
-pub use rule::{AdaGrad, Adam, Add, Ftrl, Momentum, RuleSpec, Sgd, UpdateRule};
+pub use rule::{Adam, Add, Ftrl, Momentum, Sgd, UpdateRule};
 pub use server::{Action, ArrayConfig, Event, Server, ServerConfig, ShardView};
-pub use store::{Initial, Layout, NotFinite, Store};
+pub use store::{Layout, NotFinite, Store};
 pub use values::{Keys, MODERATE, Shared, Values, ValuesError, are_moderate};

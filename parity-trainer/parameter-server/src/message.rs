@@ -1,8 +1,7 @@
 //! The messages between workers and servers (Li et al., OSDI 2014, sections 4.2 to 4.4).
 //!
-//! All are values with no connection or address in them, so that a transport only encodes, carries
-//! and decodes them. Messages may be lost, repeated and reordered: every exchange is resent until
-//! it is answered.
+//! All are values without connections or addresses, so that a transport only encodes, carries and
+//! decodes them. They may be lost, repeated and reordered: each is resent until it is answered.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,11 +21,24 @@ pub struct ShardRef {
     pub epoch: Epoch,
 }
 
-/// Adds a worker's update to a range; from a worker to the head.
-///
-/// It also says that the worker has nothing more to add to any key of the range at this clock.
-/// Dedupe is by (epoch, worker, clock) for each key: a clock at or below the worker's is
-/// acknowledged and not applied again.
+impl ShardRef {
+    /// A range of `array` at `epoch`.
+    pub const fn new(array: ArrayId, range: KeyRange, epoch: Epoch) -> Self {
+        Self {
+            array,
+            range,
+            epoch,
+        }
+    }
+
+    /// The keys of `range` in the same shard.
+    pub(crate) const fn part(self, range: KeyRange) -> Self {
+        Self { range, ..self }
+    }
+}
+
+/// Adds a worker's update to a range, and ends the worker's clock on all of its keys; from a worker
+/// to the head. A clock at or below the worker's is acknowledged and not applied again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Push {
     /// The range; all of it in one shard.
@@ -39,6 +51,21 @@ pub struct Push {
     pub keys: Keys,
     /// `keys x width` gradients, or whatever the array's update rule takes.
     pub values: Values,
+}
+
+impl Push {
+    /// The part of it that is about `range`.
+    pub(crate) fn part(&self, range: KeyRange, width: usize) -> Self {
+        let (keys, values) = self
+            .keys
+            .cut_rows(&self.values, self.at.range, range, width);
+        Self {
+            at: self.at.part(range),
+            keys,
+            values,
+            ..*self
+        }
+    }
 }
 
 /// The push is in every replica of the chain; from the head to the worker.
@@ -61,8 +88,8 @@ pub struct Pull {
     pub worker: WorkerId,
     /// To find the answer's place.
     pub request: RequestId,
-    /// The iteration the values are for: the worker has pushed those before it. At 0 the rows are
-    /// read as they are, by a member or not; above, by members alone.
+    /// The iteration the values are for. At 0 the rows are read as they are, by a member or not;
+    /// above, by members alone.
     pub clock: Clock,
     /// Keys of the rows.
     pub keys: Keys,
@@ -96,8 +123,7 @@ pub struct WorkerClock {
     pub clock: Clock,
 }
 
-/// One entry of a chain's log. Applying it is deterministic, so that replicas stay equal bit by bit
-/// (PS-5).
+/// One entry of a chain's log. To apply it is deterministic: replicas stay equal (PS-5).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Operation {
     /// The update rule is applied once to these rows; pushes of several workers are added up first.
@@ -111,8 +137,8 @@ pub enum Operation {
         /// `keys x width` gradients.
         values: Values,
     },
-    /// The workers from here on. A worker that is new counts as having finished the clock beside
-    /// it; workers that are not named are waited for no longer.
+    /// The workers from here on. A new one counts as having finished the clock beside it; those
+    /// that are not named are waited for no longer.
     Members {
         /// The registry's version of the list: a later head does not go back to an earlier one.
         version: u64,
@@ -122,6 +148,20 @@ pub enum Operation {
 }
 
 impl Operation {
+    pub(crate) const fn update(
+        range: KeyRange,
+        clocks: Vec<(WorkerId, Clock)>,
+        keys: Keys,
+        values: Values,
+    ) -> Self {
+        Self::Update {
+            range,
+            clocks,
+            keys,
+            values,
+        }
+    }
+
     /// The keys that it is about; `None` for all of the shard.
     pub(crate) const fn range(&self) -> Option<KeyRange> {
         match self {
@@ -139,8 +179,7 @@ impl Operation {
     }
 }
 
-/// An entry of the log; from each server of a chain to the next (van Renesse & Schneider, OSDI
-/// 2004).
+/// An entry of the log; from each server of a chain to the next.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Replicate {
     /// Shard, whole.
@@ -151,8 +190,7 @@ pub struct Replicate {
     pub operation: Operation,
 }
 
-/// Every server from the sender to the tail has the log up to `seq`; from each server of a chain to
-/// the one before.
+/// The chain has the log up to `seq`; from each server to the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicateAck {
     /// Shard, whole.
@@ -173,8 +211,7 @@ pub enum SnapshotPhase {
 /// Rows with everything that belongs to them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rows {
-    /// The keys that the message is about. In a sparse array, those of them that are not named
-    /// have no row.
+    /// Keys that the message is about. In a sparse array, those not named have no row.
     pub range: KeyRange,
     /// Keys of the rows.
     pub keys: Keys,
@@ -188,9 +225,7 @@ pub struct Rows {
 }
 
 /// A piece of a range's state; from the tail to a server that joins the chain (OSDI 2014, section
-/// 4.4).
-///
-/// Pieces are sent in order, each after the one before was acknowledged.
+/// 4.4). Each is sent after the one before was acknowledged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The whole shard, under the epoch before the join.

@@ -1,16 +1,14 @@
 //! Placement of ranges on servers: consistent hashing (Karger et al., STOC 1997) with virtual
 //! nodes, and chains of the servers that follow, as in Chord (Li et al., OSDI 2014, section 4.3).
 //!
-//! A server has `points x weight` places on a ring of 64-bit numbers, a range one; the chain
-//! of a range is made of the first servers at and after its place. A server that joins,
-//! leaves or changes its weight moves no other on the ring: what is left of every chain
-//! without it keeps its order. That spreads load evenly only as far as there are many ranges
-//! for each server, so [`Ring::routing`] then moves a few: no server is without a range that
-//! it heads if an array has as many, all of one size, as there are servers, all of one
-//! weight. Cut arrays accordingly ([`KeyRange::cut`]).
+//! A server has `points x weight` places on a ring of 64-bit numbers, a range one; the chain of a
+//! range is made of the first servers at and after its place. A server that joins, leaves or
+//! changes its weight moves no other on the ring. That spreads load evenly only if there are many
+//! ranges for each server, so [`Ring::routing`] then moves a few: no server is without a range that
+//! it heads if an array has as many, all of one size, as there are servers, all of one weight. Cut
+//! arrays accordingly ([`KeyRange::cut`]).
 //!
-//! All is a pure function of its arguments, the same on every machine and in every version: the
-//! hash is XXH3.
+//! All is a pure function of its arguments, the same on every machine: the hash is XXH3.
 
 mod balance;
 mod plan;
@@ -19,9 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use twox_hash::XxHash3_64;
 
-pub use plan::{Plan, Planner, Step};
+pub use plan::{ChainChange, Step, next_step};
 
-use crate::{ArrayId, Epoch, Key, KeyRange, NodeId, Route, Routing, RoutingError};
+use crate::{ArrayId, Epoch, Key, KeyRange, NodeId, Route, Routing, RoutingError, ShardRef};
 
 /// Places of one server on the ring, at most.
 const MAX_POINTS: u32 = 1 << 16;
@@ -33,8 +31,8 @@ const RANGE: u64 = 2;
 /// Distribution of ranges over servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placement {
-    /// Places on the ring for each unit of a server's weight. A server's share of the ring varies
-    /// by about one part in the root of its number of places. At most 65,536 places count.
+    /// Places on the ring for each unit of a server's weight; at most 65,536 count. A server's share
+    /// varies by about one part in the root of their number.
     pub points: u32,
     /// Servers in a chain, at least 1; fewer where there are not as many servers.
     pub replicas: usize,
@@ -59,14 +57,10 @@ impl Placement {
         };
         let mut points: Vec<(u64, NodeId)> = servers.iter().flat_map(places).collect();
         points.sort_unstable();
-        let count = points
-            .iter()
-            .map(|&(_, node)| node)
-            .collect::<BTreeSet<_>>()
-            .len();
+        let different: BTreeSet<NodeId> = points.iter().map(|&(_, node)| node).collect();
         Ring {
             points,
-            replicas: self.replicas.max(1).min(count),
+            replicas: self.replicas.max(1).min(different.len()),
             servers: servers.clone(),
         }
     }
@@ -88,9 +82,8 @@ impl Ring {
     /// servers, head first. Empty if there is no server.
     pub fn chain(&self, array: ArrayId, first: Key) -> Vec<NodeId> {
         let place = hash(RANGE, array.0.into(), first);
-        let (before, after) = self
-            .points
-            .split_at(self.points.partition_point(|&(point, _)| point < place));
+        let first = self.points.partition_point(|&(point, _)| point < place);
+        let (before, after) = self.points.split_at(first);
         let mut chain = Vec::with_capacity(self.replicas);
         for &(_, node) in after.iter().chain(before) {
             if chain.len() == self.replicas {
@@ -103,11 +96,10 @@ impl Ring {
         chain
     }
 
-    /// The table that gives each range its chain, all under the first epoch: the first table of a
-    /// new cluster, and what a [`Planner`] works towards later. In each array, no server for which
-    /// a move could help is off its part of the heads' keys by more than a quarter of it. What an
-    /// array's ranges get does not depend on other arrays. Ranges of one array must not overlap;
-    /// there must be a server.
+    /// The table that gives each range its chain, all under the first epoch. In each array, no server
+    /// for which a move could help is off its part of the heads' keys by more than a quarter of it.
+    /// Arrays do not depend on one another. Ranges of one array must not overlap; there must be a
+    /// server.
     pub fn routing(
         &self,
         version: u64,
@@ -119,18 +111,12 @@ impl Ring {
         }
         let mut routes = Vec::new();
         for (array, ranges) in arrays {
-            let mut chains: Vec<_> = ranges
-                .iter()
-                .map(|range| self.chain(array, range.start))
-                .collect();
+            let chain = |range: &KeyRange| self.chain(array, range.start);
+            let mut chains: Vec<Vec<NodeId>> = ranges.iter().map(chain).collect();
             balance::balance(array, &ranges, &mut chains, &self.servers);
-            let route = |(range, chain)| Route {
-                array,
-                range,
-                epoch: Epoch(1),
-                chain,
-            };
-            routes.extend(ranges.into_iter().zip(chains).map(route));
+            for (range, chain) in ranges.into_iter().zip(chains) {
+                routes.push(Route::new(ShardRef::new(array, range, Epoch(1)), chain));
+            }
         }
         Routing::new(version, routes)
     }

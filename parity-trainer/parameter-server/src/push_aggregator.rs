@@ -2,35 +2,12 @@
 //! clock added up.
 
 use crate::{
-    Clock, ConsistencyPolicy, Key, KeyRange, Keys, Operation, Pool, RangedClocks, Refusal, Shared,
-    Values, WorkerId, are_moderate,
+    Clock, ConsistencyPolicy, Key, KeyRange, Keys, Operation, Pool, Push, RangedClocks, Refusal,
+    Shared, Values, WorkerId, are_moderate,
 };
 
-/// A part of a push that is not in the log yet.
-#[derive(Debug, Clone)]
-struct Pending {
-    worker: WorkerId,
-    clock: Clock,
-    range: KeyRange,
-    keys: Keys,
-    values: Values,
-}
-
-impl Pending {
-    /// The part of it that is about `range`.
-    fn part(&self, range: KeyRange, width: usize) -> Self {
-        let (keys, places) = self.keys.cut(self.range, range);
-        let numbers = places.start.saturating_mul(width)..places.end.saturating_mul(width);
-        let values = self.values.slice(numbers);
-        Self {
-            worker: self.worker,
-            clock: self.clock,
-            range,
-            keys,
-            values,
-        }
-    }
-}
+/// Ranges that are remembered; more are taken for the whole.
+const MAX_TOUCHED: usize = 64;
 
 /// Pushes that have been received and wait to be sequenced.
 #[derive(Debug, Clone)]
@@ -38,13 +15,11 @@ pub struct PushAggregator {
     width: usize,
     /// Clocks of pushes that have been received: in the log, or pending.
     received: RangedClocks,
-    pending: Vec<Pending>,
+    /// Parts of pushes that are not in the log yet.
+    pending: Vec<Push>,
     /// Where something may have become due since it was last looked for.
     touched: Vec<KeyRange>,
 }
-
-/// Ranges in the list; more are taken for the whole.
-const MAX_TOUCHED: usize = 64;
 
 impl PushAggregator {
     /// Nothing pending; `applied` is what the log contains.
@@ -63,73 +38,49 @@ impl PushAggregator {
         self.touched = vec![self.received.range()];
     }
 
-    fn touch(&mut self, range: KeyRange) {
-        if self.touched.len() >= MAX_TOUCHED {
-            self.touched = vec![self.received.range()];
-        } else {
-            self.touched.push(range);
-        }
-    }
-
     /// Returns true if the worker is a member.
     pub fn knows(&self, worker: WorkerId) -> bool {
         self.received.contains(worker)
     }
 
-    /// Returns the number of pending parts of the worker's pushes, and the bytes of
-    /// their keys and values.
+    /// Number of pending parts of the worker's pushes, and the bytes of their keys and values.
     pub fn pending_of(&self, worker: WorkerId) -> (usize, usize) {
-        let own = self.pending.iter().filter(|push| push.worker == worker);
-        own.fold((0, 0), |(parts, bytes), push| {
-            (
-                parts + 1,
-                bytes + push.keys.bytes() + push.values.as_bytes().len(),
-            )
-        })
+        let (mut parts, mut bytes) = (0, 0);
+        for push in self.pending.iter().filter(|push| push.worker == worker) {
+            parts += 1;
+            bytes += push.keys.bytes() + push.values.as_bytes().len();
+        }
+        (parts, bytes)
     }
 
-    /// Takes over the parts of a push that are new. Whether there was one.
+    /// Takes over the parts of a push that are new. Returns true if there was one.
     ///
     /// For each key, the clock must be at most one above the worker's last: a later one would make
-    /// the missing one look like a duplicate when it comes (PS-2). `keys` and `values` must fit
-    /// `range`.
-    pub fn take(
-        &mut self,
-        worker: WorkerId,
-        clock: Clock,
-        range: KeyRange,
-        keys: &Keys,
-        values: &Values,
-    ) -> Result<bool, Refusal> {
+    /// the missing one look like a duplicate when it comes (PS-2). Keys and values must fit the
+    /// range.
+    pub fn take(&mut self, push: &Push) -> Result<bool, Refusal> {
+        let (worker, clock, range) = (push.worker, push.clock, push.at.range);
         let lowest = self
             .received
             .lowest_of(worker, range)
             .ok_or(Refusal::UnknownWorker)?;
-        if clock > lowest.next() {
-            return Err(Refusal::Gap {
-                expected: lowest.next(),
-            });
+        let expected = lowest.next();
+        if clock > expected {
+            return Err(Refusal::Gap { expected });
         }
-        let new: Vec<KeyRange> = self
-            .received
-            .parts(worker, range)
-            .filter(|&(_, last)| last < clock)
-            .map(|(part, _)| part)
-            .collect();
-        let push = Pending {
-            worker,
-            clock,
-            range,
-            keys: keys.clone(),
-            values: values.clone(),
-        };
+        let before = self.pending.len();
+        let parts = self.received.parts(worker, range);
+        let new = parts.filter(|&(_, last)| last < clock);
         self.pending
-            .extend(new.iter().map(|&part| push.part(part, self.width)));
+            .extend(new.map(|(part, _)| push.part(part, self.width)));
         self.received.advance(worker, range, clock);
-        if !new.is_empty() {
-            self.touch(range);
+        let is_new = self.pending.len() > before;
+        if is_new && self.touched.len() >= MAX_TOUCHED {
+            self.touched = vec![self.received.range()];
+        } else if is_new {
+            self.touched.push(range);
         }
-        Ok(!new.is_empty())
+        Ok(is_new)
     }
 
     /// Forgets what was received of these workers on `range` beyond `applied`: an update of it is
@@ -140,25 +91,28 @@ impl PushAggregator {
         range: KeyRange,
         applied: &RangedClocks,
     ) {
-        let is_in = |push: &mut Pending| {
-            workers.iter().any(|&(worker, _)| worker == push.worker)
-                && push.range.intersect(range).is_some()
-        };
-        let taken: Vec<Pending> = self.pending.extract_if(.., is_in).collect();
-        for push in taken {
-            let rest = [
-                KeyRange::new(push.range.start, range.start.max(push.range.start)),
-                KeyRange::new(range.end.min(push.range.end), push.range.end),
-            ];
-            self.pending.extend(
-                rest.into_iter()
-                    .filter(|rest| !rest.is_empty())
-                    .map(|rest| push.part(rest, self.width)),
-            );
-        }
+        let is_theirs = |push: &Push| workers.iter().any(|&(worker, _)| worker == push.worker);
+        self.take_out(range, is_theirs);
         for &(worker, _) in workers {
             self.received.copy_from(applied, worker, range);
         }
+    }
+
+    /// The parts on `range` of the pending pushes that `is_in` names; they are no longer pending.
+    fn take_out(&mut self, range: KeyRange, is_in: impl Fn(&Push) -> bool) -> Vec<Push> {
+        let is_in = |push: &mut Push| is_in(push) && push.at.range.intersect(range).is_some();
+        let found: Vec<Push> = self.pending.extract_if(.., is_in).collect();
+        let mut taken = Vec::with_capacity(found.len());
+        for push in found {
+            let [below, within, above] = push.at.range.around(range);
+            for rest in [below, above] {
+                if !rest.is_empty() {
+                    self.pending.push(push.part(rest, self.width));
+                }
+            }
+            taken.push(push.part(within, self.width));
+        }
+        taken
     }
 
     /// The next update to sequence, if one is due. `None` once there is none. A sum takes a vector
@@ -177,13 +131,13 @@ impl PushAggregator {
                 return None;
             }
             let push = self.pending.remove(0);
-            let (range, clocks) = (push.range, vec![(push.worker, push.clock)]);
-            return Some(Operation::Update {
-                range,
+            let clocks = vec![(push.worker, push.clock)];
+            return Some(Operation::update(
+                push.at.range,
                 clocks,
-                keys: push.keys,
-                values: push.values,
-            });
+                push.keys,
+                push.values,
+            ));
         }
         while let Some(&range) = self.touched.last() {
             if let Some((clock, part)) = self.due(range) {
@@ -197,78 +151,50 @@ impl PushAggregator {
     /// The lowest clock that every worker has sent on a part of `range` where a push of it is
     /// pending; and that part.
     fn due(&self, range: KeyRange) -> Option<(Clock, KeyRange)> {
+        let overlaps = |push: &&Push, part: KeyRange| push.at.range.intersect(part).is_some();
         let pending = || {
             self.pending
                 .iter()
-                .filter(move |push| push.range.intersect(range).is_some())
+                .filter(move |push| overlaps(push, range))
         };
         let mut clocks: Vec<Clock> = pending().map(|push| push.clock).collect();
         clocks.sort_unstable();
         clocks.dedup();
         clocks.into_iter().find_map(|clock| {
-            let finished = self.received.parts_finished(range, clock);
-            let with_push = |part: &KeyRange| {
-                pending().any(|push| push.clock == clock && part.intersect(push.range).is_some())
-            };
-            finished
+            let of_clock = || pending().filter(move |push| push.clock == clock);
+            let has_push = |part: &KeyRange| of_clock().any(|push| overlaps(&push, *part));
+            let part = self
+                .received
+                .parts_finished(range, clock)
                 .into_iter()
-                .find(with_push)
-                .map(|part| (clock, part))
+                .find(has_push)?;
+            Some((clock, part))
         })
     }
 
     /// The sum of the pending pushes of `clock` on `part`, which are then no longer pending.
     fn add_up(&mut self, clock: Clock, part: KeyRange, pool: &mut Pool<f32>) -> Operation {
-        let mut chosen = Vec::new();
-        let mut rest = Vec::new();
-        let is_in =
-            |push: &mut Pending| push.clock == clock && part.intersect(push.range).is_some();
-        for push in self.pending.extract_if(.., is_in) {
-            let Some(both) = part.intersect(push.range) else {
-                continue;
-            };
-            let pieces = [
-                KeyRange::new(push.range.start, both.start),
-                both,
-                KeyRange::new(both.end, push.range.end),
-            ];
-            for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
-                let part = push.part(piece, self.width);
-                if piece == both {
-                    chosen.push(part)
-                } else {
-                    rest.push(part)
-                }
-            }
-        }
-        self.pending.append(&mut rest);
+        let mut chosen = self.take_out(part, |push| push.clock == clock);
         // In the workers' order, so that the sum does not depend on who came first.
-        chosen.sort_by_key(|push| (push.worker, push.range));
+        chosen.sort_by_key(|push| (push.worker, push.at.range));
         let range = chosen
             .iter()
-            .map(|push| push.range)
-            .reduce(KeyRange::hull)
-            .unwrap_or(part);
+            .map(|push| push.at.range)
+            .reduce(KeyRange::hull);
+        let range = range.unwrap_or(part);
         let mut clocks: Vec<(WorkerId, Clock)> =
             chosen.iter().map(|push| (push.worker, clock)).collect();
         clocks.dedup();
         let (keys, values) = sum(range, &chosen, self.width, pool);
-        Operation::Update {
-            range,
-            clocks,
-            keys,
-            values,
-        }
+        Operation::update(range, clocks, keys, values)
     }
 }
 
 /// Makes `clocks` those of `workers`, keeping the clocks of the workers that stay.
 pub(crate) fn set_members(clocks: &mut RangedClocks, workers: &[(WorkerId, Clock)]) {
-    let left: Vec<WorkerId> = clocks
-        .workers()
-        .filter(|worker| workers.iter().all(|(w, _)| w != worker))
-        .collect();
-    for worker in left {
+    let is_gone = |worker: &WorkerId| workers.iter().all(|(other, _)| other != worker);
+    let gone: Vec<WorkerId> = clocks.workers().filter(is_gone).collect();
+    for worker in gone {
         clocks.leave(worker);
     }
     for &(worker, clock) in workers {
@@ -277,49 +203,46 @@ pub(crate) fn set_members(clocks: &mut RangedClocks, workers: &[(WorkerId, Clock
 }
 
 /// The rows of all pushes, added up; each range lies in `range`.
-fn sum(range: KeyRange, pushes: &[Pending], width: usize, pool: &mut Pool<f32>) -> (Keys, Values) {
+fn sum(range: KeyRange, pushes: &[Push], width: usize, pool: &mut Pool<f32>) -> (Keys, Values) {
     if let [only] = pushes
-        && only.range == range
+        && only.at.range == range
     {
         return (only.keys.clone(), only.values.clone());
     }
-    if let Some((first, rest)) = pushes.split_first()
-        && pushes
-            .iter()
-            .all(|push| push.keys == Keys::All && push.range == range)
-    {
-        let (first, rest) = (
-            first.values.to_f32(),
-            rest.iter().map(|push| push.values.to_f32()),
-        );
-        let rest: Vec<Shared<f32>> = rest.collect();
-        let mut moderate = true;
-        let total = pool.filled(first.len(), |total| {
-            moderate = add_dense(&first, &rest, total)
-        });
-        return (
-            Keys::All,
-            Values::F32(if moderate {
-                total.known_to_be_moderate()
-            } else {
-                total
-            }),
-        );
-    }
     let numbers: Vec<Shared<f32>> = pushes.iter().map(|push| push.values.to_f32()).collect();
+    let is_whole = |push: &Push| push.keys == Keys::All && push.at.range == range;
+    if let Some((first, rest)) = numbers.split_first()
+        && pushes.iter().all(is_whole)
+    {
+        let mut moderate = true;
+        let fill = |total: &mut Vec<f32>| moderate = add_dense(first, rest, total);
+        let total = pool.filled(first.len(), fill);
+        return (Keys::All, values(total, moderate));
+    }
     let mut rows: Vec<(Key, &[f32])> = Vec::new();
     for (push, numbers) in pushes.iter().zip(&numbers) {
-        rows.extend(push.keys.iter(push.range).zip(numbers.chunks_exact(width)));
+        rows.extend(
+            push.keys
+                .iter(push.at.range)
+                .zip(numbers.chunks_exact(width)),
+        );
     }
     add_sparse(rows)
+}
+
+fn values(sums: Shared<f32>, moderate: bool) -> Values {
+    Values::F32(if moderate {
+        sums.known_to_be_moderate()
+    } else {
+        sums
+    })
 }
 
 /// The sums of the rows of each key, in their order. The sort is stable, and takes lists that are
 /// sorted as they are: a merge, without memory of its own for each row.
 fn add_sparse(mut rows: Vec<(Key, &[f32])>) -> (Keys, Values) {
     rows.sort_by_key(|&(key, _)| key);
-    let mut keys: Vec<Key> = Vec::new();
-    let mut sums: Vec<f32> = Vec::new();
+    let (mut keys, mut sums): (Vec<Key>, Vec<f32>) = (Vec::new(), Vec::new());
     let mut moderate = true;
     for (key, row) in rows {
         if keys.last() == Some(&key) {
@@ -335,15 +258,7 @@ fn add_sparse(mut rows: Vec<(Key, &[f32])>) -> (Keys, Values) {
             moderate &= are_moderate(row);
         }
     }
-    let sums = Shared::from(sums);
-    (
-        Keys::List(keys.into()),
-        Values::F32(if moderate {
-            sums.known_to_be_moderate()
-        } else {
-            sums
-        }),
-    )
+    (Keys::List(keys.into()), values(sums.into(), moderate))
 }
 
 /// Appends the sum to `total`: block by block, so that each is written to memory once. Returns

@@ -19,10 +19,8 @@ pub struct KeyRange {
 impl KeyRange {
     /// The keys `start..end`; empty at `start` if `end` is smaller.
     pub const fn new(start: Key, end: Key) -> Self {
-        Self {
-            start,
-            end: if end < start { start } else { end },
-        }
+        let end = if end < start { start } else { end };
+        Self { start, end }
     }
 
     /// Number of keys.
@@ -47,23 +45,27 @@ impl KeyRange {
 
     /// The keys in both; `None` if there is none.
     pub fn intersect(self, other: Self) -> Option<Self> {
-        let both = Self {
-            start: self.start.max(other.start),
-            end: self.end.min(other.end),
-        };
-        (both.start < both.end).then_some(both)
+        let both = Self::new(self.start.max(other.start), self.end.min(other.end));
+        (!both.is_empty()).then_some(both)
+    }
+
+    /// The parts of this range below, in and above `middle`; any of them may be empty.
+    pub(crate) fn around(self, middle: Self) -> [Self; 3] {
+        let (start, end) = (self.start.max(middle.start), self.end.min(middle.end));
+        [
+            Self::new(self.start, self.end.min(middle.start)),
+            Self::new(start, end),
+            Self::new(self.start.max(middle.end), self.end),
+        ]
     }
 
     /// The keys from the first of both to the last of both.
     pub(crate) fn hull(self, other: Self) -> Self {
-        Self {
-            start: self.start.min(other.start),
-            end: self.end.max(other.end),
-        }
+        Self::new(self.start.min(other.start), self.end.max(other.end))
     }
 
-    /// This range in `parts` pieces whose lengths differ by at most 1; in fewer if it
-    /// has fewer keys.
+    /// This range in `parts` pieces whose lengths differ by at most 1; in fewer if it has fewer
+    /// keys.
     pub fn cut(self, parts: u64) -> impl Iterator<Item = Self> {
         let parts = parts.min(self.len());
         let border = move |part: u64| {

@@ -15,10 +15,8 @@ pub(crate) struct RangeSet {
 
 impl RangeSet {
     pub(crate) const fn new(most: usize) -> Self {
-        Self {
-            ranges: BTreeMap::new(),
-            most,
-        }
+        let ranges = BTreeMap::new();
+        Self { ranges, most }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -31,9 +29,8 @@ impl RangeSet {
     }
 
     pub(crate) fn first(&self) -> Option<KeyRange> {
-        self.ranges
-            .first_key_value()
-            .map(|(&start, &end)| KeyRange::new(start, end))
+        let (&start, &end) = self.ranges.first_key_value()?;
+        Some(KeyRange::new(start, end))
     }
 
     pub(crate) fn insert(&mut self, range: KeyRange) {
@@ -52,18 +49,20 @@ impl RangeSet {
         }
         self.ranges.insert(start, end);
         if self.ranges.len() > self.most {
-            let next = self.ranges.range(end..).next().map(|(&s, &e)| (s, e));
-            match next {
-                Some((s, e)) => {
-                    self.ranges.remove(&s);
-                    self.ranges.insert(start, e);
-                }
-                None => {
-                    self.ranges.remove(&start);
-                    if let Some((_, e)) = self.ranges.iter_mut().next_back() {
-                        *e = end;
-                    }
-                }
+            self.fill_gap_after(start, end);
+        }
+    }
+
+    /// Joins the range to the next one; the last range is joined to the one before.
+    fn fill_gap_after(&mut self, start: Key, end: Key) {
+        let next = self.ranges.range(end..).next().map(|(&s, &e)| (s, e));
+        if let Some((next, next_end)) = next {
+            self.ranges.remove(&next);
+            self.ranges.insert(start, next_end);
+        } else {
+            self.ranges.remove(&start);
+            if let Some((_, last_end)) = self.ranges.iter_mut().next_back() {
+                *last_end = end;
             }
         }
     }

@@ -1,11 +1,10 @@
-//! Why a server refuses a request.
+//! Refusals of requests.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Clock, Epoch, Key, NotFinite, ValuesError};
 
-/// Reason why a server refuses a request. A resend of what is already applied is no reason: it
-/// is acknowledged again.
+/// Reason why a server refuses a request. A resend of what is applied is acknowledged again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Refusal {
     /// The sender's routing table is older or newer than the server's.
@@ -38,10 +37,10 @@ pub enum Refusal {
     )]
     BadKeys,
     /// Too few or too many values, or values that are not finite.
-    #[error("{0}")]
+    #[error(transparent)]
     BadValues(#[from] ValuesError),
     /// The update, of all workers whose pushes it adds up, would make a number that is not finite.
-    /// Nothing was changed, and the workers' clocks are as before: each may push the clock again.
+    /// Nothing was changed: each of the workers may push the clock again.
     #[error(
         "the update of key {key} overflows, and was not made: lower the learning rate, or clip \
             gradients"
@@ -73,17 +72,13 @@ impl From<NotFinite> for Refusal {
 impl Refusal {
     /// Returns true if the same request can succeed later.
     pub const fn is_retryable(self) -> bool {
-        !matches!(
-            self,
-            Self::BadKeys | Self::BadValues(_) | Self::Overflow { .. } | Self::BadRows
-        )
+        use Refusal::{BadKeys, BadRows, BadValues, Overflow};
+        !matches!(self, BadKeys | BadValues(_) | Overflow { .. } | BadRows)
     }
 
     /// Returns true if the sender needs a newer routing table first.
     pub const fn wants_routing(self) -> bool {
-        matches!(
-            self,
-            Self::WrongEpoch { .. } | Self::UnknownRange | Self::NotHead | Self::NotTail
-        )
+        use Refusal::{NotHead, NotTail, UnknownRange, WrongEpoch};
+        matches!(self, WrongEpoch { .. } | UnknownRange | NotHead | NotTail)
     }
 }

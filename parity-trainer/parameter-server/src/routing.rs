@@ -1,8 +1,10 @@
 //! Routing table: the servers that hold each range.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{ArrayId, Epoch, Key, KeyRange, NodeId};
+use crate::{ArrayId, Epoch, Key, KeyRange, NodeId, ShardRef};
 
 /// A shard: a range of an array, and the chain of servers that holds it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +20,21 @@ pub struct Route {
 }
 
 impl Route {
+    /// A shard held by this chain.
+    pub const fn new(at: ShardRef, chain: Vec<NodeId>) -> Self {
+        Self {
+            array: at.array,
+            range: at.range,
+            epoch: at.epoch,
+            chain,
+        }
+    }
+
+    /// Returns the shard.
+    pub const fn at(&self) -> ShardRef {
+        ShardRef::new(self.array, self.range, self.epoch)
+    }
+
     /// The server that takes pushes.
     pub fn head(&self) -> Option<NodeId> {
         self.chain.first().copied()
@@ -31,9 +48,8 @@ impl Route {
 
 /// The routing table: all shards, by array and first key.
 ///
-/// One registry changes it, by compare-and-swap on `version`. A change may split a range, take
-/// servers out of a chain (order kept), or append one server to which the tail has handed the range
-/// over; never anything else at once.
+/// One registry changes it, by compare-and-swap on `version`. A change splits a range, takes
+/// servers out of a chain (order kept), or appends one to which the tail has handed the range over.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "(u64, Vec<Route>)")]
 pub struct Routing {
@@ -50,33 +66,29 @@ impl TryFrom<(u64, Vec<Route>)> for Routing {
 }
 
 impl Routing {
-    /// A table of these routes. Ranges of one array must not overlap, chains must name
-    /// each server once.
+    /// A table of these routes. Ranges of one array must not overlap, chains must name each server
+    /// once.
     pub fn new(version: u64, mut routes: Vec<Route>) -> Result<Self, RoutingError> {
         routes.sort_by_key(|route| (route.array, route.range));
         for route in &routes {
-            let mut chain = route.chain.clone();
-            chain.sort_unstable();
-            chain.dedup();
-            if route.range.is_empty() || chain.is_empty() || chain.len() != route.chain.len() {
-                return Err(RoutingError::Malformed {
-                    array: route.array,
-                    range: route.range,
+            let different: BTreeSet<NodeId> = route.chain.iter().copied().collect();
+            let is_chain = !different.is_empty() && different.len() == route.chain.len();
+            let (array, range) = (route.array, route.range);
+            if range.is_empty() || !is_chain {
+                return Err(RoutingError::Malformed { array, range });
+            }
+        }
+        for (a, b) in routes.iter().zip(routes.iter().skip(1)) {
+            let (array, first, second) = (a.array, a.range, b.range);
+            if array == b.array && first.end > second.start {
+                return Err(RoutingError::Overlap {
+                    array,
+                    first,
+                    second,
                 });
             }
         }
-        let overlapping = routes
-            .iter()
-            .zip(routes.iter().skip(1))
-            .find(|(a, b)| a.array == b.array && a.range.end > b.range.start);
-        match overlapping {
-            Some((a, b)) => Err(RoutingError::Overlap {
-                array: a.array,
-                first: a.range,
-                second: b.range,
-            }),
-            None => Ok(Self { version, routes }),
-        }
+        Ok(Self { version, routes })
     }
 
     /// Raised by every change.
@@ -91,22 +103,33 @@ impl Routing {
 
     /// The routes that hold keys of `range`, in order.
     pub fn overlapping(&self, array: ArrayId, range: KeyRange) -> impl Iterator<Item = &Route> {
-        let first = self
-            .routes
-            .partition_point(|route| (route.array, route.range.end) <= (array, range.start));
-        self.routes
-            .iter()
-            .skip(first)
-            .take_while(move |route| route.array == array && route.range.start < range.end)
+        let is_before = |route: &Route| (route.array, route.range.end) <= (array, range.start);
+        let first = self.routes.partition_point(is_before);
+        let from = self.routes.get(first..).unwrap_or_default().iter();
+        from.take_while(move |route| route.array == array && route.range.start < range.end)
     }
 
     /// The route of `key`.
     pub fn route(&self, array: ArrayId, key: Key) -> Option<&Route> {
-        self.overlapping(array, KeyRange::new(key, key.saturating_add(1)))
-            .next()
+        let range = KeyRange::new(key, key.saturating_add(1));
+        self.overlapping(array, range).next()
     }
 
-    /// The next version, with the shard `(array, range)` at `epoch` replaced by `routes`, all under
+    /// The route of exactly this shard, at its epoch.
+    ///
+    /// # Errors
+    /// If the shard is not there, or no longer at this epoch.
+    pub fn exact(&self, at: ShardRef) -> Result<&Route, RoutingError> {
+        let route = self.route(at.array, at.range.start);
+        let route = route.filter(|route| route.at() == at);
+        route.ok_or(RoutingError::Stale {
+            array: at.array,
+            range: at.range,
+            epoch: at.epoch,
+        })
+    }
+
+    /// The next version, with the shard `(array, range)` at `epoch` replaced by `parts`, all under
     /// the next epoch.
     ///
     /// The registry's compare-and-swap: fails if the shard has changed since `epoch`.
@@ -117,23 +140,16 @@ impl Routing {
         epoch: Epoch,
         parts: Vec<(KeyRange, Vec<NodeId>)>,
     ) -> Result<Self, RoutingError> {
-        let mut routes = self.routes.clone();
-        let stale = RoutingError::Stale {
-            array,
-            range,
-            epoch,
-        };
-        let at = routes
-            .iter()
-            .position(|r| r.array == array && r.range == range && r.epoch == epoch)
-            .ok_or(stale)?;
-        let parts = parts.into_iter().map(|(range, chain)| Route {
-            array,
-            range,
-            epoch: epoch.next(),
-            chain,
-        });
-        routes.splice(at..=at, parts);
+        let at = ShardRef::new(array, range, epoch);
+        self.exact(at)?;
+        let others = self.routes.iter().filter(|route| route.at() != at).cloned();
+        let part = |(range, chain)| Route::new(ShardRef::new(array, range, epoch.next()), chain);
+        let routes = others.chain(parts.into_iter().map(part));
+        self.with_routes(routes.collect())
+    }
+
+    /// The next version, with these routes.
+    pub(crate) fn with_routes(&self, routes: Vec<Route>) -> Result<Self, RoutingError> {
         Self::new(self.version.saturating_add(1), routes)
     }
 }

@@ -1,36 +1,31 @@
 //! A server of parameters: a state machine for the shards it holds.
 //!
 //! Each shard is held by a chain of servers (van Renesse & Schneider, "Chain Replication", OSDI
-//! 2004). The head takes pushes, adds them up, and gives the sums places in its log; each server
-//! applies an entry, sends it on, and forgets it when the tail has it; then the head acknowledges
-//! the pushes in it. The tail answers pulls, so that no value is read that could still be lost.
-//! Compared with sending every push to every replica, the head's sums save the copies (Li et al.,
-//! OSDI 2014, section 4.3).
+//! 2004). The head takes pushes, adds them up, and gives the sums places in its log (Li et al., OSDI
+//! 2014, section 4.3); each server applies an entry, sends it on, and forgets it when the tail has
+//! it; then the head acknowledges the pushes in it. The tail answers pulls, so that no value is
+//! read that could still be lost.
 //!
-//! A server never decides who is in a chain: the registry does, by raising the shard's epoch.
-//! Entries of an older epoch are refused, so that a head that was replaced, and does not know it,
-//! can no longer commit (PS-3). A tail that was replaced may go on answering pulls: its clocks say
-//! what its rows contain, so that a stale one only makes readers wait.
+//! The registry decides who is in a chain, by raising the shard's epoch. Entries of an older epoch
+//! are refused, so that a head that was replaced can no longer commit (PS-3). A tail that was
+//! replaced may go on answering pulls: its clocks say what its rows contain.
 
 mod log;
-mod lookup;
 mod replica;
-mod resend;
 mod routes;
+mod shards;
 mod transfer;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    ArrayId, Clock, ConsistencyPolicy, Key, Layout, Message, NodeId, Peer, Pool, Push, PushAck,
-    Refusal, Refused, Request, Routing, ShardRef, WorkerId,
+    ArrayId, Clock, ConsistencyPolicy, Key, Layout, Message, NodeId, Peer, Pool, RangedClocks,
+    Refusal, Refused, Request, Seq, ShardRef, Store, WorkerId,
 };
-pub use lookup::ShardView;
-use replica::{Context, Replica};
-use transfer::Incoming;
+use replica::Replica;
+use shards::{Shards, exact};
 
 /// An array, as every server knows it.
 #[derive(Debug, Clone)]
@@ -46,8 +41,7 @@ pub struct ArrayConfig {
 pub struct ServerConfig {
     /// After how long something without an answer is sent again to another server.
     pub resend: Duration,
-    /// After how long without another piece a copy of a shard that is not complete is dropped; many
-    /// times `resend`.
+    /// After how long without another piece an incomplete copy is dropped; many times `resend`.
     pub forget: Duration,
     /// Log entries of a shard that the tail has not acknowledged.
     pub max_log: usize,
@@ -95,16 +89,15 @@ pub enum Event {
         /// Message that arrived.
         message: Message,
     },
-    /// The registry's list of workers, with the clocks they joined at. Join a worker at the clock
-    /// of the most advanced or later: no worker can be made to wait for what is past.
+    /// The registry's list of workers. Join a worker at the clock of the most advanced or later: no
+    /// worker can be made to wait for what is past.
     Members {
         /// Raised by every change.
         version: u64,
         /// Workers and the clocks that they have finished.
         workers: Vec<(WorkerId, Clock)>,
     },
-    /// The registry asks this server, the tail, to copy a shard to a server that will join the
-    /// chain after it.
+    /// The registry asks this server, the tail, to copy a shard to one that will join the chain.
     HandOver {
         /// The shard, at its epoch.
         at: ShardRef,
@@ -129,17 +122,15 @@ pub enum Action {
         /// Message to send.
         message: Message,
     },
-    /// Ask the registry to append `add` to the shard's chain, if the shard is still at this epoch.
-    /// The shard stands still until its epoch is raised, by this change or by another, for which it
-    /// is asked again and again.
+    /// Ask the registry to append `add` to the shard's chain, if it is still at this epoch. The
+    /// shard stands still until its epoch is raised, by this change or another: it asks repeatedly.
     Propose {
         /// Shard that is concerned.
         at: ShardRef,
         /// The server that has all of it.
         add: NodeId,
     },
-    /// Tell the registry that it named this server for a shard whose state never came here, or is
-    /// another than its head's.
+    /// Tell the registry that the shard's state never came here, or is another than its head's.
     Lost {
         /// Shard that is concerned.
         at: ShardRef,
@@ -155,24 +146,58 @@ pub enum Action {
     },
 }
 
+/// A look into a shard, for tests and metrics.
+#[derive(Debug, Clone, Copy)]
+pub struct ShardView<'a> {
+    /// Shard that is held.
+    pub at: ShardRef,
+    /// Rows of the shard.
+    pub store: &'a Store,
+    /// Clocks of each worker that the rows contain.
+    pub clocks: &'a RangedClocks,
+    /// The last log entry they contain.
+    pub applied: Seq,
+    /// The last log entry that is known to be in the whole chain.
+    pub committed: Seq,
+    /// True if this server accepts pushes for it.
+    pub accepts_pushes: bool,
+}
+
+/// Context that a shard is handed with each event.
+struct Context<'a> {
+    now: Duration,
+    node: NodeId,
+    config: &'a ServerConfig,
+    pool: &'a mut Pool<f32>,
+    actions: &'a mut Vec<Action>,
+}
+
+impl Context<'_> {
+    fn send(&mut self, to: Peer, message: Message) {
+        self.actions.push(Action::Send { to, message });
+    }
+
+    fn refuse(&mut self, to: Peer, at: ShardRef, request: Request, reason: Refusal) {
+        let refused = Refused {
+            at,
+            request,
+            reason,
+        };
+        self.send(to, Message::Refused(refused));
+    }
+}
+
 /// State machine of a server.
 pub struct Server {
     node: NodeId,
     config: ServerConfig,
-    arrays: BTreeMap<ArrayId, ArrayConfig>,
-    routing: Routing,
-    members: (u64, Vec<(WorkerId, Clock)>),
-    /// By array and first key.
-    replicas: BTreeMap<(ArrayId, Key), Replica>,
-    /// Shards that are being copied to this server.
-    incoming: BTreeMap<(ArrayId, Key), Incoming>,
-    transfers: u64,
     pool: Pool<f32>,
+    shards: Shards,
 }
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} with {} shards", self.node, self.replicas.len())
+        write!(f, "{} with {} shards", self.node, self.shards.held.len())
     }
 }
 
@@ -186,26 +211,17 @@ impl Server {
         Self {
             node,
             config,
-            arrays: arrays.into_iter().collect(),
-            routing: Routing::default(),
-            members: (0, Vec::new()),
-            replicas: BTreeMap::new(),
-            incoming: BTreeMap::new(),
-            transfers: 0,
             pool: Pool::new(config.pooled),
+            shards: Shards::new(arrays.into_iter().collect()),
         }
     }
 
     /// Makes an array known, before the first routing table that names it. Nothing happens while
     /// shards of it are held.
     pub fn define(&mut self, array: ArrayId, config: ArrayConfig) {
-        if self
-            .replicas
-            .range((array, Key::MIN)..=(array, Key::MAX))
-            .next()
-            .is_none()
-        {
-            self.arrays.insert(array, config);
+        let shards = (array, Key::MIN)..=(array, Key::MAX);
+        if self.shards.held.range(shards).next().is_none() {
+            self.shards.arrays.insert(array, config);
         }
     }
 
@@ -214,173 +230,59 @@ impl Server {
         self.node
     }
 
-    /// Takes note of an event at `now`, which never goes back, and appends what is to be done.
+    /// All shards held here.
+    pub fn shards(&self) -> impl Iterator<Item = ShardView<'_>> {
+        self.shards.held.values().map(Replica::view)
+    }
+
+    /// Shards that are being copied to this server, and whether all of each is here.
+    pub fn copies(&self) -> impl Iterator<Item = (ShardRef, bool)> {
+        let incoming = self.shards.incoming.values();
+        incoming.map(|copy| (copy.at, copy.is_complete()))
+    }
+
+    /// When [`Event::Tick`] is due, if anything waits for an answer.
+    pub fn next_timer(&self) -> Option<Duration> {
+        let (held, incoming) = (self.shards.held.values(), self.shards.incoming.values());
+        let resends = held.filter_map(|replica| replica.next_timer(&self.config));
+        resends
+            .chain(incoming.filter_map(|copy| copy.given_up_at(&self.config)))
+            .min()
+    }
+
+    /// Handles an event at `now`, which never goes back, and appends what is to be done.
     pub fn handle(&mut self, now: Duration, event: Event, actions: &mut Vec<Action>) {
+        let mut context = Context {
+            now,
+            node: self.node,
+            config: &self.config,
+            pool: &mut self.pool,
+            actions,
+        };
+        let (shards, context) = (&mut self.shards, &mut context);
         match event {
-            Event::Received { from, message } => self.receive(now, from, message, actions),
+            Event::Received { from, message } => shards.receive(from, message, context),
             Event::Members { version, workers } => {
-                if version > self.members.0 {
-                    self.members = (version, workers);
-                    self.each(now, actions, |replica, context, members| {
-                        replica.set_members(members, context)
-                    });
+                if version > shards.members.0 {
+                    shards.members = (version, workers);
+                    for replica in shards.held.values_mut() {
+                        replica.set_members(&shards.members, context);
+                    }
                 }
             }
             Event::HandOver { at, to } => {
-                let transfer = self.next_transfer();
-                if let Some((replica, mut context)) = self.exact(now, at, actions) {
-                    replica.hand_over(to, transfer, &mut context);
+                let transfer = shards.next_transfer();
+                if let Some(replica) = exact(&mut shards.held, at) {
+                    replica.hand_over(to, transfer, context);
                 }
             }
             Event::Tick => {
-                self.drop_given_up(now);
-                self.each(now, actions, |replica, context, _| replica.tick(context));
+                shards.drop_given_up(context);
+                shards
+                    .held
+                    .values_mut()
+                    .for_each(|replica| replica.tick(context));
             }
         }
-    }
-
-    fn receive(&mut self, now: Duration, from: Peer, message: Message, actions: &mut Vec<Action>) {
-        match message {
-            Message::Push(push) => self.push(now, from, push, actions),
-            Message::Pull(pull) => {
-                let result = match self.covering(now, pull.at, actions) {
-                    Ok((replica, mut context)) => replica.pull(from, pull.clone(), &mut context),
-                    Err(reason) => Err(reason),
-                };
-                refuse(
-                    from,
-                    pull.at,
-                    Request::Pull {
-                        request: pull.request,
-                    },
-                    result.err(),
-                    actions,
-                );
-            }
-            Message::Replicate(entry) => {
-                let (at, seq) = (entry.at, entry.seq);
-                let result = match self.exact(now, at, actions) {
-                    Some((replica, mut context)) => replica.replicate(from, entry, &mut context),
-                    None => Err(self.why_not(at)),
-                };
-                refuse(from, at, Request::Replicate { seq }, result.err(), actions);
-            }
-            Message::ReplicateAck(ack) => {
-                if let Some((replica, mut context)) = self.exact(now, ack.at, actions) {
-                    replica.acknowledged(from, ack.seq, &mut context);
-                }
-            }
-            Message::Snapshot(piece) => self.take_over(now, from, piece, actions),
-            Message::SnapshotAck(ack) => {
-                if let Some((replica, mut context)) = self.exact(now, ack.at, actions) {
-                    replica.copied(from, ack.transfer, ack.part, &mut context);
-                }
-            }
-            Message::Routing(routing) => self.set_routing(now, routing, actions),
-            Message::Refused(refused) => {
-                let Refused {
-                    at,
-                    request,
-                    reason,
-                } = refused;
-                match (request, reason) {
-                    (Request::Replicate { .. }, Refusal::WrongEpoch { current }) => {
-                        if let Some((replica, _)) = self.exact(now, at, actions) {
-                            replica.fence(from, current);
-                        }
-                    }
-                    (Request::Snapshot { transfer, part }, Refusal::UnknownRange) => {
-                        let (again, members) = (self.next_transfer(), self.members.clone());
-                        if let Some((replica, mut context)) = self.exact(now, at, actions) {
-                            replica.copy_again(
-                                from,
-                                (transfer, part),
-                                again,
-                                &members,
-                                &mut context,
-                            );
-                        }
-                    }
-                    (Request::Snapshot { transfer, part }, reason) if !reason.is_retryable() => {
-                        let members = self.members.clone();
-                        if let Some((replica, mut context)) = self.exact(now, at, actions) {
-                            replica.end_copy(
-                                from,
-                                (transfer, part),
-                                reason,
-                                &members,
-                                &mut context,
-                            );
-                        }
-                    }
-                    _ => {}
-                }
-            }
-            // Meant for workers.
-            Message::PushAck(_) | Message::PullReply(_) => {}
-        }
-    }
-
-    fn push(&mut self, now: Duration, from: Peer, push: Push, actions: &mut Vec<Action>) {
-        let (at, worker, clock) = (push.at, push.worker, push.clock);
-        let result = match self.covering(now, at, actions) {
-            Ok((replica, mut context)) => replica.push(push, &mut context),
-            Err(reason) => Err(reason),
-        };
-        match result {
-            Ok(true) => actions.push(Action::Send {
-                to: from,
-                message: Message::PushAck(PushAck { at, worker, clock }),
-            }),
-            Ok(false) => {}
-            Err(reason) => refuse(
-                from,
-                at,
-                Request::Push { worker, clock },
-                Some(reason),
-                actions,
-            ),
-        }
-    }
-
-    /// Does `act` to each shard.
-    fn each(
-        &mut self,
-        now: Duration,
-        actions: &mut Vec<Action>,
-        act: impl Fn(&mut Replica, &mut Context<'_>, &(u64, Vec<(WorkerId, Clock)>)),
-    ) {
-        for (&(array_id, _), replica) in &mut self.replicas {
-            if let Some(array) = self.arrays.get(&array_id) {
-                let mut context = Context {
-                    now,
-                    node: self.node,
-                    config: &self.config,
-                    policy: &*array.policy,
-                    pool: &mut self.pool,
-                    actions: &mut *actions,
-                };
-                act(replica, &mut context, &self.members);
-            }
-        }
-    }
-}
-
-fn refuse(
-    to: Peer,
-    at: ShardRef,
-    request: Request,
-    reason: Option<Refusal>,
-    actions: &mut Vec<Action>,
-) {
-    if let Some(reason) = reason {
-        actions.push(Action::Send {
-            to,
-            message: Message::Refused(Refused {
-                at,
-                request,
-                reason,
-            }),
-        });
     }
 }

@@ -13,10 +13,9 @@ use crate::{Key, KeyRange};
 /// A window of a shared, immutable vector.
 ///
 /// A message is sent again, forwarded along a chain and cut at range borders without copying its
-/// numbers: every one of those shares the vector. A transport writes [`Shared::as_bytes`] as one
-/// element of a vectored write, straight from the vector; it reads by allocating a `Vec<T>`,
-/// reading into `bytemuck::cast_slice_mut` of it (so that the numbers are aligned), and wrapping
-/// it. The bytes are in this machine's order: little-endian on every target we build for.
+/// numbers. A transport writes [`Shared::as_bytes`] as one element of a vectored write, and reads
+/// into a `Vec<T>` through `bytemuck::cast_slice_mut`, so that the numbers are aligned. The bytes
+/// are in this machine's order: little-endian on every target we build for.
 #[derive(Clone)]
 pub struct Shared<T> {
     buffer: Arc<Vec<T>>,
@@ -26,9 +25,8 @@ pub struct Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// A window of a vector that others may have, too: a transport that keeps an `Arc` of its own
-    /// can tell when the vector is free again, and read the next message into it. Bounds are
-    /// clamped to the vector.
+    /// A window of a vector, with bounds clamped to it. A transport that keeps an `Arc` of its own
+    /// can tell when the vector is free again, and read the next message into it.
     #[must_use]
     pub fn window(buffer: Arc<Vec<T>>, range: Range<usize>) -> Self {
         let end = range.end.min(buffer.len());
@@ -39,18 +37,20 @@ impl<T> Shared<T> {
         }
     }
 
-    /// The elements of `range` of this window, sharing the vector. Bounds are clamped
-    /// to the window.
+    /// The elements of `range` of this window, sharing the vector; bounds are clamped to the window.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         let end = range.end.min(self.window.len());
         let start = range.start.min(end);
-        let window = self.window.start + start..self.window.start + end;
         Self {
             buffer: Arc::clone(&self.buffer),
-            window,
+            window: self.window.start + start..self.window.start + end,
             moderate: self.moderate,
         }
+    }
+
+    fn with_moderate(self, moderate: bool) -> Self {
+        Self { moderate, ..self }
     }
 }
 
@@ -60,10 +60,7 @@ impl Shared<f32> {
     #[must_use]
     pub fn known_to_be_moderate(self) -> Self {
         debug_assert!(are_moderate(&self), "a number is not moderate");
-        Self {
-            moderate: true,
-            ..self
-        }
+        self.with_moderate(true)
     }
 
     /// Returns true if no number is above [`MODERATE`] in magnitude.
@@ -73,8 +70,7 @@ impl Shared<f32> {
 }
 
 impl<T: Clone> Shared<T> {
-    /// The same elements in a vector with nothing else in it: to keep a window keeps all
-    /// of its vector.
+    /// The same elements alone in a vector: to keep a window keeps all of its vector.
     pub(crate) fn compact(&self) -> Self {
         if self.window.len() == self.buffer.len() {
             self.clone()
@@ -93,12 +89,8 @@ impl<T: bytemuck::NoUninit> Shared<T> {
 
 impl<T> From<Vec<T>> for Shared<T> {
     fn from(elements: Vec<T>) -> Self {
-        let window = 0..elements.len();
-        Self {
-            buffer: Arc::new(elements),
-            window,
-            moderate: false,
-        }
+        let all = 0..elements.len();
+        Self::window(Arc::new(elements), all)
     }
 }
 
@@ -161,33 +153,35 @@ impl Keys {
 
     /// Returns true if the keys are ascending, each once, and in `range`.
     pub fn are_valid(&self, range: KeyRange) -> bool {
-        match self {
-            Self::All => true,
-            Self::List(keys) => {
-                keys.is_sorted_by(|a, b| a < b)
-                    && [keys.first(), keys.last()]
-                        .into_iter()
-                        .flatten()
-                        .all(|&k| range.contains(k))
-            }
-        }
+        let Self::List(keys) = self else { return true };
+        let is_in = |key: Option<&Key>| key.is_none_or(|&key| range.contains(key));
+        keys.is_sorted_by(|a, b| a < b) && is_in(keys.first()) && is_in(keys.last())
     }
 
     /// The keys that are also in `part`, a part of `range`, and their places among all.
     pub fn cut(&self, range: KeyRange, part: KeyRange) -> (Self, Range<usize>) {
+        let place = |key: Key| match self {
+            Self::All => usize::try_from(key.saturating_sub(range.start)).unwrap_or(usize::MAX),
+            Self::List(keys) => keys.partition_point(|&k| k < key),
+        };
+        let places = place(part.start)..place(part.end);
         match self {
-            Self::All => {
-                let place = |key: Key| {
-                    usize::try_from(key.saturating_sub(range.start)).unwrap_or(usize::MAX)
-                };
-                (Self::All, place(part.start)..place(part.end))
-            }
-            Self::List(keys) => {
-                let places = keys.partition_point(|&k| k < part.start)
-                    ..keys.partition_point(|&k| k < part.end);
-                (Self::List(keys.slice(places.clone())), places)
-            }
+            Self::All => (Self::All, places),
+            Self::List(keys) => (Self::List(keys.slice(places.clone())), places),
         }
+    }
+
+    /// The rows that are also in `part`, a part of `range`.
+    pub(crate) fn cut_rows(
+        &self,
+        values: &Values,
+        range: KeyRange,
+        part: KeyRange,
+        width: usize,
+    ) -> (Self, Values) {
+        let (keys, places) = self.cut(range, part);
+        let numbers = places.start.saturating_mul(width)..places.end.saturating_mul(width);
+        (keys, values.slice(numbers))
     }
 
     /// The keys, for a message about `range`.
@@ -250,56 +244,46 @@ impl Values {
 
     /// The numbers as 32-bit floats: shared if they are, widened if not.
     pub fn to_f32(&self) -> Shared<f32> {
-        let (wide, moderate): (Vec<f32>, bool) = match self {
-            Self::F32(values) => return values.clone(),
-            Self::Bf16(values) => (
-                values
-                    .iter()
-                    .map(|&bits| f32::from_bits(u32::from(bits) << 16))
-                    .collect(),
-                values.moderate,
-            ),
-            Self::F16(values) => (
-                values.reinterpret_cast::<f16>().to_f32_vec(),
-                values.moderate,
-            ),
-        };
-        Shared {
-            moderate,
-            ..wide.into()
+        match self {
+            Self::F32(values) => values.clone(),
+            Self::Bf16(values) => {
+                let wide = |&bits: &u16| f32::from_bits(u32::from(bits) << 16);
+                let wide: Vec<f32> = values.iter().map(wide).collect();
+                Shared::from(wide).with_moderate(values.moderate)
+            }
+            Self::F16(values) => {
+                let wide = values.reinterpret_cast::<f16>().to_f32_vec();
+                Shared::from(wide).with_moderate(values.moderate)
+            }
         }
     }
 
-    /// Checks that there are `rows` rows of `width` numbers, all finite (PS-7).
-    pub fn check(&self, rows: usize, width: usize) -> Result<(), ValuesError> {
-        self.check_length(rows, width)?;
-        if self.is_moderate() {
-            Ok(())
-        } else {
-            self.check_finite()
+    /// Checks that there are `rows` rows of `width` numbers, all finite (PS-7). Returns true if
+    /// they are moderate.
+    pub fn check(&self, rows: usize, width: usize) -> Result<bool, ValuesError> {
+        let (expected, found) = (rows.saturating_mul(width), self.len());
+        if found != expected {
+            return Err(ValuesError::Length { expected, found });
         }
+        if self.is_moderate() {
+            return Ok(true);
+        }
+        let bad = match self {
+            Self::F32(values) => values.iter().position(|value| !value.is_finite()),
+            Self::Bf16(values) => values.iter().position(|&bits| bits & 0x7f80 == 0x7f80),
+            Self::F16(values) => values.iter().position(|&bits| bits & 0x7c00 == 0x7c00),
+        };
+        bad.map_or(Ok(false), |at| Err(ValuesError::NotFinite { at }))
     }
 
     /// As [`check`](Self::check), and remembers that the numbers are moderate if they are.
     pub fn checked(self, rows: usize, width: usize) -> Result<Self, ValuesError> {
-        self.check_length(rows, width)?;
-        let moderate = self.is_moderate();
-        if !moderate {
-            self.check_finite()?;
-        }
+        let moderate = self.check(rows, width)?;
         Ok(match self {
-            Self::F32(values) => Self::F32(Shared { moderate, ..values }),
-            Self::Bf16(values) => Self::Bf16(Shared { moderate, ..values }),
-            Self::F16(values) => Self::F16(Shared { moderate, ..values }),
+            Self::F32(values) => Self::F32(values.with_moderate(moderate)),
+            Self::Bf16(values) => Self::Bf16(values.with_moderate(moderate)),
+            Self::F16(values) => Self::F16(values.with_moderate(moderate)),
         })
-    }
-
-    fn check_length(&self, rows: usize, width: usize) -> Result<(), ValuesError> {
-        let expected = rows.saturating_mul(width);
-        match self.len() {
-            found if found == expected => Ok(()),
-            found => Err(ValuesError::Length { expected, found }),
-        }
     }
 
     fn is_moderate(&self) -> bool {
@@ -311,15 +295,6 @@ impl Values {
             // The largest finite one is 65504.
             Self::F16(values) => values.moderate || all(values, |&bits| bits & 0x7c00 != 0x7c00),
         }
-    }
-
-    fn check_finite(&self) -> Result<(), ValuesError> {
-        let bad = match self {
-            Self::F32(values) => values.iter().position(|value| !value.is_finite()),
-            Self::Bf16(values) => values.iter().position(|&bits| bits & 0x7f80 == 0x7f80),
-            Self::F16(values) => values.iter().position(|&bits| bits & 0x7c00 == 0x7c00),
-        };
-        bad.map_or(Ok(()), |at| Err(ValuesError::NotFinite { at }))
     }
 }
 
@@ -344,11 +319,10 @@ pub(crate) fn are_finite(numbers: &[f32]) -> bool {
 /// branch, which the compiler turns into vector instructions.
 fn all<T>(elements: &[T], is_good: impl Fn(&T) -> bool) -> bool {
     const BLOCK: usize = 1024;
-    elements.chunks(BLOCK).all(|block| {
-        block
-            .iter()
-            .fold(true, |good, element| good & is_good(element))
-    })
+    let is_good = |good, element| good & is_good(element);
+    elements
+        .chunks(BLOCK)
+        .all(|block| block.iter().fold(true, is_good))
 }
 
 impl From<Vec<f32>> for Values {

@@ -1,125 +1,145 @@
-//! Where a client's tasks stand, so that no message makes it look at all of them.
+//! Progress of a client's tasks, so that no message makes it look at all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use super::part::State;
-use super::{Handle, Running, Work};
-use crate::{ArrayId, Clock, KeyRange, RequestId};
+use super::{Handle, Running};
+use crate::{ArrayId, Clock, Epoch, KeyRange, RequestId, Values};
 
-/// A task's place in the line: by clock, then priority, then age.
-pub(super) type Place = (Clock, u32, Handle);
+/// Times `resend` that a part is waited for while answers to others come: what is large and slow
+/// should not be made slower by sending it twice.
+const PATIENCE: u32 = 16;
 
-/// Progress of a task when it was counted last.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum State {
+    /// To be sent, when it may be.
+    Ready,
+    /// On its way.
+    Sent { at: Duration },
+    /// Refused for now.
+    Delayed { until: Duration },
+    /// Answered.
+    Done {
+        clock: Clock,
+        own: Clock,
+        values: Option<Values>,
+    },
+}
+
+/// The part of a task that goes to one shard.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub(super) range: KeyRange,
+    /// Under which it was sent last.
+    pub(super) epoch: Option<Epoch>,
+    /// Of a pull that was sent.
+    pub(super) request: Option<RequestId>,
+    pub(super) state: State,
+}
+
+impl Part {
+    pub(super) const fn new(range: KeyRange) -> Self {
+        Self {
+            range,
+            epoch: None,
+            request: None,
+            state: State::Ready,
+        }
+    }
+
+    pub(super) const fn is_done(&self) -> bool {
+        matches!(self.state, State::Done { .. })
+    }
+
+    pub(super) fn is_under_way(&self, epoch: Epoch) -> bool {
+        matches!(self.state, State::Sent { .. }) && self.epoch == Some(epoch)
+    }
+
+    /// When it is to be sent again, if the last answer to anything came at `answered`.
+    pub(super) fn due(&self, resend: Duration, answered: Duration) -> Option<Duration> {
+        match self.state {
+            State::Sent { at } => Some((at.max(answered) + resend).min(at + PATIENCE * resend)),
+            State::Delayed { until } => Some(until),
+            State::Ready | State::Done { .. } => None,
+        }
+    }
+}
+
+/// A task's place in the line: by clock, then age.
+pub(super) type Place = (Clock, Handle);
+
+/// Parts of a task, or of all tasks.
 #[derive(Debug, Clone, Copy, Default)]
-struct Counted {
-    pulls_under_way: usize,
-    delayed: usize,
+pub(super) struct Counted {
+    pub(super) pulls_under_way: usize,
+    pub(super) delayed: usize,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// Tasks with parts to be sent that wait for no other task.
+    /// Tasks with parts to be sent.
     pub(super) ready_pushes: BTreeSet<Place>,
     pub(super) ready_pulls: BTreeSet<Place>,
     /// Pushes with parts that are not under way.
     unsent: BTreeSet<(ArrayId, Clock, Handle)>,
     /// Parts of pushes that have been sent.
-    sent: BTreeMap<(ArrayId, Clock, KeyRange), Handle>,
-    asked: BTreeMap<RequestId, Handle>,
-    /// Tasks that wait for each task.
-    waiting: BTreeMap<Handle, Vec<Handle>>,
-    counted: BTreeMap<Handle, Counted>,
-    total: Counted,
+    pub(super) sent: BTreeMap<(ArrayId, Clock, KeyRange), Handle>,
+    /// Pulls that have been sent.
+    pub(super) asked: BTreeMap<RequestId, Handle>,
+    pub(super) total: Counted,
+}
+
+fn place<T: Ord>(set: &mut BTreeSet<T>, element: T, is_in: bool) {
+    if is_in {
+        set.insert(element);
+    } else {
+        set.remove(&element);
+    }
 }
 
 impl Index {
-    /// `handle` waits for these tasks; how many.
-    pub(super) fn wait<'a>(
-        &mut self,
-        handle: Handle,
-        after: impl Iterator<Item = &'a Handle>,
-    ) -> usize {
-        let after: BTreeSet<Handle> = after.copied().collect();
-        for &other in &after {
-            self.waiting.entry(other).or_default().push(handle);
-        }
-        after.len()
-    }
-
     /// Takes note of a task that is new or has changed.
-    pub(super) fn note(&mut self, handle: Handle, running: &Running) {
-        let Running {
-            task,
-            parts,
-            waits_for,
-        } = running;
-        let is_pull = task.work == Work::Pull;
-        let (mut is_ready, mut counted) = (false, Counted::default());
-        for part in parts {
+    pub(super) fn note(&mut self, handle: Handle, running: &mut Running) {
+        let is_pull = running.is_pull();
+        let (mut is_ready, mut new) = (false, Counted::default());
+        for part in &running.parts {
             match part.state {
                 State::Ready => is_ready = true,
-                State::Sent { .. } => counted.pulls_under_way += usize::from(is_pull),
-                State::Delayed { .. } => counted.delayed += 1,
+                State::Sent { .. } => new.pulls_under_way += usize::from(is_pull),
+                State::Delayed { .. } => new.delayed += 1,
                 State::Done { .. } => {}
             }
         }
-        self.count(handle, counted);
-        let place = (task.clock, task.priority, handle);
-        let line = if is_pull {
-            &mut self.ready_pulls
+        let old = std::mem::replace(&mut running.counted, new);
+        self.total.pulls_under_way += new.pulls_under_way;
+        self.total.pulls_under_way -= old.pulls_under_way;
+        self.total.delayed += new.delayed;
+        self.total.delayed -= old.delayed;
+        let (array, clock) = (running.task.array, running.task.clock);
+        if is_pull {
+            place(&mut self.ready_pulls, (clock, handle), is_ready);
         } else {
-            &mut self.ready_pushes
-        };
-        if is_ready && *waits_for == 0 {
-            line.insert(place);
-        } else {
-            line.remove(&place);
-        }
-        if !is_pull {
-            let slot = (task.array, task.clock, handle);
-            if is_ready || counted.delayed > 0 {
-                self.unsent.insert(slot);
-            } else {
-                self.unsent.remove(&slot);
-            }
+            place(&mut self.ready_pushes, (clock, handle), is_ready);
+            let is_unsent = is_ready || new.delayed > 0;
+            place(&mut self.unsent, (array, clock, handle), is_unsent);
         }
     }
 
-    fn count(&mut self, handle: Handle, new: Counted) {
-        let old = self.counted.insert(handle, new).unwrap_or_default();
-        self.total.pulls_under_way =
-            self.total.pulls_under_way + new.pulls_under_way - old.pulls_under_way;
-        self.total.delayed = self.total.delayed + new.delayed - old.delayed;
+    /// Takes note of a part that is on its way.
+    pub(super) fn note_sent(&mut self, handle: Handle, running: &Running, part: &Part) {
+        let (array, clock) = (running.task.array, running.task.clock);
+        if !running.is_pull() {
+            self.sent.insert((array, clock, part.range), handle);
+        } else if let Some(request) = part.request {
+            self.asked.insert(request, handle);
+        }
     }
 
-    /// A part is on its way.
-    pub(super) fn note_sent(
-        &mut self,
-        handle: Handle,
-        running: &Running,
-        part: KeyRange,
-        request: Option<RequestId>,
-    ) {
-        match (&running.task.work, request) {
-            (Work::Pull, Some(request)) => self.asked.insert(request, handle),
-            (Work::Pull, None) => None,
-            (Work::Push(_), _) => self
-                .sent
-                .insert((running.task.array, running.task.clock, part), handle),
-        };
-    }
-
-    /// Forgets a task that has ended; who waited for it.
-    pub(super) fn end(&mut self, handle: Handle, running: &Running) -> Vec<Handle> {
+    /// Forgets a task that has ended.
+    pub(super) fn end(&mut self, handle: Handle, running: &mut Running) {
         self.forget_parts(handle, running);
-        self.count(handle, Counted::default());
-        self.counted.remove(&handle);
-        let place = (running.task.clock, running.task.priority, handle);
-        self.ready_pulls.remove(&place);
-        self.ready_pushes.remove(&place);
-        self.unsent
-            .remove(&(running.task.array, running.task.clock, handle));
-        self.waiting.remove(&handle).unwrap_or_default()
+        running.parts.clear();
+        self.note(handle, running);
     }
 
     /// Forgets what was sent of a task.
@@ -135,24 +155,6 @@ impl Index {
         }
     }
 
-    /// The push of which exactly this part was sent.
-    pub(super) fn sent(&self, slot: (ArrayId, Clock, KeyRange)) -> Option<Handle> {
-        self.sent.get(&slot).copied()
-    }
-
-    /// The pull with this request.
-    pub(super) fn asked(&self, request: RequestId) -> Option<Handle> {
-        self.asked.get(&request).copied()
-    }
-
-    pub(super) const fn has_delayed(&self) -> bool {
-        self.total.delayed > 0
-    }
-
-    pub(super) const fn pulls_under_way(&self) -> usize {
-        self.total.pulls_under_way
-    }
-
     /// Pushes of `array` before `clock` of which something is not under way.
     pub(super) fn unsent_before(
         &self,
@@ -160,8 +162,7 @@ impl Index {
         clock: Clock,
     ) -> impl Iterator<Item = Handle> + '_ {
         let first = (array, Clock::default(), Handle(0));
-        self.unsent
-            .range(first..(array, clock, Handle(0)))
-            .map(|&(.., handle)| handle)
+        let earlier = self.unsent.range(first..(array, clock, Handle(0)));
+        earlier.map(|&(.., handle)| handle)
     }
 }

@@ -1,20 +1,38 @@
 //! Table that a decision leads to.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::HandOver;
-use crate::{ArrayId, KeyRange, NodeId, Route, Routing, RoutingError, ShardRef, Step};
+use super::{ClusterState, HandOver};
+use crate::{ArrayId, NodeId, Route, Routing, RoutingError, ShardRef};
 
 /// The table that comes to be; each shard of the present one is changed once at most.
-pub(super) struct Draft {
+pub(super) struct Draft<'a> {
+    pub(super) cluster: &'a ClusterState,
+    pub(super) live: BTreeSet<NodeId>,
     pub(super) routing: Routing,
     pub(super) touched: BTreeSet<ShardRef>,
     pub(super) hand_overs: Vec<HandOver>,
+    pub(super) unrecoverable: BTreeSet<ShardRef>,
 }
 
-impl Draft {
+impl<'a> Draft<'a> {
+    pub(super) fn new(cluster: &'a ClusterState, live: BTreeSet<NodeId>) -> Self {
+        Self {
+            cluster,
+            live,
+            routing: cluster.routing.clone(),
+            touched: BTreeSet::new(),
+            hand_overs: cluster.hand_overs.clone(),
+            unrecoverable: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn has_live(&self, chain: &[NodeId]) -> bool {
+        chain.iter().any(|node| self.live.contains(node))
+    }
+
     /// Returns true if the shard was changed.
-    pub(super) fn take(&mut self, at: ShardRef, next: Result<Routing, RoutingError>) -> bool {
+    pub(super) fn change(&mut self, at: ShardRef, next: Result<Routing, RoutingError>) -> bool {
         let Ok(next) = next else { return false };
         let changed = self.touched.insert(at);
         if changed {
@@ -23,79 +41,69 @@ impl Draft {
         changed
     }
 
-    pub(super) fn replace(&mut self, at: ShardRef, parts: Vec<(KeyRange, Vec<NodeId>)>) -> bool {
+    /// Raises the shard's epoch under this chain.
+    pub(super) fn set_chain(&mut self, at: ShardRef, chain: Vec<NodeId>) -> bool {
+        let parts = vec![(at.range, chain)];
         let next = self.routing.replace(at.array, at.range, at.epoch, parts);
-        self.take(at, next)
+        self.change(at, next)
     }
 
-    pub(super) fn apply(&mut self, step: &Step) {
-        let next = step.apply(&self.routing);
-        self.take(step.at(), next);
+    /// Takes servers out of chains to which they came without the shard's state.
+    pub(super) fn take_out_empty(&mut self) {
+        let cluster = self.cluster;
+        for &(_, at) in &cluster.lost {
+            let Ok(route) = cluster.routing.exact(at) else {
+                continue;
+            };
+            let mut rest = route.chain.clone();
+            rest.retain(|node| !cluster.lost.contains(&(*node, at)));
+            if !self.has_live(&rest) {
+                self.unrecoverable.insert(at);
+            } else if rest.len() < route.chain.len() {
+                self.set_chain(at, rest);
+            }
+        }
     }
 
     /// Appends the servers whose copies are complete. The shard stands still until its epoch is
     /// raised, so it is raised in any case.
-    pub(super) fn accept(&mut self, proposals: &BTreeSet<HandOver>, live: &BTreeSet<NodeId>) {
-        for &HandOver { at, to } in proposals {
-            let Some(route) = route(&self.routing, at) else {
+    pub(super) fn accept_proposals(&mut self) {
+        for &HandOver { at, to } in &self.cluster.proposals {
+            let Ok(route) = self.routing.exact(at) else {
                 continue;
             };
-            let joins = live.contains(&to) && !route.chain.contains(&to);
-            let chain = route
-                .chain
-                .iter()
-                .copied()
-                .chain(joins.then_some(to))
-                .collect();
-            self.replace(at, vec![(at.range, chain)]);
+            let mut chain = route.chain.clone();
+            if self.live.contains(&to) && !chain.contains(&to) {
+                chain.push(to);
+            }
+            self.set_chain(at, chain);
         }
     }
 
-    pub(super) fn drop_arrays(&mut self, arrays: &BTreeMap<ArrayId, (KeyRange, u64)>) {
-        let stays = |route: &&Route| {
-            arrays
-                .get(&route.array)
-                .is_none_or(|&(_, shards)| shards > 0)
-        };
-        let routes: Vec<Route> = self
-            .routing
+    pub(super) fn drop_arrays(&mut self) {
+        let arrays = &self.cluster.arrays;
+        let is_dropped = |array| arrays.get(&array).is_some_and(|&(_, shards)| shards == 0);
+        let mut routes = self.routing.routes().to_vec();
+        routes.retain(|route| !is_dropped(route.array));
+        self.set_routes(routes);
+    }
+
+    pub(super) fn add_new_arrays(&mut self, wanted: &Routing) {
+        let mut routes: Vec<Route> = self.routing.routes().to_vec();
+        let known: BTreeSet<ArrayId> = routes.iter().map(|route| route.array).collect();
+        let new = wanted
             .routes()
             .iter()
-            .filter(stays)
-            .cloned()
-            .collect();
-        if routes.len() < self.routing.routes().len()
-            && let Ok(next) = Routing::new(self.routing.version().saturating_add(1), routes)
+            .filter(|route| !known.contains(&route.array));
+        routes.extend(new.cloned());
+        self.set_routes(routes);
+    }
+
+    fn set_routes(&mut self, routes: Vec<Route>) {
+        if routes.len() != self.routing.routes().len()
+            && let Ok(next) = self.routing.with_routes(routes)
         {
             self.routing = next;
         }
     }
-
-    pub(super) fn add_new_arrays(&mut self, wanted: &Routing) {
-        let known: BTreeSet<ArrayId> = self
-            .routing
-            .routes()
-            .iter()
-            .map(|route| route.array)
-            .collect();
-        let new: Vec<Route> = wanted
-            .routes()
-            .iter()
-            .filter(|route| !known.contains(&route.array))
-            .cloned()
-            .collect();
-        if new.is_empty() {
-            return;
-        }
-        let routes = self.routing.routes().iter().cloned().chain(new).collect();
-        if let Ok(next) = Routing::new(self.routing.version().saturating_add(1), routes) {
-            self.routing = next;
-        }
-    }
-}
-
-/// The route of exactly this shard, at its epoch.
-pub(super) fn route(routing: &Routing, at: ShardRef) -> Option<&Route> {
-    let route = routing.route(at.array, at.range.start)?;
-    (route.range == at.range && route.epoch == at.epoch).then_some(route)
 }

@@ -3,28 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::ClusterState;
+use super::{ClusterState, track};
 use crate::{NodeId, Peer, WorkerId};
-
-#[derive(Debug, Clone)]
-struct Known {
-    weight: u32,
-    /// Since when the registry misses it.
-    missing: Option<Duration>,
-}
 
 /// Memory of the liveness of servers and workers.
 ///
 /// A suspicion counts as long as it is held. One server's is enough, for it must be acted upon
 /// within a second; workers' count if all of them agree, because servers do not watch workers in
-/// turn. Suspicions held by a suspected server do not count. Nor is, for a while, a server that
-/// suspects all of two or more others: if it is cut off itself, they will say so. If they do not,
-/// it is the last that lives: the dead are listed for as long as their leases last.
+/// turn. Suspicions held by a suspected server do not count. Nor do, for a while, those of a server
+/// that suspects all of two or more others: if it is cut off itself, they will say so. If they do
+/// not, it is the last that lives: the dead are listed for as long as their leases last.
 #[derive(Debug, Clone)]
 pub(super) struct Liveness {
     absence: Duration,
     doubt: Duration,
-    servers: BTreeMap<NodeId, Known>,
+    /// Servers of the registry and the table, and their weights.
+    weights: BTreeMap<NodeId, u32>,
+    /// Servers that the registry misses, and the time since it does.
+    missing: BTreeMap<NodeId, Duration>,
     /// Servers that suspect all others, and the time since they do.
     alone: BTreeMap<NodeId, Duration>,
     suspects: BTreeSet<NodeId>,
@@ -36,75 +32,57 @@ impl Liveness {
         Self {
             absence,
             doubt,
-            servers: BTreeMap::new(),
+            weights: BTreeMap::new(),
+            missing: BTreeMap::new(),
             alone: BTreeMap::new(),
             suspects: BTreeSet::new(),
             missing_workers: BTreeMap::new(),
         }
     }
 
-    /// When those that are missing will have been missing for too long, and those that are
-    /// alone are believed.
+    /// When those that are missing will have been missing for too long, and those that are alone
+    /// are believed.
     pub(super) fn timers(&self) -> impl Iterator<Item = Duration> + '_ {
-        let servers = self.servers.values().filter_map(|known| known.missing);
-        let missing = servers.chain(self.missing_workers.values().copied());
+        let missing = self.missing.values().chain(self.missing_workers.values());
         let alone = self.alone.values().map(|&since| since + self.doubt);
-        missing.map(|since| since + self.absence).chain(alone)
+        missing.map(|&since| since + self.absence).chain(alone)
     }
 
     /// The servers that live.
     pub(super) fn servers(&mut self, now: Duration, cluster: &ClusterState) -> BTreeSet<NodeId> {
-        for (&node, &weight) in &cluster.servers {
-            self.servers.insert(
-                node,
-                Known {
-                    weight,
-                    missing: None,
-                },
-            );
-        }
+        let present = &cluster.servers;
+        self.weights.extend(present);
         // A new leader finds servers in the table of which the registry has never told it.
-        let named: BTreeSet<NodeId> = cluster
+        let chains = cluster
             .routing
             .routes()
             .iter()
-            .flat_map(|route| route.chain.iter().copied())
-            .collect();
+            .flat_map(|route| &route.chain);
+        let named: BTreeSet<NodeId> = chains.copied().collect();
         for &node in &named {
-            self.servers.entry(node).or_insert(Known {
-                weight: 1,
-                missing: Some(now),
-            });
+            self.weights.entry(node).or_insert(1);
         }
-        self.servers.retain(|node, known| {
-            if !cluster.servers.contains_key(node) {
-                known.missing.get_or_insert(now);
-                // Nothing is lost with one that holds nothing, and much is if a shard is copied to
-                // one that is dead.
-                return named.contains(node);
-            }
-            true
-        });
-        self.alone.retain(|&node, _| is_alone(cluster, node));
-        for &node in cluster
-            .servers
+        // Nothing is lost with a missing one that holds nothing, and much is if a shard is copied
+        // to one that is dead.
+        self.weights
+            .retain(|node, _| present.contains_key(node) || named.contains(node));
+        let is_missing = |node: &NodeId| !present.contains_key(node);
+        let missing = self.weights.keys().copied().filter(is_missing);
+        track(&mut self.missing, now, missing.collect());
+        let alone = present
             .keys()
-            .filter(|&&node| is_alone(cluster, node))
-        {
-            self.alone.entry(node).or_insert(now);
-        }
+            .copied()
+            .filter(|&node| is_alone(cluster, node));
+        track(&mut self.alone, now, alone.collect());
         self.judge(now, cluster);
         // One that has been missing for too long stays so for as long as the table names it.
-        let is_gone = |known: &Known| {
-            known
-                .missing
-                .is_some_and(|since| now >= since + self.absence)
-        };
-        let live = self
-            .servers
-            .iter()
-            .filter(|&(node, known)| !self.suspects.contains(node) && !is_gone(known));
-        live.map(|(&node, _)| node).collect()
+        let mut live: BTreeSet<NodeId> = self.weights.keys().copied().collect();
+        live.retain(|node| {
+            let since = self.missing.get(node);
+            let is_gone = since.is_some_and(|&since| now >= since + self.absence);
+            !is_gone && !self.suspects.contains(node)
+        });
+        live
     }
 
     /// Returns the weights of the servers that may be given shards.
@@ -113,9 +91,9 @@ impl Liveness {
         live: &BTreeSet<NodeId>,
         cluster: &ClusterState,
     ) -> BTreeMap<NodeId, u32> {
-        let may = |node: NodeId| live.contains(&node) && !self.is_doubtful(cluster, node);
-        let among = |(&node, known): (&NodeId, &Known)| may(node).then_some((node, known.weight));
-        self.servers.iter().filter_map(among).collect()
+        let mut weights = self.weights.clone();
+        weights.retain(|node, _| live.contains(node) && !self.is_doubtful(cluster, *node));
+        weights
     }
 
     /// Returns true if a server that holds nothing was found dead by one that may have died itself
@@ -125,12 +103,9 @@ impl Liveness {
         let counts = |&(by, accused): &(Peer, NodeId)| {
             accused == node && matches!(by, Peer::Server(by) if !is_cut_off(&by))
         };
-        !cluster
-            .routing
-            .routes()
-            .iter()
-            .any(|route| route.chain.contains(&node))
-            && cluster.suspicions.iter().any(counts)
+        let mut routes = cluster.routing.routes().iter();
+        let holds = routes.any(|route| route.chain.contains(&node));
+        !holds && cluster.suspicions.iter().any(counts)
     }
 
     /// The server with the most accusers is judged first, and its own suspicions do not count
@@ -139,9 +114,7 @@ impl Liveness {
         let before = std::mem::take(&mut self.suspects);
         loop {
             let accused = cluster.suspicions.iter().map(|&(_, node)| node);
-            let fresh: BTreeSet<NodeId> = accused
-                .filter(|node| !self.suspects.contains(node))
-                .collect();
+            let fresh = accused.filter(|node| !self.suspects.contains(node));
             // Of two that accuse each other, the one that was judged before stays judged.
             let case = |node| {
                 (
@@ -150,64 +123,50 @@ impl Liveness {
                     node,
                 )
             };
-            let worst = fresh
-                .into_iter()
-                .map(case)
-                .max()
-                .filter(|&(accusers, ..)| accusers > 0);
-            let Some((.., node)) = worst else { return };
-            self.suspects.insert(node);
+            match fresh.map(case).max() {
+                Some((accusers, _, node)) if accusers > 0 => self.suspects.insert(node),
+                _ => return,
+            };
         }
     }
 
     /// Number of suspicions of `node` that count.
     fn accusers(&self, now: Duration, cluster: &ClusterState, node: NodeId) -> usize {
-        let holders = || {
-            cluster
-                .suspicions
-                .iter()
-                .filter(|&&(_, accused)| accused == node)
-                .map(|&(by, _)| by)
-        };
-        let believed = |peer: &Peer| match peer {
-            Peer::Server(by) => {
-                cluster.servers.contains_key(by)
-                    && !self.suspects.contains(by)
-                    && self
-                        .alone
-                        .get(by)
-                        .is_none_or(|&since| now >= since + self.doubt)
+        let (mut servers, mut workers) = (0, 0);
+        for (by, _) in cluster
+            .suspicions
+            .iter()
+            .filter(|&&(_, accused)| accused == node)
+        {
+            match by {
+                Peer::Server(by) => servers += usize::from(self.is_believed(now, cluster, by)),
+                Peer::Worker(by) => workers += usize::from(cluster.present_workers.contains(by)),
             }
-            Peer::Worker(_) => false,
-        };
-        let workers = holders().filter(
-            |peer| matches!(peer, Peer::Worker(worker) if cluster.present_workers.contains(worker)),
-        );
-        let workers = workers.count();
-        let unanimous = workers > 0 && workers >= cluster.present_workers.len();
-        holders().filter(believed).count() + if unanimous { workers } else { 0 }
+        }
+        let is_unanimous = workers >= cluster.present_workers.len();
+        servers + if is_unanimous { workers } else { 0 }
+    }
+
+    fn is_believed(&self, now: Duration, cluster: &ClusterState, by: &NodeId) -> bool {
+        let alone = self.alone.get(by);
+        cluster.servers.contains_key(by)
+            && !self.suspects.contains(by)
+            && alone.is_none_or(|&since| now >= since + self.doubt)
     }
 
     /// The workers that the registry has missed for too long.
     pub(super) fn gone_workers(&mut self, now: Duration, cluster: &ClusterState) -> Vec<WorkerId> {
-        self.missing_workers.retain(|worker, _| {
-            cluster.workers.contains(worker) && !cluster.present_workers.contains(worker)
-        });
-        for &worker in cluster.workers.difference(&cluster.present_workers) {
-            self.missing_workers.entry(worker).or_insert(now);
-        }
-        let absence = self.absence;
-        self.missing_workers
-            .iter()
-            .filter(|&(_, &since)| now >= since + absence)
-            .map(|(&worker, _)| worker)
-            .collect()
+        let missing = cluster.workers.difference(&cluster.present_workers);
+        track(&mut self.missing_workers, now, missing.copied().collect());
+        let missing = self.missing_workers.iter();
+        let gone = missing.filter(|&(_, &since)| now >= since + self.absence);
+        gone.map(|(&worker, _)| worker).collect()
     }
 }
 
 /// Returns true if this server suspects all others, and there are two or more.
 fn is_alone(cluster: &ClusterState, by: NodeId) -> bool {
     let others = || cluster.servers.keys().filter(|&&node| node != by);
-    others().count() >= 2
-        && others().all(|&node| cluster.suspicions.contains(&(Peer::Server(by), node)))
+    let suspects = |&node: &NodeId| cluster.suspicions.contains(&(Peer::Server(by), node));
+    others().count() >= 2 && others().all(suspects)
 }

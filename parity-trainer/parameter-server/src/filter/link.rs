@@ -47,17 +47,6 @@ pub enum PackedKeys {
     },
 }
 
-impl PackedKeys {
-    /// The filter that has packed them, and the bytes it has left.
-    fn packed(&self) -> Option<(Filter, usize)> {
-        match self {
-            Self::Plain { .. } => None,
-            Self::Known { .. } => Some((Filter::KeyLists, DIGEST_BYTES)),
-            Self::Lz4 { bytes, .. } => Some((Filter::Lz4, bytes.len())),
-        }
-    }
-}
-
 /// Values as they go to the transport.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PackedValues {
@@ -87,18 +76,6 @@ pub enum PackedValues {
         #[serde(skip)]
         bytes: Shared<u8>,
     },
-}
-
-impl PackedValues {
-    /// The bytes that compression has left.
-    fn packed(&self) -> Option<usize> {
-        match self {
-            Self::Plain(_) => None,
-            Self::Lz4F32 { bytes, .. }
-            | Self::Lz4Bf16 { bytes, .. }
-            | Self::Lz4F16 { bytes, .. } => Some(bytes.len()),
-        }
-    }
 }
 
 /// A message as it goes to the transport.
@@ -133,13 +110,12 @@ impl Default for LinkLimits {
     }
 }
 
-/// One end of the way between two peers; each end has its own. Only the sender's filters matter:
-/// what it sends says what was done to it.
+/// One end of the way between two peers; each end has its own. What is sent says what was done to
+/// it, so that only the sender's filters matter.
 ///
 /// A list that one end has sent, both have; so the answer to a pull needs no list either. If the
-/// receiver has forgotten it, or never got the message with it, the message counts as lost: the
-/// receiver says so ([`Link::forget`] at the sender), and the resend, which every message has,
-/// carries the list.
+/// receiver has forgotten it, the message counts as lost: the receiver says so ([`Link::forget`] at
+/// the sender), and the resend carries the list.
 #[derive(Debug, Clone)]
 pub struct Link {
     filters: BTreeMap<ArrayId, ArrayFilters>,
@@ -155,14 +131,12 @@ impl Link {
         limits: LinkLimits,
         filters: impl IntoIterator<Item = (ArrayId, ArrayFilters)>,
     ) -> Self {
-        let lists = KeyLists::new(limits.lists, limits.keys);
-        let (traffic, received) = (Traffic::default(), Traffic::default());
         Self {
             filters: filters.into_iter().collect(),
             limits,
-            lists,
-            traffic,
-            received,
+            lists: KeyLists::new(limits.lists, limits.keys),
+            traffic: Traffic::default(),
+            received: Traffic::default(),
         }
     }
 
@@ -184,49 +158,54 @@ impl Link {
 
     /// Filters a message that is to be sent.
     pub fn pack(&mut self, mut message: Message) -> Packed {
-        let Some((array, keys, values)) = rows_of(&mut message) else {
-            return Packed {
-                message,
-                keys: None,
-                values: None,
-            };
-        };
-        let filters = self.filters.get(&array).copied().unwrap_or_default();
-        let keys = std::mem::replace(keys, Keys::none());
-        let keys = Some(self.pack_keys(array, keys, filters));
-        let values = values.map(|values| std::mem::replace(values, Values::none()));
-        let values = values.map(|values| self.pack_values(array, values, filters));
+        let (mut packed_keys, mut packed_values) = (None, None);
+        if let Some((array, keys, values)) = rows_of(&mut message) {
+            let filters = self.filters.get(&array).copied().unwrap_or_default();
+            let keys = std::mem::replace(keys, Keys::none());
+            packed_keys = Some(self.pack_keys(array, keys, filters));
+            packed_values = values.map(|values| {
+                let values = std::mem::replace(values, Values::none());
+                self.pack_values(array, values, filters)
+            });
+        }
         Packed {
             message,
-            keys,
-            values,
+            keys: packed_keys,
+            values: packed_values,
         }
     }
 
     /// Restores the message.
     pub fn unpack(&mut self, packed: Packed) -> Result<Message, UnpackError> {
-        let Packed {
-            mut message,
-            keys,
-            values,
-        } = packed;
-        let packed_keys = keys.as_ref().and_then(PackedKeys::packed);
-        let packed_values = values.as_ref().and_then(PackedValues::packed);
-        let unpacked = keys.map(|keys| self.unpack_keys(keys)).transpose()?;
-        let numbers = values
-            .map(|values| self.unpack_values(values))
-            .transpose()?;
-        if let Some((array, keys, values)) = rows_of(&mut message) {
-            if let Some(unpacked) = unpacked {
-                self.count_keys(array, &unpacked, packed_keys);
-                *keys = unpacked;
+        let mut message = packed.message;
+        let keys = packed.keys.map(|keys| self.unpack_keys(keys)).transpose()?;
+        let unpacked = packed.values.map(|values| self.unpack_values(values));
+        let unpacked = unpacked.transpose()?;
+        let Some((array, own_keys, own_values)) = rows_of(&mut message) else {
+            return Ok(message);
+        };
+        // Of arrays that are known here alone, for a peer may name any.
+        let is_known = self.filters.contains_key(&array);
+        if let Some((keys, filter)) = keys {
+            *own_keys = keys;
+            if let (true, Some((filter, after))) = (is_known, filter) {
+                self.received.count(array, filter, own_keys.bytes(), after);
             }
-            if let Some(values) = values {
-                if let Some(numbers) = numbers {
-                    *values = numbers;
-                }
-                self.count_values(array, values, packed_values);
-            }
+        }
+        let Some(values) = own_values else {
+            return Ok(message);
+        };
+        let mut lz4 = None;
+        if let Some(unpacked) = unpacked {
+            (*values, lz4) = unpacked;
+        }
+        let (exact, rounded) = (values.len() * size_of::<f32>(), values.as_bytes().len());
+        if is_known && rounded < exact {
+            self.received
+                .count(array, Filter::Precision, exact, rounded);
+        }
+        if let (true, Some(after)) = (is_known, lz4) {
+            self.received.count(array, Filter::Lz4, rounded, after);
         }
         Ok(message)
     }
@@ -238,13 +217,10 @@ impl Link {
 
     fn pack_keys(&mut self, array: ArrayId, keys: Keys, filters: ArrayFilters) -> PackedKeys {
         let Keys::List(list) = keys else {
-            return PackedKeys::Plain {
-                keys,
-                remember: false,
-            };
+            let remember = false;
+            return PackedKeys::Plain { keys, remember };
         };
-        let count = list.len() as u64;
-        let bytes = size_of_val::<[Key]>(&list);
+        let (count, bytes) = (list.len() as u64, size_of_val::<[Key]>(&list));
         let remember = filters.key_lists && list.len() >= SHORT_LIST;
         if remember {
             let digest = Digest::of(&list);
@@ -256,12 +232,8 @@ impl Link {
             }
             self.lists.insert(digest, &list);
         }
-        let compressed = if filters.lz4 {
-            self.compress(array, &lz4::differences(&list))
-        } else {
-            None
-        };
-        match compressed {
+        let differences = filters.lz4.then(|| lz4::differences(&list));
+        match differences.and_then(|differences| self.compress(array, &differences)) {
             Some(bytes) => PackedKeys::Lz4 {
                 count,
                 bytes,
@@ -281,100 +253,84 @@ impl Link {
         filters: ArrayFilters,
     ) -> PackedValues {
         let count = values.len() as u64;
-        let packed = match &values {
+        let compressed = match &values {
             _ if !filters.lz4 => None,
-            Values::F32(numbers) => self
-                .compress(array, numbers)
-                .map(|bytes| PackedValues::Lz4F32 { count, bytes }),
-            Values::Bf16(numbers) => self
-                .compress(array, numbers)
-                .map(|bytes| PackedValues::Lz4Bf16 { count, bytes }),
-            Values::F16(numbers) => self
-                .compress(array, numbers)
-                .map(|bytes| PackedValues::Lz4F16 { count, bytes }),
+            Values::F32(numbers) => self.compress(array, numbers),
+            Values::Bf16(bits) | Values::F16(bits) => self.compress(array, bits),
         };
-        packed.unwrap_or(PackedValues::Plain(values))
+        let Some(bytes) = compressed else {
+            return PackedValues::Plain(values);
+        };
+        match values {
+            Values::F32(_) => PackedValues::Lz4F32 { count, bytes },
+            Values::Bf16(_) => PackedValues::Lz4Bf16 { count, bytes },
+            Values::F16(_) => PackedValues::Lz4F16 { count, bytes },
+        }
     }
 
     fn compress<T: bytemuck::Pod>(&mut self, array: ArrayId, numbers: &[T]) -> Option<Shared<u8>> {
         let compressed = lz4::compress(numbers);
         let before = size_of_val(numbers);
-        self.traffic.count(
-            array,
-            Filter::Lz4,
-            before,
-            compressed.as_ref().map_or(before, |bytes| bytes.len()),
-        );
+        let after = compressed.as_ref().map_or(before, |bytes| bytes.len());
+        self.traffic.count(array, Filter::Lz4, before, after);
         compressed
     }
 
-    /// Counts what was received: of arrays that are known here alone, for a peer may name any.
-    fn count_keys(&mut self, array: ArrayId, keys: &Keys, packed: Option<(Filter, usize)>) {
-        if let (true, Some((filter, after))) = (self.filters.contains_key(&array), packed) {
-            self.received.count(array, filter, keys.bytes(), after);
-        }
-    }
-
-    fn count_values(&mut self, array: ArrayId, values: &Values, packed: Option<usize>) {
-        if !self.filters.contains_key(&array) {
-            return;
-        }
-        let (exact, rounded) = (values.len() * size_of::<f32>(), values.as_bytes().len());
-        if rounded < exact {
-            self.received
-                .count(array, Filter::Precision, exact, rounded);
-        }
-        if let Some(packed) = packed {
-            self.received.count(array, Filter::Lz4, rounded, packed);
-        }
-    }
-
-    fn unpack_keys(&mut self, keys: PackedKeys) -> Result<Keys, UnpackError> {
-        let (keys, remember) = match keys {
-            PackedKeys::Plain { keys, remember } => (keys, remember),
+    /// The keys, the filter that has packed them, and the bytes it has left.
+    fn unpack_keys(
+        &mut self,
+        keys: PackedKeys,
+    ) -> Result<(Keys, Option<(Filter, usize)>), UnpackError> {
+        let (keys, filter, remember) = match keys {
+            PackedKeys::Plain { keys, remember } => (keys, None, remember),
             PackedKeys::Known { digest, count } => {
-                let list = self
-                    .lists
-                    .get(digest)
-                    .filter(|list| list.len() as u64 == count);
-                return list
-                    .map(Keys::List)
-                    .ok_or(UnpackError::UnknownKeys { digest });
+                let list = self.lists.get(digest);
+                let list = list.filter(|list| list.len() as u64 == count);
+                let list = list.ok_or(UnpackError::UnknownKeys { digest })?;
+                (
+                    Keys::List(list),
+                    Some((Filter::KeyLists, DIGEST_BYTES)),
+                    false,
+                )
             }
             PackedKeys::Lz4 {
                 count,
                 bytes,
                 remember,
             } => {
-                let keys = lz4::sums(lz4::decompress(&bytes, length(count), self.limits.bytes)?);
-                (Keys::List(keys.into()), remember)
+                let keys = lz4::sums(lz4::decompress(&bytes, count, self.limits.bytes)?);
+                (
+                    Keys::List(keys.into()),
+                    Some((Filter::Lz4, bytes.len())),
+                    remember,
+                )
             }
         };
         if let (true, Keys::List(list)) = (remember, &keys) {
             self.lists.insert(Digest::of(list), list);
         }
-        Ok(keys)
+        Ok((keys, filter))
     }
 
-    fn unpack_values(&self, values: PackedValues) -> Result<Values, UnpackError> {
+    /// The values, and the bytes that compression has left of them.
+    fn unpack_values(&self, values: PackedValues) -> Result<(Values, Option<usize>), UnpackError> {
         let limit = self.limits.bytes;
         Ok(match values {
-            PackedValues::Plain(values) => values,
+            PackedValues::Plain(values) => (values, None),
             PackedValues::Lz4F32 { count, bytes } => {
-                Values::F32(lz4::decompress(&bytes, length(count), limit)?.into())
+                let numbers = lz4::decompress(&bytes, count, limit)?;
+                (Values::F32(numbers.into()), Some(bytes.len()))
             }
             PackedValues::Lz4Bf16 { count, bytes } => {
-                Values::Bf16(lz4::decompress(&bytes, length(count), limit)?.into())
+                let bits = lz4::decompress(&bytes, count, limit)?;
+                (Values::Bf16(bits.into()), Some(bytes.len()))
             }
             PackedValues::Lz4F16 { count, bytes } => {
-                Values::F16(lz4::decompress(&bytes, length(count), limit)?.into())
+                let bits = lz4::decompress(&bytes, count, limit)?;
+                (Values::F16(bits.into()), Some(bytes.len()))
             }
         })
     }
-}
-
-fn length(count: u64) -> usize {
-    usize::try_from(count).unwrap_or(usize::MAX)
 }
 
 /// The keys and values of a message of a kind that is filtered. Snapshots are not: their keys come

@@ -1,9 +1,8 @@
 //! LZ4 of numbers.
 //!
-//! The bytes are put in order of significance first, all highest ones together, and so on: the
-//! signs and exponents of neighbouring numbers are alike, and LZ4 finds only whole bytes that
-//! repeat. Keys are replaced by their differences. LZ4 because its speed is nearer to the network's
-//! than that of anything that compresses better.
+//! The bytes are put in order of significance first: the signs and exponents of neighbouring
+//! numbers are alike, and LZ4 finds only whole bytes that repeat. Keys are replaced by their
+//! differences. LZ4's speed is nearer to the network's than that of what compresses better.
 
 use bytemuck::Pod;
 
@@ -13,8 +12,7 @@ use crate::{Key, Shared};
 /// Below this many bytes it is not tried.
 const LEAST: usize = 64;
 
-/// LZ4 makes at most 255 bytes of one; a packet that says more is not one of ours, and
-/// gets no memory.
+/// LZ4 makes at most 255 bytes of one; a packet that says more gets no memory.
 const MOST_FROM_ONE: usize = 256;
 
 /// The compressed numbers, if they are shorter than the numbers.
@@ -34,9 +32,10 @@ pub(super) fn compress<T: Pod>(numbers: &[T]) -> Option<Shared<u8>> {
 /// The `count` numbers again, unless they take more than `limit` bytes.
 pub(super) fn decompress<T: Pod>(
     packed: &[u8],
-    count: usize,
+    count: u64,
     limit: usize,
 ) -> Result<Vec<T>, UnpackError> {
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
     let length = count.saturating_mul(size_of::<T>());
     if length > limit {
         return Err(UnpackError::TooLong { length, limit });
@@ -52,22 +51,18 @@ pub(super) fn decompress<T: Pod>(
     let mut numbers = vec![T::zeroed(); count];
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut numbers);
     for (place, plane) in planes.chunks_exact(count.max(1)).enumerate() {
-        bytes
-            .iter_mut()
-            .skip(place)
-            .step_by(size_of::<T>())
-            .zip(plane)
-            .for_each(|(byte, from)| *byte = *from);
+        let places = bytes.iter_mut().skip(place).step_by(size_of::<T>());
+        places.zip(plane).for_each(|(byte, from)| *byte = *from);
     }
     Ok(numbers)
 }
 
 /// Each key less the one before.
 pub(super) fn differences(keys: &[Key]) -> Vec<Key> {
-    let before = std::iter::once(0).chain(keys.iter().copied());
-    keys.iter()
-        .zip(before)
-        .map(|(key, before)| key.wrapping_sub(before))
+    let before = std::iter::once(&0).chain(keys);
+    let pairs = keys.iter().zip(before);
+    pairs
+        .map(|(key, before)| key.wrapping_sub(*before))
         .collect()
 }
 

@@ -1,40 +1,101 @@
 //! Filters that change what is pushed, with error feedback.
 //!
-//! Values that a push leaves out, because their row was not among the largest or they were rounded,
-//! are kept and added to the next push of the row: the sum of sent and kept values is the sum of
-//! the given ones (up to the rounding of 32-bit additions). This serves rules that add up what they
-//! are given (SGD, momentum); a rule that divides by the size of gradients (Adam, AdaGrad, FTRL)
-//! sees other sizes and still converges, less predictably. What is kept is lost with the worker, as
-//! is the gradient that it was computing. The same holds of what KKT keeps back.
+//! Values that a push leaves out, because rounding or KKT took them, are kept and added to the next
+//! push of the row: the sum of sent and kept values is the sum of the given ones (up to the
+//! rounding of 32-bit additions). This serves rules that add up what they are given (SGD,
+//! momentum); a rule that divides by the size of gradients (Adam, FTRL) sees other sizes and still
+//! converges, less predictably. What is kept is lost with the worker.
 
-use super::kkt::Kept;
-use super::row_list::RowList;
-use super::{ArrayFilters, Filter, Kkt, LeftOut, Precision, Traffic};
-use crate::{ArrayId, Key, KeyRange, Keys, Shared, Values, ValuesError};
+use std::collections::HashMap;
 
-/// The filters of one worker's pushes to one array, in the order KKT, top, precision.
-///
-/// To be given each push once, before it is submitted; see the [filters](crate::ArrayFilters).
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use half::{bf16, f16};
+use smallvec::SmallVec;
+
+use super::{ArrayFilters, Filter, Traffic};
+use crate::{ArrayId, Key, KeyRange, Keys, Values, ValuesError};
+
+/// Leaves out the rows of a push that would not change their weights, where an L1 penalty keeps
+/// those at 0 (Li et al., OSDI 2014, section 5.1): a row whose weights are all 0 and whose
+/// estimated global gradients are all within `threshold`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Kkt {
+    /// The most that a gradient may be to be left out; below the weight of the penalty.
+    pub threshold: f32,
+    /// Factor that makes this worker's gradient an estimate of the sum of all: the number of
+    /// workers, where each has an equal part of the data.
+    pub scale: f32,
+    /// Treatment of gradients that are left out.
+    pub left_out: LeftOut,
+}
+
+/// Treatment of a gradient that is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeftOut {
+    /// It is gone. For rules that judge each gradient by itself, as the paper's proximal step does.
+    Dropped,
+    /// It is added to the next gradient of its row, and their sum is judged. For rules that add up
+    /// what they are given (FTRL-proximal): there, small gradients in one direction make a weight
+    /// in the end.
+    KeptBack,
+}
+
+impl Kkt {
+    fn has_effect(self, gradients: &[f32], weights: &[f32]) -> bool {
+        let is_large = |gradient: &f32| (self.scale * gradient).abs() > self.threshold;
+        weights.iter().any(|&weight| weight != 0.0) || gradients.iter().any(is_large)
+    }
+}
+
+/// The format in which a push's numbers are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// 32-bit floats, exact.
+    #[default]
+    F32,
+    /// The upper half of a 32-bit float: its range, 8 bits of precision.
+    Bf16,
+    /// IEEE 754 binary16: 11 bits of precision between 6e-5 and 65,504.
+    F16,
+}
+
+impl Precision {
+    /// The nearest numbers of this format; beyond the largest, the largest: the receiver refuses
+    /// infinities, and what is cut off is sent later.
+    fn round(self, numbers: &[f32]) -> Values {
+        let within = |most: f32| -> Vec<f32> {
+            let numbers = numbers.iter();
+            numbers.map(|number| number.clamp(-most, most)).collect()
+        };
+        let mut bits = vec![0u16; numbers.len()];
+        match self {
+            Self::F32 => Values::from(numbers.to_vec()),
+            Self::Bf16 => {
+                let bf16s = bits.reinterpret_cast_mut::<bf16>();
+                bf16s.convert_from_f32_slice(&within(bf16::MAX.to_f32()));
+                Values::Bf16(bits.into())
+            }
+            Self::F16 => {
+                let f16s = bits.reinterpret_cast_mut::<f16>();
+                f16s.convert_from_f32_slice(&within(f16::MAX.to_f32()));
+                Values::F16(bits.into())
+            }
+        }
+    }
+}
+
+type Row = SmallVec<[f32; 2]>;
+
+/// The filters of one worker's pushes to one array: KKT, then precision. Each push is filtered
+/// once, before it is submitted; see the [filters](crate::ArrayFilters).
 #[derive(Debug, Clone)]
 pub struct PushFilter {
     array: ArrayId,
     width: usize,
     filters: ArrayFilters,
-    /// Rows that are still to be sent; none is all zeros.
-    residual: RowList,
-    /// Rows that had no effect so far.
-    kept: Kept,
+    /// Rows that are still to be sent: found by key, as a push may name a few of millions.
+    kept: HashMap<Key, Row>,
     traffic: Traffic,
-}
-
-/// A push as KKT divides it.
-#[derive(Default)]
-struct Judged {
-    given: RowList,
-    /// To be kept back, with what was kept of the same rows before.
-    kept: RowList,
-    /// The values kept back of these rows are given with them.
-    released: Vec<Key>,
 }
 
 impl PushFilter {
@@ -44,8 +105,7 @@ impl PushFilter {
             array,
             width: width.max(1),
             filters,
-            residual: RowList::default(),
-            kept: Kept::default(),
+            kept: HashMap::new(),
             traffic: Traffic::default(),
         }
     }
@@ -57,13 +117,15 @@ impl PushFilter {
 
     /// Number of rows that are kept back.
     pub fn kept_back(&self) -> usize {
-        self.residual.len() + self.kept.len()
+        self.kept.len()
     }
 
     /// Returns the rows to push to `range` in place of these. `weights`, only for KKT, are the
     /// rows' present weights as they were pulled; without them nothing is left out.
     ///
-    /// On an error nothing is kept of the push: it can be corrected and filtered again.
+    /// # Errors
+    /// If keys and numbers do not fit, or a number is not finite. Nothing is kept of the push then:
+    /// it can be corrected and filtered again.
     pub fn filter(
         &mut self,
         range: KeyRange,
@@ -71,197 +133,118 @@ impl PushFilter {
         values: &Values,
         weights: Option<&Values>,
     ) -> Result<(Keys, Values), FilterError> {
-        let (array, width) = (self.array, self.width);
+        let array = self.array;
         if !keys.are_valid(range) {
             return Err(FilterError::Keys { array, range });
         }
-        let check = |values: &Values| {
-            values
-                .check(keys.len(range), width)
-                .map_err(|source| FilterError::Values { array, source })
-        };
-        check(values)?;
-        weights.map_or(Ok(()), check)?;
-        if !self.filters.is_lossy() {
+        let (count, width) = (keys.len(range), self.width);
+        let error = |source| FilterError::Values { array, source };
+        values.check(count, width).map_err(error)?;
+        if let Some(weights) = weights {
+            weights.check(count, width).map_err(error)?;
+        }
+        let rounds = self.filters.precision != Precision::F32;
+        if self.filters.kkt.is_none() && !rounds {
             return Ok((keys.clone(), values.clone()));
         }
-        let numbers = values.to_f32();
-        let rows = keys.iter(range).zip(numbers.chunks_exact(width));
-        let judged = match self.filters.kkt.zip(weights) {
+        let mut sums = values.to_f32().to_vec();
+        for (key, row) in keys.iter(range).zip(sums.chunks_exact_mut(width)) {
+            let kept = self.kept.get(&key).into_iter().flatten();
+            row.iter_mut()
+                .zip(kept)
+                .for_each(|(sum, kept)| *sum += kept);
+        }
+        if let Some(at) = sums.iter().position(|number| !number.is_finite()) {
+            return Err(error(ValuesError::NotFinite { at }));
+        }
+        let listed = |count: usize| count * (size_of::<Key>() + width * size_of::<f32>());
+        let (sent_keys, sent) = match self.filters.kkt.zip(weights) {
             Some((kkt, weights)) => {
-                let weights = weights.to_f32();
-                let rows = rows.zip(weights.chunks_exact(width));
-                let judged =
-                    self.judge(kkt, rows.map(|((key, row), weights)| (key, row, weights)))?;
-                let before = keys.bytes() + size_of_val::<[f32]>(&numbers);
+                let (sent, rows) = self.with_effect(kkt, keys.iter(range), sums, weights);
+                let before = keys.bytes() + count * width * size_of::<f32>();
                 self.traffic
-                    .count(array, Filter::Kkt, before, judged.given.bytes());
-                judged
+                    .count(array, Filter::Kkt, before, listed(sent.len()));
+                (sent, rows)
             }
-            None => {
-                let mut given = RowList::default();
-                rows.for_each(|(key, row)| given.push(key, row.iter().copied()));
-                Judged {
-                    given,
-                    ..Judged::default()
-                }
-            }
+            None => (keys.iter(range).collect(), sums),
         };
-        let Judged {
-            given,
-            kept,
-            released,
-        } = judged;
-        let (sent, values) = self.feed_back(range, given, self.kept.len() + kept.len())?;
-        self.kept.replace(&kept, &released, width);
+        let values = self.round(&sent_keys, sent);
+        let sent = sent_keys.len();
+        if rounds {
+            let after = sent * size_of::<Key>() + values.as_bytes().len();
+            self.traffic
+                .count(array, Filter::Precision, listed(sent), after);
+        }
         // All keys of the range need no list.
-        let is_all = *keys == Keys::All && sent.len() == keys.len(range);
-        Ok((if is_all { Keys::All } else { Keys::List(sent) }, values))
+        let is_all = *keys == Keys::All && sent == count;
+        let keys = if is_all {
+            Keys::All
+        } else {
+            Keys::List(sent_keys.into())
+        };
+        Ok((keys, values))
     }
 
     /// Everything that was kept back of `range`, exact, to be pushed in its turn: before a
     /// checkpoint, or at the end.
     pub fn flush(&mut self, range: KeyRange) -> (Keys, Values) {
-        let rows = self.residual.replace(range, RowList::default(), self.width);
-        let (rows, _) = rows.merge(self.kept.take(range).iter(self.width), self.width);
-        (Keys::List(rows.keys.into()), Values::from(rows.values))
+        let kept = self.kept.extract_if(|key, _| range.contains(*key));
+        let mut rows: Vec<(Key, Row)> = kept.collect();
+        rows.sort_unstable_by_key(|&(key, _)| key);
+        let keys: Vec<Key> = rows.iter().map(|&(key, _)| key).collect();
+        let values: Vec<f32> = rows.into_iter().flat_map(|(_, row)| row).collect();
+        (Keys::List(keys.into()), Values::from(values))
     }
 
-    /// Splits rows into those that have an effect, with the values kept back of them,
-    /// and the others.
-    fn judge<'a>(
-        &self,
-        kkt: Kkt,
-        rows: impl Iterator<Item = (Key, &'a [f32], &'a [f32])>,
-    ) -> Result<Judged, FilterError> {
-        let mut judged = Judged::default();
-        let room = self.filters.max_residual.saturating_sub(self.kept_back());
-        let mut sum = Vec::with_capacity(self.width);
-        for (key, row, weights) in rows {
-            let before = self.kept.get(key);
-            sum.clear();
-            sum.extend_from_slice(row);
-            sum.iter_mut()
-                .zip(before.unwrap_or_default())
-                .for_each(|(sum, kept)| *sum += kept);
-            if let Some(at) = sum.iter().position(|number| !number.is_finite()) {
-                let source = ValuesError::NotFinite {
-                    at: judged.given.values.len() + at,
-                };
-                return Err(FilterError::Values {
-                    array: self.array,
-                    source,
-                });
-            }
-            let is_kept = kkt.left_out == LeftOut::KeptBack;
-            let has_room = before.is_some() || judged.kept.len() < room;
-            if kkt.has_effect(&sum, weights) || (is_kept && !has_room) {
-                judged.given.push(key, sum.iter().copied());
-                judged.released.extend(before.is_some().then_some(key));
-            } else if is_kept {
-                judged.kept.push(key, sum.iter().copied());
-            }
-        }
-        Ok(judged)
-    }
-
-    /// The keys and numbers to send; the rest is kept, where `others` rows are kept beside.
-    fn feed_back(
+    /// The rows that have an effect, of these sums. The others are kept back, as far as there is
+    /// room, or dropped.
+    fn with_effect(
         &mut self,
-        range: KeyRange,
-        given: RowList,
-        others: usize,
-    ) -> Result<(Shared<Key>, Values), FilterError> {
-        let (array, width) = (self.array, self.width);
-        if !self.filters.keeps_back() {
-            return Ok((given.keys.into(), given.values.into()));
-        }
-        let room = self
-            .filters
-            .max_residual
-            .saturating_sub(self.residual.outside(range) + others);
-        let (all, is_given) = given.merge(self.residual.within(range, width), width);
-        if let Some(at) = all.values.iter().position(|number| !number.is_finite()) {
-            return Err(FilterError::Values {
-                array,
-                source: ValuesError::NotFinite { at },
-            });
-        }
-        let chosen = match self.filters.top {
-            Some(share) => {
-                let wanted = (share.clamp(0.0, 1.0) * given.len() as f64).ceil() as usize;
-                largest(&all, width, wanted, room)
+        kkt: Kkt,
+        keys: impl Iterator<Item = Key>,
+        sums: Vec<f32>,
+        weights: &Values,
+    ) -> (Vec<Key>, Vec<f32>) {
+        let (width, weights) = (self.width, weights.to_f32());
+        let (mut sent, mut rows) = (Vec::new(), Vec::new());
+        let sums = sums.chunks_exact(width).zip(weights.chunks_exact(width));
+        for (key, (row, weights)) in keys.zip(sums) {
+            let is_kept = kkt.left_out == LeftOut::KeptBack;
+            let has_room = self.kept.len() < self.filters.max_residual;
+            let has_room = has_room || self.kept.contains_key(&key);
+            if kkt.has_effect(row, weights) || (is_kept && !has_room) {
+                sent.push(key);
+                rows.extend_from_slice(row);
+            } else if is_kept {
+                self.kept.insert(key, Row::from_slice(row));
             }
-            None => is_given,
-        };
-        let sent = all.select(&chosen, width);
-        if self.filters.top.is_some() {
-            self.traffic
-                .count(array, Filter::Top, all.bytes(), sent.bytes());
         }
-        let mut values = self.filters.precision.round(&sent.values);
-        let mut rest = remainder(&all, &chosen, &values.to_f32(), width);
-        if rest.len() > room {
-            values = Values::from(sent.values.clone());
-            rest = remainder(&all, &chosen, &sent.values, width);
-        }
-        if self.filters.precision != Precision::F32 {
-            let after = sent.bytes() - size_of_val(&sent.values[..]) + values.as_bytes().len();
-            self.traffic
-                .count(array, Filter::Precision, sent.bytes(), after);
-        }
-        self.residual.replace(range, rest, width);
-        Ok((sent.keys.into(), values))
+        (sent, rows)
     }
-}
 
-/// Chooses the rows to send: those with the largest sums of squares, `wanted` of them, or so many
-/// more that at most `room` are left; never one of zeros.
-fn largest(rows: &RowList, width: usize, wanted: usize, room: usize) -> Vec<bool> {
-    let square = |row: &[f32]| {
-        row.iter()
-            .map(|&number| f64::from(number).powi(2))
-            .sum::<f64>()
-    };
-    let mut order: Vec<(f64, usize)> = rows
-        .iter(width)
-        .enumerate()
-        .map(|(place, (_, row))| (square(row), place))
-        .filter(|&(square, _)| square > 0.0)
-        .collect();
-    let count = wanted.max(order.len().saturating_sub(room));
-    if count < order.len() {
-        order.select_nth_unstable_by(count, |a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        order.truncate(count);
-    }
-    let mut chosen = vec![false; rows.len()];
-    for (_, place) in order {
-        if let Some(chosen) = chosen.get_mut(place) {
-            *chosen = true;
+    /// The numbers as they are sent; what rounding leaves is kept back, if there is room.
+    fn round(&mut self, keys: &[Key], sums: Vec<f32>) -> Values {
+        let width = self.width;
+        keys.iter().for_each(|key| drop(self.kept.remove(key)));
+        if self.filters.precision == Precision::F32 {
+            return Values::from(sums);
         }
-    }
-    chosen
-}
-
-/// Returns the remainder of `rows` when the chosen ones have been sent as `sent`: no row of zeros.
-fn remainder(rows: &RowList, chosen: &[bool], sent: &[f32], width: usize) -> RowList {
-    let mut rest = RowList::default();
-    let mut sent = sent.chunks_exact(width);
-    for ((key, row), &chosen) in rows.iter(width).zip(chosen) {
-        let sent = if chosen {
-            sent.next().unwrap_or_default()
-        } else {
-            &[]
-        };
-        let left = row
-            .iter()
-            .zip(sent.iter().copied().chain(std::iter::repeat(0.0)))
-            .map(|(a, b)| a - b);
-        if left.clone().any(|number| number != 0.0) {
-            rest.push(key, left);
+        let rounded = self.filters.precision.round(&sums);
+        let sent = rounded.to_f32();
+        let mut left: Vec<(Key, Row)> = Vec::new();
+        let rows = sums.chunks_exact(width).zip(sent.chunks_exact(width));
+        for (&key, (row, sent)) in keys.iter().zip(rows) {
+            let rest: Row = row.iter().zip(sent).map(|(sum, sent)| sum - sent).collect();
+            if rest.iter().any(|&number| number != 0.0) {
+                left.push((key, rest));
+            }
         }
+        if self.kept.len() + left.len() > self.filters.max_residual {
+            return Values::from(sums);
+        }
+        self.kept.extend(left);
+        rounded
     }
-    rest
 }
 
 /// Errors of a push that is to be filtered.
@@ -277,8 +260,8 @@ pub enum FilterError {
         /// Range of the push.
         range: KeyRange,
     },
-    /// Too few or too many numbers, or numbers that are not finite, perhaps only with what
-    /// was kept back.
+    /// Too few or too many numbers, or numbers that are not finite, perhaps only with what was kept
+    /// back.
     #[error("{array}: {source}")]
     Values {
         /// Array of the push.

@@ -9,8 +9,6 @@ use crate::ArrayId;
 pub enum Filter {
     /// Rows without effect left out.
     Kkt,
-    /// Only the largest rows sent.
-    Top,
     /// Values as 16-bit floats.
     Precision,
     /// Digests in place of lists of keys.
@@ -24,7 +22,6 @@ impl Filter {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Kkt => "kkt",
-            Self::Top => "top",
             Self::Precision => "precision",
             Self::KeyLists => "key-lists",
             Self::Lz4 => "lz4",
@@ -45,9 +42,8 @@ pub struct Bytes {
 impl Bytes {
     /// Bytes saved; negative if the filter made more of them.
     pub fn saved(self) -> i64 {
-        self.before
-            .cast_signed()
-            .saturating_sub(self.after.cast_signed())
+        let [before, after] = [self.before, self.after].map(u64::cast_signed);
+        before.saturating_sub(after)
     }
 }
 
@@ -63,9 +59,8 @@ impl Traffic {
 
     /// All that have seen a message.
     pub fn iter(&self) -> impl Iterator<Item = (ArrayId, Filter, Bytes)> + '_ {
-        self.0
-            .iter()
-            .map(|(&(array, filter), &bytes)| (array, filter, bytes))
+        let counts = self.0.iter();
+        counts.map(|(&(array, filter), &bytes)| (array, filter, bytes))
     }
 
     /// Adds what others have counted.
@@ -77,14 +72,8 @@ impl Traffic {
 
     /// Adds what a filter was given, and what it left.
     pub fn count(&mut self, array: ArrayId, filter: Filter, before: usize, after: usize) {
-        self.add_bytes(
-            array,
-            filter,
-            Bytes {
-                before: before as u64,
-                after: after as u64,
-            },
-        );
+        let (before, after) = (before as u64, after as u64);
+        self.add_bytes(array, filter, Bytes { before, after });
     }
 
     fn add_bytes(&mut self, array: ArrayId, filter: Filter, more: Bytes) {

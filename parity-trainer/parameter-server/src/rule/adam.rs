@@ -1,7 +1,5 @@
 //! Adam and AdamW.
 
-use serde::{Deserialize, Serialize};
-
 use super::{BOUND, UpdateRule, fit};
 
 /// Adam (Kingma & Ba, ICLR 2015, algorithm 1): `m = b1 m + (1 - b1) g`, `v = b2 v + (1 - b2) g^2`,
@@ -9,7 +7,7 @@ use super::{BOUND, UpdateRule, fit};
 ///
 /// `t` counts the row's own updates: a sparse row that is seldom updated is corrected as if it had
 /// been there alone.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Adam {
     /// Learning rate.
     pub rate: f32,
@@ -20,11 +18,9 @@ pub struct Adam {
     /// Added to the denominator.
     pub epsilon: f32,
     /// Factor of the weight decay: `g += decay w`, an L2 penalty.
-    #[serde(default)]
     pub decay: f32,
     /// AdamW: the decay is `w -= rate decay w`, apart from the moments (Loshchilov & Hutter, ICLR
     /// 2019, algorithm 2).
-    #[serde(default)]
     pub decoupled: bool,
 }
 
@@ -41,8 +37,8 @@ impl Default for Adam {
     }
 }
 
-/// `base^exponent` by squaring. The standard library's `powi` may round differently
-/// on another platform.
+/// `base^exponent` by squaring: the standard library's `powi` may round differently on another
+/// platform.
 fn power(base: f32, mut exponent: u32) -> f64 {
     let (mut base, mut result) = (f64::from(base), 1.0);
     while exponent > 0 {
@@ -84,26 +80,19 @@ impl UpdateRule for Adam {
     }
 
     fn keeps_moderate_finite(&self) -> bool {
-        let [rate, beta1, beta2, epsilon] =
-            [self.rate, self.beta1, self.beta2, self.epsilon].map(f64::from);
-        let decay = f64::from(self.decay).abs();
+        let [rate, beta1, beta2] = [self.rate, self.beta1, self.beta2].map(f64::from);
+        let (decay, epsilon) = (f64::from(self.decay).abs(), f64::from(self.epsilon));
         let (penalty, decoupled) = match self.decoupled {
             false => (decay, 0.0),
             true => (0.0, rate.abs() * decay),
         };
         let gradient = BOUND + penalty * BOUND;
-        let (first, second) = (BOUND + gradient, BOUND + gradient * gradient);
+        let second = BOUND + gradient * gradient;
         // The corrections are largest at the first step.
-        let step = rate.abs() / (1.0 - beta1) * first;
+        let step = rate.abs() / (1.0 - beta1) * (BOUND + gradient);
         let root = second.sqrt() / (1.0 - beta2).sqrt();
-        let are_decays = (0.0..1.0).contains(&beta1) && (0.0..1.0).contains(&beta2);
-        let is_usual = are_decays && epsilon > 0.0;
-        is_usual
-            && fit(&[
-                second,
-                root,
-                step,
-                BOUND + decoupled * BOUND + step / epsilon,
-            ])
+        let value = BOUND + decoupled * BOUND + step / epsilon;
+        let are_shares = (0.0..1.0).contains(&beta1) && (0.0..1.0).contains(&beta2);
+        are_shares && epsilon > 0.0 && fit(&[second, root, step, value])
     }
 }

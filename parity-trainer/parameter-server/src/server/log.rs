@@ -17,7 +17,6 @@ impl Log {
         self.operations.is_empty()
     }
 
-    /// Returns true if it takes no more.
     pub(super) fn is_full(&self, config: &ServerConfig) -> bool {
         self.operations.len() >= config.max_log || self.bytes >= config.max_bytes
     }
@@ -30,7 +29,7 @@ impl Log {
     /// Takes the oldest.
     pub(super) fn pop(&mut self) -> Option<Operation> {
         let operation = self.operations.pop_front()?;
-        self.bytes = self.bytes.saturating_sub(operation.bytes());
+        self.bytes -= operation.bytes();
         Some(operation)
     }
 
@@ -38,14 +37,12 @@ impl Log {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Operation> {
         self.operations.iter()
     }
-}
 
-impl FromIterator<Operation> for Log {
-    fn from_iter<I: IntoIterator<Item = Operation>>(operations: I) -> Self {
+    /// The log with `change` done to each operation.
+    pub(super) fn map(&self, change: impl Fn(&Operation) -> Operation) -> Self {
         let mut log = Self::default();
-        operations
-            .into_iter()
-            .for_each(|operation| log.push(operation));
+        self.iter()
+            .for_each(|operation| log.push(change(operation)));
         log
     }
 }

@@ -3,38 +3,27 @@
 mod reads;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::log::Log;
-use super::lookup::ShardView;
+use super::shards::Members;
 use super::transfer::Outgoing;
-use super::{Action, ServerConfig};
+use super::{Action, Context, ServerConfig, ShardView};
 use crate::push_aggregator::set_members;
 use crate::{
-    ArrayId, Clock, ConsistencyPolicy, Epoch, KeyRange, Keys, Message, NodeId, Operation, Peer,
-    Pool, Pull, Push, PushAck, PushAggregator, RangedClocks, Refusal, Refused, Replicate,
-    ReplicateAck, Request, Route, Seq, ShardRef, Store, WorkerId,
+    Clock, ConsistencyPolicy, Epoch, KeyRange, Keys, Message, NodeId, Operation, Peer, Pull, Push,
+    PushAck, PushAggregator, RangedClocks, Refusal, Replicate, ReplicateAck, Request, Route, Seq,
+    ShardRef, Store, WorkerId,
 };
 
-/// Context that a shard is handed with each event.
-pub(super) struct Context<'a> {
-    pub(super) now: Duration,
-    pub(super) node: NodeId,
-    pub(super) config: &'a ServerConfig,
-    pub(super) policy: &'a dyn ConsistencyPolicy,
-    pub(super) pool: &'a mut Pool<f32>,
-    pub(super) actions: &'a mut Vec<Action>,
-}
-
-impl Context<'_> {
-    pub(super) fn send(&mut self, to: Peer, message: Message) {
-        self.actions.push(Action::Send { to, message });
-    }
-}
+/// Log entries in one resend: enough to fill a gap, few enough not to drown a slow successor.
+const RESENT_AT_ONCE: usize = 64;
 
 /// Rows, clocks and log; and what the head or the tail keeps besides.
 pub(super) struct Replica {
     pub(super) route: Route,
+    pub(super) policy: Arc<dyn ConsistencyPolicy>,
     pub(super) store: Store,
     /// Clocks that the rows contain.
     pub(super) clocks: RangedClocks,
@@ -52,7 +41,7 @@ pub(super) struct Replica {
     pub(super) unacknowledged: BTreeSet<(WorkerId, Clock, KeyRange)>,
     /// At the tail: pulls that wait for updates.
     pub(super) waiting: Vec<(Peer, Pull)>,
-    /// At the tail: who is sent fresh rows, of which keys.
+    /// At the tail: readers that are sent fresh rows, and their keys.
     pub(super) readers: BTreeMap<(WorkerId, KeyRange), Keys>,
     /// At the tail: the copy to a server that joins.
     pub(super) outgoing: Option<Outgoing>,
@@ -63,10 +52,15 @@ pub(super) struct Replica {
     pub(super) sent_at: Duration,
 }
 
+fn ensure(holds: bool, otherwise: Refusal) -> Result<(), Refusal> {
+    if holds { Ok(()) } else { Err(otherwise) }
+}
+
 impl Replica {
     /// A shard with this content, all of it committed.
     pub(super) fn new(
         route: Route,
+        policy: Arc<dyn ConsistencyPolicy>,
         store: Store,
         clocks: RangedClocks,
         members: u64,
@@ -76,6 +70,7 @@ impl Replica {
             aggregator: PushAggregator::new(store.layout().width, clocks.clone()),
             committed: clocks.clone(),
             route,
+            policy,
             store,
             clocks,
             members,
@@ -93,42 +88,22 @@ impl Replica {
     }
 
     pub(super) fn view(&self) -> ShardView<'_> {
-        let accepts_pushes = self.fenced.is_none() && !self.stands_still();
-        let Self {
-            store,
-            clocks,
-            applied,
-            acked,
-            ..
-        } = self;
         ShardView {
             at: self.at(),
-            store,
-            clocks,
-            applied: *applied,
-            committed: *acked,
-            accepts_pushes,
+            store: &self.store,
+            clocks: &self.clocks,
+            applied: self.applied,
+            committed: self.acked,
+            accepts_pushes: self.fenced.is_none() && !self.stands_still(),
         }
-    }
-
-    pub(super) const fn array(&self) -> ArrayId {
-        self.route.array
     }
 
     pub(super) const fn range(&self) -> KeyRange {
         self.route.range
     }
 
-    pub(super) const fn epoch(&self) -> Epoch {
-        self.route.epoch
-    }
-
     pub(super) const fn at(&self) -> ShardRef {
-        ShardRef {
-            array: self.route.array,
-            range: self.route.range,
-            epoch: self.route.epoch,
-        }
+        self.route.at()
     }
 
     fn neighbour(&self, node: NodeId, step: isize) -> Option<NodeId> {
@@ -148,62 +123,63 @@ impl Replica {
         self.outgoing.as_ref().is_some_and(Outgoing::stands_still)
     }
 
-    /// Takes over a push. Whether it is in the whole chain already, so that it is to be
-    /// acknowledged at once.
-    pub(super) fn push(&mut self, push: Push, context: &mut Context<'_>) -> Result<bool, Refusal> {
-        let Push {
-            at,
-            worker,
-            clock,
-            keys,
-            values,
-        } = push;
-        if let Some(current) = self.fenced {
-            return Err(Refusal::WrongEpoch { current });
+    fn ensure_not_fenced(&self) -> Result<(), Refusal> {
+        match self.fenced {
+            Some(current) => Err(Refusal::WrongEpoch { current }),
+            None => Ok(()),
         }
-        if self.route.head() != Some(context.node) {
-            return Err(Refusal::NotHead);
+    }
+
+    /// Takes over a push; acknowledges it at once if it is in the whole chain already.
+    pub(super) fn push(
+        &mut self,
+        from: Peer,
+        mut push: Push,
+        context: &mut Context<'_>,
+    ) -> Result<(), Refusal> {
+        let (at, worker, clock) = (push.at, push.worker, push.clock);
+        self.ensure_not_fenced()?;
+        ensure(self.route.head() == Some(context.node), Refusal::NotHead)?;
+        ensure(self.aggregator.knows(worker), Refusal::UnknownWorker)?;
+        let is_valid = push.keys.are_valid(at.range) && !at.range.is_empty();
+        ensure(is_valid, Refusal::BadKeys)?;
+        let (rows, width) = (push.keys.len(at.range), self.store.layout().width);
+        push.values = push.values.checked(rows, width)?;
+        let finished = self.committed.lowest_of(worker, at.range);
+        if finished.is_some_and(|finished| finished >= clock) {
+            context.send(from, Message::PushAck(PushAck { at, worker, clock }));
+            return Ok(());
         }
-        if !self.aggregator.knows(worker) {
-            return Err(Refusal::UnknownWorker);
-        }
-        if !keys.are_valid(at.range) || at.range.is_empty() {
-            return Err(Refusal::BadKeys);
-        }
-        let values = values.checked(keys.len(at.range), self.store.layout().width)?;
-        if self
-            .committed
-            .lowest_of(worker, at.range)
-            .is_some_and(|finished| finished >= clock)
-        {
-            return Ok(true);
-        }
-        if self.stands_still() {
-            return Err(Refusal::Stopped);
-        }
-        let (pending, pending_bytes) = self.aggregator.pending_of(worker);
-        let full = self.log.is_full(context.config)
-            || pending >= context.config.max_pending
-            || pending_bytes >= context.config.max_bytes
-            || self.unacknowledged.len() >= context.config.max_log.saturating_mul(4);
+        ensure(!self.stands_still(), Refusal::Stopped)?;
         // A resend of what is on its way needs no room.
-        if full && !self.unacknowledged.contains(&(worker, clock, at.range)) {
-            return Err(Refusal::Busy);
-        }
-        self.aggregator
-            .take(worker, clock, at.range, &keys, &values)?;
+        let is_resend = self.unacknowledged.contains(&(worker, clock, at.range));
+        ensure(
+            is_resend || !self.is_full(worker, context.config),
+            Refusal::Busy,
+        )?;
+        self.aggregator.take(&push)?;
         self.unacknowledged.insert((worker, clock, at.range));
         self.sequence_updates(context);
-        Ok(false)
+        Ok(())
+    }
+
+    fn is_full(&self, worker: WorkerId, config: &ServerConfig) -> bool {
+        let (pending, bytes) = self.aggregator.pending_of(worker);
+        self.log.is_full(config)
+            || pending >= config.max_pending
+            || bytes >= config.max_bytes
+            || self.unacknowledged.len() >= config.max_log.saturating_mul(4)
+    }
+
+    fn is_acting_head(&self, context: &Context<'_>) -> bool {
+        let is_head = self.route.head() == Some(context.node);
+        is_head && self.fenced.is_none() && !self.stands_still()
     }
 
     /// Gives places in the log to the updates that are due, as far as there is room.
     pub(super) fn sequence_updates(&mut self, context: &mut Context<'_>) {
-        let head = self.route.head() == Some(context.node)
-            && self.fenced.is_none()
-            && !self.stands_still();
-        while head && !self.log.is_full(context.config) {
-            let Some(update) = self.aggregator.next_update(context.policy, context.pool) else {
+        while self.is_acting_head(context) && !self.log.is_full(context.config) {
+            let Some(update) = self.aggregator.next_update(&*self.policy, context.pool) else {
                 return;
             };
             match self.apply(&update) {
@@ -220,53 +196,33 @@ impl Replica {
             return;
         };
         self.aggregator.take_back(clocks, *range, &self.clocks);
-        let mut at = self.at();
+        let at = self.at();
         self.unacknowledged.retain(|&(worker, clock, pushed)| {
-            let of_worker = clocks.iter().find(|(other, _)| *other == worker);
-            let Some(&(_, refused)) = of_worker.filter(|_| pushed.intersect(*range).is_some())
-            else {
+            let own = clocks.iter().find(|(other, _)| *other == worker);
+            let own = own.filter(|_| pushed.intersect(*range).is_some());
+            let Some(&(_, expected)) = own else {
                 return true;
             };
-            let reason = if clock > refused {
-                Refusal::Gap { expected: refused }
+            let is_later = clock > expected;
+            let reason = if is_later {
+                Refusal::Gap { expected }
             } else {
                 reason
             };
-            at.range = pushed;
             let request = Request::Push { worker, clock };
-            context.send(
-                Peer::Worker(worker),
-                Message::Refused(Refused {
-                    at,
-                    request,
-                    reason,
-                }),
-            );
+            context.refuse(Peer::Worker(worker), at.part(pushed), request, reason);
             false
         });
     }
 
     /// At the head: makes the list of workers known to the chain.
-    pub(super) fn set_members(
-        &mut self,
-        members: &(u64, Vec<(WorkerId, Clock)>),
-        context: &mut Context<'_>,
-    ) {
-        let (version, workers) = members;
+    pub(super) fn set_members(&mut self, members: &Members, context: &mut Context<'_>) {
+        let (version, workers) = (members.0, &members.1);
         // A new head may know less than the log does.
-        if self.route.head() == Some(context.node)
-            && self.members < *version
-            && !self.stands_still()
-            && self.fenced.is_none()
-        {
+        if self.members < version && self.is_acting_head(context) {
             self.aggregator.set_members(workers);
-            self.append(
-                Operation::Members {
-                    version: *version,
-                    workers: workers.clone(),
-                },
-                context,
-            );
+            let workers = workers.clone();
+            self.append(Operation::Members { version, workers }, context);
             self.sequence_updates(context);
         }
     }
@@ -294,22 +250,33 @@ impl Replica {
         if let Operation::Members { version, .. } = &operation {
             self.members = *version;
         }
-        take_note(&mut self.clocks, &operation);
-        if let Some(next) = self.successor(context.node) {
+        record(&mut self.clocks, &operation);
+        let successor = self.successor(context.node);
+        if let Some(next) = successor {
             if self.log.is_empty() {
                 self.sent_at = context.now;
             }
-            let entry = Replicate {
-                at: self.at(),
-                seq: self.applied,
-                operation: operation.clone(),
-            };
-            context.send(Peer::Server(next), Message::Replicate(entry));
+            self.replicate_to(next, self.applied, operation.clone(), context);
         }
         self.log.push(operation);
-        if self.successor(context.node).is_none() {
+        if successor.is_none() {
             self.commit(self.applied, context);
         }
+    }
+
+    fn replicate_to(
+        &self,
+        next: NodeId,
+        seq: Seq,
+        operation: Operation,
+        context: &mut Context<'_>,
+    ) {
+        let entry = Replicate {
+            at: self.at(),
+            seq,
+            operation,
+        };
+        context.send(Peer::Server(next), Message::Replicate(entry));
     }
 
     /// Takes over a log entry from the server before this one.
@@ -319,17 +286,14 @@ impl Replica {
         entry: Replicate,
         context: &mut Context<'_>,
     ) -> Result<(), Refusal> {
-        if let Some(current) = self.fenced {
-            return Err(Refusal::WrongEpoch { current });
-        }
+        self.ensure_not_fenced()?;
         if self.predecessor(context.node).map(Peer::Server) != Some(from) || self.stands_still() {
             return Ok(());
         }
         if entry.seq <= self.acked {
             self.acknowledge_chain(context);
         } else if entry.seq == self.applied.next() && !self.log.is_full(context.config) {
-            // The head has made it: rows that cannot take it are not the head's, and are copied
-            // anew.
+            // Rows that cannot take the head's update are not the head's, and are copied anew.
             match self.apply(&entry.operation) {
                 Ok(()) => self.append(entry.operation, context),
                 Err(_) => context.actions.push(Action::Lost { at: self.at() }),
@@ -349,7 +313,7 @@ impl Replica {
 
     /// Drops the log up to `seq`, and answers those that wait for it.
     pub(super) fn commit(&mut self, seq: Seq, context: &mut Context<'_>) {
-        let sends_fresh_rows = context.policy.sends_fresh_rows();
+        let sends_fresh_rows = self.policy.sends_fresh_rows();
         let finished = |replica: &Self| replica.committed.finished(replica.range());
         let before = sends_fresh_rows.then(|| finished(self));
         let seq = seq.min(self.applied);
@@ -361,7 +325,7 @@ impl Replica {
             && let Some(operation) = self.log.pop()
         {
             self.acked = self.acked.next();
-            take_note(&mut self.committed, &operation);
+            record(&mut self.committed, &operation);
             let range = operation.range().unwrap_or(self.range());
             news = Some(news.map_or(range, |news| news.hull(range)));
         }
@@ -380,52 +344,78 @@ impl Replica {
 
     fn acknowledge_chain(&self, context: &mut Context<'_>) {
         if let Some(previous) = self.predecessor(context.node) {
-            let ack = ReplicateAck {
-                at: self.at(),
-                seq: self.acked,
-            };
-            context.send(Peer::Server(previous), Message::ReplicateAck(ack));
+            let (at, seq) = (self.at(), self.acked);
+            let ack = Message::ReplicateAck(ReplicateAck { at, seq });
+            context.send(Peer::Server(previous), ack);
         }
     }
 
     /// Acknowledges what the chain has by now, where there is `news`.
     fn acknowledge_pushes(&mut self, news: KeyRange, context: &mut Context<'_>) {
-        let (committed, mut at) = (&self.committed, self.at());
+        let (committed, shard) = (&self.committed, self.route.at());
         self.unacknowledged.retain(|&(worker, clock, range)| {
             if range.intersect(news).is_none() {
                 return true;
             }
-            let Some(finished) = committed.lowest_of(worker, range) else {
-                return false;
-            };
-            if finished >= clock {
-                at.range = range;
-                context.send(
-                    Peer::Worker(worker),
-                    Message::PushAck(PushAck { at, worker, clock }),
-                );
+            let finished = committed.lowest_of(worker, range);
+            let is_safe = finished.is_some_and(|finished| finished >= clock);
+            if is_safe {
+                let at = shard.part(range);
+                let ack = Message::PushAck(PushAck { at, worker, clock });
+                context.send(Peer::Worker(worker), ack);
             }
-            finished < clock
+            finished.is_some() && !is_safe
         });
     }
 
     /// A successor knows a later epoch.
     pub(super) fn fence(&mut self, from: Peer, current: Epoch) {
-        let in_chain = self
-            .route
-            .chain
-            .iter()
-            .any(|&node| Peer::Server(node) == from);
-        if in_chain && current > self.route.epoch {
+        let mut chain = self.route.chain.iter().copied().map(Peer::Server);
+        if chain.any(|node| node == from) && current > self.route.epoch {
             self.fenced = Some(current);
             self.unacknowledged.clear();
+        }
+    }
+
+    pub(super) fn next_timer(&self, config: &ServerConfig) -> Option<Duration> {
+        let waits = !self.log.is_empty() && self.fenced.is_none();
+        let copy = self.outgoing.as_ref().map(Outgoing::sent_at);
+        let sent = waits
+            .then_some(self.sent_at)
+            .into_iter()
+            .chain(copy)
+            .min()?;
+        Some(sent + config.resend)
+    }
+
+    pub(super) fn tick(&mut self, context: &mut Context<'_>) {
+        if self.fenced.is_none() && context.now >= self.sent_at + context.config.resend {
+            self.resend_log(context);
+        }
+        let at = self.at();
+        if let Some(outgoing) = &mut self.outgoing {
+            outgoing.tick(at, context);
+        }
+    }
+
+    /// Sends the oldest entries that are not acknowledged to the successor.
+    pub(super) fn resend_log(&mut self, context: &mut Context<'_>) {
+        let Some(next) = self.successor(context.node) else {
+            return;
+        };
+        self.sent_at = context.now;
+        let mut seq = self.acked;
+        for operation in self.log.iter().take(RESENT_AT_ONCE) {
+            seq = seq.next();
+            self.replicate_to(next, seq, operation.clone(), context);
         }
     }
 }
 
 /// Records the workers' clocks that an operation states.
-fn take_note(clocks: &mut RangedClocks, operation: &Operation) {
+fn record(clocks: &mut RangedClocks, operation: &Operation) {
     match operation {
+        Operation::Members { workers, .. } => set_members(clocks, workers),
         Operation::Update {
             range,
             clocks: advanced,
@@ -435,6 +425,5 @@ fn take_note(clocks: &mut RangedClocks, operation: &Operation) {
                 clocks.advance(worker, *range, clock);
             }
         }
-        Operation::Members { workers, .. } => set_members(clocks, workers),
     }
 }

@@ -1,119 +1,86 @@
 //! Changes to the shards held here that a new routing table brings.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use super::replica::{Context, Replica};
+use super::replica::Replica;
+use super::shards::{Held, Members, Shards};
 use super::transfer::Incoming;
-use super::{Action, Server};
+use super::{Action, Context};
 use crate::{
-    ArrayId, Epoch, Key, KeyRange, Operation, PushAggregator, RangedClocks, Route, Routing, Seq,
-    ShardRef, Store,
+    Epoch, Key, KeyRange, Keys, Operation, PushAggregator, RangedClocks, Route, Routing, Seq,
+    ShardRef, Store, Values,
 };
-use crate::{Clock, Keys, Values, WorkerId};
 
-impl Server {
-    /// Follows the registry: cuts shards, takes new places in their chains, drops those that
-    /// have gone elsewhere.
-    pub(super) fn set_routing(
-        &mut self,
-        now: Duration,
-        routing: Routing,
-        actions: &mut Vec<Action>,
-    ) {
+impl Shards {
+    /// Follows the registry: cuts shards, takes new places in their chains, drops those that have
+    /// gone elsewhere.
+    pub(super) fn set_routing(&mut self, routing: Routing, context: &mut Context<'_>) {
         if routing.version() <= self.routing.version() {
             return;
         }
-        let mut old = std::mem::take(&mut self.replicas);
-        self.take_in_copies(&mut old, &routing);
-        let node = self.node;
-        for route in routing
-            .routes()
-            .iter()
-            .filter(|route| route.chain.contains(&node))
-        {
+        let mut old = std::mem::take(&mut self.held);
+        self.take_in_copies(&mut old, &routing, context);
+        for route in routing.routes() {
+            if !route.chain.contains(&context.node) {
+                continue;
+            }
+            let at = route.at();
             match self.inherit(&mut old, route) {
                 Some(replica) => {
-                    self.replicas
-                        .insert((route.array, route.range.start), replica);
+                    self.held.insert((at.array, at.range.start), replica);
                 }
-                None => {
-                    let at = ShardRef {
-                        array: route.array,
-                        range: route.range,
-                        epoch: route.epoch,
-                    };
-                    actions.push(Action::Lost { at });
-                }
+                None => context.actions.push(Action::Lost { at }),
             }
         }
         let before = std::mem::replace(&mut self.routing, routing);
-        let routing = &self.routing;
-        self.incoming.retain(|_, incoming| {
-            let at = incoming.at();
-            let routes = |table: &Routing| table.overlapping(at.array, at.range).count();
+        self.incoming.retain(|_, copy| {
+            let routes = |table: &Routing| table.overlapping(copy.at.array, copy.at.range).count();
             // A shard that was never in the table may be newer than the table; one that has left it
             // is not coming back.
-            let has_ended = routes(&before) > 0 && routes(routing) == 0;
-            !has_ended
-                && routing
-                    .overlapping(at.array, at.range)
-                    .all(|route| route.epoch <= at.epoch)
+            let has_ended = routes(&before) > 0 && routes(&self.routing) == 0;
+            let mut routes = self.routing.overlapping(copy.at.array, copy.at.range);
+            !has_ended && routes.all(|route| route.epoch <= copy.at.epoch)
         });
-        self.each(now, actions, |replica, context, members| {
-            replica.settle(members, context)
-        });
+        for replica in self.held.values_mut() {
+            replica.settle(&self.members, context);
+        }
     }
 
     /// Puts complete copies that let this server into a chain in the place of what it held before.
     /// The rows it held are older: while it was being copied to, it was not in the chain.
-    fn take_in_copies(&mut self, old: &mut BTreeMap<(ArrayId, Key), Replica>, routing: &Routing) {
-        let copied = self.incoming.extract_if(.., |_, incoming| {
-            let at = incoming.at();
-            let lets_in =
-                |route: &Route| route.epoch > at.epoch && route.chain.contains(&self.node);
-            incoming.is_complete() && routing.overlapping(at.array, at.range).any(lets_in)
-        });
-        let mut copied: Vec<Incoming> = copied.map(|(_, incoming)| incoming).collect();
-        copied.sort_by_key(|incoming| incoming.at().epoch);
-        for incoming in copied {
-            let at = incoming.at();
-            let overlaps =
-                |r: &Replica| r.array() == at.array && r.range().intersect(at.range).is_some();
-            if old
-                .values()
-                .any(|replica| overlaps(replica) && replica.epoch() >= at.epoch)
-            {
+    fn take_in_copies(&mut self, old: &mut Held, routing: &Routing, context: &Context<'_>) {
+        let lets_in = |at: ShardRef| {
+            let mut routes = routing.overlapping(at.array, at.range);
+            routes.any(|route| route.epoch > at.epoch && route.chain.contains(&context.node))
+        };
+        let is_copied = |_: &_, copy: &mut Incoming| copy.is_complete() && lets_in(copy.at);
+        let copied = self.incoming.extract_if(.., is_copied);
+        let mut copied: Vec<Incoming> = copied.map(|(_, copy)| copy).collect();
+        copied.sort_by_key(|copy| copy.at.epoch);
+        for copy in copied {
+            let at = copy.at;
+            let overlaps = |replica: &Replica| {
+                replica.route.array == at.array && replica.range().intersect(at.range).is_some()
+            };
+            let is_newer = |replica: &Replica| overlaps(replica) && replica.route.epoch >= at.epoch;
+            if old.values().any(is_newer) {
                 continue;
             }
             old.retain(|_, replica| !overlaps(replica));
-            let route = Route {
-                array: at.array,
-                range: at.range,
-                epoch: at.epoch,
-                chain: Vec::new(),
-            };
-            old.extend(
-                incoming
-                    .into_replica(route)
-                    .map(|replica| ((at.array, at.range.start), replica)),
-            );
+            if let Some(array) = self.arrays.get(&at.array)
+                && let Some(replica) = copy.into_replica(array)
+            {
+                old.insert((at.array, at.range.start), replica);
+            }
         }
     }
 
     /// The shard of `route`: a part of what is here, or a new one.
-    fn inherit(
-        &self,
-        old: &mut BTreeMap<(ArrayId, Key), Replica>,
-        route: &Route,
-    ) -> Option<Replica> {
-        let held = old
-            .range(..=(route.array, route.range.start))
-            .next_back()
-            .filter(|(_, r)| r.array() == route.array && r.range().covers(route.range))
-            .map(|(&slot, _)| slot);
-        if let Some(held) = held {
-            let mut replica = old.remove(&held)?;
+    fn inherit(&self, old: &mut Held, route: &Route) -> Option<Replica> {
+        let held = old.range(..=(route.array, route.range.start)).next_back();
+        let covers = |replica: &Replica| {
+            replica.route.array == route.array && replica.range().covers(route.range)
+        };
+        if let Some((&slot, _)) = held.filter(|(_, replica)| covers(replica)) {
+            let mut replica = old.remove(&slot)?;
             if replica.range().start < route.range.start {
                 replica = replica.split_off(route.range.start);
             }
@@ -128,16 +95,12 @@ impl Server {
             return Some(replica);
         }
         // The first epoch is the birth of the shard.
-        let layout = self.arrays.get(&route.array)?.layout.clone();
-        let clocks = RangedClocks::new(route.range);
+        let array = self.arrays.get(&route.array)?;
         (route.epoch == Epoch(1)).then(|| {
-            Replica::new(
-                route.clone(),
-                Store::new(layout, route.range),
-                clocks,
-                0,
-                Seq(0),
-            )
+            let policy = array.policy.clone();
+            let store = Store::new(array.layout.clone(), route.range);
+            let clocks = RangedClocks::new(route.range);
+            Replica::new(route.clone(), policy, store, clocks, 0, Seq(0))
         })
     }
 }
@@ -145,41 +108,24 @@ impl Server {
 impl Replica {
     /// Cuts at `key`: keeps what is below, returns the rest. Both keep all places of the log.
     fn split_off(&mut self, key: Key) -> Self {
-        let (lower, upper) = (
-            KeyRange::new(self.range().start, key),
-            KeyRange::new(key, self.range().end),
-        );
-        let store = self.store.split_off(key);
+        let lower = KeyRange::new(self.range().start, key);
+        let upper = KeyRange::new(key, self.range().end);
+        let width = self.store.layout().width;
+        let route = Route::new(self.at().part(upper), self.route.chain.clone());
+        let (policy, store) = (self.policy.clone(), self.store.split_off(key));
         let clocks = self.clocks.split_off(key);
-        let mut other = Self::new(
-            Route {
-                range: upper,
-                ..self.route.clone()
-            },
-            store,
-            clocks,
-            self.members,
-            self.applied,
-        );
+        let mut other = Self::new(route, policy, store, clocks, self.members, self.applied);
         other.committed = self.committed.split_off(key);
         other.acked = self.acked;
-        other.log = self
-            .log
-            .iter()
-            .map(|operation| cut(operation, upper, self.store.layout().width))
-            .collect();
-        self.log = self
-            .log
-            .iter()
-            .map(|operation| cut(operation, lower, self.store.layout().width))
-            .collect();
+        other.log = self.log.map(|operation| cut(operation, upper, width));
+        self.log = self.log.map(|operation| cut(operation, lower, width));
         self.route.range = lower;
         self.reset();
         other
     }
 
-    /// Forgets what belongs to the epoch that has ended: workers send again what
-    /// was not acknowledged.
+    /// Forgets what belongs to the epoch that has ended: workers send again what was not
+    /// acknowledged.
     fn reset(&mut self) {
         self.aggregator = PushAggregator::new(self.store.layout().width, self.clocks.clone());
         self.unacknowledged.clear();
@@ -192,7 +138,7 @@ impl Replica {
 
     /// Takes its place in the chain: a tail has committed all that it has; the others send on what
     /// may be missing.
-    fn settle(&mut self, members: &(u64, Vec<(WorkerId, Clock)>), context: &mut Context<'_>) {
+    fn settle(&mut self, members: &Members, context: &mut Context<'_>) {
         if self.successor(context.node).is_none() {
             self.commit(self.applied, context);
         } else {
@@ -204,35 +150,23 @@ impl Replica {
 
 /// The part of an operation that is about `part`.
 fn cut(operation: &Operation, part: KeyRange, width: usize) -> Operation {
-    match operation {
-        Operation::Update {
-            range,
-            clocks,
-            keys,
-            values,
-        } => {
-            let within = part
-                .intersect(*range)
-                .unwrap_or(KeyRange::new(part.start, part.start));
-            if within.is_empty() {
-                let keys = Keys::none();
-                return Operation::Update {
-                    range: within,
-                    clocks: Vec::new(),
-                    keys,
-                    values: Values::none(),
-                };
-            }
-            let (keys, places) = keys.cut(*range, within);
-            let values =
-                values.slice(places.start.saturating_mul(width)..places.end.saturating_mul(width));
-            Operation::Update {
-                range: within,
-                clocks: clocks.clone(),
-                keys,
-                values,
-            }
+    let Operation::Update {
+        range,
+        clocks,
+        keys,
+        values,
+    } = operation
+    else {
+        return operation.clone();
+    };
+    match part.intersect(*range) {
+        Some(within) => {
+            let (keys, values) = keys.cut_rows(values, *range, within, width);
+            Operation::update(within, clocks.clone(), keys, values)
         }
-        Operation::Members { .. } => operation.clone(),
+        None => {
+            let nothing = KeyRange::new(part.start, part.start);
+            Operation::update(nothing, Vec::new(), Keys::none(), Values::none())
+        }
     }
 }

@@ -3,24 +3,27 @@
 //!
 //! The tail copies, because all that it has is acknowledged. While it copies, updates go on, and
 //! rows that change are put back on the list of what is to be copied. When little is left, the tail
-//! stands still: it takes no further log entry, so nothing is acknowledged that the newcomer lacks.
-//! It copies the rest with the clocks, and asks the registry to raise the epoch with the newcomer
-//! at the end of the chain. Only a raised epoch ends the standstill: were it to end by itself, the
-//! registry might still append a newcomer that has missed what came after.
+//! stands still: it takes no further log entry, copies the rest with the clocks, and asks the
+//! registry to raise the epoch with the newcomer at the end of the chain. Only a raised epoch ends
+//! the standstill: were it to end by itself, the registry might still append a newcomer that has
+//! missed what came after.
 
 use std::time::Duration;
 
-use super::replica::{Context, Replica};
-use super::{Action, Server, ServerConfig};
+use super::replica::Replica;
+use super::shards::{Members, Shards};
+use super::{Action, ArrayConfig, Context, ServerConfig};
 use crate::range_set::RangeSet;
 use crate::{
-    ArrayId, Clock, KeyRange, Keys, Message, NodeId, Peer, RangedClocks, Refusal, Refused, Request,
-    Route, ShardRef, Snapshot, SnapshotAck, SnapshotEnd, SnapshotPhase, Store, TransferId,
-    WorkerId,
+    KeyRange, Keys, Message, NodeId, Peer, RangedClocks, Refusal, Request, Route, ShardRef,
+    Snapshot, SnapshotAck, SnapshotEnd, SnapshotPhase, Store, TransferId,
 };
 
 /// Ranges on the list; more are joined, which copies keys between them once more.
 const MAX_RANGES: usize = 4096;
+
+/// Attempt and number of a piece.
+type Piece = (TransferId, u32);
 
 /// Copying side of a hand-over.
 pub(super) struct Outgoing {
@@ -49,22 +52,19 @@ impl Outgoing {
     }
 
     /// Returns true if this piece waits for its answer from this server.
-    fn waits(&self, from: Peer, asked: (TransferId, u32)) -> bool {
-        let piece = self
-            .piece
-            .as_ref()
-            .map(|piece| (piece.transfer, piece.part));
-        from == Peer::Server(self.to) && piece == Some(asked)
+    fn waits(&self, from: Peer, asked: Piece) -> bool {
+        let piece = self.piece.as_ref();
+        let is_asked = piece.is_some_and(|piece| (piece.transfer, piece.part) == asked);
+        is_asked && from == Peer::Server(self.to)
     }
 
     /// Rows that were updated are to be copied again.
     pub(super) fn changed(&mut self, range: KeyRange, keys: &Keys) {
-        match keys {
-            Keys::All => self.left.insert(range),
-            Keys::List(keys) => {
-                keys.iter()
-                    .for_each(|&key| self.left.insert(KeyRange::new(key, key.saturating_add(1))));
-            }
+        let Keys::List(keys) = keys else {
+            return self.left.insert(range);
+        };
+        for &key in keys.iter() {
+            self.left.insert(KeyRange::new(key, key.saturating_add(1)));
         }
     }
 
@@ -92,12 +92,10 @@ impl Replica {
     ) {
         let is_tail = self.route.tail() == Some(context.node);
         // Before the standstill, the registry may change its mind and name another server.
-        let decided = self
-            .outgoing
-            .as_ref()
-            .is_some_and(|outgoing| outgoing.stands_still() || outgoing.to == to);
+        let is_decided = |outgoing: &Outgoing| outgoing.stands_still() || outgoing.to == to;
+        let is_decided = self.outgoing.as_ref().is_some_and(is_decided);
         let cannot = self.route.chain.contains(&to) || self.refused_by.contains(&to);
-        if !is_tail || self.fenced.is_some() || cannot || decided {
+        if !is_tail || self.fenced.is_some() || cannot || is_decided {
             return;
         }
         let mut left = RangeSet::new(MAX_RANGES);
@@ -117,59 +115,37 @@ impl Replica {
     }
 
     /// The newcomer has taken over a piece.
-    pub(super) fn copied(
-        &mut self,
-        from: Peer,
-        transfer: TransferId,
-        part: u32,
-        context: &mut Context<'_>,
-    ) {
+    pub(super) fn copied(&mut self, from: Peer, piece: Piece, context: &mut Context<'_>) {
         let at = self.at();
-        let Some(outgoing) = &mut self.outgoing else {
+        let Some(outgoing) = self.outgoing.as_mut().filter(|own| own.waits(from, piece)) else {
             return;
         };
-        let expected = outgoing
-            .piece
-            .as_ref()
-            .map(|piece| (piece.transfer, piece.part));
-        if from != Peer::Server(outgoing.to) || expected != Some((transfer, part)) {
-            return;
-        }
-        let was_last = outgoing
-            .piece
-            .take()
-            .is_some_and(|piece| piece.end.is_some());
-        if was_last {
+        let taken = outgoing.piece.take();
+        if taken.is_some_and(|piece| piece.end.is_some()) {
             outgoing.complete = true;
             outgoing.sent_at = context.now;
-            context.actions.push(Action::Propose {
-                at,
-                add: outgoing.to,
-            });
+            let add = outgoing.to;
+            context.actions.push(Action::Propose { at, add });
         } else {
             self.copy_next(context);
         }
     }
 
-    /// The newcomer has dropped the copy that `part` belongs to: it gets all of it again. The
-    /// standstill may end by itself here: the registry has not been asked to append the newcomer,
-    /// as it is only once that has everything.
+    /// The newcomer has dropped the copy: it gets all of it again. The standstill may end by itself
+    /// here: the registry is asked to append the newcomer only once that has everything.
     pub(super) fn copy_again(
         &mut self,
         from: Peer,
-        refused: (TransferId, u32),
+        refused: Piece,
         again: TransferId,
-        members: &(u64, Vec<(WorkerId, Clock)>),
+        members: &Members,
         context: &mut Context<'_>,
     ) {
-        let Some(outgoing) = self
-            .outgoing
-            .take_if(|own| refused.1 > 0 && own.waits(from, refused))
-        else {
-            return;
-        };
-        self.hand_over(outgoing.to, again, context);
-        self.go_on(members, context);
+        let is_refused = |own: &mut Outgoing| refused.1 > 0 && own.waits(from, refused);
+        if let Some(outgoing) = self.outgoing.take_if(is_refused) {
+            self.hand_over(outgoing.to, again, context);
+            self.go_on(members, context);
+        }
     }
 
     /// The newcomer cannot hold these rows: the shard does without it until its epoch is raised.
@@ -177,25 +153,21 @@ impl Replica {
     pub(super) fn end_copy(
         &mut self,
         from: Peer,
-        refused: (TransferId, u32),
+        refused: Piece,
         reason: Refusal,
-        members: &(u64, Vec<(WorkerId, Clock)>),
+        members: &Members,
         context: &mut Context<'_>,
     ) {
-        let Some(outgoing) = self.outgoing.take_if(|own| own.waits(from, refused)) else {
-            return;
-        };
-        self.refused_by.insert(outgoing.to);
-        context.actions.push(Action::CopyRefused {
-            at: self.at(),
-            to: outgoing.to,
-            reason,
-        });
-        self.go_on(members, context);
+        if let Some(outgoing) = self.outgoing.take_if(|own| own.waits(from, refused)) {
+            let (at, to) = (self.at(), outgoing.to);
+            self.refused_by.insert(to);
+            context.actions.push(Action::CopyRefused { at, to, reason });
+            self.go_on(members, context);
+        }
     }
 
     /// Takes up what came during a standstill.
-    fn go_on(&mut self, members: &(u64, Vec<(WorkerId, Clock)>), context: &mut Context<'_>) {
+    fn go_on(&mut self, members: &Members, context: &mut Context<'_>) {
         self.set_members(members, context);
         self.sequence_updates(context);
     }
@@ -213,18 +185,14 @@ impl Replica {
         let Some(outgoing) = &mut self.outgoing else {
             return;
         };
-        let few = outgoing.left.len() <= limit as u64;
-        if few || outgoing.budget == 0 {
+        if outgoing.left.len() <= limit as u64 || outgoing.budget == 0 {
             outgoing.phase = SnapshotPhase::Delta;
         }
         outgoing.budget = outgoing.budget.saturating_sub(1);
-        let next = outgoing
-            .left
-            .first()
-            .unwrap_or(KeyRange::new(at.range.start, at.range.start));
-        let rows = store.extract(next, limit);
+        let nothing = KeyRange::new(at.range.start, at.range.start);
+        let rows = store.extract(outgoing.left.first().unwrap_or(nothing), limit);
         outgoing.left.remove_first_up_to(rows.range.end);
-        let is_last = outgoing.phase == SnapshotPhase::Delta && outgoing.left.is_empty();
+        let is_last = outgoing.stands_still() && outgoing.left.is_empty();
         let end = is_last.then(|| SnapshotEnd {
             seq: self.applied,
             members: self.members,
@@ -241,14 +209,13 @@ impl Replica {
         outgoing.next_part += 1;
         outgoing.sent_at = context.now;
         outgoing.piece = Some(piece.clone());
-        let to = Peer::Server(outgoing.to);
-        context.send(to, Message::Snapshot(piece));
+        context.send(Peer::Server(outgoing.to), Message::Snapshot(piece));
     }
 }
 
 /// Receiving side of a hand-over.
 pub(super) struct Incoming {
-    at: ShardRef,
+    pub(super) at: ShardRef,
     from: Peer,
     transfer: TransferId,
     next_part: u32,
@@ -259,10 +226,6 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    pub(super) const fn at(&self) -> ShardRef {
-        self.at
-    }
-
     pub(super) const fn is_complete(&self) -> bool {
         self.end.is_some()
     }
@@ -274,95 +237,81 @@ impl Incoming {
     }
 
     /// The shard, once the registry has said that this server holds it.
-    pub(super) fn into_replica(self, route: Route) -> Option<Replica> {
-        let end = self.end?;
+    pub(super) fn into_replica(self, array: &ArrayConfig) -> Option<Replica> {
+        let (end, policy) = (self.end?, array.policy.clone());
         let clocks = RangedClocks::from_entries(self.at.range, &end.clocks);
+        let route = Route::new(self.at, Vec::new());
         Some(Replica::new(
             route,
+            policy,
             self.store,
             clocks,
             end.members,
             end.seq,
         ))
     }
+
+    /// Takes over a piece. Returns false if it is not of this copy, or comes too early.
+    fn take(&mut self, from: Peer, piece: Snapshot, now: Duration) -> Result<bool, Refusal> {
+        let is_own = (self.at, self.from, self.transfer) == (piece.at, from, piece.transfer);
+        if !is_own || piece.part > self.next_part {
+            return Ok(false);
+        }
+        if piece.part == self.next_part {
+            if !self.store.fits(&piece.rows) {
+                return Err(Refusal::BadRows);
+            }
+            self.store.insert(&piece.rows);
+            self.next_part += 1;
+            self.end = piece.end;
+        }
+        self.heard_at = now;
+        Ok(true)
+    }
 }
 
-impl Server {
-    pub(super) const fn next_transfer(&mut self) -> TransferId {
-        self.transfers += 1;
-        TransferId(self.transfers)
-    }
-
-    /// Drops copies that their senders have given up, of which no routing table need ever tell.
-    pub(super) fn drop_given_up(&mut self, now: Duration) {
-        let config = &self.config;
-        self.incoming
-            .retain(|_, copy| copy.given_up_at(config).is_none_or(|at| now < at));
-    }
-
-    /// Takes over a piece of a shard.
-    pub(super) fn take_over(
-        &mut self,
-        now: Duration,
-        from: Peer,
-        piece: Snapshot,
-        actions: &mut Vec<Action>,
-    ) {
-        let Snapshot {
-            at, transfer, part, ..
-        } = piece;
-        let mut answer = |message| actions.push(Action::Send { to: from, message });
-        let refused = |reason| {
-            Message::Refused(Refused {
-                at,
-                request: Request::Snapshot { transfer, part },
-                reason,
-            })
-        };
-        let Some(array) = self.arrays.get(&at.array) else {
-            return answer(refused(Refusal::UnknownRange));
-        };
-        if let Refusal::WrongEpoch { current } = self.why_not(at) {
-            return answer(refused(Refusal::WrongEpoch { current }));
-        }
-        let slot: (ArrayId, u64) = (at.array, at.range.start);
-        let current = self.incoming.get(&slot);
-        let newer = current.is_none_or(|own| (own.at.epoch, own.transfer) < (at.epoch, transfer));
-        if newer && part > 0 {
-            // Its beginning was dropped, so that there is no use in sending the rest again.
-            return answer(refused(Refusal::UnknownRange));
-        }
-        if newer {
-            let store = Store::new(array.layout.clone(), at.range);
-            let (next_part, end, heard_at) = (0, None, now);
-            self.incoming.insert(
-                slot,
-                Incoming {
-                    at,
-                    from,
-                    transfer,
-                    next_part,
-                    store,
-                    end,
-                    heard_at,
-                },
-            );
-        }
-        let Some(own) = self.incoming.get_mut(&slot) else {
-            return;
-        };
-        if (own.at, own.from, own.transfer) != (at, from, transfer) || part > own.next_part {
-            return;
-        }
-        if part == own.next_part {
-            if !own.store.fits(&piece.rows) {
-                return answer(refused(Refusal::BadRows));
+impl Shards {
+    /// Takes over a piece of a shard, and answers it.
+    pub(super) fn take_over(&mut self, from: Peer, piece: Snapshot, context: &mut Context<'_>) {
+        let (at, transfer, part) = (piece.at, piece.transfer, piece.part);
+        match self.take_piece(from, piece, context.now) {
+            Ok(true) => {
+                let ack = Message::SnapshotAck(SnapshotAck { at, transfer, part });
+                context.send(from, ack);
             }
-            own.store.insert(&piece.rows);
-            own.next_part += 1;
-            own.end = piece.end;
+            Ok(false) => {}
+            Err(reason) => {
+                context.refuse(from, at, Request::Snapshot { transfer, part }, reason);
+            }
         }
-        own.heard_at = now;
-        answer(Message::SnapshotAck(SnapshotAck { at, transfer, part }));
+    }
+
+    fn take_piece(&mut self, from: Peer, piece: Snapshot, now: Duration) -> Result<bool, Refusal> {
+        let (at, transfer) = (piece.at, piece.transfer);
+        let array = self.arrays.get(&at.array).ok_or(Refusal::UnknownRange)?;
+        let layout = array.layout.clone();
+        if let reason @ Refusal::WrongEpoch { .. } = self.why_not(at) {
+            return Err(reason);
+        }
+        let slot = (at.array, at.range.start);
+        let is_older = |own: &Incoming| (own.at.epoch, own.transfer) < (at.epoch, transfer);
+        if self.incoming.get(&slot).is_none_or(is_older) {
+            if piece.part > 0 {
+                // Its beginning was dropped, so that there is no use in sending the rest again.
+                return Err(Refusal::UnknownRange);
+            }
+            let copy = Incoming {
+                at,
+                from,
+                transfer,
+                next_part: 0,
+                store: Store::new(layout, at.range),
+                end: None,
+                heard_at: now,
+            };
+            self.incoming.insert(slot, copy);
+        }
+        let own = self.incoming.get_mut(&slot);
+        own.map_or(Ok(false), |own| own.take(from, piece, now))
     }
 }

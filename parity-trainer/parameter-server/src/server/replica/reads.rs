@@ -1,12 +1,18 @@
 //! Pulls, which the tail answers.
 
-use super::{Context, Replica};
+use super::{Replica, ensure};
+use crate::server::Context;
 use crate::{
-    Clock, KeyRange, Keys, Message, Peer, Pool, Pull, PullReply, Refusal, ShardRef, Values,
+    Clock, KeyRange, Keys, Message, Peer, Pool, Pull, PullReply, Refusal, RequestId, Values,
     WorkerId,
 };
 
 impl Replica {
+    fn may_answer(&self, pull: &Pull) -> bool {
+        self.policy
+            .may_read(&self.clocks, pull.worker, pull.at.range, pull.clock)
+    }
+
     /// Answers a pull now, or once it may be.
     pub(in crate::server) fn pull(
         &mut self,
@@ -14,93 +20,76 @@ impl Replica {
         pull: Pull,
         context: &mut Context<'_>,
     ) -> Result<(), Refusal> {
-        if self.route.tail() != Some(context.node) {
-            return Err(Refusal::NotTail);
-        }
-        if !pull.keys.are_valid(pull.at.range) {
-            return Err(Refusal::BadKeys);
-        }
+        ensure(self.route.tail() == Some(context.node), Refusal::NotTail)?;
+        ensure(pull.keys.are_valid(pull.at.range), Refusal::BadKeys)?;
         // A tail that was replaced before it heard of the workers would wait for none.
-        if pull.clock > Clock::default() && !self.clocks.contains(pull.worker) {
-            return Err(Refusal::UnknownWorker);
+        let knows = pull.clock == Clock::default() || self.clocks.contains(pull.worker);
+        ensure(knows, Refusal::UnknownWorker)?;
+        let (reader, most) = ((pull.worker, pull.at.range), context.config.max_waiting);
+        let has_place = self.readers.contains_key(&reader) || self.readers.len() < most;
+        if self.policy.sends_fresh_rows() && has_place {
+            self.readers.insert(reader, pull.keys.clone());
         }
-        let known = self.readers.contains_key(&(pull.worker, pull.at.range));
-        if context.policy.sends_fresh_rows()
-            && (known || self.readers.len() < context.config.max_waiting)
-        {
-            self.readers
-                .insert((pull.worker, pull.at.range), pull.keys.clone());
-        }
-        if context
-            .policy
-            .may_read(&self.clocks, pull.worker, pull.at.range, pull.clock)
-        {
+        if self.may_answer(&pull) {
             self.answer(from, &pull, context);
             return Ok(());
         }
-        if self.waiting.iter().any(|(peer, other)| {
-            *peer == from && other.request == pull.request && other.at == pull.at
-        }) {
-            return Ok(());
+        let is_resend = |(peer, other): &(Peer, Pull)| {
+            (*peer, other.request, other.at) == (from, pull.request, pull.at)
+        };
+        if !self.waiting.iter().any(is_resend) {
+            ensure(self.waiting.len() < most, Refusal::Busy)?;
+            self.waiting.push((from, pull));
         }
-        if self.waiting.len() >= context.config.max_waiting {
-            return Err(Refusal::Busy);
-        }
-        self.waiting.push((from, pull));
         Ok(())
     }
 
     /// Answers pulls that may be answered by now, where there is `news`.
     pub(super) fn answer_waiting(&mut self, news: KeyRange, context: &mut Context<'_>) {
-        let may_read = |(_, pull): &mut (Peer, Pull)| {
-            pull.at.range.intersect(news).is_some()
-                && context
-                    .policy
-                    .may_read(&self.clocks, pull.worker, pull.at.range, pull.clock)
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let is_ready = |(_, pull): &mut (Peer, Pull)| {
+            pull.at.range.intersect(news).is_some() && self.may_answer(pull)
         };
-        let ready: Vec<(Peer, Pull)> = self.waiting.extract_if(.., may_read).collect();
-        for (from, pull) in ready {
+        for (from, pull) in waiting.extract_if(.., is_ready) {
             self.answer(from, &pull, context);
         }
+        self.waiting = waiting;
     }
 
-    pub(super) fn reply(
+    fn reply(
         &self,
         worker: WorkerId,
+        request: Option<RequestId>,
         range: KeyRange,
         keys: &Keys,
         pool: &mut Pool<f32>,
-    ) -> PullReply {
+    ) -> Message {
         let numbers = keys.len(range).saturating_mul(self.store.layout().width);
         let values = pool.filled(numbers, |values| self.store.read(range, keys, values));
-        PullReply {
-            at: ShardRef { range, ..self.at() },
-            request: None,
+        Message::PullReply(PullReply {
+            at: self.at().part(range),
+            request,
             clock: self.clocks.finished(range).unwrap_or_default(),
             own: self.clocks.lowest_of(worker, range).unwrap_or_default(),
             keys: keys.clone(),
             values: Values::F32(values),
-        }
+        })
     }
 
-    pub(super) fn answer(&self, from: Peer, pull: &Pull, context: &mut Context<'_>) {
-        let reply = self.reply(pull.worker, pull.at.range, &pull.keys, context.pool);
-        context.send(
-            from,
-            Message::PullReply(PullReply {
-                request: Some(pull.request),
-                ..reply
-            }),
-        );
+    fn answer(&self, from: Peer, pull: &Pull, context: &mut Context<'_>) {
+        let (range, request) = (pull.at.range, Some(pull.request));
+        let reply = self.reply(pull.worker, request, range, &pull.keys, context.pool);
+        context.send(from, reply);
     }
 
     /// Eager SSP: the rows that each reader read last, as soon as a clock is finished.
     pub(super) fn send_fresh_rows(&mut self, context: &mut Context<'_>) {
+        let clocks = &self.clocks;
         self.readers
-            .retain(|(worker, _), _| self.clocks.contains(*worker));
+            .retain(|(worker, _), _| clocks.contains(*worker));
         for (&(worker, range), keys) in &self.readers {
-            let reply = self.reply(worker, range, keys, context.pool);
-            context.send(Peer::Worker(worker), Message::PullReply(reply));
+            let reply = self.reply(worker, None, range, keys, context.pool);
+            context.send(Peer::Worker(worker), reply);
         }
     }
 }

@@ -1,0 +1,156 @@
+//! The shards of a server, and the messages that reach them.
+
+use std::collections::BTreeMap;
+
+use super::replica::Replica;
+use super::transfer::Incoming;
+use super::{ArrayConfig, Context};
+use crate::{
+    ArrayId, Clock, Key, Message, Peer, Refusal, Refused, Request, Routing, ShardRef, TransferId,
+    WorkerId,
+};
+
+/// Version of the list of workers, and the list with the clocks they joined at.
+pub(super) type Members = (u64, Vec<(WorkerId, Clock)>);
+/// By array and first key.
+pub(super) type Held = BTreeMap<(ArrayId, Key), Replica>;
+
+pub(super) struct Shards {
+    pub(super) arrays: BTreeMap<ArrayId, ArrayConfig>,
+    pub(super) routing: Routing,
+    pub(super) members: Members,
+    pub(super) held: Held,
+    /// Shards that are being copied to this server.
+    pub(super) incoming: BTreeMap<(ArrayId, Key), Incoming>,
+    transfers: u64,
+}
+
+/// The shard that holds the first key of `at`, whatever its epoch.
+fn holder(held: &mut Held, at: ShardRef) -> Option<&mut Replica> {
+    let (_, replica) = held.range_mut(..=(at.array, at.range.start)).next_back()?;
+    let holds = replica.route.array == at.array && replica.range().contains(at.range.start);
+    holds.then_some(replica)
+}
+
+/// The shard that covers the request's range, at its epoch.
+fn covering(held: &mut Held, at: ShardRef) -> Result<&mut Replica, Refusal> {
+    let replica = holder(held, at).filter(|replica| replica.range().covers(at.range));
+    let replica = replica.ok_or(Refusal::UnknownRange)?;
+    let current = replica.route.epoch;
+    if current == at.epoch {
+        Ok(replica)
+    } else {
+        Err(Refusal::WrongEpoch { current })
+    }
+}
+
+/// The shard with exactly this range and epoch.
+pub(super) fn exact(held: &mut Held, at: ShardRef) -> Option<&mut Replica> {
+    let replica = held.get_mut(&(at.array, at.range.start));
+    replica.filter(|replica| replica.route.at() == at)
+}
+
+impl Shards {
+    pub(super) fn new(arrays: BTreeMap<ArrayId, ArrayConfig>) -> Self {
+        Self {
+            arrays,
+            routing: Routing::default(),
+            members: Members::default(),
+            held: Held::new(),
+            incoming: BTreeMap::new(),
+            transfers: 0,
+        }
+    }
+
+    pub(super) const fn next_transfer(&mut self) -> TransferId {
+        self.transfers += 1;
+        TransferId(self.transfers)
+    }
+
+    /// Reason why this server cannot take a log entry or a copy for this shard.
+    pub(super) fn why_not(&mut self, at: ShardRef) -> Refusal {
+        // The routing table counts for shards that have left this server, too: their old head is
+        // fenced by it.
+        let routes = self.routing.overlapping(at.array, at.range);
+        let newest = routes.map(|route| route.epoch).max();
+        let held = holder(&mut self.held, at).map(|replica| replica.route.epoch);
+        match newest.max(held) {
+            Some(current) if current > at.epoch => Refusal::WrongEpoch { current },
+            _ => Refusal::UnknownRange,
+        }
+    }
+
+    pub(super) fn receive(&mut self, from: Peer, message: Message, context: &mut Context<'_>) {
+        let held = &mut self.held;
+        match message {
+            Message::Push(push) => {
+                let (at, worker, clock) = (push.at, push.worker, push.clock);
+                let replica = covering(held, at);
+                let taken = replica.and_then(|replica| replica.push(from, push, context));
+                if let Err(reason) = taken {
+                    context.refuse(from, at, Request::Push { worker, clock }, reason);
+                }
+            }
+            Message::Pull(pull) => {
+                let (at, request) = (pull.at, pull.request);
+                let replica = covering(held, at);
+                let taken = replica.and_then(|replica| replica.pull(from, pull, context));
+                if let Err(reason) = taken {
+                    context.refuse(from, at, Request::Pull { request }, reason);
+                }
+            }
+            Message::Replicate(entry) => {
+                let (at, seq) = (entry.at, entry.seq);
+                let taken = match exact(held, at) {
+                    Some(replica) => replica.replicate(from, entry, context),
+                    None => Err(self.why_not(at)),
+                };
+                if let Err(reason) = taken {
+                    context.refuse(from, at, Request::Replicate { seq }, reason);
+                }
+            }
+            Message::ReplicateAck(ack) => {
+                if let Some(replica) = exact(held, ack.at) {
+                    replica.acknowledged(from, ack.seq, context);
+                }
+            }
+            Message::Snapshot(piece) => self.take_over(from, piece, context),
+            Message::SnapshotAck(ack) => {
+                if let Some(replica) = exact(held, ack.at) {
+                    replica.copied(from, (ack.transfer, ack.part), context);
+                }
+            }
+            Message::Routing(routing) => self.set_routing(routing, context),
+            Message::Refused(refused) => self.refused(from, refused, context),
+            // Meant for workers.
+            Message::PushAck(_) | Message::PullReply(_) => {}
+        }
+    }
+
+    fn refused(&mut self, from: Peer, refused: Refused, context: &mut Context<'_>) {
+        let again = self.next_transfer();
+        let Some(replica) = exact(&mut self.held, refused.at) else {
+            return;
+        };
+        match (refused.request, refused.reason) {
+            (Request::Replicate { .. }, Refusal::WrongEpoch { current }) => {
+                replica.fence(from, current);
+            }
+            (Request::Snapshot { transfer, part }, Refusal::UnknownRange) => {
+                replica.copy_again(from, (transfer, part), again, &self.members, context);
+            }
+            (Request::Snapshot { transfer, part }, reason) if !reason.is_retryable() => {
+                replica.end_copy(from, (transfer, part), reason, &self.members, context);
+            }
+            _ => {}
+        }
+    }
+
+    /// Drops copies that their senders have given up, of which no routing table need ever tell.
+    pub(super) fn drop_given_up(&mut self, context: &Context<'_>) {
+        let is_given_up = |at| context.now >= at;
+        let given_up_at = |copy: &Incoming| copy.given_up_at(context.config);
+        self.incoming
+            .retain(|_, copy| !given_up_at(copy).is_some_and(is_given_up));
+    }
+}

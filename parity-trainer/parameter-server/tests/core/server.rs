@@ -1,0 +1,418 @@
+//! A server, message by message: what the simulation leaves to chance.
+
+use crate::support::*;
+
+const EVENTUAL: Consistency = Consistency::Eventual;
+
+#[test]
+fn acknowledgement_waits_for_the_chain() {
+    let mut head = Node::new(0, EVENTUAL, &[0, 1]);
+    let sent = head.hear(worker(0), push(1, 0, 1));
+    // Place 1 is the list of workers.
+    let [(to, Message::Replicate(entry))] = &sent[..] else {
+        panic!("{sent:?}")
+    };
+    assert_eq!((*to, entry.seq), (server(1), Seq(2)));
+    let again = head.hear(worker(0), push(1, 0, 1));
+    assert_eq!(again, [], "a resend is neither applied nor acknowledged");
+    assert_eq!(head.hear(server(1), replicated(1, 2)), [ack(1, 0, 1)]);
+    let again = head.hear(worker(0), push(1, 0, 1));
+    assert_eq!(
+        again,
+        [ack(1, 0, 1)],
+        "a resend of what is safe is acknowledged"
+    );
+    assert_eq!(head.values(), [1.0, 2.0]);
+}
+
+#[test]
+fn old_head_is_refused_by_its_successor_and_stops() {
+    let mut old = Node::new(0, EVENTUAL, &[0, 1]);
+    let mut new = Node::new(1, EVENTUAL, &[0, 1]);
+    new.route(2, &[1]);
+    let entry = old.ask(worker(0), push(1, 0, 1));
+    let refused = new.ask(server(0), entry);
+    let current = Epoch(2);
+    let fenced = Some(Refusal::WrongEpoch { current });
+    assert_eq!(refusal(&refused), fenced);
+    // Only a server of the chain fences its head.
+    old.hear(server(7), refused.clone());
+    assert!(old.0.shards().next().unwrap().accepts_pushes);
+    old.hear(server(1), refused);
+    assert_eq!(refusal(&old.ask(worker(0), push(1, 0, 2))), fenced);
+    assert_eq!(old.0.next_timer(), None);
+    assert_eq!(old.hear(server(1), replicated(1, 2)), []);
+}
+
+#[test]
+fn promoted_head_knows_what_it_has_applied() {
+    let mut second = Node::new(1, EVENTUAL, &[0, 1]);
+    let workers = vec![(WorkerId(0), Clock(0)), (WorkerId(1), Clock(0))];
+    let members = Operation::Members {
+        version: 1,
+        workers,
+    };
+    second.hear(server(0), replicate(1, members));
+    second.hear(server(0), entry(2, [1.0, 2.0]));
+    let again = second.hear(server(0), entry(2, [1.0, 2.0]));
+    assert_eq!(again, [(server(0), replicated(1, 2))], "acknowledged again");
+    assert_eq!(
+        second.hear(server(0), entry(4, [1.0, 2.0])),
+        [],
+        "too early"
+    );
+    second.route(2, &[1]);
+    assert_eq!(second.hear(worker(0), push(2, 0, 1)), [ack(2, 0, 1)]);
+    assert_eq!(second.values(), [1.0, 2.0], "applied once");
+}
+
+#[test]
+fn bsp_adds_up_before_it_replicates() {
+    let mut head = Node::new(0, Consistency::Bsp, &[0, 1]);
+    assert_eq!(head.hear(worker(0), push(1, 0, 1)), []);
+    let entry = head.ask(worker(1), push(1, 1, 1));
+    let clocks = vec![(WorkerId(0), Clock(1)), (WorkerId(1), Clock(1))];
+    let operation = Operation::Update {
+        range: RANGE,
+        clocks,
+        keys: Keys::All,
+        values: vec![2.0, 4.0].into(),
+    };
+    assert_eq!(entry, replicate(2, operation));
+    assert_eq!(
+        head.hear(server(1), replicated(1, 2)),
+        [ack(1, 0, 1), ack(1, 1, 1)]
+    );
+}
+
+fn pull(worker: u64, request: u64, clock: u64, keys: Keys) -> Message {
+    Message::Pull(Pull {
+        at: at(1),
+        worker: WorkerId(worker),
+        request: RequestId(request),
+        clock: Clock(clock),
+        keys,
+    })
+}
+
+/// Seed 226 of the simulation: a tail that was replaced before it heard of the workers
+/// waited for none.
+#[test]
+fn tail_that_does_not_know_the_reader_does_not_answer_it() {
+    let mut tail = Node::new(1, Consistency::Ssp(0), &[0, 1]);
+    let answer = tail.ask(worker(0), pull(0, 1, 2, Keys::All));
+    assert_eq!(refusal(&answer), Some(Refusal::UnknownWorker));
+    let answer = tail.ask(worker(0), pull(0, 1, 0, Keys::All));
+    assert!(
+        matches!(answer, Message::PullReply(_)),
+        "as it is: {answer:?}"
+    );
+}
+
+#[test]
+fn requests_to_the_wrong_server_or_with_wrong_rows_are_refused() {
+    let mut head = Node::new(0, EVENTUAL, &[0, 1]);
+    let mut tail = Node::new(1, EVENTUAL, &[0, 1]);
+    let rows = |at, keys, values: Vec<f32>| Message::Push(push_rows(at, 0, 1, keys, values.into()));
+    let length = ValuesError::Length {
+        expected: 2,
+        found: 1,
+    };
+    let refusals = [
+        (
+            head.ask(worker(0), pull(0, 1, 0, Keys::All)),
+            Refusal::NotTail,
+        ),
+        (
+            tail.ask(worker(0), pull(0, 1, 0, list([1, 0]))),
+            Refusal::BadKeys,
+        ),
+        (tail.ask(worker(0), push(1, 0, 1)), Refusal::NotHead),
+        (head.ask(worker(7), push(1, 7, 1)), Refusal::UnknownWorker),
+        (
+            head.ask(worker(0), rows(at(1), list([0, 2]), vec![1.0; 2])),
+            Refusal::BadKeys,
+        ),
+        (
+            head.ask(worker(0), rows(shard(1, 1, 1), Keys::All, vec![])),
+            Refusal::BadKeys,
+        ),
+        (
+            head.ask(worker(0), rows(at(1), Keys::All, vec![1.0])),
+            length.into(),
+        ),
+        (
+            head.ask(worker(0), rows(shard(1, 3, 1), Keys::All, vec![])),
+            Refusal::UnknownRange,
+        ),
+        (
+            head.ask(worker(0), push(2, 0, 1)),
+            Refusal::WrongEpoch { current: Epoch(1) },
+        ),
+    ];
+    for (number, (answer, reason)) in refusals.into_iter().enumerate() {
+        assert_eq!(refusal(&answer), Some(reason), "{number}");
+    }
+}
+
+#[test]
+fn waiting_pull_is_answered_once_and_bounded() {
+    let config = ServerConfig {
+        max_waiting: 1,
+        ..ServerConfig::default()
+    };
+    let mut only = Node::bounded(1, Consistency::Bsp, &[1], config);
+    assert_eq!(only.hear(worker(0), pull(0, 1, 2, Keys::All)), []);
+    assert_eq!(
+        only.hear(worker(0), pull(0, 1, 2, Keys::All)),
+        [],
+        "a resend takes no place"
+    );
+    let full = only.ask(worker(1), pull(1, 1, 2, Keys::All));
+    assert_eq!(refusal(&full), Some(Refusal::Busy));
+    only.hear(worker(0), push(1, 0, 1));
+    let answers = only.hear(worker(1), push(1, 1, 1));
+    let replies = answers
+        .iter()
+        .filter(|(_, message)| matches!(message, Message::PullReply(_)));
+    assert_eq!(replies.count(), 1, "{answers:?}");
+}
+
+#[test]
+fn fresh_rows_are_sent_to_readers_when_a_clock_is_finished() {
+    let mut only = Node::new(1, Consistency::EagerSsp(0), &[1]);
+    only.hear(worker(0), pull(0, 1, 1, list([1])));
+    assert_eq!(only.hear(worker(0), push(1, 0, 1)), [ack(1, 0, 1)]);
+    let sent = only.hear(worker(1), push(1, 1, 1));
+    let fresh = Message::PullReply(PullReply {
+        at: at(1),
+        request: None,
+        clock: Clock(1),
+        own: Clock(1),
+        keys: list([1]),
+        values: vec![4.0].into(),
+    });
+    assert_eq!(sent, [ack(1, 1, 1), (worker(0), fresh)]);
+    only.tell(members(2, &[1]));
+    assert_eq!(
+        only.hear(worker(1), push(1, 1, 2)),
+        [ack(1, 1, 2)],
+        "the reader has left"
+    );
+}
+
+#[test]
+fn array_is_known_anew_while_no_shard_of_it_is_held() {
+    let array = |width| array(Layout::dense(width, Add), EVENTUAL);
+    let mut node = Node(
+        Server::new(NodeId(1), ServerConfig::default(), [(ARRAY, array(5))]),
+        ms(0),
+    );
+    node.0.define(ARRAY, array(1));
+    node.route(1, &[1]);
+    node.0.define(ARRAY, array(5));
+    assert_eq!(node.0.shards().next().unwrap().store.layout().width, 1);
+    assert_eq!(node.values(), [0.0, 0.0]);
+}
+
+fn is_busy(answers: &[(Peer, Message)]) -> bool {
+    matches!(answers, [(_, answer)] if refusal(answer) == Some(Refusal::Busy))
+}
+
+#[test]
+fn log_that_is_long_in_bytes_or_entries_takes_no_more() {
+    let (bytes, entries) = (ServerConfig::default(), ServerConfig::default());
+    // Eight bytes each, after the list of workers.
+    let configs = [
+        ServerConfig {
+            max_bytes: 16,
+            ..bytes
+        },
+        ServerConfig {
+            max_log: 3,
+            ..entries
+        },
+    ];
+    for config in configs {
+        let mut head = Node::bounded(1, EVENTUAL, &[1, 2], config);
+        assert!(!is_busy(&head.hear(worker(0), push(1, 0, 1))));
+        assert!(!is_busy(&head.hear(worker(0), push(1, 0, 2))));
+        assert!(is_busy(&head.hear(worker(0), push(1, 0, 3))));
+        assert!(
+            !is_busy(&head.hear(worker(0), push(1, 0, 2))),
+            "a resend needs no room"
+        );
+        head.hear(server(2), replicated(1, 3));
+        assert!(!is_busy(&head.hear(worker(0), push(1, 0, 3))));
+    }
+}
+
+#[test]
+fn worker_ahead_of_the_others_has_little_pending() {
+    let default = ServerConfig::default();
+    let configs = [
+        ServerConfig {
+            max_bytes: 16,
+            ..default
+        },
+        ServerConfig {
+            max_pending: 2,
+            ..default
+        },
+    ];
+    for config in configs {
+        let mut head = Node::bounded(1, Consistency::Bsp, &[1], config);
+        assert!(!is_busy(&head.hear(worker(0), push(1, 0, 1))));
+        assert!(!is_busy(&head.hear(worker(0), push(1, 0, 2))));
+        assert!(is_busy(&head.hear(worker(0), push(1, 0, 3))));
+        // The one that all wait for is not held up by it.
+        assert!(!is_busy(&head.hear(worker(1), push(1, 1, 1))));
+        assert!(!is_busy(&head.hear(worker(0), push(1, 0, 3))));
+    }
+}
+
+#[test]
+fn unacknowledged_entries_are_sent_again_after_a_while() {
+    let mut head = Node::new(0, EVENTUAL, &[0, 1]);
+    let entry = head.hear(worker(0), push(1, 0, 1));
+    assert_eq!(head.wait(ms(49)), []);
+    let again = head.wait(ms(1));
+    assert_eq!(
+        (again.len(), &again[1..]),
+        (2, &entry[..]),
+        "with the list of workers"
+    );
+    head.hear(server(1), replicated(1, 2));
+    assert_eq!(head.0.next_timer(), None);
+}
+
+#[test]
+fn pieces_of_wide_rows_are_small() {
+    let config = ServerConfig {
+        copy_bytes: 7,
+        ..ServerConfig::default()
+    };
+    let mut tail = Node::bounded(1, Consistency::Bsp, &[1], config);
+    let pieces = sent(tail.tell(hand_over(2)));
+    let [(_, Message::Snapshot(piece))] = &pieces[..] else {
+        panic!("{pieces:?}")
+    };
+    assert_eq!(piece.rows.values.len(), 1);
+}
+
+/// Server 1 with two rows, which it copies one at a time, server 2, to which it does, and the first
+/// piece.
+fn copying() -> (Node, Node, Message) {
+    let config = ServerConfig {
+        copy_rows: 1,
+        ..ServerConfig::default()
+    };
+    let [mut source, newcomer] = [1, 2].map(|node| Node::bounded(node, EVENTUAL, &[1], config));
+    source.hear(worker(0), push(1, 0, 1));
+    let (to, first) = sent(source.tell(hand_over(2))).remove(0);
+    assert_eq!(to, server(2));
+    (source, newcomer, first)
+}
+
+/// Carries pieces and answers between the two until the newcomer has everything.
+fn carry(source: &mut Node, newcomer: &mut Node, first: Message) {
+    let mut piece = Some(first);
+    while let Some(next) = piece {
+        let answer = newcomer.ask(server(1), next);
+        piece = source.hear(server(2), answer).pop().map(|(_, piece)| piece);
+    }
+    assert_eq!(newcomer.copies(), [(at(1), true)]);
+}
+
+const FORGET: Duration = Duration::from_secs(31);
+
+#[test]
+fn copy_that_gets_no_further_is_dropped() {
+    let (mut source, mut newcomer, first) = copying();
+    assert_eq!(
+        source.wait(ms(50)),
+        [(server(2), first.clone())],
+        "sent again"
+    );
+    newcomer.hear(server(1), first.clone());
+    newcomer.wait(FORGET / 2);
+    assert_eq!(newcomer.copies(), [(at(1), false)]);
+    newcomer.wait(FORGET / 2);
+    assert_eq!(newcomer.copies(), []);
+    // The network had kept one back.
+    newcomer.hear(server(1), first);
+    assert_eq!(newcomer.copies(), [(at(1), false)]);
+    newcomer.wait(FORGET);
+    assert_eq!(newcomer.copies(), []);
+}
+
+#[test]
+fn complete_copy_is_kept_until_its_array_ends() {
+    let (mut source, mut newcomer, first) = copying();
+    carry(&mut source, &mut newcomer, first);
+    newcomer.wait(10 * FORGET);
+    assert_eq!(newcomer.copies(), [(at(1), true)]);
+    newcomer.hear(REGISTRY, Message::Routing(table(2, [])));
+    assert_eq!(newcomer.copies(), []);
+}
+
+#[test]
+fn complete_copy_is_proposed_until_the_epoch_is_raised() {
+    let (mut source, mut newcomer, first) = copying();
+    carry(&mut source, &mut newcomer, first);
+    let stopped = source.ask(worker(0), push(1, 0, 2));
+    assert_eq!(refusal(&stopped), Some(Refusal::Stopped));
+    source.1 += ms(50);
+    let add = NodeId(2);
+    assert_eq!(
+        source.tell(Event::Tick),
+        [Action::Propose { at: at(1), add }]
+    );
+    source.route(2, &[1, 2]);
+    assert!(source.0.shards().next().unwrap().accepts_pushes);
+}
+
+#[test]
+fn copy_goes_on_after_a_refusal_that_may_be_repeated() {
+    let (mut source, mut newcomer, first) = copying();
+    let Message::Snapshot(piece) = &first else {
+        panic!("{first:?}")
+    };
+    let (transfer, part) = (piece.transfer, piece.part);
+    let refused = Refused {
+        at: at(1),
+        request: Request::Snapshot { transfer, part },
+        reason: Refusal::UnknownWorker,
+    };
+    assert_eq!(source.hear(server(2), Message::Refused(refused)), []);
+    carry(&mut source, &mut newcomer, first);
+}
+
+#[test]
+fn newcomer_that_has_dropped_its_part_is_copied_to_again() {
+    let (mut source, mut newcomer, first) = copying();
+    let taken = newcomer.ask(server(1), first);
+    let last = source.ask(server(2), taken);
+    source.tell(members(2, &[0]));
+    newcomer.wait(FORGET);
+    let dropped = newcomer.ask(server(1), last.clone());
+    let again = source.ask(server(2), dropped.clone());
+    let parts = [&last, &again].map(|message| match message {
+        Message::Snapshot(piece) => (piece.transfer.0, piece.part),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!((parts[0].1, parts[1].1), (1, 0));
+    assert!(parts[0].0 < parts[1].0, "another attempt");
+    assert_eq!(
+        source.hear(server(2), dropped),
+        [],
+        "said again, of what is over"
+    );
+    // It does not stand still meanwhile, and has taken note of what came while it did.
+    assert_eq!(source.hear(worker(0), push(1, 0, 2)), [ack(1, 0, 2)]);
+    let answer = source.ask(worker(1), push(1, 1, 1));
+    assert_eq!(refusal(&answer), Some(Refusal::UnknownWorker));
+    carry(&mut source, &mut newcomer, again);
+    newcomer.route(2, &[1, 2]);
+    assert_eq!(newcomer.values(), [2.0, 4.0]);
+}
