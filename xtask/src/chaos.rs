@@ -1,38 +1,102 @@
-//! `cargo xtask chaos parameter-server`: servers of a real cluster are killed while a worker
-//! pushes.
+//! `cargo xtask chaos`: faults in running clusters, and every answer is judged. The programs that
+//! do it are examples of the packages whose dependencies they need; their first lines say which
+//! invariant is seen how.
 
-use anyhow::Result;
+use std::path::PathBuf;
 
-use crate::{cargo, workspace};
+use anyhow::{Result, ensure};
+use clap::Subcommand;
+use xshell::cmd;
 
-/// Arguments of `cargo xtask chaos parameter-server`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// Arguments of the program that kills, such as `--kills 5`; `-- --help` lists them
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "ARGUMENT"
-    )]
-    arguments: Vec<String>,
+use crate::bench::section;
+use crate::setup;
+use crate::workspace::{cargo, cargo_with, debug, release, scratch, shell, target};
+
+/// Runs of this length and more are written down.
+const WORTH_WRITING: u64 = 600;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Chaos {
+    /// Kill servers of a parameter-server cluster while a worker pushes
+    ParameterServer {
+        /// Arguments of the program that kills, such as `--kills 5`; `-- --help` lists them
+        #[arg(
+            trailing_var_arg = true,
+            allow_hyphen_values = true,
+            value_name = "ARGUMENT"
+        )]
+        arguments: Vec<String>,
+    },
+    /// Freeze, kill, spoil, reload and roll a serving cluster
+    Serving(ServingArgs),
 }
 
-/// Builds the programs, optimised, and runs them.
-pub(crate) fn run(args: &Args) -> Result<()> {
-    let package = ["--release", "-p", "parapet-cluster"];
-    cargo::run(&[&["build"], &package[..], &["--bins", "--example", "chaos"]].concat())?;
-    let program = workspace::target()
-        .join("release/parapet-parameter-server")
-        .display()
-        .to_string();
-    let mut line = [
-        &["run"],
-        &package[..],
-        &["--example", "chaos", "--", "--program", &program],
-    ]
-    .concat();
-    line.extend(args.arguments.iter().map(String::as_str));
-    cargo::run(&line)
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServingArgs {
+    /// Seconds that the run lasts
+    #[arg(long, default_value_t = 600)]
+    seconds: u64,
+    /// Of what is done, and of what is asked
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only print what would be done, and when
+    #[arg(long)]
+    plan: bool,
+    /// Where to write what came of it, if it took ten minutes or more
+    #[arg(long, default_value = section::FRONTEND)]
+    out: PathBuf,
+}
+
+pub(crate) fn run(chaos: &Chaos) -> Result<()> {
+    match chaos {
+        Chaos::ParameterServer { arguments } => kill_parameter_servers(arguments),
+        Chaos::Serving(args) => disturb_serving(args),
+    }
+}
+
+fn kill_parameter_servers(arguments: &[String]) -> Result<()> {
+    cargo("build --release -p parapet-cluster --bins --example chaos")?;
+    let mut more = vec!["--program".to_owned()];
+    more.push(release("parapet-parameter-server").display().to_string());
+    more.extend_from_slice(arguments);
+    cargo_with("run --release -p parapet-cluster --example chaos --", &more)
+}
+
+/// Debug builds, so that assertions are on.
+fn disturb_serving(args: &ServingArgs) -> Result<()> {
+    if std::env::var_os("PARAPET_BUILT").is_some() {
+        // With the features of the whole workspace, as the tests have built the rest.
+        cargo("build --quiet --workspace --example chaos-serving")?;
+    } else {
+        setup::run(&setup::Args { serving_only: true })?;
+        cargo("build --bins --example chaos-serving -p parapet-frontend -p parapet-models")?;
+    }
+    let sh = shell()?;
+    let (folder, results) = (scratch("chaos-serving"), scratch("chaos-serving.md"));
+    // Whatever is there afterwards is of this run.
+    sh.remove_path(&results)?;
+    let (program, programs) = (debug("examples/chaos-serving"), target().join("debug"));
+    let (seconds, seed) = (args.seconds.to_string(), args.seed.to_string());
+    let plan = args.plan.then_some("--plan");
+    let command = cmd!(
+        sh,
+        "{program} --seconds {seconds} --seed {seed} --programs {programs} --folder {folder}
+            --results {results} {plan...}"
+    );
+    let outcome = command.quiet().run();
+    if results.exists() && args.seconds >= WORTH_WRITING {
+        section::write(
+            &args.out,
+            "cargo xtask chaos serving",
+            &sh.read_file(&results)?,
+        )?;
+    }
+    ensure!(
+        outcome.is_ok(),
+        "it failed; configurations and logs are in {}",
+        folder.display()
+    );
+    Ok(())
 }
 
 #[cfg(test)]
@@ -44,15 +108,19 @@ mod tests {
 
     #[derive(Debug, Parser)]
     struct Cli {
-        #[command(flatten)]
-        args: Args,
+        #[command(subcommand)]
+        chaos: Chaos,
     }
 
     fn passed_on(line: &str) -> Result<Vec<String>, ErrorKind> {
-        let parsed = Cli::try_parse_from(["chaos"].into_iter().chain(line.split_whitespace()));
-        parsed
-            .map(|cli| cli.args.arguments)
-            .map_err(|error| error.kind())
+        let words = ["chaos", "parameter-server"]
+            .into_iter()
+            .chain(line.split_whitespace());
+        let parsed = Cli::try_parse_from(words).map_err(|error| error.kind())?;
+        match parsed.chaos {
+            Chaos::ParameterServer { arguments } => Ok(arguments),
+            Chaos::Serving(args) => panic!("{args:?}"),
+        }
     }
 
     #[test]
@@ -63,11 +131,8 @@ mod tests {
             "--kills=5 --registry etcd://a:1/b",
             "--kills 5 --help",
         ] {
-            assert_eq!(
-                passed_on(line),
-                Ok(line.split_whitespace().map(str::to_owned).collect()),
-                "{line}"
-            );
+            let words = line.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(passed_on(line), Ok(words), "{line}");
         }
         assert_eq!(passed_on("-- --help"), Ok(vec!["--help".to_owned()]));
         assert_eq!(passed_on("--help"), Err(ErrorKind::DisplayHelp), "its own");

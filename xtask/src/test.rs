@@ -1,10 +1,10 @@
 //! `cargo xtask test`: set-up, then every test of the workspace.
 
-use std::process::{Command, Stdio};
-
 use anyhow::Result;
+use xshell::cmd;
 
-use crate::{cargo, native};
+use crate::setup;
+use crate::workspace::{cargo, cargo_with, is_installed, shell};
 
 /// Arguments of `cargo xtask test`.
 #[derive(Debug, clap::Args)]
@@ -17,28 +17,26 @@ pub(crate) struct Args {
 /// Runs unit and integration tests with nextest where it is installed, and with `cargo test` where
 /// it is not; then the doc tests, which nextest does not run.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    native::run(&native::Args::default())?;
-    let runner = args.runner.iter().map(String::as_str);
-    let tests: &[&str] = match cargo::has("nextest") {
-        true => &["nextest", "run", "--workspace"],
-        false => &["test", "--workspace", "--lib", "--bins", "--tests"],
+    setup::run(&setup::Args::default())?;
+    let sh = shell()?;
+    let nextest = cmd!(sh, "cargo nextest --version")
+        .quiet()
+        .ignore_stdout()
+        .ignore_stderr();
+    let tests = match nextest.run() {
+        Ok(()) => "nextest run --workspace",
+        Err(_) => "test --workspace --lib --bins --tests",
     };
-    cargo::run(&tests.iter().copied().chain(runner).collect::<Vec<_>>())?;
+    cargo_with(tests, &args.runner)?;
     if args.runner.is_empty() {
         // All of the workspace, as above: a choice of packages has other features, and would
         // compile dependencies once more.
-        cargo::run(&["test", "--doc", "--workspace"])?;
+        cargo("test --doc --workspace")?;
     }
-    if Command::new("etcd")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_err()
-    {
+    if !is_installed("etcd") {
         eprintln!(
             "etcd is not installed, so the tests of the registry in etcd were skipped (Debian, \
-                Ubuntu: `apt install etcd-server`)"
+             Ubuntu: `apt install etcd-server`)"
         );
     }
     Ok(())

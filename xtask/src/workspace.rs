@@ -1,51 +1,131 @@
-//! Where things lie in the checkout.
+//! Places in the checkout, its shell, builds, and the tools of the machine.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use xshell::{Shell, cmd};
+
+use crate::setup;
 
 /// The root of the checkout: the folder above this crate's.
 pub(crate) fn root() -> PathBuf {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
-    manifest
-        .parent()
-        .map_or_else(|| manifest.clone(), Path::to_path_buf)
+    manifest.parent().unwrap_or(&manifest).to_owned()
 }
 
-/// The git-ignored folder that holds the native libraries.
+/// The git-ignored folder that holds native libraries and tools.
 pub(crate) fn native() -> PathBuf {
     root().join(".native")
 }
 
+/// The git-ignored folder of what the step `name` leaves behind.
+pub(crate) fn scratch(name: &str) -> PathBuf {
+    root().join(".parapet").join(name)
+}
+
+/// The folder of the serving subset of Fashion-MNIST.
+pub(crate) fn data() -> PathBuf {
+    root().join("deploy/local/data/fashion2k")
+}
+
 /// Where cargo builds.
 pub(crate) fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| root().join("target"), |target| root().join(target))
+    let folder = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    root().join(folder)
 }
 
-/// Where the demo keeps what it makes.
-pub(crate) fn demo() -> PathBuf {
-    root().join(".parapet/demo")
+/// A program of the development profile.
+pub(crate) fn debug(program: &str) -> PathBuf {
+    target().join("debug").join(program)
 }
 
-/// Says what comes next.
+/// An optimised program.
+pub(crate) fn release(program: &str) -> PathBuf {
+    target().join("release").join(program)
+}
+
+/// A shell in the root of the checkout.
+pub(crate) fn shell() -> Result<Shell> {
+    let sh = Shell::new()?;
+    sh.change_dir(root());
+    Ok(sh)
+}
+
+/// Makes `folder` empty.
+pub(crate) fn empty(sh: &Shell, folder: &Path) -> Result<()> {
+    sh.remove_path(folder)?;
+    sh.create_dir(folder)?;
+    Ok(())
+}
+
+/// Announces what comes next.
 pub(crate) fn step(what: &str) {
     eprintln!("==> {what}");
 }
 
-/// Writes a file; an error names it.
-pub(crate) fn write(path: &Path, contents: impl AsRef<[u8]>) -> Result<()> {
-    fs::write(path, contents).with_context(|| format!("cannot write {}", path.display()))
+/// Returns true if `program` can be started.
+pub(crate) fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Reads a file of text; an error names it.
-pub(crate) fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+/// Fails unless each program is installed, of the Debian package beside it.
+pub(crate) fn require(tools: &[(&str, &str)]) -> Result<()> {
+    for (program, package) in tools {
+        ensure!(
+            is_installed(program),
+            "{program} is not installed (Debian, Ubuntu: `apt install {package}`)"
+        );
+    }
+    Ok(())
 }
 
-/// Makes a folder with those above it; an error names it.
-pub(crate) fn make_folder(path: &Path) -> Result<()> {
-    fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))
+/// Runs cargo with the words of `line`, then `more`; its output goes to the terminal.
+///
+/// `.cargo/config.toml` alone spells the path of our libtorch: each other spelling would compile
+/// torch-sys again, so the value that the outer cargo handed us is taken out of the environment.
+pub(crate) fn cargo_with(line: &str, more: &[String]) -> Result<()> {
+    eprintln!("$ cargo {line} {}", more.join(" "));
+    let sh = shell()?;
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let words = line.split_whitespace();
+    let mut command = cmd!(sh, "{program} {words...} {more...}").quiet();
+    if setup::users_libtorch().is_none() {
+        command = command.env_remove("LIBTORCH");
+    }
+    Ok(command.run()?)
+}
+
+/// [`cargo_with`] nothing more.
+pub(crate) fn cargo(line: &str) -> Result<()> {
+    cargo_with(line, &[])
+}
+
+/// Builds the serving side in the development profile, all of it: a choice of packages would have
+/// other features, and compile dependencies once more. With `PARAPET_BUILT` set the programs are
+/// those that the tests have built.
+pub(crate) fn build_for_checks() -> Result<()> {
+    if std::env::var_os("PARAPET_BUILT").is_some() {
+        return Ok(());
+    }
+    cargo("build --quiet")
+}
+
+/// Builds everything that serves and measures, optimised.
+pub(crate) fn build_serving() -> Result<()> {
+    setup::run(&setup::Args { serving_only: true })?;
+    cargo("build --release -p parapet-frontend -p parapet-models -p parapet-loadgen")
+}
+
+/// Builds the trainer, and libtorch is fetched before.
+pub(crate) fn build_trainer() -> Result<()> {
+    setup::run(&setup::Args::default())?;
+    cargo("build -p parity-trainer")
+}
+
+/// Reads a JSON file.
+pub(crate) fn read_json(path: &Path) -> Result<serde_json::Value> {
+    let text = shell()?.read_file(path)?;
+    serde_json::from_str(&text).with_context(|| format!("{} is no JSON", path.display()))
 }

@@ -1,20 +1,100 @@
-//! Benchmarks of the whole: timed by hand, never in a test.
+//! `cargo xtask bench`: benchmarks of the whole, timed by hand, never in a test.
 
-mod client;
-pub(crate) mod cluster_training;
-pub(crate) mod fidelity;
-mod load;
-pub(crate) mod loadgen;
+mod cluster_training;
+mod emulated;
+mod fidelity;
+mod loadgen;
 mod nginx;
-pub(crate) mod overload;
-pub(crate) mod parameter_server;
-pub(crate) mod proxy;
-mod remote;
+mod overload;
+mod parameter_server;
+mod proxy;
 pub(crate) mod section;
-mod servers;
-pub(crate) mod serving;
+mod serving;
 mod spread;
-pub(crate) mod staleness;
-pub(crate) mod tail;
-pub(crate) mod training;
+mod staleness;
+mod tail;
+mod training;
 mod wrk;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use crate::{models, workspace};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// The latency that the frontend adds, and its memory
+    Serving(serving::Args),
+    /// The requests/s that the load generator sends on time
+    Loadgen(loadgen::Args),
+    /// The simulator beside a real run
+    Fidelity(fidelity::Args),
+    /// Three times the capacity for a minute
+    Overload(overload::Args),
+    /// Push and pull of the parameter server, beside mxnet's kvstore
+    ParameterServer(parameter_server::Args),
+    /// Training on a cluster of processes and in one process, in turns
+    ClusterTraining(cluster_training::Args),
+    /// Gain of staleness in training while a worker is slow
+    Staleness(staleness::Args),
+    /// The frontend as a proxy, beside nginx
+    Proxy(proxy::Args),
+    /// Redundancy strategies on emulated instances
+    Tail(tail::Args),
+    /// The trainer's steps/s beside PyTorch's Python
+    Training(training::Args),
+}
+
+pub(crate) fn run(bench: &Bench) -> Result<()> {
+    match bench {
+        Bench::Serving(args) => serving::run(args),
+        Bench::Loadgen(args) => loadgen::run(args),
+        Bench::Fidelity(args) => fidelity::run(args),
+        Bench::Overload(args) => overload::run(args),
+        Bench::ParameterServer(args) => parameter_server::run(args),
+        Bench::ClusterTraining(args) => cluster_training::run(args),
+        Bench::Staleness(args) => staleness::run(args),
+        Bench::Proxy(args) => proxy::run(args),
+        Bench::Tail(args) => tail::run(args),
+        Bench::Training(args) => training::run(args),
+    }
+}
+
+/// Builds the serving side, unless its optimised programs are to be used as they are, and makes
+/// sure that the demo's models are there.
+fn prepare(build: bool) -> Result<()> {
+    if build {
+        workspace::build_serving()?;
+    }
+    models::require()
+}
+
+/// Configuration of a frontend of the demo's models behind these addresses, coded if there are
+/// parity instances.
+fn configuration(deployed: &[String], parity: &[String], slots: u32) -> String {
+    let mut text = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n[repository]\npath = {:?}\n\
+         [[models]]\nname = \"fashion\"\ninstances = {deployed:?}\nslots_per_instance = {slots}\n",
+        models::repository()
+    );
+    if !parity.is_empty() {
+        text += &format!(
+            "[models.strategy]\nkind = \"coded\"\nencoder = \"concat\"\nk = 2\n\
+             [[models.strategy.parity]]\nmodel = \"fashion-parity\"\ninstances = {parity:?}\n\
+             slots_per_instance = {slots}\n"
+        );
+    }
+    text
+}
+
+/// Calls `run` for every place below `count`, in an order that every other round turns round.
+fn in_turns(round: u64, count: usize, mut run: impl FnMut(usize) -> Result<()>) -> Result<()> {
+    for turn in 0..count {
+        run(if round.is_multiple_of(2) {
+            count - 1 - turn
+        } else {
+            turn
+        })?;
+    }
+    Ok(())
+}

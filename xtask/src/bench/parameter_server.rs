@@ -5,17 +5,18 @@
 //! under way. The servers add up. Runs of the two take turns, and medians count.
 
 mod memory;
-mod processes;
-mod report;
 
+use std::net::TcpListener;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use xshell::{Cmd, cmd};
 
-use super::section;
-use crate::{cargo, workspace};
-use processes::{System, measure};
-use report::{Cell, Row};
+use super::spread::Spread;
+use super::{in_turns, section};
+use crate::models::figure;
+use crate::process::Processes;
+use crate::workspace::{cargo, release, scratch, shell};
 
 /// Arguments of `cargo xtask bench parameter-server`.
 #[derive(Debug, clap::Args)]
@@ -25,7 +26,7 @@ pub(crate) struct Args {
     mxnet_python: Option<PathBuf>,
     /// Runs of each system at each size
     #[arg(long, default_value_t = 5)]
-    runs: usize,
+    runs: u64,
     /// Mebibytes that each worker pushes, and pulls, in a run
     #[arg(long, default_value_t = 2048)]
     mebibytes: u64,
@@ -34,111 +35,243 @@ pub(crate) struct Args {
     operations: u64,
     /// Only values of these sizes, in bytes
     #[arg(long, value_delimiter = ',')]
-    sizes: Vec<usize>,
+    sizes: Vec<u64>,
     /// Millions of parameters of the server whose memory is measured; 0 for none
     #[arg(long, default_value_t = 100)]
     millions: u64,
     /// Where to write the tables
-    #[arg(long, default_value = "parity-trainer/parameter-server/RESULTS.md")]
+    #[arg(long, default_value = section::PARAMETER_SERVER)]
     out: PathBuf,
 }
 
-/// Workers and servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Shape {
+/// Ours as it is on one machine, ours as it is between machines, and mxnet's kvstore.
+const SYSTEMS: [&str; 3] = ["Parapet", "Parapet over TCP", "mxnet"];
+const PHASES: [&str; 3] = ["push", "pull", "push and pull"];
+
+/// Seconds of each phase by the slowest worker.
+type Seconds = [f64; 3];
+
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    /// Of each.
     workers: u64,
     servers: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Load {
-    bytes: usize,
+    bytes: u64,
     keys: u64,
     rounds: u64,
 }
 
 impl Load {
     /// Keys so that a few megabytes are under way, as the layers of a network would be.
-    fn new(bytes: usize, args: &Args) -> Self {
-        let keys = match bytes {
-            ..=4096 => 1024,
-            4097..=262_144 => 64,
-            262_145..=2_097_152 => 16,
-            _ => 8,
+    fn new(nodes: u64, bytes: u64, args: &Args) -> Self {
+        let (keys, total) = match bytes {
+            ..=4096 => (1024, args.operations),
+            4097..=262_144 => (64, args.mebibytes * (1 << 20) / bytes),
+            262_145..=2_097_152 => (16, args.mebibytes * (1 << 20) / bytes),
+            _ => (8, args.mebibytes * (1 << 20) / bytes),
         };
-        let total = match bytes {
-            ..=4096 => args.operations,
-            _ => args.mebibytes * (1 << 20) / bytes as u64,
-        };
+        let rounds = (total / keys).max(1);
         Self {
+            workers: nodes,
+            servers: nodes,
             bytes,
             keys,
-            rounds: (total / keys).max(1),
+            rounds,
         }
+    }
+
+    /// Gbit/s of values, or thousands of operations/s for small ones, of all workers together;
+    /// pushes and pulls both count where both are done.
+    fn rate(&self, runs: &[Seconds], phase: usize) -> Spread {
+        let operations = (self.keys * self.rounds * self.workers) as f64;
+        let ways = if phase == 2 { 2.0 } else { 1.0 };
+        let unit = if self.bytes <= 4096 {
+            1e-3
+        } else {
+            self.bytes as f64 * 8.0 / 1e9
+        };
+        Spread::new(runs.iter().map(|run| ways * operations * unit / run[phase]))
+    }
+
+    /// One line of the table for each phase, of the runs of the systems.
+    fn lines(&self, systems: &[Vec<Seconds>]) -> String {
+        let Self {
+            workers,
+            servers,
+            bytes,
+            ..
+        } = self;
+        let size = match bytes {
+            bytes if *bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
+            bytes if *bytes >= 1 << 10 => format!("{} KiB", bytes >> 10),
+            bytes => format!("{bytes} B"),
+        };
+        let unit = if *bytes <= 4096 {
+            "thousand op/s"
+        } else {
+            "Gbit/s"
+        };
+        let mut text = String::new();
+        for (phase, name) in PHASES.into_iter().enumerate() {
+            let rates: Vec<Spread> = systems.iter().map(|runs| self.rate(runs, phase)).collect();
+            let shown = |rate: &Spread| rate.text(usize::from(rate.median < 100.0));
+            let mut cells: Vec<String> = rates.iter().map(shown).collect();
+            match rates[..] {
+                // One of ours over theirs, by medians.
+                [ours, over_tcp, theirs] => cells.extend(
+                    [ours, over_tcp].map(|own| format!("{:.2}", own.median / theirs.median)),
+                ),
+                _ => cells.extend(["not run", "-", "-"].map(str::to_owned)),
+            }
+            let cells = cells.join(" | ");
+            text += &format!("| {workers} + {servers} | {size} | {name} | {unit} | {cells} |\n");
+        }
+        text
     }
 }
 
 /// Runs the benchmark.
-pub(crate) fn run(args: &Args) -> Result<()> {
-    let crate_of_examples = ["build", "--release", "-p", "parapet-cluster"];
-    let examples = ["--example", "throughput", "--example", "memory"];
-    cargo::run(&[&crate_of_examples[..], &examples[..]].concat())?;
-    let mut systems = vec![System::Parapet, System::OverTcp];
-    systems.extend(args.mxnet_python.clone().map(System::Mxnet));
-    let mut rows = Vec::new();
-    for shape in [
-        Shape {
-            workers: 1,
-            servers: 1,
-        },
-        Shape {
-            workers: 2,
-            servers: 2,
-        },
-    ] {
+pub(super) fn run(args: &Args) -> Result<()> {
+    cargo("build --release -p parapet-cluster --example throughput --example memory")?;
+    let systems = if args.mxnet_python.is_some() { 3 } else { 2 };
+    let mut rows = String::new();
+    for nodes in [1, 2] {
         for bytes in [64, 64 << 10, 1 << 20, 4 << 20] {
             if !args.sizes.is_empty() && !args.sizes.contains(&bytes) {
                 continue;
             }
-            let load = Load::new(bytes, args);
-            let mut cells: Vec<Cell> = systems.iter().map(|_| Cell::default()).collect();
-            for run in 1..=args.runs {
-                // The order changes, too.
-                let turns = systems.iter().zip(&mut cells);
-                let turns: Vec<_> = if run % 2 == 0 {
-                    turns.rev().collect()
-                } else {
-                    turns.collect()
-                };
-                for (system, cell) in turns {
-                    let seconds = measure(system, shape, load).with_context(|| {
-                        format!(
-                            "run {run} of {} with values of {bytes} bytes",
-                            system.name()
-                        )
+            let load = Load::new(nodes, bytes, args);
+            let mut runs = vec![Vec::new(); systems];
+            for round in 0..args.runs {
+                in_turns(round, systems, |system| {
+                    let seconds = measure(args, system, load).with_context(|| {
+                        format!("{} with values of {bytes} bytes", SYSTEMS[system])
                     })?;
-                    cell.add(seconds);
-                }
+                    runs[system].push(seconds);
+                    Ok(())
+                })?;
             }
-            let row = Row { shape, load, cells };
-            print!("{row}");
-            rows.push(row);
+            let lines = load.lines(&runs);
+            print!("{lines}");
+            rows += &lines;
         }
     }
-    let memory = if args.millions == 0 {
-        Vec::new()
-    } else {
-        memory::measure(args.millions)?
-    };
-    memory.iter().for_each(|line| println!("{line}"));
-    let path = workspace::root().join(&args.out);
-    let tables = report::render(&rows, &memory, args.runs);
-    section::write(
-        &path,
-        "Measured",
-        "cargo xtask bench parameter-server",
-        &tables,
-    )?;
-    println!("written: {}", path.display());
-    Ok(())
+    let mut text = HEAD.replace("RUNS", &args.runs.to_string()) + &rows + GOAL;
+    if args.millions > 0 {
+        let memory = memory::measure(args.millions)?;
+        print!("{memory}");
+        text = text + MEMORY + &memory;
+    }
+    section::write(&args.out, "cargo xtask bench parameter-server", &text)
 }
+
+/// One run: the workers' seconds.
+fn measure(args: &Args, system: usize, load: Load) -> Result<Seconds> {
+    let (sh, mut processes) = (
+        shell()?,
+        Processes::new(&scratch("bench-parameter-server"))?,
+    );
+    let names: Vec<String> = (0..load.workers).map(|id| format!("worker-{id}")).collect();
+    let [servers, workers, bytes, keys, rounds] = [
+        load.servers,
+        load.workers,
+        load.bytes,
+        load.keys,
+        load.rounds,
+    ]
+    .map(|n| n.to_string());
+    if let (2, Some(python)) = (system, &args.mxnet_python) {
+        let script = "parity-trainer/parameter-server/benches/mxnet_kvstore.py";
+        let port = TcpListener::bind("127.0.0.1:0")?
+            .local_addr()?
+            .port()
+            .to_string();
+        let line = || {
+            cmd!(
+                sh,
+                "{python} {script} --bytes {bytes} --keys {keys} --rounds {rounds}"
+            )
+            .env("DMLC_PS_ROOT_URI", "127.0.0.1")
+            .env("DMLC_NODE_HOST", "127.0.0.1")
+            .env("DMLC_PS_ROOT_PORT", &port)
+            .env("DMLC_NUM_SERVER", &servers)
+            .env("DMLC_NUM_WORKER", &workers)
+        };
+        processes.start("scheduler", line().env("DMLC_ROLE", "scheduler"))?;
+        for id in 0..load.servers {
+            processes.start(&format!("server-{id}"), line().env("DMLC_ROLE", "server"))?;
+        }
+        for name in &names {
+            processes.start(name, line().env("DMLC_ROLE", "worker"))?;
+        }
+    } else {
+        let program = release("examples/throughput");
+        let tcp = (system == 1).then_some("--tcp");
+        let line = |role: &str, id: u64| -> Cmd<'_> {
+            let id = id.to_string();
+            cmd!(
+                sh,
+                "{program} {role} {id} --servers {servers} --workers {workers} --bytes {bytes}
+                    --keys {keys} {tcp...}"
+            )
+        };
+        let mut addresses = Vec::new();
+        for id in 0..load.servers {
+            let address = processes.start_ready(&format!("server-{id}"), line("server", id), "")?;
+            addresses.extend(["--address".to_owned(), address]);
+        }
+        for (id, name) in (0..).zip(&names) {
+            let worker = line("worker", id)
+                .args(["--rounds", &rounds])
+                .args(&addresses);
+            processes.start(name, worker)?;
+        }
+    }
+    let mut slowest = [0.0; 3];
+    for name in &names {
+        processes.wait(name)?;
+        let said = sh.read_file(processes.log(name))?;
+        let result = said.lines().last().unwrap_or_default();
+        let result = serde_json::from_str(result).with_context(|| format!("{name}: {said}"))?;
+        for (slowest, phase) in slowest.iter_mut().zip(["/push", "/pull", "/both"]) {
+            *slowest = figure(&result, phase)?.max(*slowest);
+        }
+    }
+    Ok(slowest)
+}
+
+const HEAD: &str = "\
+## Push and pull over loopback
+
+Written by `cargo xtask bench parameter-server --mxnet-python PYTHON` (a Python with mxnet==1.9.1
+and numpy==1.23.5; without it, our side alone). Workers and servers are processes of their own on
+one machine. One key a message; all keys are under way at a time, and a key's next round begins when
+its last has ended. Every round is a clock under BSP: the servers add up what the workers push,
+which is checked at the end. mxnet's kvstore is `dist_sync` (ps-lite inside), with the same keys,
+values and rounds. On one machine our nodes connect through Unix sockets, between machines with TCP:
+both are here; mxnet has TCP. Gbit/s count values only, of all workers together, by the slowest
+worker's time; starting processes and the first rounds are outside of it. Medians of RUNS runs
+(lowest-highest); runs of the three take turns.
+
+| workers + servers | value | | unit | Parapet | Parapet over TCP | mxnet | ratio | ratio over TCP |
+|---|---|---|---|---|---|---|---|---|
+";
+
+const GOAL: &str = "
+Parapet sums up a 64-bit checksum of every message at both ends and refuses numbers that are not
+finite; mxnet does neither. The goal is a ratio of 1.5 from 64 KiB on, and 150 thousand op/s at
+64 B.
+";
+
+const MEMORY: &str = "
+### Memory
+
+The highest resident memory (`VmHWM`) of a server process with one dense shard: alone, after every
+row has been pushed to twice; then of the two servers, one of which has copied the shard to the
+other while pushes went on. The goal is 1.2 times parameters and optimiser state, beside buffers,
+which have bounds (received messages 64 MiB, the log 64 MiB, vectors to be used again 32 MiB for
+each connection, messages to be sent 16 MiB for each): they count here, too.
+
+| parameters | rule | server | parameters and state | highest | ratio |
+|---|---|---|---|---|---|
+";

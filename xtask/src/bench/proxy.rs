@@ -12,25 +12,19 @@
 //! Targets take turns. Writes its part of `frontend/RESULTS.md`. Needs nginx, wrk and the models of
 //! `cargo xtask demo`.
 
-mod report;
-
-use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use anyhow::{Result, ensure};
 
-use self::report::{Even, Target};
-use super::client::Client;
-use super::load::{Load, prepare};
-use super::nginx::Nginx;
-use super::remote::RemoteInstance;
-use super::section;
-use super::servers::Servers;
-use super::wrk::Wrk;
-use crate::demo::binary_query;
+use super::emulated::{self, Query};
+use super::spread::Spread;
+use super::wrk::{Full, Wrk};
+use super::{configuration, nginx, prepare, section};
+use crate::cluster::{ANY_PORT, Cluster};
+use crate::http;
+use crate::models::{Load, figure};
 use crate::resources::{processor_seconds, stay_on};
-use crate::{http, workspace};
+use crate::workspace::{require, scratch};
 
 /// The clients' and the instances' core.
 const OTHERS: usize = 0;
@@ -58,109 +52,151 @@ pub(crate) struct Args {
     no_build: bool,
 }
 
-fn folder() -> PathBuf {
-    workspace::root().join(".parapet/bench-proxy")
+/// A proxy, and what was measured of it: requests/s and p99 with 32 connections, p99 and processor
+/// time of a request at an even rate.
+struct Target {
+    title: &'static str,
+    address: String,
+    pid: u32,
+    figures: [Vec<f64>; 4],
 }
 
 /// Runs the benchmark.
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(super) fn run(args: &Args) -> Result<()> {
+    require(&[("nginx", "nginx"), ("wrk", "wrk")])?;
     prepare(!args.no_build)?;
-    workspace::make_folder(&folder())?;
     stay_on(OTHERS)?;
-    let answers = real_answers()?;
-    let (deployed, parity) = (
-        emulated(&answers, INSTANCES)?,
-        emulated(&answers, INSTANCES / 2)?,
-    );
-    let nginx = Nginx::start(&folder().join("nginx"), &deployed, Some(PROXY))?
-        .context("nginx is not installed; it is what the frontend is compared with")?;
-    let mut servers = Servers::new(&folder())?;
-    let none = servers.frontend("none", &config(&deployed, None), Some(PROXY))?;
-    let coded = servers.frontend("coded", &config(&deployed, Some(&parity)), Some(PROXY))?;
-    let wrk = Wrk::find(&folder(), "fashion", args.connections, args.seconds)?
-        .context("wrk is not installed")?;
+    let folder = scratch("bench-proxy");
+    let mut cluster = Cluster::for_bench(&folder)?;
+    let instance = cluster.instance("instance", "fashion", ANY_PORT, &[])?;
+    let answer = Query::new()?.response(&instance, "fashion")?;
+    let metadata = http::get(&format!("http://{instance}/v2/models/fashion"))?;
+    cluster.processes.end("instance")?;
+    let emulated = |count: usize| -> Result<Vec<String>> {
+        (0..count)
+            .map(|_| emulated::start(&answer, &metadata, Duration::ZERO))
+            .collect()
+    };
+    let (deployed, parity) = (emulated(INSTANCES)?, emulated(INSTANCES / 2)?);
+    let nginx = nginx::start(&mut cluster.processes, &folder, &deployed, Some(PROXY))?;
+    let none = cluster.frontend("none", &configuration(&deployed, &[], 16), Some(PROXY))?;
+    let coded = cluster.frontend("coded", &configuration(&deployed, &parity, 16), Some(PROXY))?;
+    let wrk = Wrk::new(&folder, "fashion", args.connections, args.seconds)?;
+    let mut target = |name: &str, title: &'static str, address: String| -> Result<Target> {
+        let pid = cluster.processes.pid(name)?;
+        Ok(Target {
+            title,
+            address,
+            pid,
+            figures: Default::default(),
+        })
+    };
     let mut targets = [
-        Target::new("nginx", nginx.server()),
-        Target::new("frontend, no redundancy", none),
-        Target::new("frontend, coded, k = 2", coded),
+        target("nginx", "nginx", nginx)?,
+        target("none", "frontend, no redundancy", none)?,
+        target("coded", "frontend, coded, k = 2", coded)?,
     ];
     for round in 0..=args.rounds {
         for target in &mut targets {
-            let full = wrk.run(&target.server().authority, None)?;
-            let even = at_an_even_rate(target, args)?;
-            println!("{}: {full}; {even}", target.name());
+            let Full { per_second, p99_ms } = wrk.run(&target.address, None)?;
+            let [even_p99, processor_us] = at_an_even_rate(target, args)?;
+            println!(
+                "{}: {per_second:.0} requests/s, p99 {p99_ms:.2} ms; p99 {even_p99:.2} ms, \
+                 {processor_us:.0} us of processor time for each",
+                target.title
+            );
             // The first one warms up.
             if round > 0 {
-                target.add(full, even);
+                let found = [per_second, p99_ms, even_p99, processor_us];
+                target
+                    .figures
+                    .iter_mut()
+                    .zip(found)
+                    .for_each(|(all, one)| all.push(one));
             }
         }
     }
-    let (text, aims) = report::write(args.rounds, args.connections, args.rate, &targets);
-    section::publish_frontend("cargo xtask bench proxy", text, &aims)
+    publish(args, &targets)
 }
 
-/// Returns a real instance's answer to the first image, a whole HTTP response, and its metadata.
-fn real_answers() -> Result<(Vec<u8>, String)> {
-    let mut servers = Servers::new(&folder())?;
-    let instance = servers.instance("instance", "fashion", &[])?;
-    let query = binary_query()?;
-    let path = "/v2/models/fashion/infer";
-    let mut client = Client::connect(&instance.authority, path, &query.bytes, query.header_length)?;
-    let answer = client
-        .ask()
-        .context("the instance does not answer")?
-        .to_vec();
-    Ok((
-        answer,
-        http::get(&format!("http://{}/v2/models/fashion", instance.authority))?,
-    ))
-}
-
-fn emulated((answer, metadata): &(Vec<u8>, String), count: usize) -> Result<Vec<String>> {
-    let start = || RemoteInstance::start(answer, metadata, Duration::ZERO);
-    (0..count)
-        .map(|_| Ok(start()?.address().to_owned()))
-        .collect()
-}
-
-fn config(deployed: &[String], parity: Option<&[String]>) -> String {
-    let mut text = format!(
-        "[[models]]\nname = \"fashion\"\ninstances = {deployed:?}\nslots_per_instance = 16\n"
-    );
-    if let Some(parity) = parity {
-        text.push_str(&format!(
-            "[models.strategy]\nkind = \"coded\"\nencoder = \"concat\"\nk = 2\n\
-             [[models.strategy.parity]]\nmodel = \"fashion-parity\"\ninstances = {parity:?}\n\
-             slots_per_instance = 16\n"
-        ));
-    }
-    text
-}
-
-/// The load generator's p99, and the processor time that the proxy took meanwhile.
-fn at_an_even_rate(target: &Target, args: &Args) -> Result<Even> {
-    let before = processor_seconds(target.server().pid)?;
-    let url = format!("http://{}", target.server().authority);
-    let arrivals = ["--arrivals", "constant"];
+/// The load generator's p99 in ms, and the processor time in us that the proxy took for a request.
+fn at_an_even_rate(target: &Target, args: &Args) -> Result<[f64; 2]> {
+    let before = processor_seconds(target.pid)?;
     let load = Load {
-        url: &url,
+        address: &target.address,
         model: "fashion",
         rate: args.rate.into(),
         seconds: args.seconds,
-        more: &arrivals,
+        more: &["--arrivals", "constant"],
     };
-    let report = load.run(None, &folder().join("run.json"))?;
-    let seconds = processor_seconds(target.server().pid)? - before;
-    let number = |pointer: &str| report.pointer(pointer).and_then(Value::as_f64);
-    let answered = number("/counts/answered").context("no counts in run.json")?;
+    let report = load.run(None)?;
+    let seconds = processor_seconds(target.pid)? - before;
     ensure!(
-        number("/counts/failed") == Some(0.0),
+        figure(&report, "/counts/failed")? == 0.0,
         "{}: requests failed: {}",
-        target.name(),
+        target.title,
         report["errors"]
     );
-    Ok(Even {
-        p99_ms: number("/latency/answered/p99").context("no p99 in run.json")?,
-        processor_us: seconds / answered * 1e6,
-    })
+    let answered = figure(&report, "/counts/answered")?;
+    Ok([
+        figure(&report, "/latency/answered/p99")?,
+        seconds / answered * 1e6,
+    ])
+}
+
+fn publish(args: &Args, targets: &[Target; 3]) -> Result<()> {
+    let Args {
+        rounds,
+        connections,
+        rate,
+        ..
+    } = args;
+    let mut text = format!(
+        "`cargo xtask bench proxy`: binary tensors of 3 KB; the proxy on one core, clients and 4 \
+         emulated instances (which answer at\nonce what a real one has answered; 2 more for parity \
+         queries) on the other; medians of {rounds} rounds in turns.\n\n\
+         | | requests/s, {connections} connections | p99 then, ms | p99 at {rate}/s, ms | \
+         processor time of a request at {rate}/s, us |\n|---|---|---|---|---|\n"
+    );
+    for Target { title, figures, .. } in targets {
+        let [per_second, full_p99, even_p99, processor] = figures
+            .each_ref()
+            .map(|values| Spread::new(values.iter().copied()).median);
+        text += &format!(
+            "| {title} | {per_second:.0} | {full_p99:.2} | {even_p99:.2} | {processor:.0} |\n"
+        );
+    }
+    text += "\nMedians of the rounds' ratios, without redundancy: ";
+    // Of a figure, in the same round.
+    let ratio = |figure: usize, of: &Target, base: &Target| {
+        let pairs = of.figures[figure].iter().zip(&base.figures[figure]);
+        Spread::new(pairs.map(|(value, base)| value / base)).median
+    };
+    let [nginx, none, coded] = targets;
+    let [speed, full_p99, even_p99] = [0, 1, 2].map(|figure| ratio(figure, none, nginx));
+    let processor = ratio(3, coded, none);
+    let aims = [
+        (
+            speed >= 0.5,
+            format!("{speed:.2} times nginx's requests/s (wanted: 0.5 at least)"),
+        ),
+        (
+            full_p99 <= 2.0,
+            format!(
+                "p99 {full_p99:.2} times nginx's with {connections} connections (wanted: 2 at most)"
+            ),
+        ),
+        (
+            even_p99 <= 2.0,
+            format!("and {even_p99:.2} times at {rate}/s (wanted: 2 at most)"),
+        ),
+        (
+            processor <= 1.3,
+            format!(
+                "coding takes {processor:.2} times the processor time of a request without it \
+                 (wanted: 1.3 at most)"
+            ),
+        ),
+    ];
+    section::publish_frontend("cargo xtask bench proxy", &text, &aims)
 }

@@ -18,20 +18,17 @@
 //! passes bytes on shows what of an added latency is the two more hops. Targets take turns, so that
 //! a machine whose speed drifts drifts for all. Needs the models of `cargo xtask demo`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::client::{Client, Pace, p50_us, time_requests};
-use super::load::{Load, prepare};
-use super::nginx::Nginx;
-use super::remote::RemoteInstance;
+use super::emulated::{self, Query};
 use super::spread::Spread;
-use crate::demo::{self, DemoCluster, Mode, Ports};
-use crate::resources::{mb, memory, stay_on};
-
-/// For how long the frontends that poll do so after a request: longer than an answer takes.
-const BUSY_POLL_US: u32 = 1000;
+use super::{configuration, nginx, prepare};
+use crate::cluster::{ANY_PORT, Cluster};
+use crate::models::Load;
+use crate::resources::{memory, stay_on};
+use crate::workspace::{is_installed, scratch};
 
 /// Arguments of `cargo xtask bench serving`.
 #[derive(Debug, clap::Args)]
@@ -44,7 +41,7 @@ pub(crate) struct Args {
     rate: u32,
     /// Seconds of each latency round
     #[arg(long, default_value_t = 4)]
-    seconds: u32,
+    seconds: u64,
     /// Requests per second while memory is watched
     #[arg(long, default_value_t = 2000)]
     memory_rate: u32,
@@ -54,85 +51,88 @@ pub(crate) struct Args {
     /// Keep the frontends on this core, and all else on the first of the others
     #[arg(long)]
     frontend_core: Option<usize>,
-    /// Added to every port of the demo
-    #[arg(long, default_value_t = 0)]
-    port_offset: u16,
 }
 
 /// Runs the benchmark.
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(super) fn run(args: &Args) -> Result<()> {
     prepare(true)?;
     if let Some(core) = args.frontend_core {
         stay_on(usize::from(core == 0))?;
     }
-    latency(args)?;
+    let mut cluster = Cluster::for_bench(&scratch("bench-serving"))?;
+    let mut instances = |model: &str, count: usize| -> Result<Vec<String>> {
+        let start = |i| cluster.instance(&format!("{model}-{i}"), model, ANY_PORT, &[]);
+        (0..count).map(start).collect()
+    };
+    let (deployed, parity) = (instances("fashion", 4)?, instances("fashion-parity", 2)?);
+    latency(args, &mut cluster, &deployed, &parity)?;
     if args.memory_seconds > 0 {
-        watch_memory(args)?;
+        watch_memory(args, &mut cluster, &demo_configuration(&deployed, &parity))?;
     }
     Ok(())
 }
 
-fn latency(args: &Args) -> Result<()> {
-    let mut cluster = DemoCluster::start_optimised(
-        Mode::Coded,
-        Ports::new(args.port_offset),
-        args.frontend_core,
-    )?;
-    let plain = cluster.add_frontend(Mode::Plain, 1, |text| text)?;
-    let body = demo::binary_query()?;
-    let connect = |url: &str, model: &str| {
-        let authority = url.trim_start_matches("http://");
-        let path = format!("/v2/models/{model}/infer");
-        Client::connect(authority, &path, &body.bytes, body.header_length)
-    };
-    let urls = cluster.instance_urls();
-    let remote = remote_parity(&mut cluster, |url| connect(url, "fashion-parity"))?;
-    let awake = |text: String| {
-        text.replace(
-            "[server]\n",
-            &format!("[server]\nbusy_poll_us = {BUSY_POLL_US}\n"),
-        )
-    };
-    let plain_awake = cluster.add_frontend(Mode::Plain, 3, awake)?;
-    let coded_awake = cluster.add_frontend(Mode::Coded, 4, awake)?;
-    let nginx = Nginx::start(
-        &crate::workspace::demo().join("nginx"),
-        &urls,
-        args.frontend_core,
-    )?;
-    let mut targets = vec![
-        (
-            "instances",
-            urls.iter()
-                .map(|url| connect(url, "fashion"))
-                .collect::<Result<Vec<_>>>()?,
-        ),
-        ("none", vec![connect(&plain, "fashion")?]),
-        ("coded", vec![connect(&cluster.url(), "fashion")?]),
-        (
-            "coded, parity elsewhere",
-            vec![connect(&remote, "fashion")?],
-        ),
-        (
-            "none, busy polling",
-            vec![connect(&plain_awake, "fashion")?],
-        ),
-        (
-            "coded, busy polling",
-            vec![connect(&coded_awake, "fashion")?],
-        ),
-    ];
-    if let Some(nginx) = &nginx {
-        targets.push(("nginx", vec![connect(nginx.authority(), "fashion")?]));
+/// The settings of deploy/local/parapet.toml.
+fn demo_configuration(deployed: &[String], parity: &[String]) -> String {
+    let hold_back = "hold_back = { percentile = 0.95, min_ms = 4, max_ms = 50 }";
+    let settings = format!("k = 2\nflush_after_ms = 5\n{hold_back}\n");
+    configuration(deployed, parity, 1).replace("k = 2\n", &settings)
+}
+
+fn latency(
+    args: &Args,
+    cluster: &mut Cluster,
+    deployed: &[String],
+    parity: &[String],
+) -> Result<()> {
+    let query = Query::new()?;
+    let computing = time_requests(&query, &parity[..1], "fashion-parity", None, 1)?;
+    let (response, computing) = (
+        query.response(&parity[0], "fashion-parity")?,
+        Duration::from_secs_f64(computing * 1e-6),
+    );
+    let elsewhere = [(); 2]
+        .map(|()| emulated::start(&response, "{}", computing))
+        .into_iter();
+    let elsewhere = elsewhere.collect::<Result<Vec<_>>>()?;
+    let [none, coded, coded_elsewhere] =
+        [&[][..], parity, &elsewhere].map(|parity| demo_configuration(deployed, parity));
+    // Those that poll do so for longer after a request than an answer takes.
+    let polling =
+        |config: &str| config.replacen("[server]\n", "[server]\nbusy_poll_us = 1000\n", 1);
+    let mut targets = vec![("instances", deployed.to_vec())];
+    for (name, config) in [
+        ("none", none.clone()),
+        ("coded", coded.clone()),
+        ("coded, parity elsewhere", coded_elsewhere),
+        ("none, busy polling", polling(&none)),
+        ("coded, busy polling", polling(&coded)),
+    ] {
+        targets.push((
+            name,
+            vec![cluster.frontend(name, &config, args.frontend_core)?],
+        ));
     }
-    let span = Duration::from_secs(u64::from(args.seconds));
-    for pace in [Pace::Closed, Pace::PerSecond(args.rate)] {
+    if is_installed("nginx") {
+        let folder = scratch("bench-serving");
+        let nginx = nginx::start(
+            &mut cluster.processes,
+            &folder,
+            deployed,
+            args.frontend_core,
+        )?;
+        targets.push(("nginx", vec![nginx]));
+    }
+    for rate in [None, Some(args.rate)] {
+        let pace = rate.map_or("closed loop".to_owned(), |rate| {
+            format!("{rate} requests/s")
+        });
         println!("p50 of a request in microseconds, binary tensors, {pace}:");
         let mut added: Vec<Vec<f64>> = vec![Vec::new(); targets.len()];
         for _ in 0..args.rounds {
             let mut direct = None;
-            for ((name, clients), added) in targets.iter_mut().zip(&mut added) {
-                let p50 = p50_us(time_requests(clients, pace, span)?);
+            for ((name, addresses), added) in targets.iter().zip(&mut added) {
+                let p50 = time_requests(&query, addresses, "fashion", rate, args.seconds)?;
                 print!("  {name} {p50:.0}");
                 added.push(p50 - *direct.get_or_insert(p50));
             }
@@ -146,61 +146,57 @@ fn latency(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Adds a frontend whose parity instances are emulated; its URL.
-fn remote_parity(
-    cluster: &mut DemoCluster,
-    connect: impl Fn(&str) -> Result<Client>,
-) -> Result<String> {
-    let mut parity = [connect(&cluster.parity_url())?];
-    let service_time = time_requests(&mut parity, Pace::Closed, Duration::from_secs(1))?;
-    let service_time = Duration::from_secs_f64(p50_us(service_time) * 1e-6);
-    let [parity] = &mut parity;
-    let response = parity.ask()?;
-    let addresses: Vec<(String, String)> = cluster
-        .parity_addresses()
-        .into_iter()
-        .map(|address| {
-            Ok((
-                address,
-                RemoteInstance::start(response, "{}", service_time)?
-                    .address()
-                    .to_owned(),
-            ))
-        })
-        .collect::<Result<_>>()?;
-    cluster.add_frontend(Mode::Coded, 2, |text| {
-        addresses
-            .iter()
-            .fold(text, |text, (from, to)| text.replace(from, to))
-    })
+/// Sends requests to the servers at these addresses in turns, one at a time: when the last one was
+/// answered, or so many a second, of which those that an answer delays are sent at once after it.
+/// Returns the median of their times, in microseconds.
+fn time_requests(
+    query: &Query,
+    addresses: &[String],
+    model: &str,
+    rate: Option<u32>,
+    seconds: u64,
+) -> Result<f64> {
+    let started = Instant::now();
+    let mut times = Vec::new();
+    for (index, address) in (0..).zip(addresses.iter().cycle()) {
+        if let Some(rate) = rate {
+            let due = Duration::from_secs(1) * index / rate;
+            std::thread::sleep(due.saturating_sub(started.elapsed()));
+        }
+        if started.elapsed() >= Duration::from_secs(seconds) {
+            break;
+        }
+        let sent = Instant::now();
+        query.ask(address, model)?;
+        times.push(sent.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok(Spread::new(times).median)
 }
 
-fn watch_memory(args: &Args) -> Result<()> {
-    let cluster = DemoCluster::start_optimised(Mode::Coded, Ports::new(args.port_offset), None)?;
-    let (pid, url) = (cluster.frontend_pid(), cluster.url());
-    println!(
-        "resident memory of the frontend (coded) at {} requests/s:",
-        args.memory_rate
-    );
-    println!("  at the start {:6.1} MB", mb(memory(pid)?.now));
+fn watch_memory(args: &Args, cluster: &mut Cluster, config: &str) -> Result<()> {
+    let rate = args.memory_rate;
+    let address = cluster.frontend("watched", config, None)?;
+    let pid = cluster.processes.pid("watched")?;
+    println!("resident memory of the frontend (coded) at {rate} requests/s:");
+    println!("  at the start {:6.1} MB", memory(pid)?.now);
     let parts = 6;
     for part in 1..=parts {
         let seconds = (args.memory_seconds / parts).max(1);
+        let more = &["--arrivals", "constant"];
         let load = Load {
-            url: &url,
+            address: &address,
             model: "fashion",
-            rate: args.memory_rate.into(),
+            rate: rate.into(),
             seconds,
-            more: &["--arrivals", "constant"],
+            more,
         };
-        let report = load.run(None, &crate::workspace::demo().join("bench.json"))?;
-        let counts = &report["counts"];
+        let report = load.run(None)?;
         println!(
             "  after {:3} s   {:6.1} MB   ({} answered, {} failed)",
             part * seconds,
-            mb(memory(pid)?.now),
-            counts["answered"],
-            counts["failed"]
+            memory(pid)?.now,
+            report["counts"]["answered"],
+            report["counts"]["failed"]
         );
     }
     Ok(())

@@ -9,20 +9,27 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    pub(super) fn new(mut values: Vec<f64>) -> Self {
+    pub(super) fn new(values: impl IntoIterator<Item = f64>) -> Self {
+        let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
         let at = |place: usize| values.get(place).copied().unwrap_or(f64::NAN);
-        let (middle, last) = (values.len() / 2, values.len().saturating_sub(1));
-        let median = if values.len().is_multiple_of(2) {
-            f64::midpoint(at(middle.saturating_sub(1)), at(middle))
-        } else {
-            at(middle)
-        };
+        let last = values.len().saturating_sub(1);
+        let median = f64::midpoint(at(last / 2), at(last.div_ceil(2)));
         Self {
             lowest: at(0),
             median,
             highest: at(last),
         }
+    }
+
+    /// The median, and the ends in brackets.
+    pub(super) fn text(&self, digits: usize) -> String {
+        let Self {
+            lowest,
+            median,
+            highest,
+        } = self;
+        format!("{median:.digits$} ({lowest:.digits$}-{highest:.digits$})")
     }
 }
 
@@ -31,18 +38,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_an_even_number_the_median_is_between_the_middle_two() {
-        let spread = |values: &[f64]| {
+    fn median_of_an_even_number_is_between_the_middle_two() {
+        for (values, expected) in [
+            (&[7.0][..], [7.0; 3]),
+            (&[9.0, 1.0, 2.0], [1.0, 2.0, 9.0]),
+            (&[9.0, 1.0, 2.0, 4.0], [1.0, 3.0, 9.0]),
+        ] {
             let Spread {
                 lowest,
                 median,
                 highest,
-            } = Spread::new(values.to_vec());
-            [lowest, median, highest]
-        };
-        assert_eq!(spread(&[7.0]), [7.0; 3]);
-        assert_eq!(spread(&[9.0, 1.0, 2.0]), [1.0, 2.0, 9.0]);
-        assert_eq!(spread(&[9.0, 1.0, 2.0, 4.0]), [1.0, 3.0, 9.0]);
-        assert!(spread(&[]).iter().all(|value| value.is_nan()));
+            } = Spread::new(values.iter().copied());
+            assert_eq!([lowest, median, highest], expected);
+        }
+        let Spread {
+            lowest,
+            median,
+            highest,
+        } = Spread::new([]);
+        assert!([lowest, median, highest].iter().all(|value| value.is_nan()));
     }
 }

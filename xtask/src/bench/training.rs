@@ -6,22 +6,23 @@
 //! of its own that warms up before its clock starts.
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use anyhow::{Context, Result};
+use xshell::{Cmd, cmd};
 
+use super::in_turns;
 use super::spread::Spread;
-use crate::processes::output_of;
-use crate::workspace::step;
-use crate::{cargo, workspace};
+use crate::workspace::{cargo, debug, shell, step};
 
-/// Networks, samples (groups) a step and steps a block.
-const CASES: [(&str, &str, u32, u32); 4] = [
-    ("lenet:16", "lenet:16", 64, 150),
-    ("lenet:32", "lenet:32", 64, 80),
-    ("resnet8:16", "resnet8:16", 64, 40),
-    ("mlp:784,400,400", "mlp:400", 64, 400),
+/// Networks, as the trainer and as the script name them, and steps a block.
+const CASES: [(&str, &str, u32); 4] = [
+    ("lenet:16", "lenet:16", 150),
+    ("lenet:32", "lenet:32", 80),
+    ("resnet8:16", "resnet8:16", 40),
+    ("mlp:784,400,400", "mlp:400", 400),
 ];
+/// Samples (groups) of a step.
+const BATCH: &str = "64";
 
 /// Arguments of `cargo xtask bench training`.
 #[derive(Debug, clap::Args)]
@@ -34,72 +35,61 @@ pub(crate) struct Args {
     threads: u32,
     /// Blocks of each, in turns
     #[arg(long, default_value_t = 5)]
-    blocks: u32,
+    blocks: u64,
     /// Steps of a block, as a part of the published ones, for a quick look
     #[arg(long, default_value_t = 1.0)]
     share: f64,
 }
 
 /// Runs the benchmark.
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(super) fn run(args: &Args) -> Result<()> {
     step("building the trainer's loop");
     // The development profile optimises the trainer, too; libtorch, which nearly all the time goes
     // to, is the same.
-    cargo::run(&[
-        "build",
-        "-p",
-        "parity-trainer",
-        "--example",
-        "training_speed",
-    ])?;
-    let ours = workspace::target().join("debug/examples/training_speed");
-    let script = workspace::root().join("parity-trainer/benches/pytorch_speed.py");
+    cargo("build -p parity-trainer --example training_speed")?;
+    let (sh, ours, python) = (shell()?, debug("examples/training_speed"), &args.python);
+    let script = "parity-trainer/benches/pytorch_speed.py";
     println!(
-        "| network | batch | parity-trainer, steps/s | PyTorch, steps/s | ratio [least, most] |"
+        "| network | batch | parity-trainer, steps/s | PyTorch, steps/s | ratio [least, most] |\n\
+         |---|---|---|---|---|"
     );
-    println!("|---|---|---|---|---|");
-    for (network, name, batch, steps) in CASES {
-        let (mut rust, mut python, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-        let steps = ((f64::from(steps) * args.share) as u32).max(1);
-        let rest = [batch, steps, args.threads].map(|number| number.to_string());
+    for (network, name, steps) in CASES {
+        let steps = ((f64::from(steps) * args.share) as u32).max(1).to_string();
+        let threads = args.threads.to_string();
+        let mut speeds = [Vec::new(), Vec::new()];
         for block in 0..args.blocks.max(1) {
-            let ours = || figure(Command::new(&ours).arg(network).args(&rest));
-            let theirs = || {
-                figure(
-                    Command::new(&args.python)
-                        .arg(&script)
-                        .arg(name)
-                        .args(&rest),
-                )
-            };
-            let (ours, theirs) = if block % 2 == 0 {
-                let ours = ours()?;
-                (ours, theirs()?)
-            } else {
-                let theirs = theirs()?;
-                (ours()?, theirs)
-            };
-            rust.push(ours);
-            python.push(theirs);
-            ratios.push(ours / theirs);
+            in_turns(block, 2, |place| {
+                let command = match place {
+                    0 => cmd!(sh, "{ours} {network} {BATCH} {steps} {threads}"),
+                    _ => cmd!(sh, "{python} {script} {name} {BATCH} {steps} {threads}"),
+                };
+                speeds[place].push(number(command)?);
+                Ok(())
+            })?;
         }
-        let (rust, python) = (Spread::new(rust).median, Spread::new(python).median);
+        let ratios = speeds[0]
+            .iter()
+            .zip(&speeds[1])
+            .map(|(ours, theirs)| ours / theirs);
         let Spread {
             lowest,
             median,
             highest,
         } = Spread::new(ratios);
+        let [ours, theirs] = speeds.map(|speeds| Spread::new(speeds).median);
         println!(
-            "| {network} | {batch} | {rust:.1} | {python:.1} | {median:.2} [{lowest:.2}, \
-                {highest:.2}] |"
+            "| {network} | {BATCH} | {ours:.1} | {theirs:.1} | {median:.2} [{lowest:.2}, \
+             {highest:.2}] |"
         );
     }
     Ok(())
 }
 
 /// The number that a command prints.
-fn figure(command: &mut Command) -> Result<f64> {
-    output_of(command)?
+fn number(command: Cmd<'_>) -> Result<f64> {
+    command
+        .quiet()
+        .read()?
         .trim()
         .parse()
         .context("a command printed no number")

@@ -2,13 +2,12 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::demo::binary_query;
-use crate::resources::pinned;
-use crate::workspace;
+use crate::cluster::pinned;
+use crate::models::binary_query;
+use crate::workspace::shell;
 
 /// wrk with its script and the body to send.
 pub(super) struct Wrk {
@@ -43,64 +42,52 @@ wrk.headers["Content-Type"] = "application/octet-stream"
 wrk.headers["Inference-Header-Content-Length"] = "HEADER"
 function done(summary, latency, requests)
   local e = summary.errors
-  io.write(string.format("RESULT %d %d %d %d\n", summary.requests, summary.duration,
-      latency:percentile(99),
-    e.connect + e.read + e.write + e.status + e.timeout))
+  local errors = e.connect + e.read + e.write + e.status + e.timeout
+  local p99 = latency:percentile(99)
+  io.write(string.format("RESULT %d %d %d %d\n", summary.requests, summary.duration, p99, errors))
 end
 "#;
 
 impl Wrk {
-    /// Asks `model` about the first image over `connections` connections for `seconds` seconds;
-    /// `None` where wrk is not installed.
-    pub(super) fn find(
-        folder: &Path,
-        model: &str,
-        connections: u32,
-        seconds: u32,
-    ) -> Result<Option<Self>> {
-        if Command::new("wrk").arg("-v").output().is_err() {
-            return Ok(None);
-        }
-        let query = binary_query()?;
-        let body = folder.join("query.bin");
-        workspace::write(&body, &query.bytes)?;
-        let script = folder.join("wrk.lua");
+    /// Asks `model` about the first image over `connections` connections for `seconds` seconds.
+    pub(super) fn new(folder: &Path, model: &str, connections: u32, seconds: u32) -> Result<Self> {
+        let (sh, (body, header_length)) = (shell()?, binary_query()?);
+        let (file, script) = (folder.join("query.bin"), folder.join("wrk.lua"));
+        sh.write_file(&file, body)?;
         let text = SCRIPT
             .replace("MODEL", model)
-            .replace("BODY", &body.display().to_string())
-            .replace("HEADER", &query.header_length.to_string());
-        workspace::write(&script, text)?;
-        Ok(Some(Self {
+            .replace("BODY", &file.display().to_string())
+            .replace("HEADER", &header_length.to_string());
+        sh.write_file(&script, text)?;
+        Ok(Self {
             script,
             connections,
             seconds,
-        }))
+        })
     }
 
-    /// Asks the server at `authority`, from one core if that is said.
-    pub(super) fn run(&self, authority: &str, core: Option<usize>) -> Result<Full> {
-        let output = pinned("wrk", core)
+    /// Asks the server at `address`, from one core if that is said.
+    pub(super) fn run(&self, address: &str, core: Option<usize>) -> Result<Full> {
+        let sh = shell()?;
+        let wrk = pinned(&sh, core, "wrk".as_ref())
             .args([
                 "-t1",
                 &format!("-c{}", self.connections),
                 &format!("-d{}s", self.seconds),
-                "-s",
             ])
+            .arg("-s")
             .arg(&self.script)
-            .arg(format!("http://{authority}"))
-            .output()
-            .context("cannot start wrk")?;
-        let text = String::from_utf8_lossy(&output.stdout);
+            .arg(format!("http://{address}"));
+        let text = wrk.quiet().read()?;
         let line = text.lines().find_map(|line| line.strip_prefix("RESULT "));
-        let line = line
-            .with_context(|| format!("wrk failed: {}", String::from_utf8_lossy(&output.stderr)))?;
+        let line = line.with_context(|| format!("wrk said {text}"))?;
         let numbers: Vec<f64> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
         let [requests, duration, p99, errors] = numbers[..] else {
             anyhow::bail!("wrk said {line:?}");
         };
         ensure!(
             errors == 0.0,
-            "{authority}: {errors} of {requests} requests failed"
+            "{address}: {errors} of {requests} requests failed"
         );
         Ok(Full {
             per_second: requests / duration * 1e6,

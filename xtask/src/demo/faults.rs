@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use nix::sys::signal::Signal::{self, SIGCONT, SIGKILL, SIGSTOP};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
@@ -20,21 +21,13 @@ const PARITY_INTERVAL: f64 = REPLICA_INTERVAL * (REPLICAS / PARITY) as f64;
 /// Time that a freeze lasts, in milliseconds.
 const FREEZE_MS: std::ops::Range<u64> = 200..400;
 
-/// Something that happens to an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
-    Freeze,
-    Thaw,
-    Kill,
-}
-
-/// A fault at a time after the start of the load. Instances count replicas first,
-/// then parity instances.
+/// A signal to an instance at a time after the start of the load: SIGSTOP freezes, SIGCONT thaws,
+/// SIGKILL kills. Instances count replicas first, then parity instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Planned {
     pub(crate) at: Duration,
     pub(crate) instance: usize,
-    pub(crate) fault: Fault,
+    pub(crate) signal: Signal,
 }
 
 /// Freezes at random moments, and one replica killed for good half-way. Stragglers are independent
@@ -46,15 +39,15 @@ pub(crate) fn plan(seed: u64, span: Duration) -> Vec<Planned> {
     let mut faults = vec![Planned {
         at: span / 2,
         instance: killed,
-        fault: Fault::Kill,
+        signal: SIGKILL,
     }];
-    for (pool, interval) in [
+    let pools = [
         (0..REPLICAS, REPLICA_INTERVAL),
         (REPLICAS..REPLICAS + PARITY, PARITY_INTERVAL),
-    ] {
-        let mean_length =
-            Duration::from_millis((FREEZE_MS.start + FREEZE_MS.end) / 2).as_secs_f64();
-        let mean_gap = interval - mean_length;
+    ];
+    for (pool, interval) in pools {
+        let mean_length = Duration::from_millis((FREEZE_MS.start + FREEZE_MS.end) / 2);
+        let mean_gap = interval - mean_length.as_secs_f64();
         let mut at = Duration::ZERO;
         loop {
             at += Duration::from_secs_f64(mean_gap * random.random_range(0.1..1.9));
@@ -62,20 +55,18 @@ pub(crate) fn plan(seed: u64, span: Duration) -> Vec<Planned> {
             if thaw > span {
                 break;
             }
-            let alive: Vec<usize> = pool
-                .clone()
-                .filter(|&i| i != killed || thaw < span / 2)
-                .collect();
+            let is_alive = |&instance: &usize| instance != killed || thaw < span / 2;
+            let alive: Vec<usize> = pool.clone().filter(is_alive).collect();
             if let Some(&instance) = alive.choose(&mut random) {
                 faults.push(Planned {
                     at,
                     instance,
-                    fault: Fault::Freeze,
+                    signal: SIGSTOP,
                 });
                 faults.push(Planned {
                     at: thaw,
                     instance,
-                    fault: Fault::Thaw,
+                    signal: SIGCONT,
                 });
             }
             at = thaw;
@@ -87,17 +78,14 @@ pub(crate) fn plan(seed: u64, span: Duration) -> Vec<Planned> {
 
 /// One line for people.
 pub(crate) fn describe(faults: &[Planned]) -> String {
-    let freezes = |range: std::ops::Range<usize>| {
-        faults
-            .iter()
-            .filter(|fault| fault.fault == Fault::Freeze && range.contains(&fault.instance))
-            .count()
-    };
+    let freezes = faults.iter().filter(|fault| fault.signal == SIGSTOP);
+    let (replicas, parity): (Vec<&Planned>, Vec<&Planned>) =
+        freezes.partition(|fault| fault.instance < REPLICAS);
     format!(
         "{} freezes of a replica and {} of a parity instance, {} to {} ms each, at most one of a \
-            kind at a time",
-        freezes(0..REPLICAS),
-        freezes(REPLICAS..REPLICAS + PARITY),
+         kind at a time",
+        replicas.len(),
+        parity.len(),
         FREEZE_MS.start,
         FREEZE_MS.end
     )
@@ -108,35 +96,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_plan_follows_from_the_seed_and_thaws_whatever_it_freezes() {
+    fn plan_follows_from_the_seed_and_thaws_whatever_it_freezes() {
         let span = Duration::from_secs(40);
         let faults = plan(7, span);
         assert_eq!(faults, plan(7, span));
         assert_ne!(faults, plan(8, span));
         let mut frozen = [false; REPLICAS + PARITY];
         let mut killed = None;
-        for fault in &faults {
-            assert_ne!(
-                Some(fault.instance),
-                killed,
-                "a killed instance is left alone"
-            );
-            match fault.fault {
-                Fault::Freeze => assert!(!std::mem::replace(&mut frozen[fault.instance], true)),
-                Fault::Thaw => assert!(std::mem::replace(&mut frozen[fault.instance], false)),
-                Fault::Kill => killed = Some(fault.instance),
+        let mut freezes_of_replicas = 0;
+        for &Planned {
+            at,
+            instance,
+            signal,
+        } in &faults
+        {
+            assert_ne!(Some(instance), killed, "a killed instance is left alone");
+            match signal {
+                SIGKILL => killed = Some(instance),
+                _ => {
+                    assert_eq!(frozen[instance], signal == SIGCONT);
+                    frozen[instance] = signal == SIGSTOP;
+                }
             }
-            assert!(fault.at <= span);
+            freezes_of_replicas += usize::from(signal == SIGSTOP && instance < REPLICAS);
+            assert!(at <= span);
         }
         assert_eq!(frozen, [false; REPLICAS + PARITY]);
         assert!(killed.is_some_and(|instance| instance < REPLICAS));
-        let replicas = faults
-            .iter()
-            .filter(|f| f.fault == Fault::Freeze && f.instance < REPLICAS)
-            .count();
         assert!(
-            (60..=100).contains(&replicas),
-            "about 1 % of 8,000 requests: {replicas}"
+            (60..=100).contains(&freezes_of_replicas),
+            "about 1 % of 8,000 requests: {freezes_of_replicas}"
         );
     }
 }

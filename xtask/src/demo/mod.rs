@@ -2,22 +2,23 @@
 //! repository carries, serves them as processes on this machine, and sends the same requests under
 //! the same faults without coding and with it.
 
-mod cluster;
 mod faults;
-mod load;
-mod query;
 mod table;
 
-use std::fs;
+use std::net::TcpListener;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
 
-pub(crate) use self::cluster::{DemoCluster, Mode, Ports, binary};
-pub(crate) use self::query::binary_query;
-use crate::models::{self, Model};
-use crate::workspace::{demo as folder, step};
-use crate::{cargo, native};
+use crate::cluster::Cluster;
+use crate::models::{self, Load, Model};
+use crate::setup;
+use crate::workspace::{cargo, data, debug, read_json, scratch, shell, step};
+use faults::{PARITY, Planned, REPLICAS};
 
 /// Arguments of `cargo xtask demo`.
 #[derive(Debug, clap::Args)]
@@ -35,80 +36,212 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Requests per second
-    #[arg(long, default_value_t = 200.0)]
-    rate: f64,
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=5000))]
+    rate: u32,
     /// Seconds of load for each of the two runs
-    #[arg(long, default_value_t = 40)]
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(4..))]
     seconds: u32,
     /// Added to every port (8080, 9001 to 9004, 9101, 9102)
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u16).range(..50_000))]
     port_offset: u16,
 }
+
+/// Ports of the replicas, of the parity instances, and of the frontend.
+const PORTS: [u16; REPLICAS + PARITY + 1] = [9001, 9002, 9003, 9004, 9101, 9102, 8080];
 
 /// Runs the demo.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.stop {
-        return cluster::stop_kept();
+        return stop_kept();
     }
-    ensure!(
-        args.seconds >= 4,
-        "--seconds {}: give at least 4",
-        args.seconds
-    );
-    ensure!(
-        args.rate >= 1.0 && args.rate <= 5000.0,
-        "--rate {}: give 1 to 5000",
-        args.rate
-    );
-    native::run(&native::Args::default())?;
+    setup::run(&setup::Args::default())?;
     step("building the serving side and the trainer");
-    cargo::build_for_demo()?;
+    // In one invocation, so that each package is compiled once. The development profile optimises
+    // what computes, and skips the slow rest.
+    cargo(
+        "build --bins -p parapet-frontend -p parapet-models -p parapet-loadgen -p parity-trainer",
+    )?;
 
     let started = Instant::now();
-    fs::create_dir_all(folder().join("logs")).context("cannot make .parapet/demo/logs")?;
     models::train(
-        &[Model::Deployed, Model::Parity { k: 2 }],
+        &[Model::deployed(), Model::parity(2)],
         args.seed,
         args.reuse_models,
     )?;
-    let ports = Ports::new(args.port_offset);
-    let span = Duration::from_secs(u64::from(args.seconds));
-    let faults = faults::plan(args.seed, span);
+    let faults = faults::plan(args.seed, Duration::from_secs(args.seconds.into()));
     step(&format!(
         "{} requests/s for {} s, twice: {}; one replica killed half-way",
         args.rate,
         args.seconds,
         faults::describe(&faults)
     ));
-    let mut reports = Vec::new();
-    for mode in [Mode::Plain, Mode::Coded] {
-        let mut cluster = DemoCluster::start(mode, ports)?;
-        load::warm_up(&cluster, args.rate)?;
-        reports.push(load::run(&mut cluster, &faults, args)?);
-        cluster.stop();
-    }
-    let [plain, coded] = reports.as_slice() else {
-        unreachable!("two modes")
-    };
-    let text = table::render(plain, coded, &faults)?;
+    let plain = measure(args, "none", &faults)?;
+    let coded = measure(args, "coded", &faults)?;
+    let text = table::render(&plain, &coded, &faults)?;
     println!("\n{text}");
-    fs::write(folder().join("table.txt"), &text).context("cannot write .parapet/demo/table.txt")?;
-    println!(
-        "All of it took {:.0} s after compilation.\n",
-        started.elapsed().as_secs_f64()
-    );
+    shell()?.write_file(scratch("demo/table.txt"), &text)?;
+    let seconds = started.elapsed().as_secs_f64();
+    println!("All of it took {seconds:.0} s after compilation.\n");
 
-    let lines = query::write(ports)?;
+    let lines = write_queries(args)?;
     if args.keep {
-        DemoCluster::start(Mode::Coded, ports)?.keep()?;
+        let pids = start(args, "coded")?.processes.detach();
+        let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+        shell()?.write_file(pid_file(), pids.join("\n"))?;
         println!(
             "The cluster is left running (`cargo xtask demo --stop` ends it). Try:\n\n{lines}"
         );
     } else {
         println!(
             "To try it by hand, `cargo xtask demo --keep --reuse-models` leaves it running; \
-                then:\n\n{lines}"
+             then:\n\n{lines}"
         );
     }
-    table::check(coded)
+    table::check(&coded)
+}
+
+/// The demo's configuration with a strategy; the coded one is deploy/local/parapet.toml itself.
+fn configuration(args: &Args, strategy: &str) -> Result<String> {
+    let mut text = shell()?.read_file("deploy/local/parapet.toml")?;
+    if strategy == "none" {
+        let (before, _) = text
+            .split_once("[models.strategy]")
+            .context("no [models.strategy]")?;
+        text = before.to_owned();
+    }
+    for port in PORTS {
+        let moved = port + args.port_offset;
+        text = text.replace(&format!(":{port}\""), &format!(":{moved}\""));
+    }
+    Ok(text.replace("../../.parapet/demo/models", "../../models"))
+}
+
+/// Starts the replicas, the parity instances and a frontend with this strategy.
+fn start(args: &Args, strategy: &str) -> Result<Cluster> {
+    step(&format!(
+        "starting {REPLICAS} replicas, {PARITY} parity instances and the frontend ({strategy})"
+    ));
+    let ports = PORTS.map(|port| port + args.port_offset);
+    for port in ports {
+        TcpListener::bind(("127.0.0.1", port)).with_context(|| {
+            format!(
+                "port {port}: `cargo xtask demo --stop` ends an earlier demo, --port-offset moves \
+                 this one"
+            )
+        })?;
+    }
+    let mut cluster = Cluster::new(
+        debug,
+        &scratch(&format!("demo/logs/{strategy}")),
+        &models::repository(),
+    )?;
+    for (index, port) in ports.iter().take(REPLICAS + PARITY).enumerate() {
+        let model = if index < REPLICAS {
+            "fashion"
+        } else {
+            "fashion-parity"
+        };
+        cluster.instance(&instance(index), model, &format!("127.0.0.1:{port}"), &[])?;
+    }
+    cluster.frontend(strategy, &configuration(args, strategy)?, None)?;
+    Ok(cluster)
+}
+
+fn instance(index: usize) -> String {
+    format!("instance-{index}")
+}
+
+/// Sends the load to a cluster with this strategy, inflicts the faults at their times, and returns
+/// the report.
+fn measure(args: &Args, strategy: &str, faults: &[Planned]) -> Result<Value> {
+    let mut cluster = start(args, strategy)?;
+    let (sh, program) = (shell()?, debug("parapet-loadgen"));
+    let report = scratch(&format!("demo/{strategy}.json"));
+    sh.remove_path(&report)?;
+    let address = format!("127.0.0.1:{}", 8080 + args.port_offset);
+    let (rate, seed) = (f64::from(args.rate), args.seed.to_string());
+    let labels = data()
+        .join("t10k-labels-idx1-ubyte.gz")
+        .display()
+        .to_string();
+    let more = [
+        "--arrivals",
+        "constant",
+        "--seed",
+        &seed,
+        "--labels",
+        &labels,
+    ];
+    let load = |seconds| Load {
+        address: &address,
+        model: "fashion",
+        rate,
+        seconds,
+        more: &more,
+    };
+    // Opens connections, fills caches and learns the hold-back.
+    cluster
+        .processes
+        .run("warm-up", load(3).command(&sh, &program, None, &report))?;
+
+    step(&format!("sending {} requests/s ({strategy})", args.rate));
+    let mut generator = load(args.seconds).command(&sh, &program, None, &report);
+    generator.set_quiet(true);
+    let mut generator = std::process::Command::from(generator.ignore_stdout())
+        .spawn()
+        .context("cannot start parapet-loadgen")?;
+    let started = Instant::now();
+    for Planned {
+        at,
+        instance: index,
+        signal,
+    } in faults
+    {
+        std::thread::sleep(at.saturating_sub(started.elapsed()));
+        cluster.processes.signal(&instance(*index), *signal)?;
+    }
+    let status = generator.wait().context("parapet-loadgen is gone")?;
+    ensure!(status.success(), "parapet-loadgen failed ({status})");
+    read_json(&report)
+}
+
+/// Writes the first test image as a JSON and as a binary body; returns the lines that send them.
+fn write_queries(args: &Args) -> Result<String> {
+    let (sh, (binary, header_length)) = (shell()?, models::binary_query()?);
+    sh.write_file(scratch("demo/query.json"), models::json_query()?)?;
+    sh.write_file(scratch("demo/query.bin"), binary)?;
+    let url = format!(
+        "http://127.0.0.1:{}/v2/models/fashion/infer",
+        8080 + args.port_offset
+    );
+    Ok(format!(
+        "curl -i {url} -d @.parapet/demo/query.json\n\
+         curl -i {url} -H 'Inference-Header-Content-Length: {header_length}' --data-binary \
+         @.parapet/demo/query.bin\n"
+    ))
+}
+
+fn pid_file() -> PathBuf {
+    scratch("demo/pids")
+}
+
+/// Ends the processes of an earlier `--keep`.
+fn stop_kept() -> Result<()> {
+    let sh = shell()?;
+    let Ok(pids) = sh.read_file(pid_file()) else {
+        println!("nothing was left running");
+        return Ok(());
+    };
+    for pid in pids.lines().filter_map(|line| line.parse::<i32>().ok()) {
+        // Only if it is still one of ours: pids are used again.
+        let name = sh
+            .read_file(format!("/proc/{pid}/comm"))
+            .unwrap_or_default();
+        if name.starts_with("parapet-") {
+            kill(Pid::from_raw(pid), Signal::SIGTERM).with_context(|| format!("process {pid}"))?;
+        }
+    }
+    sh.remove_path(pid_file())?;
+    println!("stopped");
+    Ok(())
 }

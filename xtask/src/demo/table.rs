@@ -2,118 +2,79 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::Value;
 
 use super::faults::{self, PARITY, Planned, REPLICAS};
+use crate::models::figure;
 
-/// Rows of the table: name, place in the report, digits, factor.
-const ROWS: [(&str, &str, usize, f64); 12] = [
-    ("requests sent", "/counts/sent", 0, 1.0),
-    (
-        "answered with the exact prediction",
-        "/provenance/exact/count",
-        0,
-        1.0,
-    ),
-    (
-        "answered with a reconstruction",
-        "/provenance/reconstructed/count",
-        0,
-        1.0,
-    ),
-    ("answered with an error", "/counts/failed", 0, 1.0),
-    ("unanswered", "/counts/unanswered", 0, 1.0),
-    (
-        "accuracy of exact predictions, %",
-        "/provenance/exact/accuracy/accuracy",
-        1,
-        100.0,
-    ),
-    (
-        "accuracy of reconstructions, %",
-        "/provenance/reconstructed/accuracy/accuracy",
-        1,
-        100.0,
-    ),
-    ("accuracy of all answers, %", "/accuracy/accuracy", 1, 100.0),
-    ("p50, ms", "/latency/all/p50", 2, 1.0),
-    ("p99, ms", "/latency/all/p99", 2, 1.0),
-    ("p99.9, ms", "/latency/all/p99_9", 2, 1.0),
-    ("worst, ms", "/latency/all/max", 2, 1.0),
-];
+/// Rows of the table: name, place in the report, digits. Shares are shown in percent.
+const ROWS: &str = "\
+requests sent|/counts/sent|0
+answered with the exact prediction|/provenance/exact/count|0
+answered with a reconstruction|/provenance/reconstructed/count|0
+answered with an error|/counts/failed|0
+unanswered|/counts/unanswered|0
+accuracy of exact predictions, %|/provenance/exact/accuracy/accuracy|1
+accuracy of reconstructions, %|/provenance/reconstructed/accuracy/accuracy|1
+accuracy of all answers, %|/accuracy/accuracy|1
+p50, ms|/latency/all/p50|2
+p99, ms|/latency/all/p99|2
+p99.9, ms|/latency/all/p99_9|2
+worst, ms|/latency/all/max|2";
 
 /// The two runs side by side.
 pub(crate) fn render(plain: &Value, coded: &Value, faults: &[Planned]) -> Result<String> {
-    let mut text = String::new();
-    let number = |report: &Value, path: &str| report.pointer(path).and_then(Value::as_f64);
-    writeln!(
-        text,
-        "Faults, the same in both runs: {}; one replica killed half-way.",
-        faults::describe(faults)
-    )?;
-    writeln!(
-        text,
-        "Requests are sent at constant intervals, not at random. Without coding {REPLICAS} \
-            instances serve, with coding {}: {PARITY} parity instances beside the {REPLICAS} \
-            replicas.\n",
-        REPLICAS + PARITY
-    )?;
-    writeln!(
-        text,
-        "{:<44}{:>14}{:>14}",
-        "", "without coding", "with coding"
-    )?;
-    let mut row = |name: &str, path: &str, digits: usize, scale: f64| -> Result<()> {
-        let show = |report: &Value| match number(report, path) {
-            Some(value) => format!("{:.*}", digits, value * scale),
-            None => "-".to_owned(),
-        };
-        Ok(writeln!(
-            text,
-            "{name:<44}{:>14}{:>14}",
-            show(plain),
-            show(coded)
-        )?)
-    };
-    for (name, path, digits, scale) in ROWS {
-        row(name, path, digits, scale)?;
+    let mut text = format!(
+        "Faults, the same in both runs: {}; one replica killed half-way.\nRequests are sent at \
+         constant intervals, not at random. Without coding {REPLICAS} instances serve, with coding \
+         {}: {PARITY} parity instances beside the {REPLICAS} replicas.\n\n{:<44}{:>14}{:>14}\n",
+        faults::describe(faults),
+        REPLICAS + PARITY,
+        "",
+        "without coding",
+        "with coding"
+    );
+    for row in ROWS.lines() {
+        let mut cells = row.split('|').map(str::to_owned);
+        let [name, pointer, digits] = std::array::from_fn(|_| cells.next().unwrap_or_default());
+        let (digits, scale): (usize, f64) = (
+            digits.parse()?,
+            if name.ends_with('%') { 100.0 } else { 1.0 },
+        );
+        let [plain, coded] = [plain, coded].map(|report| match figure(report, &pointer) {
+            Ok(value) => format!("{:.digits$}", value * scale),
+            Err(_) => "-".to_owned(),
+        });
+        writeln!(text, "{name:<44}{plain:>14}{coded:>14}")?;
     }
-    let p999 = |report| number(report, "/latency/all/p99_9").context("a report without p99.9");
+    let p99_9 = |report| figure(report, "/latency/all/p99_9");
     writeln!(
         text,
         "\np99.9 is {:.1} times lower with coding.",
-        p999(plain)? / p999(coded)?
+        p99_9(plain)? / p99_9(coded)?
     )?;
     for (name, report) in [("without", plain), ("with", coded)] {
-        if report["valid"] != Value::Bool(true) {
+        if report["valid"] != true {
             writeln!(
                 text,
                 "The run {name} coding fell behind its schedule (busy machine): run it again."
             )?;
         }
     }
-    writeln!(
-        text,
-        "Latency counts from the planned send time; a request without an answer counts as the \
-            timeout."
-    )?;
+    text += "Latency counts from the planned send time; a request without an answer counts as the \
+        timeout.\n";
     Ok(text)
 }
 
 /// The coded run must leave nothing unanswered.
 pub(crate) fn check(coded: &Value) -> Result<()> {
-    let count = |path: &str| {
-        coded
-            .pointer(path)
-            .and_then(Value::as_u64)
-            .unwrap_or(u64::MAX)
-    };
-    let (failed, unanswered) = (count("/counts/failed"), count("/counts/unanswered"));
+    let failed = figure(coded, "/counts/failed")?;
+    let unanswered = figure(coded, "/counts/unanswered")?;
     ensure!(
-        unanswered == 0 && failed == 0,
+        unanswered == 0.0 && failed == 0.0,
         "with coding, {failed} requests failed and {unanswered} stayed unanswered; see \
-            .parapet/demo/logs"
+         .parapet/demo/logs"
     );
     Ok(())
 }
@@ -125,15 +86,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_says_how_requests_arrive_and_what_serves_them() {
+    fn table_says_how_requests_arrive_and_what_serves_them() {
         let report =
             |p99_9: f64| json!({ "valid": true, "latency": { "all": { "p99_9": p99_9 } } });
         let text = render(&report(370.0), &report(5.0), &[]).unwrap();
-        assert!(text.contains("at constant intervals"), "{text}");
-        assert!(
-            text.contains("Without coding 4 instances serve, with coding 6"),
-            "{text}"
-        );
-        assert!(text.contains("74.0 times lower"), "{text}");
+        for words in [
+            "at constant intervals",
+            "Without coding 4 instances serve, with coding 6",
+            "74.0 times lower",
+        ] {
+            assert!(text.contains(words), "{words} is not in {text}");
+        }
     }
 }

@@ -1,74 +1,45 @@
 //! Memory of a server with many parameters.
 
-use std::fmt;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{ChildStdin, ChildStdout, Command};
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-use super::processes::Process;
-use crate::workspace;
+use crate::resources::memory;
+use crate::workspace::release;
 
-/// The figure for one server.
-#[derive(Debug)]
-pub(super) struct Memory {
-    millions: u64,
-    rule: &'static str,
-    server: &'static str,
-    /// Bytes of parameters and optimiser state.
-    content: u64,
-    highest: u64,
-}
-
-impl fmt::Display for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            millions,
-            rule,
-            server,
-            content,
-            highest,
-        } = self;
-        let mib = |bytes: u64| bytes >> 20;
-        let ratio = *highest as f64 / *content as f64;
-        let (content, highest) = (mib(*content), mib(*highest));
-        write!(
-            f,
-            "| {millions} M | {rule} | {server} | {content} MiB | {highest} MiB | {ratio:.2} |"
-        )
-    }
-}
-
-/// A process that is told and tells something in lines.
+/// A process that is told and tells something in lines; it ends with this value.
 struct Talker {
-    process: Process,
+    process: Child,
     stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
+    lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Talker {
     fn start(rule: &str, millions: u64, arguments: &[&str]) -> Result<Self> {
-        let mut command = Command::new(workspace::target().join("release/examples/memory"));
-        command
+        let mut process = Command::new(release("examples/memory"))
             .args(arguments)
-            .args(["--rule", rule, "--millions", &millions.to_string()]);
-        let (mut process, stdout) = Process::start(&mut command)?;
-        let stdin = process
-            .stdin()
-            .context("a child without its standard input")?;
+            .args(["--rule", rule, "--millions", &millions.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("cannot start the memory benchmark")?;
+        let stdin = process.stdin.take().context("no standard input")?;
+        let stdout = process.stdout.take().context("no standard output")?;
         Ok(Self {
             process,
             stdin,
-            stdout: BufReader::new(stdout),
+            lines: BufReader::new(stdout).lines(),
         })
     }
 
     fn hear(&mut self) -> Result<String> {
-        let mut line = String::new();
-        if self.stdout.read_line(&mut line)? == 0 {
-            bail!("a process of the memory benchmark ended early");
-        }
-        Ok(line.trim().to_owned())
+        let line = self
+            .lines
+            .next()
+            .context("a process of the memory benchmark ended early")?;
+        Ok(line?.trim().to_owned())
     }
 
     fn hear_of_join(&mut self) -> Result<()> {
@@ -81,22 +52,28 @@ impl Talker {
     }
 }
 
+impl Drop for Talker {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
 /// A server of `millions` of parameters: after all have been pushed to, and while and after
-/// it is copied.
-pub(super) fn measure(millions: u64) -> Result<Vec<Memory>> {
-    let mut found = Vec::new();
-    for (rule, numbers) in [("add", 1), ("adam", 3)] {
-        let content = millions * 1_000_000 * 4 * numbers;
-        let mut note = |server, talker: &Talker| {
-            let highest = talker.process.highest_memory()?;
-            found.push(Memory {
-                millions,
-                rule,
-                server,
-                content,
-                highest,
-            });
-            Ok::<_, anyhow::Error>(())
+/// it is copied. Returns the table's rows.
+pub(super) fn measure(millions: u64) -> Result<String> {
+    let mut rows = String::new();
+    for (rule, numbers) in [("add", 1.0), ("adam", 3.0)] {
+        // Parameters and optimiser state.
+        let content = millions as f64 * 1e6 * 4.0 * numbers / f64::from(1 << 20);
+        let mut note = |server: &str, talker: &Talker| -> Result<()> {
+            let highest = memory(talker.process.id())?.highest;
+            let ratio = highest / content;
+            rows += &format!(
+                "| {millions} M | {rule} | {server} | {content:.0} MiB | {highest:.0} MiB | \
+                 {ratio:.2} |\n"
+            );
+            Ok(())
         };
         let mut old = Talker::start(rule, millions, &["server", "0"])?;
         let address = old.hear()?;
@@ -120,5 +97,5 @@ pub(super) fn measure(millions: u64) -> Result<Vec<Memory>> {
         note("copied from", &old)?;
         note("copied to", &new)?;
     }
-    Ok(found)
+    Ok(rows)
 }

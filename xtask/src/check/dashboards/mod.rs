@@ -1,0 +1,174 @@
+//! `cargo xtask check dashboards`: a real Prometheus scrapes a real cluster, and every query of the
+//! Grafana dashboard and every expression of the rules must give a number there; promtool checks
+//! the rules, their tests and the metrics themselves.
+
+mod queries;
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use xshell::{Shell, cmd};
+
+use super::write_certificate;
+use crate::cluster::{self, SampleCluster};
+use crate::process::{LIMIT, wait_for};
+use crate::workspace::{build_for_checks, require, root, scratch, shell};
+use crate::{http, prometheus};
+
+/// Arguments of `cargo xtask check dashboards`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Load the cluster for so long
+    #[arg(long, value_name = "SECONDS", default_value_t = 6)]
+    load_s: u64,
+}
+
+const RULES: &str = "deploy/prometheus/rules.yml";
+
+/// Runs the checks.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    require(&[("promtool", "prometheus"), ("prometheus", "prometheus")])?;
+    let sh = shell()?;
+    cmd!(sh, "promtool check rules {RULES}")
+        .quiet()
+        .ignore_stdout()
+        .run()?;
+    cmd!(sh, "promtool test rules deploy/prometheus/rules-test.yml")
+        .quiet()
+        .run()?;
+    build_for_checks()?;
+    let folder = scratch("check/dashboards");
+    write_certificate(&sh, &folder, "admin")?;
+    let mut cluster = SampleCluster::start(&folder, 2, 1, None, &with_all_metrics)?;
+    let scraper = start_prometheus(&sh, &mut cluster, &folder)?;
+    load(&mut cluster, Duration::from_secs(args.load_s))?;
+    let served = served_metrics(&sh, &cluster)?;
+    wait_for_scrapes(&scraper, 1 + cluster.instances.len())?;
+
+    let mut all = queries::of_dashboard(&sh.read_file("deploy/grafana/parapet.json")?)?;
+    all.extend(queries::of_rules(&http::get_json(&format!(
+        "{scraper}/api/v1/rules"
+    ))?)?);
+    all.extend(queries::of_adapter(
+        &sh.read_file("deploy/prometheus/adapter.yml")?,
+    )?);
+    let mut empty = Vec::new();
+    for (name, expression) in &all {
+        let samples = prometheus::query(&scraper, expression).with_context(|| name.clone())?;
+        if !samples
+            .iter()
+            .filter_map(prometheus::value)
+            .any(f64::is_finite)
+        {
+            empty.push(format!("{name}: {expression} gives {samples:?}"));
+        }
+        // A renamed metric is found even where a query hides it.
+        for metric in queries::metrics(expression) {
+            ensure!(
+                served.contains(metric),
+                "{name}: no server has a metric {metric}"
+            );
+        }
+    }
+    ensure!(
+        empty.is_empty(),
+        "{} queries give no number:\n{}",
+        empty.len(),
+        empty.join("\n")
+    );
+    println!("{} queries, all of them with numbers", all.len());
+    Ok(())
+}
+
+/// Every request is traced; there is no collector. Operators come within TLS, so that there is a
+/// certificate.
+fn with_all_metrics(replicas: &[String], parity: &[String]) -> String {
+    let coded = cluster::coded(replicas, parity);
+    format!(
+        "[traces]\nendpoint = \"http://127.0.0.1:9\"\nshare = 1.0\n\
+         [admin]\nlisten = \"127.0.0.1:0\"\n\
+         [admin.tls]\ncertificate = \"admin.crt\"\nkey = \"admin.key\"\n\
+         client_ca = \"admin.crt\"\nclient_crl = \"admin.crl\"\n{coded}"
+    )
+}
+
+/// Starts a Prometheus with our rules, which ends with the cluster; returns its URL.
+fn start_prometheus(sh: &Shell, cluster: &mut SampleCluster, folder: &Path) -> Result<String> {
+    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let bare = |url: &String| url.trim_start_matches("http://").to_owned();
+    let instances: Vec<String> = cluster.instances.iter().map(bare).collect();
+    let config = format!(
+        "global: {{ scrape_interval: 500ms, evaluation_interval: 1s }}\nrule_files: [{:?}]\n\
+         scrape_configs:\n\
+         - job_name: parapet-frontend\n  static_configs:\n  \
+         - {{ targets: [{:?}], labels: {{ namespace: check, pod: frontend }} }}\n\
+         - job_name: parapet-instance\n  static_configs: [{{ targets: {instances:?} }}]\n",
+        root().join(RULES),
+        bare(&cluster.frontend),
+    );
+    let words = prometheus::command(sh, folder, &config, &address)?;
+    let (program, rest) = (&words[0], &words[1..]);
+    cluster
+        .cluster
+        .processes
+        .start("prometheus", cmd!(sh, "{program} {rest...}"))?;
+    let url = format!("http://{address}");
+    let ready = format!("{url}/-/ready");
+    wait_for("ready Prometheus", LIMIT, || Ok(http::get(&ready).ok()))?;
+    Ok(url)
+}
+
+/// Waits until every target was scraped often enough for rates, and the rules were evaluated since.
+fn wait_for_scrapes(url: &str, targets: usize) -> Result<()> {
+    let all = format!("count(count_over_time(up[1m]) > 4 and up > 0) >= {targets}");
+    for expression in [all.as_str(), "parapet:request_duration_seconds:p99_5m > 0"] {
+        wait_for(expression, LIMIT, || {
+            Ok(prometheus::query(url, expression)?.into_iter().next())
+        })?;
+    }
+    Ok(())
+}
+
+/// Requests one after the other, some of them while the first replica is frozen, some
+/// of them mistaken.
+fn load(cluster: &mut SampleCluster, length: Duration) -> Result<()> {
+    let end = Instant::now() + length;
+    let url = &cluster.infer_url();
+    let mut number = 0_u8;
+    while Instant::now() < end {
+        for _ in 0..10 {
+            number = number.wrapping_add(1);
+            cluster::infer(url, f32::from(number))?;
+        }
+        // Two at a time, so that one meets the frozen replica, and is reconstructed.
+        cluster.signal(0, Signal::SIGSTOP)?;
+        std::thread::scope(|scope| {
+            let asked = [0.5, 1.5].map(|value| scope.spawn(move || cluster::infer(url, value)));
+            asked.into_iter().for_each(|asked| drop(asked.join()));
+        });
+        cluster.signal(0, Signal::SIGCONT)?;
+        let _mistaken = http::post(url, "{}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Names of the metrics of all servers, which promtool takes.
+fn served_metrics(sh: &Shell, cluster: &SampleCluster) -> Result<BTreeSet<String>> {
+    let mut served = BTreeSet::new();
+    for url in [&cluster.frontend].into_iter().chain(&cluster.instances) {
+        let metrics = http::get(&format!("{url}/metrics"))?;
+        cmd!(sh, "promtool check metrics")
+            .stdin(&metrics)
+            .quiet()
+            .run()?;
+        let samples = metrics.lines().filter(|line| !line.starts_with('#'));
+        let names = samples.filter_map(|line| line.split(['{', ' ']).next());
+        served.extend(names.map(str::to_owned));
+    }
+    Ok(served)
+}

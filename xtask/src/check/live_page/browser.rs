@@ -1,0 +1,226 @@
+//! Headless Chromium, driven by its DevTools protocol through a pipe: JSON objects, each with a
+//! zero byte after it, which Chromium reads from its file descriptor 3 and writes to 4.
+
+use std::cell::{Cell, RefCell};
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use crate::workspace::{empty, shell};
+
+/// For whatever is waited for on the page.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Chromium gets our pipes under the numbers that it wants.
+const SCRIPT: &str = "exec chromium --headless --no-sandbox --disable-gpu --no-first-run \
+    --disable-sync --disable-background-networking --disable-component-update \
+    --disable-extensions --hide-scrollbars --remote-debugging-pipe --user-data-dir=\"$1\" \
+    3<&0 4>&1 0</dev/null 1>&2";
+
+/// A headless Chromium, which ends with this value.
+pub(super) struct Browser {
+    process: Child,
+    commands: RefCell<ChildStdin>,
+    messages: Receiver<Value>,
+    last_id: Cell<u64>,
+    /// Errors on pages: exceptions, and errors that the browser logged.
+    complaints: RefCell<Vec<String>>,
+}
+
+/// One of its pages.
+pub(super) struct Page<'a> {
+    browser: &'a Browser,
+    session: String,
+}
+
+impl Browser {
+    /// Starts one that has never been started before.
+    pub(super) fn start(folder: &Path) -> Result<Self> {
+        let profile = folder.join("chromium");
+        empty(&shell()?, &profile)?;
+        let mut process = Command::new("sh")
+            .args(["-c", SCRIPT, "sh"])
+            .arg(profile)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(File::create(folder.join("chromium.log"))?)
+            .spawn()
+            .context("chromium cannot be started")?;
+        let commands = process.stdin.take().context("no pipe")?;
+        let answers = BufReader::new(process.stdout.take().context("no pipe")?);
+        let (sender, messages) = mpsc::channel();
+        std::thread::spawn(move || {
+            for message in answers.split(0).map_while(Result::ok) {
+                let parsed = serde_json::from_slice(&message).unwrap_or(Value::Null);
+                if sender.send(parsed).is_err() {
+                    return;
+                }
+            }
+        });
+        let (last_id, complaints) = (Cell::new(0), RefCell::default());
+        let commands = RefCell::new(commands);
+        Ok(Self {
+            process,
+            commands,
+            messages,
+            last_id,
+            complaints,
+        })
+    }
+
+    /// Opens a page, on which `script` runs before its own.
+    pub(super) fn open(&self, url: &str, script: &str) -> Result<Page<'_>> {
+        let target = self.call(None, "Target.createTarget", json!({ "url": "about:blank" }))?;
+        let attach = json!({ "targetId": target["targetId"], "flatten": true });
+        let session = self.call(None, "Target.attachToTarget", attach)?;
+        let session = session["sessionId"]
+            .as_str()
+            .context("no session")?
+            .to_owned();
+        let page = Page {
+            browser: self,
+            session,
+        };
+        for domain in ["Page", "Runtime", "Log"] {
+            page.call(&format!("{domain}.enable"), json!({}))?;
+        }
+        page.call(
+            "Page.addScriptToEvaluateOnNewDocument",
+            json!({ "source": script }),
+        )?;
+        page.resize(1280, 1000)?;
+        page.call("Page.navigate", json!({ "url": url }))?;
+        page.until("document.readyState === 'complete' && location.href !== 'about:blank'")?;
+        Ok(page)
+    }
+
+    fn call(&self, session: Option<&str>, method: &str, params: Value) -> Result<Value> {
+        let id = self.last_id.get() + 1;
+        self.last_id.set(id);
+        let mut command = json!({ "id": id, "method": method, "params": params });
+        if let Some(session) = session {
+            command["sessionId"] = session.into();
+        }
+        let mut bytes = command.to_string().into_bytes();
+        bytes.push(0);
+        self.commands
+            .borrow_mut()
+            .write_all(&bytes)
+            .context("Chromium is gone")?;
+        let end = Instant::now() + LIMIT;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let message = self.messages.recv_timeout(left);
+            let mut message = message.with_context(|| format!("{method}: no answer"))?;
+            if message["id"] == id {
+                ensure!(message["error"].is_null(), "{method}: {}", message["error"]);
+                return Ok(message["result"].take());
+            }
+            self.note(&message);
+        }
+    }
+
+    fn note(&self, event: &Value) {
+        let params = &event["params"];
+        let complaint = match event["method"].as_str() {
+            Some("Runtime.exceptionThrown") => &params["exceptionDetails"],
+            Some("Log.entryAdded") if params["entry"]["level"] == "error" => &params["entry"],
+            _ => return,
+        };
+        let complaint = complaint.to_string();
+        // That no key and a wrong one are refused is what is looked at, and a browser logs it.
+        let expected = ["status of 401", "status of 400", "/favicon.ico"];
+        if !expected.iter().any(|part| complaint.contains(part)) {
+            self.complaints.borrow_mut().push(complaint);
+        }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self
+            .commands
+            .borrow_mut()
+            .write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
+        let end = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < end && matches!(self.process.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Page<'_> {
+    pub(super) fn call(&self, method: &str, params: Value) -> Result<Value> {
+        self.browser.call(Some(&self.session), method, params)
+    }
+
+    /// The value of an expression, or of what it promises.
+    pub(super) fn evaluate(&self, expression: &str) -> Result<Value> {
+        let params =
+            json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
+        let mut result = self.call("Runtime.evaluate", params)?;
+        let exception = &result["exceptionDetails"];
+        ensure!(exception.is_null(), "{expression}: {exception}");
+        Ok(result["result"]["value"].take())
+    }
+
+    /// Checks that an expression is true at once.
+    pub(super) fn check(&self, expression: &str) -> Result<()> {
+        let value = self.evaluate(&format!("Promise.resolve({expression}).then(Boolean)"))?;
+        ensure!(value == true, "not so: {expression}");
+        Ok(())
+    }
+
+    /// Waits until an expression is true.
+    pub(super) fn until(&self, expression: &str) -> Result<()> {
+        let end = Instant::now() + LIMIT;
+        while self.check(expression).is_err() {
+            if Instant::now() > end {
+                let shown = self.evaluate("document.body.innerText")?;
+                bail!("never so: {expression}\non the page:\n{shown:#}");
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
+    pub(super) fn resize(&self, width: u32, height: u32) -> Result<()> {
+        let size =
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        self.call("Emulation.setDeviceMetricsOverride", size)
+            .map(drop)
+    }
+
+    /// Writes a picture of all of the page, as long as it is.
+    pub(super) fn screenshot(&self, path: &Path) -> Result<()> {
+        let size = self.call("Page.getLayoutMetrics", json!({}))?["cssContentSize"].take();
+        let clip =
+            json!({ "x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1 });
+        let whole = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
+        let picture = self.call("Page.captureScreenshot", whole)?;
+        let bytes = STANDARD.decode(picture["data"].as_str().context("no picture")?)?;
+        fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// No script threw anything, and nothing was refused by the page's policy.
+    pub(super) fn nothing_went_wrong(&self) -> Result<()> {
+        // Earlier messages arrive before the answer.
+        self.evaluate("0")?;
+        let complaints = self.browser.complaints.borrow().join("\n");
+        ensure!(
+            complaints.is_empty(),
+            "the browser complains:\n{complaints}"
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,269 @@
+//! `cargo xtask check live-page`: the live page in headless Chromium, while a real cluster
+//! straggles under load.
+//!
+//! It is opened without a key, with a wrong one and with the right one; a frozen instance, decoded
+//! groups, latency and accuracy must be on it; its switch is set, and refused to a client without a
+//! key; hostile strings of a server must appear as text. Screenshots are left in
+//! `target/live-page`, for people to look at.
+
+mod browser;
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use xshell::cmd;
+
+use self::browser::{Browser, Page};
+use crate::clients::Clients;
+use crate::cluster::{MODEL, PARITY, SampleCluster};
+use crate::workspace::{build_for_checks, debug, require, scratch, shell, target};
+
+/// Arguments of `cargo xtask check live-page`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Load the cluster for so many seconds before the screenshots
+    #[arg(long, value_name = "SECONDS", default_value_t = 12)]
+    load_s: u64,
+    /// Leave the cluster under load for so long afterwards, and say where the page is
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    keep_s: u64,
+}
+
+const REPLICAS: usize = 4;
+const PARITY_INSTANCES: usize = 2;
+/// Most batches take 5 to 8 ms, and one in fifty much longer.
+const FAULTS: &str = "seed = 7\n\
+    service_time = { distribution = \"lognormal\", median_ms = 6.0, sigma = 0.1 }\n\
+    straggle = { probability = 0.02, min_ms = 150.0, max_ms = 400.0 }\n";
+/// A name that a page which took it for markup would fall to pieces of.
+const HOSTILE: &str = "<img src=x onerror=\"window.hostile=1\"><script>window.hostile=2</script>";
+const ALL_ARE_UP: &str = "document.querySelectorAll('[data-state=up]').length === 6";
+
+/// Runs the check.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    require(&[("chromium", "chromium")])?;
+    build_for_checks()?;
+    let (sh, folder) = (shell()?, scratch("check/live-page"));
+    let pictures = sh.create_dir(target().join("live-page"))?;
+    let frontend = debug("parapet-frontend");
+    let said = cmd!(sh, "{frontend} hash-key").quiet().read()?;
+    let mut words = said.split_whitespace().skip(1).step_by(2);
+    let (key, hash) = words
+        .next()
+        .zip(words.next())
+        .context("hash-key prints no key")?;
+    let admin = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let config =
+        |replicas: &[String], parity: &[String]| configuration(&admin, hash, replicas, parity);
+    let mut cluster =
+        SampleCluster::start(&folder, REPLICAS, PARITY_INSTANCES, Some(FAULTS), &config)?;
+    // Six clients.
+    let urls = [cluster.infer_url(), cluster.infer_url()];
+    let clients = Clients::start(&urls, Duration::from_millis(60));
+    let end = Instant::now() + Duration::from_secs(args.load_s);
+    let browser = Browser::start(&folder)?;
+    let url = format!("http://{admin}/live");
+    let page = browser.open(&url, "")?;
+    let check = LivePageCheck { page, pictures };
+    check.log_in(key)?;
+    let state = check.shows_a_cluster_that_is_well(key, end)?;
+    check.shows_a_frozen_instance(&mut cluster)?;
+    check.switches()?;
+    check.page.nothing_went_wrong()?;
+    shows_markup_as_text(&browser, &url, state, &check.pictures)?;
+    if args.keep_s > 0 {
+        println!("{url}, key {key}, for {} s", args.keep_s);
+        std::thread::sleep(Duration::from_secs(args.keep_s));
+    }
+    let seen = clients.stop();
+    println!(
+        "the live page shows what it ought to; {} requests meanwhile; look at {}",
+        seen.count("exact") + seen.count("reconstructed"),
+        check.pictures.display()
+    );
+    Ok(())
+}
+
+/// Coded, with an admin listener that asks for a key, and a class of requests whose name is markup.
+fn configuration(admin: &str, hash: &str, replicas: &[String], parity: &[String]) -> String {
+    format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n\
+         [admin]\nlisten = \"{admin}\"\nkey_sha256 = [\"{hash}\"]\n\
+         [repository]\npath = \"models\"\n\
+         [[models]]\nname = \"{MODEL}\"\ninstances = {replicas:?}\nslots_per_instance = 2\n\
+         [models.health]\ninterval_ms = 200\ntimeout_ms = 200\n\
+         [models.strategy]\nkind = \"coded\"\nencoder = \"sum\"\nk = 2\naudit_every = 8\n\
+         [[models.strategy.parity]]\nmodel = \"{PARITY}\"\ninstances = {parity:?}\n\
+         [[models.classes]]\nname = \"<b>batch</b>\"\n[models.classes.strategy]\nkind = \"none\"\n"
+    )
+}
+
+struct LivePageCheck<'a> {
+    page: Page<'a>,
+    pictures: PathBuf,
+}
+
+impl LivePageCheck<'_> {
+    fn screenshot(&self, name: &str) -> Result<()> {
+        self.page
+            .screenshot(&self.pictures.join(format!("{name}.png")))
+    }
+
+    fn enter(&self, key: &str) -> Result<()> {
+        self.page
+            .evaluate(&format!("document.getElementById('key').value = {key:?}"))?;
+        self.page
+            .evaluate("document.getElementById('login').requestSubmit()")
+            .map(drop)
+    }
+
+    fn click(&self, button: &str) -> Result<()> {
+        let found = format!(
+            "[...document.querySelectorAll('button')].find((one) => one.textContent === {button:?})"
+        );
+        self.page.until(&found)?;
+        self.page.evaluate(&format!("{found}.click()")).map(drop)
+    }
+
+    /// Without a key and with a wrong one nothing is shown.
+    fn log_in(&self, key: &str) -> Result<()> {
+        self.page
+            .until("!document.getElementById('login').hidden")?;
+        self.enter(&format!("parapet_{}", "0".repeat(64)))?;
+        self.page
+            .until("document.getElementById('login-error').textContent.includes('no admin key')")?;
+        self.page
+            .check("document.querySelectorAll('[data-model]').length === 0")?;
+        self.screenshot("login")?;
+        self.enter(key)?;
+        self.page
+            .until(&format!("document.querySelector('[data-model={MODEL:?}]')"))?;
+        // The key is not left in the form.
+        self.page
+            .until("document.getElementById('key').value === ''")
+    }
+
+    /// Shows groups, accuracy and latency, which reconstruction improves by `end`; returns the
+    /// frontend's state.
+    fn shows_a_cluster_that_is_well(&self, key: &str, end: Instant) -> Result<Value> {
+        for expression in [
+            ALL_ARE_UP,
+            "document.querySelectorAll('[data-groups=decoded] .chip.reconstructed').length > 0",
+            r"/\d %/.test(document.querySelector('[data-number=accuracy] b').textContent)",
+            r"[...document.querySelectorAll('[data-latency=answered] td')].slice(1)
+                .every((cell) => /\d ms/.test(cell.textContent))",
+        ] {
+            self.page.until(expression)?;
+        }
+        std::thread::sleep(end.saturating_duration_since(Instant::now()));
+        let latency = "views.get([...views.keys()][0]).model.latency";
+        self.page.check(&format!(
+            "{latency}.without.p99_ms > {latency}.answered.p99_ms"
+        ))?;
+        self.screenshot("well")?;
+        let header = format!("{{ headers: {{ authorization: 'Bearer {key}' }} }}");
+        self.page.evaluate(&format!(
+            "fetch('/live/state', {header}).then((one) => one.json())"
+        ))
+    }
+
+    /// Shows an instance as down while it is frozen, in the dark and on a small screen, too.
+    fn shows_a_frozen_instance(&self, cluster: &mut SampleCluster) -> Result<()> {
+        cluster.signal(0, Signal::SIGSTOP)?;
+        self.page
+            .until("document.querySelectorAll('[data-state=down]').length > 0")?;
+        std::thread::sleep(Duration::from_secs(2));
+        self.screenshot("frozen")?;
+        for scheme in ["dark", "light"] {
+            let feature = json!({ "name": "prefers-color-scheme", "value": scheme });
+            self.page.call(
+                "Emulation.setEmulatedMedia",
+                json!({ "features": [feature] }),
+            )?;
+            self.screenshot(&format!("frozen-{scheme}"))?;
+        }
+        self.page.resize(400, 900)?;
+        self.screenshot("frozen-400")?;
+        let element = "document.documentElement";
+        self.page
+            .check(&format!("{element}.scrollWidth === {element}.clientWidth"))?;
+        self.page.resize(1280, 1000)?;
+        cluster.signal(0, Signal::SIGCONT)?;
+        self.page.until(ALL_ARE_UP)
+    }
+
+    /// Redundancy is switched off, which asks twice, and the hold-back changed; without the key
+    /// both are refused. Then both are as configured again.
+    fn switches(&self) -> Result<()> {
+        let status = "document.querySelector('[data-switch=redundancy]').textContent";
+        let hold_back = "document.querySelector('[data-switch=hold-back]').textContent";
+        let is_on = format!("{status} === 'on'");
+        self.page.check(
+            "fetch('/live/models/fashion/redundancy', { method: 'POST',
+                headers: { 'content-type': 'application/json' }, body: '{\"on\": false}' })
+                .then((answer) => answer.status === 401 || Promise.reject(answer.status))",
+        )?;
+        self.page.check(&is_on)?;
+        self.click("Switch off")?;
+        self.page.check(&is_on)?;
+        self.click("Really switch off?")?;
+        self.page.until(&format!("{status} === 'OFF'"))?;
+        self.page
+            .evaluate("document.querySelector('[placeholder=ms]').value = '12.5'")?;
+        self.click("Fix")?;
+        self.page
+            .until(&format!("{hold_back}.includes('fixed here at 12.5 ms')"))?;
+        let percentile = "document.querySelector('[aria-label^=percentile]').value";
+        self.page.evaluate(&format!("{percentile} = '400'"))?;
+        self.click("Learn")?;
+        // What is no percentile is refused with the reason.
+        self.page
+            .until("document.querySelector('.refused').textContent.includes('0.97')")?;
+        self.page.evaluate(&format!("{percentile} = ''"))?;
+        self.screenshot("switched")?;
+        self.click("As configured")?;
+        self.page
+            .until(&format!("{hold_back}.endsWith('as configured')"))?;
+        self.click("Switch on")?;
+        self.page.until(&is_on)
+    }
+}
+
+/// Shows names and labels as they are where they hold markup: the page is given a state in which
+/// every text is hostile.
+fn shows_markup_as_text(
+    browser: &Browser,
+    url: &str,
+    mut state: Value,
+    pictures: &Path,
+) -> Result<()> {
+    let groups = state.pointer("/models/0/decoded").and_then(Value::as_array);
+    groups
+        .filter(|groups| !groups.is_empty())
+        .context("no group was decoded")?;
+    make_hostile(&mut state);
+    let script = format!("window.fetch = async () => new Response(JSON.stringify({state}))");
+    let page = browser.open(url, &script)?;
+    page.until("document.querySelectorAll('[data-model]').length === 1")?;
+    page.check(&format!(
+        "document.querySelector('h2').textContent === {:?}",
+        HOSTILE
+    ))?;
+    page.check("document.querySelectorAll('main img, main script, main b b').length === 0")?;
+    page.check("window.hostile === undefined")?;
+    page.screenshot(&pictures.join("hostile.png"))?;
+    page.nothing_went_wrong()
+}
+
+fn make_hostile(value: &mut Value) {
+    match value {
+        Value::String(text) => HOSTILE.clone_into(text),
+        Value::Array(values) => values.iter_mut().for_each(make_hostile),
+        Value::Object(fields) => fields.values_mut().for_each(make_hostile),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}

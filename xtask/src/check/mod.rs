@@ -1,0 +1,66 @@
+//! `cargo xtask check`: documents, deployment files and pages against running programs.
+
+pub(crate) mod dashboards;
+pub(crate) mod deploy;
+mod docs;
+mod live_page;
+
+use std::path::Path;
+
+use anyhow::Result;
+use clap::Subcommand;
+use xshell::{Shell, cmd};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Check {
+    /// Queries of the dashboard and the rules, by a real Prometheus that scrapes a real cluster
+    Dashboards(dashboards::Args),
+    /// Contents of deploy/: units, compose file, chart, configurations
+    Deploy(deploy::Args),
+    /// The live page in headless Chromium while instances freeze, and its switches
+    LivePage(live_page::Args),
+    /// Commands of the documentation, against a small cluster
+    Docs(docs::Args),
+}
+
+pub(crate) fn run(check: &Check) -> Result<()> {
+    match check {
+        Check::Dashboards(args) => dashboards::run(args),
+        Check::Deploy(args) => deploy::run(args),
+        Check::LivePage(args) => live_page::run(args),
+        Check::Docs(args) => docs::run(args),
+    }
+}
+
+/// Makes a certificate that is its own authority, `NAME.crt` and `NAME.key`, and its revocation
+/// list, `NAME.crl`, in which nothing is revoked.
+fn write_certificate(sh: &Shell, folder: &Path, name: &str) -> Result<()> {
+    crate::workspace::require(&[("openssl", "openssl")])?;
+    sh.create_dir(folder)?;
+    let _back = sh.push_dir(folder);
+    sh.write_file("index.txt", "")?;
+    sh.write_file("crlnumber", "01\n")?;
+    // Parapet reads lists that have their number and the signer's key.
+    sh.write_file(
+        "ca.cnf",
+        "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\ncrlnumber = crlnumber\n\
+         default_md = sha256\ncrl_extensions = list\n[list]\nauthorityKeyIdentifier = keyid\n",
+    )?;
+    cmd!(
+        sh,
+        "openssl req -x509 -days 30 -subj /CN={name} -newkey ec -pkeyopt ec_paramgen_curve:P-256
+            -nodes -keyout {name}.key -out {name}.crt"
+    )
+    .quiet()
+    .ignore_stderr()
+    .run()?;
+    cmd!(
+        sh,
+        "openssl ca -gencrl -crldays 30 -config ca.cnf -keyfile {name}.key -cert {name}.crt
+            -out {name}.crl"
+    )
+    .quiet()
+    .ignore_stderr()
+    .run()?;
+    Ok(())
+}

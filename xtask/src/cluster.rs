@@ -1,0 +1,213 @@
+//! Instances and frontends as processes of this machine, and a model that needs no training.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use nix::sys::signal::Signal;
+use parapet_onnx::linear_model;
+use serde_json::json;
+use xshell::{Cmd, Shell, cmd};
+
+use crate::http;
+use crate::process::{LIMIT, Processes, wait_for};
+use crate::workspace::{debug, native, release, shell};
+
+/// Address of servers that choose a port of their own.
+pub(crate) const ANY_PORT: &str = "127.0.0.1:0";
+/// What programs say before their address, when they are ready.
+const READY: &str = " on http://";
+
+/// Servers that end with this value. Addresses are HOST:PORT.
+pub(crate) struct Cluster {
+    sh: Shell,
+    programs: PathBuf,
+    /// Folder of configurations.
+    folder: PathBuf,
+    repository: PathBuf,
+    pub(crate) processes: Processes,
+}
+
+impl Cluster {
+    /// No server yet: `programs` are in the folder of this function, logs and configurations will
+    /// be in `folder`, and the models are in `repository`.
+    pub(crate) fn new(
+        programs: fn(&str) -> PathBuf,
+        folder: &Path,
+        repository: &Path,
+    ) -> Result<Self> {
+        Ok(Self {
+            sh: shell()?,
+            programs: programs(""),
+            folder: folder.to_owned(),
+            repository: repository.to_owned(),
+            processes: Processes::new(folder)?,
+        })
+    }
+
+    /// Optimised servers of the demo's models.
+    pub(crate) fn for_bench(folder: &Path) -> Result<Self> {
+        Self::new(release, folder, &crate::models::repository())
+    }
+
+    /// Starts an instance of `model`; returns its address.
+    pub(crate) fn instance(
+        &mut self,
+        name: &str,
+        model: &str,
+        listen: &str,
+        more: &[&str],
+    ) -> Result<String> {
+        let program = self.programs.join("parapet-instance");
+        let repository = &self.repository;
+        let line = cmd!(
+            self.sh,
+            "{program} --repository {repository} --model {model} --listen {listen} {more...}"
+        );
+        let library = native().join("onnxruntime/libonnxruntime.so");
+        let line = line.env("ORT_DYLIB_PATH", library);
+        self.processes.start_ready(name, line, READY)
+    }
+
+    /// Starts a frontend with this configuration, on `core` alone if one is given; returns its
+    /// address once it is ready.
+    pub(crate) fn frontend(
+        &mut self,
+        name: &str,
+        config: &str,
+        core: Option<usize>,
+    ) -> Result<String> {
+        let file = self.folder.join(format!("{name}.toml"));
+        self.sh.write_file(&file, config)?;
+        let program = self.programs.join("parapet-frontend");
+        let line = pinned(&self.sh, core, &program).arg("--config").arg(file);
+        let address = self.processes.start_ready(name, line, READY)?;
+        wait_for("readiness of the frontend", LIMIT, || {
+            Ok(http::get(&format!("http://{address}/v2/health/ready")).ok())
+        })
+        .with_context(|| format!("see {}", self.processes.log(name).display()))?;
+        Ok(address)
+    }
+}
+
+/// A command that runs on `core` alone, if one is given.
+pub(crate) fn pinned<'a>(sh: &'a Shell, core: Option<usize>, program: &Path) -> Cmd<'a> {
+    match core.map(|core| core.to_string()) {
+        None => cmd!(sh, "{program}"),
+        Some(core) => cmd!(sh, "taskset -c {core} {program}"),
+    }
+}
+
+/// The sample model and its parity model.
+pub(crate) const MODEL: &str = "fashion";
+pub(crate) const PARITY: &str = "fashion-parity";
+const SHAPE: [usize; 3] = [1, 28, 28];
+const INPUTS: usize = 28 * 28;
+const OUTPUTS: usize = 10;
+
+/// Writes a linear model of images' shape and its parity model for k = 2: a linear model is its own
+/// parity model for the encoder `sum`.
+pub(crate) fn write_models(sh: &Shell, repository: &Path, encoder: &str) -> Result<()> {
+    let tensors = format!(
+        "platform = \"onnxruntime_onnx\"\n\
+         [[inputs]]\nname = \"input\"\ndatatype = \"FP32\"\nshape = {SHAPE:?}\n\
+         [[outputs]]\nname = \"output\"\ndatatype = \"FP32\"\nshape = [{OUTPUTS}]\n"
+    );
+    let code = format!("[code]\nencoder = \"{encoder}\"\nk = 2\ndeployed = \"{MODEL}\"\n");
+    // Any numbers will do, as long as classes differ.
+    let weights = (0..INPUTS * OUTPUTS).map(|i| (i * 7919 % 101) as f32 / 1010.0 - 0.05);
+    let onnx = linear_model(&SHAPE, &weights.collect::<Vec<_>>(), &[0.0; OUTPUTS])?;
+    for (name, code) in [(MODEL, ""), (PARITY, code.as_str())] {
+        let folder = repository.join(name);
+        let text = format!("name = \"{name}\"\n{tensors}{code}");
+        sh.write_file(folder.join("model.toml"), text)?;
+        sh.write_file(folder.join("1/model.onnx"), &onnx)?;
+    }
+    Ok(())
+}
+
+/// A request for one image, whose pixels are `value` and a little more.
+pub(crate) fn query(value: f32) -> String {
+    let pixels: Vec<f32> = (0..INPUTS)
+        .map(|i| value + (i % 13) as f32 / 13.0)
+        .collect();
+    let shape = [1, SHAPE[0], SHAPE[1], SHAPE[2]];
+    let input = json!({ "name": "input", "datatype": "FP32", "shape": shape, "data": pixels });
+    json!({ "inputs": [input] }).to_string()
+}
+
+/// Asks the model once, by its [`SampleCluster::infer_url`].
+pub(crate) fn infer(url: &str, value: f32) -> Result<String> {
+    http::post(url, &query(value))
+}
+
+/// Replicas and parity instances of the sample model behind a frontend, for checks.
+pub(crate) struct SampleCluster {
+    pub(crate) cluster: Cluster,
+    /// URLs of the replicas, then of the parity instances.
+    pub(crate) instances: Vec<String>,
+    pub(crate) frontend: String,
+}
+
+/// The frontend's configuration, given the addresses of replicas and of parity instances.
+type Configure<'a> = &'a dyn Fn(&[String], &[String]) -> String;
+
+impl SampleCluster {
+    /// Starts so many replicas and parity instances, all with this fault profile, and a frontend.
+    pub(crate) fn start(
+        folder: &Path,
+        replicas: usize,
+        parity: usize,
+        faults: Option<&str>,
+        config: Configure<'_>,
+    ) -> Result<Self> {
+        let models = folder.join("models");
+        let mut cluster = Cluster::new(debug, folder, &models)?;
+        write_models(&cluster.sh, &models, "sum")?;
+        let profile = folder.join("faults.toml").display().to_string();
+        cluster
+            .sh
+            .write_file(&profile, faults.unwrap_or_default())?;
+        let mut addresses = Vec::new();
+        for index in 0..replicas + parity {
+            let model = if index < replicas { MODEL } else { PARITY };
+            let number = index.to_string();
+            let faulty = ["--fault-profile", &profile, "--fault-instance", &number];
+            let more = if faults.is_some() { &faulty[..] } else { &[] };
+            let name = format!("instance-{index}");
+            addresses.push(cluster.instance(&name, model, ANY_PORT, more)?);
+        }
+        let (deployed, coded) = addresses.split_at(replicas);
+        let frontend = cluster.frontend("parapet", &config(deployed, coded), None)?;
+        let url = |address: &String| format!("http://{address}");
+        Ok(Self {
+            instances: addresses.iter().map(url).collect(),
+            frontend: url(&frontend),
+            cluster,
+        })
+    }
+
+    pub(crate) fn infer_url(&self) -> String {
+        format!("{}/v2/models/{MODEL}/infer", self.frontend)
+    }
+
+    /// Sends a signal to an instance: the replicas come first.
+    pub(crate) fn signal(&mut self, instance: usize, signal: Signal) -> Result<()> {
+        self.cluster
+            .processes
+            .signal(&format!("instance-{instance}"), signal)
+    }
+}
+
+/// Two replicas and a parity pool that is discovered, so that discovery's metrics are there, too.
+pub(crate) fn coded(replicas: &[String], parity: &[String]) -> String {
+    let port = parity[0].rsplit(':').next().unwrap_or_default();
+    format!(
+        "[server]\nlisten = \"{ANY_PORT}\"\n[repository]\npath = \"models\"\n\
+         [[models]]\nname = \"{MODEL}\"\ninstances = {replicas:?}\nslots_per_instance = 1\n\
+         [models.health]\ninterval_ms = 200\n\
+         [models.strategy]\nkind = \"coded\"\nencoder = \"sum\"\nk = 2\n\
+         hold_back = {{ fixed_ms = 5 }}\naudit_every = 1\ndefer_parity = false\n\
+         [[models.strategy.parity]]\nmodel = \"{PARITY}\"\n\
+         instances = {{ dns = \"127.0.0.1\", port = {port} }}\n"
+    )
+}

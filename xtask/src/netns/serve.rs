@@ -1,0 +1,335 @@
+//! `cargo xtask netns serve`: serving on three hosts, one of which is cut off meanwhile.
+//!
+//! Each host has a frontend, two replicas, a parity instance and a member of etcd, and
+//! `deploy/etcd/register.sh` keeps its instances registered; the first has a Prometheus. Clients at
+//! the bridge ask the frontends of the first two hosts all along. The third is cut off for some
+//! seconds: its instances must be taken out of service by health checks, and out of the pools when
+//! their leases end; every request must be answered, and late queries are reconstructed; its own
+//! frontend goes on for clients of its own; afterwards all is as before. The times are those of
+//! docs/operations.md.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use xshell::Shell;
+
+use super::{Host, Network, within};
+use crate::clients::{Clients, Seen, ask};
+use crate::cluster::{MODEL, PARITY, write_models};
+use crate::process::{LIMIT, Processes};
+use crate::workspace::{build_for_checks, debug, empty, require, scratch, shell, step};
+use crate::{http, prometheus};
+
+/// Of an instance's lease.
+const LEASE_SECONDS: u64 = 5;
+/// Health checks as they are by default: two that fail, the second of which comes after
+/// the shorter interval.
+const UNHEALTHY_WITHIN: Duration = Duration::from_millis(1100 + 1000 + 220 + 1000);
+/// A lease, the interval at which expired leases are found, and another lease if etcd's leader was
+/// cut off, too: its successor lets each begin anew.
+const GONE_WITHIN: Duration = Duration::from_secs(2 * LEASE_SECONDS + 3);
+/// The registration is tried every second, with up to two for members that are silent; then etcd's
+/// members find each other, and a health check succeeds.
+const BACK_WITHIN: Duration = Duration::from_secs(12);
+/// Machines that run three hosts are slow.
+const ALLOWANCE: Duration = Duration::from_secs(2);
+/// On each host: port, model, and the pool's name in etcd.
+const INSTANCES: [(u16, &str, &str); 3] = [
+    (9001, MODEL, "replicas"),
+    (9002, MODEL, "replicas"),
+    (9101, PARITY, "parity"),
+];
+
+/// Arguments of `cargo xtask netns serve`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Seconds for which the host stays cut off once its instances have left
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// Where the programs are; builds none
+    #[arg(long)]
+    programs: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    require(&[("prometheus", "prometheus"), ("curl", "curl")])?;
+    if args.programs.is_none() {
+        build_for_checks()?;
+    }
+    let programs = std::path::absolute(args.programs.clone().unwrap_or_else(|| debug("")))?;
+    let network = Network::new("serve")?;
+    within(&network.hub, || cut_off(args, &programs, &network))
+}
+
+fn cut_off(args: &Args, programs: &Path, network: &Network) -> Result<()> {
+    step("three hosts, with a member of etcd, a frontend, two replicas and a parity instance each");
+    let mut cluster = CheckedHosts::start(network, programs)?;
+    let [one, two, three] = &network.hosts;
+    let (asked, all) = ([one, two], [one, two, three]);
+    let urls = asked.map(|host| format!("{}/v2/models/{MODEL}/infer", frontend(host)));
+    let mut clients = Clients::start(&urls, Duration::from_millis(25));
+    std::thread::sleep(Duration::from_secs(3));
+    let before = clients.so_far();
+
+    step(&format!("host {} is cut off", three.name));
+    network.cut(three)?;
+    let since = Instant::now();
+    wait_until(
+        "both frontends count its instances as down",
+        UNHEALTHY_WITHIN,
+        since,
+        || are_out_of_service(&asked, three),
+    )?;
+    wait_until("they have left the pools", GONE_WITHIN, since, || {
+        Ok(instances_of(&asked)?
+            .iter()
+            .all(|(address, _)| !three.has(address)))
+    })?;
+    let url = format!("{}/v2/models/{MODEL}/infer", frontend(three));
+    let alone = within(&three.namespace, || ask(&url, 0.5))
+        .context("the frontend that is cut off does not answer a client of its own")?;
+    std::thread::sleep(Duration::from_secs(args.seconds));
+    let down = cluster.hosts_that_are_down()?;
+    ensure!(
+        down == [three.name],
+        "Prometheus cannot scrape {down:?}, which should be {:?} alone",
+        three.name
+    );
+    cluster.processes.none_ended()?;
+
+    step(&format!(
+        "it is back after {:.1} s",
+        since.elapsed().as_secs_f64()
+    ));
+    let meanwhile = clients.so_far();
+    network.heal(three)?;
+    let since = Instant::now();
+    wait_until(
+        "its instances are back at all three frontends",
+        BACK_WITHIN,
+        since,
+        || are_all_up(&all),
+    )?;
+    wait_until("Prometheus scrapes all three", BACK_WITHIN, since, || {
+        Ok(cluster.hosts_that_are_down()?.is_empty())
+    })?;
+    std::thread::sleep(Duration::from_secs(1));
+    cluster.processes.none_ended()?;
+    report(&clients.stop(), &before, &meanwhile, &alone)
+}
+
+/// Waits until it is so, counted from `since`, and prints how long that took and what is documented.
+fn wait_until(
+    what: &str,
+    documented: Duration,
+    since: Instant,
+    is_so: impl Fn() -> Result<bool>,
+) -> Result<()> {
+    let limit = documented + ALLOWANCE;
+    // A server that is still starting refuses connections.
+    while !is_so().unwrap_or(false) {
+        ensure!(
+            since.elapsed() < limit,
+            "not after {limit:?}: {what}; see .parapet/netns-serve"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (took, documented) = (since.elapsed().as_secs_f64(), documented.as_secs_f64());
+    println!("{what}: after {took:.1} s; documented: {documented:.1} s");
+    Ok(())
+}
+
+/// Prints what was seen, and how much of it while the host was cut off, and checks the answers.
+fn report(all: &Seen, before: &Seen, meanwhile: &Seen, alone: &str) -> Result<()> {
+    println!("\n| requests to the frontends of the two others | whole | while it was cut off |");
+    println!("|---|---|---|");
+    for kind in [
+        "exact",
+        "reconstructed",
+        "answered with an error",
+        "without an answer",
+    ] {
+        let meanwhile = meanwhile.count(kind) - before.count(kind);
+        println!("| {kind} | {} | {meanwhile} |", all.count(kind));
+    }
+    println!(
+        "\nlongest {:.0} ms; the frontend that was cut off answered a client of its own: {alone}",
+        all.longest.as_secs_f64() * 1e3
+    );
+    let wrong = all.count("answered with an error") + all.count("without an answer");
+    ensure!(
+        wrong == 0,
+        "{wrong} requests failed, the last one so: {}",
+        all.said
+    );
+    ensure!(
+        meanwhile.count("reconstructed") > before.count("reconstructed"),
+        "no query was reconstructed while the host was cut off"
+    );
+    Ok(())
+}
+
+/// All processes; they end with this value.
+struct CheckedHosts {
+    processes: Processes,
+    prometheus: String,
+}
+
+impl CheckedHosts {
+    fn start(network: &Network, programs: &Path) -> Result<Self> {
+        let (sh, folder) = (shell()?, scratch("netns-serve"));
+        empty(&sh, &folder)?;
+        let models = folder.join("models");
+        write_models(&sh, &models, "sum")?;
+        let hosts = &network.hosts;
+        let mut processes = Processes::new(&folder)?;
+        for host in hosts {
+            let etcd = host.etcd(&sh, hosts, &folder);
+            processes.start(&format!("etcd-{}", host.name), etcd)?;
+        }
+        for host in hosts {
+            let (name, members) = (host.name, members(host, hosts).join(","));
+            for (port, model, pool) in INSTANCES {
+                let address = format!("{}:{port}", host.address);
+                let instance = host.run(&sh, programs.join("parapet-instance"));
+                let instance = instance.arg("--repository").arg(&models);
+                let instance = instance.args(["--model", model, "--listen", &address]);
+                processes.start(&format!("instance-{name}-{port}"), instance)?;
+                let key = format!("/parapet/{pool}/{name}-{port}");
+                let lease = LEASE_SECONDS.to_string();
+                let register = host.run(&sh, "deploy/etcd/register.sh");
+                let register = register.args([&members, &key, &address, &lease]);
+                processes.start(&format!("register-{name}-{port}"), register)?;
+            }
+            let config = folder.join(format!("{name}.toml"));
+            sh.write_file(&config, configuration(host, hosts))?;
+            let frontend = host.run(&sh, programs.join("parapet-frontend"));
+            let frontend = frontend.arg("--config").arg(config);
+            processes.start(&format!("frontend-{name}"), frontend)?;
+        }
+        let prometheus = start_prometheus(&sh, &mut processes, &folder, hosts)?;
+        let cluster = Self {
+            processes,
+            prometheus,
+        };
+        let all = hosts.each_ref();
+        let since = Instant::now();
+        wait_until("all instances up at all frontends", LIMIT, since, || {
+            are_all_up(&all)
+        })?;
+        wait_until("scrapes of all frontends", LIMIT, since, || {
+            let targets = prometheus::query(&cluster.prometheus, "up")?;
+            Ok(targets.len() == hosts.len() && cluster.hosts_that_are_down()?.is_empty())
+        })?;
+        Ok(cluster)
+    }
+
+    /// Hosts whose frontend Prometheus could not scrape the last time it tried.
+    fn hosts_that_are_down(&self) -> Result<Vec<String>> {
+        let down = prometheus::query(&self.prometheus, "up == 0")?;
+        let host = |sample: &serde_json::Value| sample.pointer("/metric/host").cloned();
+        let names = down.iter().filter_map(host);
+        Ok(names
+            .filter_map(|name| Some(name.as_str()?.to_owned()))
+            .collect())
+    }
+}
+
+impl Host {
+    /// Returns true if this is an address on the host.
+    fn has(&self, address: &str) -> bool {
+        address.split(':').next() == Some(&self.address)
+    }
+}
+
+/// Where the frontend of `host` is asked.
+fn frontend(host: &Host) -> String {
+    format!("http://{}:8080", host.address)
+}
+
+/// The instances that these frontends know, and whether they count them as up.
+fn instances_of(hosts: &[&Host]) -> Result<Vec<(String, bool)>> {
+    let mut instances = Vec::new();
+    for host in hosts {
+        let metrics = http::get(&format!("{}/metrics", frontend(host)))?;
+        for line in metrics
+            .lines()
+            .filter(|line| line.starts_with("parapet_instance_up{"))
+        {
+            let address = line
+                .split_once("address=\"")
+                .and_then(|(_, rest)| rest.split_once('"'));
+            let (Some((address, _)), Some((_, up))) = (address, line.rsplit_once(' ')) else {
+                bail!("host {}: {line}", host.name);
+            };
+            instances.push((address.to_owned(), up == "1"));
+        }
+    }
+    Ok(instances)
+}
+
+/// Returns true if each of these frontends has all instances of all hosts, and all are up.
+fn are_all_up(hosts: &[&Host]) -> Result<bool> {
+    for host in hosts {
+        let known = instances_of(&[host])?;
+        if known.len() != 3 * INSTANCES.len() || known.iter().any(|(_, up)| !up) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Returns true if each of these frontends has all instances of `host` down, if it has them at all.
+/// Fails if it has one of the others down.
+fn are_out_of_service(asked: &[&Host], host: &Host) -> Result<bool> {
+    let known = instances_of(asked)?;
+    let wrong = known.iter().find(|(address, up)| !host.has(address) && !up);
+    ensure!(wrong.is_none(), "{wrong:?} counts as down");
+    Ok(known
+        .iter()
+        .all(|(address, up)| !(host.has(address) && *up)))
+}
+
+/// All members of etcd, `host`'s own first.
+fn members(host: &Host, hosts: &[Host]) -> Vec<String> {
+    let others = hosts.iter().filter(|other| other.name != host.name);
+    [host].into_iter().chain(others).map(Host::member).collect()
+}
+
+fn configuration(host: &Host, hosts: &[Host]) -> String {
+    let endpoints = members(host, hosts);
+    let discovered = |pool| {
+        format!("{{ etcd = {{ endpoints = {endpoints:?}, prefix = \"/parapet/{pool}/\" }} }}")
+    };
+    format!(
+        "[server]\nlisten = \"{}:8080\"\n[repository]\npath = \"models\"\n\
+         [[models]]\nname = \"{MODEL}\"\ntimeout_ms = 5000\ninstances = {}\n\
+         [models.strategy]\nkind = \"coded\"\nencoder = \"sum\"\nk = 2\n\
+         hold_back = {{ fixed_ms = 50 }}\n\
+         [[models.strategy.parity]]\nmodel = \"{PARITY}\"\ninstances = {}\n",
+        host.address,
+        discovered("replicas"),
+        discovered("parity"),
+    )
+}
+
+/// Starts a Prometheus on the first host; returns its URL.
+fn start_prometheus(
+    sh: &Shell,
+    processes: &mut Processes,
+    folder: &Path,
+    hosts: &[Host; 3],
+) -> Result<String> {
+    let mut config = "global: { scrape_interval: 1s, scrape_timeout: 900ms }\nscrape_configs:\n\
+        - job_name: parapet-frontend\n  static_configs:\n"
+        .to_owned();
+    for Host { address, name, .. } in hosts {
+        let labels = format!("{{ host: {name} }}");
+        config += &format!("  - {{ targets: [\"{address}:8080\"], labels: {labels} }}\n");
+    }
+    let address = format!("{}:9090", hosts[0].address);
+    let words = prometheus::command(sh, folder, &config, &address)?;
+    processes.start("prometheus", hosts[0].run(sh, &words[0]).args(&words[1..]))?;
+    Ok(format!("http://{address}"))
+}

@@ -1,0 +1,180 @@
+//! Processes that end with their owner, each with a file for what it says.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Time limit of every wait but that for a training.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// Repeats `ask` until it finds something, for at most `limit`.
+pub(crate) fn wait_for<T>(
+    what: &str,
+    limit: Duration,
+    mut ask: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    let since = Instant::now();
+    loop {
+        if let Some(found) = ask()? {
+            return Ok(found);
+        }
+        ensure!(since.elapsed() < limit, "no {what} after {limit:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Processes that end with this value: by SIGTERM, and those that run five seconds later by
+/// SIGKILL.
+pub(crate) struct Processes {
+    /// Of the logs.
+    folder: PathBuf,
+    running: Vec<(String, Child)>,
+}
+
+impl Processes {
+    /// None yet; their logs will be in `folder`.
+    pub(crate) fn new(folder: &Path) -> Result<Self> {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            running: Vec::new(),
+        })
+    }
+
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.log"))
+    }
+
+    /// Starts a process whose output goes to its log.
+    pub(crate) fn start(&mut self, name: &str, command: impl Into<Command>) -> Result<()> {
+        let path = self.log(name);
+        let log =
+            File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let mut command = command.into();
+        command.stdin(Stdio::null()).stdout(log.try_clone()?);
+        let child = command.stderr(log).spawn();
+        let program = command.get_program();
+        let child = child.with_context(|| format!("cannot start {}", program.display()))?;
+        self.running.push((name.to_owned(), child));
+        Ok(())
+    }
+
+    /// Starts a process and waits until it says `marker`; returns the word after that.
+    pub(crate) fn start_ready(
+        &mut self,
+        name: &str,
+        command: impl Into<Command>,
+        marker: &str,
+    ) -> Result<String> {
+        self.start(name, command)?;
+        let path = self.log(name);
+        let child = self.child(name)?;
+        wait_for(&format!("sign of life of {name}"), LIMIT, || {
+            let said = fs::read_to_string(&path)?;
+            let after = said.split_once(marker).map(|(_, rest)| rest);
+            // A word that has no end yet is still being written.
+            if let Some((word, _)) = after.and_then(|rest| rest.split_once([' ', ';', '\n'])) {
+                return Ok(Some(word.to_owned()));
+            }
+            if let Some(status) = child.try_wait()? {
+                let last = said.lines().last().unwrap_or("it said nothing");
+                bail!("{name} did not start ({status}): {last}");
+            }
+            Ok(None)
+        })
+        .with_context(|| format!("see {}", path.display()))
+    }
+
+    fn child(&mut self, name: &str) -> Result<&mut Child> {
+        let found = self.running.iter_mut().find(|(other, _)| other == name);
+        Ok(&mut found.with_context(|| format!("no process {name}"))?.1)
+    }
+
+    pub(crate) fn pid(&mut self, name: &str) -> Result<u32> {
+        Ok(self.child(name)?.id())
+    }
+
+    /// Sends a signal; a process that has ended is left alone.
+    pub(crate) fn signal(&mut self, name: &str, signal: Signal) -> Result<()> {
+        let child = self.child(name)?;
+        if child.try_wait()?.is_none() {
+            kill(pid(child), signal).with_context(|| format!("{signal} to {name}"))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn none_ended(&mut self) -> Result<()> {
+        for (name, child) in &mut self.running {
+            if let Some(status) = child.try_wait()? {
+                let log = self.folder.join(format!("{name}.log"));
+                bail!("{name} ended too soon ({status}); see {}", log.display());
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks a process to end, and waits until it has.
+    pub(crate) fn end(&mut self, name: &str) -> Result<()> {
+        self.signal(name, Signal::SIGTERM)?;
+        let child = self.child(name)?;
+        let status = wait_for("end of a process", LIMIT, || Ok(child.try_wait()?))?;
+        self.succeeded(name, status)
+    }
+
+    /// Waits until a process ends by itself.
+    pub(crate) fn wait(&mut self, name: &str) -> Result<()> {
+        let status = self.child(name)?.wait()?;
+        self.succeeded(name, status)
+    }
+
+    /// Runs a process to its end.
+    pub(crate) fn run(&mut self, name: &str, command: impl Into<Command>) -> Result<()> {
+        self.start(name, command)?;
+        self.wait(name)
+    }
+
+    fn succeeded(&mut self, name: &str, status: ExitStatus) -> Result<()> {
+        self.running.retain(|(other, _)| other != name);
+        let log = self.log(name);
+        ensure!(
+            status.success(),
+            "{name} failed ({status}); see {}",
+            log.display()
+        );
+        Ok(())
+    }
+
+    /// Leaves the processes running; returns their ids.
+    pub(crate) fn detach(mut self) -> Vec<u32> {
+        let running = std::mem::take(&mut self.running);
+        running.into_iter().map(|(_, child)| child.id()).collect()
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        self.running
+            .retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
+        for (_, child) in &self.running {
+            let _ = kill(pid(child), Signal::SIGCONT);
+            let _ = kill(pid(child), Signal::SIGTERM);
+        }
+        let patience = Instant::now() + Duration::from_secs(5);
+        for (_, child) in &mut self.running {
+            while Instant::now() < patience && matches!(child.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_raw(child.id().cast_signed())
+}

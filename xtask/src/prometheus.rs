@@ -1,0 +1,46 @@
+//! A Prometheus that scrapes servers.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use xshell::Shell;
+
+use crate::http;
+
+/// Writes its configuration into `folder`; returns the words that start it at `address`.
+pub(crate) fn command(
+    sh: &Shell,
+    folder: &Path,
+    config: &str,
+    address: &str,
+) -> Result<Vec<String>> {
+    let (file, data) = (folder.join("prometheus.yml"), folder.join("prometheus"));
+    sh.write_file(&file, config)?;
+    sh.remove_path(&data)?;
+    Ok(vec![
+        "prometheus".to_owned(),
+        format!("--config.file={}", file.display()),
+        format!("--storage.tsdb.path={}", data.display()),
+        format!("--web.listen-address={address}"),
+    ])
+}
+
+/// The samples of an instant query of the Prometheus at `url`.
+pub(crate) fn query(url: &str, expression: &str) -> Result<Vec<Value>> {
+    let mut answer = http::client()
+        .get(format!("{url}/api/v1/query"))
+        .query("query", expression)
+        .call()
+        .with_context(|| format!("Prometheus at {url}"))?;
+    let answer: Value = serde_json::from_str(&answer.body_mut().read_to_string()?)?;
+    let samples = answer.pointer("/data/result").and_then(Value::as_array);
+    Ok(samples
+        .with_context(|| format!("no result of {expression}: {answer}"))?
+        .clone())
+}
+
+/// The number of a sample.
+pub(crate) fn value(sample: &Value) -> Option<f64> {
+    sample.pointer("/value/1")?.as_str()?.parse().ok()
+}
