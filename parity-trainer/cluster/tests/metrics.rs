@@ -2,15 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::sync::Arc;
+
 use parapet_cluster::node::transport::Tcp;
-use parapet_cluster::registry::Registry;
+use parapet_cluster::registry::{MemoryStore, Registry};
 use parapet_cluster::roles::{ServerRole, ServerSettings};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 #[tokio::test]
 async fn scraped_server_says_that_it_leads() {
-    let registry = Registry::in_process().await.unwrap();
+    let registry = Registry::open(Arc::new(MemoryStore::default()))
+        .await
+        .unwrap();
     let mut settings = ServerSettings::new("test");
     settings.metrics = Some("127.0.0.1:0".to_owned());
     let server = ServerRole::join(&registry, settings, Tcp).await.unwrap();

@@ -6,15 +6,13 @@ use std::sync::Arc;
 
 use crate::registry::{EtcdStore, Registry, RegistryError, ServedStore, Store};
 
-/// Names a registry: `parapet://HOST:PORT`, one that a coordinator serves;
-/// `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`, one in etcd.
+/// `parapet://HOST:PORT`, or `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// Served by a process at `HOST:PORT`.
     Served(String),
     Etcd {
-        /// `HOST:PORT`, of one member or more. The first is asked as long as it answers: name the
-        /// nearest first.
+        /// `HOST:PORT` of members; the first is asked as long as it answers.
         endpoints: Vec<String>,
         /// Keeps clusters that share an etcd apart.
         cluster: String,

@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::registry::{Entry, Member, RegistryError, Report, Table};
 
-/// Bytes of a value, at most; etcd takes requests of 1.5 MiB. A table of 8,000 shards has
-/// about 600 kB.
+/// Bytes of a value, at most; etcd takes 1.5 MiB. A table of 8,000 shards has about 600 kB.
 const MAX_DOCUMENT: usize = 1 << 20;
 
 pub(crate) const LEADER: &str = "leader";

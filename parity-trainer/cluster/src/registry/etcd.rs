@@ -47,9 +47,6 @@ impl fmt::Debug for EtcdStore {
 
 impl EtcdStore {
     /// Connects to the members at these endpoints (`HOST:PORT`), and makes sure that one answers.
-    ///
-    /// # Errors
-    /// [`RegistryError::Unreachable`], which names the endpoints.
     pub async fn connect(endpoints: &[String], cluster: &str) -> Result<Self, RegistryError> {
         let prefix = format!("/parapet/{cluster}/");
         let probed = format!("{prefix}{}", documents::NEXT);
@@ -131,8 +128,7 @@ impl EtcdStore {
         Batch::Changes(changes)
     }
 
-    /// Renews a lease until etcd says that it is over; then `_over` is dropped. While etcd does not
-    /// answer, only etcd knows.
+    /// Renews a lease until etcd, which alone knows, says that it is over; then drops `_over`.
     async fn renew(self, lease: LeaseId, every: Duration, _over: DropGuard) {
         let mut backoff = Backoff::default();
         let mut ticks = interval(every);

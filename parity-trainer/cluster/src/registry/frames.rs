@@ -1,12 +1,14 @@
 //! Messages between processes on the control plane: JSON, each in a frame with its length.
 
 use std::io;
+use std::time::Duration;
 
 use futures::{SinkExt as _, StreamExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 use tokio_util::bytes::{Bytes, BytesMut};
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 
@@ -21,10 +23,6 @@ const MAX_CONNECTIONS: usize = 65_536;
 pub(crate) struct Frames(Framed<TcpStream, LengthDelimitedCodec>);
 
 impl Frames {
-    pub(crate) async fn connect(endpoint: &str) -> io::Result<Self> {
-        Self::new(TcpStream::connect(endpoint).await?)
-    }
-
     fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         let codec = LengthDelimitedCodec::builder()
@@ -52,6 +50,31 @@ impl Frames {
     }
 }
 
+/// Waits for an answer no longer than `limit`; otherwise returns why there is none.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    call: impl Future<Output = io::Result<T>>,
+) -> Result<T, String> {
+    match timeout(limit, call).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("nothing came within {limit:?}")),
+    }
+}
+
+/// Sends a request on a new connection; returns its answer, and the connection.
+pub(crate) async fn ask<T: DeserializeOwned>(
+    endpoint: &str,
+    request: impl Serialize,
+    limit: Duration,
+) -> Result<(T, Frames), String> {
+    let call = async {
+        let mut frames = Frames::new(TcpStream::connect(endpoint).await?)?;
+        frames.send(&request).await?;
+        Ok((frames.receive().await?, frames))
+    };
+    within(limit, call).await
+}
+
 /// Answers the connections at `listener`, each in a task of its own, until `stop`. Then all end.
 pub(crate) async fn serve<A>(
     listener: TcpListener,
@@ -75,7 +98,7 @@ pub(crate) async fn serve<A>(
             Ok(_) => tracing::warn!("a connection is refused: there are too many"),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be taken");
-                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                sleep(Duration::from_millis(10)).await;
             }
         }
     }

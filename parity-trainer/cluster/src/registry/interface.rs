@@ -10,7 +10,7 @@ use crate::registry::documents::{self, JOB, LEADER, NEXT, TABLE, WORKERS};
 use crate::registry::store::{Batch, Revision, Store, Transaction};
 use crate::registry::view::ViewBuilder;
 use crate::registry::{
-    ArrayInfo, Member, Membership, MemoryStore, RegistryError, ServerInfo, Term, View, Workers,
+    ArrayInfo, Member, Membership, RegistryError, ServerInfo, Term, View, Workers,
 };
 
 /// Attempts at a change that others may have got ahead of.
@@ -20,8 +20,7 @@ const ATTEMPTS: u32 = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Joining {
     Server(ServerInfo),
-    /// As a worker that counts as having finished this clock: that of the most advanced
-    /// worker, or later.
+    /// A worker that counts as having finished this clock: the most advanced worker's, or later.
     Worker(Clock),
     /// As a process that executors may be given to; it has no clock of its own.
     Host,
@@ -70,11 +69,6 @@ impl Registry {
         })
     }
 
-    /// A new registry within this process.
-    pub async fn in_process() -> Result<Self, RegistryError> {
-        Self::open(Arc::new(MemoryStore::default())).await
-    }
-
     /// All that is known. The newest value only: a slow reader misses what was in between.
     pub fn view(&self) -> watch::Receiver<Arc<View>> {
         self.view.clone()
@@ -121,11 +115,8 @@ impl Registry {
         ))
     }
 
-    /// Makes an array known; its shards are born when the leader sees it. Nothing happens if it
-    /// is there already.
-    ///
-    /// # Errors
-    /// [`RegistryError::OtherArray`] if there is another one of this number.
+    /// Makes an array known; its shards are born when the leader sees it. The same one again is fine,
+    /// another one of this number is [`RegistryError::OtherArray`].
     pub async fn define(&self, array: ArrayId, info: &ArrayInfo) -> Result<(), RegistryError> {
         let key = documents::array_key(array);
         let value = documents::write("an array's entry", info)?;
@@ -143,8 +134,7 @@ impl Registry {
         }
     }
 
-    /// Gives an array up: the leader takes its shards out of the table, and what they held is
-    /// forgotten. Its number can not be used again.
+    /// Gives an array up, with what its shards held. Its number can not be used again.
     pub async fn give_up(&self, array: ArrayId) -> Result<(), RegistryError> {
         let key = documents::array_key(array);
         let Some(held) = self.store.get(&key).await? else {
@@ -157,7 +147,7 @@ impl Registry {
         self.store.commit(transaction).await.map(|_| ())
     }
 
-    /// Puts `count` executors under new numbers on the list of workers, as having finished `clock`.
+    /// Lists `count` executors under new numbers, as having finished `clock`.
     pub async fn add_executors(
         &self,
         count: u64,
@@ -191,12 +181,8 @@ impl Registry {
         self.store.commit(transaction).await.map(|_| ())
     }
 
-    /// Replaces the table that was written by the change `base`, if `term` still
-    /// lasts: one transaction.
-    ///
-    /// # Errors
-    /// [`RegistryError::Conflict`] if the table has changed, [`RegistryError::Deposed`] if
-    /// another member leads.
+    /// Replaces the table that the change `base` wrote while `term` lasts; [`RegistryError::Conflict`]
+    /// if it has changed, [`RegistryError::Deposed`] if another member leads.
     pub async fn change(
         &self,
         term: Term,
@@ -219,11 +205,8 @@ impl Registry {
         }
     }
 
-    /// Takes workers and executors off the list, if `term` still lasts, if it is given: they are
-    /// waited for no longer.
-    ///
-    /// # Errors
-    /// [`RegistryError::Deposed`] if another member leads.
+    /// Takes workers and executors off the list, so that they are waited for no longer. With a term
+    /// that is over, [`RegistryError::Deposed`].
     pub async fn drop_workers(
         &self,
         term: Option<Term>,

@@ -128,8 +128,7 @@ impl SuspicionTimer {
     }
 }
 
-/// Returns true if a server suspects one that should leave a chain then: one with others in it.
-/// Reports of a suspected member need not be believed.
+/// Returns true if a server suspects one in a chain with others, and is not suspected itself.
 fn is_overdue(view: &View, own: Member) -> bool {
     let is_suspected = |member| {
         view.suspicions()

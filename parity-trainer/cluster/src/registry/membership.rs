@@ -70,11 +70,8 @@ impl Membership {
         &self.registry
     }
 
-    /// Tells the leader, now or as soon as the store can be reached. Proposals and losses go by
-    /// themselves once the shard's epoch is raised, suspicions once the server is gone.
-    ///
-    /// # Errors
-    /// [`RegistryError::TooManyReports`] if [`MAX_REPORTS`] stand.
+    /// Tells the leader, now or as soon as the store can be reached; [`MAX_REPORTS`] can stand.
+    /// Proposals and losses go once the shard's epoch is raised, suspicions once the server is gone.
     pub fn report(&self, report: Report) -> Result<(), RegistryError> {
         let key = documents::report_key(self.member, &report);
         let value = documents::write("a report", &report)?;
@@ -112,8 +109,7 @@ impl Membership {
         }
     }
 
-    /// Tries to lead: if there is no leader, or instead of a leader of this term, which
-    /// is over then.
+    /// Tries to lead: if there is no leader, or instead of a leader of this term.
     pub async fn campaign(&self, instead: Option<Term>) -> Result<Option<Term>, RegistryError> {
         let Some(lease) = self.lease.borrow().as_ref().map(|lease| lease.id()) else {
             return Ok(None);
@@ -182,8 +178,7 @@ impl Keeper {
         }
     }
 
-    /// Brings the store from what was written to what is wanted, under a new lease if the last one
-    /// is over.
+    /// Brings the store to what is wanted, under a new lease if the last one is over.
     async fn write(&mut self, wanted: &Kept) -> Result<Arc<Lease>, RegistryError> {
         let current = self.lease.borrow().clone();
         let lease = match current {

@@ -41,8 +41,7 @@ impl fmt::Debug for MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty one whose leases end only so long after their holders are dropped, as those of
-    /// other processes do: for tests.
+    /// An empty one whose leases outlive their holders for so long, as in etcd: for tests.
     pub fn lingering(linger: Duration) -> Self {
         let store = Self::default();
         store.inner.lock().linger = linger;

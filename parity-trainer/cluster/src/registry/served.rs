@@ -29,8 +29,7 @@ use crate::registry::store::{
     send,
 };
 
-/// Time that a request may take, for how long followers may hear nothing, and for how long a member
-/// is kept that is not heard from.
+/// Limit of a request, of silence to followers, and of silence from a lease's holder.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Interval of signs of life, to followers and from holders of leases.
@@ -73,10 +72,6 @@ pub struct ServedStore {
 }
 
 impl ServedStore {
-    /// Connects.
-    ///
-    /// # Errors
-    /// [`RegistryError::Unreachable`] if no answer comes in time.
     pub async fn connect(endpoint: &str) -> Result<Self, RegistryError> {
         let (endpoint, instance) = (endpoint.into(), 0);
         let mut store = Self { endpoint, instance };
@@ -93,23 +88,9 @@ impl ServedStore {
         &self,
         request: Request,
     ) -> Result<(T, Frames), RegistryError> {
-        let call = async {
-            let mut frames = Frames::connect(&self.endpoint).await?;
-            frames.send(&(self.instance, request)).await?;
-            Ok((frames.receive().await?, frames))
-        };
-        let (answer, frames) = self.within(call).await?;
+        let asked = frames::ask(&self.endpoint, (self.instance, request), TIMEOUT).await;
+        let (answer, frames) = asked.map_err(|cause| self.unreachable(cause))?;
         Ok((self.unwrap(answer)?, frames))
-    }
-
-    async fn within<T>(
-        &self,
-        call: impl Future<Output = io::Result<T>>,
-    ) -> Result<T, RegistryError> {
-        match timeout(TIMEOUT, call).await {
-            Ok(answer) => answer.map_err(|error| self.unreachable(error.to_string())),
-            Err(_) => Err(self.unreachable(format!("nothing came within {TIMEOUT:?}"))),
-        }
     }
 
     fn unwrap<T>(&self, answer: Result<T, Failure>) -> Result<T, RegistryError> {
@@ -179,7 +160,8 @@ impl Source for ServedStore {
         loop {
             backoff.reset();
             send(batches, batch).await?;
-            let next = self.within(frames.receive()).await?;
+            let next = frames::within(TIMEOUT, frames.receive()).await;
+            let next = next.map_err(|cause| self.unreachable(cause))?;
             batch = self.unwrap(next)?;
         }
     }

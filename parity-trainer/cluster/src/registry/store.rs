@@ -75,8 +75,7 @@ pub enum Batch {
     Away,
 }
 
-/// A lease that is renewed until this is dropped; then, or when it could not be renewed in time,
-/// its keys go.
+/// A lease, renewed until this is dropped. Its keys go with it.
 pub struct Lease {
     id: LeaseId,
     over: CancellationToken,
@@ -108,14 +107,13 @@ impl Lease {
     }
 }
 
-/// A small ordered map that several processes share: transactions with conditions, leases, changes
-/// told to followers.
+/// A small ordered map that several processes share, with transactions and leases.
 #[async_trait::async_trait]
 pub trait Store: Send + Sync + fmt::Debug {
     async fn get(&self, key: &str) -> Result<Option<Entry>, RegistryError>;
 
-    /// Carries out a transaction, as the change of the number that it returns; `None` if a
-    /// condition did not hold. After an error it may or may not have happened.
+    /// Returns the number of the change, or `None` if a condition did not hold. After an error the
+    /// transaction may or may not have happened.
     async fn commit(&self, transaction: Transaction) -> Result<Option<Revision>, RegistryError>;
 
     async fn grant(&self) -> Result<Lease, RegistryError>;
@@ -123,8 +121,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Ends a lease now, with its keys.
     async fn revoke(&self, lease: LeaseId) -> Result<(), RegistryError>;
 
-    /// All keys and their changes, until the receiver is dropped. A slow receiver
-    /// slows only itself.
+    /// All keys and their changes, until the receiver is dropped.
     fn follow(&self) -> mpsc::Receiver<Batch>;
 }
 
@@ -149,9 +146,8 @@ impl Backoff {
 
 /// A connection to a store in another process, which may break.
 pub(crate) trait Source: Send + 'static {
-    /// Sends everything, or what came since it broke off, and then changes. It may be dropped at
-    /// any time: what it has to remember is remembered as soon as it is sent. Each sign of life
-    /// resets `backoff`.
+    /// Sends everything, or what came since it broke off, and then changes, until it breaks. It may
+    /// be dropped at any time. Each sign of life resets `backoff`.
     fn follow(
         &mut self,
         batches: &mpsc::Sender<Batch>,

@@ -48,11 +48,9 @@ impl fmt::Display for Member {
 pub enum Report {
     /// The server is dead: its connection was reset, or its heartbeats are missing.
     Suspect(NodeId),
-    /// The hand-over is complete: append the server to the chain
-    /// ([`parapet_parameter_server::Action::Propose`]).
+    /// The hand-over is complete: append the server to the chain.
     Propose(HandOver),
-    /// This server was named for a shard whose state never came here
-    /// ([`parapet_parameter_server::Action::Lost`]).
+    /// This server was named for a shard whose state never came here.
     Lost(ShardRef),
 }
 
@@ -92,8 +90,7 @@ pub struct Table {
     pub revision: Revision,
     /// For every server and worker.
     pub routing: Routing,
-    /// For the tails of these shards, together with the routing table they belong to: hand it to
-    /// the server first.
+    /// Shards that their tails are to hand to a server.
     pub hand_overs: Vec<HandOver>,
 }
 
@@ -120,8 +117,7 @@ pub struct Workers {
     pub version: u64,
     /// All workers, with the clocks they joined at.
     pub workers: Vec<(WorkerId, Clock)>,
-    /// Workers of the list that are executors, which move between processes (Qiao et al., "Litz",
-    /// ATC 2018). They stay on the list until they are taken off it.
+    /// Those that are executors, which move between processes, and stay until they are taken off.
     #[serde(default)]
     pub executors: BTreeSet<WorkerId>,
 }
@@ -154,8 +150,7 @@ pub struct Leader {
 /// All that the registry knows, as far as it has been heard of here.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct View {
-    /// True if the registry answers. While it does not, the rest is what it said last, and stays
-    /// valid: a server that was replaced meanwhile is fenced by its successors.
+    /// True if the registry answers. While it does not, the rest is what it said last.
     pub reachable: bool,
     /// The servers that are there.
     pub servers: BTreeMap<NodeId, ServerInfo>,

@@ -113,8 +113,7 @@ impl Stop {
     }
 }
 
-/// Waits until the process that started this one has ended, if `attached`: its end of the standard
-/// input is closed then.
+/// Waits until the parent process has closed the standard input, if `attached`.
 async fn abandoned(attached: bool) {
     if !attached {
         return std::future::pending().await;

@@ -24,8 +24,7 @@ const PIECE: usize = 1 << 20;
 #[derive(Debug, Serialize, Deserialize)]
 enum Question {
     Status,
-    /// Asks for the optimiser's state of these rows, as far as they are held there: pieces, each
-    /// followed by its state, and `None`.
+    /// Asks for pieces of the optimiser's state, each followed by its numbers, and `None`.
     State(ArrayId, KeyRange),
 }
 
@@ -98,30 +97,18 @@ impl Control {
         Self { node, address }
     }
 
-    async fn within<T>(
-        &self,
-        call: impl Future<Output = io::Result<T>>,
-    ) -> Result<T, ClusterError> {
-        let cause = match timeout(PATIENCE, call).await {
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("nothing came within {PATIENCE:?}"),
-        };
+    fn silent(&self, cause: String) -> ClusterError {
         let node = self.node;
         let text = format!("{node} does not answer questions ({cause}): see whether it runs");
-        Err(ClusterError::Failed(text))
+        ClusterError::Failed(text)
     }
 
     async fn ask<T: DeserializeOwned>(
         &self,
         question: Question,
     ) -> Result<(T, Frames), ClusterError> {
-        let call = async {
-            let mut frames = Frames::connect(&self.address).await?;
-            frames.send(&question).await?;
-            Ok((frames.receive().await?, frames))
-        };
-        self.within(call).await
+        let asked = frames::ask(&self.address, question, PATIENCE).await;
+        asked.map_err(|cause| self.silent(cause))
     }
 
     /// Asks the server for its status.
@@ -129,8 +116,7 @@ impl Control {
         Ok(self.ask(Question::Status).await?.0)
     }
 
-    /// The optimiser's state of a dense array's rows in `range`, as far as they are held there,
-    /// piece by piece: as many numbers as the rows have for each slot, slot by slot.
+    /// The optimiser's state of a dense array's rows that are held there, slot by slot.
     pub(crate) async fn state(
         &self,
         array: ArrayId,
@@ -140,11 +126,13 @@ impl Control {
         let asked = self.ask(Question::State(array, range)).await?;
         let (mut next, mut frames): (Option<Piece>, Frames) = asked;
         while let Some(piece) = next {
-            let bytes = self.within(frames.receive_bytes()).await?;
+            let bytes = frames::within(PATIENCE, frames.receive_bytes()).await;
+            let bytes = bytes.map_err(|cause| self.silent(cause))?;
             let (words, _) = bytes.as_chunks::<4>();
             let state: Vec<f32> = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
             take(piece, &state);
-            next = self.within(frames.receive()).await?;
+            let received = frames::within(PATIENCE, frames.receive()).await;
+            next = received.map_err(|cause| self.silent(cause))?;
         }
         Ok(())
     }

@@ -127,8 +127,7 @@ impl Found {
         }
     }
 
-    /// Prometheus' text. A recorder for each scrape, so that an array which is gone is
-    /// gone here, too.
+    /// Prometheus' text, by a new recorder, so that an array which is gone is gone here, too.
     fn render(&self, view: &View) -> String {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {

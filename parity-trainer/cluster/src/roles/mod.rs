@@ -17,4 +17,4 @@ mod worker;
 
 pub use error::ClusterError;
 pub use server::{ServerRole, ServerSettings, coordinate};
-pub use worker::{WorkerRole, WorkerSettings, await_array, define};
+pub use worker::{WorkerRole, await_array, define};

@@ -37,13 +37,11 @@ pub async fn coordinate(
 pub struct ServerSettings {
     /// The cluster's name; those of other names are refused.
     pub cluster: String,
-    /// Where it takes connections, `HOST:PORT`; port 0 for any that is free. It answers questions
-    /// about itself at another port of this host.
+    /// `HOST:PORT` for connections; it answers questions at another port of this host.
     pub listen: String,
     /// The host under which others reach it, if that is not the one of `listen`.
     pub advertise: Option<String>,
-    /// Where it answers scrapes of its metrics (`/metrics`, Prometheus),
-    /// `HOST:PORT`; `None`: nowhere.
+    /// `HOST:PORT` for scrapes of its metrics, if there are any.
     pub metrics: Option<String>,
     /// Its part of the load, relative to the others'.
     pub weight: u32,
@@ -79,8 +77,7 @@ impl ServerSettings {
     }
 }
 
-/// A server that has joined and listens, and is to be run. Dropped before that or meanwhile, it
-/// ends like a crash.
+/// A server that has joined and listens. Dropped, it ends like a crash.
 pub struct ServerRole<T: Transport> {
     id: NodeId,
     node: ServerNode<T>,

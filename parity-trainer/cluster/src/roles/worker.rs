@@ -13,19 +13,7 @@ use crate::node::{self, ClientNode, ClientNodeConfig, Worker};
 use crate::registry::{ArrayInfo, Joining, Member, Membership, Registry, RegistryError, View};
 use crate::roles::ClusterError;
 
-/// Settings of a worker.
-#[derive(Debug, Clone)]
-pub struct WorkerSettings {
-    /// The cluster's name; those of other names are refused.
-    pub cluster: String,
-    /// The clock that it counts as having finished: that of the most advanced worker, or later.
-    pub clock: Clock,
-    /// The arrays that it uses.
-    pub arrays: Vec<(ArrayId, ArraySpec)>,
-}
-
-/// A worker that has joined. Dropped, it ends like a crash: the others wait until the
-/// leader misses it.
+/// A worker that has joined. Dropped, it ends like a crash, which the leader misses.
 #[derive(Debug)]
 pub struct WorkerRole {
     pub worker: Worker,
@@ -34,23 +22,23 @@ pub struct WorkerRole {
 }
 
 impl WorkerRole {
-    /// Joins under a new number, and connects to the servers.
+    /// Joins under a new number, and connects to the servers of the cluster of this name. It counts
+    /// as having finished `clock`: that of the most advanced worker, or later.
     pub async fn join<T: Transport>(
         registry: &Registry,
-        settings: WorkerSettings,
+        cluster: &str,
         transport: T,
+        clock: Clock,
+        arrays: &[(ArrayId, ArraySpec)],
     ) -> Result<Self, ClusterError> {
-        let membership = Arc::new(registry.join(Joining::Worker(settings.clock)).await?);
+        let membership = Arc::new(registry.join(Joining::Worker(clock)).await?);
         let Member::Worker(id) = membership.id() else {
             return Err(RegistryError::Closed.into());
         };
         let (node_membership, reports) = node::Membership::of(Arc::clone(&membership));
-        let arrays = settings
-            .arrays
-            .iter()
-            .map(|(array, spec)| (*array, spec.client()));
+        let arrays = arrays.iter().map(|(array, spec)| (*array, spec.client()));
         let config = ClientNodeConfig {
-            cluster: settings.cluster,
+            cluster: cluster.to_owned(),
             ..ClientNodeConfig::new(id, arrays.collect())
         };
         let worker = ClientNode::start(config, transport, node_membership);

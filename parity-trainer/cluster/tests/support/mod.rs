@@ -23,8 +23,7 @@ use parapet_cluster::node::{
 use parapet_cluster::registry::{MemoryStore, Registry, View};
 use parapet_cluster::roles::training::Job;
 use parapet_cluster::roles::{
-    ClusterError, ServerRole, ServerSettings, WorkerRole, WorkerSettings, await_array, coordinate,
-    define,
+    ClusterError, ServerRole, ServerSettings, WorkerRole, await_array, coordinate, define,
 };
 use parapet_parameter_server::{
     ArrayId, Clock, Consistency, CoordinatorConfig, KeyRange, NodeId, RuleSpec, Values, WorkerId,
@@ -187,12 +186,9 @@ impl<T: Transport> Cluster<T> {
 
     /// A worker that has nothing to do with the clocks up to this one.
     pub async fn worker(&self, consistency: Consistency, clock: u64) -> WorkerRole {
-        let settings = WorkerSettings {
-            cluster: CLUSTER.into(),
-            clock: Clock(clock),
-            arrays: vec![(ARRAY, array(consistency))],
-        };
-        let worker = WorkerRole::join(&self.registry, settings, self.transport()).await;
+        let (registry, transport) = (&self.registry, self.transport());
+        let arrays = [(ARRAY, array(consistency))];
+        let worker = WorkerRole::join(registry, CLUSTER, transport, Clock(clock), &arrays).await;
         worker.unwrap()
     }
 

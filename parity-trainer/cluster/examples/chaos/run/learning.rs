@@ -10,7 +10,7 @@ use parapet_cluster::array::{ArraySpec, FilterSpec};
 use parapet_cluster::node::TaskSpec;
 use parapet_cluster::node::transport::Sockets;
 use parapet_cluster::registry::Registry;
-use parapet_cluster::roles::{WorkerRole, WorkerSettings, await_array, define};
+use parapet_cluster::roles::{WorkerRole, await_array, define};
 use parapet_parameter_server::{ArrayId, Clock, Consistency, KeyRange, RuleSpec, Sgd, Values};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -134,14 +134,8 @@ impl Learners {
         let arrays = Vec::from_iter((FIRST..=last).map(|array| (ArrayId(array), SPEC)));
         let mut workers = Vec::new();
         for _ in 0..WORKERS {
-            let settings = WorkerSettings {
-                cluster: cluster.to_owned(),
-                clock: Clock(0),
-                arrays: arrays.clone(),
-            };
-            workers.push(Arc::new(
-                WorkerRole::join(registry, settings, Sockets).await?,
-            ));
+            let worker = WorkerRole::join(registry, cluster, Sockets, Clock(0), &arrays).await?;
+            workers.push(Arc::new(worker));
         }
         begin(registry, ArrayId(FIRST)).await?;
         let samples = Arc::new(samples());

@@ -9,7 +9,7 @@ use parapet_cluster::array::{ArraySpec, FilterSpec};
 use parapet_cluster::node::TaskSpec;
 use parapet_cluster::node::transport::Sockets;
 use parapet_cluster::registry::Registry;
-use parapet_cluster::roles::{WorkerRole, WorkerSettings, await_array, define};
+use parapet_cluster::roles::{WorkerRole, await_array, define};
 use parapet_parameter_server::{ArrayId, Clock, Consistency, KeyRange, RuleSpec, Values};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -54,12 +54,9 @@ impl Pushing {
     pub(super) async fn start(registry: &Registry, cluster: &str) -> Result<Self> {
         define(registry, ARRAY, KEYS, SHARDS, &SPEC).await?;
         await_array(registry, ARRAY, LIMIT).await?;
-        let settings = WorkerSettings {
-            cluster: cluster.to_owned(),
-            clock: Clock(0),
-            arrays: vec![(ARRAY, SPEC)],
-        };
-        let worker = Arc::new(WorkerRole::join(registry, settings, Sockets).await?);
+        let arrays = [(ARRAY, SPEC)];
+        let worker = WorkerRole::join(registry, cluster, Sockets, Clock(0), &arrays).await?;
+        let worker = Arc::new(worker);
         let log = Arc::new(watch::Sender::new(Log {
             acknowledged: 0,
             begun: Instant::now(),

@@ -163,8 +163,7 @@ fn ranges(view: &View, statuses: &Statuses) -> Rows {
     rows
 }
 
-/// Of each worker the clock that all of its shards' heads have, and by how many it is
-/// behind the foremost.
+/// Clock of each worker that all heads have, and its distance to the foremost.
 fn workers(view: &View, statuses: &Statuses) -> Rows {
     let mut clocks: BTreeMap<WorkerId, Clock> = BTreeMap::new();
     let heads = view.table.routing.routes().iter();

@@ -59,8 +59,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// The step begins, unless it has begun. What a process does between steps, such as validating,
-    /// is none of them.
+    /// The step begins, unless it has begun. Validation between steps is none of them.
     pub(super) fn begin(&mut self, now: Duration) {
         self.begun.get_or_insert(now);
     }

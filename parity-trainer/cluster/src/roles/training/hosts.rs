@@ -14,8 +14,7 @@ use crate::node::transport::Transport;
 use crate::node::{ClientNode, ClientNodeConfig, Membership, Worker};
 use crate::registry;
 
-/// The connections of a process: one worker for itself, which reads, and one for each executor that
-/// it has worked for.
+/// Connections of a process: one to read, and one for each executor that it has worked for.
 pub(super) struct Hosts<T: Transport> {
     cluster: String,
     transport: T,
@@ -94,8 +93,7 @@ pub(super) struct Pushes {
     learned: KeyRange,
     /// Remainders of the executors' gradients that have not been pushed yet.
     filters: BTreeMap<usize, PushFilter>,
-    /// The same of executors that have gone to other processes: a step is the sum of all gradients,
-    /// so that any other executor here can push it. Empty if there is nothing.
+    /// The same of executors that have gone to other processes; empty if there is nothing.
     left: Vec<f32>,
 }
 
@@ -106,8 +104,7 @@ impl Pushes {
         row.saturating_mul(self.spec.width)
     }
 
-    /// Keeps what executors that are not `own` had not pushed yet: it goes with the next gradient
-    /// from here. It is lost with the process, as is the gradient that it was computing.
+    /// Keeps what executors that are not `own` had not pushed yet, for the next gradient from here.
     fn keep(&mut self, own: &BTreeSet<usize>) {
         let learned = self.learned;
         let gone = self.filters.extract_if(.., |place, _| !own.contains(place));
@@ -129,8 +126,7 @@ impl Pushes {
         }
     }
 
-    /// Returns the push for the executor at this place, by ranges: its gradient, or what filters
-    /// make of it.
+    /// Returns the push for the executor at this place, filtered, by ranges.
     pub(super) fn filter(
         &mut self,
         place: usize,

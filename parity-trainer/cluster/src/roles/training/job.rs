@@ -84,8 +84,7 @@ impl Job {
         }
     }
 
-    /// The executors that `host` is to work for, by their place: dealt out in turn, to
-    /// the driver first.
+    /// Places of the executors that `host` works for: dealt out in turn, to the driver first.
     pub fn executors_of(&self, host: WorkerId, view: &View) -> BTreeSet<usize> {
         let hosts = hosts_of(self, view);
         let Some(own) = hosts.iter().position(|&other| other == host) else {
@@ -94,8 +93,7 @@ impl Job {
         (own..self.executors.len()).step_by(hosts.len()).collect()
     }
 
-    /// Returns true if the registry still names this training; while it is away, it counts
-    /// as under way.
+    /// Returns true if the registry still names this training, or is away.
     pub(super) fn is_under_way(&self, view: &View) -> bool {
         let named = view.job.as_deref().map(Self::parse);
         !view.reachable || named.is_some_and(|job| job.is_ok_and(|job| job.array == self.array))

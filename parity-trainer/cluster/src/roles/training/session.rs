@@ -18,16 +18,14 @@ use crate::node::{Pending, Pulled, TaskSpec, Worker};
 use crate::registry::{Member, Membership, Registry, RegistryError, View};
 use crate::roles::ClusterError;
 
-/// Time that a step may take, everything included: a process that dies is replaced in seconds, but
-/// the others may be slow, or validate.
+/// Time that a step may take, with validation by slow processes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Interval at which a process without executors checks the others' progress.
 pub(super) const LOOKS: Duration = Duration::from_millis(200);
 
-/// For how long the parameters may be those after different steps, before a process lets others
-/// compute. They stay so while a server is succeeded; and if a process died that had handed in a
-/// gradient to some servers only, until one computes it again that has the parameters for it.
+/// Limit of the time that shards are at different steps: while a server is succeeded, or until a
+/// gradient is computed again that a dead process had handed in to some servers only.
 const APART: Duration = Duration::from_secs(5);
 
 /// The same for the process that leads the training, which would end it.
@@ -141,8 +139,7 @@ impl<T: Transport> Training<T> {
         self.job.training.done + self.step
     }
 
-    /// The steps of all executors, those before the training included, that the parameters contain.
-    /// Under models other than BSP the parameters may also contain later ones of some.
+    /// The steps of all executors in the parameters, which may contain later ones of some.
     pub const fn steps_contained(&self) -> u64 {
         self.job.training.done + self.contained
     }
@@ -152,8 +149,7 @@ impl<T: Transport> Training<T> {
         self.weights.get(..self.job.length).unwrap_or_default()
     }
 
-    /// The executors whose parts of the next step are to be computed here, and were not
-    /// handed in yet.
+    /// Executors whose parts of the next step are still to be computed here.
     pub fn to_do(&mut self) -> Vec<usize> {
         self.changes.begin(self.since.elapsed());
         let own = self.own();
@@ -173,9 +169,8 @@ impl<T: Transport> Training<T> {
         self.job.executors_of(self.host, &self.view.borrow())
     }
 
-    /// Hands in the gradient of one executor's part of the next step: scaled so that those of all
-    /// executors add up to what is to be applied, or, under models other than BSP, to be applied
-    /// as it is.
+    /// Hands in the gradient of one executor's part of the next step: scaled so that all add up to
+    /// what is to be applied, or, under models other than BSP, to be applied as it is.
     pub async fn push(
         &mut self,
         executor: usize,
@@ -208,12 +203,8 @@ impl<T: Transport> Training<T> {
     }
 
     /// Waits until the step is done, or executors come here. Under models other than BSP it is done
-    /// when this process has done its part of it, and the others are near enough; the last step,
-    /// when all have.
-    ///
-    /// # Errors
-    /// [`ClusterError::Ended`] if the training was ended; if a gradient was refused; if it
-    /// takes too long.
+    /// when the others are near enough; the last step, when all have done it.
+    /// [`ClusterError::Ended`] if the training was ended.
     pub async fn settle(&mut self) -> Result<Settled, ClusterError> {
         self.changes.begin(self.since.elapsed());
         let step = self.steps_done() + 1;

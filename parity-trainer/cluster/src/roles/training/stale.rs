@@ -33,8 +33,7 @@ pub(super) struct Stale {
 }
 
 impl Stale {
-    /// Returns those of `own` that have the step after `step` to do. How far others are is
-    /// not known yet.
+    /// Returns those of `own` that are known to have the step after `step` to do.
     pub(super) fn to_do(&self, own: &BTreeSet<usize>, step: u64) -> Vec<usize> {
         let own = own.iter().copied();
         own.filter(|place| self.steps.get(place) == Some(&step))
@@ -50,8 +49,7 @@ impl<T: Transport> Training<T> {
         self.meet(&self.own()).await
     }
 
-    /// Patient for as long as the others get on: a fast process has done its last step
-    /// long before them.
+    /// Waits as long as the others get on: a fast process has done its last step long before.
     pub(super) async fn settle_stale(&mut self) -> Result<Settled, ClusterError> {
         let step = self.steps_done() + 1;
         let mut heard = (self.stale.seen, Instant::now());
@@ -93,8 +91,7 @@ impl<T: Transport> Training<T> {
         Ok(Some(Settled::Done))
     }
 
-    /// Returns the parameters that the model lets the process's own executors read after this step;
-    /// `None` if they are others by now.
+    /// Returns the parameters after this step; `None` if the executors are others by now.
     async fn next_parameters(
         &mut self,
         asker: usize,
@@ -114,8 +111,7 @@ impl<T: Transport> Training<T> {
         Ok(None)
     }
 
-    /// Parameters that contain this step of all executors, or a later one; nothing if they
-    /// do not yet.
+    /// Parameters that contain this step of all executors, if they do yet.
     async fn parameters_of_all(&mut self) -> Result<Option<Pulled>, ClusterError> {
         let pulled = self.pull_now(&self.reader).await?;
         let contained = self.job.steps_at(pulled.clock);

@@ -34,12 +34,10 @@ pub struct NewTraining<'a> {
     pub weights: &'a [f32],
     /// The first row of them that is not learned, but measured: see [`TrainingRule`].
     pub measured_from: Option<Key>,
-    /// Consistency model of the training. Under every model but BSP each part's push is an update
-    /// by itself, with its part of the learning rate.
+    /// Under every model but BSP each part's push is an update by itself.
     pub consistency: Consistency,
     pub filters: FilterSpec,
-    /// Where it goes on from: steps done, and the optimiser's slots, each as long as the learned
-    /// parameters or longer.
+    /// Steps done before, and the optimiser's slots, as long as the learned parameters or longer.
     pub from: Option<(u64, &'a [Vec<f32>])>,
     /// Task and data, for the other processes; one line or more.
     pub task: &'a str,
@@ -61,12 +59,8 @@ pub async fn next_job(registry: &Registry, last: Option<&Job>) -> Result<Job, Cl
 }
 
 impl<T: Transport> Training<T> {
-    /// Begins a training and leads it: its parameters are on the servers when this returns, and
-    /// others may take part.
-    ///
-    /// # Errors
-    /// [`ClusterError::Busy`] if another one is led by a process that is there; if there
-    /// are no servers.
+    /// Begins a training and leads it: its parameters are on the servers when this returns.
+    /// [`ClusterError::Busy`] if another one is led by a process that is there.
     pub async fn begin(
         registry: &Registry,
         cluster: &str,
@@ -158,8 +152,7 @@ async fn clear(registry: &Registry, view: &View) -> Result<(), ClusterError> {
     Ok(registry.drop_workers(None, &left).await?)
 }
 
-/// Has every row of the array set: the first executor pushes the values, the others say that
-/// they have none.
+/// Sets every row of the array: the first executor pushes the values, the others none.
 async fn set<T: Transport>(
     hosts: &mut Hosts<T>,
     job: &Job,
