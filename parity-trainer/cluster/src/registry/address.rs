@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::registry::{EtcdStore, Registry, RegistryError, ServedStore, Store};
+use crate::registry::{EtcdStore, Registry, RegistryError, Result, ServedStore, Store};
 
 /// `parapet://HOST:PORT`, or `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Address {
 impl FromStr for Address {
     type Err = RegistryError;
 
-    fn from_str(text: &str) -> Result<Self, RegistryError> {
+    fn from_str(text: &str) -> Result<Self> {
         let wrong = || RegistryError::Address(text.to_owned());
         let has_port = |endpoint: &str| {
             let parts = endpoint.rsplit_once(':');
@@ -66,7 +66,7 @@ impl Address {
     }
 
     /// Connects, and reads all of it.
-    pub async fn open(&self) -> Result<Registry, RegistryError> {
+    pub async fn open(&self) -> Result<Registry> {
         let store: Arc<dyn Store> = match self {
             Self::Served(endpoint) => Arc::new(ServedStore::connect(endpoint).await?),
             Self::Etcd { endpoints, cluster } => {

@@ -6,7 +6,7 @@ use parapet_parameter_server::{ArrayId, HandOver, NodeId, Route, Routing, Worker
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::registry::{Entry, Member, RegistryError, Report, Table};
+use crate::registry::{Entry, Member, RegistryError, Report, Result, Table};
 
 /// Bytes of a value, at most; etcd takes 1.5 MiB. A table of 8,000 shards has about 600 kB.
 const MAX_DOCUMENT: usize = 1 << 20;
@@ -53,10 +53,7 @@ pub(crate) fn report_key(by: Member, report: &Report) -> String {
     format!("reports/{by}/{kind}/{array}/{start}")
 }
 
-pub(crate) fn write(
-    what: &'static str,
-    document: &impl Serialize,
-) -> Result<String, RegistryError> {
+pub(crate) fn write(what: &'static str, document: &impl Serialize) -> Result<String> {
     let text = serde_json::to_string(document);
     let text = text.map_err(|error| RegistryError::malformed(what, error))?;
     let (bytes, limit) = (text.len(), MAX_DOCUMENT);
@@ -66,7 +63,7 @@ pub(crate) fn write(
     }
 }
 
-pub(crate) fn read<T: DeserializeOwned>(entry: &Entry) -> Result<T, RegistryError> {
+pub(crate) fn read<T: DeserializeOwned>(entry: &Entry) -> Result<T> {
     let read = serde_json::from_str(&entry.value);
     read.map_err(|error| RegistryError::malformed(&entry.key, error))
 }
@@ -78,10 +75,7 @@ struct TableDocument<'a> {
     hand_overs: Cow<'a, [HandOver]>,
 }
 
-pub(crate) fn write_table(
-    routing: &Routing,
-    hand_overs: &[HandOver],
-) -> Result<String, RegistryError> {
+pub(crate) fn write_table(routing: &Routing, hand_overs: &[HandOver]) -> Result<String> {
     let document = TableDocument {
         version: routing.version(),
         routes: routing.routes().into(),
@@ -90,7 +84,7 @@ pub(crate) fn write_table(
     write("the routing table", &document)
 }
 
-pub(crate) fn read_table(entry: &Entry) -> Result<Table, RegistryError> {
+pub(crate) fn read_table(entry: &Entry) -> Result<Table> {
     let document: TableDocument<'_> = read(entry)?;
     let routing = Routing::new(document.version, document.routes.into_owned());
     Ok(Table {

@@ -26,7 +26,7 @@ use crate::registry::store::{
     Backoff, Batch, Entry, Lease, LeaseId, Put, Revision, Source, Store, Transaction,
     keep_following, send,
 };
-use crate::registry::{RegistryError, documents};
+use crate::registry::{RegistryError, Result, documents};
 use members::{Members, explain};
 
 /// Seconds for which etcd is asked to keep a member that it does not hear from.
@@ -47,7 +47,7 @@ impl fmt::Debug for EtcdStore {
 
 impl EtcdStore {
     /// Connects to the members at these endpoints (`HOST:PORT`), and makes sure that one answers.
-    pub async fn connect(endpoints: &[String], cluster: &str) -> Result<Self, RegistryError> {
+    pub async fn connect(endpoints: &[String], cluster: &str) -> Result<Self> {
         let prefix = format!("/parapet/{cluster}/");
         let probed = format!("{prefix}{}", documents::NEXT);
         let members = Arc::new(Members::new(endpoints, probed).await?);
@@ -74,7 +74,7 @@ impl EtcdStore {
         }
     }
 
-    async fn read_all(&self) -> Result<(Batch, i64), RegistryError> {
+    async fn read_all(&self) -> Result<(Batch, i64)> {
         let ask = |mut client: Client| {
             let options = GetOptions::new().with_prefix();
             async move { client.get(self.prefix.as_str(), Some(options)).await }
@@ -85,7 +85,7 @@ impl EtcdStore {
         Ok((Batch::All(entries), revision))
     }
 
-    async fn watch(&self, from: i64) -> Result<WatchStream, RegistryError> {
+    async fn watch(&self, from: i64) -> Result<WatchStream> {
         let ask = |mut client: Client| {
             let options = WatchOptions::new().with_prefix().with_start_revision(from);
             async move { client.watch(self.prefix.as_str(), Some(options)).await }
@@ -94,11 +94,7 @@ impl EtcdStore {
     }
 
     /// The next response of the member at `place`; `None` if another one is asked from now on.
-    async fn next(
-        &self,
-        place: usize,
-        stream: &mut WatchStream,
-    ) -> Result<Option<WatchResponse>, RegistryError> {
+    async fn next(&self, place: usize, stream: &mut WatchStream) -> Result<Option<WatchResponse>> {
         let error = tokio::select! {
             response = stream.message() => match response {
                 Ok(Some(response)) => return Ok(Some(response)),
@@ -154,14 +150,14 @@ fn revision(number: i64) -> Revision {
 
 #[async_trait]
 impl Store for EtcdStore {
-    async fn get(&self, key: &str) -> Result<Option<Entry>, RegistryError> {
+    async fn get(&self, key: &str) -> Result<Option<Entry>> {
         let key = &self.key(key);
         let ask = |mut client: Client| async move { client.get(key.as_str(), None).await };
         let found = self.members.ask(ask).await?;
         Ok(found.kvs().first().map(|held| self.entry(held)))
     }
 
-    async fn commit(&self, transaction: Transaction) -> Result<Option<Revision>, RegistryError> {
+    async fn commit(&self, transaction: Transaction) -> Result<Option<Revision>> {
         let compare = |(key, modified): (String, Revision)| {
             let modified = i64::try_from(modified.0).unwrap_or(i64::MAX);
             Compare::mod_revision(self.key(&key), CompareOp::Equal, modified)
@@ -181,7 +177,7 @@ impl Store for EtcdStore {
         Ok(answer.succeeded().then_some(revision(done)))
     }
 
-    async fn grant(&self) -> Result<Lease, RegistryError> {
+    async fn grant(&self) -> Result<Lease> {
         // One that is granted and not told of ends by itself.
         let ask = |mut client: Client| async move { client.lease_grant(LEASE, None).await };
         let granted = self.members.ask(ask).await?;
@@ -196,7 +192,7 @@ impl Store for EtcdStore {
         ))
     }
 
-    async fn revoke(&self, lease: LeaseId) -> Result<(), RegistryError> {
+    async fn revoke(&self, lease: LeaseId) -> Result<()> {
         let ask = |mut client: Client| async move { client.lease_revoke(lease).await };
         self.members.ask_once(ask).await.map(|_| ())
     }
@@ -221,7 +217,7 @@ impl Source for Watch {
         &mut self,
         batches: &mpsc::Sender<Batch>,
         backoff: &mut Backoff,
-    ) -> Result<Infallible, RegistryError> {
+    ) -> Result<Infallible> {
         let Self { store, seen } = self;
         loop {
             store.members.answers().await;

@@ -10,7 +10,7 @@ use crate::registry::documents::{self, JOB, LEADER, NEXT, TABLE, WORKERS};
 use crate::registry::store::{Batch, Revision, Store, Transaction};
 use crate::registry::view::ViewBuilder;
 use crate::registry::{
-    ArrayInfo, Member, Membership, RegistryError, ServerInfo, Term, View, Workers,
+    ArrayInfo, Member, Membership, RegistryError, Result, ServerInfo, Term, View, Workers,
 };
 
 /// Attempts at a change that others may have got ahead of.
@@ -38,7 +38,7 @@ pub struct Registry {
 
 impl Registry {
     /// The registry kept in `store`, once all of it has been read.
-    pub async fn open(store: Arc<dyn Store>) -> Result<Self, RegistryError> {
+    pub async fn open(store: Arc<dyn Store>) -> Result<Self> {
         let mut batches = store.follow();
         let mut builder = ViewBuilder::default();
         loop {
@@ -74,8 +74,15 @@ impl Registry {
         self.view.clone()
     }
 
+    /// Waits until the view is so.
+    pub async fn until(&self, is_so: impl Fn(&View) -> bool) -> Result<Arc<View>> {
+        let mut views = self.view.clone();
+        let view = views.wait_for(|view| is_so(view)).await;
+        Ok(Arc::clone(&*view.map_err(|_| RegistryError::Closed)?))
+    }
+
     /// Takes part under a new number, until the membership is dropped or left.
-    pub async fn join(&self, joining: Joining) -> Result<Membership, RegistryError> {
+    pub async fn join(&self, joining: Joining) -> Result<Membership> {
         let lease = Arc::new(self.store.grant().await?);
         for _ in 0..ATTEMPTS {
             let (number, mut transaction) = self.take_numbers(1).await?;
@@ -103,7 +110,7 @@ impl Registry {
     }
 
     /// The first of `count` numbers that no member has, with the change that takes them.
-    async fn take_numbers(&self, count: u64) -> Result<(u64, Transaction), RegistryError> {
+    async fn take_numbers(&self, count: u64) -> Result<(u64, Transaction)> {
         let next = self.store.get(NEXT).await?;
         let number: u64 = next.as_ref().map_or(Ok(1), documents::read)?;
         let modified = next.map_or(Revision(0), |entry| entry.modified);
@@ -117,7 +124,7 @@ impl Registry {
 
     /// Makes an array known; its shards are born when the leader sees it. The same one again is fine,
     /// another one of this number is [`RegistryError::OtherArray`].
-    pub async fn define(&self, array: ArrayId, info: &ArrayInfo) -> Result<(), RegistryError> {
+    pub async fn define(&self, array: ArrayId, info: &ArrayInfo) -> Result<()> {
         let key = documents::array_key(array);
         let value = documents::write("an array's entry", info)?;
         let transaction = Transaction::default()
@@ -135,7 +142,7 @@ impl Registry {
     }
 
     /// Gives an array up, with what its shards held. Its number can not be used again.
-    pub async fn give_up(&self, array: ArrayId) -> Result<(), RegistryError> {
+    pub async fn give_up(&self, array: ArrayId) -> Result<()> {
         let key = documents::array_key(array);
         let Some(held) = self.store.get(&key).await? else {
             return Ok(());
@@ -148,11 +155,7 @@ impl Registry {
     }
 
     /// Lists `count` executors under new numbers, as having finished `clock`.
-    pub async fn add_executors(
-        &self,
-        count: u64,
-        clock: Clock,
-    ) -> Result<Vec<WorkerId>, RegistryError> {
+    pub async fn add_executors(&self, count: u64, clock: Clock) -> Result<Vec<WorkerId>> {
         for _ in 0..ATTEMPTS {
             let (first, transaction) = self.take_numbers(count).await?;
             let new: Vec<_> = (first..first.saturating_add(count)).map(WorkerId).collect();
@@ -170,7 +173,7 @@ impl Registry {
     }
 
     /// Sets what is to be worked on; `None`: nothing any longer.
-    pub async fn set_job(&self, job: Option<&str>) -> Result<(), RegistryError> {
+    pub async fn set_job(&self, job: Option<&str>) -> Result<()> {
         let mut transaction = Transaction::default();
         match job {
             Some(job) => {
@@ -189,7 +192,7 @@ impl Registry {
         base: Revision,
         routing: &Routing,
         hand_overs: &[HandOver],
-    ) -> Result<Revision, RegistryError> {
+    ) -> Result<Revision> {
         let value = documents::write_table(routing, hand_overs)?;
         let transaction = Transaction::default()
             .when(LEADER, term.0)
@@ -207,11 +210,7 @@ impl Registry {
 
     /// Takes workers and executors off the list, so that they are waited for no longer. With a term
     /// that is over, [`RegistryError::Deposed`].
-    pub async fn drop_workers(
-        &self,
-        term: Option<Term>,
-        gone: &[WorkerId],
-    ) -> Result<(), RegistryError> {
+    pub async fn drop_workers(&self, term: Option<Term>, gone: &[WorkerId]) -> Result<()> {
         for _ in 0..ATTEMPTS {
             let mut workers = self.workers().await?;
             let before = workers.workers.len();
@@ -240,12 +239,12 @@ impl Registry {
         &self.store
     }
 
-    async fn lasts(&self, term: Term) -> Result<bool, RegistryError> {
+    async fn lasts(&self, term: Term) -> Result<bool> {
         let leader = self.store.get(LEADER).await?;
         Ok(leader.is_some_and(|entry| entry.modified == term.0))
     }
 
-    async fn workers(&self) -> Result<Workers, RegistryError> {
+    async fn workers(&self) -> Result<Workers> {
         let entry = self.store.get(WORKERS).await?;
         let workers = entry.as_ref().map(Workers::read).transpose()?;
         Ok(workers.unwrap_or_default())
@@ -253,10 +252,7 @@ impl Registry {
 }
 
 /// Writes the next version of the list on the condition that it is as it was read.
-fn put_workers(
-    transaction: Transaction,
-    mut workers: Workers,
-) -> Result<Transaction, RegistryError> {
+fn put_workers(transaction: Transaction, mut workers: Workers) -> Result<Transaction> {
     workers.version += 1;
     let value = documents::write("the list of workers", &workers)?;
     let transaction = transaction.when(WORKERS, workers.revision);

@@ -8,7 +8,7 @@ use parapet_parameter_server::{Change, Coordinator, CoordinatorConfig, ShardRef}
 use tokio::time::{Instant, sleep_until};
 
 use crate::registry::store::{Backoff, Revision};
-use crate::registry::{Member, Membership, RegistryError, Table, Term, View};
+use crate::registry::{Member, Membership, RegistryError, Result, Table, Term, View};
 
 /// Takes part in the election of a leader, and leads while elected, until the registry is closed.
 ///
@@ -19,7 +19,7 @@ use crate::registry::{Member, Membership, RegistryError, Table, Term, View};
 /// ([`CoordinatorConfig::doubt`]): the leader hangs, or is a coordinator that is dead, which no
 /// connection tells of. Neither is a danger: each change is made on the condition that its author
 /// still leads.
-pub async fn lead(membership: &Membership, config: CoordinatorConfig) -> Result<(), RegistryError> {
+pub async fn lead(membership: &Membership, config: CoordinatorConfig) -> Result<()> {
     let mut views = membership.registry().view();
     let mut backoff = Backoff::default();
     let mut leader_term: Option<LeaderTerm> = None;
@@ -165,12 +165,7 @@ impl LeaderTerm {
     }
 
     /// Changes what should be changed.
-    async fn rule(
-        &mut self,
-        membership: &Membership,
-        view: &View,
-        start: Instant,
-    ) -> Result<(), RegistryError> {
+    async fn rule(&mut self, membership: &Membership, view: &View, start: Instant) -> Result<()> {
         if view.table.revision < self.written {
             return Ok(());
         }

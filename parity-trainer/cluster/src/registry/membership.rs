@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parapet_parameter_server::ShardRef;
-use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::registry::documents::{self, LEADER};
 use crate::registry::store::{Backoff, Lease, Revision, Store, Transaction};
-use crate::registry::{Member, Registry, RegistryError, Report, ServerInfo, Term, View};
+use crate::registry::{Member, Registry, RegistryError, Report, Result, ServerInfo, Term, View};
 
 /// Reports of a member that can stand at once.
 pub const MAX_REPORTS: usize = 4096;
@@ -28,9 +27,9 @@ type CurrentLease = watch::Sender<Option<Arc<Lease>>>;
 pub struct Membership {
     registry: Registry,
     member: Member,
-    kept: Arc<watch::Sender<Kept>>,
-    lease: Arc<CurrentLease>,
-    keeping: Mutex<Option<AbortOnDropHandle<()>>>,
+    kept: watch::Sender<Kept>,
+    lease: CurrentLease,
+    keeping: AbortOnDropHandle<()>,
 }
 
 impl Membership {
@@ -42,23 +41,21 @@ impl Membership {
     ) -> Self {
         let key = documents::member_key(member);
         let written = BTreeMap::from([(key.clone(), value.clone())]);
-        let kept = Kept::from([(key, (value, None))]);
-        let kept = Arc::new(watch::Sender::new(kept));
-        let lease = Arc::new(watch::Sender::new(Some(lease)));
+        let kept = watch::Sender::new(Kept::from([(key, (value, None))]));
+        let lease = watch::Sender::new(Some(lease));
         let keeper = Keeper {
             store: Arc::clone(registry.store()),
             view: registry.view(),
-            kept: Arc::clone(&kept),
-            lease: Arc::clone(&lease),
+            kept: kept.clone(),
+            lease: lease.clone(),
             written,
         };
-        let task = AbortOnDropHandle::new(tokio::spawn(keeper.run()));
         Self {
             registry,
             member,
             kept,
             lease,
-            keeping: Mutex::new(Some(task)),
+            keeping: AbortOnDropHandle::new(tokio::spawn(keeper.run())),
         }
     }
 
@@ -72,7 +69,7 @@ impl Membership {
 
     /// Tells the leader, now or as soon as the store can be reached; [`MAX_REPORTS`] can stand.
     /// Proposals and losses go once the shard's epoch is raised, suspicions once the server is gone.
-    pub fn report(&self, report: Report) -> Result<(), RegistryError> {
+    pub fn report(&self, report: Report) -> Result<()> {
         let key = documents::report_key(self.member, &report);
         let value = documents::write("a report", &report)?;
         self.keep(key, (value, Some(report)))
@@ -86,12 +83,12 @@ impl Membership {
     }
 
     /// Changes what is known of this server, such as its weight.
-    pub fn update(&self, server: &ServerInfo) -> Result<(), RegistryError> {
+    pub fn update(&self, server: &ServerInfo) -> Result<()> {
         let value = documents::write("a server's entry", server)?;
         self.keep(documents::member_key(self.member), (value, None))
     }
 
-    fn keep(&self, key: String, value: (String, Option<Report>)) -> Result<(), RegistryError> {
+    fn keep(&self, key: String, value: (String, Option<Report>)) -> Result<()> {
         let mut is_full = false;
         self.kept.send_if_modified(|kept| {
             // One of them is the member's own.
@@ -110,7 +107,7 @@ impl Membership {
     }
 
     /// Tries to lead: if there is no leader, or instead of a leader of this term.
-    pub async fn campaign(&self, instead: Option<Term>) -> Result<Option<Term>, RegistryError> {
+    pub async fn campaign(&self, instead: Option<Term>) -> Result<Option<Term>> {
         let Some(lease) = self.lease.borrow().as_ref().map(|lease| lease.id()) else {
             return Ok(None);
         };
@@ -124,8 +121,8 @@ impl Membership {
 
     /// Ends this life at once. Empty a server first ([`Membership::update`] to weight 0, then wait
     /// until the routing table names it no longer), or its shards lose a replica.
-    pub async fn leave(&self) -> Result<(), RegistryError> {
-        drop(self.keeping.lock().take());
+    pub async fn leave(&self) -> Result<()> {
+        self.keeping.abort();
         if let Member::Worker(worker) = self.member {
             self.registry.drop_workers(None, &[worker]).await?;
         }
@@ -141,8 +138,8 @@ impl Membership {
 struct Keeper {
     store: Arc<dyn Store>,
     view: watch::Receiver<Arc<View>>,
-    kept: Arc<watch::Sender<Kept>>,
-    lease: Arc<CurrentLease>,
+    kept: watch::Sender<Kept>,
+    lease: CurrentLease,
     written: BTreeMap<String, String>,
 }
 
@@ -179,7 +176,7 @@ impl Keeper {
     }
 
     /// Brings the store to what is wanted, under a new lease if the last one is over.
-    async fn write(&mut self, wanted: &Kept) -> Result<Arc<Lease>, RegistryError> {
+    async fn write(&mut self, wanted: &Kept) -> Result<Arc<Lease>> {
         let current = self.lease.borrow().clone();
         let lease = match current {
             Some(lease) => lease,

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::registry::RegistryError;
 use crate::registry::store::{Batch, Entry, Lease, LeaseId, Revision, Store, Transaction};
+use crate::registry::{RegistryError, Result};
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -31,7 +31,7 @@ struct Inner {
 pub struct MemoryStore {
     inner: Arc<Mutex<Inner>>,
     /// Notifies followers of changes.
-    changed: Arc<watch::Sender<()>>,
+    changed: watch::Sender<()>,
 }
 
 impl fmt::Debug for MemoryStore {
@@ -96,7 +96,7 @@ impl MemoryStore {
 }
 
 impl Inner {
-    fn reach(&self) -> Result<(), RegistryError> {
+    fn reach(&self) -> Result<()> {
         let endpoints = "memory".to_owned();
         let cause = "it was cut off".to_owned();
         match self.away {
@@ -113,13 +113,13 @@ impl Inner {
 
 #[async_trait]
 impl Store for MemoryStore {
-    async fn get(&self, key: &str) -> Result<Option<Entry>, RegistryError> {
+    async fn get(&self, key: &str) -> Result<Option<Entry>> {
         let inner = self.inner.lock();
         inner.reach()?;
         Ok(inner.entries.get(key).map(|(entry, _)| entry.clone()))
     }
 
-    async fn commit(&self, transaction: Transaction) -> Result<Option<Revision>, RegistryError> {
+    async fn commit(&self, transaction: Transaction) -> Result<Option<Revision>> {
         let mut inner = self.inner.lock();
         inner.reach()?;
         if !transaction
@@ -152,7 +152,7 @@ impl Store for MemoryStore {
         Ok(Some(modified))
     }
 
-    async fn grant(&self) -> Result<Lease, RegistryError> {
+    async fn grant(&self) -> Result<Lease> {
         let mut inner = self.inner.lock();
         inner.reach()?;
         inner.last_lease += 1;
@@ -163,7 +163,7 @@ impl Store for MemoryStore {
         Ok(Lease::new(id, over, held))
     }
 
-    async fn revoke(&self, lease: LeaseId) -> Result<(), RegistryError> {
+    async fn revoke(&self, lease: LeaseId) -> Result<()> {
         self.inner.lock().reach()?;
         self.lapse(lease);
         Ok(())

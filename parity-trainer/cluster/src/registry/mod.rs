@@ -31,7 +31,7 @@ mod store;
 mod view;
 
 pub use address::Address;
-pub use error::RegistryError;
+pub use error::{RegistryError, Result};
 pub use etcd::EtcdStore;
 pub use interface::{Joining, Registry};
 pub use leader::lead;

@@ -23,11 +23,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::frames::{self, Frames};
-use crate::registry::RegistryError;
 use crate::registry::store::{
     Backoff, Batch, Entry, Lease, LeaseId, Revision, Source, Store, Transaction, keep_following,
     send,
 };
+use crate::registry::{RegistryError, Result};
 
 /// Limit of a request, of silence to followers, and of silence from a lease's holder.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -72,28 +72,25 @@ pub struct ServedStore {
 }
 
 impl ServedStore {
-    pub async fn connect(endpoint: &str) -> Result<Self, RegistryError> {
+    pub async fn connect(endpoint: &str) -> Result<Self> {
         let (endpoint, instance) = (endpoint.into(), 0);
         let mut store = Self { endpoint, instance };
         store.instance = store.ask(Request::Open).await?;
         Ok(store)
     }
 
-    async fn ask<T: DeserializeOwned>(&self, request: Request) -> Result<T, RegistryError> {
+    async fn ask<T: DeserializeOwned>(&self, request: Request) -> Result<T> {
         Ok(self.call(request).await?.0)
     }
 
     /// The answer, and the connection that it came on.
-    async fn call<T: DeserializeOwned>(
-        &self,
-        request: Request,
-    ) -> Result<(T, Frames), RegistryError> {
+    async fn call<T: DeserializeOwned>(&self, request: Request) -> Result<(T, Frames)> {
         let asked = frames::ask(&self.endpoint, (self.instance, request), TIMEOUT).await;
         let (answer, frames) = asked.map_err(|cause| self.unreachable(cause))?;
         Ok((self.unwrap(answer)?, frames))
     }
 
-    fn unwrap<T>(&self, answer: Result<T, Failure>) -> Result<T, RegistryError> {
+    fn unwrap<T>(&self, answer: Result<T, Failure>) -> Result<T> {
         answer.map_err(|failure| match failure {
             Failure::Refused(cause) => RegistryError::Refused {
                 endpoints: self.endpoint.to_string(),
@@ -111,15 +108,15 @@ impl ServedStore {
 
 #[async_trait]
 impl Store for ServedStore {
-    async fn get(&self, key: &str) -> Result<Option<Entry>, RegistryError> {
+    async fn get(&self, key: &str) -> Result<Option<Entry>> {
         self.ask(Request::Get(key.to_owned())).await
     }
 
-    async fn commit(&self, transaction: Transaction) -> Result<Option<Revision>, RegistryError> {
+    async fn commit(&self, transaction: Transaction) -> Result<Option<Revision>> {
         self.ask(Request::Commit(transaction)).await
     }
 
-    async fn grant(&self) -> Result<Lease, RegistryError> {
+    async fn grant(&self) -> Result<Lease> {
         let (id, mut frames) = self.call(Request::Grant).await?;
         let over = CancellationToken::new();
         let ended = over.clone().drop_guard();
@@ -137,7 +134,7 @@ impl Store for ServedStore {
         Ok(Lease::new(id, over, AbortOnDropHandle::new(renewing)))
     }
 
-    async fn revoke(&self, lease: LeaseId) -> Result<(), RegistryError> {
+    async fn revoke(&self, lease: LeaseId) -> Result<()> {
         self.ask(Request::Revoke(lease)).await
     }
 
@@ -151,7 +148,7 @@ impl Source for ServedStore {
         &mut self,
         batches: &mpsc::Sender<Batch>,
         backoff: &mut Backoff,
-    ) -> Result<Infallible, RegistryError> {
+    ) -> Result<Infallible> {
         let called = self.call(Request::Follow).await;
         if let Err(error @ RegistryError::Refused { .. }) = &called {
             tracing::error!(%error, "the registry is lost");

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::registry::RegistryError;
+use crate::registry::{RegistryError, Result};
 
 /// Counts the changes of a store, from 1; 0 stands for a key that is not there.
 #[derive(
@@ -110,16 +110,16 @@ impl Lease {
 /// A small ordered map that several processes share, with transactions and leases.
 #[async_trait::async_trait]
 pub trait Store: Send + Sync + fmt::Debug {
-    async fn get(&self, key: &str) -> Result<Option<Entry>, RegistryError>;
+    async fn get(&self, key: &str) -> Result<Option<Entry>>;
 
     /// Returns the number of the change, or `None` if a condition did not hold. After an error the
     /// transaction may or may not have happened.
-    async fn commit(&self, transaction: Transaction) -> Result<Option<Revision>, RegistryError>;
+    async fn commit(&self, transaction: Transaction) -> Result<Option<Revision>>;
 
-    async fn grant(&self) -> Result<Lease, RegistryError>;
+    async fn grant(&self) -> Result<Lease>;
 
     /// Ends a lease now, with its keys.
-    async fn revoke(&self, lease: LeaseId) -> Result<(), RegistryError>;
+    async fn revoke(&self, lease: LeaseId) -> Result<()>;
 
     /// All keys and their changes, until the receiver is dropped.
     fn follow(&self) -> mpsc::Receiver<Batch>;
@@ -152,10 +152,10 @@ pub(crate) trait Source: Send + 'static {
         &mut self,
         batches: &mpsc::Sender<Batch>,
         backoff: &mut Backoff,
-    ) -> impl Future<Output = Result<Infallible, RegistryError>> + Send;
+    ) -> impl Future<Output = Result<Infallible>> + Send;
 }
 
-pub(crate) async fn send(batches: &mpsc::Sender<Batch>, batch: Batch) -> Result<(), RegistryError> {
+pub(crate) async fn send(batches: &mpsc::Sender<Batch>, batch: Batch) -> Result<()> {
     let sent = batches.send(batch).await;
     sent.map_err(|_| RegistryError::Closed)
 }
@@ -199,7 +199,7 @@ mod tests {
             &mut self,
             batches: &mpsc::Sender<Batch>,
             backoff: &mut Backoff,
-        ) -> Result<Infallible, RegistryError> {
+        ) -> Result<Infallible> {
             self.attempts += 1;
             send(batches, attempt(self.attempts)).await?;
             if self.attempts == 4 {

@@ -8,7 +8,7 @@ use parapet_parameter_server::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::registry::{Batch, Entry, RegistryError, Revision, documents};
+use crate::registry::{Batch, Entry, RegistryError, Result, Revision, documents};
 
 /// Member of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,9 +65,9 @@ pub enum ReportChange {
 /// A server, as it made itself known.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ServerInfo {
-    /// Where it takes messages, `HOST:PORT`; empty while it does not yet listen.
+    /// `HOST:PORT` for messages; empty while it does not yet listen.
     pub address: String,
-    /// Where it answers questions about itself, `HOST:PORT`; empty if nowhere.
+    /// `HOST:PORT` for questions about itself.
     #[serde(default)]
     pub control: String,
     /// Its part of the load, relative to the others'; 0 to have it emptied.
@@ -117,7 +117,7 @@ pub struct Workers {
     pub version: u64,
     /// All workers, with the clocks they joined at.
     pub workers: Vec<(WorkerId, Clock)>,
-    /// Those that are executors, which move between processes, and stay until they are taken off.
+    /// Executors of the list, which move between processes, and stay until they are taken off.
     #[serde(default)]
     pub executors: BTreeSet<WorkerId>,
 }
@@ -128,7 +128,7 @@ impl Workers {
         self.workers.iter().map(|&(worker, _)| worker)
     }
 
-    pub(crate) fn read(entry: &Entry) -> Result<Self, RegistryError> {
+    pub(crate) fn read(entry: &Entry) -> Result<Self> {
         let workers = documents::read(entry)?;
         Ok(Self {
             revision: entry.modified,
@@ -201,7 +201,7 @@ impl View {
         cluster
     }
 
-    /// The suspicions that members have reported: by whom, and of which server.
+    /// Suspicions that are reported: the reporter, and the server.
     pub fn suspicions(&self) -> impl Iterator<Item = (Member, NodeId)> {
         let reports = self.reports.values();
         reports.filter_map(|&(by, report)| match report {
@@ -211,7 +211,7 @@ impl View {
     }
 
     /// Takes over what a key holds now, or that it is gone.
-    fn set(&mut self, key: &str, entry: Option<&Entry>) -> Result<(), RegistryError> {
+    fn set(&mut self, key: &str, entry: Option<&Entry>) -> Result<()> {
         let (kind, rest) = key.split_once('/').unwrap_or((key, ""));
         let unnamed = || RegistryError::malformed(key, "it names no member");
         match kind {
@@ -259,7 +259,7 @@ impl View {
     }
 }
 
-fn read<T: serde::de::DeserializeOwned>(entry: Option<&Entry>) -> Result<Option<T>, RegistryError> {
+fn read<T: serde::de::DeserializeOwned>(entry: Option<&Entry>) -> Result<Option<T>> {
     entry.map(documents::read).transpose()
 }
 

@@ -14,7 +14,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::registry::Address;
-use crate::roles::ClusterError;
+use crate::roles::{ClusterError, Result};
 
 /// Time that a cluster's processes have for their own end.
 const LAST: Duration = Duration::from_secs(10);
@@ -60,7 +60,7 @@ pub struct RegistryArgs {
 
 impl Command {
     /// Does it, until it is done or a signal ends it.
-    pub fn run(&self, programs: &Programs) -> Result<(), ClusterError> {
+    pub fn run(&self, programs: &Programs) -> Result<()> {
         // Not one for each processor: one task decides, and where workers compute beside it, each
         // thread that is woken takes one of them off its processor.
         let threads = processors().div_ceil(2);
@@ -90,7 +90,7 @@ fn processors() -> usize {
 struct Stop(Signal, Signal);
 
 impl Stop {
-    fn listen() -> Result<Self, ClusterError> {
+    fn listen() -> Result<Self> {
         let listen = |kind| signal(kind).map_err(ClusterError::Runtime);
         let interrupt = listen(SignalKind::interrupt())?;
         Ok(Self(interrupt, listen(SignalKind::terminate())?))

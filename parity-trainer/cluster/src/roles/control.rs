@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::node::{Counters, ServerHandle};
 use crate::registry::frames::{self, Frames};
-use crate::roles::ClusterError;
+use crate::roles::{ClusterError, Result};
 
 /// Time that an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -103,16 +103,13 @@ impl Control {
         ClusterError::Failed(text)
     }
 
-    async fn ask<T: DeserializeOwned>(
-        &self,
-        question: Question,
-    ) -> Result<(T, Frames), ClusterError> {
+    async fn ask<T: DeserializeOwned>(&self, question: Question) -> Result<(T, Frames)> {
         let asked = frames::ask(&self.address, question, PATIENCE).await;
         asked.map_err(|cause| self.silent(cause))
     }
 
     /// Asks the server for its status.
-    pub async fn status(&self) -> Result<Status, ClusterError> {
+    pub async fn status(&self) -> Result<Status> {
         Ok(self.ask(Question::Status).await?.0)
     }
 
@@ -122,7 +119,7 @@ impl Control {
         array: ArrayId,
         range: KeyRange,
         mut take: impl FnMut(Piece, &[f32]),
-    ) -> Result<(), ClusterError> {
+    ) -> Result<()> {
         let asked = self.ask(Question::State(array, range)).await?;
         let (mut next, mut frames): (Option<Piece>, Frames) = asked;
         while let Some(piece) = next {

@@ -4,6 +4,8 @@ use crate::array::ArrayError;
 use crate::node::transport::TransportError;
 use crate::registry::RegistryError;
 
+pub type Result<T, E = ClusterError> = std::result::Result<T, E>;
+
 /// Reason why a role could not be played.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what they are")]

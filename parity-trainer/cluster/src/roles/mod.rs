@@ -15,6 +15,6 @@ mod server;
 pub mod training;
 mod worker;
 
-pub use error::ClusterError;
+pub use error::{ClusterError, Result};
 pub use server::{ServerRole, ServerSettings, coordinate};
 pub use worker::{WorkerRole, await_array, define};

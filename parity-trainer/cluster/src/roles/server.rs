@@ -15,14 +15,14 @@ use crate::node::{self, ServerHandle, ServerNode, ServerNodeConfig, Timing};
 use crate::registry::{
     Joining, Member, Membership, Registry, RegistryError, ServerInfo, View, lead,
 };
-use crate::roles::{ClusterError, control, metrics};
+use crate::roles::{ClusterError, Result, control, metrics};
 
 /// Takes part in the election of a leader, and leads while elected, until `stop`.
 pub async fn coordinate(
     registry: &Registry,
     config: CoordinatorConfig,
     stop: impl Future<Output = ()>,
-) -> Result<(), ClusterError> {
+) -> Result<()> {
     let membership = registry.join(Joining::Coordinator).await?;
     tracing::info!(member = %membership.id(), "joined");
     tokio::select! {
@@ -68,7 +68,7 @@ impl ServerSettings {
         }
     }
 
-    /// Where others reach what listens at `address`.
+    /// Address under which others reach what listens at `address`.
     fn reached_at(&self, address: &str) -> String {
         match (&self.advertise, address.rsplit_once(':')) {
             (Some(host), Some((_, port))) => format!("{host}:{port}"),
@@ -84,7 +84,7 @@ pub struct ServerRole<T: Transport> {
     membership: Arc<Membership>,
     info: ServerInfo,
     leave: Duration,
-    /// Where its metrics are, if anywhere.
+    /// `HOST:PORT` of its metrics, if there are any.
     pub metrics_address: Option<String>,
     tasks: Vec<AbortOnDropHandle<()>>,
 }
@@ -97,11 +97,7 @@ impl<T: Transport> fmt::Debug for ServerRole<T> {
 
 impl<T: Transport> ServerRole<T> {
     /// Joins under a new number, listens, and makes itself known.
-    pub async fn join(
-        registry: &Registry,
-        settings: ServerSettings,
-        transport: T,
-    ) -> Result<Self, ClusterError> {
+    pub async fn join(registry: &Registry, settings: ServerSettings, transport: T) -> Result<Self> {
         // Under weight 0 until it listens: its number goes into its handshakes, so the number comes
         // first.
         let unknown = Joining::Server(ServerInfo::default());
@@ -159,7 +155,6 @@ impl<T: Transport> ServerRole<T> {
         self.id
     }
 
-    /// Where others reach it.
     pub fn address(&self) -> &str {
         &self.info.address
     }
@@ -170,7 +165,7 @@ impl<T: Transport> ServerRole<T> {
     }
 
     /// Serves until `stop`, then goes on until others hold its shards, and leaves.
-    pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), ClusterError> {
+    pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<()> {
         let mut emptied = Ok(());
         let (membership, info) = (&self.membership, &self.info);
         let stop = async {
@@ -185,7 +180,7 @@ impl<T: Transport> ServerRole<T> {
 }
 
 /// Listens at `HOST:PORT`, port 0 for any that is free; returns where.
-pub(super) async fn listen(address: &str) -> Result<(TcpListener, String), ClusterError> {
+pub(super) async fn listen(address: &str) -> Result<(TcpListener, String)> {
     let bound = async {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?.to_string();
@@ -203,7 +198,7 @@ async fn empty(
     id: NodeId,
     info: &ServerInfo,
     leave: Duration,
-) -> Result<(), ClusterError> {
+) -> Result<()> {
     let mut emptied = info.clone();
     emptied.weight = 0;
     membership.update(&emptied)?;
@@ -219,15 +214,14 @@ async fn empty(
         let mut others = view.servers.iter().filter(|&(&other, _)| other != id);
         others.all(|(_, info)| info.weight == 0)
     };
-    let mut views = membership.registry().view();
-    let is_over = |view: &Arc<View>| !holds(view) || is_last(view);
-    let Ok(view) = timeout(leave, views.wait_for(is_over)).await else {
-        let text = format!(
-            "{id} still holds shards after {leave:?} and was stopped: their other replicas go on"
-        );
-        return Err(ClusterError::Failed(text));
-    };
-    if holds(&*view.map_err(|_| RegistryError::Closed)?) {
+    let emptied = membership
+        .registry()
+        .until(|view| !holds(view) || is_last(view));
+    let late = format!(
+        "{id} still holds shards after {leave:?} and was stopped: their other replicas go on"
+    );
+    let view = timeout(leave, emptied).await;
+    if holds(&*view.map_err(|_| ClusterError::Failed(late))??) {
         tracing::warn!(server = %id, "the last server leaves; what it held is lost");
     }
     Ok(())

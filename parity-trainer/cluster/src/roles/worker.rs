@@ -11,7 +11,7 @@ use crate::array::ArraySpec;
 use crate::node::transport::Transport;
 use crate::node::{self, ClientNode, ClientNodeConfig, Worker};
 use crate::registry::{ArrayInfo, Joining, Member, Membership, Registry, RegistryError, View};
-use crate::roles::ClusterError;
+use crate::roles::{ClusterError, Result};
 
 /// A worker that has joined. Dropped, it ends like a crash, which the leader misses.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl WorkerRole {
         transport: T,
         clock: Clock,
         arrays: &[(ArrayId, ArraySpec)],
-    ) -> Result<Self, ClusterError> {
+    ) -> Result<Self> {
         let membership = Arc::new(registry.join(Joining::Worker(clock)).await?);
         let Member::Worker(id) = membership.id() else {
             return Err(RegistryError::Closed.into());
@@ -51,7 +51,7 @@ impl WorkerRole {
     }
 
     /// Leaves: its clock is waited for no longer. Wait for its tasks before.
-    pub async fn leave(self) -> Result<(), ClusterError> {
+    pub async fn leave(self) -> Result<()> {
         drop(self.worker);
         Ok(self.membership.leave().await?)
     }
@@ -64,7 +64,7 @@ pub async fn define(
     keys: KeyRange,
     shards: u64,
     spec: &ArraySpec,
-) -> Result<(), ClusterError> {
+) -> Result<()> {
     let info = ArrayInfo {
         keys,
         shards,
@@ -74,23 +74,18 @@ pub async fn define(
 }
 
 /// Waits until servers hold the whole array.
-pub async fn await_array(
-    registry: &Registry,
-    array: ArrayId,
-    patience: Duration,
-) -> Result<(), ClusterError> {
-    let is_held = |view: &Arc<View>| {
+pub async fn await_array(registry: &Registry, array: ArrayId, patience: Duration) -> Result<()> {
+    let is_held = |view: &View| {
         view.arrays.get(&array).is_some_and(|info| {
             let routes = view.table.routing.overlapping(array, info.keys);
             routes.map(|route| route.range.len()).sum::<u64>() == info.keys.len()
         })
     };
-    let mut views = registry.view();
-    match timeout(patience, views.wait_for(is_held)).await {
-        Ok(view) => Ok(view.map(|_| ()).map_err(|_| RegistryError::Closed)?),
-        Err(_) => Err(ClusterError::Failed(format!(
-            "{array} has no servers after {patience:?}: start some, and a coordinator, with the \
-                same --registry"
-        ))),
-    }
+    let late = format!(
+        "{array} has no servers after {patience:?}: start some, and a coordinator, with the same \
+            --registry"
+    );
+    let held = timeout(patience, registry.until(is_held)).await;
+    held.map_err(|_| ClusterError::Failed(late))??;
+    Ok(())
 }

@@ -9,9 +9,9 @@
 )]
 
 pub mod learning;
+mod until;
 
 use std::collections::BTreeMap;
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tracing_subscriber::EnvFilter;
 
+pub use until::{LIMIT, until};
+
 pub const ARRAY: ArrayId = ArrayId(1);
 pub const KEYS: KeyRange = KeyRange::new(0, 64);
 pub const WIDTH: usize = 3;
@@ -40,30 +42,11 @@ const NUMBERS: usize = 64 * WIDTH;
 const SHARDS: u64 = 8;
 pub const CLUSTER: &str = "test";
 
-/// Longer than anything may take.
-const LIMIT: Duration = Duration::from_secs(100);
-
 /// Waits for what should come within a generous limit.
 pub async fn soon<R>(future: impl Future<Output = R>) -> R {
     timeout(LIMIT, future)
         .await
         .expect("took longer than 100 s")
-}
-
-/// Waits until the view of this registry is so.
-#[track_caller]
-pub fn until(
-    registry: &Registry,
-    is_so: impl Fn(&View) -> bool,
-) -> impl Future<Output = Arc<View>> {
-    let caller = Location::caller();
-    async move {
-        let mut views = registry.view();
-        match timeout(LIMIT, views.wait_for(|view| is_so(view))).await {
-            Ok(view) => Arc::clone(&view.unwrap()),
-            Err(_) => panic!("{caller}: never so: {:#?}", registry.view().borrow()),
-        }
-    }
 }
 
 struct Running {

@@ -33,7 +33,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// others do not.
 const PACE: Duration = Duration::from_millis(10);
 
-/// Where the cluster's registry is.
+/// Place of the cluster's registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RegistryChoice {
     /// In a coordinator's memory, which leads, too.
@@ -175,7 +175,7 @@ impl Chaos<'_> {
         self.processes.start_server(&self.address).await
     }
 
-    /// Pushes go on meanwhile, and afterwards, when the registry misses everybody.
+    /// Pushes go on meanwhile, and afterwards, when the registry misses all members.
     async fn stop_the_registry(&mut self, length: Duration) -> Result<()> {
         self.settled().await?;
         let before = self.pushing.acknowledged();
@@ -208,19 +208,11 @@ impl Chaos<'_> {
 }
 
 async fn until(registry: &Registry, what: &str, is_so: impl Fn(&View) -> bool) -> Result<()> {
-    let mut views = registry.view();
-    let so = timeout(LIMIT, views.wait_for(|view| is_so(view))).await;
-    if matches!(so, Ok(Ok(_))) {
+    if timeout(LIMIT, registry.until(is_so)).await.is_ok() {
         return Ok(());
     }
-    drop(so);
-    let view = Arc::clone(&views.borrow());
-    let View {
-        servers,
-        table,
-        leader,
-        reports,
-        ..
-    } = &*view;
+    let view = Arc::clone(&registry.view().borrow());
+    let (servers, table, leader, reports) =
+        (&view.servers, &view.table, view.leader, &view.reports);
     bail!("{what} is not there: {servers:?}, led by {leader:?}, {table:?}, reports {reports:?}")
 }

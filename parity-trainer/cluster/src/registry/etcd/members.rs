@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Code::{Cancelled, DeadlineExceeded, Internal, Unavailable, Unknown};
 
-use crate::registry::RegistryError;
+use crate::registry::{RegistryError, Result};
 
 /// Time that a request may take.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -43,7 +43,7 @@ pub(super) struct Members {
 
 impl Members {
     /// Nothing is sent yet. Members are probed by reading `key`.
-    pub(super) async fn new(endpoints: &[String], key: String) -> Result<Self, RegistryError> {
+    pub(super) async fn new(endpoints: &[String], key: String) -> Result<Self> {
         let options = ConnectOptions::new()
             .with_connect_timeout(TIMEOUT)
             .with_tcp_keepalive(Duration::from_secs(5))
@@ -93,7 +93,7 @@ impl Members {
     }
 
     /// Asks for what may be asked twice: another member if the first is silent, until time is up.
-    pub(super) async fn ask<T, F>(&self, call: impl Fn(Client) -> F) -> Result<T, RegistryError>
+    pub(super) async fn ask<T, F>(&self, call: impl Fn(Client) -> F) -> Result<T>
     where
         F: Future<Output = Result<T, Error>>,
     {
@@ -112,10 +112,7 @@ impl Members {
     }
 
     /// Asks for what may be done only once. After an error it is unknown whether it was done.
-    pub(super) async fn ask_once<T, F>(
-        &self,
-        call: impl FnOnce(Client) -> F,
-    ) -> Result<T, RegistryError>
+    pub(super) async fn ask_once<T, F>(&self, call: impl FnOnce(Client) -> F) -> Result<T>
     where
         F: Future<Output = Result<T, Error>>,
     {

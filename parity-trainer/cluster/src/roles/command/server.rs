@@ -12,7 +12,7 @@ use crate::node::Timing;
 use crate::node::transport::Sockets;
 use crate::registry::{Address, MemoryStore, Registry, serve_store};
 use crate::roles::server::listen;
-use crate::roles::{ClusterError, ServerRole, ServerSettings};
+use crate::roles::{Result, ServerRole, ServerSettings};
 
 /// Arguments of `server`.
 #[derive(Debug, clap::Args)]
@@ -96,7 +96,7 @@ pub(super) struct OpenRegistry {
 
 impl OpenRegistry {
     /// Opens the registry at `address`, or serves a new one at `serve`.
-    pub(super) async fn open(address: Option<&Address>, serve: &str) -> Result<Self, ClusterError> {
+    pub(super) async fn open(address: Option<&Address>, serve: &str) -> Result<Self> {
         if let Some(address) = address {
             return Ok(Self {
                 registry: address.open().await?,
@@ -116,7 +116,7 @@ impl OpenRegistry {
     }
 }
 
-pub(super) async fn coordinate(args: &CoordinatorArgs, stop: Stop) -> Result<(), ClusterError> {
+pub(super) async fn coordinate(args: &CoordinatorArgs, stop: Stop) -> Result<()> {
     let serve = args.serve.as_deref();
     let opened = OpenRegistry::open(args.registry.as_ref(), serve.unwrap_or_default()).await?;
     if serve.is_some() {
@@ -125,7 +125,7 @@ pub(super) async fn coordinate(args: &CoordinatorArgs, stop: Stop) -> Result<(),
     crate::roles::coordinate(&opened.registry, args.leading.config(), stop.asked()).await
 }
 
-pub(super) async fn run(args: &Args, stop: Stop) -> Result<(), ClusterError> {
+pub(super) async fn run(args: &Args, stop: Stop) -> Result<()> {
     let address = &args.registry.registry;
     let registry = address.open().await?;
     let settings = ServerSettings {

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::{RegistryArgs, Stop};
 use crate::registry::View;
-use crate::roles::ClusterError;
+use crate::roles::Result;
 use crate::roles::control::{Control, ShardStatus, Status};
 use crate::roles::training::{Job, hosts_of};
 
@@ -30,7 +30,7 @@ pub struct Args {
     once: bool,
 }
 
-pub(super) async fn run(args: &Args, stop: Stop) -> Result<(), ClusterError> {
+pub(super) async fn run(args: &Args, stop: Stop) -> Result<()> {
     let address = &args.registry.registry;
     let registry = address.open().await?;
     let mut every = tokio::time::interval(Duration::from_secs_f64(args.every.clamp(0.1, 3600.0)));

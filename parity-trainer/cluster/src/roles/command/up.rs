@@ -7,14 +7,14 @@ use std::process::{ExitStatus, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{ChildStdin, Command};
-use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::server::{LeadingArgs, OpenRegistry};
 use super::{LAST, Programs, Stop, processors};
 use crate::registry::Address;
-use crate::roles::{ClusterError, coordinate};
+use crate::roles::{ClusterError, Result, coordinate};
 
 /// Arguments of `cluster up`.
 #[derive(Debug, clap::Args)]
@@ -36,7 +36,7 @@ pub struct Args {
     registry: Option<Address>,
 }
 
-pub(super) async fn run(args: &Args, programs: &Programs, stop: Stop) -> Result<(), ClusterError> {
+pub(super) async fn run(args: &Args, programs: &Programs, stop: Stop) -> Result<()> {
     let own = std::env::current_exe().map_err(ClusterError::Runtime)?;
     let default = if programs.worker.is_some() { 2 } else { 0 };
     let workers = args.workers.unwrap_or(default);
@@ -51,15 +51,10 @@ pub(super) async fn run(args: &Args, programs: &Programs, stop: Stop) -> Result<
         min_servers: args.servers,
         heartbeat: 100,
     };
-    let (end_leading, leading_ends) = oneshot::channel::<()>();
-    let registry = opened.registry.clone();
-    let coordinating = tokio::spawn(async move {
-        let ended = async {
-            let _ = leading_ends.await;
-        };
-        coordinate(&registry, leading.config(), ended).await
-    });
-
+    let ended = CancellationToken::new();
+    let (registry, ends) = (opened.registry.clone(), ended.clone().cancelled_owned());
+    let coordinating =
+        tokio::spawn(async move { coordinate(&registry, leading.config(), ends).await });
     let address = opened.address.to_string();
     let mut children = Children::default();
     let server = programs.server.as_deref().unwrap_or(&own);
@@ -84,7 +79,7 @@ pub(super) async fn run(args: &Args, programs: &Programs, stop: Stop) -> Result<
     );
     let outcome = children.watch(stop.asked()).await;
     children.end().await;
-    let _ = end_leading.send(());
+    ended.cancel();
     let _ = timeout(LAST, coordinating).await;
     outcome
 }
@@ -111,7 +106,7 @@ impl Children {
         role: &'static str,
         number: usize,
         registry: &str,
-    ) -> Result<(), ClusterError> {
+    ) -> Result<()> {
         // In a group of its own, so that Ctrl-C reaches this process alone, which then ends them in
         // order.
         let started = command
@@ -138,7 +133,7 @@ impl Children {
     }
 
     /// Names processes that end, until `stop` or no server is left.
-    async fn watch(&mut self, stop: impl Future<Output = ()>) -> Result<(), ClusterError> {
+    async fn watch(&mut self, stop: impl Future<Output = ()>) -> Result<()> {
         tokio::pin!(stop);
         loop {
             let (ended, status) = tokio::select! {

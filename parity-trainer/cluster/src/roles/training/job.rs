@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::ROW;
 use crate::array::{ArraySpec, FilterSpec};
 use crate::registry::View;
-use crate::roles::ClusterError;
+use crate::roles::{ClusterError, Result};
 
 /// A training under way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,11 +41,11 @@ fn unreadable(cause: &str) -> ClusterError {
 
 impl Job {
     /// As the registry has it.
-    pub fn parse(text: &str) -> Result<Self, ClusterError> {
+    pub fn parse(text: &str) -> Result<Self> {
         toml::from_str(text).map_err(|error| unreadable(error.message()))
     }
 
-    pub(super) fn text(&self) -> Result<String, ClusterError> {
+    pub(super) fn text(&self) -> Result<String> {
         toml::to_string(self).map_err(|error| unreadable(&error.to_string()))
     }
 

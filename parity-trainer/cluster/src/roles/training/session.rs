@@ -16,7 +16,7 @@ use super::stale::Stale;
 use crate::node::transport::Transport;
 use crate::node::{Pending, Pulled, TaskSpec, Worker};
 use crate::registry::{Member, Membership, Registry, RegistryError, View};
-use crate::roles::ClusterError;
+use crate::roles::{ClusterError, Result};
 
 /// Time that a step may take, with validation by slow processes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3600);
@@ -82,7 +82,7 @@ impl<T: Transport> Training<T> {
         host: WorkerId,
         hosts: Hosts<T>,
         job: Job,
-    ) -> Result<Self, ClusterError> {
+    ) -> Result<Self> {
         let mut training = Self {
             view: registry.view(),
             registry,
@@ -117,7 +117,7 @@ impl<T: Transport> Training<T> {
     }
 
     /// Takes whatever the servers have; the clock tells which step that is.
-    async fn find(&mut self) -> Result<(), ClusterError> {
+    async fn find(&mut self) -> Result<()> {
         loop {
             let pulled = self.pull_now(&self.reader).await?;
             if !self.adds_up() {
@@ -175,7 +175,7 @@ impl<T: Transport> Training<T> {
         &mut self,
         executor: usize,
         gradient: impl Iterator<Item = f32>,
-    ) -> Result<(), ClusterError> {
+    ) -> Result<()> {
         self.changes.begin(self.since.elapsed());
         let gradient = padded(gradient, self.job.length);
         let parts = self.hosts.pushes.filter(executor, gradient);
@@ -205,7 +205,7 @@ impl<T: Transport> Training<T> {
     /// Waits until the step is done, or executors come here. Under models other than BSP it is done
     /// when the others are near enough; the last step, when all have done it.
     /// [`ClusterError::Ended`] if the training was ended.
-    pub async fn settle(&mut self) -> Result<Settled, ClusterError> {
+    pub async fn settle(&mut self) -> Result<Settled> {
         self.changes.begin(self.since.elapsed());
         let step = self.steps_done() + 1;
         let over = self.over();
@@ -222,7 +222,7 @@ impl<T: Transport> Training<T> {
         }
     }
 
-    async fn settle_all(&mut self) -> Result<Settled, ClusterError> {
+    async fn settle_all(&mut self) -> Result<Settled> {
         loop {
             let own = self.own();
             if !own.is_subset(&self.handed_in) {
@@ -267,7 +267,7 @@ impl<T: Transport> Training<T> {
     }
 
     /// Leaves the training; the process that leads it also ends it, for all.
-    pub async fn leave(self) -> Result<(), ClusterError> {
+    pub async fn leave(self) -> Result<()> {
         let is_under_way = self.job.is_under_way(&self.view.borrow());
         if self.leads() && is_under_way {
             self.registry.set_job(None).await?;
@@ -293,24 +293,20 @@ impl<T: Transport> Training<T> {
         self.job.clock_of(self.step + 1)
     }
 
-    pub(super) async fn pull(
-        &self,
-        worker: &Worker,
-        clock: Clock,
-    ) -> Result<Pending<Pulled>, ClusterError> {
+    pub(super) async fn pull(&self, worker: &Worker, clock: Clock) -> Result<Pending<Pulled>> {
         let spec = TaskSpec::new(self.job.array(), self.job.keys(), clock);
         let pull = worker.pull(spec).await;
         pull.map_err(|error| self.failed("the pull", error))
     }
 
     /// The parameters as the servers have them now.
-    pub(super) async fn pull_now(&self, worker: &Worker) -> Result<Pulled, ClusterError> {
+    pub(super) async fn pull_now(&self, worker: &Worker) -> Result<Pulled> {
         let pulled = self.pull(worker, Clock(0)).await?.await;
         pulled.map_err(|error| self.failed("the pull", error))
     }
 
     /// Returns true if these are parameters to compute with: all of them those after one step.
-    fn take(&mut self, pulled: Pulled) -> Result<bool, ClusterError> {
+    fn take(&mut self, pulled: Pulled) -> Result<bool> {
         if pulled.clock != pulled.newest {
             let waited = self.apart.get_or_insert_with(Instant::now).elapsed();
             if waited < if self.leads() { APART_LEADING } else { APART } {

@@ -19,7 +19,7 @@ use super::{Settled, Training};
 use crate::node::transport::Transport;
 use crate::node::{Pending, Pulled, TaskSpec};
 use crate::registry::RegistryError;
-use crate::roles::ClusterError;
+use crate::roles::Result;
 
 /// Progress of a process's executors.
 #[derive(Debug, Default)]
@@ -43,14 +43,14 @@ impl Stale {
 
 impl<T: Transport> Training<T> {
     /// Begins with these parameters, at the step that all executors have done.
-    pub(super) async fn begin_stale(&mut self, pulled: Pulled) -> Result<(), ClusterError> {
+    pub(super) async fn begin_stale(&mut self, pulled: Pulled) -> Result<()> {
         let step = self.job.steps_at(pulled.clock);
         self.go_on(pulled, step);
         self.meet(&self.own()).await
     }
 
     /// Waits as long as the others get on: a fast process has done its last step long before.
-    pub(super) async fn settle_stale(&mut self) -> Result<Settled, ClusterError> {
+    pub(super) async fn settle_stale(&mut self) -> Result<Settled> {
         let step = self.steps_done() + 1;
         let mut heard = (self.stale.seen, Instant::now());
         loop {
@@ -65,7 +65,7 @@ impl<T: Transport> Training<T> {
     }
 
     /// Nothing if there is more to wait for.
-    async fn try_to_settle(&mut self) -> Result<Option<Settled>, ClusterError> {
+    async fn try_to_settle(&mut self) -> Result<Option<Settled>> {
         let own = self.own();
         self.hosts.keep(&own);
         self.meet(&own).await?;
@@ -96,7 +96,7 @@ impl<T: Transport> Training<T> {
         &mut self,
         asker: usize,
         own: &BTreeSet<usize>,
-    ) -> Result<Option<Pulled>, ClusterError> {
+    ) -> Result<Option<Pulled>> {
         let worker = self.hosts.executor(asker);
         let mut pull = self.pull(&worker, self.clock().next()).await?;
         while self.own() == *own {
@@ -112,7 +112,7 @@ impl<T: Transport> Training<T> {
     }
 
     /// Parameters that contain this step of all executors, if they do yet.
-    async fn parameters_of_all(&mut self) -> Result<Option<Pulled>, ClusterError> {
+    async fn parameters_of_all(&mut self) -> Result<Option<Pulled>> {
         let pulled = self.pull_now(&self.reader).await?;
         let contained = self.job.steps_at(pulled.clock);
         self.stale.seen = self.stale.seen.max(contained);
@@ -124,7 +124,7 @@ impl<T: Transport> Training<T> {
     }
 
     /// Finds out how far executors are that have come here.
-    async fn meet(&mut self, own: &BTreeSet<usize>) -> Result<(), ClusterError> {
+    async fn meet(&mut self, own: &BTreeSet<usize>) -> Result<()> {
         self.stale.steps.retain(|place, _| own.contains(place));
         for &place in own {
             if self.stale.steps.contains_key(&place) {

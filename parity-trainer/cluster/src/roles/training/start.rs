@@ -16,7 +16,7 @@ use crate::array::FilterSpec;
 use crate::node::TaskSpec;
 use crate::node::transport::Transport;
 use crate::registry::{Joining, Member, Membership, Registry, RegistryError, View};
-use crate::roles::{ClusterError, await_array, define};
+use crate::roles::{ClusterError, Result, await_array, define};
 
 /// Time that servers may take to hold a new array.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,7 +44,7 @@ pub struct NewTraining<'a> {
 }
 
 /// Waits for the next training that this process could take part in: one other than `last`.
-pub async fn next_job(registry: &Registry, last: Option<&Job>) -> Result<Job, ClusterError> {
+pub async fn next_job(registry: &Registry, last: Option<&Job>) -> Result<Job> {
     let mut views = registry.view();
     loop {
         let job = views.borrow_and_update().job.clone();
@@ -66,7 +66,7 @@ impl<T: Transport> Training<T> {
         cluster: &str,
         transport: T,
         new: NewTraining<'_>,
-    ) -> Result<Self, ClusterError> {
+    ) -> Result<Self> {
         let view = Arc::clone(&registry.view().borrow());
         clear(registry, &view).await?;
         let (membership, host) = join(registry).await?;
@@ -108,28 +108,21 @@ impl<T: Transport> Training<T> {
         let text = job.text()?;
         registry.set_job(Some(&text)).await?;
         // What is not in the view yet would be taken for ended.
-        let mut views = registry.view();
-        let seen = views
-            .wait_for(|view| view.job.as_ref() == Some(&text))
-            .await;
-        drop(seen.map_err(|_| RegistryError::Closed)?);
+        registry
+            .until(|view| view.job.as_ref() == Some(&text))
+            .await?;
         Self::take_part(registry.clone(), membership, host, hosts, job).await
     }
 
     /// Takes part in a training that another process leads.
-    pub async fn join(
-        registry: &Registry,
-        cluster: &str,
-        transport: T,
-        job: Job,
-    ) -> Result<Self, ClusterError> {
+    pub async fn join(registry: &Registry, cluster: &str, transport: T, job: Job) -> Result<Self> {
         let (membership, host) = join(registry).await?;
         let hosts = Hosts::new(cluster, transport, Arc::clone(&membership), &job);
         Self::take_part(registry.clone(), membership, host, hosts, job).await
     }
 }
 
-async fn join(registry: &Registry) -> Result<(Arc<Membership>, WorkerId), ClusterError> {
+async fn join(registry: &Registry) -> Result<(Arc<Membership>, WorkerId)> {
     let membership = Arc::new(registry.join(Joining::Host).await?);
     let Member::Worker(host) = membership.id() else {
         return Err(RegistryError::Closed.into());
@@ -139,7 +132,7 @@ async fn join(registry: &Registry) -> Result<(Arc<Membership>, WorkerId), Cluste
 }
 
 /// Puts away what a training has left whose leader is gone.
-async fn clear(registry: &Registry, view: &View) -> Result<(), ClusterError> {
+async fn clear(registry: &Registry, view: &View) -> Result<()> {
     if let Some(text) = &view.job {
         let job = Job::parse(text)?;
         if view.present_workers.contains(&WorkerId(job.driver)) {
@@ -158,7 +151,7 @@ async fn set<T: Transport>(
     job: &Job,
     clock: Clock,
     values: &[f32],
-) -> Result<(), ClusterError> {
+) -> Result<()> {
     let failed = |error: crate::node::TaskError| ClusterError::Task {
         what: "the first values",
         step: 0,

@@ -9,15 +9,15 @@ use tokio::time::{Instant, timeout};
 use super::{ROW, Training};
 use crate::node::transport::Transport;
 use crate::registry::View;
-use crate::roles::ClusterError;
 use crate::roles::control::Control;
+use crate::roles::{ClusterError, Result};
 
 /// For how long a server that does not answer may be succeeded by another, before it is an error.
 const SUCCESSION: Duration = Duration::from_secs(10);
 
 impl<T: Transport> Training<T> {
     /// Returns the servers' optimiser state, slot by slot, each as long as the parameters.
-    pub async fn optimiser_state(&mut self) -> Result<Vec<Vec<f32>>, ClusterError> {
+    pub async fn optimiser_state(&mut self) -> Result<Vec<Vec<f32>>> {
         let slots = self.job.training.rule.optimiser.slots();
         let mut state = vec![vec![0.0; self.job.length]; slots];
         let until = Instant::now() + SUCCESSION;
@@ -34,7 +34,7 @@ impl<T: Transport> Training<T> {
         }
     }
 
-    async fn read_all(&self, view: &View, state: &mut [Vec<f32>]) -> Result<(), ClusterError> {
+    async fn read_all(&self, view: &View, state: &mut [Vec<f32>]) -> Result<()> {
         let routes = view
             .table
             .routing
@@ -45,12 +45,7 @@ impl<T: Transport> Training<T> {
         Ok(())
     }
 
-    async fn read(
-        &self,
-        view: &View,
-        route: &Route,
-        state: &mut [Vec<f32>],
-    ) -> Result<(), ClusterError> {
+    async fn read(&self, view: &View, route: &Route, state: &mut [Vec<f32>]) -> Result<()> {
         let node = route.head().unwrap_or_default();
         let server = view.servers.get(&node).cloned().unwrap_or_default();
         let control = Control::new(node, server.control);

@@ -6,24 +6,23 @@ pub mod etcd;
 #[path = "../../support/etcd_process.rs"]
 mod etcd_process;
 pub mod proxy;
+#[path = "../../support/until.rs"]
+mod until;
 
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use parapet_cluster::registry::{
-    Joining, Member, Membership, MemoryStore, Registry, ServedStore, ServerInfo, View, serve_store,
+    Joining, Member, Membership, MemoryStore, Registry, ServedStore, ServerInfo, serve_store,
 };
 use parapet_parameter_server::{ArrayId, Epoch, KeyRange, NodeId, Route, Routing};
 use tokio::net::TcpListener;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use etcd::Etcd;
-
-/// Longer than anything may take, on a machine that is busy with other things, too.
-pub const LIMIT: Duration = Duration::from_secs(100);
+pub use until::{LIMIT, until};
 
 pub const ARRAY: ArrayId = ArrayId(7);
 
@@ -135,22 +134,6 @@ pub fn route(start: u64, end: u64, epoch: u64, chain: &[NodeId]) -> Route {
 /// A table of one shard, whose epoch is the version.
 pub fn table(version: u64, chain: &[NodeId]) -> Routing {
     Routing::new(version, vec![route(0, 100, version, chain)]).unwrap()
-}
-
-/// Waits until the view is so.
-#[track_caller]
-pub fn until(
-    registry: &Registry,
-    is_so: impl Fn(&View) -> bool,
-) -> impl Future<Output = Arc<View>> {
-    let caller = Location::caller();
-    async move {
-        let mut views = registry.view();
-        match timeout(LIMIT, views.wait_for(|view| is_so(view))).await {
-            Ok(view) => Arc::clone(&view.unwrap()),
-            Err(_) => panic!("{caller}: never so: {:#?}", registry.view().borrow()),
-        }
-    }
 }
 
 /// Every test of the suite, once over each store.
