@@ -2,17 +2,10 @@
 //! do it are examples of the packages whose dependencies they need; their first lines say which
 //! invariant is seen how.
 
-use std::path::PathBuf;
-
-use anyhow::{Result, ensure};
-use clap::Subcommand;
-use xshell::cmd;
-
 use crate::bench::section;
-use crate::setup;
-use crate::workspace::{cargo, cargo_with, debug, release, scratch, shell, target};
+use crate::prelude::*;
+use clap::Subcommand;
 
-/// Runs of this length and more are written down.
 const WORTH_WRITING: u64 = 600;
 
 #[derive(Debug, Subcommand)]
@@ -42,9 +35,6 @@ pub(crate) struct ServingArgs {
     /// Only print what would be done, and when
     #[arg(long)]
     plan: bool,
-    /// Where to write what came of it, if it took ten minutes or more
-    #[arg(long, default_value = section::FRONTEND)]
-    out: PathBuf,
 }
 
 pub(crate) fn run(chaos: &Chaos) -> Result<()> {
@@ -86,7 +76,7 @@ fn disturb_serving(args: &ServingArgs) -> Result<()> {
     let outcome = command.quiet().run();
     if results.exists() && args.seconds >= WORTH_WRITING {
         section::write(
-            &args.out,
+            section::FRONTEND,
             "cargo xtask chaos serving",
             &sh.read_file(&results)?,
         )?;

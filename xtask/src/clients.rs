@@ -1,18 +1,12 @@
 //! Clients that ask the sample model without a pause, and count how they were answered.
 
+use crate::cluster::query;
+use crate::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use serde_json::Value;
-
-use crate::cluster::query;
-use crate::http;
-
-/// Clients of each URL.
 const CLIENTS: u8 = 3;
 
 #[derive(Debug, Clone, Default)]
@@ -42,7 +36,6 @@ impl Seen {
     }
 }
 
-/// Asks a URL once; returns the provenance of the answer, or the error that it is.
 pub(crate) fn ask(url: &str, value: f32) -> Result<String> {
     let request = http::client().post(url).content_type("application/json");
     let mut answer = request.send(query(value))?;
@@ -95,7 +88,6 @@ impl Clients {
         }
     }
 
-    /// Returns what was seen until now.
     pub(crate) fn so_far(&mut self) -> Seen {
         for (answer, took) in self.answers.try_iter() {
             self.seen.note(answer, took);
@@ -103,7 +95,6 @@ impl Clients {
         self.seen.clone()
     }
 
-    /// Waits until every request is answered; returns all that was seen.
     pub(crate) fn stop(mut self) -> Seen {
         self.stop.store(true, Ordering::Relaxed);
         // The channel ends with the last client.

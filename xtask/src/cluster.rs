@@ -1,16 +1,7 @@
 //! Instances and frontends as processes of this machine, and a model that needs no training.
 
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context as _, Result};
-use nix::sys::signal::Signal;
+use crate::prelude::*;
 use parapet_onnx::linear_model;
-use serde_json::json;
-use xshell::{Cmd, Shell, cmd};
-
-use crate::http;
-use crate::process::{LIMIT, Processes, wait_for};
-use crate::workspace::{debug, native, release, shell};
 
 /// Address of servers that choose a port of their own.
 pub(crate) const ANY_PORT: &str = "127.0.0.1:0";
@@ -21,7 +12,6 @@ const READY: &str = " on http://";
 pub(crate) struct Cluster {
     sh: Shell,
     programs: PathBuf,
-    /// Folder of configurations.
     folder: PathBuf,
     repository: PathBuf,
     pub(crate) processes: Processes,
@@ -44,12 +34,10 @@ impl Cluster {
         })
     }
 
-    /// Optimised servers of the demo's models.
     pub(crate) fn for_bench(folder: &Path) -> Result<Self> {
         Self::new(release, folder, &crate::models::repository())
     }
 
-    /// Starts an instance of `model`; returns its address.
     pub(crate) fn instance(
         &mut self,
         name: &str,
@@ -135,7 +123,6 @@ pub(crate) fn query(value: f32) -> String {
     json!({ "inputs": [input] }).to_string()
 }
 
-/// Asks the model once, by its [`SampleCluster::infer_url`].
 pub(crate) fn infer(url: &str, value: f32) -> Result<String> {
     http::post(url, &query(value))
 }

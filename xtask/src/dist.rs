@@ -5,16 +5,9 @@
 //! and libgcc and nothing else (ONNX Runtime libstdc++, too): a wholly static program could not
 //! load ONNX Runtime.
 
+use crate::prelude::*;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
-use xshell::cmd;
-
-use crate::setup;
-use crate::workspace::{cargo, cargo_with, empty, require, root, scratch, shell};
-
-/// Arguments of `cargo xtask dist`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Features of the frontend, as kubernetes
@@ -27,7 +20,6 @@ pub(crate) struct Args {
 
 const PROGRAMS: [&str; 3] = ["parapet-frontend", "parapet-instance", "parapet-loadgen"];
 
-/// Builds, packs, and starts what is packed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     require(&[
         ("cargo-deb", "cargo && cargo install cargo-deb"),

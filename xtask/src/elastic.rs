@@ -6,36 +6,22 @@
 //! end with the same model, byte for byte. In sequential mode (one part a step) both must be those
 //! of plain training in one process, too. What each change has cost is told by the training itself.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
-
-use anyhow::{Context, Result, ensure};
-use xshell::{Shell, cmd};
-
 use crate::bench::section;
-use crate::process::{LIMIT, Processes, wait_for};
+use crate::prelude::*;
 use crate::training::{Trainings, top};
-use crate::workspace::{build_trainer, debug, shell, step};
+use std::collections::BTreeSet;
 
-/// Arguments of `cargo xtask elastic-train`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Steps of each training
     #[arg(long, default_value_t = 6000)]
     steps: u64,
-    /// Seed of the trainings
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Where to write what the changes have cost
-    #[arg(long, default_value = section::PARAMETER_SERVER)]
-    out: PathBuf,
 }
 
-/// Fails if a change does not happen before the training is over, or the trainings differ.
 pub(crate) fn run(args: &Args) -> Result<()> {
     build_trainer()?;
     let trainer = debug("parity-trainer");
-    let trainings = Trainings::new("elastic-train", &trainer, args.steps, args.seed)?;
+    let trainings = Trainings::new("elastic-train", &trainer, args.steps)?;
     step("plain training, in one process");
     ElasticCluster::none(&trainings)?.train("plain", None)?;
     let mut text = format!(
@@ -53,7 +39,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     println!("{text}");
-    section::write(&args.out, "cargo xtask elastic-train", &text)
+    section::write(
+        section::PARAMETER_SERVER,
+        "cargo xtask elastic-train",
+        &text,
+    )
 }
 
 /// The same training on a cluster that changes and on one that does not; what the
@@ -87,7 +77,6 @@ fn compare(trainings: &Trainings, parts: u64) -> Result<Vec<String>> {
     Ok(said.lines().filter_map(cost).collect())
 }
 
-/// Lets workers and servers join and leave while a training goes on.
 fn change(trainings: &Trainings, name: &str, cluster: &mut ElasticCluster<'_>) -> Result<()> {
     let steps = trainings.steps;
     trainings.reach(&mut cluster.processes, name, steps / 10)?;
@@ -108,7 +97,6 @@ fn change(trainings: &Trainings, name: &str, cluster: &mut ElasticCluster<'_>) -
     cluster.until("two servers", |top| in_chains(top).len() == 2)
 }
 
-/// Checks that two trainings have the same loss curve and the same model.
 fn are_same(trainings: &Trainings, one: &str, other: &str, parts: u64) -> Result<()> {
     let mut columns = vec!["step", "validation_loss", "validation_agreement"];
     if parts == 1 {
@@ -145,7 +133,6 @@ fn cost(line: &str) -> Option<String> {
     ))
 }
 
-/// The servers that hold ranges, as `top` shows them.
 fn in_chains(top: &str) -> BTreeSet<&str> {
     let ranges = top
         .lines()
@@ -178,7 +165,6 @@ impl<'a> ElasticCluster<'a> {
         })
     }
 
-    /// Starts the coordinator of the training `name`.
     fn start(trainings: &'a Trainings, name: &str) -> Result<Self> {
         let mut cluster = Self::none(trainings)?;
         let trainer = &trainings.trainer;
@@ -191,7 +177,6 @@ impl<'a> ElasticCluster<'a> {
         Ok(cluster)
     }
 
-    /// Starts a member, `ROLE-NUMBER`.
     fn member(&mut self, role: &str, number: u32) -> Result<()> {
         let (trainer, registry) = (&self.trainings.trainer, &self.registry);
         let member =
@@ -214,7 +199,6 @@ impl<'a> ElasticCluster<'a> {
         self.processes.wait(name)
     }
 
-    /// Waits until `top` shows it.
     fn until(&self, what: &str, is_so: impl Fn(&str) -> bool) -> Result<()> {
         let (trainer, registry) = (&self.trainings.trainer, self.registry.as_deref());
         wait_for(what, LIMIT, || {

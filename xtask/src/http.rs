@@ -6,7 +6,6 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use ureq::{Agent, Body, http::Response};
 
-/// A client that keeps connections alive.
 pub(crate) fn client() -> Agent {
     let config = Agent::config_builder()
         .timeout_global(Some(Duration::from_secs(10)))
@@ -14,18 +13,15 @@ pub(crate) fn client() -> Agent {
     config.build().into()
 }
 
-/// The body of `GET url`, if the status is 200.
 pub(crate) fn get(url: &str) -> Result<String> {
     let answer = client().get(url).call();
     body(answer.with_context(|| format!("GET {url}"))?, url)
 }
 
-/// The JSON in the body of `GET url`, if the status is 200.
 pub(crate) fn get_json(url: &str) -> Result<Value> {
     serde_json::from_str(&get(url)?).with_context(|| format!("{url}: no JSON"))
 }
 
-/// The body that `POST url` is answered with, if the status is 200.
 pub(crate) fn post(url: &str, json: &str) -> Result<String> {
     let request = client().post(url).content_type("application/json");
     body(

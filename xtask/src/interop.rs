@@ -3,17 +3,10 @@
 //! The requests stand in `xtask/interop/*.py`; here the programs are built, the models written, and
 //! the Python packages installed.
 
-use std::path::Path;
-
-use anyhow::{Context as _, Result};
+use crate::prelude::*;
 use parapet_onnx::ElementType::{self, Float, Int64};
 use parapet_onnx::{identity_model, linear_model};
-use xshell::{Shell, cmd};
 
-use crate::workspace::{build_for_checks, debug, native, root, scratch, shell};
-use crate::{python, setup};
-
-/// Arguments of `cargo xtask interop`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Check both servers against their OpenAPI document with schemathesis
@@ -24,7 +17,6 @@ pub(crate) struct Args {
     mlserver: bool,
 }
 
-/// Builds, installs and runs all of it.
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::run(&setup::Args { serving_only: true })?;
     build_for_checks()?;

@@ -24,6 +24,21 @@ mod test;
 mod training;
 mod workspace;
 
+/// Names that most steps use.
+mod prelude {
+    pub(crate) use std::path::{Path, PathBuf};
+    pub(crate) use std::time::{Duration, Instant};
+
+    pub(crate) use anyhow::{Context as _, Result, anyhow, bail, ensure};
+    pub(crate) use nix::sys::signal::Signal;
+    pub(crate) use serde_json::{Value, json};
+    pub(crate) use xshell::{Cmd, Shell, cmd};
+
+    pub(crate) use crate::process::{LIMIT, Processes, wait_for};
+    pub(crate) use crate::workspace::*;
+    pub(crate) use crate::{cluster, http, models, prometheus, python, setup};
+}
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -65,9 +80,7 @@ enum Step {
 }
 
 fn main() -> ExitCode {
-    let step = Cli::parse().step;
-    let before = resources::processor_times();
-    let outcome = match &step {
+    let outcome = match &Cli::parse().step {
         Step::Demo(args) => demo::run(args),
         Step::Bench(bench) => bench::run(bench),
         Step::Chaos(chaos) => chaos::run(chaos),
@@ -79,13 +92,6 @@ fn main() -> ExitCode {
         Step::Setup(args) => setup::run(args),
         Step::Test(args) => test::run(args),
     };
-    if matches!(step, Step::Demo(_) | Step::Bench(_)) {
-        // Figures of a machine that was elsewhere half of the time say little.
-        println!(
-            "Meanwhile {}.",
-            resources::describe(before, resources::processor_times())
-        );
-    }
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

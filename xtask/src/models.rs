@@ -1,18 +1,11 @@
 //! The models of the demo and the benchmarks, trained on the Fashion-MNIST subset that the
 //! repository carries, and requests to them.
 
+use crate::cluster::pinned;
+use crate::prelude::*;
+use flate2::read::GzDecoder;
 use std::fs::File;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
-use std::time::Instant;
-
-use anyhow::{Context, Result, ensure};
-use flate2::read::GzDecoder;
-use serde_json::{Value, json};
-use xshell::{Cmd, Shell, cmd};
-
-use crate::cluster::pinned;
-use crate::workspace::{data, debug, read_json, scratch, shell, step};
 
 /// A model that can be trained here.
 pub(crate) struct Model {
@@ -32,7 +25,6 @@ impl Model {
         }
     }
 
-    /// A cheaper one for the same task.
     pub(crate) fn small() -> Self {
         Self {
             name: "fashion-small".to_owned(),
@@ -66,7 +58,6 @@ impl Model {
     }
 }
 
-/// Where they are.
 pub(crate) fn repository() -> PathBuf {
     scratch("demo/models")
 }
@@ -94,48 +85,48 @@ pub(crate) fn train(models: &[Model], seed: u64, reuse: bool) -> Result<()> {
     Ok(())
 }
 
-/// One run of the load generator: requests/s to a model behind an address.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Load<'a> {
-    pub(crate) address: &'a str,
-    pub(crate) model: &'a str,
-    pub(crate) rate: f64,
-    pub(crate) seconds: u32,
-    pub(crate) more: &'a [&'a str],
+/// The load generator's command that sends the test images to a model behind an address, so many
+/// requests/s, and writes its report to `load.json`.
+pub(crate) fn load_command<'a>(
+    generator: Cmd<'a>,
+    (address, model): (&str, &str),
+    (rate, seconds): (f64, u32),
+    more: &[&str],
+) -> Cmd<'a> {
+    let (target, rate, seconds) = (
+        format!("http://{address}"),
+        rate.to_string(),
+        seconds.to_string(),
+    );
+    let images = data().join("t10k-images-idx3-ubyte.gz");
+    generator
+        .args([
+            "run", "--target", &target, "--model", model, "--rate", &rate,
+        ])
+        .args(["--duration", &seconds])
+        .args(more)
+        .arg("--images")
+        .arg(images)
+        .arg("--json")
+        .arg(scratch("load.json"))
+        .quiet()
+        .ignore_stdout()
 }
 
-impl Load<'_> {
-    /// The command that sends the test images, and writes its report to `report`.
-    pub(crate) fn command<'a>(
-        &self,
-        sh: &'a Shell,
-        program: &Path,
-        core: Option<usize>,
-        report: &Path,
-    ) -> Cmd<'a> {
-        let (rate, seconds) = (self.rate.to_string(), self.seconds.to_string());
-        let target = format!("http://{}", self.address);
-        pinned(sh, core, program)
-            .args([
-                "run", "--target", &target, "--model", self.model, "--rate", &rate,
-            ])
-            .args(["--duration", &seconds])
-            .args(self.more)
-            .arg("--images")
-            .arg(data().join("t10k-images-idx3-ubyte.gz"))
-            .arg("--json")
-            .arg(report)
-    }
-
-    /// Runs the optimised generator, on `core` alone if one is given; returns its report.
-    pub(crate) fn run(&self, core: Option<usize>) -> Result<Value> {
-        let (sh, report) = (shell()?, scratch("load.json"));
-        sh.create_dir(scratch(""))?;
-        let program = crate::workspace::release("parapet-loadgen");
-        let command = self.command(&sh, &program, core, &report);
-        command.quiet().ignore_stdout().ignore_stderr().run()?;
-        read_json(&report)
-    }
+/// Runs the optimised load generator, on `core` alone if one is given; returns its report.
+pub(crate) fn load(
+    target: (&str, &str),
+    pace: (f64, u32),
+    more: &[&str],
+    core: Option<usize>,
+) -> Result<Value> {
+    let sh = shell()?;
+    sh.create_dir(scratch(""))?;
+    let generator = pinned(&sh, core, &release("parapet-loadgen"));
+    load_command(generator, target, pace, more)
+        .ignore_stderr()
+        .run()?;
+    read_json(&scratch("load.json"))
 }
 
 /// A figure of a report.
@@ -144,12 +135,20 @@ pub(crate) fn figure(report: &Value, pointer: &str) -> Result<f64> {
     number.with_context(|| format!("a report without {pointer}"))
 }
 
-/// Bytes of an IDX header with three dimensions.
+/// A figure with so many digits, in percent where a % follows them; `-` where there is none.
+pub(crate) fn shown(report: &Value, pointer: &str, digits: &str) -> String {
+    let places = digits.trim_end_matches('%').parse().unwrap_or(0);
+    match figure(report, pointer) {
+        Ok(share) if digits.ends_with('%') => format!("{:.places$} %", 100.0 * share),
+        Ok(number) => format!("{number:.places$}"),
+        Err(_) => "-".to_owned(),
+    }
+}
+
 const IDX_HEADER: usize = 16;
 const SIDE: usize = 28;
 const SHAPE: [usize; 4] = [1, 1, SIDE, SIDE];
 
-/// The first test image.
 fn pixels() -> Result<Vec<f32>> {
     let images = data().join("t10k-images-idx3-ubyte.gz");
     let mut bytes = vec![0; IDX_HEADER + SIDE * SIDE];
@@ -162,7 +161,6 @@ fn pixels() -> Result<Vec<f32>> {
         .collect())
 }
 
-/// The first test image as a JSON body.
 pub(crate) fn json_query() -> Result<String> {
     let input = json!({ "name": "input", "datatype": "FP32", "shape": SHAPE, "data": pixels()? });
     Ok(json!({ "id": "first", "inputs": [input] }).to_string())
@@ -182,7 +180,6 @@ pub(crate) fn binary_query() -> Result<(Vec<u8>, usize)> {
     Ok((bytes, header_length))
 }
 
-/// Fails unless the demo has left its models behind.
 pub(crate) fn require() -> Result<()> {
     ensure!(
         Model::parity(2).is_there(),

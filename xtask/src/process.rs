@@ -1,13 +1,10 @@
 //! Processes that end with their owner, each with a file for what it says.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, Result, bail, ensure};
-use nix::sys::signal::{Signal, kill};
+use crate::prelude::*;
+use nix::sys::signal::kill;
 use nix::unistd::Pid;
+use std::fs::{self, File};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// Time limit of every wait but that for a training.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -31,13 +28,11 @@ pub(crate) fn wait_for<T>(
 /// Processes that end with this value: by SIGTERM, and those that run five seconds later by
 /// SIGKILL.
 pub(crate) struct Processes {
-    /// Of the logs.
     folder: PathBuf,
     running: Vec<(String, Child)>,
 }
 
 impl Processes {
-    /// None yet; their logs will be in `folder`.
     pub(crate) fn new(folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         Ok(Self {
@@ -50,7 +45,6 @@ impl Processes {
         self.folder.join(format!("{name}.log"))
     }
 
-    /// Starts a process whose output goes to its log.
     pub(crate) fn start(&mut self, name: &str, command: impl Into<Command>) -> Result<()> {
         let path = self.log(name);
         let log =
@@ -126,13 +120,11 @@ impl Processes {
         self.succeeded(name, status)
     }
 
-    /// Waits until a process ends by itself.
     pub(crate) fn wait(&mut self, name: &str) -> Result<()> {
         let status = self.child(name)?.wait()?;
         self.succeeded(name, status)
     }
 
-    /// Runs a process to its end.
     pub(crate) fn run(&mut self, name: &str, command: impl Into<Command>) -> Result<()> {
         self.start(name, command)?;
         self.wait(name)
@@ -149,7 +141,6 @@ impl Processes {
         Ok(())
     }
 
-    /// Leaves the processes running; returns their ids.
     pub(crate) fn detach(mut self) -> Vec<u32> {
         let running = std::mem::take(&mut self.running);
         running.into_iter().map(|(_, child)| child.id()).collect()

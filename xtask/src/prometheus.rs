@@ -1,12 +1,6 @@
 //! A Prometheus that scrapes servers.
 
-use std::path::Path;
-
-use anyhow::{Context, Result};
-use serde_json::Value;
-use xshell::Shell;
-
-use crate::http;
+use crate::prelude::*;
 
 /// Writes its configuration into `folder`; returns the words that start it at `address`.
 pub(crate) fn command(
@@ -26,7 +20,6 @@ pub(crate) fn command(
     ])
 }
 
-/// The samples of an instant query of the Prometheus at `url`.
 pub(crate) fn query(url: &str, expression: &str) -> Result<Vec<Value>> {
     let mut answer = http::client()
         .get(format!("{url}/api/v1/query"))
@@ -40,7 +33,6 @@ pub(crate) fn query(url: &str, expression: &str) -> Result<Vec<Value>> {
         .clone())
 }
 
-/// The number of a sample.
 pub(crate) fn value(sample: &Value) -> Option<f64> {
     sample.pointer("/value/1")?.as_str()?.parse().ok()
 }

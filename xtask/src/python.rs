@@ -1,12 +1,7 @@
 //! Tools from the Python package index, pinned by version and hash, each set in an environment of
 //! its own under `.native/python`. `xtask/requirements/lock.py` makes the locks.
 
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context as _, Result};
-use xshell::{Shell, cmd};
-
-use crate::workspace::{empty, native, root, shell};
+use crate::prelude::*;
 
 /// Options that let only wheels in that a lock names: no package runs a build script.
 const PINNED: [&str; 4] = [

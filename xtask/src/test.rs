@@ -1,12 +1,7 @@
 //! `cargo xtask test`: set-up, then every test of the workspace.
 
-use anyhow::Result;
-use xshell::cmd;
+use crate::prelude::*;
 
-use crate::setup;
-use crate::workspace::{cargo, cargo_with, is_installed, shell};
-
-/// Arguments of `cargo xtask test`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Arguments handed on to the test runner, such as a test's name

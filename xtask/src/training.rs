@@ -1,26 +1,18 @@
 //! Trainings of a small parity model, by one process or on a cluster of processes.
 
+use crate::prelude::*;
 use std::fs;
-use std::path::{Path, PathBuf};
-
-use anyhow::Result;
-use serde_json::Value;
-use xshell::{Cmd, cmd};
-
-use crate::process::{LIMIT, Processes, wait_for};
-use crate::workspace::{data, empty, scratch, shell, step};
 
 /// A folder of trainings, and the settings that all of them have.
 pub(crate) struct Trainings {
     pub(crate) trainer: PathBuf,
     pub(crate) folder: PathBuf,
     pub(crate) steps: u64,
-    pub(crate) seed: u64,
 }
 
 impl Trainings {
     /// Makes the folder of the step `name` empty, and trains the deployed model to learn from.
-    pub(crate) fn new(name: &str, trainer: &Path, steps: u64, seed: u64) -> Result<Self> {
+    pub(crate) fn new(name: &str, trainer: &Path, steps: u64) -> Result<Self> {
         let (sh, folder) = (shell()?, scratch(name));
         empty(&sh, &folder)?;
         let trainer = std::path::absolute(trainer)?;
@@ -38,21 +30,15 @@ impl Trainings {
             trainer,
             folder,
             steps,
-            seed,
         })
     }
 
     /// Arguments that train the parity model `name`, on the cluster of a registry if one is given.
     pub(crate) fn arguments(&self, name: &str, registry: Option<&str>) -> Vec<String> {
-        let Self {
-            steps,
-            seed,
-            folder,
-            ..
-        } = self;
+        let Self { steps, folder, .. } = self;
         let line = format!(
             "--threads 1 train --k 2 --network lenet:8 --encoder concat --transform raw \
-             --name {name} --steps {steps} --seed {seed}"
+             --name {name} --steps {steps} --seed 1"
         );
         let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let models = folder.join("models");
@@ -68,13 +54,11 @@ impl Trainings {
         words
     }
 
-    /// The file of a trained model.
     pub(crate) fn model(&self, name: &str) -> Result<Vec<u8>> {
         let path = self.folder.join(format!("models/{name}/1/model.onnx"));
         Ok(shell()?.read_binary_file(path)?)
     }
 
-    /// The records of a training's log.
     pub(crate) fn records(&self, name: &str) -> Vec<Value> {
         let path = self.folder.join(format!("models/.runs/{name}/log.jsonl"));
         let log = fs::read_to_string(path).unwrap_or_default();
@@ -84,7 +68,6 @@ impl Trainings {
             .collect()
     }
 
-    /// Number of steps that the training `name` reports.
     pub(crate) fn steps_done(&self, name: &str) -> u64 {
         let records = self.records(name);
         records
@@ -93,7 +76,6 @@ impl Trainings {
             .unwrap_or_default()
     }
 
-    /// Waits until a training has made so many steps; the limit is for one step.
     pub(crate) fn reach(&self, training: &mut Processes, name: &str, steps: u64) -> Result<u64> {
         let mut done = 0;
         while done < steps {

@@ -24,47 +24,39 @@ pub(crate) fn scratch(name: &str) -> PathBuf {
     root().join(".parapet").join(name)
 }
 
-/// The folder of the serving subset of Fashion-MNIST.
 pub(crate) fn data() -> PathBuf {
     root().join("deploy/local/data/fashion2k")
 }
 
-/// Where cargo builds.
 pub(crate) fn target() -> PathBuf {
     let folder = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     root().join(folder)
 }
 
-/// A program of the development profile.
 pub(crate) fn debug(program: &str) -> PathBuf {
     target().join("debug").join(program)
 }
 
-/// An optimised program.
 pub(crate) fn release(program: &str) -> PathBuf {
     target().join("release").join(program)
 }
 
-/// A shell in the root of the checkout.
 pub(crate) fn shell() -> Result<Shell> {
     let sh = Shell::new()?;
     sh.change_dir(root());
     Ok(sh)
 }
 
-/// Makes `folder` empty.
 pub(crate) fn empty(sh: &Shell, folder: &Path) -> Result<()> {
     sh.remove_path(folder)?;
     sh.create_dir(folder)?;
     Ok(())
 }
 
-/// Announces what comes next.
 pub(crate) fn step(what: &str) {
     eprintln!("==> {what}");
 }
 
-/// Returns true if `program` can be started.
 pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
@@ -97,7 +89,6 @@ pub(crate) fn cargo_with(line: &str, more: &[String]) -> Result<()> {
     Ok(command.run()?)
 }
 
-/// [`cargo_with`] nothing more.
 pub(crate) fn cargo(line: &str) -> Result<()> {
     cargo_with(line, &[])
 }
@@ -112,19 +103,16 @@ pub(crate) fn build_for_checks() -> Result<()> {
     cargo("build --quiet")
 }
 
-/// Builds everything that serves and measures, optimised.
 pub(crate) fn build_serving() -> Result<()> {
     setup::run(&setup::Args { serving_only: true })?;
     cargo("build --release -p parapet-frontend -p parapet-models -p parapet-loadgen")
 }
 
-/// Builds the trainer, and libtorch is fetched before.
 pub(crate) fn build_trainer() -> Result<()> {
     setup::run(&setup::Args::default())?;
     cargo("build -p parity-trainer")
 }
 
-/// Reads a JSON file.
 pub(crate) fn read_json(path: &Path) -> Result<serde_json::Value> {
     let text = shell()?.read_file(path)?;
     serde_json::from_str(&text).with_context(|| format!("{} is no JSON", path.display()))

@@ -6,48 +6,30 @@
 //! the model itself) are taken from the lower half of the latencies without redundancy, where
 //! neither stragglers nor queues show; everything else is compared.
 
-use anyhow::{Context, Result, ensure};
-use serde_json::Value;
-use xshell::cmd;
-
 use super::tail;
 use crate::models::figure;
-use crate::workspace::{read_json, release, scratch, shell, step};
+use crate::prelude::*;
 
-/// Arguments of `cargo xtask bench fidelity`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Compare with the last `cargo xtask bench tail --only p2` instead of running the strategies
     /// anew
     #[arg(long)]
     reuse: bool,
-    /// Requests to each strategy of the real run
-    #[arg(long, default_value_t = 20_000)]
-    requests: usize,
-    /// Queries of each simulated strategy
-    #[arg(long, default_value_t = 400_000)]
-    queries: u64,
-    /// Seed of both
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
-/// Names in the experiment.
 const STRATEGIES: [&str; 4] = ["none", "equal_resources", "hedge", "coded"];
-/// Limit of the difference between the two, as a share.
 const BOUND: f64 = 0.10;
-/// Emulated service time of the experiment.
 const SERVICE_MS: f64 = 18.0;
 
-/// Runs the benchmark.
 pub(super) fn run(args: &Args) -> Result<()> {
     let strategies = STRATEGIES.join(",");
     if !args.reuse {
         tail::run(&tail::Args {
             all: false,
             only: Some("p2".to_owned()),
-            requests: args.requests,
-            seed: args.seed,
+            requests: 20_000,
+            seed: 1,
             strategies: Some(strategies.clone()),
         })?;
     }
@@ -61,11 +43,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
     )?;
     step("simulating the same");
     let loadgen = release("parapet-loadgen");
-    let (queries, seed) = (args.queries.to_string(), args.seed.to_string());
     let simulate = cmd!(
         sh,
-        "{loadgen} simulate --experiment {experiment} --strategy {strategies} --queries {queries}
-            --seed {seed} --compare-json {report}"
+        "{loadgen} simulate --experiment {experiment} --strategy {strategies} --queries 400000
+            --seed 1 --compare-json {report}"
     );
     simulate.quiet().ignore_stdout().run()?;
     let simulated = read_json(&report)?;

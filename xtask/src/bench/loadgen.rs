@@ -5,17 +5,12 @@
 //! keeps a schedule, so the figure that counts is the highest rate whose runs are valid; `wrk`
 //! sends as fast as answers come (closed loop), in C.
 
-use anyhow::Result;
-use serde_json::Value;
-
+use super::peers::Wrk;
 use super::spread::Spread;
-use super::wrk::Wrk;
 use crate::cluster::pinned;
-use crate::models::{Load, figure};
-use crate::process::Processes;
-use crate::workspace::{cargo, is_installed, release, scratch, shell};
+use crate::models::figure;
+use crate::prelude::*;
 
-/// Arguments of `cargo xtask bench loadgen`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Rates to try, in requests/s
@@ -25,30 +20,18 @@ pub(crate) struct Args {
         default_value = "5000,10000,15000,20000,25000,30000"
     )]
     rates: Vec<u32>,
-    /// Seconds of each run
-    #[arg(long, default_value_t = 5)]
-    seconds: u32,
-    /// Runs at each rate, with different seeds
-    #[arg(long, default_value_t = 3)]
-    runs: u32,
-    /// Core of the generator
-    #[arg(long, default_value_t = 0)]
-    core: usize,
-    /// Core of the server
-    #[arg(long, default_value_t = 1)]
-    server_core: usize,
 }
 
-/// Runs the benchmark.
+const SECONDS: u32 = 5;
+const RUNS: u32 = 3;
+const CORE: usize = 0;
+const SERVER_CORE: usize = 1;
+
 pub(super) fn run(args: &Args) -> Result<()> {
     cargo("build --release -p parapet-loadgen --bins --example trivial_server")?;
     let (sh, folder) = (shell()?, scratch("bench-loadgen"));
     let mut processes = Processes::new(&folder)?;
-    let server = pinned(
-        &sh,
-        Some(args.server_core),
-        &release("examples/trivial_server"),
-    );
+    let server = pinned(&sh, Some(SERVER_CORE), &release("examples/trivial_server"));
     let address = processes.start_ready("server", server, "http://")?;
     println!(
         "{:>12} {:>6} {:>14} {:>14} {:>12} {:>10}",
@@ -56,17 +39,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
     );
     for &rate in &args.rates {
         let mut reports: Vec<Value> = Vec::new();
-        for seed in 1..=args.runs {
-            let more = &["--seed", &seed.to_string()];
-            let (rate, seconds) = (rate.into(), args.seconds);
-            let load = Load {
-                address: &address,
-                model: "trivial",
-                rate,
-                seconds,
-                more,
-            };
-            reports.push(load.run(Some(args.core))?);
+        for seed in 1..=RUNS {
+            let (seed, pace) = (seed.to_string(), (rate.into(), SECONDS));
+            let target = (address.as_str(), "trivial");
+            reports.push(models::load(target, pace, &["--seed", &seed], Some(CORE))?);
         }
         let range = |pointer: &str| {
             let found = reports
@@ -87,7 +63,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
         println!(
             "{rate:>12} {:>6} {valid:>14} {:>14} {:>12} {failed:>10}",
-            args.runs,
+            RUNS,
             range("/lag/p99"),
             range("/service/p50")
         );
@@ -96,7 +72,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         println!("wrk is not installed; `apt install wrk` adds it to the comparison");
         return Ok(());
     }
-    let full = Wrk::new(&folder, "trivial", 64, args.seconds)?.run(&address, Some(args.core))?;
+    let full = Wrk::new(&folder, "trivial", 64, SECONDS)?.run(&address, Some(CORE))?;
     println!("wrk, one thread, 64 connections, same core: {full}");
     Ok(())
 }

@@ -1,12 +1,11 @@
 //! `cargo xtask bench`: benchmarks of the whole, timed by hand, never in a test.
 
 mod cluster_training;
-mod emulated;
 mod fidelity;
 mod loadgen;
-mod nginx;
 mod overload;
 mod parameter_server;
+mod peers;
 mod proxy;
 pub(crate) mod section;
 mod serving;
@@ -14,12 +13,9 @@ mod spread;
 mod staleness;
 mod tail;
 mod training;
-mod wrk;
 
-use anyhow::Result;
+use crate::prelude::*;
 use clap::Subcommand;
-
-use crate::{models, workspace};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
@@ -64,7 +60,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
 /// sure that the demo's models are there.
 fn prepare(build: bool) -> Result<()> {
     if build {
-        workspace::build_serving()?;
+        build_serving()?;
     }
     models::require()
 }

@@ -7,41 +7,26 @@
 //! hear so within 5 ms, the frontend's memory is bounded, and afterwards all is as before. Writes
 //! its part of `frontend/RESULTS.md`. Needs the models of `cargo xtask demo`.
 
-use anyhow::Result;
-
 use super::{configuration, prepare, section};
 use crate::cluster::{ANY_PORT, Cluster};
-use crate::models::{Load, figure};
+use crate::models::figure;
+use crate::prelude::*;
 use crate::resources::memory;
-use crate::workspace::{scratch, shell};
 
-/// Arguments of `cargo xtask bench overload`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Instances of the deployed model; half as many of the parity model
-    #[arg(long, default_value_t = 8)]
-    instances: usize,
-    /// Milliseconds that an instance takes for a query
-    #[arg(long, default_value_t = 18.0)]
-    service_ms: f64,
-    /// Share of the capacity that is normal
-    #[arg(long, default_value_t = 0.7)]
-    normal: f64,
-    /// Times the capacity that is too much
-    #[arg(long, default_value_t = 3.0)]
-    overload: f64,
-    /// Seconds of overload
-    #[arg(long, default_value_t = 60)]
-    seconds: u32,
-    /// Seconds of normal load, before and after
-    #[arg(long, default_value_t = 20)]
-    normal_seconds: u32,
     /// Use the release binaries as they are
     #[arg(long)]
     no_build: bool,
 }
 
-/// One part of the run.
+const INSTANCES: usize = 8;
+const SERVICE_MS: f64 = 18.0;
+/// Shares of the capacity, and seconds of normal load, before and after.
+const NORMAL: f64 = 0.7;
+const OVERLOAD: f64 = 3.0;
+const NORMAL_SECONDS: u32 = 20;
+
 #[derive(Debug)]
 struct Part {
     row: String,
@@ -52,21 +37,13 @@ struct Part {
     memory: f64,
 }
 
-/// Runs the benchmark.
 pub(super) fn run(args: &Args) -> Result<()> {
     prepare(!args.no_build)?;
-    let Args {
-        instances,
-        service_ms,
-        normal,
-        overload,
-        ..
-    } = args;
-    let (capacity, parity) = (*instances as f64 * 1e3 / service_ms, instances.div_ceil(2));
+    let (capacity, parity) = (INSTANCES as f64 * 1e3 / SERVICE_MS, INSTANCES.div_ceil(2));
     let mut cluster = Cluster::for_bench(&scratch("bench-overload"))?;
     let profile = scratch("bench-overload/faults.toml").display().to_string();
     let service =
-        format!("service_time = {{ distribution = \"constant\", ms = {service_ms:?} }}\n");
+        format!("service_time = {{ distribution = \"constant\", ms = {SERVICE_MS:?} }}\n");
     shell()?.write_file(&profile, format!("seed = 1\n{service}"))?;
     let mut start = |model: &str, count: usize| -> Result<Vec<String>> {
         let more = ["--max-batch-size", "1", "--fault-profile", &profile];
@@ -74,7 +51,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         (0..count).map(start).collect()
     };
     let config = configuration(
-        &start("fashion", *instances)?,
+        &start("fashion", INSTANCES)?,
         &start("fashion-parity", parity)?,
         2,
     );
@@ -83,28 +60,24 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let part = |title: String, rate: f64, seconds| part(&address, pid, title, rate, seconds);
 
     // Connections are opened and the service time is learned.
-    part("warm-up".to_owned(), normal * capacity, 5)?;
+    part("warm-up".to_owned(), NORMAL * capacity, 5)?;
     let parts = [
         part(
-            format!("{normal} of the capacity"),
-            normal * capacity,
-            args.normal_seconds,
+            format!("{NORMAL} of the capacity"),
+            NORMAL * capacity,
+            NORMAL_SECONDS,
         )?,
         part(
-            format!("{overload} times the capacity"),
-            overload * capacity,
-            args.seconds,
+            format!("{OVERLOAD} times the capacity"),
+            OVERLOAD * capacity,
+            60,
         )?,
-        part(
-            format!("{normal} again"),
-            normal * capacity,
-            args.normal_seconds,
-        )?,
+        part(format!("{NORMAL} again"), NORMAL * capacity, NORMAL_SECONDS)?,
     ];
     let rows = parts.each_ref().map(|part| part.row.as_str()).concat();
     let text = format!(
-        "`cargo xtask bench overload`: {instances} instances with an emulated service time of \
-         {service_ms} ms, so that {capacity:.0} requests/s is all that\nthey can do; coded, k = 2, \
+        "`cargo xtask bench overload`: {INSTANCES} instances with an emulated service time of \
+         {SERVICE_MS} ms, so that {capacity:.0} requests/s is all that\nthey can do; coded, k = 2, \
          with {parity} parity instances; one thread of the frontend; the generator on the same 2 \
          cores.\n\n\
          | load | offered, requests/s | answered | p50, ms | p99, ms | refused (503) | p99 of \
@@ -116,14 +89,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 
 fn part(address: &str, pid: u32, title: String, rate: f64, seconds: u32) -> Result<Part> {
     println!("{title}: {rate:.0} requests/s for {seconds} s");
-    let report = Load {
-        address,
-        model: "fashion",
-        rate,
-        seconds,
-        more: &[],
-    }
-    .run(None)?;
+    let report = models::load((address, "fashion"), (rate, seconds), &[], None)?;
     let answered = figure(&report, "/answered_per_s")?;
     let [p50, p99] = ["/latency/answered/p50", "/latency/answered/p99"]
         .map(|pointer| figure(&report, pointer).unwrap_or(f64::NAN));

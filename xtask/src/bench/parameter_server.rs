@@ -6,19 +6,12 @@
 
 mod memory;
 
-use std::net::TcpListener;
-use std::path::PathBuf;
-
-use anyhow::{Context, Result};
-use xshell::{Cmd, cmd};
-
 use super::spread::Spread;
 use super::{in_turns, section};
 use crate::models::figure;
-use crate::process::Processes;
-use crate::workspace::{cargo, release, scratch, shell};
+use crate::prelude::*;
+use std::net::TcpListener;
 
-/// Arguments of `cargo xtask bench parameter-server`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A Python with mxnet 1.9.1 and numpy 1.23.5, to compare with
@@ -30,30 +23,22 @@ pub(crate) struct Args {
     /// Mebibytes that each worker pushes, and pulls, in a run
     #[arg(long, default_value_t = 2048)]
     mebibytes: u64,
-    /// Operations of each worker in a run of 64-byte values
-    #[arg(long, default_value_t = 400_000)]
-    operations: u64,
     /// Only values of these sizes, in bytes
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<u64>,
     /// Millions of parameters of the server whose memory is measured; 0 for none
     #[arg(long, default_value_t = 100)]
     millions: u64,
-    /// Where to write the tables
-    #[arg(long, default_value = section::PARAMETER_SERVER)]
-    out: PathBuf,
 }
 
 /// Ours as it is on one machine, ours as it is between machines, and mxnet's kvstore.
 const SYSTEMS: [&str; 3] = ["Parapet", "Parapet over TCP", "mxnet"];
 const PHASES: [&str; 3] = ["push", "pull", "push and pull"];
 
-/// Seconds of each phase by the slowest worker.
 type Seconds = [f64; 3];
 
 #[derive(Debug, Clone, Copy)]
 struct Load {
-    /// Of each.
     workers: u64,
     servers: u64,
     bytes: u64,
@@ -65,7 +50,7 @@ impl Load {
     /// Keys so that a few megabytes are under way, as the layers of a network would be.
     fn new(nodes: u64, bytes: u64, args: &Args) -> Self {
         let (keys, total) = match bytes {
-            ..=4096 => (1024, args.operations),
+            ..=4096 => (1024, 400_000),
             4097..=262_144 => (64, args.mebibytes * (1 << 20) / bytes),
             262_145..=2_097_152 => (16, args.mebibytes * (1 << 20) / bytes),
             _ => (8, args.mebibytes * (1 << 20) / bytes),
@@ -93,7 +78,6 @@ impl Load {
         Spread::new(runs.iter().map(|run| ways * operations * unit / run[phase]))
     }
 
-    /// One line of the table for each phase, of the runs of the systems.
     fn lines(&self, systems: &[Vec<Seconds>]) -> String {
         let Self {
             workers,
@@ -130,7 +114,6 @@ impl Load {
     }
 }
 
-/// Runs the benchmark.
 pub(super) fn run(args: &Args) -> Result<()> {
     cargo("build --release -p parapet-cluster --example throughput --example memory")?;
     let systems = if args.mxnet_python.is_some() { 3 } else { 2 };
@@ -162,10 +145,13 @@ pub(super) fn run(args: &Args) -> Result<()> {
         print!("{memory}");
         text = text + MEMORY + &memory;
     }
-    section::write(&args.out, "cargo xtask bench parameter-server", &text)
+    section::write(
+        section::PARAMETER_SERVER,
+        "cargo xtask bench parameter-server",
+        &text,
+    )
 }
 
-/// One run: the workers' seconds.
 fn measure(args: &Args, system: usize, load: Load) -> Result<Seconds> {
     let (sh, mut processes) = (
         shell()?,

@@ -12,41 +12,27 @@
 //! Targets take turns. Writes its part of `frontend/RESULTS.md`. Needs nginx, wrk and the models of
 //! `cargo xtask demo`.
 
-use std::time::Duration;
-
-use anyhow::{Result, ensure};
-
-use super::emulated::{self, Query};
+use super::peers::{self, Full, Query, Wrk};
 use super::spread::Spread;
-use super::wrk::{Full, Wrk};
-use super::{configuration, nginx, prepare, section};
+use super::{configuration, prepare, section};
 use crate::cluster::{ANY_PORT, Cluster};
-use crate::http;
-use crate::models::{Load, figure};
+use crate::models::figure;
+use crate::prelude::*;
 use crate::resources::{processor_seconds, stay_on};
-use crate::workspace::{require, scratch};
 
 /// The clients' and the instances' core.
 const OTHERS: usize = 0;
 const PROXY: usize = 1;
-/// Instances of the deployed model; half as many of the parity model.
+const CONNECTIONS: u32 = 32;
+const RATE: u32 = 2000;
+const SECONDS: u32 = 4;
 const INSTANCES: usize = 4;
 
-/// Arguments of `cargo xtask bench proxy`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Rounds to each target
     #[arg(long, default_value_t = 5)]
     rounds: u32,
-    /// Seconds of each part of a round
-    #[arg(long, default_value_t = 4)]
-    seconds: u32,
-    /// Connections of the closed loop
-    #[arg(long, default_value_t = 32)]
-    connections: u32,
-    /// Requests per second of the open loop
-    #[arg(long, default_value_t = 2000)]
-    rate: u32,
     /// Use the release binaries as they are
     #[arg(long)]
     no_build: bool,
@@ -61,7 +47,6 @@ struct Target {
     figures: [Vec<f64>; 4],
 }
 
-/// Runs the benchmark.
 pub(super) fn run(args: &Args) -> Result<()> {
     require(&[("nginx", "nginx"), ("wrk", "wrk")])?;
     prepare(!args.no_build)?;
@@ -74,14 +59,14 @@ pub(super) fn run(args: &Args) -> Result<()> {
     cluster.processes.end("instance")?;
     let emulated = |count: usize| -> Result<Vec<String>> {
         (0..count)
-            .map(|_| emulated::start(&answer, &metadata, Duration::ZERO))
+            .map(|_| peers::start_emulated(&answer, &metadata, Duration::ZERO))
             .collect()
     };
     let (deployed, parity) = (emulated(INSTANCES)?, emulated(INSTANCES / 2)?);
-    let nginx = nginx::start(&mut cluster.processes, &folder, &deployed, Some(PROXY))?;
+    let nginx = peers::start_nginx(&mut cluster.processes, &folder, &deployed, Some(PROXY))?;
     let none = cluster.frontend("none", &configuration(&deployed, &[], 16), Some(PROXY))?;
     let coded = cluster.frontend("coded", &configuration(&deployed, &parity, 16), Some(PROXY))?;
-    let wrk = Wrk::new(&folder, "fashion", args.connections, args.seconds)?;
+    let wrk = Wrk::new(&folder, "fashion", CONNECTIONS, SECONDS)?;
     let mut target = |name: &str, title: &'static str, address: String| -> Result<Target> {
         let pid = cluster.processes.pid(name)?;
         Ok(Target {
@@ -99,7 +84,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     for round in 0..=args.rounds {
         for target in &mut targets {
             let Full { per_second, p99_ms } = wrk.run(&target.address, None)?;
-            let [even_p99, processor_us] = at_an_even_rate(target, args)?;
+            let [even_p99, processor_us] = at_an_even_rate(target)?;
             println!(
                 "{}: {per_second:.0} requests/s, p99 {p99_ms:.2} ms; p99 {even_p99:.2} ms, \
                  {processor_us:.0} us of processor time for each",
@@ -120,16 +105,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 /// The load generator's p99 in ms, and the processor time in us that the proxy took for a request.
-fn at_an_even_rate(target: &Target, args: &Args) -> Result<[f64; 2]> {
+fn at_an_even_rate(target: &Target) -> Result<[f64; 2]> {
     let before = processor_seconds(target.pid)?;
-    let load = Load {
-        address: &target.address,
-        model: "fashion",
-        rate: args.rate.into(),
-        seconds: args.seconds,
-        more: &["--arrivals", "constant"],
-    };
-    let report = load.run(None)?;
+    let pace = (RATE.into(), SECONDS);
+    let more = ["--arrivals", "constant"];
+    let report = models::load((&target.address, "fashion"), pace, &more, None)?;
     let seconds = processor_seconds(target.pid)? - before;
     ensure!(
         figure(&report, "/counts/failed")? == 0.0,
@@ -145,18 +125,13 @@ fn at_an_even_rate(target: &Target, args: &Args) -> Result<[f64; 2]> {
 }
 
 fn publish(args: &Args, targets: &[Target; 3]) -> Result<()> {
-    let Args {
-        rounds,
-        connections,
-        rate,
-        ..
-    } = args;
+    let rounds = args.rounds;
     let mut text = format!(
         "`cargo xtask bench proxy`: binary tensors of 3 KB; the proxy on one core, clients and 4 \
          emulated instances (which answer at\nonce what a real one has answered; 2 more for parity \
          queries) on the other; medians of {rounds} rounds in turns.\n\n\
-         | | requests/s, {connections} connections | p99 then, ms | p99 at {rate}/s, ms | \
-         processor time of a request at {rate}/s, us |\n|---|---|---|---|---|\n"
+         | | requests/s, {CONNECTIONS} connections | p99 then, ms | p99 at {RATE}/s, ms | \
+         processor time of a request at {RATE}/s, us |\n|---|---|---|---|---|\n"
     );
     for Target { title, figures, .. } in targets {
         let [per_second, full_p99, even_p99, processor] = figures
@@ -183,12 +158,12 @@ fn publish(args: &Args, targets: &[Target; 3]) -> Result<()> {
         (
             full_p99 <= 2.0,
             format!(
-                "p99 {full_p99:.2} times nginx's with {connections} connections (wanted: 2 at most)"
+                "p99 {full_p99:.2} times nginx's with {CONNECTIONS} connections (wanted: 2 at most)"
             ),
         ),
         (
             even_p99 <= 2.0,
-            format!("and {even_p99:.2} times at {rate}/s (wanted: 2 at most)"),
+            format!("and {even_p99:.2} times at {RATE}/s (wanted: 2 at most)"),
         ),
         (
             processor <= 1.3,

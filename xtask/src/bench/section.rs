@@ -1,16 +1,12 @@
 //! Parts of a Markdown file that benchmarks write, between marks, beside what people write.
 
-use std::path::Path;
-
-use anyhow::{Result, ensure};
-
-use crate::workspace::{root, shell};
+use crate::prelude::*;
 
 pub(crate) const FRONTEND: &str = "frontend/RESULTS.md";
 pub(crate) const PARAMETER_SERVER: &str = "parity-trainer/parameter-server/RESULTS.md";
 
 /// Puts `body` in the place of the file's section of this name, or at its end if it has none.
-pub(crate) fn write(file: &Path, name: &str, body: &str) -> Result<()> {
+pub(crate) fn write(file: &str, name: &str, body: &str) -> Result<()> {
     let (sh, path) = (shell()?, root().join(file));
     let text = if path.exists() {
         sh.read_file(&path)?
@@ -29,7 +25,7 @@ pub(super) fn publish_frontend(name: &str, text: &str, aims: &[(bool, String)]) 
     let figures: Vec<&str> = aims.iter().map(|(_, figure)| figure.as_str()).collect();
     let text = format!("{text}{}.\n", figures.join("; "));
     println!("{text}");
-    write(FRONTEND.as_ref(), name, &text)?;
+    write(FRONTEND, name, &text)?;
     let missed = aims.iter().filter(|(is_met, _)| !is_met);
     let missed: Vec<&str> = missed.map(|(_, figure)| figure.as_str()).collect();
     ensure!(missed.is_empty(), "missed: {}", missed.join(", "));

@@ -1,50 +1,26 @@
 //! `cargo xtask bench serving`: what the frontend adds to a request's latency, and the memory that
 //! it takes.
 //!
-//! Latency is measured in two ways. In a closed loop one client waits for each answer before it
-//! sends again, so that cores hardly sleep: what the code costs. At a fixed rate a mostly idle
-//! machine wakes sleeping cores for each request: what a lightly loaded deployment sees.
+//! In a closed loop one client waits for each answer before it sends again, so that cores hardly
+//! sleep; at a fixed rate a mostly idle machine wakes sleeping cores for each request. The instances
+//! are called in turns, as the frontend does: one that has just computed is some 40 us faster than
+//! one that has slept. A parity model computes on the cores of all the others here, and on a machine
+//! of its own does not: coding is measured with the demo's parity instances and with emulated ones.
 //!
-//! The instances are called in turns, as the frontend does: an instance that has just computed the
-//! last request is some 40 us faster than one that has slept for three, and the frontend is not to
-//! blame for that.
-//!
-//! With coding, a parity model computes while requests are served. Here it does so on the cores of
-//! the instances, of the frontend and of the client, which slows every one of them down; where it
-//! has a machine of its own it does not. So coding is measured both ways: with the demo's parity
-//! instances, and with emulated ones that take no processor.
-//!
-//! Where nginx is installed it stands beside, in front of the same instances: a proxy that only
-//! passes bytes on shows what of an added latency is the two more hops. Targets take turns, so that
-//! a machine whose speed drifts drifts for all. Needs the models of `cargo xtask demo`.
+//! Where nginx is installed it stands beside. Targets take turns. Needs the models of the demo.
 
-use std::time::{Duration, Instant};
-
-use anyhow::Result;
-
-use super::emulated::{self, Query};
+use super::peers::{self, Query};
 use super::spread::Spread;
-use super::{configuration, nginx, prepare};
+use super::{configuration, prepare};
 use crate::cluster::{ANY_PORT, Cluster};
-use crate::models::Load;
+use crate::prelude::*;
 use crate::resources::{memory, stay_on};
-use crate::workspace::{is_installed, scratch};
 
-/// Arguments of `cargo xtask bench serving`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Rounds to each target
     #[arg(long, default_value_t = 5)]
     rounds: u32,
-    /// Requests per second of the latency rounds
-    #[arg(long, default_value_t = 500)]
-    rate: u32,
-    /// Seconds of each latency round
-    #[arg(long, default_value_t = 4)]
-    seconds: u64,
-    /// Requests per second while memory is watched
-    #[arg(long, default_value_t = 2000)]
-    memory_rate: u32,
     /// Seconds for which memory is watched; 0 for not at all
     #[arg(long, default_value_t = 60)]
     memory_seconds: u32,
@@ -53,7 +29,9 @@ pub(crate) struct Args {
     frontend_core: Option<usize>,
 }
 
-/// Runs the benchmark.
+const RATE: u32 = 500;
+const SECONDS: u64 = 4;
+
 pub(super) fn run(args: &Args) -> Result<()> {
     prepare(true)?;
     if let Some(core) = args.frontend_core {
@@ -72,7 +50,6 @@ pub(super) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The settings of deploy/local/parapet.toml.
 fn demo_configuration(deployed: &[String], parity: &[String]) -> String {
     let hold_back = "hold_back = { percentile = 0.95, min_ms = 4, max_ms = 50 }";
     let settings = format!("k = 2\nflush_after_ms = 5\n{hold_back}\n");
@@ -92,7 +69,7 @@ fn latency(
         Duration::from_secs_f64(computing * 1e-6),
     );
     let elsewhere = [(); 2]
-        .map(|()| emulated::start(&response, "{}", computing))
+        .map(|()| peers::start_emulated(&response, "{}", computing))
         .into_iter();
     let elsewhere = elsewhere.collect::<Result<Vec<_>>>()?;
     let [none, coded, coded_elsewhere] =
@@ -115,7 +92,7 @@ fn latency(
     }
     if is_installed("nginx") {
         let folder = scratch("bench-serving");
-        let nginx = nginx::start(
+        let nginx = peers::start_nginx(
             &mut cluster.processes,
             &folder,
             deployed,
@@ -123,7 +100,7 @@ fn latency(
         )?;
         targets.push(("nginx", vec![nginx]));
     }
-    for rate in [None, Some(args.rate)] {
+    for rate in [None, Some(RATE)] {
         let pace = rate.map_or("closed loop".to_owned(), |rate| {
             format!("{rate} requests/s")
         });
@@ -132,7 +109,7 @@ fn latency(
         for _ in 0..args.rounds {
             let mut direct = None;
             for ((name, addresses), added) in targets.iter().zip(&mut added) {
-                let p50 = time_requests(&query, addresses, "fashion", rate, args.seconds)?;
+                let p50 = time_requests(&query, addresses, "fashion", rate, SECONDS)?;
                 print!("  {name} {p50:.0}");
                 added.push(p50 - *direct.get_or_insert(p50));
             }
@@ -174,7 +151,7 @@ fn time_requests(
 }
 
 fn watch_memory(args: &Args, cluster: &mut Cluster, config: &str) -> Result<()> {
-    let rate = args.memory_rate;
+    let rate = 2000;
     let address = cluster.frontend("watched", config, None)?;
     let pid = cluster.processes.pid("watched")?;
     println!("resident memory of the frontend (coded) at {rate} requests/s:");
@@ -182,15 +159,13 @@ fn watch_memory(args: &Args, cluster: &mut Cluster, config: &str) -> Result<()> 
     let parts = 6;
     for part in 1..=parts {
         let seconds = (args.memory_seconds / parts).max(1);
-        let more = &["--arrivals", "constant"];
-        let load = Load {
-            address: &address,
-            model: "fashion",
-            rate: rate.into(),
-            seconds,
-            more,
-        };
-        let report = load.run(None)?;
+        let more = ["--arrivals", "constant"];
+        let report = models::load(
+            (&address, "fashion"),
+            (f64::from(rate), seconds),
+            &more,
+            None,
+        )?;
         println!(
             "  after {:3} s   {:6.1} MB   ({} answered, {} failed)",
             part * seconds,

@@ -22,7 +22,6 @@ impl Spread {
         }
     }
 
-    /// The median, and the ends in brackets.
     pub(super) fn text(&self, digits: usize) -> String {
         let Self {
             lowest,

@@ -5,16 +5,10 @@
 //! Each run is a process of its own (`staleness`, of the parameter server's second application).
 //! Runs of all models take turns, seed by seed, so that whatever else the machine does meets all.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, Result};
-use serde_json::{Value, json};
-use xshell::cmd;
-
 use super::spread::Spread;
 use super::{in_turns, section};
 use crate::models::figure;
-use crate::workspace::{cargo, release, root, shell, target};
+use crate::prelude::*;
 
 /// Consistency models as the program reads them, and as people write them; BSP is first.
 const MODELS: [(&str, &str); 11] = [
@@ -31,7 +25,6 @@ const MODELS: [(&str, &str); 11] = [
     ("eventual", "eventual"),
 ];
 
-/// Arguments of `cargo xtask bench staleness`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Slow worker: never, always (one worker all the time) or turns:MILLISECONDS (one at a
@@ -44,15 +37,8 @@ pub(crate) struct Args {
     /// The loss to reach is that of BSP after so many clocks
     #[arg(long, default_value_t = 100)]
     clocks: usize,
-    /// Where to write the tables
-    #[arg(long, default_value = section::PARAMETER_SERVER)]
-    out: PathBuf,
-    /// Where to write every run [default: bench-staleness.json in cargo's target folder]
-    #[arg(long)]
-    json: Option<PathBuf>,
 }
 
-/// Runs the benchmark.
 pub(super) fn run(args: &Args) -> Result<()> {
     cargo("build --release -p parapet-cluster --example sparse-logistic-regression")?;
     let (sh, clocks) = (shell()?, args.clocks.to_string());
@@ -84,22 +70,19 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let text = markdown(slowdown, args.clocks, &rows);
         println!("{text}");
         section::write(
-            &args.out,
+            section::PARAMETER_SERVER,
             &format!("cargo xtask bench staleness, {slowdown}"),
             &text,
         )?;
     }
-    let json = args.json.as_ref().map(|json| root().join(json));
-    let path = json.unwrap_or_else(|| target().join("bench-staleness.json"));
+    let path = target().join("bench-staleness.json");
     sh.write_file(&path, format!("{:#}\n", json!(all)))?;
     println!("written: {}", path.display());
     Ok(())
 }
 
-/// One run of one model.
 #[derive(Debug, Clone, Copy)]
 struct Run {
-    /// Seconds until the loss was reached; endless if it was not.
     seconds: f64,
     minibatches: f64,
     /// Share of the time in which workers waited, and of computations that ended late.
@@ -119,7 +102,6 @@ impl Run {
     }
 }
 
-/// Each model's runs in the seeds' order, as a table.
 fn markdown(slowdown: &str, clocks: usize, rows: &[(&str, Vec<Run>)]) -> String {
     let title = match slowdown.split_once(':') {
         Some(("turns", length)) => {

@@ -5,14 +5,9 @@
 //! machine does meets both; the ratio is the median of the blocks' ratios. Each block is a process
 //! of its own that warms up before its clock starts.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, Result};
-use xshell::{Cmd, cmd};
-
 use super::in_turns;
 use super::spread::Spread;
-use crate::workspace::{cargo, debug, shell, step};
+use crate::prelude::*;
 
 /// Networks, as the trainer and as the script name them, and steps a block.
 const CASES: [(&str, &str, u32); 4] = [
@@ -21,10 +16,8 @@ const CASES: [(&str, &str, u32); 4] = [
     ("resnet8:16", "resnet8:16", 40),
     ("mlp:784,400,400", "mlp:400", 400),
 ];
-/// Samples (groups) of a step.
 const BATCH: &str = "64";
 
-/// Arguments of `cargo xtask bench training`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A Python with PyTorch, of libtorch's version if the figures are to say something
@@ -41,7 +34,6 @@ pub(crate) struct Args {
     share: f64,
 }
 
-/// Runs the benchmark.
 pub(super) fn run(args: &Args) -> Result<()> {
     step("building the trainer's loop");
     // The development profile optimises the trainer, too; libtorch, which nearly all the time goes
@@ -85,7 +77,6 @@ pub(super) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The number that a command prints.
 fn number(command: Cmd<'_>) -> Result<f64> {
     command
         .quiet()

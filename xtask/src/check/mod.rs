@@ -5,16 +5,13 @@ pub(crate) mod deploy;
 mod docs;
 mod live_page;
 
-use std::path::Path;
-
-use anyhow::Result;
+use crate::prelude::*;
 use clap::Subcommand;
-use xshell::{Shell, cmd};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Check {
     /// Queries of the dashboard and the rules, by a real Prometheus that scrapes a real cluster
-    Dashboards(dashboards::Args),
+    Dashboards,
     /// Contents of deploy/: units, compose file, chart, configurations
     Deploy(deploy::Args),
     /// The live page in headless Chromium while instances freeze, and its switches
@@ -25,7 +22,7 @@ pub(crate) enum Check {
 
 pub(crate) fn run(check: &Check) -> Result<()> {
     match check {
-        Check::Dashboards(args) => dashboards::run(args),
+        Check::Dashboards => dashboards::run(),
         Check::Deploy(args) => deploy::run(args),
         Check::LivePage(args) => live_page::run(args),
         Check::Docs(args) => docs::run(args),

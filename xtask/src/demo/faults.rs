@@ -1,24 +1,20 @@
 //! The faults of a demo run, planned from a seed: the same for the run without coding and the run
 //! with it.
 
-use std::time::Duration;
-
+use crate::prelude::*;
 use nix::sys::signal::Signal::{self, SIGCONT, SIGKILL, SIGSTOP};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-/// Replicas of the deployed model.
 pub(crate) const REPLICAS: usize = 4;
-/// Instances of the parity model.
 pub(crate) const PARITY: usize = 2;
 /// Seconds between two freezes of a replica. A frozen replica holds the one request in its slot, so
 /// at 200 requests/s a freeze every half second catches 1 % of them.
 const REPLICA_INTERVAL: f64 = 0.5;
 /// Seconds between two freezes of a parity instance: as often for each instance as a replica.
 const PARITY_INTERVAL: f64 = REPLICA_INTERVAL * (REPLICAS / PARITY) as f64;
-/// Time that a freeze lasts, in milliseconds.
 const FREEZE_MS: std::ops::Range<u64> = 200..400;
 
 /// A signal to an instance at a time after the start of the load: SIGSTOP freezes, SIGCONT thaws,
@@ -76,7 +72,6 @@ pub(crate) fn plan(seed: u64, span: Duration) -> Vec<Planned> {
     faults
 }
 
-/// One line for people.
 pub(crate) fn describe(faults: &[Planned]) -> String {
     let freezes = faults.iter().filter(|fault| fault.signal == SIGSTOP);
     let (replicas, parity): (Vec<&Planned>, Vec<&Planned>) =

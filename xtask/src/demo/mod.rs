@@ -5,22 +5,14 @@
 mod faults;
 mod table;
 
-use std::net::TcpListener;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, Result, ensure};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use serde_json::Value;
-
 use crate::cluster::Cluster;
-use crate::models::{self, Load, Model};
-use crate::setup;
-use crate::workspace::{cargo, data, debug, read_json, scratch, shell, step};
+use crate::models::Model;
+use crate::prelude::*;
 use faults::{PARITY, Planned, REPLICAS};
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use std::net::TcpListener;
 
-/// Arguments of `cargo xtask demo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Leave the coded cluster running at the end; `--stop` ends it
@@ -49,7 +41,6 @@ pub(crate) struct Args {
 /// Ports of the replicas, of the parity instances, and of the frontend.
 const PORTS: [u16; REPLICAS + PARITY + 1] = [9001, 9002, 9003, 9004, 9101, 9102, 8080];
 
-/// Runs the demo.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.stop {
         return stop_kept();
@@ -156,40 +147,28 @@ fn instance(index: usize) -> String {
 fn measure(args: &Args, strategy: &str, faults: &[Planned]) -> Result<Value> {
     let mut cluster = start(args, strategy)?;
     let (sh, program) = (shell()?, debug("parapet-loadgen"));
-    let report = scratch(&format!("demo/{strategy}.json"));
-    sh.remove_path(&report)?;
     let address = format!("127.0.0.1:{}", 8080 + args.port_offset);
-    let (rate, seed) = (f64::from(args.rate), args.seed.to_string());
-    let labels = data()
-        .join("t10k-labels-idx1-ubyte.gz")
-        .display()
-        .to_string();
+    let (seed, labels) = (
+        args.seed.to_string(),
+        data().join("t10k-labels-idx1-ubyte.gz"),
+    );
     let more = [
         "--arrivals",
         "constant",
         "--seed",
         &seed,
         "--labels",
-        &labels,
+        &labels.to_string_lossy(),
     ];
-    let load = |seconds| Load {
-        address: &address,
-        model: "fashion",
-        rate,
-        seconds,
-        more: &more,
+    let load = |seconds| {
+        let pace = (args.rate.into(), seconds);
+        models::load_command(cmd!(sh, "{program}"), (&address, "fashion"), pace, &more)
     };
     // Opens connections, fills caches and learns the hold-back.
-    cluster
-        .processes
-        .run("warm-up", load(3).command(&sh, &program, None, &report))?;
+    cluster.processes.run("warm-up", load(3))?;
 
     step(&format!("sending {} requests/s ({strategy})", args.rate));
-    let mut generator = load(args.seconds).command(&sh, &program, None, &report);
-    generator.set_quiet(true);
-    let mut generator = std::process::Command::from(generator.ignore_stdout())
-        .spawn()
-        .context("cannot start parapet-loadgen")?;
+    let mut generator = std::process::Command::from(load(args.seconds)).spawn()?;
     let started = Instant::now();
     for Planned {
         at,
@@ -202,7 +181,7 @@ fn measure(args: &Args, strategy: &str, faults: &[Planned]) -> Result<Value> {
     }
     let status = generator.wait().context("parapet-loadgen is gone")?;
     ensure!(status.success(), "parapet-loadgen failed ({status})");
-    read_json(&report)
+    read_json(&scratch("load.json"))
 }
 
 /// Writes the first test image as a JSON and as a binary body; returns the lines that send them.
@@ -225,7 +204,6 @@ fn pid_file() -> PathBuf {
     scratch("demo/pids")
 }
 
-/// Ends the processes of an earlier `--keep`.
 fn stop_kept() -> Result<()> {
     let sh = shell()?;
     let Ok(pids) = sh.read_file(pid_file()) else {

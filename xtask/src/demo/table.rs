@@ -1,29 +1,25 @@
 //! The demo's result for people.
 
+use super::faults::{self, PARITY, Planned, REPLICAS};
+use crate::models::{figure, shown};
+use crate::prelude::*;
 use std::fmt::Write as _;
 
-use anyhow::{Result, ensure};
-use serde_json::Value;
-
-use super::faults::{self, PARITY, Planned, REPLICAS};
-use crate::models::figure;
-
-/// Rows of the table: name, place in the report, digits. Shares are shown in percent.
+/// Rows of the table: name, place in the report, digits.
 const ROWS: &str = "\
 requests sent|/counts/sent|0
 answered with the exact prediction|/provenance/exact/count|0
 answered with a reconstruction|/provenance/reconstructed/count|0
 answered with an error|/counts/failed|0
 unanswered|/counts/unanswered|0
-accuracy of exact predictions, %|/provenance/exact/accuracy/accuracy|1
-accuracy of reconstructions, %|/provenance/reconstructed/accuracy/accuracy|1
-accuracy of all answers, %|/accuracy/accuracy|1
+accuracy of exact predictions|/provenance/exact/accuracy/accuracy|1%
+accuracy of reconstructions|/provenance/reconstructed/accuracy/accuracy|1%
+accuracy of all answers|/accuracy/accuracy|1%
 p50, ms|/latency/all/p50|2
 p99, ms|/latency/all/p99|2
 p99.9, ms|/latency/all/p99_9|2
 worst, ms|/latency/all/max|2";
 
-/// The two runs side by side.
 pub(crate) fn render(plain: &Value, coded: &Value, faults: &[Planned]) -> Result<String> {
     let mut text = format!(
         "Faults, the same in both runs: {}; one replica killed half-way.\nRequests are sent at \
@@ -36,16 +32,9 @@ pub(crate) fn render(plain: &Value, coded: &Value, faults: &[Planned]) -> Result
         "with coding"
     );
     for row in ROWS.lines() {
-        let mut cells = row.split('|').map(str::to_owned);
-        let [name, pointer, digits] = std::array::from_fn(|_| cells.next().unwrap_or_default());
-        let (digits, scale): (usize, f64) = (
-            digits.parse()?,
-            if name.ends_with('%') { 100.0 } else { 1.0 },
-        );
-        let [plain, coded] = [plain, coded].map(|report| match figure(report, &pointer) {
-            Ok(value) => format!("{:.digits$}", value * scale),
-            Err(_) => "-".to_owned(),
-        });
+        let cells: Vec<&str> = row.split('|').collect();
+        let (name, pointer, digits) = (cells[0], cells[1], cells[2]);
+        let [plain, coded] = [plain, coded].map(|report| shown(report, pointer, digits));
         writeln!(text, "{name:<44}{plain:>14}{coded:>14}")?;
     }
     let p99_9 = |report| figure(report, "/latency/all/p99_9");

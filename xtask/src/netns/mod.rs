@@ -4,15 +4,10 @@
 mod serve;
 mod train;
 
-use std::fs::File;
-use std::path::Path;
-
-use anyhow::{Context, Result, anyhow};
+use crate::prelude::*;
 use clap::Subcommand;
 use nix::sched::{CloneFlags, setns};
-use xshell::{Cmd, Shell, cmd};
-
-use crate::workspace::{require, shell};
+use std::fs::File;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Netns {
@@ -41,7 +36,6 @@ struct Host {
 }
 
 impl Host {
-    /// A command on this host.
     fn run<'a>(&self, sh: &'a Shell, program: impl AsRef<Path>) -> Cmd<'a> {
         let (namespace, program) = (&self.namespace, program.as_ref());
         cmd!(sh, "ip netns exec {namespace} {program}")
@@ -66,7 +60,6 @@ impl Host {
         )
     }
 
-    /// Address of that member for clients.
     fn member(&self) -> String {
         format!("{}:2379", self.address)
     }
@@ -74,7 +67,6 @@ impl Host {
 
 /// Three hosts and the bridge between them, until it is dropped.
 struct Network {
-    /// The namespace of the bridge.
     hub: String,
     hosts: [Host; 3],
 }
@@ -120,7 +112,6 @@ impl Network {
         Ok(network)
     }
 
-    /// Cuts `host` off, without notice to any process.
     fn cut(&self, host: &Host) -> Result<()> {
         ip(
             &shell()?,
@@ -128,7 +119,6 @@ impl Network {
         )
     }
 
-    /// Undoes [`Network::cut`].
     fn heal(&self, host: &Host) -> Result<()> {
         ip(
             &shell()?,

@@ -8,20 +8,11 @@
 //! frontend goes on for clients of its own; afterwards all is as before. The times are those of
 //! docs/operations.md.
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, Result, bail, ensure};
-use xshell::Shell;
-
 use super::{Host, Network, within};
 use crate::clients::{Clients, Seen, ask};
 use crate::cluster::{MODEL, PARITY, write_models};
-use crate::process::{LIMIT, Processes};
-use crate::workspace::{build_for_checks, debug, empty, require, scratch, shell, step};
-use crate::{http, prometheus};
+use crate::prelude::*;
 
-/// Of an instance's lease.
 const LEASE_SECONDS: u64 = 5;
 /// Health checks as they are by default: two that fail, the second of which comes after
 /// the shorter interval.
@@ -41,7 +32,6 @@ const INSTANCES: [(u16, &str, &str); 3] = [
     (9101, PARITY, "parity"),
 ];
 
-/// Arguments of `cargo xtask netns serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Seconds for which the host stays cut off once its instances have left
@@ -140,7 +130,6 @@ fn wait_until(
     Ok(())
 }
 
-/// Prints what was seen, and how much of it while the host was cut off, and checks the answers.
 fn report(all: &Seen, before: &Seen, meanwhile: &Seen, alone: &str) -> Result<()> {
     println!("\n| requests to the frontends of the two others | whole | while it was cut off |");
     println!("|---|---|---|");
@@ -170,7 +159,6 @@ fn report(all: &Seen, before: &Seen, meanwhile: &Seen, alone: &str) -> Result<()
     Ok(())
 }
 
-/// All processes; they end with this value.
 struct CheckedHosts {
     processes: Processes,
     prometheus: String,
@@ -225,7 +213,6 @@ impl CheckedHosts {
         Ok(cluster)
     }
 
-    /// Hosts whose frontend Prometheus could not scrape the last time it tried.
     fn hosts_that_are_down(&self) -> Result<Vec<String>> {
         let down = prometheus::query(&self.prometheus, "up == 0")?;
         let host = |sample: &serde_json::Value| sample.pointer("/metric/host").cloned();
@@ -237,13 +224,11 @@ impl CheckedHosts {
 }
 
 impl Host {
-    /// Returns true if this is an address on the host.
     fn has(&self, address: &str) -> bool {
         address.split(':').next() == Some(&self.address)
     }
 }
 
-/// Where the frontend of `host` is asked.
 fn frontend(host: &Host) -> String {
     format!("http://{}:8080", host.address)
 }
@@ -291,7 +276,6 @@ fn are_out_of_service(asked: &[&Host], host: &Host) -> Result<bool> {
         .all(|(address, up)| !(host.has(address) && *up)))
 }
 
-/// All members of etcd, `host`'s own first.
 fn members(host: &Host, hosts: &[Host]) -> Vec<String> {
     let others = hosts.iter().filter(|other| other.name != host.name);
     [host].into_iter().chain(others).map(Host::member).collect()
@@ -314,7 +298,6 @@ fn configuration(host: &Host, hosts: &[Host]) -> String {
     )
 }
 
-/// Starts a Prometheus on the first host; returns its URL.
 fn start_prometheus(
     sh: &Shell,
     processes: &mut Processes,

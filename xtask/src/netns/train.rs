@@ -6,17 +6,10 @@
 //! wait for it to come back, and must end with the same model, byte for byte, as the same training
 //! on whole network.
 
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, Result, anyhow, ensure};
-
 use super::{Host, Network};
-use crate::process::{LIMIT, Processes, wait_for};
+use crate::prelude::*;
 use crate::training::{Trainings, top};
-use crate::workspace::{build_trainer, debug, shell, step};
 
-/// Arguments of `cargo xtask netns train`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Seconds for which the leader's host is cut off
@@ -25,15 +18,11 @@ pub(crate) struct Args {
     /// Steps of the training; the cut begins after a fifth of them
     #[arg(long, default_value_t = 2500)]
     steps: u64,
-    /// Seed of the training
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
     /// Use this parity-trainer, and build none
     #[arg(long)]
     trainer: Option<PathBuf>,
 }
 
-/// Fails if the training stops while the host is away, or the models differ.
 pub(super) fn run(args: &Args) -> Result<()> {
     if args.trainer.is_none() {
         build_trainer()?;
@@ -42,7 +31,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         .trainer
         .clone()
         .unwrap_or_else(|| debug("parity-trainer"));
-    let trainings = Trainings::new("netns-train", &trainer, args.steps, args.seed)?;
+    let trainings = Trainings::new("netns-train", &trainer, args.steps)?;
     let network = Network::new("train")?;
     let cluster = NetnsCluster::start(&trainings, &network)?;
     disturbed(args, &cluster)?;
@@ -145,7 +134,6 @@ impl<'a> NetnsCluster<'a> {
     }
 }
 
-/// Trains while the leader's host is cut off.
 fn disturbed(args: &Args, cluster: &NetnsCluster<'_>) -> Result<()> {
     step("the training, and the leader's host cut off");
     let started = Instant::now();
@@ -165,7 +153,6 @@ fn disturbed(args: &Args, cluster: &NetnsCluster<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Cuts the leader's host off for some seconds, from step `before` of the training on.
 fn cut_off(
     args: &Args,
     cluster: &NetnsCluster<'_>,
@@ -206,7 +193,6 @@ fn cut_off(
     Ok(())
 }
 
-/// The longest time without a step, between these steps of the training.
 fn longest_pause(
     trainings: &Trainings,
     training: &mut Processes,

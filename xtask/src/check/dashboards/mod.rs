@@ -4,33 +4,15 @@
 
 mod queries;
 
-use std::collections::BTreeSet;
-use std::net::TcpListener;
-use std::path::Path;
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, Result, ensure};
-use nix::sys::signal::Signal;
-use xshell::{Shell, cmd};
-
 use super::write_certificate;
 use crate::cluster::{self, SampleCluster};
-use crate::process::{LIMIT, wait_for};
-use crate::workspace::{build_for_checks, require, root, scratch, shell};
-use crate::{http, prometheus};
-
-/// Arguments of `cargo xtask check dashboards`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// Load the cluster for so long
-    #[arg(long, value_name = "SECONDS", default_value_t = 6)]
-    load_s: u64,
-}
+use crate::prelude::*;
+use std::collections::BTreeSet;
+use std::net::TcpListener;
 
 const RULES: &str = "deploy/prometheus/rules.yml";
 
-/// Runs the checks.
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     require(&[("promtool", "prometheus"), ("prometheus", "prometheus")])?;
     let sh = shell()?;
     cmd!(sh, "promtool check rules {RULES}")
@@ -45,7 +27,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     write_certificate(&sh, &folder, "admin")?;
     let mut cluster = SampleCluster::start(&folder, 2, 1, None, &with_all_metrics)?;
     let scraper = start_prometheus(&sh, &mut cluster, &folder)?;
-    load(&mut cluster, Duration::from_secs(args.load_s))?;
+    load(&mut cluster, Duration::from_secs(6))?;
     let served = served_metrics(&sh, &cluster)?;
     wait_for_scrapes(&scraper, 1 + cluster.instances.len())?;
 

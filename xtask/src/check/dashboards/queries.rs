@@ -1,7 +1,6 @@
 //! Queries of the dashboard, the rules and the adapter: name and expression.
 
-use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use crate::prelude::*;
 
 type Query = (String, String);
 
@@ -90,7 +89,6 @@ fn before_comparison(expression: &str) -> Option<&str> {
     Some(before.trim_end_matches(['>', '<', '=', '!', ' ']))
 }
 
-/// Names of our metrics in an expression, recorded ones left out.
 pub(super) fn metrics(expression: &str) -> impl Iterator<Item = &str> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
     let words = expression.split(move |c: char| !is_part(c));

@@ -1,14 +1,8 @@
 //! The Helm chart, and what it renders.
 
-use std::path::Path;
-
-use anyhow::{Context, Result, ensure};
-use xshell::{Shell, cmd};
-
 use super::output;
-use crate::python;
+use crate::prelude::*;
 
-/// Where the chart is rendered for.
 const NAMESPACE: &str = "named-nowhere";
 /// Version of Kubernetes' API that everything must fit: the oldest one that the chart takes, and
 /// a new one.

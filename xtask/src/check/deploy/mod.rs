@@ -15,16 +15,9 @@
 
 mod chart;
 
-use std::path::Path;
-
-use anyhow::{Context, Result, ensure};
-use xshell::{Cmd, Shell, cmd};
-
 use super::write_certificate;
-use crate::cluster;
-use crate::workspace::{build_for_checks, debug, require, root, scratch, shell};
+use crate::prelude::*;
 
-/// Arguments of `cargo xtask check deploy`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Write what the chart renders into deploy/kubernetes, instead of comparing
@@ -32,7 +25,6 @@ pub(crate) struct Args {
     write: bool,
 }
 
-/// Runs the checks.
 pub(crate) fn run(args: &Args) -> Result<()> {
     require(&[
         ("systemd-analyze", "systemd"),
@@ -154,7 +146,6 @@ fn check_configurations(
     Ok(())
 }
 
-/// `parapet.toml` out of the rendered ConfigMap or Secret.
 fn configuration_of(rendered: &str) -> Result<String> {
     let block = rendered.split_once("  parapet.toml: |\n");
     let (_, block) = block.context("no parapet.toml in the chart")?;
@@ -165,7 +156,6 @@ fn configuration_of(rendered: &str) -> Result<String> {
         .collect())
 }
 
-/// Images, and the programs in them.
 const PROGRAMS: [(&str, &str); 3] = [
     ("parapet-frontend", "parapet-frontend"),
     ("parapet-instance", "parapet-instance"),
@@ -190,7 +180,6 @@ fn check_arguments(sh: &Shell, rendered: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Image and arguments, as JSON, of each container that has some.
 fn containers(manifests: &str) -> Vec<(&str, &str)> {
     let mut image = "";
     let mut found = Vec::new();

@@ -1,6 +1,6 @@
 //! Blocks of commands in a page.
 
-use anyhow::{Result, bail, ensure};
+use crate::prelude::*;
 
 /// A block of commands that is marked to be run, or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +13,6 @@ pub(super) struct Block {
 /// Programs whose names begin a command that is to be marked.
 const PROGRAMS: &str = "cargo curl parity-trainer helm docker etcdctl systemctl kubectl apt";
 
-/// All blocks of commands of a page.
 pub(super) fn of(page: &str, text: &str) -> Result<Vec<Block>> {
     let mut blocks = Vec::new();
     let mut open: Option<(Option<bool>, Block)> = None;

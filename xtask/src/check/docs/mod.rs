@@ -8,19 +8,11 @@
 mod blocks;
 mod reference;
 
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
-
-use anyhow::{Context, Result, ensure};
-use xshell::{Shell, cmd};
-
 use self::blocks::Block;
 use crate::cluster::{self, SampleCluster};
-use crate::python;
-use crate::workspace::{build_for_checks, debug, root, scratch, shell};
+use crate::prelude::*;
+use std::process::{Command, Stdio};
 
-/// Arguments of `cargo xtask check docs`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Run the blocks of this page only
@@ -28,7 +20,6 @@ pub(crate) struct Args {
     only: Option<String>,
 }
 
-/// Runs the checks.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let sh = shell()?;
     let docs = root().join("docs");
@@ -74,7 +65,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Files that a page links to are there.
 fn check_links(docs: &Path, page: &str, text: &str) -> Result<()> {
     for rest in text.split("](").skip(1) {
         let target = rest.split(')').next().unwrap_or_default();

@@ -1,8 +1,7 @@
 //! Names that the reference pages must have: every metric, every alert, every flag of an instance.
 //! Each is found where it is declared, whether or not a running program would show it.
 
-use anyhow::{Result, ensure};
-use xshell::Shell;
+use crate::prelude::*;
 
 /// Names that stand in `source` between `before` and `after`, and the page that must tell of them.
 struct Reference {

@@ -1,22 +1,15 @@
 //! Headless Chromium, driven by its DevTools protocol through a pipe: JSON objects, each with a
 //! zero byte after it, which Chromium reads from its file descriptor 3 and writes to 4.
 
+use crate::prelude::*;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
-
-use crate::workspace::{empty, shell};
-
-/// For whatever is waited for on the page.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Chromium gets our pipes under the numbers that it wants.
@@ -25,7 +18,6 @@ const SCRIPT: &str = "exec chromium --headless --no-sandbox --disable-gpu --no-f
     --disable-extensions --hide-scrollbars --remote-debugging-pipe --user-data-dir=\"$1\" \
     3<&0 4>&1 0</dev/null 1>&2";
 
-/// A headless Chromium, which ends with this value.
 pub(super) struct Browser {
     process: Child,
     commands: RefCell<ChildStdin>,
@@ -35,14 +27,12 @@ pub(super) struct Browser {
     complaints: RefCell<Vec<String>>,
 }
 
-/// One of its pages.
 pub(super) struct Page<'a> {
     browser: &'a Browser,
     session: String,
 }
 
 impl Browser {
-    /// Starts one that has never been started before.
     pub(super) fn start(folder: &Path) -> Result<Self> {
         let profile = folder.join("chromium");
         empty(&shell()?, &profile)?;
@@ -174,14 +164,12 @@ impl Page<'_> {
         Ok(result["result"]["value"].take())
     }
 
-    /// Checks that an expression is true at once.
     pub(super) fn check(&self, expression: &str) -> Result<()> {
         let value = self.evaluate(&format!("Promise.resolve({expression}).then(Boolean)"))?;
         ensure!(value == true, "not so: {expression}");
         Ok(())
     }
 
-    /// Waits until an expression is true.
     pub(super) fn until(&self, expression: &str) -> Result<()> {
         let end = Instant::now() + LIMIT;
         while self.check(expression).is_err() {
@@ -201,7 +189,6 @@ impl Page<'_> {
             .map(drop)
     }
 
-    /// Writes a picture of all of the page, as long as it is.
     pub(super) fn screenshot(&self, path: &Path) -> Result<()> {
         let size = self.call("Page.getLayoutMetrics", json!({}))?["cssContentSize"].take();
         let clip =

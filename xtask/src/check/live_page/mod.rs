@@ -8,29 +8,17 @@
 
 mod browser;
 
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, Result};
-use nix::sys::signal::Signal;
-use serde_json::{Value, json};
-use xshell::cmd;
-
 use self::browser::{Browser, Page};
 use crate::clients::Clients;
 use crate::cluster::{MODEL, PARITY, SampleCluster};
-use crate::workspace::{build_for_checks, debug, require, scratch, shell, target};
+use crate::prelude::*;
+use std::net::TcpListener;
 
-/// Arguments of `cargo xtask check live-page`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Load the cluster for so many seconds before the screenshots
     #[arg(long, value_name = "SECONDS", default_value_t = 12)]
     load_s: u64,
-    /// Leave the cluster under load for so long afterwards, and say where the page is
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    keep_s: u64,
 }
 
 const REPLICAS: usize = 4;
@@ -43,7 +31,6 @@ const FAULTS: &str = "seed = 7\n\
 const HOSTILE: &str = "<img src=x onerror=\"window.hostile=1\"><script>window.hostile=2</script>";
 const ALL_ARE_UP: &str = "document.querySelectorAll('[data-state=up]').length === 6";
 
-/// Runs the check.
 pub(crate) fn run(args: &Args) -> Result<()> {
     require(&[("chromium", "chromium")])?;
     build_for_checks()?;
@@ -75,10 +62,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     check.switches()?;
     check.page.nothing_went_wrong()?;
     shows_markup_as_text(&browser, &url, state, &check.pictures)?;
-    if args.keep_s > 0 {
-        println!("{url}, key {key}, for {} s", args.keep_s);
-        std::thread::sleep(Duration::from_secs(args.keep_s));
-    }
     let seen = clients.stop();
     println!(
         "the live page shows what it ought to; {} requests meanwhile; look at {}",
@@ -88,7 +71,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Coded, with an admin listener that asks for a key, and a class of requests whose name is markup.
 fn configuration(admin: &str, hash: &str, replicas: &[String], parity: &[String]) -> String {
     format!(
         "[server]\nlisten = \"127.0.0.1:0\"\n\

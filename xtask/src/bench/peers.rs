@@ -1,0 +1,244 @@
+//! Programs that benchmarks use beside ours: wrk as a client, nginx as a proxy, emulated instances.
+
+use crate::cluster::pinned;
+use crate::models::binary_query;
+use crate::prelude::*;
+use std::fmt;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use ureq::{Agent, Body, http::Response};
+
+pub(super) struct Wrk {
+    script: PathBuf,
+    connections: u32,
+    seconds: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Full {
+    pub(super) per_second: f64,
+    pub(super) p99_ms: f64,
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:.0} requests/s, p99 {:.2} ms",
+            self.per_second, self.p99_ms
+        )
+    }
+}
+
+/// Times are in microseconds.
+const SCRIPT: &str = r#"
+local file = assert(io.open("BODY", "rb"))
+wrk.method = "POST"
+wrk.path = "/v2/models/MODEL/infer"
+wrk.body = file:read("*a")
+wrk.headers["Content-Type"] = "application/octet-stream"
+wrk.headers["Inference-Header-Content-Length"] = "HEADER"
+function done(summary, latency, requests)
+  local e = summary.errors
+  local errors = e.connect + e.read + e.write + e.status + e.timeout
+  local p99 = latency:percentile(99)
+  io.write(string.format("RESULT %d %d %d %d\n", summary.requests, summary.duration, p99, errors))
+end
+"#;
+
+impl Wrk {
+    pub(super) fn new(folder: &Path, model: &str, connections: u32, seconds: u32) -> Result<Self> {
+        let (sh, (body, header_length)) = (shell()?, binary_query()?);
+        let (file, script) = (folder.join("query.bin"), folder.join("wrk.lua"));
+        sh.write_file(&file, body)?;
+        let text = SCRIPT
+            .replace("MODEL", model)
+            .replace("BODY", &file.display().to_string())
+            .replace("HEADER", &header_length.to_string());
+        sh.write_file(&script, text)?;
+        Ok(Self {
+            script,
+            connections,
+            seconds,
+        })
+    }
+
+    pub(super) fn run(&self, address: &str, core: Option<usize>) -> Result<Full> {
+        let sh = shell()?;
+        let wrk = pinned(&sh, core, "wrk".as_ref())
+            .args([
+                "-t1",
+                &format!("-c{}", self.connections),
+                &format!("-d{}s", self.seconds),
+            ])
+            .arg("-s")
+            .arg(&self.script)
+            .arg(format!("http://{address}"));
+        let text = wrk.quiet().read()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("RESULT "));
+        let line = line.with_context(|| format!("wrk said {text}"))?;
+        let numbers: Vec<f64> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+        let [requests, duration, p99, errors] = numbers[..] else {
+            anyhow::bail!("wrk said {line:?}");
+        };
+        ensure!(
+            errors == 0.0,
+            "{address}: {errors} of {requests} requests failed"
+        );
+        Ok(Full {
+            per_second: requests / duration * 1e6,
+            p99_ms: p99 / 1e3,
+        })
+    }
+}
+
+/// Starts one worker of nginx, called `nginx` among `processes`, that passes every request on over
+/// kept-alive connections to the servers at `upstreams`, in turns, on one core if that is said;
+/// returns its address. Its files lie in `folder`.
+pub(super) fn start_nginx(
+    processes: &mut Processes,
+    folder: &Path,
+    upstreams: &[String],
+    core: Option<usize>,
+) -> Result<String> {
+    let (sh, address) = (shell()?, TcpListener::bind(("127.0.0.1", 0))?.local_addr()?);
+    let servers: String = upstreams
+        .iter()
+        .map(|address| format!("server {address}; "))
+        .collect();
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("  {kind}_temp_path {}/{kind};\n", folder.display()))
+        .concat();
+    let configuration = format!(
+        "daemon off;\nmaster_process off;\npid {}/nginx.pid;\nerror_log stderr error;\n\
+         events {{ worker_connections 1024; }}\n\
+         http {{\n  access_log off;\n  client_body_buffer_size 1m;\n\
+         \x20 keepalive_requests 100000000;\n{temporary}\
+         \x20 upstream instances {{ {servers}keepalive 64; keepalive_requests 100000000; }}\n\
+         \x20 server {{\n    listen {address};\n    location / {{\n\
+         \x20     proxy_pass http://instances;\n      proxy_http_version 1.1;\n\
+         \x20     proxy_set_header Connection \"\";\n    }}\n  }}\n}}\n",
+        folder.display()
+    );
+    let file = folder.join("nginx.conf");
+    sh.write_file(&file, configuration)?;
+    let command = pinned(&sh, core, "nginx".as_ref())
+        .arg("-p")
+        .arg(folder)
+        .arg("-c")
+        .arg(file);
+    processes.start("nginx", command.args(["-e", "stderr"]))?;
+    wait_for("listening nginx", Duration::from_secs(5), || {
+        Ok(TcpStream::connect(address).ok())
+    })?;
+    Ok(address.to_string())
+}
+
+/// The first test image, to be sent again and again over kept-alive connections.
+pub(super) struct Query {
+    client: Agent,
+    body: Vec<u8>,
+    header_length: usize,
+}
+
+impl Query {
+    pub(super) fn new() -> Result<Self> {
+        let (body, header_length) = models::binary_query()?;
+        Ok(Self {
+            client: http::client(),
+            body,
+            header_length,
+        })
+    }
+
+    /// Asks `model` of the server at an address; returns the body of its answer, which is read.
+    pub(super) fn ask(&self, address: &str, model: &str) -> Result<(Response<Body>, Vec<u8>)> {
+        let request = self
+            .client
+            .post(format!("http://{address}/v2/models/{model}/infer"))
+            .content_type("application/octet-stream")
+            .header(
+                "Inference-Header-Content-Length",
+                self.header_length.to_string(),
+            );
+        let mut answer = request.send(&self.body)?;
+        let body = answer.body_mut().read_to_vec()?;
+        anyhow::ensure!(
+            answer.status() == 200,
+            "{address} answered {}",
+            answer.status()
+        );
+        Ok((answer, body))
+    }
+
+    /// A whole HTTP response with what the instance at an address answers.
+    pub(super) fn response(&self, address: &str, model: &str) -> Result<Vec<u8>> {
+        let (answer, body) = self.ask(address, model)?;
+        let mut response = b"HTTP/1.1 200 OK\r\n".to_vec();
+        for (name, value) in answer.headers() {
+            response.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+        }
+        response.extend(b"\r\n");
+        response.extend(body);
+        Ok(response)
+    }
+}
+
+/// Starts an instance that answers predictions with `response`, a whole HTTP response, after
+/// `service_time`, and everything else with the JSON `metadata`; returns its address. It listens
+/// until the process ends.
+pub(super) fn start_emulated(
+    response: &[u8],
+    metadata: &str,
+    service_time: Duration,
+) -> Result<String> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let address = listener.local_addr()?.to_string();
+    let response: Arc<[u8]> = response.into();
+    let length = metadata.len();
+    let other = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n\
+         {metadata}"
+    );
+    let other: Arc<[u8]> = other.as_bytes().into();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (response, other) = (Arc::clone(&response), Arc::clone(&other));
+            // A connection that ends is the frontend's own business.
+            std::thread::spawn(move || serve(stream, &response, &other, service_time));
+        }
+    });
+    Ok(address)
+}
+
+fn serve(stream: TcpStream, response: &[u8], other: &[u8], service_time: Duration) -> Result<()> {
+    stream.set_nodelay(true)?;
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    while reader.read_line(&mut line)? > 0 {
+        let is_prediction = line.starts_with("POST ");
+        let mut length = 0;
+        while !line.trim_end().is_empty() {
+            line.clear();
+            reader.read_line(&mut line)?;
+            if let Some((name, value)) = line.split_once(':')
+                && name.eq_ignore_ascii_case("content-length")
+            {
+                length = value
+                    .trim()
+                    .parse()
+                    .context("a content-length that is no number")?;
+            }
+        }
+        line.clear();
+        std::io::copy(&mut reader.by_ref().take(length), &mut std::io::sink())?;
+        if is_prediction {
+            std::thread::sleep(service_time);
+        }
+        reader
+            .get_mut()
+            .write_all(if is_prediction { response } else { other })?;
+    }
+    Ok(())
+}
