@@ -2,7 +2,7 @@
 //! do it are examples of the packages whose dependencies they need; their first lines say which
 //! invariant is seen how.
 
-use crate::bench::section;
+use crate::bench::report;
 use crate::prelude::*;
 use clap::Subcommand;
 
@@ -75,18 +75,10 @@ fn disturb_serving(args: &ServingArgs) -> Result<()> {
     );
     let outcome = command.quiet().run();
     if results.exists() && args.seconds >= WORTH_WRITING {
-        section::write(
-            section::FRONTEND,
-            "cargo xtask chaos serving",
-            &sh.read_file(&results)?,
-        )?;
+        let name = "cargo xtask chaos serving";
+        report::write(report::FRONTEND, name, &sh.read_file(&results)?)?;
     }
-    ensure!(
-        outcome.is_ok(),
-        "it failed; configurations and logs are in {}",
-        folder.display()
-    );
-    Ok(())
+    outcome.with_context(|| format!("see {}", folder.display()))
 }
 
 #[cfg(test)]

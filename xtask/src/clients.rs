@@ -28,8 +28,8 @@ impl Seen {
         let (kind, said) = match answer {
             Ok(provenance) if provenance == "exact" => ("exact", None),
             Ok(provenance) if provenance == "reconstructed" => ("reconstructed", None),
-            Ok(other) => ("answered with an error", Some(other)),
-            Err(error) => ("without an answer", Some(format!("{error:#}"))),
+            Ok(other) => ("error", Some(other)),
+            Err(error) => ("unanswered", Some(format!("{error:#}"))),
         };
         *self.counts.entry(kind).or_default() += 1;
         self.said = said.unwrap_or_else(|| std::mem::take(&mut self.said));
@@ -44,12 +44,8 @@ pub(crate) fn ask(url: &str, value: f32) -> Result<String> {
         return Ok(format!("status {}: {text}", answer.status()));
     }
     let answer: Value = serde_json::from_str(&text).context("an answer that is no JSON")?;
-    let provenance = answer
-        .pointer("/parameters/provenance")
-        .and_then(Value::as_str);
-    Ok(provenance
-        .unwrap_or("an answer without provenance")
-        .to_owned())
+    let provenance = answer["parameters"]["provenance"].as_str();
+    Ok(provenance.unwrap_or("no provenance").to_owned())
 }
 
 /// They ask until this value ends, from the network namespace of the thread that started them.
@@ -81,10 +77,11 @@ impl Clients {
                 });
             }
         }
+        let seen = Seen::default();
         Self {
             stop,
             answers,
-            seen: Seen::default(),
+            seen,
         }
     }
 

@@ -115,9 +115,8 @@ pub(crate) fn write_models(sh: &Shell, repository: &Path, encoder: &str) -> Resu
 
 /// A request for one image, whose pixels are `value` and a little more.
 pub(crate) fn query(value: f32) -> String {
-    let pixels: Vec<f32> = (0..INPUTS)
-        .map(|i| value + (i % 13) as f32 / 13.0)
-        .collect();
+    let pixels = (0..INPUTS).map(|i| value + (i % 13) as f32 / 13.0);
+    let pixels: Vec<f32> = pixels.collect();
     let shape = [1, SHAPE[0], SHAPE[1], SHAPE[2]];
     let input = json!({ "name": "input", "datatype": "FP32", "shape": shape, "data": pixels });
     json!({ "inputs": [input] }).to_string()
@@ -151,9 +150,8 @@ impl SampleCluster {
         let mut cluster = Cluster::new(debug, folder, &models)?;
         write_models(&cluster.sh, &models, "sum")?;
         let profile = folder.join("faults.toml").display().to_string();
-        cluster
-            .sh
-            .write_file(&profile, faults.unwrap_or_default())?;
+        let text = faults.unwrap_or_default();
+        cluster.sh.write_file(&profile, text)?;
         let mut addresses = Vec::new();
         for index in 0..replicas + parity {
             let model = if index < replicas { MODEL } else { PARITY };
@@ -179,9 +177,8 @@ impl SampleCluster {
 
     /// Sends a signal to an instance: the replicas come first.
     pub(crate) fn signal(&mut self, instance: usize, signal: Signal) -> Result<()> {
-        self.cluster
-            .processes
-            .signal(&format!("instance-{instance}"), signal)
+        let name = format!("instance-{instance}");
+        self.cluster.processes.signal(&name, signal)
     }
 }
 

@@ -6,7 +6,7 @@
 //! end with the same model, byte for byte. In sequential mode (one part a step) both must be those
 //! of plain training in one process, too. What each change has cost is told by the training itself.
 
-use crate::bench::section;
+use crate::bench::report;
 use crate::prelude::*;
 use crate::training::{Trainings, top};
 use std::collections::BTreeSet;
@@ -39,11 +39,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     println!("{text}");
-    section::write(
-        section::PARAMETER_SERVER,
-        "cargo xtask elastic-train",
-        &text,
-    )
+    let name = "cargo xtask elastic-train";
+    report::write(report::PARAMETER_SERVER, name, &text)
 }
 
 /// The same training on a cluster that changes and on one that does not; what the
@@ -55,10 +52,8 @@ fn compare(trainings: &Trainings, parts: u64) -> Result<Vec<String>> {
     cluster.member("server", 1)?;
     cluster.start_training(&changing, Some(parts))?;
     change(trainings, &changing, &mut cluster)?;
-    cluster
-        .processes
-        .none_ended()
-        .context("over before all changes; give more --steps")?;
+    let ended = cluster.processes.none_ended();
+    ended.context("over before all changes; give more --steps")?;
     cluster.processes.wait(&changing)?;
     let said = shell()?.read_file(cluster.processes.log(&changing))?;
     drop(cluster);
@@ -104,17 +99,15 @@ fn are_same(trainings: &Trainings, one: &str, other: &str, parts: u64) -> Result
         columns.push("loss");
     }
     let curve = |name: &str| -> Vec<String> {
-        let records = trainings.records(name);
-        let kept = records
-            .iter()
-            .flat_map(|record| columns.iter().map(|column| &record[*column]));
-        kept.map(ToString::to_string).collect()
+        let mut kept = Vec::new();
+        for record in trainings.records(name) {
+            kept.extend(columns.iter().map(|&column| record[column].to_string()));
+        }
+        kept
     };
     let first = curve(one);
-    ensure!(
-        first == curve(other) && !first.is_empty(),
-        "{one} and {other} have other loss curves"
-    );
+    let is_same = first == curve(other) && !first.is_empty();
+    ensure!(is_same, "{one} and {other} have other loss curves");
     let is_same = trainings.model(one)? == trainings.model(other)?;
     ensure!(is_same, "{one} and {other} are other models");
     Ok(())
@@ -127,23 +120,16 @@ fn cost(line: &str) -> Option<String> {
     let (lost, rest) = rest.split_once(" s lost (a step takes ")?;
     let usual: f64 = rest.split_once(" s)")?.0.parse().ok()?;
     let change = change.split_once(": ").map_or(change, |(_, change)| change);
-    Some(format!(
-        "| {change} | {at} | {lost} | {:.0} |",
-        1000.0 * usual
-    ))
+    let usual = 1000.0 * usual;
+    Some(format!("| {change} | {at} | {lost} | {usual:.0} |"))
 }
 
 fn in_chains(top: &str) -> BTreeSet<&str> {
-    let ranges = top
-        .lines()
-        .skip_while(|line| !line.starts_with("ARRAY"))
-        .skip(1);
-    let rows = ranges.take_while(|line| !line.is_empty());
+    let ranges = top.lines().skip_while(|line| !line.starts_with("ARRAY"));
+    let rows = ranges.skip(1).take_while(|line| !line.is_empty());
     let chains = rows.filter_map(|row| row.split("  ").filter(|cell| !cell.is_empty()).nth(3));
-    chains
-        .flat_map(|chain| chain.split(" > "))
-        .map(str::trim)
-        .collect()
+    let servers = chains.flat_map(|chain| chain.split(" > "));
+    servers.map(str::trim).collect()
 }
 
 /// A coordinator that serves its registry, and what takes part.
@@ -157,10 +143,11 @@ struct ElasticCluster<'a> {
 impl<'a> ElasticCluster<'a> {
     fn none(trainings: &'a Trainings) -> Result<Self> {
         let (sh, processes) = (shell()?, Processes::new(&trainings.folder)?);
+        let registry = None;
         Ok(Self {
             sh,
             trainings,
-            registry: None,
+            registry,
             processes,
         })
     }
@@ -170,10 +157,8 @@ impl<'a> ElasticCluster<'a> {
         let trainer = &trainings.trainer;
         let coordinator = cmd!(cluster.sh, "{trainer} coordinator --serve 127.0.0.1:0");
         let name = format!("coordinator-{name}");
-        let registry = cluster
-            .processes
-            .start_ready(&name, coordinator, "registry at ")?;
-        cluster.registry = Some(registry);
+        let processes = &mut cluster.processes;
+        cluster.registry = Some(processes.start_ready(&name, coordinator, "registry at ")?);
         Ok(cluster)
     }
 

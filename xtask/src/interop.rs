@@ -34,9 +34,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         (args.mlserver, "mlserver"),
     ] {
         if wanted {
-            command = command
-                .arg(format!("--{tool}"))
-                .arg(python::program(tool, tool)?);
+            let program = python::program(tool, tool)?;
+            command = command.arg(format!("--{tool}")).arg(program);
         }
     }
     let library = native().join("onnxruntime/libonnxruntime.so");
@@ -80,13 +79,8 @@ fn write_models(sh: &Shell, repository: &Path) -> Result<()> {
     let tensors = tensor("inputs", "input", "FP32", 4) + &tensor("outputs", "output", "FP32", 3);
     let sum = |deployed| format!("[code]\ndeployed = \"{deployed}\"\nencoder = \"sum\"\nk = 2\n");
     write_model(sh, repository, "linear", &tensors, &linear)?;
-    write_model(
-        sh,
-        repository,
-        "linear-parity",
-        &(tensors + &sum("linear")),
-        &linear,
-    )?;
+    let coded = tensors + &sum("linear");
+    write_model(sh, repository, "linear-parity", &coded, &linear)?;
     let coded = sum("scene")
         + "inputs = [\"boxes\", \"scores\"]\noutputs = [\"boxes_out\", \"scores_out\"]\n";
     let models: [(&str, &[Tensor], &str); 4] = [
@@ -102,18 +96,11 @@ fn write_models(sh: &Shell, repository: &Path) -> Result<()> {
             text += &tensor("outputs", &format!("{name}_out"), datatype, *length);
         }
         let shapes: Vec<[usize; 1]> = tensors.iter().map(|tensor| [tensor.3]).collect();
-        let given: Vec<(&str, ElementType, &[usize])> = tensors
-            .iter()
-            .zip(&shapes)
-            .map(|(tensor, shape)| (tensor.0, tensor.2, &shape[..]))
-            .collect();
-        write_model(
-            sh,
-            repository,
-            name,
-            &(text + code),
-            &identity_model(&given),
-        )?;
+        let pairs = tensors.iter().zip(&shapes);
+        let given = pairs.map(|(tensor, shape)| (tensor.0, tensor.2, &shape[..]));
+        let given: Vec<(&str, ElementType, &[usize])> = given.collect();
+        let file = identity_model(&given);
+        write_model(sh, repository, name, &(text + code), &file)?;
     }
     Ok(())
 }

@@ -72,14 +72,9 @@ pub(crate) fn train(models: &[Model], seed: u64, reuse: bool) -> Result<()> {
         step(&format!("training {}", model.title));
         let started = Instant::now();
         let (name, words) = (&model.name, model.arguments.split(' '));
-        let command = cmd!(
-            sh,
-            "{trainer} {words...} --name {name} --data {data} --out {out}"
-        );
-        command
-            .args(["--seed", &seed, "--augment", "shift-flip"])
-            .quiet()
-            .run()?;
+        let command = cmd!(sh, "{trainer} {words...} --name {name} --data {data}");
+        let command = command.args(["--seed", &seed, "--augment", "shift-flip"]);
+        command.arg("--out").arg(&out).quiet().run()?;
         eprintln!("    trained in {:.0} s", started.elapsed().as_secs_f64());
     }
     Ok(())
@@ -93,24 +88,19 @@ pub(crate) fn load_command<'a>(
     (rate, seconds): (f64, u32),
     more: &[&str],
 ) -> Cmd<'a> {
-    let (target, rate, seconds) = (
-        format!("http://{address}"),
-        rate.to_string(),
-        seconds.to_string(),
+    let (images, report) = (
+        data().join("t10k-images-idx3-ubyte.gz"),
+        scratch("load.json"),
     );
-    let images = data().join("t10k-images-idx3-ubyte.gz");
-    generator
-        .args([
-            "run", "--target", &target, "--model", model, "--rate", &rate,
-        ])
-        .args(["--duration", &seconds])
-        .args(more)
+    let pace =
+        format!("run --target http://{address} --model {model} --rate {rate} --duration {seconds}");
+    let command = generator.args(pace.split(' ')).args(more);
+    let command = command
         .arg("--images")
         .arg(images)
         .arg("--json")
-        .arg(scratch("load.json"))
-        .quiet()
-        .ignore_stdout()
+        .arg(report);
+    command.quiet().ignore_stdout()
 }
 
 /// Runs the optimised load generator, on `core` alone if one is given; returns its report.
@@ -123,9 +113,8 @@ pub(crate) fn load(
     let sh = shell()?;
     sh.create_dir(scratch(""))?;
     let generator = pinned(&sh, core, &release("parapet-loadgen"));
-    load_command(generator, target, pace, more)
-        .ignore_stderr()
-        .run()?;
+    let command = load_command(generator, target, pace, more);
+    command.ignore_stderr().run()?;
     read_json(&scratch("load.json"))
 }
 
@@ -155,10 +144,8 @@ fn pixels() -> Result<Vec<f32>> {
     let file = File::open(&images).with_context(|| format!("cannot open {}", images.display()))?;
     let read = GzDecoder::new(file).read_exact(&mut bytes);
     read.with_context(|| format!("{} is cut short", images.display()))?;
-    Ok(bytes[IDX_HEADER..]
-        .iter()
-        .map(|&byte| f32::from(byte) / 255.0)
-        .collect())
+    let pixels = bytes[IDX_HEADER..].iter();
+    Ok(pixels.map(|&byte| f32::from(byte) / 255.0).collect())
 }
 
 pub(crate) fn json_query() -> Result<String> {
@@ -181,9 +168,7 @@ pub(crate) fn binary_query() -> Result<(Vec<u8>, usize)> {
 }
 
 pub(crate) fn require() -> Result<()> {
-    ensure!(
-        Model::parity(2).is_there(),
-        "no models; run `cargo xtask demo` first"
-    );
+    let is_there = Model::parity(2).is_there();
+    ensure!(is_there, "no models; run `cargo xtask demo` first");
     Ok(())
 }

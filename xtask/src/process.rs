@@ -35,10 +35,8 @@ pub(crate) struct Processes {
 impl Processes {
     pub(crate) fn new(folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        Ok(Self {
-            folder: folder.to_owned(),
-            running: Vec::new(),
-        })
+        let (folder, running) = (folder.to_owned(), Vec::new());
+        Ok(Self { folder, running })
     }
 
     pub(crate) fn log(&self, name: &str) -> PathBuf {
@@ -133,11 +131,8 @@ impl Processes {
     fn succeeded(&mut self, name: &str, status: ExitStatus) -> Result<()> {
         self.running.retain(|(other, _)| other != name);
         let log = self.log(name);
-        ensure!(
-            status.success(),
-            "{name} failed ({status}); see {}",
-            log.display()
-        );
+        let is_fine = status.success();
+        ensure!(is_fine, "{name} failed ({status}); see {}", log.display());
         Ok(())
     }
 

@@ -70,10 +70,8 @@ impl Trainings {
 
     pub(crate) fn steps_done(&self, name: &str) -> u64 {
         let records = self.records(name);
-        records
-            .last()
-            .and_then(|record| record["step"].as_u64())
-            .unwrap_or_default()
+        let step = records.last().and_then(|record| record["step"].as_u64());
+        step.unwrap_or_default()
     }
 
     pub(crate) fn reach(&self, training: &mut Processes, name: &str, steps: u64) -> Result<u64> {
@@ -92,10 +90,6 @@ impl Trainings {
 /// the registry does not answer.
 pub(crate) fn top(trainer: Cmd<'_>, registry: &str) -> String {
     let command = trainer.args(["top", "--once", "--registry", registry]);
-    command
-        .quiet()
-        .ignore_stderr()
-        .ignore_status()
-        .read()
-        .unwrap_or_default()
+    let command = command.quiet().ignore_stderr().ignore_status();
+    command.read().unwrap_or_default()
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use xshell::{Shell, cmd};
+use xshell::{Cmd, Shell, cmd};
 
 use crate::setup;
 
@@ -65,10 +65,8 @@ pub(crate) fn is_installed(program: &str) -> bool {
 /// Fails unless each program is installed, of the Debian package beside it.
 pub(crate) fn require(tools: &[(&str, &str)]) -> Result<()> {
     for (program, package) in tools {
-        ensure!(
-            is_installed(program),
-            "{program} is not installed (Debian, Ubuntu: `apt install {package}`)"
-        );
+        let hint = format!("(Debian, Ubuntu: `apt install {package}`)");
+        ensure!(is_installed(program), "{program} is not installed {hint}");
     }
     Ok(())
 }
@@ -116,4 +114,15 @@ pub(crate) fn build_trainer() -> Result<()> {
 pub(crate) fn read_json(path: &Path) -> Result<serde_json::Value> {
     let text = shell()?.read_file(path)?;
     serde_json::from_str(&text).with_context(|| format!("{} is no JSON", path.display()))
+}
+
+/// Returns a command's standard output; an error has its whole output.
+pub(crate) fn output(command: Cmd<'_>) -> Result<String> {
+    let line = command.to_string();
+    let output = command.quiet().ignore_status().output()?;
+    let [stdout, stderr] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    let is_fine = output.status.success();
+    ensure!(is_fine, "{line}: {stdout}{}", stderr.trim());
+    Ok(stdout)
 }

@@ -5,8 +5,8 @@
 //! keeps a schedule, so the figure that counts is the highest rate whose runs are valid; `wrk`
 //! sends as fast as answers come (closed loop), in C.
 
-use super::peers::Wrk;
-use super::spread::Spread;
+use super::peers::wrk;
+use super::report::Spread;
 use crate::cluster::pinned;
 use crate::models::figure;
 use crate::prelude::*;
@@ -29,8 +29,7 @@ const SERVER_CORE: usize = 1;
 
 pub(super) fn run(args: &Args) -> Result<()> {
     cargo("build --release -p parapet-loadgen --bins --example trivial_server")?;
-    let (sh, folder) = (shell()?, scratch("bench-loadgen"));
-    let mut processes = Processes::new(&folder)?;
+    let (sh, mut processes) = (shell()?, Processes::new(&scratch("bench-loadgen"))?);
     let server = pinned(&sh, Some(SERVER_CORE), &release("examples/trivial_server"));
     let address = processes.start_ready("server", server, "http://")?;
     println!(
@@ -72,7 +71,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         println!("wrk is not installed; `apt install wrk` adds it to the comparison");
         return Ok(());
     }
-    let full = Wrk::new(&folder, "trivial", 64, SECONDS)?.run(&address, Some(CORE))?;
-    println!("wrk, one thread, 64 connections, same core: {full}");
+    let (full, p99) = wrk((&address, "trivial"), (64, SECONDS), Some(CORE))?;
+    println!("wrk, one thread, 64 connections, same core: {full:.0} requests/s, p99 {p99:.2} ms");
     Ok(())
 }

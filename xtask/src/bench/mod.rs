@@ -7,9 +7,8 @@ mod overload;
 mod parameter_server;
 mod peers;
 mod proxy;
-pub(crate) mod section;
+pub(crate) mod report;
 mod serving;
-mod spread;
 mod staleness;
 mod tail;
 mod training;
@@ -86,11 +85,8 @@ fn configuration(deployed: &[String], parity: &[String], slots: u32) -> String {
 /// Calls `run` for every place below `count`, in an order that every other round turns round.
 fn in_turns(round: u64, count: usize, mut run: impl FnMut(usize) -> Result<()>) -> Result<()> {
     for turn in 0..count {
-        run(if round.is_multiple_of(2) {
-            count - 1 - turn
-        } else {
-            turn
-        })?;
+        let back = count - 1 - turn;
+        run(if round.is_multiple_of(2) { back } else { turn })?;
     }
     Ok(())
 }

@@ -4,13 +4,14 @@
 //! Both do the same rounds: every key is pushed, pulled, or both, again and again, with all keys
 //! under way. The servers add up. Runs of the two take turns, and medians count.
 
-mod memory;
-
-use super::spread::Spread;
-use super::{in_turns, section};
+use super::report::Spread;
+use super::{in_turns, report};
 use crate::models::figure;
 use crate::prelude::*;
+use crate::resources::memory;
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::net::TcpListener;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -33,14 +34,15 @@ pub(crate) struct Args {
 
 /// Ours as it is on one machine, ours as it is between machines, and mxnet's kvstore.
 const SYSTEMS: [&str; 3] = ["Parapet", "Parapet over TCP", "mxnet"];
+const NAME: &str = "cargo xtask bench parameter-server";
 const PHASES: [&str; 3] = ["push", "pull", "push and pull"];
 
 type Seconds = [f64; 3];
 
 #[derive(Debug, Clone, Copy)]
 struct Load {
-    workers: u64,
-    servers: u64,
+    /// Workers, and servers.
+    nodes: u64,
     bytes: u64,
     keys: u64,
     rounds: u64,
@@ -57,8 +59,7 @@ impl Load {
         };
         let rounds = (total / keys).max(1);
         Self {
-            workers: nodes,
-            servers: nodes,
+            nodes,
             bytes,
             keys,
             rounds,
@@ -68,33 +69,22 @@ impl Load {
     /// Gbit/s of values, or thousands of operations/s for small ones, of all workers together;
     /// pushes and pulls both count where both are done.
     fn rate(&self, runs: &[Seconds], phase: usize) -> Spread {
-        let operations = (self.keys * self.rounds * self.workers) as f64;
+        let operations = (self.keys * self.rounds * self.nodes) as f64;
         let ways = if phase == 2 { 2.0 } else { 1.0 };
-        let unit = if self.bytes <= 4096 {
-            1e-3
-        } else {
-            self.bytes as f64 * 8.0 / 1e9
-        };
+        let gbit = self.bytes as f64 * 8.0 / 1e9;
+        let unit = if self.bytes <= 4096 { 1e-3 } else { gbit };
         Spread::new(runs.iter().map(|run| ways * operations * unit / run[phase]))
     }
 
     fn lines(&self, systems: &[Vec<Seconds>]) -> String {
-        let Self {
-            workers,
-            servers,
-            bytes,
-            ..
-        } = self;
+        let Self { nodes, bytes, .. } = self;
         let size = match bytes {
             bytes if *bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
             bytes if *bytes >= 1 << 10 => format!("{} KiB", bytes >> 10),
             bytes => format!("{bytes} B"),
         };
-        let unit = if *bytes <= 4096 {
-            "thousand op/s"
-        } else {
-            "Gbit/s"
-        };
+        let is_small = *bytes <= 4096;
+        let unit = if is_small { "thousand op/s" } else { "Gbit/s" };
         let mut text = String::new();
         for (phase, name) in PHASES.into_iter().enumerate() {
             let rates: Vec<Spread> = systems.iter().map(|runs| self.rate(runs, phase)).collect();
@@ -108,7 +98,7 @@ impl Load {
                 _ => cells.extend(["not run", "-", "-"].map(str::to_owned)),
             }
             let cells = cells.join(" | ");
-            text += &format!("| {workers} + {servers} | {size} | {name} | {unit} | {cells} |\n");
+            text += &format!("| {nodes} + {nodes} | {size} | {name} | {unit} | {cells} |\n");
         }
         text
     }
@@ -141,37 +131,28 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     let mut text = HEAD.replace("RUNS", &args.runs.to_string()) + &rows + GOAL;
     if args.millions > 0 {
-        let memory = memory::measure(args.millions)?;
+        let memory = measure_memory(args.millions)?;
         print!("{memory}");
         text = text + MEMORY + &memory;
     }
-    section::write(
-        section::PARAMETER_SERVER,
-        "cargo xtask bench parameter-server",
-        &text,
-    )
+    report::write(report::PARAMETER_SERVER, NAME, &text)
 }
 
 fn measure(args: &Args, system: usize, load: Load) -> Result<Seconds> {
-    let (sh, mut processes) = (
-        shell()?,
-        Processes::new(&scratch("bench-parameter-server"))?,
-    );
-    let names: Vec<String> = (0..load.workers).map(|id| format!("worker-{id}")).collect();
-    let [servers, workers, bytes, keys, rounds] = [
-        load.servers,
-        load.workers,
-        load.bytes,
-        load.keys,
-        load.rounds,
-    ]
-    .map(|n| n.to_string());
+    let folder = scratch("bench-parameter-server");
+    let (sh, mut processes) = (shell()?, Processes::new(&folder)?);
+    let names: Vec<String> = (0..load.nodes).map(|id| format!("worker-{id}")).collect();
+    let Load {
+        nodes,
+        bytes,
+        keys,
+        rounds,
+    } = load;
+    let [nodes, bytes, keys, rounds] = [nodes, bytes, keys, rounds].map(|n| n.to_string());
     if let (2, Some(python)) = (system, &args.mxnet_python) {
         let script = "parity-trainer/parameter-server/benches/mxnet_kvstore.py";
-        let port = TcpListener::bind("127.0.0.1:0")?
-            .local_addr()?
-            .port()
-            .to_string();
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let port = address.port().to_string();
         let line = || {
             cmd!(
                 sh,
@@ -180,11 +161,11 @@ fn measure(args: &Args, system: usize, load: Load) -> Result<Seconds> {
             .env("DMLC_PS_ROOT_URI", "127.0.0.1")
             .env("DMLC_NODE_HOST", "127.0.0.1")
             .env("DMLC_PS_ROOT_PORT", &port)
-            .env("DMLC_NUM_SERVER", &servers)
-            .env("DMLC_NUM_WORKER", &workers)
+            .env("DMLC_NUM_SERVER", &nodes)
+            .env("DMLC_NUM_WORKER", &nodes)
         };
         processes.start("scheduler", line().env("DMLC_ROLE", "scheduler"))?;
-        for id in 0..load.servers {
+        for id in 0..load.nodes {
             processes.start(&format!("server-{id}"), line().env("DMLC_ROLE", "server"))?;
         }
         for name in &names {
@@ -197,12 +178,12 @@ fn measure(args: &Args, system: usize, load: Load) -> Result<Seconds> {
             let id = id.to_string();
             cmd!(
                 sh,
-                "{program} {role} {id} --servers {servers} --workers {workers} --bytes {bytes}
+                "{program} {role} {id} --servers {nodes} --workers {nodes} --bytes {bytes}
                     --keys {keys} {tcp...}"
             )
         };
         let mut addresses = Vec::new();
-        for id in 0..load.servers {
+        for id in 0..load.nodes {
             let address = processes.start_ready(&format!("server-{id}"), line("server", id), "")?;
             addresses.extend(["--address".to_owned(), address]);
         }
@@ -261,3 +242,95 @@ each connection, messages to be sent 16 MiB for each): they count here, too.
 | parameters | rule | server | parameters and state | highest | ratio |
 |---|---|---|---|---|---|
 ";
+
+/// A process that is told and tells something in lines; it ends with this value.
+struct Talker {
+    process: Child,
+    stdin: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Talker {
+    fn start(rule: &str, millions: u64, arguments: &[&str]) -> Result<Self> {
+        let mut process = Command::new(release("examples/memory"))
+            .args(arguments)
+            .args(["--rule", rule, "--millions", &millions.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("cannot start the memory benchmark")?;
+        let stdin = process.stdin.take().context("no standard input")?;
+        let stdout = process.stdout.take().context("no standard output")?;
+        Ok(Self {
+            process,
+            stdin,
+            lines: BufReader::new(stdout).lines(),
+        })
+    }
+
+    fn hear(&mut self) -> Result<String> {
+        let line = self
+            .lines
+            .next()
+            .context("a process of the memory benchmark ended early")?;
+        Ok(line?.trim().to_owned())
+    }
+
+    fn hear_of_join(&mut self) -> Result<()> {
+        while self.hear()? != "joined" {}
+        Ok(())
+    }
+
+    fn tell(&mut self, line: &str) -> Result<()> {
+        writeln!(self.stdin, "{line}").context("a process of the memory benchmark ended early")
+    }
+}
+
+impl Drop for Talker {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A server of `millions` of parameters: after all have been pushed to, and while and after
+/// it is copied. Returns the table's rows.
+fn measure_memory(millions: u64) -> Result<String> {
+    let mut rows = String::new();
+    for (rule, numbers) in [("add", 1.0), ("adam", 3.0)] {
+        // Parameters and optimiser state.
+        let content = millions as f64 * 1e6 * 4.0 * numbers / f64::from(1 << 20);
+        let mut note = |server: &str, talker: &Talker| -> Result<()> {
+            let highest = memory(talker.process.id())?.highest;
+            let ratio = highest / content;
+            rows += &format!(
+                "| {millions} M | {rule} | {server} | {content:.0} MiB | {highest:.0} MiB | \
+                 {ratio:.2} |\n"
+            );
+            Ok(())
+        };
+        let mut old = Talker::start(rule, millions, &["server", "0"])?;
+        let address = old.hear()?;
+        let mut worker = Talker::start(rule, millions, &["worker", &address])?;
+        for _ in 0..2 {
+            worker.hear()?;
+        }
+        note("alone", &old)?;
+        let mut new = Talker::start(rule, millions, &["server", "1"])?;
+        let address = new.hear()?;
+        old.tell(&format!("copy {address}"))?;
+        old.hear_of_join()?;
+        for other in [&mut new, &mut worker] {
+            other.tell(&format!("joined {address}"))?;
+            other.hear_of_join()?;
+        }
+        // Twice: the first round may have begun before the join.
+        for _ in 0..2 {
+            worker.hear()?;
+        }
+        note("copied from", &old)?;
+        note("copied to", &new)?;
+    }
+    Ok(rows)
+}

@@ -3,33 +3,10 @@
 use crate::cluster::pinned;
 use crate::models::binary_query;
 use crate::prelude::*;
-use std::fmt;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use ureq::{Agent, Body, http::Response};
-
-pub(super) struct Wrk {
-    script: PathBuf,
-    connections: u32,
-    seconds: u32,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Full {
-    pub(super) per_second: f64,
-    pub(super) p99_ms: f64,
-}
-
-impl fmt::Display for Full {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:.0} requests/s, p99 {:.2} ms",
-            self.per_second, self.p99_ms
-        )
-    }
-}
 
 /// Times are in microseconds.
 const SCRIPT: &str = r#"
@@ -47,50 +24,32 @@ function done(summary, latency, requests)
 end
 "#;
 
-impl Wrk {
-    pub(super) fn new(folder: &Path, model: &str, connections: u32, seconds: u32) -> Result<Self> {
-        let (sh, (body, header_length)) = (shell()?, binary_query()?);
-        let (file, script) = (folder.join("query.bin"), folder.join("wrk.lua"));
-        sh.write_file(&file, body)?;
-        let text = SCRIPT
-            .replace("MODEL", model)
-            .replace("BODY", &file.display().to_string())
-            .replace("HEADER", &header_length.to_string());
-        sh.write_file(&script, text)?;
-        Ok(Self {
-            script,
-            connections,
-            seconds,
-        })
-    }
-
-    pub(super) fn run(&self, address: &str, core: Option<usize>) -> Result<Full> {
-        let sh = shell()?;
-        let wrk = pinned(&sh, core, "wrk".as_ref())
-            .args([
-                "-t1",
-                &format!("-c{}", self.connections),
-                &format!("-d{}s", self.seconds),
-            ])
-            .arg("-s")
-            .arg(&self.script)
-            .arg(format!("http://{address}"));
-        let text = wrk.quiet().read()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("RESULT "));
-        let line = line.with_context(|| format!("wrk said {text}"))?;
-        let numbers: Vec<f64> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
-        let [requests, duration, p99, errors] = numbers[..] else {
-            anyhow::bail!("wrk said {line:?}");
-        };
-        ensure!(
-            errors == 0.0,
-            "{address}: {errors} of {requests} requests failed"
-        );
-        Ok(Full {
-            per_second: requests / duration * 1e6,
-            p99_ms: p99 / 1e3,
-        })
-    }
+/// Asks a model at an address about the first image, over so many connections for so many seconds,
+/// from `core` alone if one is given; returns requests/s and the p99 in ms.
+pub(super) fn wrk(
+    (address, model): (&str, &str),
+    (connections, seconds): (u32, u32),
+    core: Option<usize>,
+) -> Result<(f64, f64)> {
+    let (sh, (body, header_length)) = (shell()?, binary_query()?);
+    let (file, script) = (scratch("wrk.bin"), scratch("wrk.lua"));
+    sh.write_file(&file, body)?;
+    let text = SCRIPT.replace("MODEL", model);
+    let text = text.replace("BODY", &file.display().to_string());
+    sh.write_file(&script, text.replace("HEADER", &header_length.to_string()))?;
+    let line = format!("-t1 -c{connections} -d{seconds}s http://{address} -s");
+    let wrk = pinned(&sh, core, "wrk".as_ref()).args(line.split(' '));
+    let text = output(wrk.arg(script))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("RESULT "));
+    let numbers = line.unwrap_or_default().split(' ').map(str::parse);
+    let numbers: Vec<f64> = numbers
+        .collect::<Result<_, _>>()
+        .context("no result of wrk")?;
+    let [requests, duration, p99, errors] = numbers[..] else {
+        bail!("wrk said {text}");
+    };
+    ensure!(errors == 0.0, "{errors} of {requests} requests failed");
+    Ok((requests / duration * 1e6, p99 / 1e3))
 }
 
 /// Starts one worker of nginx, called `nginx` among `processes`, that passes every request on over

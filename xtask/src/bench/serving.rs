@@ -10,7 +10,7 @@
 //! Where nginx is installed it stands beside. Targets take turns. Needs the models of the demo.
 
 use super::peers::{self, Query};
-use super::spread::Spread;
+use super::report::Spread;
 use super::{configuration, prepare};
 use crate::cluster::{ANY_PORT, Cluster};
 use crate::prelude::*;
@@ -64,14 +64,10 @@ fn latency(
 ) -> Result<()> {
     let query = Query::new()?;
     let computing = time_requests(&query, &parity[..1], "fashion-parity", None, 1)?;
-    let (response, computing) = (
-        query.response(&parity[0], "fashion-parity")?,
-        Duration::from_secs_f64(computing * 1e-6),
-    );
-    let elsewhere = [(); 2]
-        .map(|()| peers::start_emulated(&response, "{}", computing))
-        .into_iter();
-    let elsewhere = elsewhere.collect::<Result<Vec<_>>>()?;
+    let computing = Duration::from_secs_f64(computing * 1e-6);
+    let response = query.response(&parity[0], "fashion-parity")?;
+    let start = |_| peers::start_emulated(&response, "{}", computing);
+    let elsewhere = (0..2).map(start).collect::<Result<Vec<_>>>()?;
     let [none, coded, coded_elsewhere] =
         [&[][..], parity, &elsewhere].map(|parity| demo_configuration(deployed, parity));
     // Those that poll do so for longer after a request than an answer takes.
@@ -85,19 +81,13 @@ fn latency(
         ("none, busy polling", polling(&none)),
         ("coded, busy polling", polling(&coded)),
     ] {
-        targets.push((
-            name,
-            vec![cluster.frontend(name, &config, args.frontend_core)?],
-        ));
+        let address = cluster.frontend(name, &config, args.frontend_core)?;
+        targets.push((name, vec![address]));
     }
     if is_installed("nginx") {
         let folder = scratch("bench-serving");
-        let nginx = peers::start_nginx(
-            &mut cluster.processes,
-            &folder,
-            deployed,
-            args.frontend_core,
-        )?;
+        let (processes, core) = (&mut cluster.processes, args.frontend_core);
+        let nginx = peers::start_nginx(processes, &folder, deployed, core)?;
         targets.push(("nginx", vec![nginx]));
     }
     for rate in [None, Some(RATE)] {
@@ -160,12 +150,8 @@ fn watch_memory(args: &Args, cluster: &mut Cluster, config: &str) -> Result<()> 
     for part in 1..=parts {
         let seconds = (args.memory_seconds / parts).max(1);
         let more = ["--arrivals", "constant"];
-        let report = models::load(
-            (&address, "fashion"),
-            (f64::from(rate), seconds),
-            &more,
-            None,
-        )?;
+        let pace = (f64::from(rate), seconds);
+        let report = models::load((&address, "fashion"), pace, &more, None)?;
         println!(
             "  after {:3} s   {:6.1} MB   ({} answered, {} failed)",
             part * seconds,

@@ -5,8 +5,8 @@
 //! Each run is a process of its own (`staleness`, of the parameter server's second application).
 //! Runs of all models take turns, seed by seed, so that whatever else the machine does meets all.
 
-use super::spread::Spread;
-use super::{in_turns, section};
+use super::report::Spread;
+use super::{in_turns, report};
 use crate::models::figure;
 use crate::prelude::*;
 
@@ -69,8 +69,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
             MODELS.into_iter().map(|(_, name)| name).zip(runs).collect();
         let text = markdown(slowdown, args.clocks, &rows);
         println!("{text}");
-        section::write(
-            section::PARAMETER_SERVER,
+        report::write(
+            report::PARAMETER_SERVER,
             &format!("cargo xtask bench staleness, {slowdown}"),
             &text,
         )?;

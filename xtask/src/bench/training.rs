@@ -6,7 +6,7 @@
 //! of its own that warms up before its clock starts.
 
 use super::in_turns;
-use super::spread::Spread;
+use super::report::Spread;
 use crate::prelude::*;
 
 /// Networks, as the trainer and as the script name them, and steps a block.

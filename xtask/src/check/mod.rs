@@ -43,21 +43,21 @@ fn write_certificate(sh: &Shell, folder: &Path, name: &str) -> Result<()> {
         "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\ncrlnumber = crlnumber\n\
          default_md = sha256\ncrl_extensions = list\n[list]\nauthorityKeyIdentifier = keyid\n",
     )?;
-    cmd!(
+    output(cmd!(
         sh,
         "openssl req -x509 -days 30 -subj /CN={name} -newkey ec -pkeyopt ec_paramgen_curve:P-256
             -nodes -keyout {name}.key -out {name}.crt"
-    )
-    .quiet()
-    .ignore_stderr()
-    .run()?;
-    cmd!(
+    ))?;
+    let signer = [
+        "-keyfile",
+        &format!("{name}.key"),
+        "-cert",
+        &format!("{name}.crt"),
+    ];
+    let list = cmd!(
         sh,
-        "openssl ca -gencrl -crldays 30 -config ca.cnf -keyfile {name}.key -cert {name}.crt
-            -out {name}.crl"
-    )
-    .quiet()
-    .ignore_stderr()
-    .run()?;
+        "openssl ca -gencrl -crldays 30 -config ca.cnf {signer...}"
+    );
+    output(list.arg("-out").arg(format!("{name}.crl")))?;
     Ok(())
 }

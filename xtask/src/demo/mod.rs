@@ -38,6 +38,7 @@ pub(crate) struct Args {
     port_offset: u16,
 }
 
+const OFFSET: &str = "--port-offset moves this one";
 /// Ports of the replicas, of the parity instances, and of the frontend.
 const PORTS: [u16; REPLICAS + PARITY + 1] = [9001, 9002, 9003, 9004, 9101, 9102, 8080];
 
@@ -49,16 +50,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     step("building the serving side and the trainer");
     // In one invocation, so that each package is compiled once. The development profile optimises
     // what computes, and skips the slow rest.
-    cargo(
-        "build --bins -p parapet-frontend -p parapet-models -p parapet-loadgen -p parity-trainer",
-    )?;
+    let serving = "-p parapet-frontend -p parapet-models -p parapet-loadgen";
+    cargo(&format!("build --bins {serving} -p parity-trainer"))?;
 
     let started = Instant::now();
-    models::train(
-        &[Model::deployed(), Model::parity(2)],
-        args.seed,
-        args.reuse_models,
-    )?;
+    let models = [Model::deployed(), Model::parity(2)];
+    models::train(&models, args.seed, args.reuse_models)?;
     let faults = faults::plan(args.seed, Duration::from_secs(args.seconds.into()));
     step(&format!(
         "{} requests/s for {} s, twice: {}; one replica killed half-way",
@@ -95,10 +92,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn configuration(args: &Args, strategy: &str) -> Result<String> {
     let mut text = shell()?.read_file("deploy/local/parapet.toml")?;
     if strategy == "none" {
-        let (before, _) = text
-            .split_once("[models.strategy]")
-            .context("no [models.strategy]")?;
-        text = before.to_owned();
+        let strategy = text.find("[models.strategy]");
+        text.truncate(strategy.context("no [models.strategy]")?);
     }
     for port in PORTS {
         let moved = port + args.port_offset;
@@ -114,25 +109,15 @@ fn start(args: &Args, strategy: &str) -> Result<Cluster> {
     ));
     let ports = PORTS.map(|port| port + args.port_offset);
     for port in ports {
-        TcpListener::bind(("127.0.0.1", port)).with_context(|| {
-            format!(
-                "port {port}: `cargo xtask demo --stop` ends an earlier demo, --port-offset moves \
-                 this one"
-            )
-        })?;
+        let free = TcpListener::bind(("127.0.0.1", port));
+        free.with_context(|| format!("port {port}: `--stop` ends an earlier demo, {OFFSET}"))?;
     }
-    let mut cluster = Cluster::new(
-        debug,
-        &scratch(&format!("demo/logs/{strategy}")),
-        &models::repository(),
-    )?;
+    let logs = scratch(&format!("demo/logs/{strategy}"));
+    let mut cluster = Cluster::new(debug, &logs, &models::repository())?;
     for (index, port) in ports.iter().take(REPLICAS + PARITY).enumerate() {
-        let model = if index < REPLICAS {
-            "fashion"
-        } else {
-            "fashion-parity"
-        };
-        cluster.instance(&instance(index), model, &format!("127.0.0.1:{port}"), &[])?;
+        let suffix = if index < REPLICAS { "" } else { "-parity" };
+        let (model, listen) = (format!("fashion{suffix}"), format!("127.0.0.1:{port}"));
+        cluster.instance(&instance(index), &model, &listen, &[])?;
     }
     cluster.frontend(strategy, &configuration(args, strategy)?, None)?;
     Ok(cluster)
@@ -148,18 +133,9 @@ fn measure(args: &Args, strategy: &str, faults: &[Planned]) -> Result<Value> {
     let mut cluster = start(args, strategy)?;
     let (sh, program) = (shell()?, debug("parapet-loadgen"));
     let address = format!("127.0.0.1:{}", 8080 + args.port_offset);
-    let (seed, labels) = (
-        args.seed.to_string(),
-        data().join("t10k-labels-idx1-ubyte.gz"),
-    );
-    let more = [
-        "--arrivals",
-        "constant",
-        "--seed",
-        &seed,
-        "--labels",
-        &labels.to_string_lossy(),
-    ];
+    let (seed, labels) = (args.seed.to_string(), "t10k-labels-idx1-ubyte.gz");
+    let labels = data().join(labels).display().to_string();
+    let more = ["--arrivals=constant", "--seed", &seed, "--labels", &labels];
     let load = |seconds| {
         let pace = (args.rate.into(), seconds);
         models::load_command(cmd!(sh, "{program}"), (&address, "fashion"), pace, &more)
@@ -170,14 +146,10 @@ fn measure(args: &Args, strategy: &str, faults: &[Planned]) -> Result<Value> {
     step(&format!("sending {} requests/s ({strategy})", args.rate));
     let mut generator = std::process::Command::from(load(args.seconds)).spawn()?;
     let started = Instant::now();
-    for Planned {
-        at,
-        instance: index,
-        signal,
-    } in faults
-    {
-        std::thread::sleep(at.saturating_sub(started.elapsed()));
-        cluster.processes.signal(&instance(*index), *signal)?;
+    for fault in faults {
+        std::thread::sleep(fault.at.saturating_sub(started.elapsed()));
+        let name = instance(fault.instance);
+        cluster.processes.signal(&name, fault.signal)?;
     }
     let status = generator.wait().context("parapet-loadgen is gone")?;
     ensure!(status.success(), "parapet-loadgen failed ({status})");
@@ -189,10 +161,8 @@ fn write_queries(args: &Args) -> Result<String> {
     let (sh, (binary, header_length)) = (shell()?, models::binary_query()?);
     sh.write_file(scratch("demo/query.json"), models::json_query()?)?;
     sh.write_file(scratch("demo/query.bin"), binary)?;
-    let url = format!(
-        "http://127.0.0.1:{}/v2/models/fashion/infer",
-        8080 + args.port_offset
-    );
+    let port = 8080 + args.port_offset;
+    let url = format!("http://127.0.0.1:{port}/v2/models/fashion/infer");
     Ok(format!(
         "curl -i {url} -d @.parapet/demo/query.json\n\
          curl -i {url} -H 'Inference-Header-Content-Length: {header_length}' --data-binary \
@@ -212,10 +182,8 @@ fn stop_kept() -> Result<()> {
     };
     for pid in pids.lines().filter_map(|line| line.parse::<i32>().ok()) {
         // Only if it is still one of ours: pids are used again.
-        let name = sh
-            .read_file(format!("/proc/{pid}/comm"))
-            .unwrap_or_default();
-        if name.starts_with("parapet-") {
+        let name = sh.read_file(format!("/proc/{pid}/comm"));
+        if name.is_ok_and(|name| name.starts_with("parapet-")) {
             kill(Pid::from_raw(pid), Signal::SIGTERM).with_context(|| format!("process {pid}"))?;
         }
     }

@@ -19,10 +19,10 @@ pub(crate) enum Netns {
 
 pub(crate) fn run(netns: &Netns) -> Result<()> {
     require(&[("etcd", "etcd-server"), ("ip", "iproute2")])?;
-    let (sh, probe) = (shell()?, "parapet-probe");
-    ip(&sh, &format!("netns add {probe}"))
+    let probe = "parapet-probe";
+    ip(&format!("netns add {probe}"))
         .context("network namespaces cannot be made; run it as root")?;
-    ip(&sh, &format!("netns delete {probe}"))?;
+    ip(&format!("netns delete {probe}"))?;
     match netns {
         Netns::Train(args) => train::run(args),
         Netns::Serve(args) => serve::run(args),
@@ -43,10 +43,8 @@ impl Host {
 
     /// The member of etcd on this host, one of those on all `hosts`.
     fn etcd<'a>(&self, sh: &'a Shell, hosts: &[Self], folder: &Path) -> Cmd<'a> {
-        let peers: Vec<String> = hosts
-            .iter()
-            .map(|host| format!("{}=http://{}:2380", host.name, host.address))
-            .collect();
+        let peer = |host: &Self| format!("{}=http://{}:2380", host.name, host.address);
+        let peers: Vec<String> = hosts.iter().map(peer).collect();
         let (name, peers) = (self.name, peers.join(","));
         let (client, peer) = (self.member(), format!("http://{}:2380", self.address));
         let data = folder.join(format!("etcd-{name}"));
@@ -82,70 +80,43 @@ impl Network {
         let hosts = [("one", 1), ("two", 2), ("three", 3)].map(host);
         let hub = format!("parapet-{run}-hub");
         let network = Self { hub, hosts };
-        let (sh, hub) = (&shell()?, &network.hub);
+        let hub = &network.hub;
         // A run that was killed may have left them behind.
         network.remove()?;
-        ip(sh, &format!("netns add {hub}"))?;
-        ip(sh, &format!("-n {hub} link add bridge type bridge"))?;
-        ip(sh, &format!("-n {hub} link set bridge up"))?;
-        ip(
-            sh,
-            &format!("-n {hub} address add 10.77.0.254/24 dev bridge"),
-        )?;
-        for Host {
-            namespace,
-            name,
-            address,
-        } in &network.hosts
-        {
-            ip(sh, &format!("netns add {namespace}"))?;
-            ip(sh, &format!("-n {namespace} link set lo up"))?;
-            let pair = format!("netns {hub} type veth peer eth0 netns {namespace}");
-            ip(sh, &format!("link add {name} {pair}"))?;
-            ip(sh, &format!("-n {hub} link set {name} master bridge up"))?;
-            ip(
-                sh,
-                &format!("-n {namespace} address add {address}/24 dev eth0"),
-            )?;
-            ip(sh, &format!("-n {namespace} link set eth0 up"))?;
+        let mut lines = format!(
+            "netns add {hub}\n-n {hub} link add bridge type bridge\n\
+             -n {hub} link set bridge up\n-n {hub} address add 10.77.0.254/24 dev bridge\n"
+        );
+        for host in &network.hosts {
+            let (space, name, address) = (&host.namespace, host.name, &host.address);
+            lines += &format!(
+                "netns add {space}\n-n {space} link set lo up\n\
+                 link add {name} netns {hub} type veth peer eth0 netns {space}\n\
+                 -n {hub} link set {name} master bridge up\n\
+                 -n {space} address add {address}/24 dev eth0\n-n {space} link set eth0 up\n"
+            );
         }
+        lines.lines().try_for_each(ip)?;
         Ok(network)
     }
 
-    fn cut(&self, host: &Host) -> Result<()> {
-        ip(
-            &shell()?,
-            &format!("-n {} link set {} down", self.hub, host.name),
-        )
-    }
-
-    fn heal(&self, host: &Host) -> Result<()> {
-        ip(
-            &shell()?,
-            &format!("-n {} link set {} up", self.hub, host.name),
-        )
+    /// Cuts `host` off (`down`), without notice to any process, or undoes that (`up`).
+    fn set(&self, host: &Host, state: &str) -> Result<()> {
+        ip(&format!("-n {} link set {} {state}", self.hub, host.name))
     }
 
     fn remove(&self) -> Result<()> {
         let sh = shell()?;
-        for namespace in self
-            .hosts
-            .iter()
-            .map(|host| &host.namespace)
-            .chain([&self.hub])
-        {
+        let hosts = self.hosts.iter().map(|host| &host.namespace);
+        for namespace in hosts.chain([&self.hub]) {
             // A process left in a deleted namespace keeps it alive without a name.
-            let pids = cmd!(sh, "ip netns pids {namespace}")
-                .quiet()
-                .ignore_stderr()
-                .read();
+            let pids = cmd!(sh, "ip netns pids {namespace}").quiet();
+            let pids = pids.ignore_stderr().read();
             for pid in pids.unwrap_or_default().split_whitespace() {
                 let _ = cmd!(sh, "kill -9 {pid}").quiet().ignore_stderr().run();
             }
-            let _ = cmd!(sh, "ip netns delete {namespace}")
-                .quiet()
-                .ignore_stderr()
-                .run();
+            let delete = cmd!(sh, "ip netns delete {namespace}").quiet();
+            let _ = delete.ignore_stderr().run();
         }
         Ok(())
     }
@@ -157,8 +128,8 @@ impl Drop for Network {
     }
 }
 
-fn ip(sh: &Shell, line: &str) -> Result<()> {
-    let words = line.split(' ');
+fn ip(line: &str) -> Result<()> {
+    let (sh, words) = (shell()?, line.split(' '));
     Ok(cmd!(sh, "ip {words...}").quiet().run()?)
 }
 

@@ -27,10 +27,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if args.trainer.is_none() {
         build_trainer()?;
     }
-    let trainer = args
-        .trainer
-        .clone()
-        .unwrap_or_else(|| debug("parity-trainer"));
+    let trainer = args.trainer.clone();
+    let trainer = trainer.unwrap_or_else(|| debug("parity-trainer"));
     let trainings = Trainings::new("netns-train", &trainer, args.steps)?;
     let network = Network::new("train")?;
     let cluster = NetnsCluster::start(&trainings, &network)?;
@@ -40,10 +38,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let started = Instant::now();
     cluster.start_training("undisturbed")?.wait("undisturbed")?;
     eprintln!("    trained in {:.1} s", started.elapsed().as_secs_f64());
-    ensure!(
-        trainings.model("disturbed")? == trainings.model("undisturbed")?,
-        "the two trainings ended with different models"
-    );
+    let is_same = trainings.model("disturbed")? == trainings.model("undisturbed")?;
+    ensure!(is_same, "the two trainings ended with different models");
     println!(
         "the leader's host was cut off for {} s; the model is the same, byte for byte",
         args.seconds
@@ -160,7 +156,7 @@ fn cut_off(
     before: u64,
 ) -> Result<()> {
     let (first, host) = (&cluster.leader, &cluster.network.hosts[0]);
-    cluster.network.cut(host)?;
+    cluster.network.set(host, "down")?;
     let cut = Instant::now();
     let another = || Ok(cluster.leader()?.filter(|found| found != first));
     let (successor, stood_still) = std::thread::scope(|scope| {
@@ -188,7 +184,7 @@ fn cut_off(
     training
         .none_ended()
         .context("over before the host came back; give more --steps")?;
-    cluster.network.heal(host)?;
+    cluster.network.set(host, "up")?;
     eprintln!("    back after {:.1} s", cut.elapsed().as_secs_f64());
     Ok(())
 }

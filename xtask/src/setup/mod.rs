@@ -42,10 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     install(&PROTOC)?;
     if let Some(named) = users_libtorch() {
-        eprintln!(
-            "libtorch: LIBTORCH is set to {}, so that one is used",
-            named.display()
-        );
+        eprintln!("libtorch: that of LIBTORCH, {}", named.display());
         return Ok(());
     }
     install(&LIBTORCH)?;
@@ -62,10 +59,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn install(component: &Component) -> Result<()> {
     let sh = shell()?;
     let (title, place) = (component.title, native().join(component.folder));
-    let is_current = || {
-        sh.read_file(place.join(STAMP))
-            .is_ok_and(|stamp| stamp == component.stamp())
-    };
+    let stamp = || sh.read_file(place.join(STAMP)).unwrap_or_default();
+    let is_current = || stamp() == component.stamp();
     if is_current() {
         println!("{title}: ready in {}", place.display());
         return Ok(());
@@ -93,8 +88,8 @@ fn install_by_way_of(sh: &Shell, component: &Component, work: &Path, place: &Pat
     unpack(sh, component, &wheels, &fresh)?;
     sh.write_file(fresh.join(STAMP), component.stamp())?;
     if place.exists() {
-        fs::rename(place, work.join("replaced"))
-            .with_context(|| format!("cannot replace {}", place.display()))?;
+        let replaced = fs::rename(place, work.join("replaced"));
+        replaced.with_context(|| format!("cannot replace {}", place.display()))?;
     }
     fs::rename(&fresh, place).with_context(|| format!("cannot create {}", place.display()))
 }
@@ -103,20 +98,14 @@ fn install_by_way_of(sh: &Shell, component: &Component, work: &Path, place: &Pat
 fn unpack(sh: &Shell, component: &Component, wheels: &Path, into: &Path) -> Result<()> {
     eprintln!("{}: unpacking", component.title);
     let files = sh.read_dir(wheels)?;
-    let pinned = component
-        .requirements
-        .lines()
-        .filter(|line| line.contains("=="))
-        .count();
+    let (found, pinned) = (files.len(), component.requirements.matches("==").count());
     ensure!(
-        files.len() == pinned,
-        "pip left {} wheels of {}, {pinned} are pinned",
-        files.len(),
-        component.title
+        found == pinned,
+        "pip left {found} wheels; {pinned} are pinned"
     );
     for file in &files {
-        extract(component, file, into)
-            .with_context(|| format!("cannot unpack {}", file.display()))?;
+        let extracted = extract(component, file, into);
+        extracted.with_context(|| format!("cannot unpack {}", file.display()))?;
     }
     for (path, contents) in component.written {
         sh.write_file(into.join(path), contents)?;
@@ -125,12 +114,8 @@ fn unpack(sh: &Shell, component: &Component, wheels: &Path, into: &Path) -> Resu
         symlink(target, into.join(path)).with_context(|| format!("cannot link {path}"))?;
     }
     for rule in component.rules {
-        ensure!(
-            into.join(rule.to).exists(),
-            "the wheels of {} have no {}: the pinned layout has changed",
-            component.title,
-            rule.from
-        );
+        let is_there = into.join(rule.to).exists();
+        ensure!(is_there, "no {}: the pinned layout has changed", rule.from);
     }
     Ok(())
 }

@@ -71,21 +71,14 @@ impl Browser {
         let target = self.call(None, "Target.createTarget", json!({ "url": "about:blank" }))?;
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
         let session = self.call(None, "Target.attachToTarget", attach)?;
-        let session = session["sessionId"]
-            .as_str()
-            .context("no session")?
-            .to_owned();
-        let page = Page {
-            browser: self,
-            session,
-        };
+        let session = session["sessionId"].as_str().context("no session")?;
+        let (browser, session) = (self, session.to_owned());
+        let page = Page { browser, session };
         for domain in ["Page", "Runtime", "Log"] {
             page.call(&format!("{domain}.enable"), json!({}))?;
         }
-        page.call(
-            "Page.addScriptToEvaluateOnNewDocument",
-            json!({ "source": script }),
-        )?;
+        let first = "Page.addScriptToEvaluateOnNewDocument";
+        page.call(first, json!({ "source": script }))?;
         page.resize(1280, 1000)?;
         page.call("Page.navigate", json!({ "url": url }))?;
         page.until("document.readyState === 'complete' && location.href !== 'about:blank'")?;
@@ -101,10 +94,8 @@ impl Browser {
         }
         let mut bytes = command.to_string().into_bytes();
         bytes.push(0);
-        self.commands
-            .borrow_mut()
-            .write_all(&bytes)
-            .context("Chromium is gone")?;
+        let written = self.commands.borrow_mut().write_all(&bytes);
+        written.context("Chromium is gone")?;
         let end = Instant::now() + LIMIT;
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -136,14 +127,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        let _ = self
-            .commands
-            .borrow_mut()
-            .write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
-        let end = Instant::now() + Duration::from_secs(5);
-        while Instant::now() < end && matches!(self.process.try_wait(), Ok(None)) {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        // It is a new profile each time: nothing is lost.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -185,8 +169,8 @@ impl Page<'_> {
     pub(super) fn resize(&self, width: u32, height: u32) -> Result<()> {
         let size =
             json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
-        self.call("Emulation.setDeviceMetricsOverride", size)
-            .map(drop)
+        self.call("Emulation.setDeviceMetricsOverride", size)?;
+        Ok(())
     }
 
     pub(super) fn screenshot(&self, path: &Path) -> Result<()> {
@@ -204,10 +188,8 @@ impl Page<'_> {
         // Earlier messages arrive before the answer.
         self.evaluate("0")?;
         let complaints = self.browser.complaints.borrow().join("\n");
-        ensure!(
-            complaints.is_empty(),
-            "the browser complains:\n{complaints}"
-        );
+        let is_well = complaints.is_empty();
+        ensure!(is_well, "the browser complains:\n{complaints}");
         Ok(())
     }
 }

@@ -91,47 +91,44 @@ struct LivePageCheck<'a> {
 
 impl LivePageCheck<'_> {
     fn screenshot(&self, name: &str) -> Result<()> {
-        self.page
-            .screenshot(&self.pictures.join(format!("{name}.png")))
+        let file = self.pictures.join(format!("{name}.png"));
+        self.page.screenshot(&file)
     }
 
     fn enter(&self, key: &str) -> Result<()> {
-        self.page
-            .evaluate(&format!("document.getElementById('key').value = {key:?}"))?;
-        self.page
-            .evaluate("document.getElementById('login').requestSubmit()")
+        let page = &self.page;
+        page.evaluate(&format!("document.getElementById('key').value = {key:?}"))?;
+        page.evaluate("document.getElementById('login').requestSubmit()")
             .map(drop)
     }
 
     fn click(&self, button: &str) -> Result<()> {
+        let page = &self.page;
         let found = format!(
             "[...document.querySelectorAll('button')].find((one) => one.textContent === {button:?})"
         );
-        self.page.until(&found)?;
-        self.page.evaluate(&format!("{found}.click()")).map(drop)
+        page.until(&found)?;
+        page.evaluate(&format!("{found}.click()")).map(drop)
     }
 
     /// Without a key and with a wrong one nothing is shown.
     fn log_in(&self, key: &str) -> Result<()> {
-        self.page
-            .until("!document.getElementById('login').hidden")?;
+        let page = &self.page;
+        page.until("!document.getElementById('login').hidden")?;
         self.enter(&format!("parapet_{}", "0".repeat(64)))?;
-        self.page
-            .until("document.getElementById('login-error').textContent.includes('no admin key')")?;
-        self.page
-            .check("document.querySelectorAll('[data-model]').length === 0")?;
+        page.until("document.getElementById('login-error').textContent.includes('no admin key')")?;
+        page.check("document.querySelectorAll('[data-model]').length === 0")?;
         self.screenshot("login")?;
         self.enter(key)?;
-        self.page
-            .until(&format!("document.querySelector('[data-model={MODEL:?}]')"))?;
+        page.until(&format!("document.querySelector('[data-model={MODEL:?}]')"))?;
         // The key is not left in the form.
-        self.page
-            .until("document.getElementById('key').value === ''")
+        page.until("document.getElementById('key').value === ''")
     }
 
     /// Shows groups, accuracy and latency, which reconstruction improves by `end`; returns the
     /// frontend's state.
     fn shows_a_cluster_that_is_well(&self, key: &str, end: Instant) -> Result<Value> {
+        let page = &self.page;
         for expression in [
             ALL_ARE_UP,
             "document.querySelectorAll('[data-groups=decoded] .chip.reconstructed').length > 0",
@@ -139,79 +136,75 @@ impl LivePageCheck<'_> {
             r"[...document.querySelectorAll('[data-latency=answered] td')].slice(1)
                 .every((cell) => /\d ms/.test(cell.textContent))",
         ] {
-            self.page.until(expression)?;
+            page.until(expression)?;
         }
         std::thread::sleep(end.saturating_duration_since(Instant::now()));
         let latency = "views.get([...views.keys()][0]).model.latency";
-        self.page.check(&format!(
+        page.check(&format!(
             "{latency}.without.p99_ms > {latency}.answered.p99_ms"
         ))?;
         self.screenshot("well")?;
         let header = format!("{{ headers: {{ authorization: 'Bearer {key}' }} }}");
-        self.page.evaluate(&format!(
+        page.evaluate(&format!(
             "fetch('/live/state', {header}).then((one) => one.json())"
         ))
     }
 
     /// Shows an instance as down while it is frozen, in the dark and on a small screen, too.
     fn shows_a_frozen_instance(&self, cluster: &mut SampleCluster) -> Result<()> {
+        let page = &self.page;
         cluster.signal(0, Signal::SIGSTOP)?;
-        self.page
-            .until("document.querySelectorAll('[data-state=down]').length > 0")?;
+        page.until("document.querySelectorAll('[data-state=down]').length > 0")?;
         std::thread::sleep(Duration::from_secs(2));
         self.screenshot("frozen")?;
         for scheme in ["dark", "light"] {
             let feature = json!({ "name": "prefers-color-scheme", "value": scheme });
-            self.page.call(
+            page.call(
                 "Emulation.setEmulatedMedia",
                 json!({ "features": [feature] }),
             )?;
             self.screenshot(&format!("frozen-{scheme}"))?;
         }
-        self.page.resize(400, 900)?;
+        page.resize(400, 900)?;
         self.screenshot("frozen-400")?;
         let element = "document.documentElement";
-        self.page
-            .check(&format!("{element}.scrollWidth === {element}.clientWidth"))?;
-        self.page.resize(1280, 1000)?;
+        page.check(&format!("{element}.scrollWidth === {element}.clientWidth"))?;
+        page.resize(1280, 1000)?;
         cluster.signal(0, Signal::SIGCONT)?;
-        self.page.until(ALL_ARE_UP)
+        page.until(ALL_ARE_UP)
     }
 
     /// Redundancy is switched off, which asks twice, and the hold-back changed; without the key
     /// both are refused. Then both are as configured again.
     fn switches(&self) -> Result<()> {
+        let page = &self.page;
         let status = "document.querySelector('[data-switch=redundancy]').textContent";
         let hold_back = "document.querySelector('[data-switch=hold-back]').textContent";
         let is_on = format!("{status} === 'on'");
-        self.page.check(
+        page.check(
             "fetch('/live/models/fashion/redundancy', { method: 'POST',
                 headers: { 'content-type': 'application/json' }, body: '{\"on\": false}' })
                 .then((answer) => answer.status === 401 || Promise.reject(answer.status))",
         )?;
-        self.page.check(&is_on)?;
+        page.check(&is_on)?;
         self.click("Switch off")?;
-        self.page.check(&is_on)?;
+        page.check(&is_on)?;
         self.click("Really switch off?")?;
-        self.page.until(&format!("{status} === 'OFF'"))?;
-        self.page
-            .evaluate("document.querySelector('[placeholder=ms]').value = '12.5'")?;
+        page.until(&format!("{status} === 'OFF'"))?;
+        page.evaluate("document.querySelector('[placeholder=ms]').value = '12.5'")?;
         self.click("Fix")?;
-        self.page
-            .until(&format!("{hold_back}.includes('fixed here at 12.5 ms')"))?;
+        page.until(&format!("{hold_back}.includes('fixed here at 12.5 ms')"))?;
         let percentile = "document.querySelector('[aria-label^=percentile]').value";
-        self.page.evaluate(&format!("{percentile} = '400'"))?;
+        page.evaluate(&format!("{percentile} = '400'"))?;
         self.click("Learn")?;
         // What is no percentile is refused with the reason.
-        self.page
-            .until("document.querySelector('.refused').textContent.includes('0.97')")?;
-        self.page.evaluate(&format!("{percentile} = ''"))?;
+        page.until("document.querySelector('.refused').textContent.includes('0.97')")?;
+        page.evaluate(&format!("{percentile} = ''"))?;
         self.screenshot("switched")?;
         self.click("As configured")?;
-        self.page
-            .until(&format!("{hold_back}.endsWith('as configured')"))?;
+        page.until(&format!("{hold_back}.endsWith('as configured')"))?;
         self.click("Switch on")?;
-        self.page.until(&is_on)
+        page.until(&is_on)
     }
 }
 

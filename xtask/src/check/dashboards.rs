@@ -1,0 +1,252 @@
+//! `cargo xtask check dashboards`: a real Prometheus scrapes a real cluster, and every query of the
+//! Grafana dashboard and every expression of the rules must give a number there; promtool checks
+//! the rules, their tests and the metrics themselves.
+
+use super::write_certificate;
+use crate::cluster::{self, SampleCluster};
+use crate::prelude::*;
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+
+const RULES: &str = "deploy/prometheus/rules.yml";
+
+pub(crate) fn run() -> Result<()> {
+    require(&[("promtool", "prometheus"), ("prometheus", "prometheus")])?;
+    let sh = shell()?;
+    let tests = "deploy/prometheus/rules-test.yml";
+    output(cmd!(sh, "promtool check rules {RULES}"))?;
+    output(cmd!(sh, "promtool test rules {tests}"))?;
+    build_for_checks()?;
+    let folder = scratch("check/dashboards");
+    write_certificate(&sh, &folder, "admin")?;
+    let mut cluster = SampleCluster::start(&folder, 2, 1, None, &with_all_metrics)?;
+    let scraper = start_prometheus(&sh, &mut cluster, &folder)?;
+    load(&mut cluster, Duration::from_secs(6))?;
+    let served = served_metrics(&sh, &cluster)?;
+    wait_for_scrapes(&scraper, 1 + cluster.instances.len())?;
+
+    let mut all = of_dashboard(&sh.read_file("deploy/grafana/parapet.json")?)?;
+    let rules = http::get_json(&format!("{scraper}/api/v1/rules"))?;
+    all.extend(of_rules(&rules)?);
+    all.extend(of_adapter(&sh.read_file("deploy/prometheus/adapter.yml")?)?);
+    let mut empty = Vec::new();
+    for (name, expression) in &all {
+        let samples = prometheus::query(&scraper, expression).with_context(|| name.clone())?;
+        let mut numbers = samples.iter().filter_map(prometheus::value);
+        if !numbers.any(f64::is_finite) {
+            empty.push(format!("{name}: {expression} gives {samples:?}"));
+        }
+        // A renamed metric is found even where a query hides it.
+        for metric in metrics(expression) {
+            let is_served = served.contains(metric);
+            ensure!(is_served, "{name}: no server has a metric {metric}");
+        }
+    }
+    let empty = empty.join("\n");
+    ensure!(empty.is_empty(), "queries without a number:\n{empty}");
+    println!("{} queries, all of them with numbers", all.len());
+    Ok(())
+}
+
+/// Every request is traced; there is no collector. Operators come within TLS, so that there is a
+/// certificate.
+fn with_all_metrics(replicas: &[String], parity: &[String]) -> String {
+    let coded = cluster::coded(replicas, parity);
+    format!(
+        "[traces]\nendpoint = \"http://127.0.0.1:9\"\nshare = 1.0\n\
+         [admin]\nlisten = \"127.0.0.1:0\"\n\
+         [admin.tls]\ncertificate = \"admin.crt\"\nkey = \"admin.key\"\n\
+         client_ca = \"admin.crt\"\nclient_crl = \"admin.crl\"\n{coded}"
+    )
+}
+
+/// Starts a Prometheus with our rules, which ends with the cluster; returns its URL.
+fn start_prometheus(sh: &Shell, cluster: &mut SampleCluster, folder: &Path) -> Result<String> {
+    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let bare = |url: &String| url.trim_start_matches("http://").to_owned();
+    let instances: Vec<String> = cluster.instances.iter().map(bare).collect();
+    let config = format!(
+        "global: {{ scrape_interval: 500ms, evaluation_interval: 1s }}\nrule_files: [{:?}]\n\
+         scrape_configs:\n\
+         - job_name: parapet-frontend\n  static_configs:\n  \
+         - {{ targets: [{:?}], labels: {{ namespace: check, pod: frontend }} }}\n\
+         - job_name: parapet-instance\n  static_configs: [{{ targets: {instances:?} }}]\n",
+        root().join(RULES),
+        bare(&cluster.frontend),
+    );
+    let words = prometheus::command(sh, folder, &config, &address)?;
+    let (program, rest) = (&words[0], &words[1..]);
+    let processes = &mut cluster.cluster.processes;
+    processes.start("prometheus", cmd!(sh, "{program} {rest...}"))?;
+    let url = format!("http://{address}");
+    let ready = format!("{url}/-/ready");
+    wait_for("ready Prometheus", LIMIT, || Ok(http::get(&ready).ok()))?;
+    Ok(url)
+}
+
+/// Waits until every target was scraped often enough for rates, and the rules were evaluated since.
+fn wait_for_scrapes(url: &str, targets: usize) -> Result<()> {
+    let all = format!("count(count_over_time(up[1m]) > 4 and up > 0) >= {targets}");
+    for expression in [all.as_str(), "parapet:request_duration_seconds:p99_5m > 0"] {
+        wait_for(expression, LIMIT, || {
+            Ok(prometheus::query(url, expression)?.into_iter().next())
+        })?;
+    }
+    Ok(())
+}
+
+/// Requests one after the other, some of them while the first replica is frozen, some
+/// of them mistaken.
+fn load(cluster: &mut SampleCluster, length: Duration) -> Result<()> {
+    let end = Instant::now() + length;
+    let url = &cluster.infer_url();
+    let mut number = 0_u8;
+    while Instant::now() < end {
+        for _ in 0..10 {
+            number = number.wrapping_add(1);
+            cluster::infer(url, f32::from(number))?;
+        }
+        // Two at a time, so that one meets the frozen replica, and is reconstructed.
+        cluster.signal(0, Signal::SIGSTOP)?;
+        std::thread::scope(|scope| {
+            let asked = [0.5, 1.5].map(|value| scope.spawn(move || cluster::infer(url, value)));
+            asked.into_iter().for_each(|asked| drop(asked.join()));
+        });
+        cluster.signal(0, Signal::SIGCONT)?;
+        let _mistaken = http::post(url, "{}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Names of the metrics of all servers, which promtool takes.
+fn served_metrics(sh: &Shell, cluster: &SampleCluster) -> Result<BTreeSet<String>> {
+    let mut served = BTreeSet::new();
+    for url in [&cluster.frontend].into_iter().chain(&cluster.instances) {
+        let metrics = http::get(&format!("{url}/metrics"))?;
+        output(cmd!(sh, "promtool check metrics").stdin(&metrics))?;
+        let samples = metrics.lines().filter(|line| !line.starts_with('#'));
+        let names = samples.filter_map(|line| line.split(['{', ' ']).next());
+        served.extend(names.map(str::to_owned));
+    }
+    Ok(served)
+}
+
+type Query = (String, String);
+
+fn array<'a>(value: &'a Value, pointer: &str) -> Result<&'a Vec<Value>> {
+    let found = value.pointer(pointer).and_then(Value::as_array);
+    found
+        .filter(|found| !found.is_empty())
+        .with_context(|| format!("no {pointer} in {value}"))
+}
+
+/// Queries of all panels, with Grafana's variables filled in.
+fn of_dashboard(json: &str) -> Result<Vec<Query>> {
+    let dashboard: Value = serde_json::from_str(json).context("the dashboard")?;
+    let mut queries = Vec::new();
+    for panel in array(&dashboard, "/panels")?
+        .iter()
+        .filter(|panel| panel["type"] != "row")
+    {
+        let title = panel["title"].as_str().context("a panel without a title")?;
+        for target in array(panel, "/targets")? {
+            let expression = target["expr"].as_str().context("a target without expr")?;
+            let expression = expression
+                .replace("$__rate_interval", "30s")
+                .replace("$model", ".*");
+            ensure!(
+                !expression.contains('$'),
+                "{title}: an unknown variable in {expression}"
+            );
+            queries.push((format!("panel {title:?}"), expression));
+        }
+    }
+    Ok(queries)
+}
+
+/// Queries of all rules, as Prometheus read them. Of an alert, what stands before the comparison:
+/// the whole of it gives nothing while all is well.
+fn of_rules(answer: &Value) -> Result<Vec<Query>> {
+    let mut queries = Vec::new();
+    for group in array(answer, "/data/groups")? {
+        for rule in array(group, "/rules")? {
+            let text = |field: &str| rule[field].as_str().unwrap_or_default();
+            let (name, mut expression) = (format!("rule {}", text("name")), text("query"));
+            if text("type") == "alerting" {
+                expression = before_comparison(expression).with_context(|| {
+                    format!("{name}: end its expression in a comparison with a number")
+                })?;
+            }
+            queries.push((name, expression.to_owned()));
+        }
+    }
+    Ok(queries)
+}
+
+/// Queries of the Prometheus adapter, with its templates filled in as it does for a pod.
+fn of_adapter(yaml: &str) -> Result<Vec<Query>> {
+    let field = |name: &str| -> Result<&str> {
+        let mut lines = yaml
+            .lines()
+            .map(|line| line.trim().trim_start_matches("- "));
+        let value = lines.find_map(|line| line.strip_prefix(name));
+        Ok(value
+            .with_context(|| format!("no {name} in the adapter's configuration"))?
+            .trim())
+    };
+    let series = field("seriesQuery:")?;
+    let name = series.split('{').next().unwrap_or_default();
+    let expression = field("metricsQuery:")?
+        .replace("<<.GroupBy>>", "pod")
+        .replace("<<.Series>>", name)
+        .replace(
+            "<<.LabelMatchers>>",
+            "namespace=\"check\",pod=~\"frontend\"",
+        );
+    Ok(vec![
+        (
+            "the adapter's seriesQuery".to_owned(),
+            format!("count({series})"),
+        ),
+        ("the adapter's metricsQuery".to_owned(), expression),
+    ])
+}
+
+fn before_comparison(expression: &str) -> Option<&str> {
+    let (before, number) = expression.trim().rsplit_once(['>', '<', '='])?;
+    number.trim().parse::<f64>().ok()?;
+    Some(before.trim_end_matches(['>', '<', '=', '!', ' ']))
+}
+
+fn metrics(expression: &str) -> impl Iterator<Item = &str> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let words = expression.split(move |c: char| !is_part(c));
+    words.filter(|word| word.starts_with("parapet_") && !word.contains(':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alerts_are_asked_for_what_they_compare() {
+        for (alert, compared) in [
+            ("a / b > 0.01", Some("a / b")),
+            ("min(x{l=\"y\"}) < 1", Some("min(x{l=\"y\"})")),
+            ("x != 3", Some("x")),
+            ("x > 3 and y", None),
+            ("absent(x)", None),
+        ] {
+            assert_eq!(before_comparison(alert), compared);
+        }
+    }
+
+    #[test]
+    fn metrics_are_found_in_an_expression() {
+        let expression =
+            "sum by (le) (rate(parapet_a_bucket{model=~\"m\"}[5m])) / parapet:b:rate5m + parapet_c";
+        let found: Vec<&str> = metrics(expression).collect();
+        assert_eq!(found, ["parapet_a_bucket", "parapet_c"]);
+    }
+}

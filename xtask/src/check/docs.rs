@@ -1,0 +1,295 @@
+//! `cargo xtask check docs`: what the documentation tells people to type works.
+//!
+//! Every block of commands in `docs/*.md` is fenced and marked: `sh run` is run, in the order of
+//! its page, against a small cluster that stands for the demo's; `sh not-run: REASON` says why not.
+//! Links to other files must lead somewhere, every page must be in SUMMARY.md, the reference pages
+//! must name what the sources declare, and mdBook must build the book.
+
+use crate::cluster::{self, SampleCluster};
+use crate::prelude::*;
+use std::process::{Command, Stdio};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Run the blocks of this page only
+    #[arg(long, value_name = "PAGE")]
+    only: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let sh = shell()?;
+    let docs = root().join("docs");
+    let summary = sh.read_file(docs.join("SUMMARY.md"))?;
+    let mut pages = Vec::new();
+    for path in sh.read_dir(&docs)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if !name.ends_with(".md") {
+            continue;
+        }
+        let text = sh.read_file(&path)?;
+        let is_listed = name == "SUMMARY.md" || summary.contains(&format!("({name})"));
+        ensure!(is_listed, "{name} is not in SUMMARY.md");
+        check_links(&docs, &name, &text)?;
+        let blocks = blocks_of(&name, &text)?;
+        pages.push((name.into_owned(), blocks));
+    }
+    check_references(&sh)?;
+    build_book(&sh, &docs)?;
+    build_for_checks()?;
+    let folder = scratch("check/docs");
+    sh.write_file(folder.join(".parapet/demo/query.json"), cluster::query(0.5))?;
+    let cluster = SampleCluster::start(&folder, 2, 1, None, &cluster::coded)?;
+    let (mut run, mut left_out) = (0, 0);
+    for (page, blocks) in &pages {
+        let is_wanted = args.only.as_ref().is_none_or(|only| only == page);
+        for block in blocks {
+            if !block.is_run {
+                left_out += 1;
+            } else if is_wanted {
+                execute(&cluster, &folder, page, block)?;
+                run += 1;
+            }
+        }
+    }
+    let pages = pages.len();
+    println!("{pages} pages, {run} blocks run, {left_out} marked as not to be run");
+    Ok(())
+}
+
+fn check_links(docs: &Path, page: &str, text: &str) -> Result<()> {
+    for rest in text.split("](").skip(1) {
+        let target = rest.split(')').next().unwrap_or_default();
+        let file = target.split('#').next().unwrap_or_default();
+        let leads_somewhere = file.contains("://") || docs.join(file).exists();
+        ensure!(leads_somewhere, "docs/{page}: dead link {target}");
+    }
+    Ok(())
+}
+
+/// Builds the book; a warning of mdBook's is a mistake.
+fn build_book(sh: &Shell, docs: &Path) -> Result<()> {
+    let (mdbook, out) = (python::program("deploy", "mdbook")?, scratch("check/book"));
+    let build = cmd!(sh, "{mdbook} build {docs} --dest-dir {out}").quiet();
+    let output = build.ignore_status().output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let warned = ["WARN", "ERROR"].iter().any(|word| said.contains(word));
+    ensure!(output.status.success() && !warned, "mdbook: {said}");
+    Ok(())
+}
+
+/// Runs a block as people would, from the folder that stands for the checkout.
+fn execute(cluster: &SampleCluster, folder: &Path, page: &str, block: &Block) -> Result<()> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let frontend = cluster.frontend.trim_start_matches("http://");
+    let commands = block.commands.replace("127.0.0.1:8080", frontend);
+    let output = Command::new("timeout")
+        .args(["60", "bash", "-euo", "pipefail", "-c", &commands])
+        .current_dir(folder)
+        .env("PATH", format!("{}:{path}", debug("").display()))
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot start bash")?;
+    let said =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    let (line, said, status) = (block.line, said.concat(), output.status);
+    ensure!(
+        status.success(),
+        "docs/{page}:{line}: {said} ({status})\n{commands}"
+    );
+    // Requests of one block have ended before the next one looks at metrics.
+    std::thread::sleep(Duration::from_millis(20));
+    Ok(())
+}
+
+/// A block of commands that is marked to be run, or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Block {
+    line: usize,
+    is_run: bool,
+    commands: String,
+}
+
+/// Programs whose names begin a command that is to be marked.
+const PROGRAMS: &str = "cargo curl parity-trainer helm docker etcdctl systemctl kubectl apt";
+
+fn blocks_of(page: &str, text: &str) -> Result<Vec<Block>> {
+    let mut blocks = Vec::new();
+    let mut open: Option<(Option<bool>, Block)> = None;
+    for (line, content) in (1..).zip(text.lines()) {
+        let place = format!("docs/{page}:{line}");
+        match (open.take(), content.strip_prefix("```")) {
+            (None, Some(info)) => {
+                let (is_run, commands) = (marked(&place, info)?, String::new());
+                let block = Block {
+                    line,
+                    is_run: is_run == Some(true),
+                    commands,
+                };
+                open = Some((is_run, block));
+            }
+            (Some((mark, mut block)), None) => {
+                block.commands += &format!("{content}\n");
+                open = Some((mark, block));
+            }
+            (Some((mark, block)), Some(_)) => blocks.extend(mark.map(|_| block)),
+            (None, None) => {
+                let indented = content.strip_prefix("    ").unwrap_or_default();
+                let (program, _) = indented.split_once(' ').unwrap_or_default();
+                let is_command = program.starts_with("parapet-")
+                    || PROGRAMS.split(' ').any(|known| known == program);
+                ensure!(
+                    !is_command,
+                    "{place}: put the command into a fenced block, `sh run` or `sh not-run: WHY`"
+                );
+            }
+        }
+    }
+    ensure!(open.is_none(), "docs/{page}: a fenced block without an end");
+    Ok(blocks)
+}
+
+/// Reads a block's first line: true if the block is run, `None` for blocks without commands.
+fn marked(place: &str, info: &str) -> Result<Option<bool>> {
+    // Markdown would not take the line as the beginning of a block.
+    ensure!(!info.contains('`'), "{place}: no ` in a block's first line");
+    let (language, mark) = info.split_once(' ').unwrap_or((info, ""));
+    if !matches!(language, "sh" | "bash" | "shell" | "console") {
+        return Ok(None);
+    }
+    match (mark.trim(), mark.trim().strip_prefix("not-run:")) {
+        ("run", _) => Ok(Some(true)),
+        (_, Some(reason)) if !reason.trim().is_empty() => Ok(Some(false)),
+        _ => bail!("{place}: mark the block `sh run` or `sh not-run: WHY`"),
+    }
+}
+
+/// Names that stand in `source` between `before` and `after`, and the page that must tell of them.
+struct Reference {
+    source: &'static str,
+    before: &'static str,
+    after: char,
+    page: &'static str,
+}
+
+/// Prefix of names that a page may leave out.
+const SHARED: &str = "parapet_parameter_server_";
+
+const fn metrics(source: &'static str) -> Reference {
+    let (before, after) = ("&str = \"", '"');
+    Reference {
+        source,
+        before,
+        after,
+        page: "docs/metrics.md",
+    }
+}
+
+const REFERENCES: [Reference; 5] = [
+    metrics("frontend/src/metrics/names.rs"),
+    metrics("models/src/metrics.rs"),
+    metrics("parity-trainer/cluster/src/roles/metrics.rs"),
+    Reference {
+        source: "deploy/prometheus/rules.yml",
+        before: "- alert: ",
+        after: '\n',
+        page: "docs/operations.md",
+    },
+    Reference {
+        source: "models/src/config/settings.rs",
+        before: "    pub ",
+        after: ':',
+        page: "docs/instance.md",
+    },
+];
+
+fn check_references(sh: &Shell) -> Result<()> {
+    for reference in &REFERENCES {
+        let Reference { source, page, .. } = reference;
+        let (text, told) = (sh.read_file(source)?, sh.read_file(page)?);
+        let names = declared(reference, &text);
+        ensure!(
+            !names.is_empty(),
+            "{source} declares nothing for {page} any more"
+        );
+        let missing: Vec<&str> = names
+            .into_iter()
+            .filter(|name| !is_told(&told, name))
+            .collect();
+        ensure!(
+            missing.is_empty(),
+            "{page} lacks what {source} declares: {}",
+            missing.join(", ")
+        );
+    }
+    Ok(())
+}
+
+fn is_part(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+fn declared<'a>(reference: &Reference, source: &'a str) -> Vec<&'a str> {
+    let rests = source.split(reference.before).skip(1);
+    let names = rests.filter_map(|rest| rest.split(reference.after).next());
+    names.filter(|name| name.chars().all(is_part)).collect()
+}
+
+/// Returns true if a page has a name as a word of its own: `parapet_requests_total` does not tell
+/// of `parapet_requests`.
+fn is_told(page: &str, name: &str) -> bool {
+    let short = name.strip_prefix(SHARED).unwrap_or(name);
+    page.split(|c: char| !is_part(c))
+        .any(|word| word == name || word == short)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_found_and_must_be_marked() {
+        let text = "```sh run\ncurl x\n```\ntext\n```toml\na = 1\n```\n\
+            ```sh not-run: needs a cluster\nhelm x\n```\n";
+        let block = |line, is_run, commands: &str| {
+            let commands = commands.to_owned();
+            Block {
+                line,
+                is_run,
+                commands,
+            }
+        };
+        let expected = [block(1, true, "curl x\n"), block(8, false, "helm x\n")];
+        assert_eq!(blocks_of("p.md", text).unwrap(), expected);
+        for wrong in [
+            "```sh\nls\n```\n",
+            "```sh not-run:\nls\n```\n",
+            "```sh run\nls\n",
+            "    cargo xtask demo\n",
+            "    parity-trainer train\n",
+            "```sh not-run: see `x`\nls\n```\n",
+        ] {
+            assert!(blocks_of("p.md", wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn declared_names_are_found_and_told_apart() {
+        let source = "pub const A: &str = \"parapet_a_total\";\n\
+            const B: &str = \"parapet_parameter_server_b\";\n";
+        let [a, b] = ["parapet_a_total", "parapet_parameter_server_b"];
+        assert_eq!(declared(&metrics(""), source), [a, b]);
+        for (page, name, told) in [
+            ("| `parapet_a_total` |", a, true),
+            ("| `parapet_a_total_more` |", a, false),
+            ("and `b`", b, true),
+            ("and `c`", b, false),
+        ] {
+            assert_eq!(is_told(page, name), told, "{page}");
+        }
+    }
+
+    #[test]
+    fn reference_pages_are_complete() {
+        check_references(&crate::workspace::shell().unwrap()).unwrap();
+    }
+}
