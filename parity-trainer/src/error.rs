@@ -1,18 +1,21 @@
 //! Errors of training runs.
 
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::network::NetworkError;
+/// Outcome of whatever a run does.
+pub(crate) type Result<T, E = TrainError> = std::result::Result<T, E>;
 
 /// A run that cannot begin or go on. One line that names what is at fault, and the fix.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
-    /// Settings or input that cannot be used.
+    /// Settings, data, a model or a network that cannot be used.
     #[error("{0}")]
     Input(String),
     #[error("interrupted; {0}")]
     Interrupted(&'static str),
+    /// A failure of the machine.
     #[error("{0}")]
     Failed(String),
     #[error("{}: cannot write: {source}", path.display())]
@@ -32,20 +35,18 @@ pub enum TrainError {
     Encode(#[from] parapet_encoder::EncodeError),
     #[error("cannot decode a group: {0}")]
     Decode(#[from] parapet_decoder::DecodeError),
+    #[error("libtorch failed: {0}")]
+    Torch(#[from] tch::TchError),
+    #[error("cannot export the network: {0}")]
+    Export(#[from] parapet_onnx::BuildError),
     #[error("cannot update the parameters: {0}")]
     Backend(#[from] crate::backend::BackendError),
     #[error(transparent)]
-    Cluster(parapet_cluster::roles::command::CommandError),
+    Cluster(parapet_cluster::roles::ClusterError),
     #[error(transparent)]
     Code(#[from] parapet_encoder::CodeError),
     #[error(transparent)]
-    Data(#[from] crate::data::DataError),
-    #[error(transparent)]
-    Deployed(#[from] crate::deployed::DeployedError),
-    #[error(transparent)]
-    Network(#[from] NetworkError),
-    #[error(transparent)]
-    Repository(#[from] parapet_config::repository::RepositoryError),
+    Repository(#[from] parapet_config::FileError),
     #[error(transparent)]
     Run(#[from] crate::run::RunError),
     #[error(transparent)]
@@ -60,6 +61,11 @@ impl TrainError {
         Self::Input(format!("{place}: {}", problem.join(" ")))
     }
 
+    /// The user's file or folder `path` cannot be used: `problem` says why, and the fix.
+    pub fn input(path: &Path, problem: impl Display) -> Self {
+        Self::Input(format!("{}: {problem}", path.display()))
+    }
+
     /// Makes the error of a file that cannot be written.
     pub fn write(path: &Path) -> impl Fn(io::Error) -> Self + use<'_> {
         |source| Self::Write {
@@ -71,21 +77,9 @@ impl TrainError {
     /// Returns true if the user's input is at fault, and not the machine or the program.
     pub fn is_input(&self) -> bool {
         match self {
-            Self::Input(_) | Self::Row { .. } | Self::TooFewSamples { .. } => true,
-            Self::NoClasses(_) | Self::Code(_) | Self::Data(_) | Self::Repository(_) => true,
-            Self::Deployed(error) => error.is_input(),
+            Self::Input(_) | Self::Code(_) | Self::Row { .. } => true,
+            Self::TooFewSamples { .. } | Self::NoClasses(_) | Self::Repository(_) => true,
             Self::Run(error) => error.is_input(),
-            Self::Network(error) => matches!(
-                error,
-                NetworkError::Name { .. }
-                    | NetworkError::Input { .. }
-                    | NetworkError::Output { .. }
-                    | NetworkError::NoOnnx { .. }
-                    | NetworkError::Load { .. }
-                    | NetworkError::Missing { .. }
-                    | NetworkError::Start { .. }
-                    | NetworkError::Script { .. }
-            ),
             _ => false,
         }
     }

@@ -22,6 +22,7 @@ pub mod run;
 mod training;
 
 pub use entry::Entry;
+pub(crate) use error::Result;
 pub use error::TrainError;
 pub use evaluation::accuracy;
 pub use training::{

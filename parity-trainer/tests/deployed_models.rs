@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use parapet_onnx::{GraphBuilder, linear_model};
-use parity_trainer::deployed::{Deployed, DeployedError, OpenOptions, OutputCache, Reuse, open};
+use parity_trainer::TrainError;
+use parity_trainer::deployed::{Deployed, OpenOptions, OutputCache, Reuse, open};
 use tch::{CModule, Tensor};
 
 const SHAPE: [usize; 3] = [1, 2, 3];
@@ -28,7 +29,7 @@ fn file(folder: &Path, name: &str, contents: &[u8]) -> PathBuf {
     path
 }
 
-fn try_open(path: &Path) -> Result<Deployed, DeployedError> {
+fn try_open(path: &Path) -> Result<Deployed, TrainError> {
     open(path, &options(), &SHAPE, &SAMPLES)
 }
 
@@ -102,14 +103,7 @@ fn of_several_outputs_the_chosen_one_is_told_to_the_parity_model() {
         .unwrap();
     let one = file(folder.path(), "one.onnx", &graph);
     let one = try_open(&one).unwrap();
-    let chosen = |deployed: &Deployed| {
-        let own = |name: Option<&str>| name.map(str::to_owned);
-        (
-            own(deployed.model.chosen_input()),
-            own(deployed.model.chosen_output()),
-        )
-    };
-    assert_eq!(chosen(&one), (None, None));
+    assert_eq!((one.chosen_input, one.chosen_output), (None, None));
 
     let graph = with_output(graph, "Flatten_0_output");
     let two = file(folder.path(), "two.onnx", &graph);
@@ -119,7 +113,10 @@ fn of_several_outputs_the_chosen_one_is_told_to_the_parity_model() {
         ..options()
     };
     let two = open(&two, &options, &SHAPE, &SAMPLES).unwrap();
-    assert_eq!(chosen(&two), (None, Some("y".to_owned())));
+    assert_eq!(
+        (two.chosen_input.as_deref(), two.chosen_output.as_deref()),
+        (None, Some("y"))
+    );
     assert_eq!(two.model.infer(&SAMPLES).unwrap(), ANSWERS);
 }
 

@@ -40,7 +40,7 @@ impl OptimiserSpec {
     }
 
     /// Calls `with` with the rule of this optimiser at a learning rate.
-    fn at<R>(self, rate: f64, with: impl FnOnce(&dyn UpdateRule) -> R) -> R {
+    pub fn at<R>(self, rate: f64, with: impl FnOnce(&dyn UpdateRule) -> R) -> R {
         let rate = rate as f32;
         let adam = |decay: f64, decoupled| Adam {
             rate,

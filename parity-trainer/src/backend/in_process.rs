@@ -85,8 +85,6 @@ impl InProcessBackend {
             range: range(self.length),
             keys: Keys::All,
             clock: Clock(step),
-            after: Vec::new(),
-            priority: 0,
         };
         let mut actions = Vec::new();
         let submitted = self.client.submit(NOW, task, &mut actions);

@@ -10,7 +10,7 @@ use parapet_onnx::learned_code::LearnedCode;
 use parity_trainer::TrainError;
 use parity_trainer::data::Samples;
 use parity_trainer::deployed::{
-    self, DeployedError, DeployedModel, InputScaling, LearnedEntry, OpenOptions, ParityEntry,
+    self, DeployedModel, InputScaling, LearnedEntry, OpenOptions, ParityEntry,
 };
 use parity_trainer::evaluation::{
     CodeEvaluation, CodedModels, EvaluationPlan, evaluate, evaluate_with, markdown, overall_plot,
@@ -64,7 +64,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let options = OpenOptions {
         input: args.input.clone(),
         output: args.output.clone(),
-        onnxruntime: None,
         threads,
     };
     let judged = Judged::open(args, threads, &data.test)?;
@@ -269,7 +268,7 @@ impl DeployedModel for Untrained<'_> {
         self.deployed.output_shape()
     }
 
-    fn infer(&self, samples: &[f32]) -> Result<Vec<f32>, DeployedError> {
+    fn infer(&self, samples: &[f32]) -> Result<Vec<f32>, TrainError> {
         let mut outputs = self.deployed.infer(samples)?;
         self.transform.apply(&mut outputs, self.deployed.outputs());
         Ok(outputs)

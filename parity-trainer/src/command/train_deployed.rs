@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::ArgMatches;
-use parity_trainer::data::DataError;
 use parity_trainer::run::CurveLabels;
 use parity_trainer::{DeployedRun, Entry, TrainError, Trained, Trainer, accuracy};
 use serde::{Deserialize, Serialize};
@@ -57,13 +56,14 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> Result<(), TrainError> {
     let folder = run_folder(common, name);
     let resume = args.resumes(&folder)?;
     let data = load_data(&common.data)?;
-    let path = common.data.clone();
     if !data.is_labelled() {
-        let purpose = "train a model to be deployed";
-        return Err(DataError::Unlabelled { path, purpose }.into());
+        let problem = "has no labels, which are needed to train a model to be deployed; add them \
+            (train-labels-idx1-ubyte, arrays y_train and y_test, or a folder for each class)";
+        return Err(TrainError::input(&common.data, problem));
     }
     if data.classes < 2 {
-        return Err(DataError::OneClass { path }.into());
+        let problem = "all of its labels are one class; give data of two or more";
+        return Err(TrainError::input(&common.data, problem));
     }
     prepare_out(&common.out, common.json.as_deref())?;
     let run = DeployedRun {

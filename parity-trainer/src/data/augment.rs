@@ -23,46 +23,28 @@ const CUTOUT: usize = 2;
 /// with `+` between.
 ///
 /// Flipping and cutting out are for data where they keep the class: they spoil digits and letters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Augment {
-    movement: Movement,
+    /// Moved by up to two pixels along each axis.
+    shift: bool,
+    /// Padded with zeros by an eighth of each side, then cropped to the size it had.
+    crop: bool,
     flip: bool,
     cutout: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Movement {
-    None,
-    /// By up to two pixels along each axis.
-    Shift,
-    /// Padded with zeros by an eighth of each side, then cropped to the size it had.
-    Crop,
-}
-
-/// A way to vary images that means nothing.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{name}`: {reason}; write `none`, or some of `shift` or `crop`, `flip` and `cutout`, such as \
-        `crop+flip`"
-)]
-pub struct AugmentError {
-    name: String,
-    reason: &'static str,
-}
-
 impl Augment {
-    /// Images stay as they are.
     pub const NONE: Self = Self {
-        movement: Movement::None,
+        shift: false,
+        crop: false,
         flip: false,
         cutout: false,
     };
     /// Shifted by up to two pixels along each axis.
     pub const SHIFT: Self = Self {
-        movement: Movement::Shift,
-        flip: false,
-        cutout: false,
+        shift: true,
+        ..Self::NONE
     };
 
     /// Writes a random variant of `sample`, of `shape`, into `variant`; samples that are no images
@@ -78,22 +60,20 @@ impl Augment {
             variant.copy_from_slice(sample);
             return;
         };
-        let (farthest_down, farthest_right) = match self.movement {
-            Movement::None => (0, 0),
-            Movement::Shift => (SHIFT, SHIFT),
-            Movement::Crop => (height / CROP, width / CROP),
+        let farthest = |side: usize| match self {
+            Self { shift: true, .. } => SHIFT as i64,
+            Self { crop: true, .. } => (side / CROP) as i64,
+            _ => 0,
         };
-        let mut moved_by = |farthest: usize| match farthest as i64 {
+        let mut moved_by = |farthest: i64| match farthest {
             0 => 0,
             farthest => rng.random_range(-farthest..=farthest),
         };
-        let (down, right) = (moved_by(farthest_down), moved_by(farthest_right));
+        let (down, right) = (moved_by(farthest(height)), moved_by(farthest(width)));
         let mirrored = self.flip && rng.random::<bool>();
         let hole = self.cutout.then(|| (hole(rng, height), hole(rng, width)));
-        let planes = sample
-            .chunks_exact(height * width)
-            .zip(variant.chunks_exact_mut(height * width));
-        for (plane, out) in planes {
+        let planes = sample.chunks_exact(height * width);
+        for (plane, out) in planes.zip(variant.chunks_exact_mut(height * width)) {
             for (y, row) in out.chunks_exact_mut(width).enumerate() {
                 let source_row = moved(y, down, height).map(|y| &plane[y * width..(y + 1) * width]);
                 for (x, pixel) in row.iter_mut().enumerate() {
@@ -107,11 +87,9 @@ impl Augment {
             if let Some((rows, columns)) = &hole {
                 // The mean and not black: black may be the far end of what the network has seen.
                 let mean = plane.iter().sum::<f32>() / plane.len().max(1) as f32;
-                let rows = out
-                    .chunks_exact_mut(width)
-                    .skip(rows.start)
-                    .take(rows.len());
-                rows.for_each(|row| row[columns.clone()].fill(mean));
+                for row in out.chunks_exact_mut(width).take(rows.end).skip(rows.start) {
+                    row[columns.clone()].fill(mean);
+                }
             }
         }
     }
@@ -131,30 +109,30 @@ fn moved(position: usize, by: i64, length: usize) -> Option<usize> {
 }
 
 impl FromStr for Augment {
-    type Err = AugmentError;
+    type Err = String;
 
-    fn from_str(name: &str) -> Result<Self, AugmentError> {
-        let wrong = |reason| AugmentError {
-            name: name.to_owned(),
-            reason,
+    fn from_str(name: &str) -> Result<Self, String> {
+        let wrong = |reason: &str| {
+            let fix = "write `none`, or some of `shift` or `crop`, `flip` and `cutout`, such as";
+            Err(format!("`{name}`: {reason}; {fix} `crop+flip`"))
         };
         let mut augment = Self::NONE;
         let parts = match name {
             "none" => return Ok(augment),
-            // How `shift+flip` was called when there was nothing else.
+            // The earlier name of `shift+flip`.
             "shift-flip" => "shift+flip",
             name => name,
         };
         for part in parts.split('+') {
-            match (part, augment.movement) {
-                ("shift", Movement::None) => augment.movement = Movement::Shift,
-                ("crop", Movement::None) => augment.movement = Movement::Crop,
-                ("shift" | "crop", _) => {
-                    return Err(wrong("images are shifted or cropped, and that once"));
+            match part {
+                "shift" | "crop" if augment.shift || augment.crop => {
+                    return wrong("images are shifted or cropped, and that once");
                 }
-                ("flip", _) => augment.flip = true,
-                ("cutout", _) => augment.cutout = true,
-                _ => return Err(wrong("no such way to vary images")),
+                "shift" => augment.shift = true,
+                "crop" => augment.crop = true,
+                "flip" => augment.flip = true,
+                "cutout" => augment.cutout = true,
+                _ => return wrong("no such way to vary images"),
             }
         }
         Ok(augment)
@@ -162,9 +140,9 @@ impl FromStr for Augment {
 }
 
 impl TryFrom<String> for Augment {
-    type Error = AugmentError;
+    type Error = String;
 
-    fn try_from(name: String) -> Result<Self, AugmentError> {
+    fn try_from(name: String) -> Result<Self, String> {
         name.parse()
     }
 }
@@ -177,17 +155,14 @@ impl From<Augment> for String {
 
 impl fmt::Display for Augment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let movement = match self.movement {
-            Movement::None => "",
-            Movement::Shift => "shift",
-            Movement::Crop => "crop",
-        };
-        let parts = [
-            movement,
-            if self.flip { "flip" } else { "" },
-            if self.cutout { "cutout" } else { "" },
+        let named = [
+            (self.shift, "shift"),
+            (self.crop, "crop"),
+            (self.flip, "flip"),
+            (self.cutout, "cutout"),
         ];
-        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        let parts = named.iter().filter(|(is_set, _)| *is_set);
+        let parts: Vec<&str> = parts.map(|(_, name)| *name).collect();
         f.write_str(if parts.is_empty() { "none" } else { "" })?;
         f.write_str(&parts.join("+"))
     }
@@ -203,69 +178,56 @@ mod tests {
     use super::*;
 
     fn variants(name: &str, shape: &[usize], sample: &[f32], count: usize) -> Vec<Vec<f32>> {
-        let (augment, mut rng): (Augment, _) =
-            (name.parse().unwrap(), ChaCha8Rng::seed_from_u64(1));
-        let mut variant = || {
+        let augment: Augment = name.parse().unwrap();
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let variant = |_| {
             let mut variant = vec![f32::NAN; sample.len()];
             augment.apply(&mut rng, shape, sample, &mut variant);
             variant
         };
-        (0..count).map(|_| variant()).collect()
+        (0..count).map(variant).collect()
     }
 
     #[test]
-    fn a_shift_moves_pixels_and_invents_none() {
-        let mut sample = [0.0; 49];
-        sample[24] = 1.0;
-        let mut seen = BTreeSet::new();
-        for variant in variants("shift", &[1, 7, 7], &sample, 200) {
-            assert_eq!(variant.iter().sum::<f32>(), 1.0);
-            seen.insert(variant.iter().position(|&pixel| pixel == 1.0));
+    fn a_bright_pixel_moves_to_every_place_in_reach_and_no_farther() {
+        for (name, height, width, places) in [("shift", 7, 7, 25), ("crop", 16, 8, 5 * 3)] {
+            let mut sample = vec![0.0; height * width];
+            sample[height / 2 * width + width / 2] = 1.0;
+            let mut seen = BTreeSet::new();
+            for variant in variants(name, &[1, height, width], &sample, 300) {
+                assert_eq!(variant.iter().sum::<f32>(), 1.0, "{name}");
+                seen.insert(variant.iter().position(|&pixel| pixel == 1.0));
+            }
+            assert_eq!(seen.len(), places, "{name}");
         }
-        assert_eq!(seen.len(), 25);
-    }
-
-    #[test]
-    fn a_crop_moves_by_an_eighth_of_each_side() {
-        let mut sample = [0.0; 16 * 8];
-        sample[8 * 8 + 4] = 1.0;
-        let places = variants("crop", &[1, 16, 8], &sample, 300).into_iter();
-        let places: BTreeSet<_> = places
-            .map(|variant| variant.iter().position(|&pixel| pixel == 1.0))
-            .collect();
-        assert_eq!(places.len(), 5 * 3);
-        assert!(!places.contains(&None));
     }
 
     #[test]
     fn a_flip_mirrors_every_channel() {
         let sample = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let mirrored = [3.0, 2.0, 1.0, 6.0, 5.0, 4.0];
         let seen = variants("flip", &[2, 1, 3], &sample, 40);
-        assert!(seen.contains(&sample.to_vec()));
-        assert!(seen.contains(&vec![3.0, 2.0, 1.0, 6.0, 5.0, 4.0]));
-        assert!(
-            seen.iter()
-                .all(|variant| variant[..3].iter().sum::<f32>() == 6.0)
-        );
+        for image in [sample, mirrored] {
+            assert!(seen.contains(&image.to_vec()));
+        }
+        let is_either = |variant: &Vec<f32>| *variant == sample || *variant == mirrored;
+        assert!(seen.iter().all(is_either));
     }
 
     #[test]
     fn a_cutout_takes_a_quarter_at_most_from_all_channels() {
-        let sample: Vec<f32> = (0..2 * 8 * 8)
-            .map(|index| (index % 64 + 1) as f32)
-            .collect();
+        let sample: Vec<f32> = (0..128).map(|index| (index % 64 + 1) as f32).collect();
         let mut sizes = BTreeSet::new();
         for variant in variants("cutout", &[2, 8, 8], &sample, 300) {
-            let cut: Vec<usize> = (0..128)
-                .filter(|&index| variant[index] != sample[index])
-                .collect();
+            let is_cut = |index: &usize| variant[*index] != sample[*index];
+            let cut: Vec<usize> = (0..128).filter(is_cut).collect();
             assert!(cut.iter().all(|&index| variant[index] == 32.5));
             let (first, second) = cut.split_at(cut.len() / 2);
             assert!(
                 first
                     .iter()
-                    .zip(second)
-                    .all(|(first, second)| first + 64 == *second)
+                    .map(|index| index + 64)
+                    .eq(second.iter().copied())
             );
             sizes.insert(first.len());
         }
@@ -274,18 +236,15 @@ mod tests {
 
     #[test]
     fn vectors_and_what_is_not_asked_for_stay_as_they_are() {
-        assert_eq!(
-            variants("shift+flip+cutout", &[3], &[1.0, 2.0, 3.0], 1),
-            [[1.0, 2.0, 3.0]]
-        );
-        assert_eq!(
-            variants("none", &[1, 1, 3], &[1.0, 2.0, 3.0], 1),
-            [[1.0, 2.0, 3.0]]
-        );
-        assert_eq!(
-            variants("crop+cutout", &[1, 1, 1], &[2.0], 3),
-            [[2.0], [2.0], [2.0]]
-        );
+        let vector: &[f32] = &[1.0, 2.0, 3.0];
+        let cases: [(_, &[usize], _); 3] = [
+            ("shift+flip+cutout", &[3], vector),
+            ("none", &[1, 1, 3], vector),
+            ("crop+cutout", &[1, 1, 1], &[2.0]),
+        ];
+        for (name, shape, sample) in cases {
+            assert_eq!(variants(name, shape, sample, 3), [sample; 3], "{name}");
+        }
     }
 
     #[test]
@@ -297,7 +256,7 @@ mod tests {
 
     #[test]
     fn names_say_what_is_done() {
-        for name in [
+        let same = [
             "none",
             "shift",
             "crop",
@@ -305,20 +264,17 @@ mod tests {
             "cutout",
             "shift+flip",
             "crop+flip+cutout",
-        ] {
-            assert_eq!(name.parse::<Augment>().unwrap().to_string(), name);
+        ];
+        let others = [("shift-flip", "shift+flip"), ("flip+shift", "shift+flip")];
+        for (name, told) in same.map(|name| (name, name)).into_iter().chain(others) {
+            let augment: Augment = name.parse().unwrap();
+            assert_eq!(
+                serde_json::to_string(&augment).unwrap(),
+                format!("{told:?}")
+            );
+            let read: Augment = serde_json::from_str(&format!("{name:?}")).unwrap();
+            assert_eq!(read, augment);
         }
-        assert_eq!(
-            "shift-flip".parse::<Augment>().unwrap().to_string(),
-            "shift+flip"
-        );
-        let json = serde_json::to_string(&"crop+flip".parse::<Augment>().unwrap()).unwrap();
-        assert_eq!(json, "\"crop+flip\"");
-        assert_eq!(
-            serde_json::from_str::<Augment>(&json).unwrap().to_string(),
-            "crop+flip"
-        );
-        assert_eq!("flip+shift".parse::<Augment>(), "shift+flip".parse());
         for name in ["", "shift+", "shift+crop", "flop", "none+flip"] {
             assert!(name.parse::<Augment>().is_err(), "{name}");
         }

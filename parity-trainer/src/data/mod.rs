@@ -1,36 +1,40 @@
 //! Samples, labelled or not, read from disk and held in memory as 32-bit floats.
 //!
 //! [`DataSet::load`] takes whatever `--data` names: a folder or a file, in one of the formats of
-//! `formats/`. Unsigned bytes become `0.0..=1.0`; floating-point values stay as they are. Images
-//! are `[channels, height, width]`.
+//! `docs/training.md`. Unsigned bytes become `0.0..=1.0`; floating-point values stay as they are.
+//! Images are `[channels, height, width]`.
 //!
 //! A value takes four bytes: CIFAR-10 takes 740 MB, MNIST 220 MB.
 
+mod archive;
+mod arrays;
 mod augment;
-mod error;
-mod formats;
-mod recognise;
-mod shuffle;
+mod binary;
+mod images;
 
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::Path;
 
-pub use augment::{Augment, AugmentError};
-pub use error::DataError;
-pub use parapet_datasets::idx::IdxError;
-pub(crate) use shuffle::Shuffle;
+use sha2::{Digest, Sha256};
+
+use crate::{Result, TrainError};
+
+pub use augment::Augment;
 
 /// Most classes of a data set: a label is a byte.
 const MAX_CLASSES: usize = 256;
 /// Most values of all samples together, 16 GiB of memory.
 const MAX_VALUES: usize = 1 << 32;
+const ARCHIVE_ENDS: [&str; 3] = [".tar", ".tar.gz", ".tgz"];
+
+type Progress<'a> = &'a mut dyn FnMut(LoadProgress);
 
 /// Samples of one shape, with their classes where the data have any.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Samples {
     /// Shape of one sample: `[channels, height, width]` for images, `[features]` for vectors.
     pub shape: Vec<usize>,
-    /// All samples, row-major; `0.0..=1.0` where the data are bytes, otherwise as the
-    /// data have them.
     pub values: Vec<f32>,
     /// The class of each sample; empty for samples without labels.
     pub labels: Vec<u8>,
@@ -52,21 +56,20 @@ pub struct DataSet {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadProgress {
-    /// Samples read so far, training and test together.
     pub samples: usize,
     /// Samples there are, where that is known before the end.
     pub total: Option<usize>,
 }
 
-struct Loaded {
-    train: Samples,
-    test: Samples,
-    /// Empty if there are none.
-    class_names: Vec<String>,
-    sha256: String,
-}
-
 impl Samples {
+    pub fn new(shape: Vec<usize>, values: Vec<f32>, labels: Vec<u8>) -> Self {
+        Self {
+            shape,
+            values,
+            labels,
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.values.len() / self.sample_len().max(1)
     }
@@ -75,17 +78,13 @@ impl Samples {
         self.len() == 0
     }
 
-    /// Values in one sample.
     pub fn sample_len(&self) -> usize {
         self.shape.iter().product()
     }
 
     /// The values of sample `index`; empty if there is no such sample.
     pub fn sample(&self, index: usize) -> &[f32] {
-        let length = self.sample_len();
-        self.values
-            .get(index * length..(index + 1) * length)
-            .unwrap_or_default()
+        row(&self.values, index, self.sample_len())
     }
 }
 
@@ -93,77 +92,163 @@ impl DataSet {
     /// Reads the data set at `path`: a folder with MNIST's four IDX files, CIFAR's binary files or
     /// images, or a file (or a folder with one file) `.npz`, `.safetensors`, `.tar` or `.tar.gz`.
     /// Labels may be missing, in both parts alike.
-    ///
-    /// # Errors
-    /// [`DataError`], naming the file.
-    pub fn load(path: &Path) -> Result<Self, DataError> {
+    pub fn load(path: &Path) -> Result<Self> {
         Self::load_with(path, &mut |_| {})
     }
 
     /// [`DataSet::load`] that tells how far it is, from time to time and at the end.
-    ///
-    /// # Errors
-    /// [`DataError`], naming the file.
-    pub fn load_with(
-        path: &Path,
-        progress: &mut dyn FnMut(LoadProgress),
-    ) -> Result<Self, DataError> {
-        let loaded = recognise::recognise(path)?.load(progress)?;
-        let Loaded {
-            train,
-            test,
-            class_names,
-            sha256,
-        } = loaded;
-        for samples in [&train, &test] {
-            if samples.is_empty() || samples.sample_len() == 0 {
-                return Err(DataError::TooFew {
-                    path: path.to_path_buf(),
-                    found: 0,
-                    wanted: 1,
-                });
-            }
+    pub fn load_with(path: &Path, progress: Progress<'_>) -> Result<Self> {
+        let mut data = read(path, progress)?;
+        let (train, test) = (&data.train, &data.test);
+        if train.values.is_empty() || test.values.is_empty() {
+            return Err(too_few(path, 0, 1));
         }
         if train.shape != test.shape {
-            let (train, test) = (train.shape, test.shape);
-            return Err(DataError::ShapeMismatch {
-                folder: path.to_path_buf(),
-                train,
-                test,
-            });
+            let (train, test) = (&train.shape, &test.shape);
+            let problem = format!("training samples have shape {train:?}, test samples {test:?}");
+            let problem = problem + "; use files of one data set";
+            return Err(TrainError::input(path, problem));
         }
-        let labels = train
-            .labels
-            .iter()
-            .chain(&test.labels)
-            .max()
-            .map_or(0, |&label| usize::from(label) + 1);
+        let largest = train.labels.iter().chain(&test.labels).max();
+        let labels = largest.map_or(0, |&label| usize::from(label) + 1);
         // A list of names that does not cover the labels belongs to something else, and without
         // labels to nothing.
-        let covers = labels > 0 && class_names.len() >= labels;
-        let class_names = if covers { class_names } else { Vec::new() };
-        let classes = labels.max(class_names.len());
-        let all = train.len() + test.len();
-        progress(LoadProgress {
-            samples: all,
-            total: Some(all),
-        });
-        Ok(Self {
+        if labels == 0 || data.class_names.len() < labels {
+            data.class_names.clear();
+        }
+        data.classes = labels.max(data.class_names.len());
+        let samples = data.train.len() + data.test.len();
+        let total = Some(samples);
+        progress(LoadProgress { samples, total });
+        Ok(data)
+    }
+
+    /// A set whose classes are not counted yet.
+    fn new(train: Samples, test: Samples, class_names: Vec<String>, hash: Sha256) -> Self {
+        let sha256 = format!("{:x}", hash.finalize());
+        Self {
             train,
             test,
-            classes,
+            classes: 0,
             class_names,
             sha256,
-        })
+        }
     }
-}
 
-impl DataSet {
     pub fn is_labelled(&self) -> bool {
         !self.train.labels.is_empty() && !self.test.labels.is_empty()
     }
 }
 
+/// Row `index` of rows of `length` values; empty if there is none.
+pub(crate) fn row(values: &[f32], index: usize, length: usize) -> &[f32] {
+    let range = index * length..(index + 1) * length;
+    values.get(range).unwrap_or_default()
+}
+
+/// Reads a folder, whose format the names in it tell, or a file.
+fn read(path: &Path, progress: Progress<'_>) -> Result<DataSet> {
+    if path.is_file() {
+        return read_file(path, progress);
+    }
+    let Ok(entries) = fs::read_dir(path) else {
+        return Err(unrecognised(path));
+    };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
+    names.sort();
+    let is_idx = |name: &String| name.contains("-idx") && name.contains("-ubyte");
+    if names.iter().any(is_idx) {
+        return binary::load_idx(path);
+    }
+    if let Some((folder, layout)) = binary::find_cifar(path) {
+        return binary::load_cifar(&folder, layout);
+    }
+    if path.join("train").is_dir() && path.join("test").is_dir() {
+        return images::load_folder(path, progress);
+    }
+    let is_data = |name: &str| {
+        let mut ends = ARCHIVE_ENDS.iter().chain(&[".npz", ".safetensors"]);
+        ends.any(|end| name.ends_with(end))
+    };
+    let files: Vec<&String> = names.iter().filter(|name| is_data(name)).collect();
+    match files.as_slice() {
+        [file] => read_file(&path.join(file), progress),
+        [first, second, ..] => {
+            let problem = format!("has {first} and {second}: which is meant?");
+            let problem = problem + " give --data the path of one";
+            Err(TrainError::input(path, problem))
+        }
+        [] if names.iter().any(|name| images::is_image(name)) => images::load_flat(path, progress),
+        [] => Err(unrecognised(path)),
+    }
+}
+
+/// Reads a file, whose format its first bytes tell, and then its name.
+fn read_file(path: &Path, progress: Progress<'_>) -> Result<DataSet> {
+    let mut start = [0; 4];
+    let read = File::open(path).and_then(|mut file| file.read(&mut start));
+    let read = read.map_err(|source| unreadable(path, &source))?;
+    let name = path.to_string_lossy();
+    if start == parapet_datasets::npz::ZIP_MAGIC || name.ends_with(".npz") {
+        arrays::load_npz(path)
+    } else if read > 0 && ARCHIVE_ENDS.iter().any(|end| name.ends_with(end)) {
+        archive::load(path, progress)
+    } else if name.ends_with(".safetensors") {
+        arrays::load_safetensors(path)
+    } else {
+        Err(unrecognised(path))
+    }
+}
+
+/// Reads a whole file of at most `most` bytes.
+fn read_whole(path: &Path, most: u64) -> Result<Vec<u8>> {
+    let failed = |source| unreadable(path, &source);
+    let length = fs::metadata(path).map_err(failed)?.len();
+    if length > most {
+        let problem = format!("has {length} bytes, at most {most} are read");
+        return Err(too_large(path, &problem));
+    }
+    fs::read(path).map_err(failed)
+}
+
 fn scaled(bytes: &[u8]) -> Vec<f32> {
     bytes.iter().map(|&byte| f32::from(byte) / 255.0).collect()
+}
+
+fn unrecognised(path: &Path) -> TrainError {
+    TrainError::input(
+        path,
+        "no data set in it: no train-images-idx3-ubyte[.gz] (MNIST's four IDX files), no \
+            train/CLASS/*.png or *.jpg with test/CLASS/... (image folder; without labels \
+            train/*.png, or *.png), no data_batch_1.bin or train.bin (CIFAR's binary files), and \
+            not one file .npz, .safetensors, .tar, .tar.gz or .tgz; give --data one of these",
+    )
+}
+
+fn unreadable(path: &Path, source: &std::io::Error) -> TrainError {
+    TrainError::input(path, format!("cannot read it: {source}"))
+}
+
+fn damaged(path: &Path, problem: &str) -> TrainError {
+    TrainError::input(path, format!("{problem}; fetch it again"))
+}
+
+fn too_few(path: &Path, found: usize, wanted: usize) -> TrainError {
+    let problem = format!("has {found} samples, at least {wanted} are needed");
+    TrainError::input(path, problem)
+}
+
+fn too_large(path: &Path, problem: &str) -> TrainError {
+    TrainError::input(
+        path,
+        format!("{problem}; leave out samples or make them smaller"),
+    )
+}
+
+fn unequal_counts(images: &str, samples: usize, labels_of: &str, labels: usize) -> TrainError {
+    TrainError::Input(format!(
+        "{images} has {samples} samples, {labels_of} has {labels} labels: the two files do not \
+            belong together; fetch both again"
+    ))
 }

@@ -1,24 +1,21 @@
 //! Outputs of the deployed model on disk, so that they are computed once.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use sha2::{Digest, Sha256};
 
-use super::{BATCH, Deployed, DeployedError, check_finite};
-use crate::files;
+use super::{BATCH, Deployed, check_finite};
+use crate::{Result, TrainError, files};
 
 /// Files kept; the oldest go.
 const KEPT: usize = 16;
-/// Calls of the model between two reports of progress.
+/// Samples between two reports of progress.
 const CHUNK: usize = 4 * BATCH;
 
-/// True if outputs had to be computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reuse {
-    /// They were there.
     Cached,
-    /// The model was asked.
     Computed,
 }
 
@@ -38,84 +35,62 @@ impl OutputCache {
 
     /// The outputs of `deployed` for `samples`; `progress` hears how many samples are done,
     /// of how many.
-    ///
-    /// # Errors
-    /// If the model fails, an output is not finite, or the cache cannot be written.
     pub fn outputs(
         &self,
         deployed: &Deployed,
         samples: &[f32],
         mut progress: impl FnMut(usize, usize),
-    ) -> Result<(Vec<f32>, Reuse), DeployedError> {
-        let sample_len: usize = deployed.model.input_shape().iter().product();
-        let (count, width) = (samples.len() / sample_len.max(1), deployed.model.outputs());
+    ) -> Result<(Vec<f32>, Reuse)> {
+        let (shape, width) = (deployed.model.input_shape(), deployed.model.outputs());
+        let sample_len: usize = shape.iter().product();
+        let count = samples.len() / sample_len.max(1);
         let mut hash = Sha256::new();
         hash.update(&deployed.sha256);
-        hash.update(format!("{:?} {width}", deployed.model.input_shape()));
+        hash.update(format!("{shape:?} {width}"));
         hash.update(bytemuck::cast_slice::<f32, u8>(samples));
         let file = self.folder.join(format!("{:x}.f32", hash.finalize()));
-
-        let cached = read(&file, count * width);
-        let reuse = if cached.is_some() {
-            Reuse::Cached
-        } else {
-            Reuse::Computed
-        };
-        let outputs = match cached {
-            Some(outputs) => outputs,
-            None => {
-                let mut outputs = Vec::with_capacity(count * width);
-                for chunk in samples.chunks(CHUNK * sample_len) {
-                    let answers = deployed.model.infer(chunk)?;
-                    // Now, and not after hours.
-                    check_finite(
-                        &deployed.file,
-                        &answers,
-                        width,
-                        outputs.len() / width.max(1),
-                    )?;
-                    outputs.extend(answers);
-                    progress(outputs.len() / width, count);
-                }
-                outputs
-            }
-        };
-        check_finite(&deployed.file, &outputs, width, 0)?;
+        if let Some(outputs) = read(&file, count * width) {
+            check_finite(&deployed.file, &outputs, width, 0)?;
+            return Ok((outputs, Reuse::Cached));
+        }
+        let mut outputs = Vec::with_capacity(count * width);
+        for chunk in samples.chunks(CHUNK * sample_len) {
+            let answers = deployed.model.infer(chunk)?;
+            // Now, and not after hours.
+            let before = outputs.len() / width.max(1);
+            check_finite(&deployed.file, &answers, width, before)?;
+            outputs.extend(answers);
+            progress(outputs.len() / width, count);
+        }
         // Another run may write the same at the same time; one of the two is enough.
-        if reuse == Reuse::Computed
-            && let Err(source) = self.write(&file, &outputs)
+        if let Err(source) = self.write(&file, &outputs)
             && read(&file, count * width).is_none()
         {
-            return Err(DeployedError::Cache { path: file, source });
+            return Err(TrainError::Failed(format!(
+                "{}: cannot write the cached outputs: {source}; free some space, or give --cache \
+                    another folder",
+                file.display()
+            )));
         }
-        Ok((outputs, reuse))
+        Ok((outputs, Reuse::Computed))
     }
 
-    fn write(&self, file: &Path, outputs: &[f32]) -> std::io::Result<()> {
+    fn write(&self, file: &Path, outputs: &[f32]) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         let bytes = bytemuck::cast_slice::<f32, u8>(outputs);
-        let digest = Sha256::digest(bytes);
-        files::write_aside(file, &[bytes, digest.as_slice()])?;
+        files::write_aside(file, &[bytes, Sha256::digest(bytes).as_slice()])?;
         self.prune()
     }
 
-    fn prune(&self) -> std::io::Result<()> {
+    fn prune(&self) -> io::Result<()> {
         let mut files = Vec::new();
         for item in fs::read_dir(&self.folder)? {
             let item = item?;
-            // The folder may be one that has other files.
-            let name = item.file_name();
-            let own = name
-                .to_str()
-                .and_then(|name| name.strip_suffix(".f32"))
-                .is_some_and(|digest| {
-                    digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit())
-                });
-            // Another run may have removed it.
-            let Ok(metadata) = item.metadata() else {
-                continue;
-            };
-            if own && metadata.is_file() {
+            // The folder may be one that has other files, and another run may have removed this.
+            if let Ok(metadata) = item.metadata()
+                && metadata.is_file()
+                && is_own(&item.file_name().to_string_lossy())
+            {
                 files.push((metadata.modified()?, item.path()));
             }
         }
@@ -128,19 +103,17 @@ impl OutputCache {
     }
 }
 
+fn is_own(name: &str) -> bool {
+    let digest = name.strip_suffix(".f32").unwrap_or_default();
+    digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 /// The file's outputs, if it is whole.
 fn read(file: &Path, values: usize) -> Option<Vec<f32>> {
     let bytes = fs::read(file).ok()?;
     let (outputs, digest) = bytes.split_at_checked(values * size_of::<f32>())?;
-    if Sha256::digest(outputs).as_slice() != digest {
-        return None;
-    }
-    Some(
-        outputs
-            .as_chunks()
-            .0
-            .iter()
-            .map(|bytes| f32::from_le_bytes(*bytes))
-            .collect(),
-    )
+    let is_whole = Sha256::digest(outputs).as_slice() == digest;
+    let (values, _) = outputs.as_chunks();
+    let values = values.iter().map(|bytes| f32::from_le_bytes(*bytes));
+    is_whole.then(|| values.collect())
 }

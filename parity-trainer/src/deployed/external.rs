@@ -1,13 +1,53 @@
-//! Weights that an ONNX file keeps in files beside it (the format's "external data").
+//! Digests of models, with the weights that an ONNX file keeps in files beside it (the format's
+//! "external data").
 
 use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::{Result, TrainError};
 
 /// First bytes in protobuf of the entry `key: "location", value: ..` of a tensor's `external_data`.
 const LOCATION: &[u8] = b"\x0a\x08location\x12";
 
+pub fn file_sha256(path: &Path) -> Result<String> {
+    let mut hash = Sha256::new();
+    hash_file(path, &mut hash)?;
+    Ok(format!("{:x}", hash.finalize()))
+}
+
+/// A model is its file, and what an ONNX file keeps beside itself.
+pub(super) fn hash_model(file: &Path, hash: &mut Sha256) -> Result<()> {
+    hash_file(file, hash)?;
+    if file
+        .extension()
+        .is_some_and(|extension| extension == "onnx")
+    {
+        let graph = fs::read(file).map_err(|source| unreadable(file, &source))?;
+        for name in external_data(&graph) {
+            let beside = file.with_file_name(&name);
+            if beside.is_file() {
+                hash_file(&beside, hash)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn hash_file(file: &Path, hash: &mut Sha256) -> Result<()> {
+    let copied = File::open(file).and_then(|mut file| std::io::copy(&mut file, hash));
+    copied.map(drop).map_err(|source| unreadable(file, &source))
+}
+
+fn unreadable(path: &Path, source: &std::io::Error) -> TrainError {
+    TrainError::Failed(format!("{}: cannot read: {source}", path.display()))
+}
+
 /// The files that an ONNX file names, relative to its folder. What only looks like a name is one
 /// more file to be looked for, and does no harm.
-pub(super) fn external_data(onnx: &[u8]) -> BTreeSet<String> {
+fn external_data(onnx: &[u8]) -> BTreeSet<String> {
     let mut files = BTreeSet::new();
     let mut rest = onnx;
     while let Some(at) = rest
@@ -39,33 +79,38 @@ mod tests {
     use super::*;
 
     fn entry(name: &str) -> Vec<u8> {
-        let mut bytes = LOCATION.to_vec();
-        let length = name.len();
-        if length < 128 {
-            bytes.push(length as u8);
-        } else {
-            bytes.extend([(length & 0x7f) as u8 | 0x80, (length >> 7) as u8]);
-        }
-        bytes.extend(name.as_bytes());
-        bytes
+        let length = match name.len() {
+            short @ ..128 => vec![short as u8],
+            long => vec![(long & 0x7f) as u8 | 0x80, (long >> 7) as u8],
+        };
+        [LOCATION, &length, name.as_bytes()].concat()
     }
 
     #[test]
-    fn every_file_is_found_once() {
+    fn every_file_beside_a_graph_is_found_once() {
         let long = "w".repeat(200);
-        let graph = [
-            b"\x08\x07".to_vec(),
-            entry("a.data"),
-            entry(&long),
-            vec![0; 9],
-            entry("a.data"),
-        ]
-        .concat();
+        let parts = [entry("a.data"), entry(&long), vec![0; 9], entry("a.data")];
+        let graph = [b"\x08\x07".to_vec(), parts.concat()].concat();
         assert_eq!(
             external_data(&graph),
             BTreeSet::from(["a.data".to_owned(), long])
         );
         assert!(external_data(b"no such thing").is_empty());
         assert!(external_data(&entry("cut short")[..LOCATION.len() + 4]).is_empty());
+    }
+
+    /// Otherwise cached outputs of other weights would be taken for these.
+    #[test]
+    fn weights_beside_an_onnx_file_are_part_of_the_model() {
+        let folder = tempfile::tempdir().unwrap();
+        let graph = folder.path().join("model.onnx");
+        fs::write(&graph, entry("w.bin")).unwrap();
+        let digests = ["one", "two"].map(|weights| {
+            fs::write(folder.path().join("w.bin"), weights).unwrap();
+            let mut hash = Sha256::new();
+            hash_model(&graph, &mut hash).unwrap();
+            hash.finalize()
+        });
+        assert_ne!(digests[0], digests[1]);
     }
 }

@@ -5,38 +5,30 @@
 //! reconstructions', and A_o(f) = (1 - f) A_a + f A_d what clients see when a part f of their
 //! answers is reconstructed.
 
-mod bootstrap;
-mod calibration;
-mod figures;
-mod judging;
-mod markdown;
+mod counts;
+mod report;
 mod tally;
 
-use parapet_decoder::{ClassAxis, ClassScores, Decoder, build_decoder};
+use parapet_decoder::{ClassAxis, ClassScores, DecodeError, Decoder, Score, build_decoder};
 use parapet_encoder::{CodeSpec, Encoder, build_encoder};
 use rand::seq::SliceRandom;
 use serde::Serialize;
 
-use crate::TrainError;
-use crate::data::Samples;
+use crate::data::{Samples, row};
 use crate::deployed::DeployedModel;
 use crate::network::stream;
+use crate::{Result, TrainError};
 
-pub use bootstrap::Estimate;
-pub use calibration::{Calibration, CalibrationBin};
-pub use figures::{overall_plot, reliability_plot};
-use judging::{Group, Judging, patterns};
-pub use markdown::markdown;
-use tally::Tally;
-pub use tally::{ByClass, ByLosses, BySlot, Overall};
+pub use counts::{Calibration, CalibrationBin, Estimate};
+pub use report::{markdown, overall_plot, reliability_plot};
+pub use tally::{ByClass, ByLosses, BySlot, Figures, Overall};
+use tally::{Reconstruction, Tally};
 
-/// Groups that go through the models at once.
 const CHUNK: usize = 128;
 /// Values of the deployed model's outputs that are kept rather than computed again
 /// for each grouping.
 const KEPT_VALUES: usize = 1 << 24;
 
-/// The models of a code.
 #[derive(Debug, Clone, Copy)]
 pub struct CodedModels<'a> {
     pub deployed: &'a dyn DeployedModel,
@@ -53,7 +45,6 @@ pub struct EvaluationPlan {
     pub groupings: usize,
     /// Bootstrap resamples for the intervals; 0 for none.
     pub resamples: usize,
-    /// Seed of the shuffles and resamples.
     pub seed: u64,
 }
 
@@ -66,30 +57,34 @@ pub struct CodeEvaluation {
     pub groups: usize,
     /// A_a: the deployed model's accuracy.
     pub accuracy_deployed: Option<f64>,
-    /// A_d and agreement, for each number of missing queries.
     pub by_losses: Vec<ByLosses>,
     /// For each class, one query missing. The classes are the labels, or what the deployed model
     /// says where there are none.
     pub by_class: Vec<ByClass>,
-    /// For each slot of a group, one query missing.
     pub by_slot: Vec<BySlot>,
-    /// A_o for some parts of reconstructed answers.
     pub overall: Vec<Overall>,
-    /// True if the confidence of reconstructions can be believed.
     pub calibration: Calibration,
 }
 
 /// The part of `samples` whose class `model` names.
-///
-/// # Errors
-/// If the model fails on them.
-pub fn accuracy(model: &dyn DeployedModel, samples: &Samples) -> Result<f64, TrainError> {
-    let classes = classes(model, samples, &mut |_, _| {})?;
-    let right = classes
-        .iter()
-        .zip(&samples.labels)
-        .filter(|(class, label)| **class == usize::from(**label));
-    Ok(right.count() as f64 / samples.len().max(1) as f64)
+pub fn accuracy(model: &dyn DeployedModel, samples: &Samples) -> Result<f64> {
+    Ok(share_right(&classes(model, samples)?, &samples.labels))
+}
+
+fn share_right(classes: &[usize], labels: &[u8]) -> f64 {
+    let pairs = classes.iter().zip(labels);
+    let right = pairs.filter(|(class, label)| **class == usize::from(**label));
+    right.count() as f64 / classes.len().max(1) as f64
+}
+
+fn classes(model: &dyn DeployedModel, samples: &Samples) -> Result<Vec<usize>> {
+    let axis = ClassAxis::of(model.output_shape())?;
+    let mut classes = Vec::with_capacity(samples.len());
+    for chunk in samples.values.chunks(CHUNK * samples.sample_len().max(1)) {
+        let outputs = model.infer(chunk)?;
+        classes.extend(axis.samples(&outputs).map(ClassScores::top_class));
+    }
+    Ok(classes)
 }
 
 /// Evaluates a code on `samples`. Each pattern of u missing queries is made up for by each choice
@@ -97,172 +92,201 @@ pub fn accuracy(model: &dyn DeployedModel, samples: &Samples) -> Result<f64, Tra
 ///
 /// Memory besides the samples is bounded: outputs of a few hundred samples at a time, and some
 /// bytes for each group.
-///
-/// # Errors
-/// If the code does not fit, there are fewer than k samples, or a model fails.
 pub fn evaluate(
     models: CodedModels<'_>,
     samples: &Samples,
     plan: EvaluationPlan,
     progress: impl FnMut(usize, usize),
-) -> Result<CodeEvaluation, TrainError> {
+) -> Result<CodeEvaluation> {
     let encoder = build_encoder(models.code, &samples.shape)?;
     let decoder = build_decoder(models.code, models.deployed.outputs())?;
-    evaluate_with(
-        models,
-        (encoder.as_ref(), decoder.as_ref()),
-        samples,
-        plan,
-        progress,
-    )
+    let coders = (encoder.as_ref(), decoder.as_ref());
+    evaluate_with(models, coders, samples, plan, progress)
 }
 
 /// As [`evaluate`], with an encoder and a decoder that are there: those of a learned code, whose
 /// parity models are the deployed model itself.
-///
-/// # Errors
-/// If there are fewer than k samples, the code does not fit them, or a model fails.
 pub fn evaluate_with(
     models: CodedModels<'_>,
     (encoder, decoder): (&dyn Encoder, &dyn Decoder),
     samples: &Samples,
     plan: EvaluationPlan,
     mut progress: impl FnMut(usize, usize),
-) -> Result<CodeEvaluation, TrainError> {
-    let CodedModels {
-        deployed, parity, ..
-    } = models;
-    let (k, outputs, sample_len) = (encoder.code().k(), deployed.outputs(), samples.sample_len());
-    if let Some((_, model)) = parity.iter().find(|(_, model)| model.outputs() != outputs) {
-        let got = model.outputs();
-        return Err(parapet_decoder::DecodeError::UnequalLength {
-            expected: outputs,
-            got,
-        }
-        .into());
+) -> Result<CodeEvaluation> {
+    let (deployed, outputs) = (models.deployed, models.deployed.outputs());
+    let (k, r, sample_len) = (encoder.code().k(), encoder.code().r(), samples.sample_len());
+    let mut lengths = models.parity.iter().map(|(_, model)| model.outputs());
+    if let Some(got) = lengths.find(|&length| length != outputs) {
+        let expected = outputs;
+        return Err(DecodeError::UnequalLength { expected, got }.into());
     }
-    let count = samples.values.len() / sample_len.max(1);
+    let count = samples.len();
     let groups = count / k;
     if groups == 0 {
         return Err(TrainError::TooFewSamples { found: count, k });
     }
-    let labels = (samples.labels.len() == count && count > 0).then_some(samples.labels.as_slice());
-    let classes = classes(deployed, samples, &mut |_, _| {})?;
-    let kept = if count * outputs <= KEPT_VALUES && plan.groupings > 1 {
-        Some(deployed.infer(&samples.values)?)
-    } else {
-        None
+    let classes = classes(deployed, samples)?;
+    let kept = match plan.groupings > 1 && count * outputs <= KEPT_VALUES {
+        true => Some(deployed.infer(&samples.values)?),
+        false => None,
     };
-    let patterns = patterns(k, encoder.code().r(), parity);
-    let mut tally = Tally::new(k, parity.len(), outputs, labels.is_some());
-    let judging = Judging {
+    let labels = (samples.labels.len() == count).then_some(samples.labels.as_slice());
+    let judge = Judge {
         models,
-        code: (encoder.code().k(), encoder.code().r()),
         decoder,
-        axis: class_axis(deployed)?,
-        outputs,
+        axis: ClassAxis::of(deployed.output_shape())?,
         classes: &classes,
         labels,
+        patterns: patterns(k, r, models.parity.len()),
+        rows: r,
     };
+    let mut tally = Tally::new(k, models.parity.len(), outputs, labels.is_some());
     let mut rng = stream(plan.seed, 0);
     let mut order: Vec<usize> = (0..count).collect();
-    let mut scratch = vec![0.0; outputs];
     let groupings = plan.groupings.max(1);
     for grouping in 0..groupings {
         order.shuffle(&mut rng);
-        let used = order.get(..groups * k).unwrap_or_default();
-        for (at, chunk) in used.chunks(CHUNK * k).enumerate() {
+        for (at, chunk) in order[..groups * k].chunks(CHUNK * k).enumerate() {
             let exact = match &kept {
-                Some(all) => gather(all, outputs, chunk),
-                None => deployed.infer(&gather(&samples.values, sample_len, chunk))?,
+                Some(all) => gather(all, outputs, chunk.iter()),
+                None => deployed.infer(&gather(&samples.values, sample_len, chunk.iter()))?,
             };
             let answers = parity_answers(models, encoder, samples, chunk)?;
-            for (group, members) in chunk.chunks_exact(k).enumerate() {
-                tally.begin_group();
-                let group = Group {
-                    number: group,
-                    members,
-                    exact: &exact,
-                    answers: &answers,
-                };
-                for pattern in &patterns {
-                    judging.reconstruct(&group, pattern, &mut scratch, &mut tally)?;
-                }
+            for (place, members) in chunk.chunks_exact(k).enumerate() {
+                judge.group(place, members, &exact, &answers, &mut tally)?;
             }
-            progress(
-                grouping * groups + ((at + 1) * CHUNK).min(groups),
-                groups * groupings,
-            );
+            let done = grouping * groups + ((at + 1) * CHUNK).min(groups);
+            progress(done, groups * groupings);
         }
     }
     let accuracy_deployed = labels.map(|labels| share_right(&classes, labels));
     // Groups of several groupings share samples: they are not independent, so no interval would be
     // honest.
     let resamples = if groupings == 1 { plan.resamples } else { 0 };
-    Ok(tally.finish(count, groups, accuracy_deployed, resamples, plan.seed))
-}
-
-/// The classes that `model` scores.
-/// Returns the share of samples whose class is their label.
-fn share_right(classes: &[usize], labels: &[u8]) -> f64 {
-    let pairs = classes.iter().zip(labels);
-    let right = pairs.filter(|(class, label)| **class == usize::from(**label));
-    right.count() as f64 / classes.len() as f64
-}
-
-fn class_axis(model: &dyn DeployedModel) -> Result<ClassAxis, TrainError> {
-    Ok(ClassAxis::of(model.output_shape())?)
-}
-
-/// Returns the deployed model's class of each sample.
-fn classes(
-    model: &dyn DeployedModel,
-    samples: &Samples,
-    progress: &mut dyn FnMut(usize, usize),
-) -> Result<Vec<usize>, TrainError> {
-    let sample_len = samples.sample_len().max(1);
-    let count = samples.values.len() / sample_len;
-    let axis = class_axis(model)?;
-    let mut classes = Vec::with_capacity(count);
-    for chunk in samples.values.chunks(CHUNK * sample_len) {
-        let outputs = model.infer(chunk)?;
-        classes.extend(axis.samples(&outputs).map(ClassScores::top_class));
-        progress(classes.len(), count);
-    }
-    Ok(classes)
+    Ok(tally.finish((count, groups), accuracy_deployed, resamples, plan.seed))
 }
 
 /// Outputs of each parity model for the groups of `chunk`.
 fn parity_answers(
     models: CodedModels<'_>,
-    encoder: &dyn parapet_encoder::Encoder,
+    encoder: &dyn Encoder,
     samples: &Samples,
     chunk: &[usize],
-) -> Result<Vec<Vec<f32>>, TrainError> {
+) -> Result<Vec<Vec<f32>>> {
     let (k, sample_len) = (encoder.code().k(), samples.sample_len());
     // The queries of each slot, of all groups: encoders take whole batches.
-    let of_slot = |slot: usize| {
-        let members: Vec<usize> = chunk.iter().skip(slot).step_by(k).copied().collect();
-        gather(&samples.values, sample_len, &members)
-    };
-    let slots: Vec<Vec<f32>> = (0..k).map(of_slot).collect();
-    let views: Vec<&[f32]> = slots.iter().map(Vec::as_slice).collect();
+    let members = |slot: usize| chunk.iter().skip(slot).step_by(k);
+    let slot = |slot: usize| gather(&samples.values, sample_len, members(slot));
+    let slots: Vec<Vec<f32>> = (0..k).map(slot).collect();
+    let slots: Vec<&[f32]> = slots.iter().map(Vec::as_slice).collect();
     let mut parity = vec![0.0; chunk.len() / k * sample_len];
     let mut answers = Vec::with_capacity(models.parity.len());
     for (row, model) in models.parity {
-        encoder.encode(*row, &views, &mut parity)?;
+        encoder.encode(*row, &slots, &mut parity)?;
         answers.push(model.infer(&parity)?);
     }
     Ok(answers)
 }
 
-fn gather(values: &[f32], length: usize, indices: &[usize]) -> Vec<f32> {
-    let one = |&index: &usize| {
-        values
-            .get(index * length..(index + 1) * length)
-            .unwrap_or_default()
-    };
-    indices.iter().flat_map(one).copied().collect()
+fn gather<'a>(values: &[f32], length: usize, rows: impl Iterator<Item = &'a usize>) -> Vec<f32> {
+    let rows = rows.flat_map(|&at| row(values, at, length));
+    rows.copied().collect()
+}
+
+/// Queries that are missing, and the parity models that make up for them.
+struct Pattern {
+    missing: Vec<usize>,
+    models: Vec<usize>,
+}
+
+fn patterns(k: usize, r: usize, models: usize) -> Vec<Pattern> {
+    let mut patterns = Vec::new();
+    for losses in 1..=models.min(r) {
+        for missing in subsets(k, losses) {
+            for models in subsets(models, losses) {
+                let missing = missing.clone();
+                patterns.push(Pattern { missing, models });
+            }
+        }
+    }
+    patterns
+}
+
+/// All subsets of `0..n` with `size` members.
+fn subsets(n: usize, size: usize) -> impl Iterator<Item = Vec<usize>> {
+    let masks = (0u32..1 << n).filter(move |mask| mask.count_ones() as usize == size);
+    masks.map(move |mask| (0..n).filter(|bit| mask & (1 << bit) != 0).collect())
+}
+
+/// Reconstruction of missing predictions, and what they are compared with.
+struct Judge<'a> {
+    models: CodedModels<'a>,
+    decoder: &'a dyn Decoder,
+    axis: ClassAxis,
+    /// Classes by the deployed model, sample by sample.
+    classes: &'a [usize],
+    labels: Option<&'a [u8]>,
+    patterns: Vec<Pattern>,
+    /// Parity rows of the code.
+    rows: usize,
+}
+
+impl Judge<'_> {
+    /// Reconstructs what each pattern takes away of the group at `place` in a chunk, for which the
+    /// deployed model answers `exact` and the parity models `answers`.
+    fn group(
+        &self,
+        place: usize,
+        members: &[usize],
+        exact: &[f32],
+        answers: &[Vec<f32>],
+        tally: &mut Tally,
+    ) -> Result<()> {
+        let (k, outputs) = (members.len(), self.axis.count());
+        let mut scratch = vec![0.0; outputs];
+        tally.groups.begin();
+        for Pattern { missing, models } in &self.patterns {
+            let prediction = |slot: usize| {
+                let is_there = !missing.contains(&slot);
+                is_there.then(|| row(exact, place * k + slot, outputs))
+            };
+            let predictions: Vec<Option<&[f32]>> = (0..k).map(prediction).collect();
+            let mut parity = vec![None; self.rows];
+            for &model in models {
+                let parity_row = self.models.parity[model].0;
+                parity[parity_row] = Some(row(&answers[model], place, outputs));
+            }
+            for &slot in missing {
+                self.decoder
+                    .decode(&predictions, &parity, slot, &mut scratch)?;
+                let Some(scores) = self.axis.scores(&scratch) else {
+                    continue;
+                };
+                let sample = members[slot];
+                tally.add(&Reconstruction {
+                    missing: missing.len(),
+                    slot,
+                    class: scores.top_class(),
+                    confidence: self.confidence(models, scores),
+                    deployed: self.classes[sample],
+                    label: self.labels.map(|labels| usize::from(labels[sample])),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the confidence that a client gets: by the tables of the models that answered, if
+    /// all have one.
+    fn confidence(&self, models: &[usize], scores: ClassScores<'_>) -> f32 {
+        let tables = self.models.calibrations;
+        if tables.is_empty() {
+            return Score::TopProbability.of(scores);
+        }
+        let used = models.iter().filter_map(|&model| tables.get(model));
+        let confidences = used.map(|table| table.confidence(scores));
+        confidences.fold(1.0, f32::min)
+    }
 }
 
 #[cfg(test)]

@@ -2,186 +2,190 @@
 //! drift apart.
 
 mod build;
-mod error;
-mod export;
 mod layer;
 mod normalisation;
 mod script;
-mod shapes;
 mod spec;
-mod start;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use parapet_onnx::GraphBuilder;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tch::{Device, Tensor, nn, no_grad};
 
 use crate::device::device;
+use crate::{Result, TrainError};
 
-pub use error::NetworkError;
-pub use export::{INPUT, OUTPUT};
 use layer::Layer;
 pub use normalisation::Normalisation;
-pub use spec::{NetworkSpec, ResNetDepth};
+pub use spec::NetworkSpec;
 
+pub const INPUT: &str = "input";
+pub const OUTPUT: &str = "output";
 /// Samples that go through a network at once when only its outputs are wanted.
 const INFERENCE_BATCH: usize = 500;
 /// Names of the normalisation among the variables begin so.
 const NORMALISATION: &str = "normalisation";
 
-/// A network with its weights.
 #[derive(Debug)]
 pub struct Network {
     spec: NetworkSpec,
     input_shape: Vec<usize>,
     outputs: usize,
     variables: nn::VarStore,
-    scaling: Scaling,
-    layers: Vec<Layer>,
-}
-
-/// The normalisation as variables, so that it is saved and loaded with the weights; it
-/// is not trained.
-#[derive(Debug)]
-struct Scaling {
+    /// The normalisation as variables that are not trained, so that it is saved and loaded with the
+    /// weights.
     mean: Tensor,
     deviation: Tensor,
-    /// Nothing to do.
-    identity: bool,
+    /// False where the normalisation changes nothing.
+    is_normalised: bool,
+    layers: Vec<Layer>,
 }
 
 impl Network {
     /// A fresh network for samples of `input_shape`, with He initialisation drawn from `rng`.
-    ///
-    /// # Errors
-    /// If the network cannot take that shape.
     pub fn new(
         spec: &NetworkSpec,
         input_shape: &[usize],
         outputs: usize,
         rng: &mut ChaCha8Rng,
-    ) -> Result<Self, NetworkError> {
+    ) -> Result<Self> {
         let variables = nn::VarStore::new(device());
         let layers = build::layers(spec, input_shape, outputs, variables.root(), rng)?;
-        let scaling = Scaling::new(input_shape, &variables.root().sub(NORMALISATION));
-        let (spec, input_shape) = (spec.clone(), input_shape.to_vec());
+        let mut dims = vec![1; input_shape.len().max(1)];
+        dims[0] = input_shape.first().map_or(0, |&channels| channels as i64);
+        let normalisation = variables.root().sub(NORMALISATION);
         Ok(Self {
-            spec,
-            input_shape,
+            spec: spec.clone(),
+            input_shape: input_shape.to_vec(),
             outputs,
+            mean: normalisation.zeros_no_train("mean", &dims),
+            deviation: normalisation.ones_no_train("deviation", &dims),
+            is_normalised: false,
             variables,
-            scaling,
             layers,
         })
     }
 
-    /// A network with the weights of the safetensors file `path`.
-    ///
-    /// # Errors
-    /// If the file cannot be read or holds another network's weights.
     pub fn load(
         spec: &NetworkSpec,
         input_shape: &[usize],
         outputs: usize,
         path: &Path,
-    ) -> Result<Self, NetworkError> {
+    ) -> Result<Self> {
         let mut any = ChaCha8Rng::seed_from_u64(0);
         let mut network = Self::new(spec, input_shape, outputs, &mut any)?;
-        let missing =
-            network
-                .variables
-                .load_partial(path)
-                .map_err(|source| NetworkError::Load {
-                    path: path.to_path_buf(),
-                    network: spec.to_string(),
-                    source,
-                })?;
+        let missing = network.variables.load_partial(path);
+        let missing = missing.map_err(|source| network.no_weights(path, &source.to_string()))?;
         // Weights of a network that was made before there was a normalisation need none.
-        if let Some(variable) = missing
-            .into_iter()
-            .filter(|name| !name.starts_with(NORMALISATION))
-            .min()
-        {
-            return Err(NetworkError::Missing {
-                path: path.to_path_buf(),
-                network: spec.to_string(),
-                variable,
-            });
+        let is_needed = |name: &String| !name.starts_with(NORMALISATION);
+        if let Some(variable) = missing.into_iter().filter(is_needed).min() {
+            return Err(network.no_weights(path, &format!("{variable} is missing")));
         }
         network.weights_changed()?;
         network.variables.freeze();
         Ok(network)
     }
 
-    /// Writes the weights as a safetensors file.
+    fn no_weights(&self, path: &Path, problem: &str) -> TrainError {
+        let problem = format!("no weights of a `{}`: {problem}", self.spec);
+        TrainError::input(path, problem + "; train the model again")
+    }
+
+    /// Takes over the weights and the normalisation of the safetensors file `path`, which a network
+    /// of this trainer has written: one of the same layers, or for a network of cells, of the
+    /// layers of one cell.
     ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn save(&self, path: &Path) -> Result<(), NetworkError> {
-        self.variables
-            .save(path)
-            .map_err(|source| NetworkError::Save {
-                path: path.to_path_buf(),
-                source,
-            })
+    /// Layers count by their order, as their numbers differ between a network and the
+    /// same in cells.
+    pub fn start_from(&mut self, path: &Path) -> Result<()> {
+        let file = Tensor::read_safetensors(path);
+        let file = file.map_err(|source| self.no_weights(path, &source.to_string()))?;
+        let found = in_order(file);
+        let own = in_order(self.variables.variables());
+        let other = |what: String| {
+            let problem = format!("has {what}, so a `{}` cannot begin with it", self.spec);
+            let fix = "name a model of the same layers, or of those of one cell";
+            Err(TrainError::input(path, format!("{problem}; {fix}")))
+        };
+        if own.len() != found.len() {
+            return other(format!("{} weights and not {}", found.len(), own.len()));
+        }
+        for (((_, name), own), ((_, from), found)) in own.iter().zip(&found) {
+            let (size, found) = (own.size(), found.size());
+            if size != found || kind(name) != kind(from) {
+                return other(format!("{from} of {found:?} and not {name} of {size:?}"));
+            }
+        }
+        for (mut own, found) in own.into_values().zip(found.into_values()) {
+            no_grad(|| own.f_copy_(&found))?;
+        }
+        self.weights_changed()
+    }
+
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let saved = self.variables.save(path);
+        saved.map_err(|source| unwritten(path, &source))
     }
 
     /// Writes several networks' weights as one safetensors file, the variables' names after each
     /// network's own word.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn save_all(networks: &[(&str, &Self)], path: &Path) -> Result<(), NetworkError> {
-        let named = networks.iter().flat_map(|(word, network)| {
+    pub fn save_all(networks: &[(&str, &Self)], path: &Path) -> Result<()> {
+        let saved = Tensor::write_safetensors(&Self::all_variables(networks), path);
+        saved.map_err(|source| unwritten(path, &source))
+    }
+
+    /// All networks' variables by name, each after its network's own word.
+    pub(crate) fn all_variables(networks: &[(&str, &Self)]) -> Vec<(String, Tensor)> {
+        let mut all = Vec::new();
+        for (word, network) in networks {
             let variables = network.variables.variables().into_iter();
-            variables.map(move |(name, tensor)| (format!("{word}{name}"), tensor))
-        });
-        let mut named: Vec<(String, Tensor)> = named.collect();
-        named.sort_by(|(a, _), (b, _)| a.cmp(b));
-        Tensor::write_safetensors(&named, path).map_err(|source| NetworkError::Save {
-            path: path.to_path_buf(),
-            source,
-        })
+            all.extend(variables.map(|(name, tensor)| (format!("{word}{name}"), tensor)));
+        }
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        all
+    }
+
+    /// The network as an ONNX file: input `input` (values as the data have them: the normalisation
+    /// is in the file), output `output` (raw outputs), any batch.
+    pub fn to_onnx(&self) -> Result<Vec<u8>> {
+        let mut graph = GraphBuilder::new(INPUT, &self.input_shape);
+        let normalisation = self.normalisation()?;
+        if !normalisation.is_identity() {
+            graph = graph.normalise(normalisation.mean(), normalisation.deviation());
+        }
+        Ok(layer::export(graph, &self.layers)?.finish(OUTPUT)?)
     }
 
     /// Makes the network scale what it takes by `normalisation`, before its first layer.
-    ///
-    /// # Errors
-    /// If `normalisation` is of samples of another shape.
-    pub fn normalise(&mut self, normalisation: &Normalisation) -> Result<(), NetworkError> {
-        let (found, wanted) = (normalisation.mean().len(), self.scaling.mean.numel());
+    pub fn normalise(&mut self, normalisation: &Normalisation) -> Result<()> {
+        let (found, wanted) = (normalisation.mean().len(), self.mean.numel());
         if found != wanted {
-            return Err(NetworkError::Normalisation {
-                network: self.spec.to_string(),
-                found,
-                wanted,
-            });
+            return Err(TrainError::Failed(format!(
+                "network `{}`: a normalisation of {found} channels, samples have {wanted}; \
+                    compute it from samples of this shape",
+                self.spec
+            )));
         }
-        self.scaling.set(normalisation);
-        Ok(())
+        for (tensor, values) in [
+            (&mut self.mean, normalisation.mean()),
+            (&mut self.deviation, normalisation.deviation()),
+        ] {
+            no_grad(|| tensor.copy_(&Tensor::from_slice(values).view_as(tensor)));
+        }
+        self.weights_changed()
     }
 
-    /// Returns the scaling of the network's inputs.
-    ///
-    /// # Errors
-    /// If libtorch does not hand the values over.
-    pub fn normalisation(&self) -> Result<Normalisation, NetworkError> {
-        let Scaling {
-            mean, deviation, ..
-        } = &self.scaling;
-        Ok(Normalisation::from_parts(
-            export::values(mean)?,
-            export::values(deviation)?,
-        ))
+    pub fn normalisation(&self) -> Result<Normalisation> {
+        let (mean, deviation) = (values(&self.mean)?, values(&self.deviation)?);
+        Ok(Normalisation::from_parts(mean, deviation))
     }
 
     /// To be called after the contents of [`Network::variables`] were replaced, as by a checkpoint.
-    ///
-    /// # Errors
-    /// If libtorch does not hand the values over.
-    pub fn weights_changed(&mut self) -> Result<(), NetworkError> {
-        self.scaling.identity = self.normalisation()?.is_identity();
+    pub fn weights_changed(&mut self) -> Result<()> {
+        self.is_normalised = !self.normalisation()?.is_identity();
         Ok(())
     }
 
@@ -189,12 +193,10 @@ impl Network {
         &self.spec
     }
 
-    /// Shape of one sample.
     pub fn input_shape(&self) -> &[usize] {
         &self.input_shape
     }
 
-    /// Length of one output.
     pub fn outputs(&self) -> usize {
         self.outputs
     }
@@ -214,24 +216,13 @@ impl Network {
     /// Makes the fresh network's outputs spread by about `deviation` around `mean`: outputs of a
     /// deployed model may be badly scaled, and the optimiser would spend its first steps on that.
     pub(crate) fn scale_output(&mut self, deviation: f64, mean: f64) {
-        let terms = match self.layers.last() {
-            Some(Layer::SumCells { count }) => *count as f64,
-            _ => 1.0,
-        };
-        let last = self.layers.iter_mut().rev().find_map(|layer| match layer {
-            Layer::Linear { weights, bias }
-            | Layer::Conv {
-                weights,
-                bias: Some(bias),
-                ..
-            } => Some((weights, bias)),
-            _ => None,
-        });
-        if let Some((weights, bias)) = last {
-            no_grad(|| {
-                let _ = weights.g_mul_scalar_(deviation / terms.sqrt());
-                let _ = bias.fill_(mean / terms);
-            });
+        let terms = self.cells().map_or(1, |(rows, columns)| rows * columns) as f64;
+        for layer in self.layers.iter_mut().rev() {
+            if let Layer::Linear(weights, bias) | Layer::Conv(weights, Some(bias), _) = layer {
+                let _ = no_grad(|| weights.g_mul_scalar_(deviation / terms.sqrt()));
+                let _ = no_grad(|| bias.fill_(mean / terms));
+                return;
+            }
         }
     }
 
@@ -249,20 +240,22 @@ impl Network {
     /// Raw outputs `[batch, outputs]` of `input`, `[batch, ..sample shape]`. If `train`, batch
     /// norms use the batch's moments and update the running ones, which serving uses.
     pub fn forward_t(&self, input: &Tensor, train: bool) -> Tensor {
-        layer::run(&self.layers, &self.scaling.apply(&self.here(input)), train)
+        layer::run(&self.layers, &self.normalised(input), train)
     }
 
-    /// The input where the weights are.
-    fn here(&self, input: &Tensor) -> Tensor {
-        input.to_device(self.variables.device())
+    /// The input as the first layer takes it, where the weights are.
+    fn normalised(&self, input: &Tensor) -> Tensor {
+        let input = input.to_device(self.variables.device());
+        match self.is_normalised {
+            true => (input - &self.mean) / &self.deviation,
+            false => input,
+        }
     }
 
     /// The grid of a network that sums over cells: its rows and columns.
     pub fn cells(&self) -> Option<(usize, usize)> {
-        match (&self.spec, self.layers.last()) {
-            (NetworkSpec::Cells { rows, columns, .. }, Some(Layer::SumCells { .. })) => {
-                Some((*rows, *columns))
-            }
+        match self.spec {
+            NetworkSpec::Cells(rows, columns, _) => Some((rows, columns)),
             _ => None,
         }
     }
@@ -272,67 +265,56 @@ impl Network {
     pub(crate) fn forward_cells(&self, input: &Tensor) -> Tensor {
         let (_, layers) = self.layers.split_last().unwrap_or((&Layer::Flatten, &[]));
         let cells = self.cells().map_or(1, |(rows, columns)| rows * columns);
-        let outputs = layer::run(layers, &self.scaling.apply(&self.here(input)), true);
+        let outputs = layer::run(layers, &self.normalised(input), true);
         outputs.view([-1, cells as i64, self.outputs as i64])
     }
 
     /// Raw outputs of whole samples, row-major in and out.
     pub fn infer(&self, samples: &[f32]) -> Vec<f32> {
         let sample_len = self.input_shape.iter().product::<usize>();
-        let mut outputs = Vec::with_capacity(samples.len() / sample_len * self.outputs);
-        for chunk in samples.chunks(INFERENCE_BATCH * sample_len) {
+        let mut outputs = vec![0.0; samples.len() / sample_len * self.outputs];
+        let chunks = samples.chunks(INFERENCE_BATCH * sample_len);
+        for (chunk, out) in chunks.zip(outputs.chunks_mut(INFERENCE_BATCH * self.outputs)) {
             let output = no_grad(|| self.forward(&batch(chunk, &self.input_shape)));
-            let filled = outputs.len();
-            let fresh = chunk.len() / sample_len * self.outputs;
-            outputs.resize(filled + fresh, 0.0);
-            output
-                .contiguous()
-                .view([-1])
-                .copy_data(&mut outputs[filled..], fresh);
+            let count = out.len();
+            output.contiguous().view([-1]).copy_data(out, count);
         }
         outputs
     }
 }
 
-impl Scaling {
-    fn new(shape: &[usize], path: &nn::Path<'_>) -> Self {
-        let channels = shape.first().map_or(0, |&channels| channels as i64);
-        let dims: Vec<i64> = std::iter::once(channels)
-            .chain(shape.iter().skip(1).map(|_| 1))
-            .collect();
-        let mean = path.zeros_no_train("mean", &dims);
-        Self {
-            mean,
-            deviation: path.ones_no_train("deviation", &dims),
-            identity: true,
-        }
-    }
+fn unwritten(path: &Path, source: &tch::TchError) -> TrainError {
+    let path = path.display();
+    TrainError::Failed(format!("{path}: cannot write the weights: {source}"))
+}
 
-    fn set(&mut self, normalisation: &Normalisation) {
-        no_grad(|| {
-            for (tensor, values) in [
-                (&mut self.mean, normalisation.mean()),
-                (&mut self.deviation, normalisation.deviation()),
-            ] {
-                tensor.copy_(&Tensor::from_slice(values).view_as(tensor));
-            }
-        });
-        self.identity = normalisation.is_identity();
-    }
+/// Weights by the number of their layer, then by name; the normalisation first.
+fn in_order(
+    weights: impl IntoIterator<Item = (String, Tensor)>,
+) -> BTreeMap<(usize, String), Tensor> {
+    let number = |name: &str| {
+        let layer = name.split('.').next().unwrap_or_default();
+        let digits = layer.trim_start_matches(|letter: char| !letter.is_ascii_digit());
+        digits.parse::<usize>().map_or(0, |number| number + 1)
+    };
+    let weights = weights.into_iter();
+    weights
+        .map(|(name, tensor)| ((number(&name), name), tensor))
+        .collect()
+}
 
-    fn apply(&self, input: &Tensor) -> Tensor {
-        if self.identity {
-            input.shallow_clone()
-        } else {
-            (input - &self.mean) / &self.deviation
-        }
-    }
+/// A weight's name without its layer's number.
+fn kind(name: &str) -> String {
+    name.replace(|letter: char| letter.is_ascii_digit(), "")
+}
+
+pub(crate) fn values(tensor: &Tensor) -> Result<Vec<f32>> {
+    Ok(Vec::try_from(tensor.detach().contiguous().view([-1]))?)
 }
 
 pub(crate) fn batch(samples: &[f32], shape: &[usize]) -> Tensor {
-    let dims: Vec<i64> = std::iter::once(-1)
-        .chain(shape.iter().map(|&dim| dim as i64))
-        .collect();
+    let mut dims = vec![-1];
+    dims.extend(shape.iter().map(|&dim| dim as i64));
     Tensor::from_slice(samples).view(dims.as_slice())
 }
 

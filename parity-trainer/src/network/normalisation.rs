@@ -17,13 +17,9 @@ pub struct Normalisation {
 }
 
 impl Normalisation {
-    /// The one that leaves samples of `shape` as they are.
     pub fn identity(shape: &[usize]) -> Self {
         let channels = channels(shape);
-        Self {
-            mean: vec![0.0; channels],
-            deviation: vec![1.0; channels],
-        }
+        Self::from_parts(vec![0.0; channels], vec![1.0; channels])
     }
 
     /// Mean and deviation of whole samples of `shape`, row-major.
@@ -43,30 +39,27 @@ impl Normalisation {
                 }
             }
         }
-        let variance =
-            |&(sum, squares): &(f64, f64)| (squares / count - (sum / count).powi(2)).max(0.0);
-        let whole = (sums.iter().map(variance).sum::<f64>() / channels.max(1) as f64).sqrt();
-        let deviation = |sums: &(f64, f64)| match variance(sums).sqrt().max(FLOOR * whole) as f32 {
+        let variances: Vec<f64> = sums
+            .iter()
+            .map(|(sum, squares)| (squares / count - (sum / count).powi(2)).max(0.0))
+            .collect();
+        let whole = (variances.iter().sum::<f64>() / channels.max(1) as f64).sqrt();
+        let deviation = |variance: &f64| match variance.sqrt().max(FLOOR * whole) as f32 {
             deviation if deviation > 0.0 => deviation,
             _ => 1.0,
         };
         let mean = sums.iter().map(|(sum, _)| (sum / count) as f32).collect();
-        Self {
-            mean,
-            deviation: sums.iter().map(deviation).collect(),
-        }
+        Self::from_parts(mean, variances.iter().map(deviation).collect())
     }
 
     pub(super) fn from_parts(mean: Vec<f32>, deviation: Vec<f32>) -> Self {
         Self { mean, deviation }
     }
 
-    /// The mean of each channel, or of each feature.
     pub fn mean(&self) -> &[f32] {
         &self.mean
     }
 
-    /// The deviation of each, above 0.
     pub fn deviation(&self) -> &[f32] {
         &self.deviation
     }
@@ -91,17 +84,11 @@ mod tests {
         let images = [1.0, 3.0, 10.0, 10.0, 5.0, 7.0, 10.0, 30.0];
         let normalisation = Normalisation::of(&images, &[2, 1, 2]);
         assert_eq!(normalisation.mean(), [4.0, 15.0]);
-        let wanted = [5.0_f32.sqrt(), 75.0_f32.sqrt()];
-        assert!(
-            normalisation
-                .deviation()
-                .iter()
-                .zip(wanted)
-                .all(|(found, wanted)| (found - wanted).abs() < 1e-5)
-        );
+        for (found, variance) in normalisation.deviation().iter().zip([5.0f32, 75.0]) {
+            assert!((found - variance.sqrt()).abs() < 1e-5, "{found}");
+        }
 
-        let vectors = [1.0, 5.0, 3.0, 5.0];
-        let normalisation = Normalisation::of(&vectors, &[2]);
+        let normalisation = Normalisation::of(&[1.0, 5.0, 3.0, 5.0], &[2]);
         assert_eq!(normalisation.mean(), [2.0, 5.0]);
         let floor = (0.5_f64.sqrt() * FLOOR) as f32;
         assert_eq!(normalisation.deviation(), [1.0, floor]);

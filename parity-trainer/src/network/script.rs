@@ -4,7 +4,8 @@ use std::path::Path;
 
 use tch::{CModule, Kind, Tensor, TrainableCModule, nn, no_grad};
 
-use super::{Network, NetworkError};
+use super::{Network, batch, unwritten};
+use crate::{Result, TrainError};
 
 /// Rows of the batch that a module is tried with; not one, which a module might take for no
 /// batch at all.
@@ -17,64 +18,47 @@ pub(super) fn load(
     shape: &[usize],
     outputs: usize,
     variables: nn::Path<'_>,
-) -> Result<TrainableCModule, NetworkError> {
-    let wrong = |problem: String, fix| NetworkError::Script {
-        path: path.to_path_buf(),
-        problem,
-        fix,
-    };
-    let refused = |error: tch::TchError| {
-        let message = error.to_string();
-        message
-            .lines()
-            .find(|line| !line.trim().is_empty())
-            .unwrap_or_default()
-            .trim()
-            .to_owned()
+) -> Result<TrainableCModule> {
+    let wrong = |problem: &str, fix: &str| TrainError::input(path, format!("{problem}; {fix}"));
+    let unfit = |problem: &str| {
+        let fix = "give a module with one input [batch, ..sample] and one output [batch, classes]";
+        wrong(problem, fix)
     };
     if !path.is_file() {
-        return Err(wrong(
-            "no such file".to_owned(),
-            "give script:FILE.pt the module's file",
-        ));
+        let fix = "give script:FILE.pt the module's file";
+        return Err(wrong("no such file", fix));
     }
     let mut module = TrainableCModule::load(path, variables).map_err(|error| {
-        let problem = format!("not a TorchScript module: {}", refused(error));
-        wrong(problem, "write it with torch.jit.script(module).save(FILE)")
+        let problem = format!("not a TorchScript module: {}", reason(&error));
+        let fix = "write it with torch.jit.script(module).save(FILE)";
+        wrong(&problem, fix)
     })?;
-    let unfit = "give a module with one input [batch, ..sample] and one output [batch, classes]";
-    module
-        .f_set_eval()
-        .map_err(|error| wrong(refused(error), unfit))?;
-    let input = trial(shape);
-    let answer = no_grad(|| module.forward_ts(&[&input]));
-    let answer = answer.map_err(|error| {
-        wrong(
-            format!(
-                "does not take samples of shape {shape:?}: {}",
-                refused(error)
-            ),
-            unfit,
-        )
+    let set = module.f_set_eval();
+    set.map_err(|error| unfit(&reason(&error)))?;
+    let answer = no_grad(|| module.forward_ts(&[&trial(shape)])).map_err(|error| {
+        let taken = format!("does not take samples of shape {shape:?}");
+        unfit(&format!("{taken}: {}", reason(&error)))
     })?;
-    if answer.size() != [TRIAL as i64, outputs as i64] || answer.kind() != Kind::Float {
-        let problem = format!(
-            "answers {TRIAL} samples of shape {shape:?} with {:?} of shape {:?}, wanted Float of \
-                shape [{TRIAL}, {outputs}]",
-            answer.kind(),
-            answer.size()
-        );
-        return Err(wrong(problem, unfit));
+    let (kind, size) = (answer.kind(), answer.size());
+    if size != [TRIAL as i64, outputs as i64] || kind != Kind::Float {
+        return Err(unfit(&format!(
+            "answers {TRIAL} samples of shape {shape:?} with {kind:?} of shape {size:?}, wanted \
+                Float of shape [{TRIAL}, {outputs}]"
+        )));
     }
     Ok(module)
 }
 
+/// The first line of what libtorch says that is not empty.
+fn reason(error: &tch::TchError) -> String {
+    let text = error.to_string();
+    let first = text.trim().lines().next();
+    first.unwrap_or_default().trim().to_owned()
+}
+
 fn trial(shape: &[usize]) -> Tensor {
-    let dims: Vec<i64> = std::iter::once(&TRIAL)
-        .chain(shape)
-        .map(|&dim| dim as i64)
-        .collect();
-    Tensor::zeros(dims.as_slice(), (Kind::Float, tch::Device::Cpu))
+    let values = vec![0.0; TRIAL * shape.iter().product::<usize>()];
+    batch(&values, shape)
 }
 
 impl Network {
@@ -82,10 +66,7 @@ impl Network {
     /// one output, any batch.
     ///
     /// The weights become constants of the module: it is for serving, and not for training on.
-    ///
-    /// # Errors
-    /// If libtorch cannot trace the network or write the file.
-    pub fn save_torch_script(&self, path: &Path) -> Result<(), NetworkError> {
+    pub fn save_torch_script(&self, path: &Path) -> Result<()> {
         let trainable = self.variables.trainable_variables();
         // A trace refuses constants that want gradients.
         let wanting = |wanted: bool| {
@@ -94,25 +75,13 @@ impl Network {
             }
         };
         wanting(false);
-        let traced = CModule::create_by_tracing(
-            "Network",
-            "forward",
-            &[trial(&self.input_shape)],
-            &mut |inputs| {
-                inputs
-                    .first()
-                    .map(|input| self.forward(input))
-                    .into_iter()
-                    .collect()
-            },
-        );
+        let mut forward = |inputs: &[Tensor]| inputs.iter().map(|x| self.forward(x)).collect();
+        let sample = [trial(&self.input_shape)];
+        let traced = CModule::create_by_tracing("Network", "forward", &sample, &mut forward);
         // The module's constants are the variables themselves: they must not want gradients when
         // they are written, either.
         let saved = traced.and_then(|module| module.save(path));
         wanting(true);
-        saved.map_err(|source| NetworkError::Save {
-            path: path.to_path_buf(),
-            source,
-        })
+        saved.map_err(|source| unwritten(path, &source))
     }
 }

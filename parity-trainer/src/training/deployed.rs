@@ -4,35 +4,28 @@ use std::sync::Arc;
 
 use tch::{Kind, Reduction, Tensor};
 
-use super::Trained;
-use super::task::{Attempt, StepRandomness, Task};
-use crate::TrainError;
+use super::{Attempt, StepRandomness, Task, Trained};
+use crate::Result;
 use crate::backend::{OptimiserConfig, OptimiserSpec, Schedule};
 use crate::data::{Augment, Samples};
 use crate::network::{Network, NetworkSpec, batch, stream};
 
-/// Settings for training a deployed model.
 #[derive(Debug, Clone)]
 pub struct DeployedRun {
     pub network: NetworkSpec,
     /// Passes over the training samples.
     pub epochs: usize,
-    /// Samples a step.
     pub batch: usize,
     /// Peak of the learning rate's cosine schedule.
     pub learning_rate: f64,
-    /// AdamW's weight decay.
     pub weight_decay: f64,
     /// Probability mass that targets give to all classes alike, `0.0..1.0`.
     pub label_smoothing: f64,
-    /// Augmentation of samples, drawn afresh each pass.
     pub augment: Augment,
-    /// Seed of everything random.
     pub seed: u64,
 }
 
 impl DeployedRun {
-    /// Samples a step, of `samples`.
     pub(super) fn batch(&self, samples: usize) -> usize {
         self.batch.clamp(1, samples.max(1))
     }
@@ -51,7 +44,6 @@ impl DeployedRun {
     }
 }
 
-/// A model that learns labels.
 #[derive(Debug)]
 pub(super) struct LabelledModel {
     network: Network,
@@ -63,27 +55,16 @@ pub(super) struct LabelledModel {
 }
 
 impl LabelledModel {
-    pub(super) fn new(
-        run: &DeployedRun,
-        samples: Arc<Samples>,
-        classes: usize,
-    ) -> Result<Self, TrainError> {
-        let network = Network::new(
-            &run.network,
-            &samples.shape,
-            classes,
-            &mut stream(run.seed, 0),
-        )?;
+    pub(super) fn new(run: &DeployedRun, samples: Arc<Samples>, classes: usize) -> Result<Self> {
+        let mut rng = stream(run.seed, 0);
         let count = run.batch(samples.len());
-        let (inputs, labels) = (vec![0.0; count * samples.sample_len()], vec![0; count]);
-        let (augment, label_smoothing) = (run.augment, run.label_smoothing);
         Ok(Self {
-            network,
+            network: Network::new(&run.network, &samples.shape, classes, &mut rng)?,
+            augment: run.augment,
+            label_smoothing: run.label_smoothing,
+            inputs: vec![0.0; count * samples.sample_len()],
+            labels: vec![0; count],
             samples,
-            augment,
-            label_smoothing,
-            inputs,
-            labels,
         })
     }
 }
@@ -93,41 +74,30 @@ impl Task for LabelledModel {
         vec![("", &self.network)]
     }
 
-    fn attempt(&mut self, _: u64, draw: &mut StepRandomness<'_>) -> Result<Attempt, TrainError> {
-        let samples = &self.samples;
-        for (input, label) in self
-            .inputs
-            .chunks_exact_mut(samples.sample_len())
-            .zip(&mut self.labels)
-        {
+    fn attempt(&mut self, _: u64, draw: &mut StepRandomness<'_>) -> Result<Attempt> {
+        let (samples, shape) = (&self.samples, &self.samples.shape);
+        let inputs = self.inputs.chunks_exact_mut(samples.sample_len());
+        for (input, label) in inputs.zip(&mut self.labels) {
             let mut index = 0;
             draw.group(std::slice::from_mut(&mut index));
-            self.augment
-                .apply(draw.rng, &samples.shape, samples.sample(index), input);
+            let sample = samples.sample(index);
+            self.augment.apply(draw.rng, shape, sample, input);
             *label = samples.labels.get(index).copied().map_or(0, i64::from);
         }
-        let outputs = self
-            .network
-            .forward_t(&batch(&self.inputs, &samples.shape), true);
+        let outputs = self.network.forward_t(&batch(&self.inputs, shape), true);
         let labels = Tensor::from_slice(&self.labels).to_device(outputs.device());
-        let loss = outputs.cross_entropy_loss::<Tensor>(
-            &labels,
-            None,
-            Reduction::Mean,
-            -100,
-            self.label_smoothing,
-        );
-        let right = outputs
-            .argmax(-1, false)
-            .eq_tensor(&labels)
-            .sum(Kind::Int64)
-            .int64_value(&[]);
+        let (reduction, smoothing) = (Reduction::Mean, self.label_smoothing);
+        let loss = outputs.cross_entropy_loss::<Tensor>(&labels, None, reduction, -100, smoothing);
+        let right = outputs.argmax(-1, false).eq_tensor(&labels);
+        let right = right.sum(Kind::Int64);
         let told = loss.double_value(&[]);
+        let agreeing = usize::try_from(right.int64_value(&[])).unwrap_or(0);
+        let queries = self.labels.len();
         Ok(Attempt {
             loss,
             told,
-            agreeing: usize::try_from(right).unwrap_or(0),
-            queries: self.labels.len(),
+            agreeing,
+            queries,
         })
     }
 

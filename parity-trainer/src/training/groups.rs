@@ -2,107 +2,52 @@
 
 use std::sync::Arc;
 
-use parapet_decoder::{ClassAxis, ClassScores};
+use parapet_decoder::ClassScores;
 use parapet_encoder::{Encoder, OutputTransform};
 use rand::Rng;
+use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::TrainError;
-use crate::data::{Augment, Samples, Shuffle};
-use crate::deployed::InputScaling;
+use super::{NORMALISATION_GROUPS, TrainingSet};
+use crate::Result;
+use crate::data::row as nth;
 use crate::network::stream;
 
 /// Number of the latest queries among which training draws a group's last one, as a frontend does.
 const RECENT: usize = 16;
+/// Groups that one validation looks at, where there are samples for so many: agreement is then
+/// known to 1.5 points.
+const VALIDATION_GROUPS: usize = 512;
+/// Shuffles of a small validation set into groups.
+const VALIDATION_SHUFFLES: usize = 8;
 
-/// Training set of a parity model: whole samples, and the deployed model's outputs for them.
-#[derive(Debug, Clone)]
-pub struct TrainingSet {
-    /// Shape of one sample.
-    pub shape: Vec<usize>,
-    /// The classes that the outputs score: training chooses by the top one.
-    pub classes: ClassAxis,
-    /// The samples, row-major.
-    pub inputs: Vec<f32>,
-    /// The deployed model's raw outputs for each.
-    pub answers: Vec<f32>,
-}
-
-impl TrainingSet {
-    /// Outputs of one sample.
-    pub fn outputs(&self) -> usize {
-        self.classes.count()
-    }
-
-    /// Values in one sample.
-    pub fn sample_len(&self) -> usize {
-        self.shape.iter().product()
-    }
-
-    pub fn len(&self) -> usize {
-        self.inputs.len() / self.sample_len().max(1)
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.inputs.is_empty()
-    }
-
-    pub(super) fn sample(&self, index: usize) -> &[f32] {
-        let length = self.sample_len();
-        self.inputs
-            .get(index * length..(index + 1) * length)
-            .unwrap_or_default()
-    }
-
-    pub(super) fn answer(&self, index: usize) -> &[f32] {
-        self.answers
-            .get(index * self.outputs()..(index + 1) * self.outputs())
-            .unwrap_or_default()
-    }
-}
-
-/// The inputs of a [`TrainingSet`]: the samples, `copies` random variants of each, all scaled as
-/// the deployed model wants them. The same seed gives the same values.
-pub fn training_inputs(
-    samples: &Samples,
-    augment: Augment,
-    copies: usize,
-    scaling: &InputScaling,
-    seed: u64,
-) -> Vec<f32> {
-    let mut rng = stream(seed, 4);
-    let mut inputs = samples.values.clone();
-    for _ in 0..copies {
-        let start = inputs.len();
-        inputs.resize(start + samples.values.len(), 0.0);
-        let variants = inputs
-            .get_mut(start..)
-            .unwrap_or_default()
-            .chunks_exact_mut(samples.sample_len());
-        for (index, variant) in variants.enumerate() {
-            augment.apply(&mut rng, &samples.shape, samples.sample(index), variant);
-        }
-    }
-    scaling.apply(&samples.shape, &mut inputs);
-    inputs
-}
-
-/// Sampler of groups. All of its state can be saved.
 #[derive(Debug)]
 pub(super) struct GroupSampler {
-    shuffle: Shuffle,
-    /// The latest samples that were not fillers, oldest first, at most [`RECENT`].
-    recent: Vec<usize>,
+    pub(super) position: SamplerPosition,
     /// Part of the groups that are completed with fillers.
     filler_share: f64,
+}
+
+/// Where a [`GroupSampler`] stands: all of its state that a checkpoint needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SamplerPosition {
+    /// The samples in random order, shuffled afresh each time they run out.
+    pub order: Vec<usize>,
+    /// Number of entries of `order` that are used up.
+    pub next: usize,
+    /// The latest samples that were not fillers, oldest first, at most 16.
+    pub recent: Vec<usize>,
 }
 
 impl GroupSampler {
     pub(super) fn new(samples: usize, filler_share: f64) -> Self {
         Self {
-            shuffle: Shuffle::new(samples),
-            recent: Vec::new(),
+            position: SamplerPosition {
+                order: (0..samples).collect(),
+                next: samples,
+                recent: Vec::new(),
+            },
             filler_share,
         }
     }
@@ -114,58 +59,71 @@ impl GroupSampler {
     /// (invariant CG-5): one or more new queries, then fillers out of the few latest ones, which
     /// come again and again while little is asked.
     pub(super) fn next(&mut self, group: &mut [usize], rng: &mut ChaCha8Rng) {
-        let completed = self.filler_share > 0.0
-            && !self.recent.is_empty()
-            && rng.random_bool(self.filler_share.min(1.0));
-        let members = if completed {
-            rng.random_range(1..group.len().max(2))
-        } else {
-            group.len()
-        };
-        for (slot, index) in group.iter_mut().enumerate() {
-            *index = if slot < members {
-                self.shuffle.next(rng)
-            } else {
-                self.recent
-                    .get(rng.random_range(0..self.recent.len()))
-                    .copied()
-                    .unwrap_or_default()
-            };
-        }
-        if self.filler_share > 0.0 {
-            self.recent.extend(group.iter().take(members));
-            self.recent
-                .drain(..self.recent.len().saturating_sub(RECENT));
-        }
-    }
-
-    pub(super) fn position(&self) -> SamplerPosition {
-        let (order, next) = self.shuffle.position();
-        SamplerPosition {
-            order: order.to_vec(),
+        let SamplerPosition {
+            order,
             next,
-            recent: self.recent.clone(),
+            recent,
+        } = &mut self.position;
+        let has_fillers = self.filler_share > 0.0;
+        let is_completed =
+            has_fillers && !recent.is_empty() && rng.random_bool(self.filler_share.min(1.0));
+        let mut members = group.len();
+        if is_completed {
+            members = rng.random_range(1..members.max(2));
+        }
+        for (slot, index) in group.iter_mut().enumerate() {
+            if slot >= members {
+                *index = recent[rng.random_range(0..recent.len())];
+                continue;
+            }
+            if *next >= order.len() {
+                order.shuffle(rng);
+                *next = 0;
+            }
+            *index = order[*next];
+            *next += 1;
+        }
+        if has_fillers {
+            recent.extend(group.iter().take(members));
+            recent.drain(..recent.len().saturating_sub(RECENT));
         }
     }
+}
 
-    pub(super) fn restore(&mut self, position: &SamplerPosition) {
-        self.shuffle = Shuffle::at(position.order.clone(), position.next);
-        self.recent.clone_from(&position.recent);
+/// Samples of some random groups of `k`, one group after another, by which a network's input is
+/// normalised.
+pub(super) fn random_groups(set: &CodedSet, k: usize, seed: u64) -> Vec<usize> {
+    let mut sampler = GroupSampler::new(set.set.len(), 0.0);
+    let mut rng = stream(seed, 7);
+    let mut members = vec![0; NORMALISATION_GROUPS * k];
+    for group in members.chunks_exact_mut(k) {
+        sampler.next(group, &mut rng);
     }
+    members
 }
 
-/// Where a [`GroupSampler`] stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SamplerPosition {
-    pub order: Vec<usize>,
-    /// Number of entries of `order` that are used up.
-    pub next: usize,
-    pub recent: Vec<usize>,
+/// The groups of k out of so many samples that validations look at, one after another; the same for
+/// the same seed.
+pub(super) fn fixed_groups(samples: usize, k: usize, seed: u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..samples).collect();
+    let (whole, most) = (samples / k * k, VALIDATION_GROUPS * k);
+    let mut rng = stream(seed, 6);
+    let mut groups = Vec::new();
+    for _ in 0..VALIDATION_SHUFFLES {
+        order.shuffle(&mut rng);
+        groups.extend_from_slice(&order[..whole]);
+        if groups.len() >= most {
+            break;
+        }
+    }
+    groups.truncate(most);
+    groups
 }
 
-/// One batch of coding groups, slot by slot: `slot * groups + group` is the row of a group's query.
 #[derive(Debug)]
 pub(super) struct GroupBatch {
+    /// Samples of the queries, one group after another.
+    pub(super) members: Vec<usize>,
     /// Parity queries, a sample each.
     pub(super) parity: Vec<f32>,
     /// The weighted sum of the deployed model's outputs, transformed, for each group.
@@ -173,17 +131,15 @@ pub(super) struct GroupBatch {
     /// Each slot's share of `targets`, `[groups, cells, outputs]`; nothing for a
     /// batch without cells.
     pub(super) cell_targets: Vec<f32>,
-    /// The samples of each slot's queries.
-    pub(super) members: Vec<usize>,
+    /// The queries, slot by slot.
     queries: Vec<f32>,
-    groups: usize,
 }
 
 /// A training set with the outputs as they are added: in the domain of the code's transform.
 #[derive(Debug)]
 pub(super) struct CodedSet {
     pub(super) set: Arc<TrainingSet>,
-    coded: Vec<f32>,
+    pub(super) coded: Vec<f32>,
     transform: OutputTransform,
 }
 
@@ -191,99 +147,64 @@ impl CodedSet {
     pub(super) fn new(set: Arc<TrainingSet>, transform: &OutputTransform) -> Self {
         let mut coded = set.answers.clone();
         transform.apply(&mut coded, set.outputs());
+        let transform = transform.clone();
         Self {
             set,
             coded,
-            transform: transform.clone(),
+            transform,
         }
     }
 
     /// Mean and standard deviation of the transformed outputs.
-    pub(super) fn moments(&self) -> (f64, f64) {
-        moments(&self.coded)
-    }
-
-    /// The outputs for a sample, transformed.
     pub(super) fn coded(&self, index: usize) -> &[f32] {
-        let length = self.set.outputs();
-        self.coded
-            .get(index * length..(index + 1) * length)
-            .unwrap_or_default()
+        nth(&self.coded, index, self.set.outputs())
     }
 
-    /// An empty batch of `groups` groups for [`CodedSet::fill`].
-    pub(super) fn batch(&self, k: usize, groups: usize) -> GroupBatch {
-        self.batch_of_cells(k, groups, 0)
-    }
-
-    /// One that has the targets of `cells` cells, too: slot i is cell i, further cells are
-    /// to add nothing.
-    pub(super) fn batch_of_cells(&self, k: usize, groups: usize, cells: usize) -> GroupBatch {
+    /// A batch of groups of k `members` for [`CodedSet::fill`], with the targets of `cells` cells:
+    /// slot i is cell i, further cells are to add nothing.
+    pub(super) fn batch(&self, members: Vec<usize>, k: usize, cells: usize) -> GroupBatch {
+        let (groups, sample_len, outputs) =
+            (members.len() / k, self.set.sample_len(), self.set.outputs());
         GroupBatch {
-            cell_targets: vec![0.0; groups * cells * self.set.outputs()],
-            parity: vec![0.0; groups * self.set.sample_len()],
-            targets: vec![0.0; groups * self.set.outputs()],
-            members: vec![0; k * groups],
-            queries: vec![0.0; k * groups * self.set.sample_len()],
-            groups,
+            parity: vec![0.0; groups * sample_len],
+            targets: vec![0.0; groups * outputs],
+            cell_targets: vec![0.0; groups * cells * outputs],
+            queries: vec![0.0; members.len() * sample_len],
+            members,
         }
     }
 
-    /// Fills `batch`; `next` writes the samples of one group.
+    /// Computes the parity queries and targets of the batch's members.
     pub(super) fn fill(
         &self,
         encoder: &dyn Encoder,
         row: usize,
         batch: &mut GroupBatch,
-        mut next: impl FnMut(&mut [usize]),
-    ) -> Result<(), TrainError> {
+    ) -> Result<()> {
         let (sample_len, output_len) = (self.set.sample_len(), self.set.outputs());
-        let (groups, code) = (batch.groups, encoder.code());
-        let mut group = vec![0; code.k()];
-        batch.targets.fill(0.0);
+        let (code, k) = (encoder.code(), encoder.code().k());
+        let groups = batch.members.len() / k;
         let cells = batch.cell_targets.len() / (groups * output_len).max(1);
-        for (at, target) in batch.targets.chunks_exact_mut(output_len).enumerate() {
-            next(&mut group);
-            for (slot, &index) in group.iter().enumerate() {
-                let cell = (at * cells + slot) * output_len;
-                if let Some(cell) = batch
-                    .cell_targets
-                    .get_mut(cell..cell + output_len)
-                    .filter(|_| slot < cells)
-                {
-                    cell.copy_from_slice(self.coded(index));
-                }
-                let place = slot * groups + at;
-                batch.members[place] = index;
-                batch.queries[place * sample_len..(place + 1) * sample_len]
-                    .copy_from_slice(self.set.sample(index));
-                for (target, output) in target.iter_mut().zip(self.coded(index)) {
-                    *target += code.coefficient(row, slot) * output;
-                }
+        batch.targets.fill(0.0);
+        for (place, &index) in batch.members.iter().enumerate() {
+            let (group, slot, coded) = (place / k, place % k, self.coded(index));
+            if slot < cells {
+                let start = (group * cells + slot) * output_len;
+                batch.cell_targets[start..start + output_len].copy_from_slice(coded);
+            }
+            let start = (slot * groups + group) * sample_len;
+            batch.queries[start..start + sample_len].copy_from_slice(self.set.sample(index));
+            let target = &mut batch.targets[group * output_len..][..output_len];
+            for (target, output) in target.iter_mut().zip(coded) {
+                *target += code.coefficient(row, slot) * output;
             }
         }
         let queries: Vec<&[f32]> = batch.queries.chunks_exact(groups * sample_len).collect();
-        encoder.encode(row, &queries, &mut batch.parity)?;
-        Ok(())
+        Ok(encoder.encode(row, &queries, &mut batch.parity)?)
     }
 
-    /// Returns the number of the batch's queries whose reconstruction alone has the deployed
-    /// model's class, and the number of queries.
-    pub(super) fn agreeing(
-        &self,
-        parity: &[f32],
-        batch: &GroupBatch,
-        row: &[f32],
-    ) -> (usize, usize) {
-        let mut agreeing = 0;
-        self.reconstruct(parity, batch, row, |reconstructed, exact| {
-            agreeing += usize::from(reconstructed.top_class() == exact.top_class());
-        });
-        (agreeing, batch.members.len())
-    }
-
-    /// Reconstructs each of the batch's queries alone; `each` is handed the reconstruction and the
-    /// deployed model's outputs.
+    /// Reconstructs each of the batch's queries alone, slot by slot; `each` is handed the
+    /// reconstruction and the deployed model's outputs.
     ///
     /// The error of the parity output, divided by the query's coefficient, is the error
     /// of its reconstruction.
@@ -296,35 +217,46 @@ impl CodedSet {
     ) {
         let output_len = self.set.outputs();
         let mut reconstructed = vec![0.0; output_len];
-        for (place, &index) in batch.members.iter().enumerate() {
-            let (slot, group) = (place / batch.groups, place % batch.groups);
-            let coefficient = row.get(slot).copied().unwrap_or(1.0);
-            let range = group * output_len..(group + 1) * output_len;
-            let errors = parity[range.clone()].iter().zip(&batch.targets[range]);
-            for ((out, exact), (parity, target)) in
-                reconstructed.iter_mut().zip(self.coded(index)).zip(errors)
+        for (slot, coefficient) in row.iter().enumerate() {
+            for (group, &index) in batch
+                .members
+                .iter()
+                .skip(slot)
+                .step_by(row.len())
+                .enumerate()
             {
-                *out = exact + (parity - target) / coefficient;
-            }
-            self.transform.invert(&mut reconstructed);
-            let scores = |outputs| self.set.classes.scores(outputs);
-            if let (Some(made), Some(exact)) =
-                (scores(&reconstructed), scores(self.set.answer(index)))
-            {
-                each(made, exact);
+                let targets = nth(&batch.targets, group, output_len);
+                let errors = nth(parity, group, output_len).iter().zip(targets);
+                let exact = self.coded(index).iter().zip(errors);
+                for (out, (exact, (parity, target))) in reconstructed.iter_mut().zip(exact) {
+                    *out = exact + (parity - target) / coefficient;
+                }
+                self.transform.invert(&mut reconstructed);
+                let classes = self.set.classes;
+                let made = classes.scores(&reconstructed);
+                if let (Some(made), Some(exact)) = (made, classes.scores(self.set.answer(index))) {
+                    each(made, exact);
+                }
             }
         }
     }
+
+    /// Returns the number of the batch's queries whose reconstruction alone has the deployed
+    /// model's class.
+    pub(super) fn agreeing(&self, parity: &[f32], batch: &GroupBatch, row: &[f32]) -> usize {
+        let mut agreeing = 0;
+        self.reconstruct(parity, batch, row, |made, exact| {
+            agreeing += usize::from(made.top_class() == exact.top_class());
+        });
+        agreeing
+    }
 }
 
-/// Mean and standard deviation.
 pub(super) fn moments(values: &[f32]) -> (f64, f64) {
     let count = values.len().max(1) as f64;
-    let mean = values.iter().copied().map(f64::from).sum::<f64>() / count;
-    let squares = values
-        .iter()
-        .map(|&value| (f64::from(value) - mean).powi(2))
-        .sum::<f64>();
+    let values = || values.iter().copied().map(f64::from);
+    let mean = values().sum::<f64>() / count;
+    let squares: f64 = values().map(|value| (value - mean).powi(2)).sum();
     (mean, (squares / count).sqrt())
 }
 
@@ -338,10 +270,10 @@ mod tests {
         let mut rng = stream(1, 0);
         let (mut completed, mut repeated) = (0, 0);
         for _ in 0..400 {
-            let recent = sampler.recent.clone();
+            let recent = sampler.position.recent.clone();
             let mut group = [0; 4];
             sampler.next(&mut group, &mut rng);
-            assert!(sampler.recent.len() <= RECENT);
+            assert!(sampler.position.recent.len() <= RECENT);
             if recent.contains(&group[3]) {
                 completed += 1;
                 repeated += usize::from(group[3] == group[2]);

@@ -4,36 +4,37 @@
 mod deployed;
 mod groups;
 mod learned_code;
-mod parity;
 mod parity_model;
-mod split;
-mod task;
+mod samples;
 mod trainer;
-mod transform;
-mod validation;
 mod weights;
 
-pub use deployed::DeployedRun;
-pub use groups::{SamplerPosition, TrainingSet, training_inputs};
-pub use learned_code::{Loss, group_shape};
-pub use parity::LearnedRun;
-pub use parity::ParityRun;
-pub use split::split_validation;
-pub use trainer::{Best, MakeBackend, RngPosition, Trainer, TrainerState};
-pub use transform::{TransformChoice, TransformTrial, candidate_transforms, try_transform};
-pub use validation::Validation;
-pub use weights::{Buffer, Snapshot};
+use parapet_decoder::Score;
+use rand_chacha::ChaCha8Rng;
+use tch::Tensor;
 
+use crate::Result;
 use crate::network::Network;
+
+pub use deployed::DeployedRun;
+use groups::GroupSampler;
+pub use groups::SamplerPosition;
+pub use learned_code::{Loss, group_shape};
+pub use parity_model::{LearnedRun, ParityRun};
+pub use samples::{TrainingSet, split_validation, training_inputs};
+pub use trainer::{Best, MakeBackend, RngPosition, Trainer, TrainerState};
+pub use trainer::{TransformChoice, TransformTrial, candidate_transforms, try_transform};
+pub use weights::{Buffer, Snapshot};
 
 /// Groups whose queries say how a network scales its input.
 const NORMALISATION_GROUPS: usize = 256;
+/// Groups that go through a network at once in a validation.
+const VALIDATION_CHUNK: usize = 64;
 
 #[derive(Debug)]
 pub enum Trained {
     /// A parity model, or a deployed one.
     Model(Network),
-    /// A learned code's networks.
     LearnedCode {
         /// From k queries to r parity queries.
         encoder: Network,
@@ -42,11 +43,9 @@ pub enum Trained {
     },
 }
 
-/// Report of a training loop after each step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepReport {
     pub step: usize,
-    /// Steps in all.
     pub steps: usize,
     pub loss: f64,
     /// The part of the step's rows whose class is right: the label's for a deployed model; for a
@@ -56,10 +55,80 @@ pub struct StepReport {
     pub rows: usize,
     /// Passes over the training samples so far.
     pub epoch: f64,
-    /// The step's learning rate.
     pub learning_rate: f64,
     /// The gradient's length before clipping.
     pub gradient_norm: f64,
-    /// The validation that followed the step, if one did.
     pub validation: Option<Validation>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Validation {
+    /// The part of the queries whose reconstruction names the deployed model's class, each
+    /// missing in turn.
+    pub agreement: f64,
+    /// Mean squared error of the parity outputs; of a learned code, what its training lessens.
+    pub loss: f64,
+}
+
+impl Validation {
+    /// Returns true if it is better than `other`: ParM (section 4.1) selects by agreement; equal
+    /// ones by their loss.
+    fn beats(&self, other: &Self) -> bool {
+        self.agreement > other.agreement
+            || (self.agreement == other.agreement && self.loss < other.loss)
+    }
+}
+
+/// Everything about a training but the weights' way to the backend and the choice of the best ones,
+/// which are the same whatever is learned ([`Trainer`]).
+trait Task: std::fmt::Debug {
+    /// The networks that learn, each with the word that its variables' names begin with.
+    fn networks(&self) -> Vec<(&'static str, &Network)>;
+
+    /// Takes a step's samples, which `draw` names, forward to the loss.
+    fn attempt(&mut self, step: u64, draw: &mut StepRandomness<'_>) -> Result<Attempt>;
+
+    /// Returns the quality of the weights; `None` without validation samples.
+    fn validate(&self) -> Result<Option<Validation>> {
+        Ok(None)
+    }
+
+    /// The score of each reconstruction of validation samples, and whether it names the
+    /// deployed model's class.
+    fn scores(&self, _: Score) -> Result<Vec<(f32, bool)>> {
+        Ok(Vec::new())
+    }
+
+    fn freeze(self: Box<Self>) -> Trained;
+}
+
+/// Random choices of a step, so that a checkpoint has them all.
+struct StepRandomness<'a> {
+    sampler: &'a mut GroupSampler,
+    rng: &'a mut ChaCha8Rng,
+    /// The samples, where they are drawn already: of one part of a step.
+    drawn: Option<std::slice::Iter<'a, usize>>,
+}
+
+impl StepRandomness<'_> {
+    /// Writes the samples of the next group.
+    fn group(&mut self, group: &mut [usize]) {
+        match &mut self.drawn {
+            Some(drawn) => group
+                .iter_mut()
+                .zip(drawn)
+                .for_each(|(slot, &index)| *slot = index),
+            None => self.sampler.next(group, self.rng),
+        }
+    }
+}
+
+struct Attempt {
+    loss: Tensor,
+    /// The loss as it is told: what validations tell, too.
+    told: f64,
+    /// Reconstructions that name the deployed model's class; of a deployed model, outputs that
+    /// name the label's.
+    agreeing: usize,
+    queries: usize,
 }

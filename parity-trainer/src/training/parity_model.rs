@@ -1,28 +1,61 @@
 //! Learning a parity model: mean squared error against the weighted sum of the deployed model's
 //! outputs (ParM section 4.1).
 
+use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 
-use parapet_decoder::Score;
-use parapet_encoder::{ConcatEncoder, Encoder, EncoderKind, build_encoder};
+use parapet_decoder::{ClassScores, Score};
+use parapet_encoder::{CodeSpec, ConcatEncoder, Encoder, EncoderKind, build_encoder};
 use tch::{Kind, Reduction};
 
-use super::groups::{CodedSet, GroupBatch, GroupSampler, TrainingSet};
-use super::parity::ParityRun;
-use super::task::{Attempt, StepRandomness, Task};
-use super::validation::{Validation, Validator};
-use super::{NORMALISATION_GROUPS, Trained};
-use crate::TrainError;
-use crate::network::{Network, Normalisation, batch, stream};
+use super::groups::{CodedSet, GroupBatch, fixed_groups, moments, random_groups};
+use super::{
+    Attempt, Loss, StepRandomness, Task, Trained, TrainingSet, VALIDATION_CHUNK, Validation,
+};
+use crate::backend::OptimiserConfig;
+use crate::deployed::Differentiable;
+use crate::network::{Network, NetworkSpec, Normalisation, batch, stream, values};
+use crate::{Result, TrainError};
 
-/// One parity row's model.
+#[derive(Debug, Clone)]
+pub struct ParityRun {
+    pub network: NetworkSpec,
+    pub code: CodeSpec,
+    pub row: usize,
+    pub groups: usize,
+    /// Update rule, and the number of steps.
+    pub rule: OptimiserConfig,
+    /// Steps from one validation to the next; the last step is always followed by one.
+    pub validate_every: u64,
+    /// Part of the groups that are completed with fillers, `0.0..=1.0` (invariant CG-5).
+    pub filler_share: f64,
+    pub normalise: bool,
+    /// True if a network of cells learns each cell's part of the target, and not only their sum.
+    pub cell_targets: bool,
+    /// Weights to begin with: those of a network of this trainer, of the same layers or of those
+    /// of one cell.
+    pub start: Option<PathBuf>,
+    pub learned: Option<LearnedRun>,
+    pub seed: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct LearnedRun {
+    pub decoder: NetworkSpec,
+    pub loss: Loss,
+    pub through: Rc<dyn Differentiable>,
+}
+
 #[derive(Debug)]
 pub(super) struct ParityModel {
     encoder: Box<dyn Encoder>,
     row: usize,
     network: Network,
-    coded: CodedSet,
-    validator: Validator,
+    train: CodedSet,
+    validation: CodedSet,
+    /// Samples of the validation's groups, one group after another.
+    validation_groups: Vec<usize>,
     filled: GroupBatch,
     /// Cells of the network that learn their part of the target; 0 for none.
     cells: usize,
@@ -33,49 +66,60 @@ impl ParityModel {
         run: &ParityRun,
         set: Arc<TrainingSet>,
         validation: Arc<TrainingSet>,
-    ) -> Result<Self, TrainError> {
+    ) -> Result<Self> {
         let encoder = build_encoder(&run.code, &set.shape)?;
         let code = encoder.code();
-        if run.row >= code.r() {
-            return Err(TrainError::Row {
-                row: run.row,
-                last: code.r() - 1,
-                r: code.r(),
-            });
+        let (row, r) = (run.row, code.r());
+        if row >= r {
+            let last = r - 1;
+            return Err(TrainError::Row { row, last, r });
         }
-        let mut network = Network::new(
-            &run.network,
-            &set.shape,
-            set.outputs(),
-            &mut stream(run.seed, 2),
-        )?;
-        let coded = CodedSet::new(set, code.transform());
-        let (mean, deviation) = coded.moments();
-        let row = code.row(run.row);
-        let weight = f64::from(row.iter().sum::<f32>());
-        let spread = f64::from(row.iter().map(|a| a * a).sum::<f32>()).sqrt();
+        let mut rng = stream(run.seed, 2);
+        let mut network = Network::new(&run.network, &set.shape, set.outputs(), &mut rng)?;
+        let train = CodedSet::new(set, code.transform());
+        let (mean, deviation) = moments(&train.coded);
+        let coefficients = code.row(row);
+        let weight = f64::from(coefficients.iter().sum::<f32>());
+        let spread = f64::from(coefficients.iter().map(|a| a * a).sum::<f32>()).sqrt();
         network.scale_output(deviation * spread, mean * weight);
         if let Some(path) = &run.start {
             network.start_from(path)?;
         } else if run.normalise {
-            network.normalise(&normalisation(&coded, encoder.as_ref(), run)?)?;
+            // Mean and deviation of what the network will be given: parity queries.
+            let members = random_groups(&train, code.k(), run.seed);
+            let mut batch = train.batch(members, code.k(), 0);
+            train.fill(encoder.as_ref(), row, &mut batch)?;
+            network.normalise(&Normalisation::of(&batch.parity, &train.set.shape))?;
         }
-        let validator = Validator::new(
-            CodedSet::new(validation, code.transform()),
-            code.k(),
-            run.seed,
-        );
-        let cells = taught_cells(run, &network);
-        let filled = coded.batch_of_cells(code.k(), run.groups.max(1), cells);
+        let validation = CodedSet::new(validation, code.transform());
+        // Those of a concatenation's own grid, where slot i is cell i.
+        let grid = ConcatEncoder::grid(run.code.k);
+        let is_taught = run.cell_targets
+            && run.code.encoder == EncoderKind::Concat
+            && network.cells() == Some(grid);
+        let cells = if is_taught { grid.0 * grid.1 } else { 0 };
+        let members = vec![0; run.groups.max(1) * code.k()];
         Ok(Self {
+            row,
+            validation_groups: fixed_groups(validation.set.len(), code.k(), run.seed),
+            filled: train.batch(members, code.k(), cells),
             encoder,
-            row: run.row,
             network,
-            coded,
-            validator,
-            filled,
+            train,
+            validation,
             cells,
         })
+    }
+
+    /// Hands on the validation's groups, filled, and the network's outputs for them.
+    fn each_validation_chunk(&self, mut each: impl FnMut(&GroupBatch, &[f32])) -> Result<()> {
+        let (encoder, k) = (self.encoder.as_ref(), self.encoder.code().k());
+        for chunk in self.validation_groups.chunks(VALIDATION_CHUNK * k) {
+            let mut batch = self.validation.batch(chunk.to_vec(), k, 0);
+            self.validation.fill(encoder, self.row, &mut batch)?;
+            each(&batch, &self.network.infer(&batch.parity));
+        }
+        Ok(())
     }
 }
 
@@ -84,44 +128,34 @@ impl Task for ParityModel {
         vec![("", &self.network)]
     }
 
-    fn attempt(&mut self, _: u64, draw: &mut StepRandomness<'_>) -> Result<Attempt, TrainError> {
-        self.coded
-            .fill(self.encoder.as_ref(), self.row, &mut self.filled, |group| {
-                draw.group(group)
-            })?;
-        let targets = batch(&self.filled.targets, &[self.coded.set.outputs()]);
-        let input = batch(&self.filled.parity, &self.coded.set.shape);
+    fn attempt(&mut self, _: u64, draw: &mut StepRandomness<'_>) -> Result<Attempt> {
+        let (encoder, set) = (self.encoder.as_ref(), &self.train.set);
+        for group in self.filled.members.chunks_exact_mut(encoder.code().k()) {
+            draw.group(group);
+        }
+        self.train.fill(encoder, self.row, &mut self.filled)?;
+        let input = batch(&self.filled.parity, &set.shape);
+        let targets = batch(&self.filled.targets, &[set.outputs()]);
         let (outputs, loss) = if self.cells > 0 {
             let cells = self.network.forward_cells(&input);
-            let parts = batch(
-                &self.filled.cell_targets,
-                &[self.cells, self.coded.set.outputs()],
-            );
-            let parts = parts.to_device(cells.device());
-            (
-                cells.sum_dim_intlist([1i64].as_slice(), false, Kind::Float),
-                cells.mse_loss(&parts, Reduction::Mean),
-            )
+            let parts = batch(&self.filled.cell_targets, &[self.cells, set.outputs()]);
+            let loss = cells.mse_loss(&parts.to_device(cells.device()), Reduction::Mean);
+            let sum = cells.sum_dim_intlist([1i64].as_slice(), false, Kind::Float);
+            (sum, loss)
         } else {
             let outputs = self.network.forward_t(&input, true);
             let loss = outputs.mse_loss(&targets.to_device(outputs.device()), Reduction::Mean);
             (outputs, loss)
         };
         let targets = targets.to_device(outputs.device());
+        let outputs = outputs.detach();
         // Of the sum, whatever was learned from.
-        let told = outputs
-            .detach()
-            .mse_loss(&targets, Reduction::Mean)
-            .double_value(&[]);
-        let mut parity = vec![0.0; self.filled.targets.len()];
-        let length = parity.len();
-        outputs
-            .detach()
-            .contiguous()
-            .view([-1])
-            .copy_data(&mut parity, length);
-        let row = self.encoder.code().row(self.row);
-        let (agreeing, queries) = self.coded.agreeing(&parity, &self.filled, row);
+        let told = outputs.mse_loss(&targets, Reduction::Mean);
+        let told = told.double_value(&[]);
+        let parity = values(&outputs)?;
+        let row = encoder.code().row(self.row);
+        let agreeing = self.train.agreeing(&parity, &self.filled, row);
+        let queries = self.filled.members.len();
         Ok(Attempt {
             loss,
             told,
@@ -130,42 +164,34 @@ impl Task for ParityModel {
         })
     }
 
-    fn validate(&self) -> Result<Option<Validation>, TrainError> {
-        self.validator
-            .run(&self.network, self.encoder.as_ref(), self.row)
-            .map(Some)
+    fn validate(&self) -> Result<Option<Validation>> {
+        let (mut agreeing, mut queries, mut squares, mut outputs) = (0, 0, 0.0f64, 0);
+        let row = self.encoder.code().row(self.row);
+        self.each_validation_chunk(|batch, parity| {
+            agreeing += self.validation.agreeing(parity, batch, row);
+            queries += batch.members.len();
+            let pairs = parity.iter().zip(&batch.targets);
+            squares += pairs.map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>();
+            outputs += parity.len();
+        })?;
+        let agreement = agreeing as f64 / queries.max(1) as f64;
+        let loss = squares / outputs.max(1) as f64;
+        Ok(Some(Validation { agreement, loss }))
     }
 
-    fn scores(&self, score: Score) -> Result<Vec<(f32, bool)>, TrainError> {
-        self.validator
-            .scores(&self.network, self.encoder.as_ref(), self.row, score)
+    fn scores(&self, score: Score) -> Result<Vec<(f32, bool)>> {
+        let mut scores = Vec::new();
+        let row = self.encoder.code().row(self.row);
+        self.each_validation_chunk(|batch, parity| {
+            let mut score = |made: ClassScores<'_>, exact: ClassScores<'_>| {
+                scores.push((score.of(made), made.top_class() == exact.top_class()));
+            };
+            self.validation.reconstruct(parity, batch, row, &mut score);
+        })?;
+        Ok(scores)
     }
 
     fn freeze(self: Box<Self>) -> Trained {
         Trained::Model(self.network.frozen())
     }
-}
-
-/// Number of cells of `network` that learn their part of the target: those of a concatenation's own
-/// grid, where slot i is cell i.
-fn taught_cells(run: &ParityRun, network: &Network) -> usize {
-    let own = ConcatEncoder::grid(run.code.k);
-    let taught =
-        run.cell_targets && run.code.encoder == EncoderKind::Concat && network.cells() == Some(own);
-    if taught { own.0 * own.1 } else { 0 }
-}
-
-/// Mean and deviation of what the network will be given: parity queries of some random groups.
-fn normalisation(
-    coded: &CodedSet,
-    encoder: &dyn Encoder,
-    run: &ParityRun,
-) -> Result<Normalisation, TrainError> {
-    let mut sampler = GroupSampler::new(coded.set.len(), 0.0);
-    let mut rng = stream(run.seed, 7);
-    let mut batch = coded.batch(encoder.code().k(), NORMALISATION_GROUPS);
-    coded.fill(encoder, run.row, &mut batch, |group| {
-        sampler.next(group, &mut rng)
-    })?;
-    Ok(Normalisation::of(&batch.parity, &coded.set.shape))
 }

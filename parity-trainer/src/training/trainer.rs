@@ -5,39 +5,34 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parapet_decoder::{Calibration, Score};
-use parapet_encoder::Code;
+use parapet_encoder::{Code, OutputTransform};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use super::deployed::{DeployedRun, LabelledModel};
-use super::groups::{GroupSampler, SamplerPosition, TrainingSet};
+use super::deployed::LabelledModel;
+use super::groups::{GroupSampler, SamplerPosition, moments};
 use super::learned_code::LearnedCodeTask;
-use super::parity::ParityRun;
 use super::parity_model::ParityModel;
-use super::task::{StepRandomness, Task};
-use super::validation::Validation;
 use super::weights::{Buffer, Snapshot, Weights};
-use super::{StepReport, Trained};
-use crate::TrainError;
+use super::{DeployedRun, ParityRun, StepRandomness, StepReport, Task, Trained};
+use super::{TrainingSet, Validation};
 use crate::backend::{
     BackendError, BackendState, InProcessBackend, OptimiserConfig, ParameterBackend, ParameterSet,
 };
 use crate::data::Samples;
 use crate::network::{Network, stream};
+use crate::{Result, TrainError};
 
 /// Bins of the table of scores, of about a hundred reconstructions each.
 const CALIBRATION_BINS: usize = 10;
 
-/// The best weights so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Best {
-    /// The step after which they were met.
     pub step: u64,
     pub validation: Validation,
     pub snapshot: Snapshot,
 }
 
-/// A generator's place in its stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RngPosition {
     pub seed: [u8; 32],
@@ -49,20 +44,17 @@ pub struct RngPosition {
 /// All that a run has to know to go on, after some step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrainerState {
-    /// Weights and optimiser.
     pub backend: BackendState,
-    /// Buffers of the network, besides its weights.
     pub buffers: Vec<Buffer>,
-    /// The best weights so far.
     pub best: Option<Best>,
-    /// The random numbers' place.
     pub rng: RngPosition,
     pub sampler: SamplerPosition,
 }
 
+type Backend = Result<Box<dyn ParameterBackend>, BackendError>;
+
 /// Makes the backend that is to hold a model's parameters, from their first values.
-pub type MakeBackend<'a> =
-    &'a mut dyn FnMut(ParameterSet) -> Result<Box<dyn ParameterBackend>, BackendError>;
+pub type MakeBackend<'a> = &'a mut dyn FnMut(ParameterSet) -> Backend;
 
 /// The training of one model or learned code, step by step. Pure but for libtorch: logs,
 /// checkpoints and signals are the caller's.
@@ -78,41 +70,30 @@ pub struct Trainer {
     best: Option<Best>,
 }
 
-/// Settings that every run has.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     steps: u64,
     /// Groups a step; a part of a step, where several processes make it.
     groups: usize,
-    /// Samples a group.
     k: usize,
-    samples: usize,
     /// Steps from one validation to the next; the last step is always followed by one.
     validate_every: u64,
-    /// Part of the groups that are completed with fillers.
-    filler_share: f64,
 }
 
 impl Trainer {
     /// A fresh parity model or learned code, to be trained on `set` and judged on `validation`;
     /// labels play no part.
-    ///
-    /// # Errors
-    /// If the code is invalid or does not fit the samples, there are too few of them, the network
-    /// does not take them, or the backend cannot be had.
     pub fn parity(
         run: ParityRun,
         set: Arc<TrainingSet>,
         validation: Arc<TrainingSet>,
         make_backend: MakeBackend<'_>,
-    ) -> Result<Self, TrainError> {
+    ) -> Result<Self> {
         let code = Code::try_from(&run.code)?;
         for part in [&set, &validation] {
             if part.len() < code.k() {
-                return Err(TrainError::TooFewSamples {
-                    found: part.len(),
-                    k: code.k(),
-                });
+                let (found, k) = (part.len(), code.k());
+                return Err(TrainError::TooFewSamples { found, k });
             }
         }
         code.transform().validate(set.outputs())?;
@@ -120,50 +101,43 @@ impl Trainer {
             steps: run.rule.steps,
             groups: run.groups.max(1),
             k: code.k(),
-            samples: set.len(),
             validate_every: run.validate_every.max(1),
-            filler_share: run.filler_share,
         };
+        let sampler = GroupSampler::new(set.len(), run.filler_share);
         let task: Box<dyn Task> = match &run.learned {
             None => Box::new(ParityModel::new(&run, set, validation)?),
             Some(learned) => Box::new(LearnedCodeTask::new(&run, learned, set, validation)?),
         };
-        Self::new(plan, task, stream(run.seed, 3), make_backend)
+        Self::new(plan, task, (sampler, stream(run.seed, 3)), make_backend)
     }
 
     /// A fresh model, to be trained on the labels of `samples`, of which there are `classes`, for
     /// [`DeployedRun::rule`]'s steps. It ends with the weights of the last step.
-    ///
-    /// # Errors
-    /// If the network does not take the samples, a sample has no label, or the backend
-    /// cannot be had.
     pub fn deployed(
         run: &DeployedRun,
         samples: Arc<Samples>,
         classes: usize,
         make_backend: MakeBackend<'_>,
-    ) -> Result<Self, TrainError> {
+    ) -> Result<Self> {
         let plan = Plan {
             steps: run.rule(samples.len()).steps,
             groups: run.batch(samples.len()),
             k: 1,
-            samples: samples.len(),
             validate_every: u64::MAX,
-            filler_share: 0.0,
         };
-        let task = LabelledModel::new(run, samples, classes)?;
-        Self::new(plan, Box::new(task), stream(run.seed, 1), make_backend)
+        let sampler = GroupSampler::new(samples.len(), 0.0);
+        let task = Box::new(LabelledModel::new(run, samples, classes)?);
+        Self::new(plan, task, (sampler, stream(run.seed, 1)), make_backend)
     }
 
     fn new(
         plan: Plan,
         task: Box<dyn Task>,
-        rng: ChaCha8Rng,
+        (sampler, rng): (GroupSampler, ChaCha8Rng),
         make_backend: MakeBackend<'_>,
-    ) -> Result<Self, TrainError> {
+    ) -> Result<Self> {
         let weights = Weights::of(&task.networks())?;
-        let backend = make_backend(weights.parameters().clone())?;
-        let sampler = GroupSampler::new(plan.samples, plan.filler_share);
+        let backend = make_backend(weights.parameters.clone())?;
         Ok(Self {
             plan,
             task,
@@ -177,13 +151,10 @@ impl Trainer {
     }
 
     /// A parameter server inside this process that follows `rule`.
-    pub fn local(
-        rule: OptimiserConfig,
-    ) -> impl FnMut(ParameterSet) -> Result<Box<dyn ParameterBackend>, BackendError> {
+    pub fn local(rule: OptimiserConfig) -> impl FnMut(ParameterSet) -> Backend {
         move |weights| Ok(Box::new(InProcessBackend::new(rule, weights)?))
     }
 
-    /// Steps in all.
     pub fn steps(&self) -> u64 {
         self.plan.steps
     }
@@ -196,7 +167,6 @@ impl Trainer {
         self.step >= self.plan.steps
     }
 
-    /// The best weights so far.
     pub fn best(&self) -> Option<&Best> {
         self.best.as_ref()
     }
@@ -207,38 +177,23 @@ impl Trainer {
     }
 
     /// Makes one step, and a validation if it is time for one.
-    ///
-    /// # Errors
-    /// If training diverges, or the backend fails.
-    pub fn step(&mut self) -> Result<StepReport, TrainError> {
-        let Plan {
-            steps,
-            groups,
-            k,
-            samples,
-            validate_every,
-            ..
-        } = self.plan;
+    pub fn step(&mut self) -> Result<StepReport> {
+        let plan = self.plan;
         self.weights.pull(self.backend.as_mut())?;
         let parts = self.draw_parts();
         let (mut loss, mut agreeing, mut queries, mut attempts) = (0.0, 0, 0, 0u32);
         let tick = loop {
             for part in self.backend.parts_to_do()? {
-                let drawn = parts.get(part).map(|part| part.iter());
-                let draw = &mut StepRandomness {
+                let mut draw = StepRandomness {
                     sampler: &mut self.sampler,
                     rng: &mut self.rng,
-                    drawn,
+                    drawn: parts.get(part).map(|part| part.iter()),
                 };
-                let attempt = self.task.attempt(self.step, draw)?;
+                let attempt = self.task.attempt(self.step, &mut draw)?;
                 // Its gradients would not be finite either, and the backend could not say why.
-                if !attempt.told.is_finite() {
-                    return Err(TrainError::Diverged {
-                        step: self.step as usize,
-                    });
-                }
-                self.weights
-                    .push(self.backend.as_mut(), part, &attempt.loss)?;
+                self.check_finite(attempt.told)?;
+                let backend = self.backend.as_mut();
+                self.weights.push(backend, part, &attempt.loss)?;
                 loss += attempt.told;
                 agreeing += attempt.agreeing;
                 queries += attempt.queries;
@@ -248,18 +203,18 @@ impl Trainer {
                 break tick;
             }
         };
-        let loss = loss / f64::from(attempts.max(1));
         self.step += 1;
-        let due = self.step.is_multiple_of(validate_every) || self.step >= steps;
-        let validation = if due { self.validate()? } else { None };
-        let rows = self.step as usize * groups * self.backend.parts();
+        let is_due = self.step.is_multiple_of(plan.validate_every) || self.is_done();
+        let validation = if is_due { self.validate()? } else { None };
+        let rows = self.step as usize * plan.groups * self.backend.parts();
+        let samples = self.sampler.position.order.len();
         Ok(StepReport {
             step: self.step as usize,
-            steps: steps as usize,
-            loss,
+            steps: plan.steps as usize,
+            loss: loss / f64::from(attempts.max(1)),
             agreement: agreeing as f64 / queries.max(1) as f64,
             rows,
-            epoch: (rows * k) as f64 / samples as f64,
+            epoch: (rows * plan.k) as f64 / samples as f64,
             learning_rate: tick.learning_rate,
             gradient_norm: tick.gradient_norm,
             validation,
@@ -276,10 +231,7 @@ impl Trainer {
         let Plan { groups, k, .. } = self.plan;
         loop {
             let mut parts = vec![vec![0; groups * k]; self.backend.parts()];
-            for group in parts
-                .iter_mut()
-                .flat_map(|part| part.chunks_exact_mut(k.max(1)))
-            {
+            for group in parts.iter_mut().flat_map(|part| part.chunks_exact_mut(k)) {
                 self.sampler.next(group, &mut self.rng);
             }
             if self.step >= done {
@@ -289,25 +241,18 @@ impl Trainer {
         }
     }
 
-    fn validate(&mut self) -> Result<Option<Validation>, TrainError> {
+    fn validate(&mut self) -> Result<Option<Validation>> {
         self.weights.pull(self.backend.as_mut())?;
         let Some(validation) = self.task.validate()? else {
             return Ok(None);
         };
         // Batch norm can go wrong without the training loss.
-        if !validation.loss.is_finite() {
-            return Err(TrainError::Diverged {
-                step: self.step as usize,
-            });
-        }
-        if self
-            .best
-            .as_ref()
-            .is_none_or(|best| validation.beats(&best.validation))
-        {
-            let snapshot = self.weights.snapshot()?;
+        self.check_finite(validation.loss)?;
+        let best = self.best.as_ref();
+        if best.is_none_or(|best| validation.beats(&best.validation)) {
+            let (step, snapshot) = (self.step, self.weights.snapshot()?);
             self.best = Some(Best {
-                step: self.step,
+                step,
                 validation,
                 snapshot,
             });
@@ -315,11 +260,14 @@ impl Trainer {
         Ok(Some(validation))
     }
 
+    fn check_finite(&self, loss: f64) -> Result<()> {
+        let step = self.step as usize;
+        let diverged = TrainError::Diverged { step };
+        loss.is_finite().then_some(()).ok_or(diverged)
+    }
+
     /// Everything that a run needs to go on from here, bit for bit.
-    ///
-    /// # Errors
-    /// If the backend cannot give its state.
-    pub fn state(&mut self) -> Result<TrainerState, TrainError> {
+    pub fn state(&mut self) -> Result<TrainerState> {
         Ok(TrainerState {
             backend: self.backend.state()?,
             buffers: self.weights.buffers()?,
@@ -329,33 +277,26 @@ impl Trainer {
                 stream: self.rng.get_stream(),
                 word: self.rng.get_word_pos(),
             },
-            sampler: self.sampler.position(),
+            sampler: self.sampler.position.clone(),
         })
     }
 
-    /// Goes on from `state`, which must be of a run like this one.
-    ///
-    /// # Errors
-    /// If it is another model's.
-    pub fn restore(&mut self, state: &TrainerState) -> Result<(), TrainError> {
+    pub fn restore(&mut self, state: &TrainerState) -> Result<()> {
         self.weights.load_buffers(&state.buffers)?;
-        self.backend
-            .restore(&state.backend, &self.weights.flat_buffers()?)?;
+        let buffers = self.weights.flat_buffers()?;
+        self.backend.restore(&state.backend, &buffers)?;
         self.best.clone_from(&state.best);
         self.rng = rand::SeedableRng::from_seed(state.rng.seed);
         self.rng.set_stream(state.rng.stream);
         self.rng.set_word_pos(state.rng.word);
-        self.sampler.restore(&state.sampler);
+        self.sampler.position.clone_from(&state.sampler);
         self.step = state.backend.clock;
         Ok(())
     }
 
     /// Writes the best weights as a safetensors file, whole or not at all; nothing if there
     /// are none yet.
-    ///
-    /// # Errors
-    /// If they cannot be written.
-    pub fn save_best(&mut self, path: &Path) -> Result<(), TrainError> {
+    pub fn save_best(&mut self, path: &Path) -> Result<()> {
         let Some(best) = &self.best else {
             return Ok(());
         };
@@ -366,19 +307,15 @@ impl Trainer {
         let saved = Network::save_all(&self.task.networks(), &aside);
         self.weights.load(&current)?;
         saved?;
-        std::fs::rename(&aside, path).map_err(|source| TrainError::Write {
-            path: path.to_path_buf(),
-            source,
-        })
+        let renamed = std::fs::rename(&aside, path);
+        let path = path.to_path_buf();
+        renamed.map_err(|source| TrainError::Write { path, source })
     }
 
     /// Returns the best network (without validations: the last), frozen; and its calibration: the
     /// agreement with the deployed model's class for each score, as measured on the validation
     /// samples; none if a score is no number, or nothing is reconstructed.
-    ///
-    /// # Errors
-    /// If libtorch does not take them.
-    pub fn finish(mut self) -> Result<(Trained, Option<Calibration>), TrainError> {
+    pub fn finish(mut self) -> Result<(Trained, Option<Calibration>)> {
         match self.best.take() {
             Some(best) => self.weights.load(&best.snapshot)?,
             None => self.weights.pull(self.backend.as_mut())?,
@@ -388,4 +325,80 @@ impl Trainer {
         let calibration = Calibration::fit(score, &measured, CALIBRATION_BINS);
         Ok((self.task.freeze(), calibration))
     }
+}
+
+/// Choice of the output transform that the code adds in: where a deployed model's outputs are badly
+/// scaled it decides everything.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum TransformChoice {
+    /// By short trials of each that fits, on validation data.
+    Auto,
+    /// Outputs as they are, as in ParM.
+    #[default]
+    Raw,
+    /// Less their mean, over their standard deviation.
+    Standardised,
+    /// Log-probabilities, clamped from below.
+    LogSoftmax,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct TransformTrial {
+    pub transform: OutputTransform,
+    pub validation: Validation,
+}
+
+/// The transforms that `choice` allows for the outputs of `set`, raw first.
+pub fn candidate_transforms(choice: TransformChoice, set: &TrainingSet) -> Vec<OutputTransform> {
+    let (mean, deviation) = moments(&set.answers);
+    let standardised = OutputTransform::Standardised {
+        mean: vec![mean as f32],
+        deviation: vec![(deviation as f32).max(1e-6)],
+    };
+    let floor = parapet_encoder::DEFAULT_FLOOR;
+    let log_softmax = OutputTransform::LogSoftmax { floor };
+    match choice {
+        TransformChoice::Raw => vec![OutputTransform::Raw],
+        TransformChoice::Standardised => vec![standardised],
+        TransformChoice::LogSoftmax => vec![log_softmax],
+        TransformChoice::Auto => {
+            let mut all = vec![OutputTransform::Raw, standardised, log_softmax];
+            all.retain(|transform| transform.validate(set.outputs()).is_ok());
+            all
+        }
+    }
+}
+
+/// Trains a model for `steps` steps, the schedule drawn together to that length, with the outputs
+/// added in `transform`.
+pub fn try_transform(
+    run: &ParityRun,
+    transform: OutputTransform,
+    steps: u64,
+    sets: (&Arc<TrainingSet>, &Arc<TrainingSet>),
+    make_backend: MakeBackend<'_>,
+    mut report: impl FnMut(u64),
+) -> Result<TransformTrial> {
+    let mut run = run.clone();
+    run.code.transform = transform.clone();
+    run.rule.steps = steps;
+    // Only the end of a cooled-down run is compared.
+    run.validate_every = u64::MAX;
+    let mut trainer = Trainer::parity(run, Arc::clone(sets.0), Arc::clone(sets.1), make_backend)?;
+    let (agreement, loss) = (0.0, f64::INFINITY);
+    let mut validation = Validation { agreement, loss };
+    while !trainer.is_done() {
+        match trainer.step() {
+            Ok(step) => validation = step.validation.unwrap_or(validation),
+            Err(TrainError::Diverged { .. }) => break,
+            Err(error) => return Err(error),
+        }
+        report(trainer.steps_done());
+    }
+    Ok(TransformTrial {
+        transform,
+        validation,
+    })
 }

@@ -75,7 +75,6 @@ impl ArraySpec {
             width: self.width.max(1),
             sparse: self.sparse,
             rule: self.rule.rule(),
-            initial: None,
         };
         ArrayConfig {
             layout,
@@ -96,17 +95,15 @@ impl ArraySpec {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use parapet_parameter_server::{Momentum, Sgd};
+    use parapet_parameter_server::Sgd;
 
     use super::*;
 
     #[test]
     fn a_description_reads_back_and_a_bad_one_says_what_is_wrong() {
-        let rule = RuleSpec::Momentum(Momentum {
+        let rule = RuleSpec::Sgd(Sgd {
             rate: 0.1,
-            momentum: 0.9,
-            nesterov: true,
-            decay: 0.0,
+            decay: 0.5,
         });
         let consistency = Consistency::Ssp(2);
         let filters = FilterSpec {

@@ -207,16 +207,7 @@ impl<T: Transport> ClientNode<T> {
     }
 
     fn submit(&mut self, command: Command) {
-        let Command {
-            id,
-            mut task,
-            after,
-            answer,
-        } = command;
-        // What is not running any more has ended; a task after one that failed is told so by the
-        // client only if it was submitted before.
-        let running = after.iter().filter_map(|other| self.handles.get(other));
-        task.after = running.copied().collect();
+        let Command { id, task, answer } = command;
         let now = self.now();
         let mut actions = std::mem::take(&mut self.actions);
         match self.client.submit(now, task, &mut actions) {
@@ -271,7 +262,6 @@ impl<T: Transport> ClientNode<T> {
                 values,
             })),
             TaskOutcome::Refused(reason) => Err(TaskError::Refused(reason)),
-            TaskOutcome::DependencyFailed(_) => Err(TaskError::DependencyFailed),
         };
         // The receiver may have been dropped.
         let _ = answer.send(done);

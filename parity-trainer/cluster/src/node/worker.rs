@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use parapet_parameter_server::{
-    ArrayId, ClientArray, Clock, Consistency, KeyRange, Keys, Refusal, Shared, SubmitError, Task,
-    Values, Work,
+    ArrayId, ClientArray, Clock, KeyRange, Keys, Refusal, Shared, SubmitError, Task, Values, Work,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -29,7 +28,6 @@ pub(super) type Answer = oneshot::Sender<Result<Option<Pulled>, TaskError>>;
 pub(super) struct Command {
     pub(super) id: TaskId,
     pub(super) task: Task,
-    pub(super) after: Vec<TaskId>,
     pub(super) answer: Answer,
 }
 
@@ -44,10 +42,6 @@ pub struct TaskSpec {
     pub clock: Clock,
     /// The rows among the keys.
     pub keys: Keys,
-    /// Of the tasks of one iteration, lower ones are sent first.
-    pub priority: u32,
-    /// Tasks that must have ended before.
-    pub after: Vec<TaskId>,
 }
 
 impl TaskSpec {
@@ -58,8 +52,6 @@ impl TaskSpec {
             range,
             clock,
             keys: Keys::All,
-            priority: 0,
-            after: Vec::new(),
         }
     }
 
@@ -67,21 +59,6 @@ impl TaskSpec {
     #[must_use]
     pub fn keys(self, keys: Keys) -> Self {
         Self { keys, ..self }
-    }
-
-    /// With this priority: 0 for what is needed first.
-    #[must_use]
-    pub fn priority(self, priority: u32) -> Self {
-        Self { priority, ..self }
-    }
-
-    /// After these tasks.
-    #[must_use]
-    pub fn after(self, after: impl IntoIterator<Item = TaskId>) -> Self {
-        Self {
-            after: after.into_iter().collect(),
-            ..self
-        }
     }
 }
 
@@ -110,8 +87,6 @@ pub enum TaskError {
     TooLong { bytes: u64, limit: u64 },
     #[error("a server refused the task: {0}")]
     Refused(Refusal),
-    #[error("a task that this one waited for failed: see that one's error")]
-    DependencyFailed,
     #[error("the worker's connection to the cluster has been stopped: start another")]
     Stopped,
 }
@@ -162,25 +137,16 @@ impl Worker {
             .await
     }
 
-    /// Adds gradients, and asks for the rows of the next iteration, which contain them.
+    /// Adds gradients, and asks for the rows of the next iteration.
     ///
     /// # Errors
     /// As for a push.
     pub async fn push_pull(&self, spec: TaskSpec, values: Values) -> Result<PushPull, TaskError> {
-        let mut next = TaskSpec {
+        let next = TaskSpec {
             clock: spec.clock.next(),
             ..spec.clone()
         };
         let push = self.push(spec, values).await?;
-        // These models have the server wait for the worker's own pushes.
-        let sees_itself = self.array(next.array).is_some_and(|array| {
-            matches!(
-                array.consistency,
-                Consistency::Bsp | Consistency::Ssp(_) | Consistency::EagerSsp(_)
-            )
-        });
-        next.after.clear();
-        next.after.extend((!sees_itself).then_some(push.id()));
         Ok(PushPull {
             push,
             pull: self.pull(next).await?,
@@ -215,15 +181,8 @@ impl Worker {
             range: spec.range,
             keys: spec.keys,
             clock: spec.clock,
-            after: Vec::new(),
-            priority: spec.priority,
         };
-        let command = Command {
-            id,
-            task,
-            after: spec.after,
-            answer,
-        };
+        let command = Command { id, task, answer };
         let sent = self.commands.send(command).await;
         sent.map_err(|_| TaskError::Stopped)?;
         Ok(Pending {

@@ -231,10 +231,8 @@ fn finish(
         // The generator is spelled out.
         let mut code = CodeMetadata::new(&deployed.name, product.row, spec.clone());
         code.calibration.clone_from(&product.calibration);
-        code.inputs
-            .extend(deployed.model.chosen_input().map(str::to_owned));
-        code.outputs
-            .extend(deployed.model.chosen_output().map(str::to_owned));
+        code.inputs.extend(deployed.chosen_input.clone());
+        code.outputs.extend(deployed.chosen_output.clone());
         let entry = Entry {
             name: &product.name,
             trained: &product.trained,

@@ -217,7 +217,6 @@ fn open_deployed(
     let options = OpenOptions {
         input: settings.input.clone(),
         output: settings.output.clone(),
-        onnxruntime: None,
         threads,
     };
     let samples = few_samples(settings, data);
@@ -244,12 +243,8 @@ fn take_shape(deployed: &Deployed, data: &mut DataSet) -> Result<(), TrainError>
     }
     // Networks want features, or an image with its channels in front.
     if !matches!(shape, [_] | [_, _, _]) {
-        let error = deployed::DeployedError::Shape {
-            path: deployed.file.clone(),
-            model: format!("{shape:?}"),
-            data: data.train.shape.clone(),
-        };
-        return Err(error.into());
+        let (model, data) = (format!("{shape:?}"), &data.train.shape);
+        return Err(deployed::wrong_shape(&deployed.file, &model, data));
     }
     data.train.shape = shape.to_vec();
     data.test.shape = shape.to_vec();

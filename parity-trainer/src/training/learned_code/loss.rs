@@ -28,116 +28,87 @@ impl std::fmt::Display for Loss {
 }
 
 impl Loss {
-    /// Of `made` against `wanted`, both `[count, outputs]` in `domain`: their mean.
-    pub(super) fn of(self, domain: &Domain, made: &Tensor, wanted: &Tensor) -> Tensor {
+    /// Of `made` against `wanted`, both `[count, outputs]` in the transform's domain: their mean.
+    pub(super) fn of(self, to: &OutputTransform, made: &Tensor, wanted: &Tensor) -> Tensor {
         match self {
             Self::Mse => made.mse_loss(wanted, Reduction::Mean),
             Self::Kl => {
-                let made = domain.invert(made).log_softmax(-1, Kind::Float);
-                let wanted = domain.invert(wanted).log_softmax(-1, Kind::Float);
-                (wanted.exp() * (wanted - made))
-                    .sum_dim_intlist([-1i64].as_slice(), false, Kind::Float)
-                    .mean(Kind::Float)
+                let [made, wanted] =
+                    [made, wanted].map(|outputs| invert(to, outputs).log_softmax(-1, Kind::Float));
+                let divergence = wanted.exp() * (wanted - made);
+                let sums = divergence.sum_dim_intlist([-1i64].as_slice(), false, Kind::Float);
+                sums.mean(Kind::Float)
             }
             Self::CrossEntropy => {
-                let classes = domain.invert(wanted).argmax(-1, false);
-                domain.invert(made).cross_entropy_for_logits(&classes)
+                let classes = invert(to, wanted).argmax(-1, false);
+                invert(to, made).cross_entropy_for_logits(&classes)
             }
         }
     }
 }
 
-/// A code's output transform on tensors whose last axis has one sample's outputs.
-#[derive(Debug)]
-pub(super) enum Domain {
-    Raw,
-    Standardised { mean: Tensor, deviation: Tensor },
-    LogSoftmax { floor: f64 },
+/// [`OutputTransform::apply`] on a tensor whose last axis has one sample's outputs.
+pub(super) fn apply(to: &OutputTransform, outputs: &Tensor) -> Tensor {
+    let vector = |values: &[f32]| Tensor::from_slice(values).to_device(outputs.device());
+    match to {
+        OutputTransform::Raw => outputs.shallow_clone(),
+        OutputTransform::Standardised { mean, deviation } => {
+            (outputs - vector(mean)) / vector(deviation)
+        }
+        OutputTransform::LogSoftmax { floor } => outputs
+            .log_softmax(-1, Kind::Float)
+            .clamp_min(f64::from(*floor)),
+    }
 }
 
-impl Domain {
-    pub(super) fn of(transform: &OutputTransform) -> Self {
-        match transform {
-            OutputTransform::Raw => Self::Raw,
-            OutputTransform::Standardised { mean, deviation } => Self::Standardised {
-                mean: Tensor::from_slice(mean),
-                deviation: Tensor::from_slice(deviation),
-            },
-            OutputTransform::LogSoftmax { floor } => Self::LogSoftmax {
-                floor: f64::from(*floor),
-            },
+/// [`OutputTransform::invert`] on such a tensor.
+pub(super) fn invert(to: &OutputTransform, outputs: &Tensor) -> Tensor {
+    let vector = |values: &[f32]| Tensor::from_slice(values).to_device(outputs.device());
+    match to {
+        OutputTransform::Standardised { mean, deviation } => {
+            outputs * vector(deviation) + vector(mean)
         }
+        OutputTransform::Raw | OutputTransform::LogSoftmax { .. } => outputs.shallow_clone(),
     }
+}
 
-    /// As [`OutputTransform::apply`].
-    pub(super) fn apply(&self, outputs: &Tensor) -> Tensor {
-        match self {
-            Self::Raw => outputs.shallow_clone(),
-            Self::Standardised { mean, deviation } => {
-                (outputs - mean.to_device(outputs.device())) / deviation.to_device(outputs.device())
-            }
-            Self::LogSoftmax { floor } => outputs.log_softmax(-1, Kind::Float).clamp_min(*floor),
-        }
-    }
-
-    /// As [`OutputTransform::invert`].
-    pub(super) fn invert(&self, outputs: &Tensor) -> Tensor {
-        match self {
-            Self::Standardised { mean, deviation } => {
-                outputs * deviation.to_device(outputs.device()) + mean.to_device(outputs.device())
-            }
-            Self::Raw | Self::LogSoftmax { .. } => outputs.shallow_clone(),
-        }
-    }
-
-    /// Returns the number of rows of `made` that name the class of `wanted`, and
-    /// the number of rows.
-    pub(super) fn agreeing(&self, made: &Tensor, wanted: &Tensor) -> (usize, usize) {
-        let classes = |outputs: &Tensor| self.invert(outputs).argmax(-1, false);
-        let equal = classes(made).eq_tensor(&classes(wanted));
-        let agreeing = equal.sum(Kind::Int64).int64_value(&[]);
-        (usize::try_from(agreeing).unwrap_or_default(), equal.numel())
-    }
+/// Returns the number of rows of `made` that name the class of `wanted`.
+pub(super) fn agreeing(to: &OutputTransform, made: &Tensor, wanted: &Tensor) -> usize {
+    let [made, wanted] = [made, wanted].map(|outputs| invert(to, outputs).argmax(-1, false));
+    let agreeing = made.eq_tensor(&wanted).sum(Kind::Int64);
+    usize::try_from(agreeing.int64_value(&[])).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn standardised(mean: &[f32], deviation: &[f32]) -> OutputTransform {
+        let (mean, deviation) = (mean.to_vec(), deviation.to_vec());
+        OutputTransform::Standardised { mean, deviation }
+    }
+
     #[test]
     fn transforms_are_those_that_serving_applies() {
         let outputs = [4.0f32, -30.0, 1.0, 0.5, 0.25, 7.0];
-        let transforms = [
+        for transform in [
             OutputTransform::Raw,
-            OutputTransform::Standardised {
-                mean: vec![1.0],
-                deviation: vec![4.0],
-            },
-            OutputTransform::Standardised {
-                mean: vec![1.0, 2.0, 3.0],
-                deviation: vec![4.0, 5.0, 0.5],
-            },
+            standardised(&[1.0], &[4.0]),
+            standardised(&[1.0, 2.0, 3.0], &[4.0, 5.0, 0.5]),
             OutputTransform::LogSoftmax { floor: -20.0 },
-        ];
-        for transform in transforms {
+        ] {
+            let assert_close = |tensor: &Tensor, expected: &[f32]| {
+                let values = Vec::<f32>::try_from(tensor.contiguous().view([-1])).unwrap();
+                for (value, expected) in values.iter().zip(expected) {
+                    assert!((value - expected).abs() < 1e-5, "{value}, {expected}");
+                }
+            };
             let mut expected = outputs.to_vec();
             transform.apply(&mut expected, 3);
-            let domain = Domain::of(&transform);
-            let applied = domain.apply(&Tensor::from_slice(&outputs).view([2, 3]));
-            let close = |tensor: &Tensor, expected: &[f32]| {
-                let values = Vec::<f32>::try_from(tensor.contiguous().view([-1])).unwrap();
-                assert!(
-                    values
-                        .iter()
-                        .zip(expected)
-                        .all(|(a, b)| (a - b).abs() < 1e-5),
-                    "{values:?}, {expected:?}"
-                );
-            };
-            close(&applied, &expected);
-            let inverted = domain.invert(&applied);
+            let applied = apply(&transform, &Tensor::from_slice(&outputs).view([2, 3]));
+            assert_close(&applied, &expected);
             transform.invert(&mut expected);
-            close(&inverted, &expected);
+            assert_close(&invert(&transform, &applied), &expected);
         }
     }
 
@@ -145,17 +116,13 @@ mod tests {
     fn every_loss_is_least_where_the_two_are_equal() {
         let wanted = Tensor::from_slice(&[3.0f32, 0.0, -3.0, -1.0, 2.0, 0.0]).view([2, 3]);
         let worse = Tensor::from_slice(&[0.0f32, 3.0, -3.0, 2.0, -1.0, 0.0]).view([2, 3]);
-        let domain = Domain::of(&OutputTransform::Standardised {
-            mean: vec![1.0],
-            deviation: vec![2.0],
-        });
+        let to = standardised(&[1.0], &[2.0]);
         for loss in [Loss::Mse, Loss::Kl, Loss::CrossEntropy] {
-            let of = |made: &Tensor| loss.of(&domain, made, &wanted).double_value(&[]);
-            assert!(of(&wanted) < of(&worse), "{loss}");
-            assert!(of(&wanted) >= 0.0, "{loss}");
+            let of = |made: &Tensor| loss.of(&to, made, &wanted).double_value(&[]);
+            assert!((0.0..of(&worse)).contains(&of(&wanted)), "{loss}");
+            assert!(loss == Loss::CrossEntropy || of(&wanted) < 1e-6, "{loss}");
         }
-        assert!(Loss::Mse.of(&domain, &wanted, &wanted).double_value(&[]) < 1e-6);
-        assert!(Loss::Kl.of(&domain, &wanted, &wanted).double_value(&[]) < 1e-6);
-        assert_eq!(domain.agreeing(&worse, &wanted), (0, 2));
+        assert_eq!(agreeing(&to, &worse, &wanted), 0);
+        assert_eq!(agreeing(&to, &wanted, &wanted), 2);
     }
 }

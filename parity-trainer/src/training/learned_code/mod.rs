@@ -6,30 +6,26 @@
 //! given what is there, zeros in place of the rest, and learns what F says of the missing queries.
 //! Outputs are in the code's transform, before D and after it.
 
-pub(super) mod loss;
+mod loss;
 mod patterns;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use parapet_decoder::Score;
-use parapet_encoder::Code;
+use parapet_encoder::{Code, OutputTransform};
 use tch::{Tensor, no_grad};
 
-use loss::Domain;
 pub use loss::Loss;
-use patterns::{Pattern, Selection};
+use patterns::Pattern;
 
-use super::groups::{CodedSet, GroupSampler, TrainingSet, moments};
-use super::parity::{LearnedRun, ParityRun};
-use super::task::{Attempt, StepRandomness, Task};
-use super::validation::{CHUNK, Validation, fixed_groups};
-use super::{NORMALISATION_GROUPS, Trained};
-use crate::TrainError;
+use super::groups::{CodedSet, fixed_groups, moments, random_groups};
+use super::{Attempt, LearnedRun, ParityRun, StepRandomness, Task, Trained};
+use super::{TrainingSet, VALIDATION_CHUNK, Validation};
+use crate::Result;
 use crate::deployed::Differentiable;
-use crate::network::{Network, Normalisation, batch, stream};
+use crate::network::{Network, Normalisation, batch, stream, values};
 
-/// One code's networks.
 #[derive(Debug)]
 pub(super) struct LearnedCodeTask {
     k: usize,
@@ -37,7 +33,8 @@ pub(super) struct LearnedCodeTask {
     encoder: Network,
     decoder: Network,
     through: Rc<dyn Differentiable>,
-    domain: Domain,
+    /// Of outputs, as the decoder takes and gives them.
+    transform: OutputTransform,
     loss: Loss,
     train: CodedSet,
     validation: CodedSet,
@@ -47,43 +44,27 @@ pub(super) struct LearnedCodeTask {
     members: Vec<usize>,
 }
 
-/// Results of a batch of groups.
-struct Forward {
-    /// Reconstructions in the transform's domain, `[count, outputs]`.
-    made: Tensor,
-    wanted: Tensor,
-}
-
 impl LearnedCodeTask {
     pub(super) fn new(
         run: &ParityRun,
         learned: &LearnedRun,
         set: Arc<TrainingSet>,
         validation: Arc<TrainingSet>,
-    ) -> Result<Self, TrainError> {
+    ) -> Result<Self> {
         let code = Code::try_from(&run.code)?;
         let (k, r) = (code.k(), code.r());
         let (shape, outputs) = (group_shape(&set.shape, k), set.outputs());
         let mut rng = stream(run.seed, 2);
         let mut encoder = Network::new(&run.network, &shape, r * set.sample_len(), &mut rng)?;
-        let mut decoder = Network::new(
-            &learned.decoder,
-            &[(k + r) * outputs],
-            k * outputs,
-            &mut rng,
-        )?;
+        let given = [(k + r) * outputs];
+        let mut decoder = Network::new(&learned.decoder, &given, k * outputs, &mut rng)?;
         let train = CodedSet::new(set, code.transform());
         let (mean, deviation) = moments(&train.set.inputs);
         encoder.scale_output(deviation, mean);
-        let (mean, deviation) = train.moments();
+        let (mean, deviation) = moments(&train.coded);
         decoder.scale_output(deviation, mean);
         if run.normalise {
-            let mut sampler = GroupSampler::new(train.set.len(), 0.0);
-            let mut rng = stream(run.seed, 7);
-            let mut members = vec![0; NORMALISATION_GROUPS * k];
-            members
-                .chunks_exact_mut(k)
-                .for_each(|group| sampler.next(group, &mut rng));
+            let members = random_groups(&train, k, run.seed);
             let (queries, _) = gather(&train, &members);
             encoder.normalise(&Normalisation::of(&queries, &shape))?;
         }
@@ -94,7 +75,7 @@ impl LearnedCodeTask {
             encoder,
             decoder,
             through: Rc::clone(&learned.through),
-            domain: Domain::of(code.transform()),
+            transform: code.transform().clone(),
             loss: learned.loss,
             validation_groups: fixed_groups(validation.set.len(), k, run.seed),
             train,
@@ -104,65 +85,52 @@ impl LearnedCodeTask {
         })
     }
 
-    /// Reconstructs the groups `members` of `set` after each of `patterns`.
+    /// Reconstructs the groups `members` of `set` after each of `patterns`: `[count, outputs]` as
+    /// they are and as they should be, in the transform's domain.
     fn forward(
         &self,
         set: &CodedSet,
         members: &[usize],
         patterns: &[Pattern],
         train: bool,
-    ) -> Result<Forward, TrainError> {
+    ) -> Result<(Tensor, Tensor)> {
         let (k, r, outputs) = (self.k as i64, self.r as i64, set.set.outputs() as i64);
         let groups = (members.len() / self.k) as i64;
         let (queries, known) = gather(set, members);
-        let parity = self
-            .encoder
-            .forward_t(&batch(&queries, self.encoder.input_shape()), train);
-        let dims: Vec<i64> = std::iter::once(-1)
-            .chain(set.set.shape.iter().map(|&axis| axis as i64))
-            .collect();
-        let answers = self
-            .domain
-            .apply(&self.through.forward(&parity.view(dims.as_slice()))?);
-        let (known, answers) = (
-            Tensor::from_slice(&known).to_device(parity.device()),
-            answers.to_device(parity.device()),
-        );
+        let queries = batch(&queries, self.encoder.input_shape());
+        let parity = self.encoder.forward_t(&queries, train);
+        let (device, sample) = (parity.device(), set.set.shape.iter());
+        let mut dims = vec![-1];
+        dims.extend(sample.map(|&axis| axis as i64));
+        let answers = self.through.forward(&parity.view(dims.as_slice()))?;
+        let answers = loss::apply(&self.transform, &answers).to_device(device);
+        let known = Tensor::from_slice(&known).to_device(device);
         let known = known.view([groups, k * outputs]);
         let all = Tensor::cat(&[&known, &answers.view([groups, r * outputs])], 1);
 
-        let Selection {
-            there,
-            decoded,
-            slots,
-        } = Selection::of(patterns, self.k, self.r, parity.device());
+        let [there, places, slots] = patterns::selection(patterns, self.k, self.r, device);
         let there = there.repeat_interleave_self_int(outputs, 1, None);
         let given = (all.unsqueeze(1) * there.unsqueeze(0)).reshape([-1, (k + r) * outputs]);
-        let decoded_all = self.decoder.forward_t(&given, train);
-        let made = decoded_all
-            .view([groups, -1, outputs])
-            .index_select(1, &decoded);
-        let wanted = known.view([groups, k, outputs]).index_select(1, &slots);
-        Ok(Forward {
-            made: made.reshape([-1, outputs]),
-            wanted: wanted.reshape([-1, outputs]),
-        })
+        let decoded = self.decoder.forward_t(&given, train);
+        let decoded = decoded.view([groups, -1, outputs]);
+        let made = decoded.index_select(1, &places);
+        let wanted = known.view([groups, k, outputs]);
+        let wanted = wanted.index_select(1, &slots);
+        let rows = [-1, outputs];
+        Ok((made.reshape(rows), wanted.reshape(rows)))
     }
 
     /// Hands on the validation groups, with each of their predictions missing alone.
     fn each_validation_chunk(
         &self,
-        mut each: impl FnMut(&Forward) -> Result<(), TrainError>,
-    ) -> Result<(), TrainError> {
-        let patterns: Vec<Pattern> = self
-            .patterns
-            .iter()
-            .filter(|pattern| pattern.is_one_prediction())
-            .copied()
-            .collect();
-        for chunk in self.validation_groups.chunks(CHUNK * self.k) {
-            let forward = no_grad(|| self.forward(&self.validation, chunk, &patterns, false))?;
-            each(&forward)?;
+        mut each: impl FnMut(&Tensor, &Tensor) -> Result<()>,
+    ) -> Result<()> {
+        let mut patterns = self.patterns.clone();
+        patterns.retain(|pattern| pattern.count_ones() == 1);
+        for chunk in self.validation_groups.chunks(VALIDATION_CHUNK * self.k) {
+            let forward = || self.forward(&self.validation, chunk, &patterns, false);
+            let (made, wanted) = no_grad(forward)?;
+            each(&made, &wanted)?;
         }
         Ok(())
     }
@@ -173,18 +141,17 @@ impl Task for LearnedCodeTask {
         vec![("encoder.", &self.encoder), ("decoder.", &self.decoder)]
     }
 
-    fn attempt(&mut self, step: u64, draw: &mut StepRandomness<'_>) -> Result<Attempt, TrainError> {
+    fn attempt(&mut self, step: u64, draw: &mut StepRandomness<'_>) -> Result<Attempt> {
         let mut members = std::mem::take(&mut self.members);
-        members
-            .chunks_exact_mut(self.k)
-            .for_each(|group| draw.group(group));
+        for group in members.chunks_exact_mut(self.k) {
+            draw.group(group);
+        }
         let patterns = patterns::of_step(&self.patterns, step);
-        let forward = self.forward(&self.train, &members, &patterns, true)?;
+        let (made, wanted) = self.forward(&self.train, &members, &patterns, true)?;
         self.members = members;
-        let loss = self.loss.of(&self.domain, &forward.made, &forward.wanted);
-        let (agreeing, queries) = self
-            .domain
-            .agreeing(&forward.made.detach(), &forward.wanted);
+        let loss = self.loss.of(&self.transform, &made, &wanted);
+        let agreeing = loss::agreeing(&self.transform, &made.detach(), &wanted);
+        let queries = made.size()[0] as usize;
         let told = loss.double_value(&[]);
         Ok(Attempt {
             loss,
@@ -194,49 +161,39 @@ impl Task for LearnedCodeTask {
         })
     }
 
-    fn validate(&self) -> Result<Option<Validation>, TrainError> {
+    fn validate(&self) -> Result<Option<Validation>> {
         let (mut agreeing, mut queries, mut loss) = (0, 0, 0.0);
-        self.each_validation_chunk(|forward| {
-            let (right, count) = self.domain.agreeing(&forward.made, &forward.wanted);
-            agreeing += right;
+        self.each_validation_chunk(|made, wanted| {
+            let count = made.size()[0] as usize;
+            agreeing += loss::agreeing(&self.transform, made, wanted);
             queries += count;
-            loss += self
-                .loss
-                .of(&self.domain, &forward.made, &forward.wanted)
-                .double_value(&[])
-                * count as f64;
+            let mean = self.loss.of(&self.transform, made, wanted);
+            loss += mean.double_value(&[]) * count as f64;
             Ok(())
         })?;
         let count = queries.max(1) as f64;
-        Ok(Some(Validation {
-            agreement: agreeing as f64 / count,
-            loss: loss / count,
-        }))
+        let (agreement, loss) = (agreeing as f64 / count, loss / count);
+        Ok(Some(Validation { agreement, loss }))
     }
 
-    fn scores(&self, score: Score) -> Result<Vec<(f32, bool)>, TrainError> {
+    fn scores(&self, score: Score) -> Result<Vec<(f32, bool)>> {
         let mut scores = Vec::new();
         let classes = self.train.set.classes;
-        self.each_validation_chunk(|forward| {
-            let made = values(&self.domain.invert(&forward.made))?;
-            let wanted = values(&self.domain.invert(&forward.wanted))?;
-            let pairs = classes.samples(&made).zip(classes.samples(&wanted));
-            scores
-                .extend(pairs.map(|(made, wanted)| {
-                    (score.of(made), made.top_class() == wanted.top_class())
-                }));
+        self.each_validation_chunk(|made, wanted| {
+            let made = values(&loss::invert(&self.transform, made))?;
+            let wanted = values(&loss::invert(&self.transform, wanted))?;
+            for (made, wanted) in classes.samples(&made).zip(classes.samples(&wanted)) {
+                scores.push((score.of(made), made.top_class() == wanted.top_class()));
+            }
             Ok(())
         })?;
         Ok(scores)
     }
 
     fn freeze(self: Box<Self>) -> Trained {
-        let Self {
-            encoder, decoder, ..
-        } = *self;
         Trained::LearnedCode {
-            encoder: encoder.frozen(),
-            decoder: decoder.frozen(),
+            encoder: self.encoder.frozen(),
+            decoder: self.decoder.frozen(),
         }
     }
 }
@@ -260,9 +217,4 @@ fn gather(set: &CodedSet, members: &[usize]) -> (Vec<f32>, Vec<f32>) {
         outputs.extend_from_slice(set.coded(index));
     }
     (queries, outputs)
-}
-
-fn values(tensor: &Tensor) -> Result<Vec<f32>, TrainError> {
-    let flat = tensor.contiguous().view([-1]);
-    Ok(Vec::<f32>::try_from(flat).map_err(crate::network::NetworkError::Tensor)?)
 }

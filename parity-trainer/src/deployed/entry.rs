@@ -1,0 +1,112 @@
+//! Entries of a model repository, as models to be learned from or judged.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use parapet_config::repository::{CodeMetadata, ModelEntry, ModelRepository, ModelToml, Platform};
+use parapet_onnx::learned_code::LearnedCode;
+use parapet_onnx::runtime::OnnxRuntime;
+
+use super::{Deployed, InputScaling, OpenOptions, missing, open, wrong_shape};
+use crate::{Result, TrainError};
+
+#[derive(Debug)]
+pub struct ParityEntry {
+    pub code: CodeMetadata,
+    pub scaling: InputScaling,
+    pub model: Deployed,
+}
+
+/// Opens the parity model `REPOSITORY/NAME` for samples of `sample_shape`.
+pub fn open_parity(
+    path: &Path,
+    options: &OpenOptions,
+    sample_shape: &[usize],
+    samples: &[f32],
+) -> Result<ParityEntry> {
+    let entry = read_entry(path)?;
+    let (code, scaling) = (code_of(path, &entry)?, scaling_of(&entry));
+    let file = entry.model_file(entry.latest())?;
+    let mut model = open(&file, options, sample_shape, samples)?;
+    model.name = entry.name;
+    Ok(ParityEntry {
+        code,
+        scaling,
+        model,
+    })
+}
+
+#[derive(Debug)]
+pub struct LearnedEntry {
+    pub name: String,
+    pub code: CodeMetadata,
+    pub scaling: InputScaling,
+    pub learned: LearnedCode,
+}
+
+/// Opens the learned code `REPOSITORY/NAME` for samples of `sample_shape`; none if the entry
+/// is something else.
+pub fn open_learned(path: &Path, sample_shape: &[usize]) -> Result<Option<LearnedEntry>> {
+    let entry = read_entry(path)?;
+    if entry.platform != Platform::LearnedCode {
+        return Ok(None);
+    }
+    let code = code_of(path, &entry)?;
+    let shape = entry.inputs.first().map_or(&[][..], |input| &input.shape);
+    if shape.iter().product::<usize>() != sample_shape.iter().product::<usize>() {
+        return Err(wrong_shape(path, &format!("{shape:?}"), sample_shape));
+    }
+    let learned = LearnedCode::load(&OnnxRuntime::load(None)?, &entry, entry.latest());
+    let learned = learned.map_err(|error| TrainError::Input(error.to_string()))?;
+    let (name, scaling) = (entry.name.clone(), scaling_of(&entry));
+    Ok(Some(LearnedEntry {
+        name,
+        code,
+        scaling,
+        learned,
+    }))
+}
+
+fn code_of(path: &Path, entry: &ModelEntry) -> Result<CodeMetadata> {
+    let problem = "its model.toml has no [code]; --parity wants parity models";
+    let code = entry.code.clone();
+    code.ok_or_else(|| TrainError::input(path, problem))
+}
+
+fn scaling_of(entry: &ModelEntry) -> InputScaling {
+    let scaling = entry.training.get("input_scaling").cloned();
+    let scaling = scaling.and_then(|scaling| scaling.try_into().ok());
+    scaling.unwrap_or_default()
+}
+
+/// The network that this trainer made the entry's model of.
+pub(super) fn network_of(entry: &ModelEntry) -> Option<String> {
+    Some(entry.training.get("network")?.as_str()?.to_owned())
+}
+
+/// The file with the weights of the entry `REPOSITORY/NAME`, which this trainer has written.
+pub fn weights_file(path: &Path) -> Result<PathBuf> {
+    let entry = read_entry(path)?;
+    let model = entry.model_file(entry.latest())?;
+    let file = model.with_file_name(crate::entry::WEIGHTS);
+    if file.is_file() {
+        Ok(file)
+    } else {
+        Err(missing(&file))
+    }
+}
+
+pub(super) fn read_entry(path: &Path) -> Result<ModelEntry> {
+    // `models/NAME/` and `.` name folders, too.
+    let folder = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let name = folder.file_name().and_then(|name| name.to_str());
+    match (name, folder.parent()) {
+        (Some(name), Some(repository)) if folder.join(ModelToml::FILE_NAME).is_file() => {
+            Ok(ModelRepository::open(repository)?.load(name)?)
+        }
+        _ => {
+            let problem = "a folder without model.toml; give REPOSITORY/NAME or the model's file";
+            Err(TrainError::input(path, problem))
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Models in files: ONNX, run by ONNX Runtime as `parapet-instance` runs them, and TorchScript, run
+//! by libtorch.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use ort::session::Session;
+use ort::value::{Outlet, TensorElementType, TensorRef, ValueType};
+use parapet_onnx::runtime::OnnxRuntime;
+use parking_lot::Mutex;
+use tch::{CModule, Device, Kind, Tensor, no_grad};
+
+use super::{BATCH, Deployed, DeployedModel, OpenOptions, entry, fixed_batch, wrong_shape};
+use crate::network::{Network, NetworkSpec, batch};
+use crate::{Result, TrainError};
+
+/// Limit of the difference between the outputs of the network and of the ONNX file made of it, as a
+/// share of their size.
+const TOLERANCE: f32 = 1e-3;
+
+#[derive(Debug)]
+pub(super) struct FileModel {
+    file: PathBuf,
+    engine: Engine,
+    input_shape: Vec<usize>,
+    /// Of one sample; not known while the model is being opened.
+    output_shape: Option<Vec<usize>>,
+}
+
+/// Runs want the session or the module for themselves.
+#[derive(Debug)]
+enum Engine {
+    /// The session, and the names of the input and the output in use.
+    Onnx(Mutex<Session>, String, String),
+    /// `forward` takes `[batch, ..sample]` and gives `[batch, ..outputs]`.
+    TorchScript(Mutex<CModule>),
+}
+
+impl FileModel {
+    /// Opens an ONNX file; names the input and the output in use where there are others.
+    pub(super) fn open_onnx(
+        file: &Path,
+        options: &OpenOptions,
+        sample_shape: &[usize],
+    ) -> Result<(Self, [Option<String>; 2])> {
+        let runtime = OnnxRuntime::load(None)?;
+        let threads = match options.threads {
+            0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            threads => threads,
+        };
+        let session = runtime.session(threads);
+        let session = session.and_then(|mut session| session.commit_from_file(file));
+        let session = session.map_err(|error| unusable(file, "ONNX Runtime", &error))?;
+        let (inputs, outputs) = (session.inputs(), session.outputs());
+        let (input, axes) = choose(file, "input", inputs, options.input.as_deref())?;
+        let (output, _) = choose(file, "output", outputs, options.output.as_deref())?;
+        let chosen = [(inputs, &input), (outputs, &output)];
+        let chosen = chosen.map(|(all, name)| (all.len() > 1).then(|| name.clone()));
+        let (&length, sample_axes) = axes.split_first().unwrap_or((&1, &[]));
+        let fitting = fit(sample_axes, sample_shape);
+        if length >= 0 {
+            // A model without a batch axis has the sample's axes only.
+            let is_unbatched = fitting.is_none() && fit(&axes, sample_shape).is_some();
+            return Err(fixed_batch(file, if is_unbatched { 1 } else { length }));
+        }
+        let Some(input_shape) = fitting else {
+            return Err(wrong_shape(file, &describe(sample_axes), sample_shape));
+        };
+        let engine = Engine::Onnx(Mutex::new(session), input, output);
+        Ok((Self::open(file, engine, input_shape)?, chosen))
+    }
+
+    pub(super) fn open_script(file: &Path, sample_shape: &[usize]) -> Result<Self> {
+        let module = CModule::load(file);
+        let mut module = module.map_err(|error| unusable(file, "libtorch", &error))?;
+        module.set_eval();
+        let engine = Engine::TorchScript(Mutex::new(module));
+        Self::open(file, engine, sample_shape.to_vec())
+    }
+
+    /// Asks the model about one sample, whose answer tells the shape of outputs.
+    fn open(file: &Path, engine: Engine, input_shape: Vec<usize>) -> Result<Self> {
+        let sample = vec![0.0; input_shape.iter().product()];
+        let mut model = Self {
+            file: file.to_path_buf(),
+            engine,
+            input_shape,
+            output_shape: None,
+        };
+        model.output_shape = Some(model.run(&sample, 1)?.0);
+        Ok(model)
+    }
+
+    /// Keeps gradients from a module's parameters; they still flow to its input.
+    pub(super) fn freeze(&self) -> Result<()> {
+        if let Engine::TorchScript(module) = &self.engine {
+            let parameters = module.lock().named_parameters();
+            for (_, parameter) in parameters.map_err(|error| self.failed(&error))? {
+                let _ = parameter.set_requires_grad(false);
+            }
+        }
+        Ok(())
+    }
+
+    /// The shape of a sample's output, and the outputs of all `count` samples.
+    fn run(&self, samples: &[f32], count: usize) -> Result<(Vec<usize>, Vec<f32>)> {
+        let (got, values) = match &self.engine {
+            Engine::Onnx(session, input, output) => {
+                let answer = self.run_session(&mut session.lock(), (input, output), samples, count);
+                answer.map_err(|error| self.failed(&error))?
+            }
+            Engine::TorchScript(module) => {
+                let input = batch(samples, &self.input_shape);
+                let answer = no_grad(|| module.lock().forward_ts(&[input])).and_then(|output| {
+                    let flat = output.f_to_kind(Kind::Float)?.f_reshape([-1])?;
+                    Ok((output.size(), Vec::<f32>::try_from(flat)?))
+                });
+                answer.map_err(|error| self.failed(&error))?
+            }
+        };
+        let width = self.output_shape.as_ref().map(|_| self.outputs());
+        let rows_fit = got.first() == Some(&(count as i64));
+        let width_fits = width.is_none_or(|width| values.len() == count * width);
+        if rows_fit && width_fits && !values.is_empty() {
+            let shape = got.iter().skip(1).map(|&axis| axis.unsigned_abs() as usize);
+            return Ok((shape.collect(), values));
+        }
+        let width = width.map_or(String::new(), |width| format!("{width} "));
+        let problem = format!(
+            "gave outputs of shape {got:?} for {count} samples, expected {count} rows of \
+                {width}values"
+        );
+        Err(TrainError::input(&self.file, problem))
+    }
+
+    fn run_session(
+        &self,
+        session: &mut Session,
+        (input, output): (&str, &str),
+        samples: &[f32],
+        count: usize,
+    ) -> ort::Result<(Vec<i64>, Vec<f32>)> {
+        let dims: Vec<usize> = [&[count], self.input_shape.as_slice()].concat();
+        let samples = TensorRef::from_array_view((dims, samples))?;
+        let answer = session.run(ort::inputs![input => samples])?;
+        let Some(output) = answer.get(output) else {
+            return Ok((Vec::new(), Vec::new()));
+        };
+        let (got, values) = output.try_extract_tensor::<f32>()?;
+        Ok((got.to_vec(), values.to_vec()))
+    }
+
+    fn failed(&self, error: &impl std::fmt::Display) -> TrainError {
+        let text = error.to_string();
+        // Of a module, after the trace of where in the script it was.
+        let mut lines = text.lines();
+        let cause = lines.find(|line| line.starts_with("RuntimeError: "));
+        let reason = cause.map_or_else(|| one_line(error), |cause| cause.trim().to_owned());
+        let shape = &self.input_shape;
+        let problem = format!("the model failed on samples of shape {shape:?}: {reason}");
+        TrainError::input(&self.file, problem)
+    }
+}
+
+impl Differentiable for FileModel {
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let Engine::TorchScript(module) = &self.engine else {
+            return Err(no_gradient(&self.file, "it is ONNX"));
+        };
+        // The module lies where its file has it: in the processor's memory.
+        let output = module.lock().forward_ts(&[input.to_device(Device::Cpu)]);
+        let output = output.and_then(|output| {
+            let output = output.f_to_kind(Kind::Float)?;
+            output.f_reshape([-1, self.outputs() as i64])
+        });
+        output.map_err(|error| self.failed(&error))
+    }
+}
+
+impl DeployedModel for FileModel {
+    fn input_shape(&self) -> &[usize] {
+        &self.input_shape
+    }
+
+    fn output_shape(&self) -> &[usize] {
+        self.output_shape.as_deref().unwrap_or_default()
+    }
+
+    fn infer(&self, samples: &[f32]) -> Result<Vec<f32>> {
+        let sample_len: usize = self.input_shape.iter().product();
+        let mut outputs = Vec::with_capacity(samples.len() / sample_len * self.outputs());
+        for chunk in samples.chunks(BATCH * sample_len) {
+            outputs.extend(self.run(chunk, chunk.len() / sample_len)?.1);
+        }
+        Ok(outputs)
+    }
+}
+
+/// A model whose weights stay as they are, and whose outputs' gradients go on to its input.
+///
+/// A learned code is trained through the deployed model: what is wrong with a reconstruction has to
+/// reach the encoder, on the model's other side. libtorch does that for TorchScript modules and for
+/// this trainer's own networks, ONNX Runtime for none.
+pub trait Differentiable: std::fmt::Debug {
+    /// Raw outputs `[batch, outputs]` of `input`, `[batch, ..sample shape]`.
+    fn forward(&self, input: &Tensor) -> Result<Tensor>;
+}
+
+impl Differentiable for Network {
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        Ok(Self::forward(self, input))
+    }
+}
+
+/// `deployed` as gradients can flow through it: its TorchScript module, or the network that this
+/// trainer made its ONNX file of, if the weights lie beside it. `samples` are a few whole samples,
+/// on which the two are compared.
+pub fn differentiable(deployed: &Deployed, samples: &[f32]) -> Result<Rc<dyn Differentiable>> {
+    let (file, model) = (&deployed.file, &deployed.model);
+    if file.extension().is_none_or(|extension| extension != "onnx") {
+        let module = FileModel::open_script(file, model.input_shape())?;
+        module.freeze()?;
+        return Ok(Rc::new(module));
+    }
+    let weights = file.with_file_name(crate::entry::WEIGHTS);
+    let spec = deployed.network.clone().or_else(|| {
+        let entry = entry::read_entry(file.parent()?.parent()?).ok()?;
+        entry::network_of(&entry)
+    });
+    let Some(spec) = spec.filter(|_| weights.is_file()) else {
+        return Err(no_gradient(file, "it was not made by this trainer"));
+    };
+    let network = spec
+        .parse::<NetworkSpec>()
+        .and_then(|spec| Network::load(&spec, model.input_shape(), model.outputs(), &weights));
+    let network = network.map_err(|error| no_gradient(file, &one_line(&error)))?;
+    let (own, answers) = (network.infer(samples), model.infer(samples)?);
+    let mut pairs = own.iter().zip(&answers);
+    let is_close =
+        |(own, answer): (&f32, &f32)| (own - answer).abs() <= TOLERANCE * (1.0 + answer.abs());
+    if own.len() != answers.len() || !pairs.all(is_close) {
+        let reason = format!("{} holds other weights than its graph", weights.display());
+        return Err(no_gradient(file, &reason));
+    }
+    Ok(Rc::new(network))
+}
+
+fn no_gradient(path: &Path, reason: &str) -> TrainError {
+    let problem = format!(
+        "{reason}, and gradients cannot flow through ONNX Runtime, as a learned code needs; give \
+            the model as TorchScript (.pt), or use another encoder"
+    );
+    TrainError::input(path, problem)
+}
+
+/// The tensor of one `side`, input or output, to use, with its axes.
+fn choose(
+    file: &Path,
+    side: &str,
+    outlets: &[Outlet],
+    wanted: Option<&str>,
+) -> Result<(String, Vec<i64>)> {
+    let names: Vec<&str> = outlets.iter().map(Outlet::name).collect();
+    let (count, names) = (names.len(), names.join(", "));
+    let outlet = match wanted {
+        Some(wanted) => outlets.iter().find(|outlet| outlet.name() == wanted),
+        None => outlets.first().filter(|_| count == 1),
+    };
+    let Some(outlet) = outlet else {
+        let problem = match wanted {
+            Some(wanted) => format!("has no {side} `{wanted}`; --{side} can be: {names}"),
+            None => format!("has {count} {side}s: {names}; name one with --{side}"),
+        };
+        return Err(TrainError::input(file, problem));
+    };
+    let name = outlet.name();
+    match outlet.dtype() {
+        ValueType::Tensor {
+            ty: TensorElementType::Float32,
+            shape,
+            ..
+        } => Ok((name.to_owned(), shape.to_vec())),
+        other => {
+            let problem = format!("its {side} `{name}` is of type {other}");
+            let fix = "only 32-bit floats can be coded, export it with them";
+            Err(TrainError::input(file, format!("{problem}; {fix}")))
+        }
+    }
+}
+
+/// The shape as which samples of shape `data` can be given to a model that wants `model` (-1 for a
+/// free axis), if they can.
+///
+/// Axes of length 1 move no value in memory, and neither does a flat view, so `[28, 28]`, `[1, 28,
+/// 28]`, `[28, 28, 1]` and `[784]` are the same samples.
+fn fit(model: &[i64], data: &[usize]) -> Option<Vec<usize>> {
+    let length: usize = data.iter().product();
+    let fixed = model.iter().map(|&axis| usize::try_from(axis).ok());
+    if let Some(shape) = fixed.collect::<Option<Vec<usize>>>() {
+        let long = |shape: &[usize]| -> Vec<usize> {
+            shape.iter().copied().filter(|&axis| axis != 1).collect()
+        };
+        let is_flat = shape == [length] || data == [shape.iter().product::<usize>()];
+        return (long(&shape) == long(data) || is_flat).then_some(shape);
+    }
+    let like = |data: &[usize]| {
+        let is_same = |(&axis, &own): (&i64, &usize)| axis < 0 || usize::try_from(axis) == Ok(own);
+        let fits = model.len() == data.len() && model.iter().zip(data).all(is_same);
+        fits.then(|| data.to_vec())
+    };
+    like(data)
+        .or_else(|| like(&[&[1], data].concat()))
+        .or_else(|| like(data.strip_prefix(&[1])?))
+        .or_else(|| like(&[length]))
+}
+
+fn describe(axes: &[i64]) -> String {
+    // Free axes are -1.
+    format!("{axes:?}").replace("-1", "?")
+}
+
+fn unusable(path: &Path, runtime: &str, error: &impl std::fmt::Display) -> TrainError {
+    let problem = format!("{runtime} cannot use it: {}", one_line(error));
+    TrainError::input(path, problem + "; export the model again")
+}
+
+/// The first line of what a library says; the rest is its stack.
+fn one_line(error: &impl std::fmt::Display) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_that_hold_the_same_samples_fit_and_others_do_not() {
+        let image = [1, 28, 28];
+        let fitting = [
+            (vec![28, 28], &image[..], vec![28, 28]),
+            (vec![28, 28, 1], &image, vec![28, 28, 1]),
+            (vec![784], &image, vec![784]),
+            (vec![1, -1, -1], &image, vec![1, 28, 28]),
+            (vec![-1, -1], &image, vec![28, 28]),
+            (vec![1, -1, -1], &[28, 28], vec![1, 28, 28]),
+            (vec![-1], &image, vec![784]),
+        ];
+        for (model, data, shape) in fitting {
+            assert_eq!(fit(&model, data), Some(shape), "{model:?}");
+        }
+        for model in [&[3, 28, 28][..], &[28, 29], &[3, -1, -1]] {
+            assert_eq!(fit(model, &image), None, "{model:?}");
+        }
+        assert_eq!(fit(&[28, 3, 32], &[3, 28, 32]), None);
+    }
+}
