@@ -11,7 +11,6 @@
 #[path = "../tests/common/synthetic.rs"]
 mod synthetic;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use parapet_loadgen::compare::{Bootstrap, FaultMark, SweepPoint, SweepReport, analyse};
@@ -41,19 +40,10 @@ fn main() {
     let report = analyse(&measured, "spread", Bootstrap::default()).unwrap();
     print!("{}", report);
     write("compare.html", compare_page(&report));
-    write(
-        "compare.json",
-        serde_json::to_string_pretty(&report).unwrap(),
-    );
+    let json = serde_json::to_string_pretty(&report).unwrap();
+    write("compare.json", json);
 
-    let mut doubtful = comparison(
-        &KINDS,
-        Size {
-            blocks: 3,
-            block_s: 3.0,
-            ..Size::default()
-        },
-    );
+    let mut doubtful = comparison(&KINDS, Size::new(3, 3.0));
     doubtful.settings.blocks = 10;
     doubtful.faults = (0..14).map(fault).collect();
     doubtful.strategies[1].blocks[1].valid = false;
@@ -71,23 +61,17 @@ fn main() {
                     ..kind
                 }
             });
-            let size = Size {
-                rate,
-                straggler_probability: stragglers,
-                block_s: 6.0,
-                ..Size::default()
-            };
-            let report =
-                analyse(&comparison(&kinds, size), "spread", Bootstrap::default()).unwrap();
+            let mut size = Size::new(10, 6.0);
+            (size.rate, size.straggler_probability) = (rate, stragglers);
+            let measured = comparison(&kinds, size);
+            let report = analyse(&measured, "spread", Bootstrap::default()).unwrap();
             let axes = [
                 ("rate", rate),
                 ("k", 2.0),
                 ("straggler_probability", stragglers),
             ];
-            SweepPoint::new(
-                BTreeMap::from(axes.map(|(axis, value)| (axis.to_owned(), value))),
-                &report,
-            )
+            let axes = axes.map(|(axis, value)| (axis.to_owned(), value));
+            SweepPoint::new(axes.into(), &report)
         })
     });
     let sweep = SweepReport::new("spread".to_owned(), points.collect(), false);

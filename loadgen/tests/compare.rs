@@ -23,14 +23,7 @@ const DRAWS: Bootstrap = Bootstrap {
 };
 
 fn small() -> Comparison {
-    comparison(
-        &KINDS,
-        Size {
-            blocks: 10,
-            block_s: 4.0,
-            ..Size::default()
-        },
-    )
+    comparison(&KINDS, Size::new(10, 4.0))
 }
 
 fn figures(comparison: &Comparison) -> CompareReport {
@@ -49,33 +42,17 @@ fn a_strategy_that_cuts_the_tail_shows_it() {
     let range = ratio.interval.unwrap();
     assert!(range.low > 2.0 && range.contains(ratio.value), "{ratio:?}");
     assert!((0.45..0.55).contains(&coded.cost.extra_work.unwrap()));
-    assert!(
-        coded.provenance[&Provenance::Reconstructed]
-            .accuracy
-            .unwrap()
-            .accuracy
-            < 0.95
-    );
-    assert!(
-        coded
-            .spectrum
-            .is_sorted_by(|one, next| one.ms <= next.ms && one.quantile < next.quantile)
-    );
+    let reconstructed = &coded.provenance[&Provenance::Reconstructed];
+    assert!(reconstructed.accuracy.unwrap().accuracy < 0.95);
+    let mut points = coded.spectrum.windows(2);
+    assert!(points.all(|it| it[0].ms <= it[1].ms && it[0].quantile < it[1].quantile));
     assert_eq!(coded.spectrum.last().unwrap().ms, coded.latency.max);
     let due: usize = coded.series.bins.iter().map(|bin| bin.count).sum();
     assert_eq!(due as u64, coded.latency.count);
     assert!(report.valid && !report.partial);
-    let loses: Vec<_> = report
-        .warnings
-        .iter()
-        .filter(|warning| warning.kind == WarningKind::Loses)
-        .collect();
-    assert!(
-        loses
-            .iter()
-            .any(|warning| warning.strategy.as_deref() == Some("replicated")),
-        "{loses:?}"
-    );
+    let mut warnings = report.warnings.iter();
+    let replicated = Some("replicated".to_owned());
+    assert!(warnings.any(|it| it.kind == WarningKind::Loses && it.strategy == replicated));
 }
 
 #[test]
@@ -96,14 +73,8 @@ fn the_baseline_is_as_good_as_itself() {
     let report = figures(&small());
     let base = report.strategy("spread").unwrap();
     for ratio in [base.gap_ratio.unwrap(), base.p50_ratio.unwrap()] {
-        assert_eq!(
-            (
-                ratio.value,
-                ratio.interval.unwrap().low,
-                ratio.interval.unwrap().high
-            ),
-            (1.0, 1.0, 1.0)
-        );
+        let range = ratio.interval.unwrap();
+        assert_eq!((ratio.value, range.low, range.high), (1.0, 1.0, 1.0));
     }
 }
 
@@ -115,14 +86,9 @@ fn blocks_without_differences_leave_no_doubt() {
         strategy.blocks.fill(first);
     }
     for strategy in figures(&comparison).strategies {
-        for estimate in [
-            Some(strategy.gap_ms),
-            strategy.gap_ratio,
-            strategy.p50_ratio,
-        ]
-        .into_iter()
-        .flatten()
-        {
+        let ratios = [strategy.gap_ratio, strategy.p50_ratio];
+        let estimates = ratios.into_iter().flatten().chain([strategy.gap_ms]);
+        for estimate in estimates {
             let range = estimate.interval.unwrap();
             assert_eq!((range.low, range.high), (estimate.value, estimate.value));
         }
@@ -144,14 +110,7 @@ fn only_rounds_that_all_finished_count() {
 
 #[test]
 fn what_makes_figures_doubtful_is_said_first() {
-    let mut comparison = comparison(
-        &KINDS,
-        Size {
-            blocks: 2,
-            block_s: 2.0,
-            ..Size::default()
-        },
-    );
+    let mut comparison = comparison(&KINDS, Size::new(2, 2.0));
     comparison.strategies[1].blocks[0].valid = false;
     comparison.strategies[2].instances = Some(7);
     let report = figures(&comparison);
@@ -165,75 +124,58 @@ fn what_makes_figures_doubtful_is_said_first() {
     ] {
         assert!(found.contains(&kind), "{kind:?}");
     }
-    let confidence = &report.strategies[0].confidence;
-    assert!(confidence["p99"].quotable && !confidence["p99_9"].quotable);
-    assert_eq!(
-        confidence["p99_9"].needs_samples,
-        3688 - report.strategies[0].latency.count
-    );
+    let spread = &report.strategies[0];
+    let (p99, p99_9) = (spread.confidence["p99"], spread.confidence["p99_9"]);
+    assert!(p99.quotable && !p99_9.quotable);
+    assert_eq!(p99_9.needs_samples, 3688 - spread.latency.count);
 }
 
 #[test]
 fn a_machine_that_stood_still_is_said_and_makes_nothing_invalid() {
     let mut comparison = comparison(&KINDS, Size::default());
-    let name = comparison.strategies[1].name.clone();
-    comparison.strategies[1].stalled_repeats = 1;
-    comparison.strategies[1].repeated_blocks = 3;
-    let block = &mut comparison.strategies[1].blocks[0];
+    let strategy = &mut comparison.strategies[1];
+    let name = Some(strategy.name.clone());
+    (strategy.stalled_repeats, strategy.repeated_blocks) = (1, 3);
+    let block = &mut strategy.blocks[0];
     let thousandth_ms = block.recording.ended.as_secs_f64();
-    let stalls = |total_ms| {
-        Some(HostStalls {
+    for (share, disturbed) in [(0.99, false), (1.01, true)] {
+        let total_ms = thousandth_ms * share;
+        block.stalls = Some(HostStalls {
             total_ms,
             longest_ms: total_ms,
-        })
-    };
-    block.stalls = stalls(thousandth_ms * 0.99);
-    assert!(!block.is_disturbed());
-    block.stalls = stalls(thousandth_ms * 1.01);
-    assert!(block.is_disturbed());
+        });
+        assert_eq!(block.is_disturbed(), disturbed);
+    }
     let report = figures(&comparison);
     assert!(report.valid);
-    let of_strategy = &report.strategies[1];
-    assert_eq!(
-        (
-            of_strategy.stalled_blocks,
-            of_strategy.stalled_repeats,
-            of_strategy.repeated_blocks
-        ),
-        (1, 1, 3)
-    );
-    let about = report
-        .warnings
-        .iter()
-        .filter(|warning| warning.strategy.as_ref() == Some(&name));
+    let found = &report.strategies[1];
+    let counts = [
+        found.stalled_blocks,
+        found.stalled_repeats,
+        found.repeated_blocks,
+    ];
+    assert_eq!(counts, [1, 1, 3]);
+    let about = report.warnings.iter().filter(|it| it.strategy == name);
     let texts: Vec<&str> = about.map(|warning| warning.text.as_str()).collect();
     for expected in [
         "in 1 of",
         "the generator was late 2 times",
         "the machine stood still once",
     ] {
+        let mut found = texts.iter();
         assert!(
-            texts.iter().any(|text| text.contains(expected)),
-            "{expected} in {texts:?}"
+            found.any(|it| it.contains(expected)),
+            "{expected}: {texts:?}"
         );
     }
 }
 
 #[test]
 fn the_table_says_what_is_not_to_be_quoted() {
-    let text = figures(&comparison(
-        &KINDS,
-        Size {
-            blocks: 3,
-            block_s: 2.0,
-            ..Size::default()
-        },
-    ))
-    .to_string();
+    let text = figures(&comparison(&KINDS, Size::new(3, 2.0))).to_string();
     for expected in [
         "warning: 3 rounds are few",
-        "times narrower",
-        "against spread",
+        "times narrower, against spread",
         " to ",
         "*",
         "unrecoverable",
@@ -253,20 +195,15 @@ fn nothing_to_compare_is_an_error_that_says_so() {
     for block in &mut idle.strategies[0].blocks {
         block.recording.records.clear();
     }
+    let unknown = "baseline \"none\" is not among the strategies; choose one of";
     for (comparison, baseline, says) in [
-        (
-            comparison,
-            "none",
-            "baseline \"none\" is not among the strategies; choose one of",
-        ),
+        (comparison, "none", unknown),
         (twice, "spread", "two strategies are named \"spread\""),
         (empty, "spread", "no round was finished by all strategies"),
         (idle, "spread", "strategy \"spread\" was sent no request"),
     ] {
-        let error = analyse(&comparison, baseline, DRAWS)
-            .unwrap_err()
-            .to_string();
-        assert!(error.starts_with(says), "{error}");
+        let error = analyse(&comparison, baseline, DRAWS).unwrap_err();
+        assert!(error.to_string().starts_with(says), "{error}");
     }
 }
 
@@ -283,75 +220,50 @@ fn a_report_survives_its_json() {
 
 #[test]
 fn a_difference_says_whether_intervals_overlap() {
-    let (one, better) = (
-        figures(&small()),
-        figures(&comparison(
-            &KINDS,
-            Size {
-                seed: 9,
-                block_s: 4.0,
-                ..Size::default()
-            },
-        )),
-    );
-    let read =
-        |report: &CompareReport| read_report("a", &serde_json::to_string(report).unwrap()).unwrap();
+    let one = figures(&small());
+    let diff_to = |other: &CompareReport| {
+        let read = |report| read_report("a", &serde_json::to_string(report).unwrap()).unwrap();
+        diff(&read(&one), &read(other), "b").unwrap()
+    };
     let within = |diff: &Diff, figure: &str| {
-        let (_, changes) = &diff.parts[1];
+        let mut changes = diff.parts[1].1.iter();
         changes
-            .iter()
             .find(|change| change.figure == figure)
             .unwrap()
             .within
     };
-    let same = diff(&read(&one), &read(&one), "b").unwrap();
+    let same = diff_to(&one);
     assert!(same.notes.is_empty() && within(&same, "p50, ms") == Some(true));
-    let mut slow = comparison(
-        &KINDS,
-        Size {
-            block_s: 4.0,
-            ..Size::default()
-        },
-    );
-    let records = slow.strategies[1]
-        .blocks
-        .iter_mut()
-        .flat_map(|block| &mut block.recording.records);
-    records.for_each(|record| record.done_us = record.done_us.map(|done| done + 5_000));
+    let mut slow = small();
+    for block in &mut slow.strategies[1].blocks {
+        let records = block.recording.records.iter_mut();
+        records.for_each(|record| record.done_us = record.done_us.map(|done| done + 5_000));
+    }
     slow.strategies[3].name = "doubled".to_owned();
-    let slower = diff(&read(&one), &read(&figures(&slow)), "b").unwrap();
-    assert_eq!(
-        (within(&slower, "p50, ms"), within(&slower, "accuracy, %")),
-        (Some(false), Some(true))
-    );
+    let slower = diff_to(&figures(&slow));
+    assert_eq!(within(&slower, "p50, ms"), Some(false));
+    assert_eq!(within(&slower, "accuracy, %"), Some(true));
     let text = slower.to_string();
-    assert!(
-        text.contains("replicated is in the first report alone") && text.contains("apart"),
-        "{text}"
-    );
-    assert!(
-        diff(&read(&one), &read(&better), "b").unwrap().notes[0]
-            .starts_with("setting seed differs")
-    );
+    for expected in ["replicated is in the first report alone", "apart"] {
+        assert!(text.contains(expected), "{text}");
+    }
+    let size = Size {
+        seed: 9,
+        ..Size::new(10, 4.0)
+    };
+    let other = diff_to(&figures(&comparison(&KINDS, size)));
+    assert!(other.notes[0].starts_with("setting seed differs"));
 }
 
 #[test]
 fn the_samples_that_the_rule_needs() {
-    assert_eq!(
-        [0.5, 0.9, 0.99, 0.999].map(samples_needed),
-        [6, 36, 368, 3688]
-    );
+    let needed = [0.5, 0.9, 0.99, 0.999].map(samples_needed);
+    assert_eq!(needed, [6, 36, 368, 3688]);
     assert_eq!(OrderInterval::of(3687, 0.999), None);
     assert_eq!(OrderInterval::of(3688, 0.999).unwrap().high, 3688);
-}
-
-/// The table of Hahn and Meeker for the median of 20: ranks 6 and 15 enclose it with 95.9 %.
-#[test]
-fn a_known_interval() {
-    assert_eq!(
-        OrderInterval::of(20, 0.5),
-        Some(OrderInterval { low: 6, high: 15 })
-    );
+    // The table of Hahn and Meeker: these ranks enclose the median of 20 with 95.9 %.
+    let median = OrderInterval::of(20, 0.5).unwrap();
+    assert_eq!((median.low, median.high), (6, 15));
 }
 
 proptest! {

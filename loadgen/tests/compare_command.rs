@@ -8,7 +8,7 @@ mod program;
 use std::path::{Path, PathBuf};
 
 use parapet_loadgen::experiment::Experiment;
-use program::run;
+use program::{cases, run};
 use tempfile::TempDir;
 
 const IMAGES: &str = "deploy/local/data/fashion2k/t10k-images-idx3-ubyte.gz";
@@ -22,47 +22,39 @@ fn mistakes_are_one_line_and_leave_no_report() {
     let tail = std::fs::read_to_string(root().join("loadgen/experiments/tail.toml")).unwrap();
     let folder = TempDir::new().unwrap();
     let images = root().join(IMAGES);
-    for (from, to, arguments, says) in [
-        ("", "", "--rate 0", "rate: 0"),
-        ("", "", "--strategies coder", "unknown strategy \"coder\""),
-        ("", "", "--requests 3", "3 requests for 10 blocks"),
-        (
-            "",
-            "",
-            "--slo coded",
-            "--slo \"coded\": give STRATEGY:OBJECTIVE",
-        ),
-        (
-            "",
-            "",
-            "--slo coder:p99=3ms",
-            "no strategy is named \"coder\"",
-        ),
-        ("", "", "--slo coded:p99=3", "is no time"),
-        (
-            "",
-            "",
-            "--bin-dir /nowhere",
-            "build it, or give its folder with --bin-dir",
-        ),
-        (
-            "k = 2\n",
-            "k = 40\n",
-            "",
-            "k = 40 is more than the 12 instances",
-        ),
-        ("\"coded\"\n", "\"coder\"\n", "", "unknown strategy"),
-        ("ms = 18", "ms = -18", "", "service_time.ms"),
-    ] {
-        let experiment = tail.replace(from, to);
+    let refused = |experiment: &str, arguments: &str, says: &str| {
         std::fs::write(folder.path().join("experiment.toml"), experiment).unwrap();
+        let images = images.display();
         let line = format!(
-            "compare --experiment experiment.toml --images {} --repository . --json report.json \
-             {arguments}",
-            images.display()
+            "compare --experiment experiment.toml --images {images} --repository . --json \
+             report.json {arguments}"
         );
         run(folder.path(), &line).refused(says);
         assert!(!folder.path().join("report.json").exists());
+    };
+    for (arguments, says) in cases(
+        r#"
+--rate 0 => rate: 0
+--strategies coder => unknown strategy "coder"
+--requests 3 => 3 requests for 10 blocks
+--slo coded => --slo "coded": give STRATEGY:OBJECTIVE
+--slo coder:p99=3ms => no strategy is named "coder"
+--slo coded:p99=3 => is no time
+--bin-dir /nowhere => build it, or give its folder with --bin-dir
+"#,
+    ) {
+        refused(&tail, arguments, says);
+    }
+    for (from, to, says) in [
+        (
+            "k = 2\n",
+            "k = 40\n",
+            "k = 40 is more than the 12 instances",
+        ),
+        ("\"coded\"\n", "\"coder\"\n", "unknown strategy"),
+        ("ms = 18", "ms = -18", "service_time.ms"),
+    ] {
+        refused(&tail.replace(from, to), "", says);
     }
 }
 

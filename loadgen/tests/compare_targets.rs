@@ -14,7 +14,7 @@ use common::Act;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use parapet_loadgen::compare::CompareReport;
-use program::{Ended, command, run_beside};
+use program::{Ended, cases, command, run_beside};
 use tempfile::TempDir;
 
 async fn run(folder: &TempDir, arguments: &str) -> Ended {
@@ -61,41 +61,26 @@ async fn strategies_take_turns_on_one_schedule() {
          --slo coded:failed=0.1%"
     );
     let ended = run(&folder, &arguments).await.succeeded();
-    assert_eq!(
-        (
-            coded_requests.load(Ordering::SeqCst),
-            none_requests.load(Ordering::SeqCst)
-        ),
-        (50, 50)
-    );
+    for requests in [coded_requests, none_requests] {
+        assert_eq!(requests.load(Ordering::SeqCst), 50);
+    }
     let report = report(folder.path());
-    assert_eq!(
-        (report.baseline.as_str(), report.rounds, report.partial),
-        ("none", 4, false)
-    );
+    let found = (report.baseline.as_str(), report.rounds, report.partial);
+    assert_eq!(found, ("none", 4, false));
     let [none, coded] = &report.strategies[..] else {
         unreachable!("{report:?}")
     };
     assert_eq!((none.counts.answered, coded.counts.answered), (40, 40));
-    assert_eq!(
-        (none.instances, none.cost.extra_work, none.cost.redundancy),
-        (None, None, None)
-    );
-    assert_eq!(
-        (coded.instances, coded.cost.extra_work),
-        (Some(2), Some(0.5))
-    );
+    let unknown = (none.instances, none.cost.extra_work, none.cost.redundancy);
+    assert_eq!(unknown, (None, None, None));
+    let known = (coded.instances, coded.cost.extra_work);
+    assert_eq!(known, (Some(2), Some(0.5)));
     assert_eq!(none.accuracy.unwrap().accuracy, 1.0);
     assert!(coded.accuracy.unwrap().accuracy < 1.0);
-    assert!(
-        report.settings.notes["frontends that ran already"]
-            .contains("(no metrics), coded at http://")
-    );
-    assert!(
-        ended.stderr.contains("block  4/4  coded"),
-        "{}",
-        ended.stderr
-    );
+    let given = &report.settings.notes["frontends that ran already"];
+    assert!(given.contains("(no metrics), coded at http://"));
+    let stderr = ended.stderr;
+    assert!(stderr.contains("block  4/4  coded"), "{stderr}");
 
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
     let (none, coded) = (read("files/none.csv"), read("files/coded.csv"));
@@ -127,14 +112,8 @@ async fn a_block_in_which_the_generator_was_late_is_measured_again_and_counted_o
     let [coded] = &report.strategies[..] else {
         unreachable!("{report:?}")
     };
-    assert_eq!(
-        (
-            coded.repeated_blocks,
-            coded.invalid_blocks,
-            coded.counts.planned
-        ),
-        (6, 2, 1000)
-    );
+    let (repeated, invalid) = (coded.repeated_blocks, coded.invalid_blocks);
+    assert_eq!((repeated, invalid, coded.counts.planned), (6, 2, 1000));
     // The test server's metrics count half a redundant request for each request.
     assert_eq!(coded.cost.redundancy.unwrap().issued, 500);
     assert!(ended.stderr.contains("once more"), "{}", ended.stderr);
@@ -159,13 +138,12 @@ async fn an_experiment_names_frontends_and_where_their_metrics_are() {
         .await
         .succeeded();
     let report = report(folder.path());
-    assert_eq!(
-        (report.baseline.as_str(), report.settings.timeout_ms),
-        ("coded", 2000)
-    );
-    assert_eq!(report.strategies[0].cost.redundancy, None);
-    assert_eq!(report.strategies[1].cost.redundancy.unwrap().issued, 0);
-    assert_eq!(report.strategies[1].instances, Some(2));
+    let found = (report.baseline.as_str(), report.settings.timeout_ms);
+    assert_eq!(found, ("coded", 2000));
+    let [none, coded] = [0, 1].map(|strategy| &report.strategies[strategy]);
+    assert_eq!(none.cost.redundancy, None);
+    assert_eq!(coded.cost.redundancy.unwrap().issued, 0);
+    assert_eq!(coded.instances, Some(2));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -176,58 +154,38 @@ async fn mistakes_are_one_line_and_leave_no_report() {
     let small = b"\0\0\x08\x03\0\0\0\x14\0\0\0\x01\0\0\0\x01aaaaaaaaaaaaaaaaaaaa";
     std::fs::write(folder.path().join("small"), small).unwrap();
     let good = format!("{none} --model digits --rate 1000 --requests 20");
-    for (start, more, says) in [
-        ("", "", "nothing to compare; give --experiment, or --target"),
+    for (start, table) in [
+        ("", "=> nothing to compare; give --experiment, or --target"),
         (
-            &good,
-            "--experiment e.toml",
-            "--experiment and --target both",
+            good.as_str(),
+            r#"
+--experiment e.toml => --experiment and --target both
+--target coded => --target "coded": give NAME=http://host:port
+--target coded=127.0.0.1:1 => strategies[1].url: "127.0.0.1:1" is no address
+--target none=http://127.0.0.1:1 => there twice
+--target coded=http://127.0.0.1:1 => strategy coded: target http://127.0.0.1:1: unreachable
+--baseline coded => no strategy is named "coded"
+--slo coded:p99=3ms => no strategy is named "coded"
+--blocks 0 => blocks: 0
+--timeout-ms 0 => timeout_ms: 0
+--csv images => images: cannot be a folder
+--hlog missing/logs => missing/logs: cannot be a folder
+"#,
         ),
         (
-            &good,
-            "--target coded",
-            "--target \"coded\": give NAME=http://host:port",
-        ),
-        (
-            &good,
-            "--target coded=127.0.0.1:1",
-            "strategies[1].url: \"127.0.0.1:1\" is no address",
-        ),
-        (&good, "--target none=http://127.0.0.1:1", "there twice"),
-        (
-            &good,
-            "--target coded=http://127.0.0.1:1",
-            "strategy coded: target http://127.0.0.1:1: unreachable",
-        ),
-        (&good, "--baseline coded", "no strategy is named \"coded\""),
-        (
-            &good,
-            "--slo coded:p99=3ms",
-            "no strategy is named \"coded\"",
-        ),
-        (&good, "--blocks 0", "blocks: 0"),
-        (&good, "--timeout-ms 0", "timeout_ms: 0"),
-        (&good, "--csv images", "images: cannot be a folder"),
-        (
-            &good,
-            "--hlog missing/logs",
-            "missing/logs: cannot be a folder",
-        ),
-        (&none, "--rate 1 --requests 20", "no model; give --model"),
-        (
-            &none,
-            "--model digits --requests 20",
-            "no rate; give --rate",
-        ),
-        (&none, "--model digits --rate 1", "give --requests"),
-        (
-            &none,
-            "--model other --rate 1 --requests 20",
-            "strategy none: target",
+            none.as_str(),
+            r#"
+--rate 1 --requests 20 => no model; give --model
+--model digits --requests 20 => no rate; give --rate
+--model digits --rate 1 => give --requests
+--model other --rate 1 --requests 20 => strategy none: target
+"#,
         ),
     ] {
-        run(&folder, &format!("{start} {more}")).await.refused(says);
-        assert!(!folder.path().join("report.json").exists());
+        for (more, says) in cases(table) {
+            run(&folder, &format!("{start} {more}")).await.refused(says);
+            assert!(!folder.path().join("report.json").exists());
+        }
     }
     let line = format!("compare --images small {good}");
     run_beside(folder.path(), &line)
@@ -252,11 +210,8 @@ async fn ctrl_c_and_sigterm_end_a_comparison_with_a_partial_report() {
         while requests.load(Ordering::SeqCst) < 60 {
             tokio::task::yield_now().await;
         }
-        kill(
-            Pid::from_raw(child.id().unwrap().try_into().unwrap()),
-            signal,
-        )
-        .unwrap();
+        let id = Pid::from_raw(child.id().unwrap().try_into().unwrap());
+        kill(id, signal).unwrap();
         let ended = Ended::from(child.wait_with_output().await.unwrap());
         assert_eq!(ended.code, Some(130), "{signal}: {}", ended.stderr);
         assert!(report(folder.path()).partial, "{signal}");

@@ -6,13 +6,11 @@
 #[path = "common/synthetic.rs"]
 mod synthetic;
 
-use std::collections::BTreeMap;
-
 use parapet_loadgen::compare::{
     Bootstrap, Comparison, FaultMark, SweepPoint, SweepReport, analyse,
 };
-use parapet_loadgen::report::{Settings, compare_page, run_page, summarise, sweep_page};
-use synthetic::{KINDS, Kind, Size, comparison};
+use parapet_loadgen::report::{compare_page, run_page, summarise, sweep_page};
+use synthetic::{KINDS, Kind, Size, comparison, run_settings};
 
 const DRAWS: Bootstrap = Bootstrap {
     resamples: 50,
@@ -35,12 +33,7 @@ fn whole(page: &str) {
     let mut open: Vec<&str> = Vec::new();
     for tag in elements.split('<').skip(1) {
         let (tag, _) = tag.split_once('>').unwrap();
-        let name = tag
-            .trim_start_matches('/')
-            .split_whitespace()
-            .next()
-            .unwrap()
-            .trim_end_matches('/');
+        let name = tag.trim_matches('/').split_whitespace().next().unwrap();
         if tag.starts_with('/') {
             let expected = open.pop().unwrap();
             assert_eq!(expected, name);
@@ -59,78 +52,58 @@ fn whole(page: &str) {
 
 #[test]
 fn a_comparison_shows_every_strategy_in_every_plot() {
-    let page = page(&comparison(
-        &KINDS,
-        Size {
-            block_s: 2.0,
-            ..Size::default()
-        },
-    ));
+    let page = page(&comparison(&KINDS, Size::new(10, 2.0)));
     for title in [
         "Latency by percentile",
         "Latency over time",
         "Cost against p99.9",
         "Accuracy against p99.9",
         "Settings",
+        "model-2 stopped",
+        "95 % interval",
     ] {
         assert!(page.contains(title), "{title}");
     }
     for kind in KINDS {
         assert!(page.matches(kind.name).count() >= 5, "{}", kind.name);
     }
-    assert!(page.contains("model-2 stopped") && page.contains("95 % interval"));
     assert!(!page.contains("PARTIAL") && !page.contains("NOT VALID"));
 }
 
 #[test]
 fn doubts_come_before_figures() {
-    let mut measured = comparison(
-        &KINDS,
-        Size {
-            blocks: 3,
-            block_s: 2.0,
-            ..Size::default()
-        },
-    );
+    let mut measured = comparison(&KINDS, Size::new(3, 2.0));
     measured.settings.blocks = 9;
     measured.strategies[0].blocks[0].valid = false;
     let page = page(&measured);
-    let place = |text: &str| page.find(text).unwrap_or_else(|| unreachable!("{text}"));
-    assert!(place("PARTIAL") < place("<table>") && place("NOT VALID") < place("<table>"));
-    assert!(place("not to be quoted before") < place("<table>"));
+    let table = page.find("<table>").unwrap();
+    for doubt in ["PARTIAL", "NOT VALID", "not to be quoted before"] {
+        assert!(page.find(doubt).unwrap() < table, "{doubt}");
+    }
 }
 
 #[test]
 fn odd_input_makes_a_page_all_the_same() {
-    let odd = "<b> & \"co\"";
-    let kinds = [Kind {
-        name: odd,
-        ..KINDS[0]
-    }];
-    let mut measured = comparison(
-        &kinds,
-        Size {
-            rate: 3.0,
-            blocks: 1,
-            block_s: 1.0,
-            ..Size::default()
-        },
-    );
+    let name = "<b> & \"co\"";
+    let kinds = [Kind { name, ..KINDS[0] }];
+    let size = Size {
+        rate: 3.0,
+        ..Size::new(1, 1.0)
+    };
+    let mut measured = comparison(&kinds, size);
     let fault = |number: u32| FaultMark {
         at_s: f64::from(number) * 0.01,
         until_s: None,
         what: "slowed".to_owned(),
-        instance: odd.to_owned(),
+        instance: name.to_owned(),
         strategy: None,
     };
     measured.faults = (0..40).map(fault).collect();
-    assert!(!page(&measured).contains(odd));
-    let block = &mut measured.strategies[0].blocks[0];
-    block
-        .recording
+    assert!(!page(&measured).contains(name));
+    let recording = &mut measured.strategies[0].blocks[0].recording;
+    recording
         .records
-        .iter_mut()
-        .for_each(|record| *record = parapet_loadgen::run::Record::default());
+        .fill(parapet_loadgen::run::Record::default());
     page(&measured);
 }
 
@@ -145,17 +118,14 @@ fn a_sweep_shows_winners_and_knees() {
         });
         let size = Size {
             rate,
-            block_s: 3.0,
-            ..Size::default()
+            ..Size::new(10, 3.0)
         };
         let report = analyse(&comparison(&kinds, size), "spread", DRAWS).unwrap();
-        SweepPoint::new(
-            BTreeMap::from([("rate".to_owned(), rate), ("k".to_owned(), 2.0)]),
-            &report,
-        )
+        let axes = [("rate".to_owned(), rate), ("k".to_owned(), 2.0)];
+        SweepPoint::new(axes.into(), &report)
     };
-    let points = [100.0, 200.0].map(point).into();
-    let page = sweep_page(&SweepReport::new("spread".to_owned(), points, true));
+    let sweep = |points| SweepReport::new("spread".to_owned(), points, true);
+    let page = sweep_page(&sweep([100.0, 200.0].map(point).into()));
     whole(&page);
     for expected in [
         "PARTIAL",
@@ -166,31 +136,13 @@ fn a_sweep_shows_winners_and_knees() {
     ] {
         assert!(page.contains(expected), "{expected}");
     }
-    whole(&sweep_page(&SweepReport::new(
-        "spread".to_owned(),
-        Vec::new(),
-        true,
-    )));
+    whole(&sweep_page(&sweep(Vec::new())));
 }
 
 #[test]
 fn a_run_has_a_page() {
     let measured = comparison(&KINDS, Size::default());
-    let made = measured.settings;
-    let settings = Settings {
-        target: "http://127.0.0.1:8000".to_owned(),
-        model: made.model,
-        seed: made.seed,
-        arrivals: Some(made.arrivals),
-        trace: None,
-        rate: made.rate,
-        timeout_ms: made.timeout_ms,
-        encoding: made.encoding,
-        allow_approximate: None,
-        deadline_ms: None,
-        images: made.images,
-        labels: made.labels,
-    };
+    let settings = run_settings(&measured.settings);
     let mut recording = measured.strategies[1].blocks[0].recording.clone();
     let page = run_page(&summarise(settings.clone(), &recording), &recording);
     whole(&page);

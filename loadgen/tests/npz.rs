@@ -11,7 +11,7 @@ use std::path::Path;
 
 use common::Act;
 use parapet_loadgen::report::RunReport;
-use program::{Ended, run_beside};
+use program::{Ended, cases, run_beside};
 use tempfile::TempDir;
 
 /// An array as NumPy writes it.
@@ -83,33 +83,20 @@ async fn an_npz_file_has_images_and_labels() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn unfit_arrays_are_refused_in_one_line() {
     let folder = folder();
-    for (changes, says) in [
-        (
-            "two.npz",
-            "has 2 arrays that could be images (u8, f32 or f64 with 2 or more axes)",
-        ),
-        (
-            "one.npz --images-key z",
-            "has no array \"z\"; give --images-key as one of: \"x\" (<f4 [1, 4, 4])",
-        ),
-        (
-            "one.npz --images-key y",
-            "array \"y\" (<i8 [1]) cannot be images",
-        ),
-        ("minus.npz", "array \"y\": element 0 is -1"),
-        ("nan.npz", "array \"x\": element 0 is NaN"),
-        ("short.npz", "shape [9, 9] makes 324 bytes, there are 8"),
-        ("damaged.npz", "damaged.npz: cannot read it as .npz"),
-        ("images --images-key x", "images: is no .npz file"),
-        (
-            "one.npz --labels nan.npz",
-            "has 0 arrays that could be labels",
-        ),
-        (
-            "one.npz --labels labels",
-            "has 1 samples but labels has 20 labels",
-        ),
-    ] {
+    for (changes, says) in cases(
+        r#"
+two.npz => has 2 arrays that could be images (u8, f32 or f64 with 2 or more axes)
+one.npz --images-key z => has no array "z"; give --images-key as one of: "x" (<f4 [1, 4, 4])
+one.npz --images-key y => array "y" (<i8 [1]) cannot be images
+minus.npz => array "y": element 0 is -1
+nan.npz => array "x": element 0 is NaN
+short.npz => shape [9, 9] makes 324 bytes, there are 8
+damaged.npz => damaged.npz: cannot read it as .npz
+images --images-key x => images: is no .npz file
+one.npz --labels nan.npz => has 0 arrays that could be labels
+one.npz --labels labels => has 1 samples but labels has 20 labels
+"#,
+    ) {
         run(&folder, changes).await.refused(says);
     }
 }

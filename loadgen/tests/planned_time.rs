@@ -72,7 +72,7 @@ impl Pacer for Generator {
         schedule: Arc<Schedule>,
         mut release: Release,
     ) -> std::io::Result<()> {
-        for (index, &planned_us) in schedule.planned_us().iter().enumerate() {
+        for (index, &planned_us) in schedule.planned_us.iter().enumerate() {
             sleep_until(start + Duration::from_micros(planned_us)).await;
             self.0.wait(start).await;
             release(index);
@@ -82,20 +82,11 @@ impl Pacer for Generator {
 }
 
 fn settings() -> Settings {
-    Settings {
-        target: "memory".to_owned(),
-        model: "digits".to_owned(),
-        seed: 1,
-        arrivals: Some(Arrivals::Constant),
-        trace: None,
-        rate: RATE,
-        timeout_ms: TIMEOUT.as_millis() as u64,
-        encoding: WireEncoding::Binary,
-        allow_approximate: None,
-        deadline_ms: None,
-        images: "images".to_owned(),
-        labels: None,
-    }
+    let settings = serde_json::json!({
+        "target": "memory", "model": "digits", "seed": 1, "rate": RATE, "encoding": "binary",
+        "timeout_ms": TIMEOUT.as_millis() as u64, "images": "images",
+    });
+    serde_json::from_value(settings).unwrap()
 }
 
 async fn measure(server: Stall, generator: Stall, stop: &Stop) -> RunReport {
@@ -115,28 +106,18 @@ async fn measure(server: Stall, generator: Stall, stop: &Stop) -> RunReport {
         allow_approximate: None,
         deadline: None,
     };
-    let bodies =
-        Bodies::encode(&rows, &common::model_metadata(), options, schedule.len(), 1).unwrap();
+    let model = common::model_metadata();
+    let bodies = Bodies::encode(&rows, &model, options, schedule.planned_us.len(), 1).unwrap();
     let progress = Arc::new(Progress::new(&schedule));
     let plan = Plan {
         schedule: Arc::new(schedule),
         bodies: Arc::new(bodies),
         timeout: TIMEOUT,
     };
-    let server = Server {
-        start: Instant::now(),
-        stall: server,
-    };
-    let recording = run(
-        &plan,
-        Arc::new(server),
-        Generator(generator),
-        progress,
-        stop,
-    )
-    .await
-    .unwrap();
-    summarise(settings(), &recording)
+    let (start, stall) = (Instant::now(), server);
+    let server = Arc::new(Server { start, stall });
+    let run = run(&plan, server, Generator(generator), progress, stop);
+    summarise(settings(), &run.await.unwrap())
 }
 
 /// Of 1000 requests, one each 10 ms, those of the stall's 200 wait for its end: 2000, 1990, ... 10
@@ -191,10 +172,8 @@ async fn requests_cut_off_by_the_timeout_count_as_the_timeout() {
         to: Duration::from_secs(900),
     };
     let report = measure(stuck, NEVER, &Stop::default()).await;
-    assert_eq!(
-        (report.counts.answered, report.counts.unanswered),
-        (900, 100)
-    );
+    let counts = report.counts;
+    assert_eq!((counts.answered, counts.unanswered), (900, 100));
     let all = report.latency.all.unwrap();
     assert!((all.p99 - 5000.0).abs() < 10.0 && all.count == 1000);
     assert!(report.latency.answered.unwrap().max <= 2.1);
@@ -214,18 +193,9 @@ async fn an_ended_run_is_partial_and_waits_only_as_long_as_asked() {
     };
     let (report, ()) = tokio::join!(measure(SECOND_2_TO_4, NEVER, &stop), end);
     assert!(report.partial);
-    assert!(
-        (report.elapsed_s - 3.005).abs() < 0.002,
-        "{}",
-        report.elapsed_s
-    );
-    assert_eq!(
-        (
-            report.counts.answered,
-            report.counts.unanswered,
-            report.counts.unsent
-        ),
-        (200, 51, 749)
-    );
+    let (elapsed_s, counts) = (report.elapsed_s, report.counts);
+    assert!((elapsed_s - 3.005).abs() < 0.002, "{elapsed_s}");
+    let ends = (counts.answered, counts.unanswered, counts.unsent);
+    assert_eq!(ends, (200, 51, 749));
     assert_eq!(report.latency.all.unwrap().count, 251);
 }

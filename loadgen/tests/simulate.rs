@@ -6,37 +6,14 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use parapet_config::faults::{FaultProfile, Freezing, ServiceTime, Slowdown, Span, Straggling};
-use parapet_loadgen::experiment::{Arm, ResolvedArm, Roles};
+use parapet_loadgen::experiment::Experiment;
 use parapet_loadgen::report::Summary;
 use parapet_loadgen::schedule::Arrivals;
-use parapet_loadgen::simulate::{Crashes, Load, Network, Simulated, Simulation, Simulator};
+use parapet_loadgen::simulate::{
+    Crashes, Delay, Network, Simulated, Simulation, Simulator, simulations,
+};
 use parapet_loadgen::target::Provenance;
 use proptest::prelude::*;
-
-fn arm(text: &str, roles: Roles) -> ResolvedArm {
-    let arm: Arm = text.parse().unwrap();
-    arm.resolve(2, 1, roles).unwrap()
-}
-
-fn load(rate: f64, queries: u64) -> Load {
-    Load {
-        arrivals: Arrivals::Poisson,
-        rate,
-        queries,
-        seed: 7,
-        allow_approximate: true,
-    }
-}
-
-fn simulation(strategy: &str, instances: usize, redundant: usize, load: Load) -> Simulation {
-    let roles = Roles {
-        instances,
-        redundant,
-    };
-    let mut simulation = Simulation::of(&arm(strategy, roles), roles, 1, load).unwrap();
-    simulation.network = Network::NONE;
-    simulation.with_faults(&constant(18.0))
-}
 
 fn constant(ms: f64) -> FaultProfile {
     FaultProfile {
@@ -46,15 +23,49 @@ fn constant(ms: f64) -> FaultProfile {
     }
 }
 
+fn straggling(probability: f64, min_ms: f64, max_ms: f64) -> FaultProfile {
+    let straggle = Straggling {
+        probability,
+        min_ms,
+        max_ms,
+    };
+    FaultProfile {
+        straggle: Some(straggle),
+        ..constant(18.0)
+    }
+}
+
+fn span(min_ms: f64, max_ms: f64) -> Span {
+    Span { min_ms, max_ms }
+}
+
+/// A strategy on so many instances and redundant ones, at a rate, for a number of queries.
+fn setup(strategy: &str, instances: [usize; 2], rate: f64, queries: usize) -> Experiment {
+    let mut setup = Experiment {
+        strategies: vec![strategy.parse().unwrap()],
+        rate,
+        requests: queries,
+        seed: 7,
+        timeout_ms: 1000,
+        faults: constant(18.0),
+        ..Experiment::default()
+    };
+    [setup.instances.deployed, setup.instances.redundant] = instances;
+    setup.simulation.network = Network::NONE;
+    (setup.simulation.encode_ms, setup.simulation.decode_ms) = (0.0, 0.0);
+    setup
+}
+
+fn simulation(setup: &Experiment) -> Simulation {
+    simulations(setup).unwrap().remove(0).1
+}
+
 fn run(simulation: Simulation) -> Simulated {
-    let simulated = Simulator::new(simulation)
-        .unwrap()
-        .run(|_| ControlFlow::Continue(()));
+    let simulator = Simulator::new(simulation).unwrap();
+    let simulated = simulator.run(|_| ControlFlow::Continue(()));
     assert!(!simulated.partial);
-    assert_eq!(
-        simulated.counts.planned,
-        simulated.counts.answered + simulated.counts.failed
-    );
+    let counts = simulated.counts;
+    assert_eq!(counts.planned, counts.answered + counts.failed);
     simulated
 }
 
@@ -74,129 +85,80 @@ fn a_single_instance_waits_as_pollaczek_and_khinchine_say() {
         (ServiceTime::Lognormal { median_ms, sigma }, mean, square),
     ] {
         let rate = 60.0;
-        let mut queue = simulation("none", 1, 0, load(rate, 60_000));
-        queue = queue.with_faults(&FaultProfile {
-            service_time: Some(service_time),
-            ..constant(0.0)
-        });
-        queue.frontend.deadline = Duration::from_secs(60);
-        let simulated = run(queue);
+        let mut queue = setup("none", [1, 0], rate, 60_000);
+        queue.faults.service_time = Some(service_time);
+        queue.timeout_ms = 60_000;
+        let simulated = run(simulation(&queue));
         let used = rate * mean / 1e3;
         let wait = rate / 1e3 * square / (2.0 * (1.0 - used));
         let measured = answered(&simulated).mean - mean;
-        assert!(
-            (measured / wait - 1.0).abs() < 0.05,
-            "waited {measured} ms, expected {wait} ms"
-        );
+        let error = measured / wait - 1.0;
+        assert!(error.abs() < 0.05, "{measured} ms, expected {wait}");
         let pool = &simulated.pools[0];
         assert!((pool.utilisation / used - 1.0).abs() < 0.02, "{pool:?}");
         // Little's law.
-        assert!(
-            (pool.mean_queue / (rate / 1e3 * measured) - 1.0).abs() < 0.02,
-            "{pool:?}"
-        );
+        let queued = rate / 1e3 * measured;
+        assert!((pool.mean_queue / queued - 1.0).abs() < 0.02, "{pool:?}");
     }
 }
 
 #[test]
 fn an_idle_cluster_takes_service_time_and_network_exactly() {
-    let mut quiet = simulation(
-        "none",
-        4,
-        0,
-        Load {
-            arrivals: Arrivals::Constant,
-            ..load(20.0, 500)
-        },
-    );
-    quiet.network = Network::default();
-    for delay in [
-        &mut quiet.network.client,
-        &mut quiet.network.to_instance,
-        &mut quiet.network.to_frontend,
-    ] {
-        (delay.constant_ms, delay.exponential_ms) = (0.25, 0.0);
-    }
+    let mut quiet = setup("none", [4, 0], 20.0, 500);
+    quiet.arrivals = Arrivals::Constant;
+    let quarter = Delay {
+        constant_ms: 0.25,
+        exponential_ms: 0.0,
+    };
+    quiet.simulation.network = Network {
+        client: quarter,
+        to_instance: quarter,
+        to_frontend: quarter,
+    };
+    let mut quiet = simulation(&quiet);
     quiet.keep_records = true;
-    let simulated = run(quiet);
-    let records = simulated.recording.unwrap().records;
-    assert!(
-        records
-            .iter()
-            .all(|record| record.latency_us() == Some(18_750))
-    );
+    let records = run(quiet).recording.unwrap().records;
+    let mut latencies = records.iter().map(|it| it.latency_us());
+    assert!(latencies.all(|latency| latency == Some(18_750)));
     assert_eq!(records.len(), 500);
 }
 
 #[test]
 fn stragglers_have_their_share_of_the_tail() {
-    let probability = 0.05;
-    let straggle = Some(Straggling {
-        probability,
-        min_ms: 100.0,
-        max_ms: 200.0,
-    });
-    let queries = 20_000;
-    let mut sparse = simulation(
-        "none",
-        8,
-        0,
-        Load {
-            arrivals: Arrivals::Constant,
-            ..load(25.0, queries)
-        },
-    );
-    sparse = sparse.with_faults(&FaultProfile {
-        straggle,
-        ..constant(18.0)
-    });
+    let (probability, queries) = (0.05, 20_000);
+    let mut sparse = setup("none", [8, 0], 25.0, queries);
+    sparse.arrivals = Arrivals::Constant;
+    sparse.faults = straggling(probability, 100.0, 200.0);
+    let mut sparse = simulation(&sparse);
     sparse.keep_records = true;
     let records = run(sparse).recording.unwrap().records;
-    let late = records
-        .iter()
-        .filter(|record| record.latency_us() > Some(50_000))
-        .count() as f64;
+    let late = records.iter().filter(|it| it.latency_us() > Some(50_000));
     // Five standard deviations of the binomial distribution.
-    let (mean, spread) = (
-        queries as f64 * probability,
-        (queries as f64 * probability * 0.95).sqrt(),
-    );
-    assert!(
-        (late - mean).abs() < 5.0 * spread,
-        "{late} stragglers, expected {mean}"
-    );
+    let (late, mean) = (late.count() as f64, queries as f64 * probability);
+    let spread = (mean * (1.0 - probability)).sqrt();
+    assert!((late - mean).abs() < 5.0 * spread, "{late}, not {mean}");
 }
 
 #[test]
 fn the_seed_determines_everything() {
-    let faults = FaultProfile {
-        straggle: Some(Straggling {
-            probability: 0.02,
-            min_ms: 15.0,
-            max_ms: 45.0,
-        }),
-        freeze: Some(Freezing {
-            mean_interval_ms: 2_000.0,
-            min_ms: 10.0,
-            max_ms: 50.0,
-        }),
-        error_probability: 0.01,
-        ..constant(18.0)
-    };
     let once = |seed| {
-        let load = Load {
-            seed,
-            ..load(270.0, 4_000)
+        let mut setup = setup("coded", [12, 6], 270.0, 4_000);
+        setup.seed = seed;
+        setup.faults = FaultProfile {
+            freeze: Some(Freezing {
+                mean_interval_ms: 2_000.0,
+                min_ms: 10.0,
+                max_ms: 50.0,
+            }),
+            error_probability: 0.01,
+            ..straggling(0.02, 15.0, 45.0)
         };
-        let mut simulation = simulation("coded", 12, 6, load).with_faults(&faults);
-        simulation.network = Network::default();
-        simulation.crashes = Some(Crashes {
+        setup.simulation.network = Network::default();
+        setup.simulation.crashes = Some(Crashes {
             mean_interval_ms: 5_000.0,
-            away: Span {
-                min_ms: 300.0,
-                max_ms: 900.0,
-            },
+            away: span(300.0, 900.0),
         });
+        let mut simulation = simulation(&setup);
         simulation.keep_records = true;
         run(simulation)
     };
@@ -207,7 +169,7 @@ fn the_seed_determines_everything() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever happens, every query has one answer, and no redundant request has two fates.
+    /// Whatever happens, every query has one answer, and no redundant request has two outcomes.
     #[test]
     fn nothing_is_lost(
         strategy in prop::sample::select(&[ "none", "equal_resources", "replicate", "hedge",
@@ -216,52 +178,23 @@ proptest! {
         (rate, seed) in (20.0_f64..1_500.0, any::<u64>()),
         (error_probability, probability, crash_ms) in (0.0..0.3, 0.0..0.5, 100.0..5_000.0),
     ) {
-        let faults = FaultProfile {
-            error_probability,
-            straggle: Some(Straggling {
-                probability,
-                min_ms: 5.0,
-                max_ms: 1_200.0,
-            }),
-            freeze: Some(Freezing {
-                mean_interval_ms: 500.0,
-                min_ms: 1.0,
-                max_ms: 300.0,
-            }),
-            ..constant(10.0)
-        };
-        let load = Load {
-            seed,
-            ..load(rate, 400)
-        };
-        let roles = Roles {
-            instances,
-            redundant,
-        };
-        let mut chaos = Simulation::of(&arm(strategy, roles), roles, slots, load).unwrap();
-        chaos = chaos.with_faults(&faults);
-        chaos.instance.max_batch_size = batch;
-        chaos.instance.queue_capacity = 2;
-        chaos.crashes = Some(Crashes {
-            mean_interval_ms: crash_ms,
-            away: Span {
-                min_ms: 1.0,
-                max_ms: 2_000.0,
-            },
-        });
-        let simulated = run(chaos);
-        let answers: u64 = simulated
-            .provenance
-            .values()
-            .map(|answered| answered.count)
-            .sum();
+        let mut chaos = setup(strategy, [instances, redundant], rate, 400);
+        (chaos.seed, chaos.instances.slots) = (seed, slots);
+        let mut faults = straggling(probability, 5.0, 1_200.0);
+        faults.error_probability = error_probability;
+        faults.service_time = Some(ServiceTime::Constant { ms: 10.0 });
+        faults.freeze = Some(Freezing { mean_interval_ms: 500.0, min_ms: 1.0, max_ms: 300.0 });
+        chaos.faults = faults;
+        let around = &mut chaos.simulation;
+        (around.max_batch_size, around.instance_queue) = (batch, 2);
+        around.network = Network::default();
+        let away = span(1.0, 2_000.0);
+        around.crashes = Some(Crashes { mean_interval_ms: crash_ms, away });
+        let simulated = run(simulation(&chaos));
+        let answers: u64 = simulated.provenance.values().map(|of_kind| of_kind.count).sum();
         prop_assert_eq!(answers, simulated.counts.answered as u64);
         let work = simulated.redundancy;
-        prop_assert!(
-            work.won + work.wasted + work.failed <= work.issued,
-            "{:?}",
-            work
-        );
+        prop_assert!(work.won + work.wasted + work.failed <= work.issued, "{:?}", work);
         let longest = simulated.latency.all.unwrap().max;
         prop_assert!(longest < 1_005.0, "{} ms is past the deadline", longest);
         prop_assert!(simulated.pools.iter().all(|pool| pool.utilisation <= 1.0));
@@ -269,34 +202,27 @@ proptest! {
 }
 
 fn with_stragglers(strategy: &str) -> Simulated {
-    let straggle = Some(Straggling {
-        probability: 0.01,
-        min_ms: 15.0,
-        max_ms: 45.0,
-    });
-    let faults = FaultProfile {
-        straggle,
-        ..constant(18.0)
-    };
-    run(simulation(strategy, 12, 6, load(270.0, 20_000)).with_faults(&faults))
+    let mut setup = setup(strategy, [12, 6], 270.0, 20_000);
+    setup.faults = straggling(0.01, 15.0, 45.0);
+    run(simulation(&setup))
 }
 
 /// ParM, section 5.2: with as many instances, coding cuts the tail that stragglers make.
 #[test]
 fn coding_beats_equal_resources_when_few_straggle() {
-    let (coded, equal) = (with_stragglers("coded"), with_stragglers("equal_resources"));
-    let tail = |simulated: &Simulated| answered(simulated).p99_9;
+    let coded = with_stragglers("coded");
+    let equal = with_stragglers("equal_resources");
+    let (tail, equal_tail) = (answered(&coded).p99_9, answered(&equal).p99_9);
     assert!(
-        tail(&coded) < 0.75 * tail(&equal),
-        "{} ms against {} ms",
-        tail(&coded),
-        tail(&equal)
+        tail < 0.75 * equal_tail,
+        "{tail} ms against {equal_tail} ms"
     );
     assert!((answered(&coded).p50 / answered(&equal).p50 - 1.0).abs() < 0.1);
     let share = coded.provenance[&Provenance::Reconstructed].share;
     assert!((0.001..0.06).contains(&share), "{share} reconstructed");
     assert!(!equal.provenance.contains_key(&Provenance::Reconstructed));
-    assert!(coded.redundancy.won > 0 && coded.redundancy.issued >= coded.redundancy.groups);
+    let work = coded.redundancy;
+    assert!(work.won > 0 && work.issued >= work.groups);
     assert_eq!(coded.pools.len(), 2);
 }
 
@@ -310,42 +236,26 @@ fn every_strategy_answers_in_its_own_way() {
         ("coded_hedged", Provenance::Reconstructed),
     ] {
         let simulated = with_stragglers(strategy);
-        let (answers, redundancy) = (&simulated.provenance, simulated.redundancy);
+        let (answers, work) = (&simulated.provenance, simulated.redundancy);
         assert!(answers.contains_key(&provenance), "{strategy}: {answers:?}");
-        assert!(
-            redundancy.issued > 0 && redundancy.won > 0,
-            "{strategy}: {redundancy:?}"
-        );
-        assert_eq!(
-            simulated.counts.failed, 0,
-            "{strategy}: {:?}",
-            simulated.errors
-        );
+        assert!(work.issued > 0 && work.won > 0, "{strategy}: {work:?}");
+        assert_eq!(simulated.counts.failed, 0, "{strategy}");
     }
 }
 
 #[test]
 fn coding_is_no_help_when_everything_is_slow_together() {
-    let slowdown = Some(Slowdown {
+    let slowdown = Slowdown {
         share: 1.0,
         correlated: true,
         mean_interval_ms: 4_000.0,
-        length: Span {
-            min_ms: 500.0,
-            max_ms: 1_000.0,
-        },
-        added: Span {
-            min_ms: 20.0,
-            max_ms: 20.0,
-        },
-    });
-    let faults = FaultProfile {
-        slowdown,
-        ..constant(18.0)
+        length: span(500.0, 1_000.0),
+        added: span(20.0, 20.0),
     };
     let tail = |strategy: &str| {
-        let simulated = run(simulation(strategy, 12, 6, load(150.0, 20_000)).with_faults(&faults));
-        answered(&simulated).p99
+        let mut setup = setup(strategy, [12, 6], 150.0, 20_000);
+        setup.faults.slowdown = Some(slowdown);
+        answered(&run(simulation(&setup))).p99
     };
     let (coded, equal) = (tail("coded"), tail("equal_resources"));
     assert!(coded > 0.95 * equal, "{coded} ms against {equal} ms");
@@ -353,84 +263,79 @@ fn coding_is_no_help_when_everything_is_slow_together() {
 
 #[test]
 fn crashes_cost_retries_and_instances_come_back() {
-    let mut crashing = simulation("none", 12, 0, load(200.0, 20_000));
-    crashing.crashes = Some(Crashes {
+    let mut crashing = setup("none", [12, 0], 200.0, 20_000);
+    crashing.simulation.crashes = Some(Crashes {
         mean_interval_ms: 10_000.0,
-        away: Span {
-            min_ms: 500.0,
-            max_ms: 1_500.0,
-        },
+        away: span(500.0, 1_500.0),
     });
-    let simulated = run(crashing);
+    let simulated = run(simulation(&crashing));
     assert!(simulated.retries > 10, "{} retries", simulated.retries);
-    let failed = simulated.counts.failed as f64 / simulated.counts.planned as f64;
+    let counts = simulated.counts;
+    let failed = counts.failed as f64 / counts.planned as f64;
     assert!(failed < 0.001, "{failed} failed: {:?}", simulated.errors);
     let used = simulated.pools[0].utilisation;
     assert!(
         (0.25..0.35).contains(&used),
-        "instances that are away do not come back: {used}"
+        "{used} of those that came back"
     );
 }
 
 #[test]
 fn too_much_load_is_refused_and_batches_fill() {
-    let mut overloaded = simulation("none", 2, 0, load(2_000.0, 10_000));
-    overloaded.pools[0].queue = 16;
-    overloaded.pools[0].slots = 4;
+    let mut overloaded = simulation(&setup("none", [2, 0], 2_000.0, 10_000));
+    overloaded.core.pools[0].queue = 16;
+    overloaded.core.pools[0].slots = 4;
     let simulated = run(overloaded);
-    assert!(
-        simulated.errors["http-503"] > 5_000,
-        "{:?}",
-        simulated.errors
-    );
+    let refused = simulated.errors["http-503"];
+    assert!(refused > 5_000, "{refused}");
     let pool = &simulated.pools[0];
     // Batches of one and of three requests take turns: the first request never waited for company.
-    assert!(
-        (simulated.counts.answered as f64 / pool.batches as f64 - 2.0).abs() < 0.1,
-        "{pool:?}"
-    );
+    let mean_batch = simulated.counts.answered as f64 / pool.batches as f64;
+    assert!((mean_batch - 2.0).abs() < 0.1, "{pool:?}");
     assert!(pool.max_queue == 16 && pool.utilisation > 0.95, "{pool:?}");
 }
 
 #[test]
 fn breaking_off_leaves_a_partial_result() {
-    let simulator = Simulator::new(simulation("coded", 12, 6, load(270.0, 50_000))).unwrap();
+    let long = simulation(&setup("coded", [12, 6], 270.0, 50_000));
     let mut looks = 0;
-    let simulated = simulator.run(|progress| {
+    let simulated = Simulator::new(long).unwrap().run(|progress| {
         looks += 1;
-        if progress.sent > 20_000 {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
+        match progress.sent > 20_000 {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
         }
     });
     assert!(simulated.partial && looks == 3);
     let counts = simulated.counts;
-    assert_eq!(
-        counts.planned,
-        counts.answered + counts.failed + counts.unanswered + counts.unsent
-    );
+    let ends = counts.answered + counts.failed + counts.unanswered;
+    assert_eq!(counts.planned, ends + counts.unsent);
     assert!(counts.unsent > 20_000 && counts.answered > 20_000);
 }
 
 #[test]
 fn senseless_simulations_are_refused() {
-    let check = |change: fn(&mut Simulation)| {
-        let mut simulation = simulation("none", 2, 0, load(100.0, 10));
+    for (change, says) in [
+        (
+            (|it| it.rate = 0.0) as fn(&mut Simulation),
+            "rate: 0; give a positive",
+        ),
+        (|it| it.queries = 0, "queries: 0; give 1 to"),
+        (
+            |it| it.core.pools[0].slots = 0,
+            "slots: 0 or too many; give",
+        ),
+        (|it| it.deadline = Duration::ZERO, "deadline: 0; give"),
+        (
+            |it| it.surroundings.network.client.constant_ms = -1.0,
+            "network.client: -1 + 0 ms; give",
+        ),
+        (|it| it.faults.error_probability = 2.0, "faults: "),
+    ] {
+        let mut simulation = simulation(&setup("none", [2, 0], 100.0, 10));
         change(&mut simulation);
         let line = simulation.check().unwrap_err().to_string();
-        assert!(!line.contains('\n') && line.contains("; "), "{line}");
-        line
-    };
-    assert!(check(|simulation| simulation.load.rate = 0.0).starts_with("rate: 0"));
-    assert!(check(|simulation| simulation.load.queries = 0).starts_with("queries: 0"));
-    assert!(check(|simulation| simulation.pools[0].slots = 0).starts_with("slots"));
-    assert!(
-        check(|simulation| simulation.network.client.constant_ms = -1.0)
-            .starts_with("network.client")
-    );
-    assert!(
-        check(|simulation| simulation.pools[0].faults.error_probability = 2.0)
-            .starts_with("faults")
-    );
+        assert!(line.starts_with(says) && line.contains("; "), "{line}");
+        assert!(!line.contains('\n'), "{line}");
+    }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parapet_loadgen::compare::CompareReport;
 use parapet_loadgen::simulate::{SCHEMA, SimulationReport};
-use program::{Ended, changed, command};
+use program::{Ended, cases, changed, command};
 use tempfile::TempDir;
 
 const DEFAULTS: &str = "--instances 12 --redundant-instances 6 --rate 270 --service-time \
@@ -37,37 +37,26 @@ fn strategies_are_compared_in_every_form() {
     let changes = "--json report.json --html report.html --compare-json compare.json --strategy \
         coded,hedge,equal_resources --queries 20000";
     let shown = run(&folder, changes).succeeded().stdout;
-    assert!(
-        shown.contains("p99.9") && shown.contains("parity 0") && shown.contains("hedge"),
-        "{shown}"
-    );
+    for expected in ["p99.9", "parity 0", "hedge"] {
+        assert!(shown.contains(expected), "{shown}");
+    }
     let report = report(&folder.path().join("report.json"));
-    assert_eq!(report.schema, SCHEMA);
-    assert!(!report.partial);
-    assert_eq!(report.strategies.len(), 3);
-    assert!(
-        report
-            .strategies
-            .iter()
-            .all(|strategy| strategy.instances == 18)
-    );
+    assert_eq!((report.schema.as_str(), report.partial), (SCHEMA, false));
+    let instances: Vec<usize> = report.strategies.iter().map(|it| it.instances).collect();
+    assert_eq!(instances, [18, 18, 18]);
     let comparison = report.comparison.unwrap();
-    assert_eq!(
-        (comparison.baseline.as_str(), comparison.rounds),
-        ("equal_resources", 20)
-    );
+    let found = (comparison.baseline.as_str(), comparison.rounds);
+    assert_eq!(found, ("equal_resources", 20));
     let coded = &comparison.strategies[0];
     // The two ways to the figures agree, but for the histogram's three digits.
     let all = report.strategies[0].simulated.latency.all.unwrap();
-    assert!((coded.latency.p99 / all.p99 - 1.0).abs() < 0.002 && coded.latency.count == all.count);
+    assert!((coded.latency.p99 / all.p99 - 1.0).abs() < 0.002);
+    assert_eq!(coded.latency.count, all.count);
     assert!(coded.gap_ratio.unwrap().value > 1.5);
-    let alone = std::fs::read(folder.path().join("compare.json")).unwrap();
-    assert_eq!(
-        serde_json::from_slice::<CompareReport>(&alone).unwrap(),
-        comparison
-    );
-    let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
-    assert!(page.contains("equal_resources"));
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let alone: CompareReport = serde_json::from_str(&read("compare.json")).unwrap();
+    assert_eq!(alone, comparison);
+    assert!(read("report.html").contains("equal_resources"));
 }
 
 #[test]
@@ -80,13 +69,11 @@ requests = 2000
 baseline = "none"
 encoding = "json"
 instances = { deployed = 12, redundant = 4 }
+faults = { seed = 5, service_time = { distribution = "constant", ms = 10.0 } }
 [simulation.network]
 client = { constant_ms = 0.5 }
 to_instance = { constant_ms = 0 }
 to_frontend = { constant_ms = 0 }
-[faults]
-seed = 5
-service_time = { distribution = "constant", ms = 10.0 }
 [[strategies]]
 name = "coding"
 settings = { kind = "coded", encoder = "sum", k = 3 }
@@ -100,78 +87,41 @@ settings = { kind = "none" }
     let ended = simulate(&folder, arguments).succeeded();
     let report = report(&folder.path().join("report.json"));
     assert_eq!(
-        (report.settings.rate, report.settings.queries),
+        (report.settings.rate, report.settings.requests),
         (100.0, 2000)
     );
-    assert_eq!(
-        (
-            report.strategies[0].name.as_str(),
-            report.strategies[0].instances
-        ),
-        ("coding", 16)
-    );
+    let coding = &report.strategies[0];
+    assert_eq!((coding.name.as_str(), coding.instances), ("coding", 16));
     let said = "parapet-loadgen: not simulated: encoding, coding: settings.encoder\n";
     assert_eq!(ended.stderr, said);
     let comparison = report.comparison.unwrap();
-    assert_eq!(
-        (
-            comparison.baseline.as_str(),
-            comparison.rounds,
-            comparison.settings.timeout_ms
-        ),
-        ("none", 10, 2000)
-    );
+    let timeout_ms = comparison.settings.timeout_ms;
+    let found = (comparison.baseline.as_str(), comparison.rounds, timeout_ms);
+    assert_eq!(found, ("none", 10, 2000));
     let p50 = report.strategies[1].simulated.latency.all.unwrap().p50;
     assert!((p50 - 10.5).abs() < 0.02, "{p50}");
-}
-
-#[test]
-fn the_readme_s_experiment_runs() {
-    let readme = include_str!("../README.md");
-    let example = readme
-        .lines()
-        .skip_while(|line| !line.contains("# experiment.toml"));
-    let example: Vec<&str> = example
-        .take_while(|line| !line.is_empty())
-        .map(str::trim)
-        .collect();
-    let folder = TempDir::new().unwrap();
-    std::fs::write(folder.path().join("experiment.toml"), example.join("\n")).unwrap();
-    let ended = simulate(&folder, "--experiment experiment.toml --queries 2000").succeeded();
-    assert!(ended.stdout.contains("coded"));
 }
 
 #[test]
 fn the_experiments_of_real_clusters_are_simulated() {
     let experiment = |name: &str| format!("{}/experiments/{name}.toml", env!("CARGO_MANIFEST_DIR"));
     let folder = TempDir::new().unwrap();
-    let tail = format!(
-        "--experiment {} --strategy coded,none,coded:k=3 --queries 5000 --baseline none",
-        experiment("tail")
-    );
+    let strategies = "--strategy coded,none,coded:k=3 --queries 5000 --baseline none";
+    let tail = format!("--experiment {} {strategies}", experiment("tail"));
     simulate(&folder, &tail).succeeded();
     let faults = format!("--experiment {} --json report.json", experiment("faults"));
     simulate(&folder, &faults).succeeded();
     let report = report(&folder.path().join("report.json"));
     let marks = report.comparison.unwrap().faults;
-    let times: Vec<(f64, Option<f64>)> =
-        marks.iter().map(|mark| (mark.at_s, mark.until_s)).collect();
+    let times = marks.iter().map(|mark| (mark.at_s, mark.until_s));
+    let times: Vec<(f64, Option<f64>)> = times.collect();
     let block_s = 2000.0 / 270.0;
-    assert_eq!(
-        times,
-        [(2.0, Some(3.0)), (block_s + 1.5, Some(block_s + 4.5))]
-    );
+    let killed = (block_s + 1.5, Some(block_s + 4.5));
+    assert_eq!(times, [(2.0, Some(3.0)), killed]);
+    let simulated: Vec<_> = report.strategies.iter().map(|it| &it.simulated).collect();
+    assert!(simulated.iter().all(|it| it.counts.failed == 0));
     assert!(
-        report
-            .strategies
-            .iter()
-            .all(|strategy| strategy.simulated.counts.failed == 0)
-    );
-    assert!(
-        report
-            .strategies
-            .iter()
-            .any(|strategy| strategy.simulated.retries > 0),
+        simulated.iter().any(|it| it.retries > 0),
         "lost requests are sent again"
     );
 }
@@ -203,24 +153,22 @@ strategies = [{ name = "none", settings = { kind = "none" } }]
     )
     .succeeded();
     let csv = std::fs::read_to_string(folder.path().join("none.csv")).unwrap();
+    let time = |text: &str| text.parse::<u64>().ok();
     let slow = |from: u64, until: u64| -> Vec<u64> {
         let rows = csv
             .lines()
             .skip(1)
-            .map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
-        rows.filter_map(|row| Some((row[1].parse::<u64>().unwrap(), row[3].parse::<u64>().ok()?)))
-            .filter(|(planned, _)| (from..until).contains(planned))
-            .map(|(planned, done)| done - planned)
-            .filter(|latency| *latency > 100_000)
-            .collect()
+            .map(|line| line.split(',').collect::<Vec<_>>());
+        let times = rows.filter_map(|row| Some((time(row[1])?, time(row[3])?)));
+        let due = times.filter(|(planned, _)| (from..until).contains(planned));
+        let latencies = due.map(|(planned, done)| done - planned);
+        latencies.filter(|latency| *latency > 100_000).collect()
     };
     assert!(slow(0, 900_000).is_empty());
     let stopped = slow(900_000, 2_100_000);
     // 50/s: those of the second but its last tenth; the first has waited almost all of it.
-    assert!(
-        (40..=50).contains(&stopped.len()) && stopped[0] > 950_000,
-        "{stopped:?}"
-    );
+    assert!((40..=50).contains(&stopped.len()), "{stopped:?}");
+    assert!(stopped[0] > 950_000, "{stopped:?}");
     assert!(slow(2_300_000, 7_400_000).is_empty());
     let away = slow(7_400_000, 8_000_000).len() + csv.matches(",http-503,").count();
     assert!(away > 10, "{away}");
@@ -239,13 +187,8 @@ fn every_query_is_written_for_each_strategy() {
         assert!(read("coded_k=3.csv").contains(",200,reconstructed,"));
         assert!(read("coded_k=3.hgrm").contains("Total count    =         3000]"));
         assert!(read("coded_k=3.hlog").contains("#[StartTime: 0"));
-        let count = if strategies.contains(',') { 6 } else { 3 };
-        assert_eq!(
-            std::fs::read_dir(folder.path().join("files"))
-                .unwrap()
-                .count(),
-            count
-        );
+        let files = std::fs::read_dir(folder.path().join("files")).unwrap();
+        assert_eq!(files.count(), 3 * strategies.split(',').count());
         std::fs::remove_dir_all(folder.path().join("files")).unwrap();
     }
 }
@@ -254,43 +197,38 @@ fn every_query_is_written_for_each_strategy() {
 fn bad_input_is_one_line_exit_code_2_and_no_report() {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("bad.toml"), "rate = 5.0\nspeed = 3\n").unwrap();
-    for (changes, says) in [
-        ("--rate 0", "rate: 0; give a positive"),
-        ("--rate -1", "rate: -1"),
-        ("--rate NaN", "rate: NaN"),
-        ("--instances 0", "instances 0; give at least one"),
-        ("--k 13", "k = 13 is more than the 12 instances"),
-        ("--k 1", "k: 1; give 2 to 64"),
-        ("--r 7", "needs at least 7 redundant instances and has 6"),
-        (
-            "--strategy codde",
-            "unknown strategy \"codde\"; choose among equal_resources, none",
-        ),
-        ("--strategy coded,coded", "is there twice"),
-        ("--queries 0", "queries: 0"),
-        ("--slots 0", "slots"),
-        ("--deadline-ms -5", "deadline: -5 ms"),
-        ("--deadline-ms 0", "deadline: 0"),
-        ("--experiment nowhere.toml", "cannot read the experiment"),
-        (
-            "--experiment bad.toml",
-            "bad.toml: line 2: unknown field `speed`",
-        ),
-        ("--faults nowhere.toml", "cannot read"),
-        ("--baseline none", "baseline \"none\" is not among"),
-        ("--json missing/report.json", "its folder does not exist"),
-        ("--html report.html --queries 5000000", "leave them out"),
-        ("--csv missing/files", "missing/files: cannot be a folder"),
-        (
-            "--hlog files --queries 5000000",
-            "--csv, --hgrm and --hlog hold at most 2000000",
-        ),
-        ("--service-time constant:-1", "service_time.ms: -1"),
-        ("--straggle 1.5:1:2", "straggle.probability: 1.5"),
-        ("--straggle 0.5:-1:2", "straggle: -1 to 2 ms"),
-        ("--network -1", "\"-1\" is no time"),
-        ("--crash 1000:5:2", "crash: 5 to 2 ms"),
-    ] {
+    for (changes, says) in cases(
+        r#"
+--rate 0 => rate: 0; give a positive
+--rate -1 => rate: -1
+--rate NaN => rate: NaN
+--instances 0 => instances 0; give at least one
+--k 13 => k = 13 is more than the 12 instances
+--k 1 => k: 1; give 2 to 64
+--r 7 => needs at least 7 redundant instances and has 6
+--strategy codde => unknown strategy "codde"; choose among equal_resources, none
+--strategy coded,coded => is there twice
+--queries 0 => queries: 0
+--slots 0 => slots
+--deadline-ms -5 => unexpected argument '-5'
+--deadline-ms 0 => deadline: 0
+--experiment nowhere.toml => cannot read the experiment
+--experiment bad.toml => bad.toml: line 2: unknown field `speed`
+--faults nowhere.toml => cannot read
+--baseline none => baseline "none" is not among
+--json missing/report.json => its folder does not exist
+--html report.html --queries 5000000 => leave them out
+--csv missing/files => missing/files: cannot be a folder
+--hlog files --queries 5000000 => --csv, --hgrm and --hlog hold at most 2000000
+--service-time constant:-1 => service_time.ms: -1
+--straggle 1.5:1:2 => straggle.probability: 1.5
+--straggle 0.5:-1:2 => straggle: -1 to 2 ms
+--network -1 => "-1" is no time
+--crash 1000:5:2 => crash: 5 to 2 ms
+--crash 0:1:2 => crash: 1 to 2 ms, each 0 ms
+--freeze 0:1:2 => freeze.mean_interval_ms
+"#,
+    ) {
         run(&folder, &changed("--json r.json", changes)).refused(says);
         assert!(
             !folder.path().join("r.json").exists(),

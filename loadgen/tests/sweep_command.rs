@@ -6,7 +6,7 @@
 mod program;
 
 use parapet_loadgen::compare::SweepReport;
-use program::{Ended, changed, run};
+use program::{Ended, cases, changed, run};
 use tempfile::TempDir;
 
 const DEFAULTS: &str = "--instances 12 --redundant-instances 6 --service-time constant:18 \
@@ -46,18 +46,17 @@ fn every_point_of_the_axes_is_simulated() {
 #[test]
 fn mistakes_are_one_line_and_leave_no_report() {
     let folder = TempDir::new().unwrap();
-    for (changes, says) in [
-        ("--rates 100", "several points"),
-        ("--rates 0,100", "rate: 0"),
-        ("--rates 100,200 --ks 40", "40"),
-        (
-            "--rate 100 --straggle-probabilities 0.1,2",
-            "straggle.probability: 2",
-        ),
-        ("--rates 100,200 --queries 5000000", "lower --queries"),
-        ("--rates 100,200 --compare-json c.json", "--compare-json"),
-        ("--rates 100,200 --strategy coded", "at least two"),
-    ] {
+    for (changes, says) in cases(
+        r#"
+--rates 100 => several points
+--rates 0,100 => rate: 0
+--rates 100,200 --ks 40 => 40
+--rate 100 --straggle-probabilities 0.1,2 => straggle.probability: 2
+--rates 100,200 --queries 5000000 => lower --queries
+--rates 100,200 --compare-json c.json => --compare-json
+--rates 100,200 --strategy coded => at least two
+"#,
+    ) {
         sweep(&folder, changes).refused(says);
         assert!(!folder.path().join("sweep.json").exists());
     }

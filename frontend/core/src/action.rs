@@ -138,7 +138,7 @@ impl Failure {
 }
 
 /// Kinds of failure, with what they say about the instance and about trying again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]
 pub enum FailureKind {
     /// No connection to the instance. The query did not reach it.
     #[error("instance unreachable")]

@@ -4,13 +4,11 @@ use std::collections::BTreeSet;
 
 use crate::compare::Redundancy;
 
-fn label(name: &str, value: &str) -> String {
-    format!("{name}=\"{value}\"")
-}
+const UP: &str = "parapet_instance_up{";
 
 /// The totals of `model` in a scrape of `/metrics`.
 pub(super) fn redundancy(scrape: &str, model: &str) -> Redundancy {
-    let of_model = label("model", model);
+    let of_model = format!("model=\"{model}\"");
     let sum = |name: &str, label: &str| -> u64 {
         let lines = scrape.lines().filter(|line| {
             let rest = line.strip_prefix(name).unwrap_or_default();
@@ -19,31 +17,33 @@ pub(super) fn redundancy(scrape: &str, model: &str) -> Redundancy {
         let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
         values.map(|value| value as u64).sum()
     };
-    let fate = |fate: &str| sum("parapet_redundant_requests_total", &label("fate", fate));
+    let requests = |fate: &str| {
+        sum(
+            "parapet_redundant_requests_total",
+            &format!("fate=\"{fate}\""),
+        )
+    };
+    let groups = [
+        "parapet_coding_groups_total",
+        "parapet_coding_groups_spared_total",
+    ];
     Redundancy {
-        issued: fate("issued"),
-        won: fate("won"),
-        wasted: fate("wasted"),
-        shed: fate("shed"),
-        failed: fate("failed"),
+        issued: requests("issued"),
+        won: requests("won"),
+        wasted: requests("wasted"),
+        shed: requests("shed"),
+        failed: requests("failed"),
         unrecoverable: sum("parapet_late_unrecoverable_total", ""),
-        groups: sum("parapet_coding_groups_total", "")
-            + sum("parapet_coding_groups_spared_total", ""),
+        groups: groups.iter().map(|name| sum(name, "")).sum(),
         upstream_requests: sum("parapet_upstream_request_duration_seconds_count", ""),
     }
 }
 
-/// Returns the increase between two scrapes.
-pub(super) fn difference(before: &Redundancy, after: &Redundancy) -> Redundancy {
-    combine(before, after, |before, after| after.saturating_sub(before))
-}
-
-/// Two counts together.
-pub(super) fn sum(one: &Redundancy, other: &Redundancy) -> Redundancy {
-    combine(one, other, u64::saturating_add)
-}
-
-fn combine(a: &Redundancy, b: &Redundancy, with: impl Fn(u64, u64) -> u64) -> Redundancy {
+pub(super) fn combine(
+    a: &Redundancy,
+    b: &Redundancy,
+    with: impl Fn(u64, u64) -> u64,
+) -> Redundancy {
     Redundancy {
         issued: with(a.issued, b.issued),
         won: with(a.won, b.won),
@@ -58,12 +58,12 @@ fn combine(a: &Redundancy, b: &Redundancy, with: impl Fn(u64, u64) -> u64) -> Re
 
 /// Instances that serve `model` in some way, each once; `None` in a scrape that knows of none.
 pub(super) fn instances(scrape: &str, model: &str) -> Option<usize> {
-    let of_model = label("model", model);
-    let names: BTreeSet<&str> = scrape
+    let of_model = format!("model=\"{model}\"");
+    let lines = scrape
         .lines()
-        .filter(|line| line.starts_with("parapet_instance_up{") && line.contains(&of_model))
-        .filter_map(|line| line.split_once("instance=\"")?.1.split('"').next())
-        .collect();
+        .filter(|line| line.starts_with(UP) && line.contains(&of_model));
+    let names = lines.filter_map(|line| line.split_once("instance=\"")?.1.split('"').next());
+    let names: BTreeSet<&str> = names.collect();
     (!names.is_empty()).then_some(names.len())
 }
 
@@ -71,7 +71,7 @@ pub(super) fn instances(scrape: &str, model: &str) -> Option<usize> {
 pub(super) fn all_up(scrape: &str) -> bool {
     let mut instances = scrape
         .lines()
-        .filter(|line| line.starts_with("parapet_instance_up{"))
+        .filter(|line| line.starts_with(UP))
         .peekable();
     instances.peek().is_some() && instances.all(|line| line.ends_with(" 1"))
 }
@@ -99,16 +99,11 @@ mod tests {
 
     #[test]
     fn totals_are_summed_over_labels() {
-        let redundancy = redundancy(SCRAPE, "m");
-        assert_eq!(
-            (redundancy.issued, redundancy.won, redundancy.groups),
-            (12, 3, 11)
-        );
-        assert_eq!(difference(&redundancy, &redundancy), Redundancy::default());
-        assert_eq!(
-            difference(&redundancy, &sum(&redundancy, &redundancy)),
-            redundancy
-        );
-        assert!(all_up(SCRAPE) && !all_up(&SCRAPE.replace("\"a\"} 1", "\"a\"} 0")) && !all_up(""));
+        let found = redundancy(SCRAPE, "m");
+        assert_eq!((found.issued, found.won, found.groups), (12, 3, 11));
+        let twice = combine(&found, &found, u64::saturating_add);
+        assert_eq!(combine(&twice, &found, u64::saturating_sub), found);
+        let down = SCRAPE.replace("\"a\"} 1", "\"a\"} 0");
+        assert!(all_up(SCRAPE) && !all_up(&down) && !all_up(""));
     }
 }

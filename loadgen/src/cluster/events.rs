@@ -1,175 +1,159 @@
 //! Acting out an experiment's events while a block runs.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use anyhow::Context;
 use nix::sys::signal::Signal;
 use parking_lot::Mutex;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::processes::Fleet;
 use crate::compare::FaultMark;
 use crate::experiment::{Event, What};
 
-/// A thread that causes the events of one block.
 pub(super) struct Actor {
-    thread: JoinHandle<anyhow::Result<Vec<FaultMark>>>,
-    /// Dropped when the block is over.
-    over: Sender<()>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Step {
-    at: Duration,
-    event: usize,
-    ends: bool,
-}
-
-/// Beginnings and ends in the order of their times.
-fn steps(events: &[Event]) -> Vec<Step> {
-    let mut steps: Vec<Step> = Vec::with_capacity(2 * events.len());
-    for (index, event) in events.iter().enumerate() {
-        let at = Duration::from_secs_f64(event.after_s.max(0.0));
-        steps.push(Step {
-            at,
-            event: index,
-            ends: false,
-        });
-        if let Some(for_s) = event.for_s {
-            let at = at + Duration::from_secs_f64(for_s.max(0.0));
-            steps.push(Step {
-                at,
-                event: index,
-                ends: true,
-            });
-        }
-    }
-    steps.sort_by_key(|step| step.at);
-    steps
+    tasks: JoinSet<anyhow::Result<Option<FaultMark>>>,
+    /// Cancelled when the block is over.
+    over: CancellationToken,
 }
 
 impl Actor {
     /// Begins; the block starts now, `block_s` seconds after the comparison did.
     pub(super) fn start(
-        fleet: Arc<Mutex<Fleet>>,
-        events: Vec<Event>,
+        fleet: &Arc<Mutex<Fleet>>,
+        events: impl Iterator<Item = Event>,
         block_s: f64,
-        strategy: String,
-    ) -> std::io::Result<Self> {
-        let (over, is_over) = mpsc::channel();
-        let started = Instant::now();
-        let act = move || {
-            let mut marks: Vec<Option<FaultMark>> = vec![None; events.len()];
-            // What the end of the block cuts short is undone at once.
-            let mut cut = false;
-            for step in steps(&events) {
-                let Some(event) = events.get(step.event) else {
-                    continue;
+        strategy: &str,
+    ) -> Self {
+        let (mut tasks, over) = (JoinSet::new(), CancellationToken::new());
+        for event in events {
+            let (fleet, over, strategy) = (Arc::clone(fleet), over.clone(), strategy.to_owned());
+            tasks.spawn(async move {
+                let apply = |begins| {
+                    let fleet = Arc::clone(&fleet);
+                    let applied = spawn_blocking(move || apply(&mut fleet.lock(), event, begins));
+                    async move { applied.await.context("cannot act out an event")? }
                 };
-                if !cut {
-                    let wait = step.at.saturating_sub(started.elapsed());
-                    cut = is_over.recv_timeout(wait) != Err(RecvTimeoutError::Timeout);
-                }
-                let at_s = block_s + started.elapsed().as_secs_f64();
-                let Some(mark) = marks.get_mut(step.event) else {
-                    continue;
-                };
-                match (step.ends, mark) {
-                    (false, mark) if !cut => {
-                        let what = act_out(&mut fleet.lock(), event);
-                        let instance = format!("instance {}", event.instance);
-                        *mark = Some(FaultMark {
-                            at_s,
-                            until_s: None,
-                            what: what.to_owned(),
-                            instance,
-                            strategy: Some(strategy.clone()),
-                        });
-                    }
-                    (true, Some(mark)) => {
-                        undo(&fleet, event)?;
-                        mark.until_s = Some(block_s + started.elapsed().as_secs_f64());
-                    }
-                    _ => {}
-                }
-            }
-            let _ = is_over.recv();
-            for (event, mark) in events.iter().zip(&marks) {
-                if event.for_s.is_none() && mark.is_some() {
-                    undo(&fleet, event)?;
-                }
-            }
-            Ok(marks.into_iter().flatten().collect())
-        };
-        Ok(Self {
-            thread: std::thread::Builder::new()
-                .name("events".to_owned())
-                .spawn(act)?,
-            over,
-        })
+                let times = act_out(event, &over, apply).await?;
+                Ok(times.map(|(at_s, until_s)| FaultMark {
+                    at_s: block_s + at_s,
+                    until_s: until_s.map(|until_s| block_s + until_s),
+                    what: event.what.done().to_owned(),
+                    instance: format!("instance {}", event.instance),
+                    strategy: Some(strategy),
+                }))
+            });
+        }
+        Self { tasks, over }
     }
 
-    /// Ends with the block: everything runs again, and what was done is told.
-    pub(super) fn finish(self) -> anyhow::Result<Vec<FaultMark>> {
-        drop(self.over);
-        self.thread.join().unwrap_or_else(|_| Ok(Vec::new()))
+    /// Ends with the block: everything runs again. Returns what was done.
+    pub(super) async fn finish(self) -> anyhow::Result<Vec<FaultMark>> {
+        self.over.cancel();
+        let mut marks = Vec::new();
+        for acted in self.tasks.join_all().await {
+            marks.extend(acted?);
+        }
+        marks.sort_by(|one: &FaultMark, other| one.at_s.total_cmp(&other.at_s));
+        Ok(marks)
     }
 }
 
-fn act_out(fleet: &mut Fleet, event: &Event) -> &'static str {
+/// Applies the beginning and the end of `event` at their times, in seconds from now, and returns
+/// these. A block that is over leaves out what has not begun, and ends what has.
+async fn act_out<F: Future<Output = anyhow::Result<()>>>(
+    event: Event,
+    over: &CancellationToken,
+    apply: impl Fn(bool) -> F,
+) -> anyhow::Result<Option<(f64, Option<f64>)>> {
+    let started = Instant::now();
+    let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    tokio::select! {
+        biased;
+        () = over.cancelled() => return Ok(None),
+        () = tokio::time::sleep(seconds(event.after_s)) => {}
+    }
+    let at_s = started.elapsed().as_secs_f64();
+    apply(true).await?;
+    match event.for_s {
+        None => over.cancelled().await,
+        Some(for_s) => tokio::select! {
+            () = over.cancelled() => {}
+            () = tokio::time::sleep_until(started + seconds(event.after_s + for_s)) => {}
+        },
+    }
+    apply(false).await?;
+    let until_s = event.for_s.map(|_| started.elapsed().as_secs_f64());
+    Ok(Some((at_s, until_s)))
+}
+
+fn apply(fleet: &mut Fleet, event: Event, begins: bool) -> anyhow::Result<()> {
     let Some(process) = fleet.instances.get_mut(event.instance) else {
-        return "missing";
+        return Ok(());
     };
-    match event.what {
-        What::Freeze => {
-            process.signal(Signal::SIGSTOP);
-            "stopped"
-        }
-        What::Kill => {
-            process.kill();
-            "killed"
-        }
+    match (event.what, begins) {
+        (What::Freeze, true) => process.signal(Signal::SIGSTOP),
+        (What::Freeze, false) => process.signal(Signal::SIGCONT),
+        (What::Kill, true) => process.kill(),
+        (What::Kill, false) => return fleet.restart(event.instance),
     }
-}
-
-fn undo(fleet: &Mutex<Fleet>, event: &Event) -> anyhow::Result<()> {
-    let mut fleet = fleet.lock();
-    match event.what {
-        What::Freeze => {
-            if let Some(process) = fleet.instances.get(event.instance) {
-                process.signal(Signal::SIGCONT);
-            }
-            Ok(())
-        }
-        What::Kill => fleet.restart(event.instance),
-    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn steps_come_in_the_order_of_their_times() {
-        let event = |after_s, for_s| Event {
-            block: 0,
-            after_s,
-            what: What::Freeze,
-            instance: 0,
-            for_s,
+    #[tokio::test(start_paused = true)]
+    async fn events_begin_and_end_in_time_and_with_the_block() {
+        let over = CancellationToken::new();
+        let started = Instant::now();
+        let log = Mutex::new(Vec::new());
+        let act = async |instance: usize, after_s, for_s| {
+            let (block, what) = (0, What::Freeze);
+            let event = Event {
+                block,
+                after_s,
+                what,
+                instance,
+                for_s,
+            };
+            let apply = |begins| {
+                let at_ms = started.elapsed().as_millis();
+                log.lock().push((at_ms, instance, begins));
+                async { Ok(()) }
+            };
+            act_out(event, &over, apply).await.unwrap()
         };
-        let order: Vec<(usize, bool)> = steps(&[
-            event(1.0, Some(2.0)),
-            event(0.5, Some(1.0)),
-            event(2.0, None),
-        ])
-        .into_iter()
-        .map(|step| (step.event, step.ends))
-        .collect();
-        assert_eq!(
-            order,
-            [(1, false), (0, false), (1, true), (2, false), (0, true)]
+        let end = async {
+            tokio::time::sleep(Duration::from_millis(2500)).await;
+            over.cancel();
+        };
+        let (cut, whole, open, never, ()) = tokio::join!(
+            act(0, 1.0, Some(2.0)),
+            act(1, 0.5, Some(1.0)),
+            act(2, 2.0, None),
+            act(3, 9.0, None),
+            end,
         );
+        assert_eq!(
+            (cut, whole),
+            (Some((1.0, Some(2.5))), Some((0.5, Some(1.5))))
+        );
+        assert_eq!((open, never), (Some((2.0, None)), None));
+        let mut log = log.into_inner();
+        log.sort_unstable();
+        let expected = [
+            (500, 1, true),
+            (1000, 0, true),
+            (1500, 1, false),
+            (2000, 2, true),
+            (2500, 0, false),
+            (2500, 2, false),
+        ];
+        assert_eq!(log, expected);
     }
 }

@@ -2,77 +2,54 @@
 
 use std::path::Path;
 
-use toml::{Table, Value};
+use serde_json::{Value, json};
 
-use crate::experiment::{Experiment, Strategy};
+use crate::experiment::{Arm, Experiment};
 
-/// The configuration of the frontend that serves `strategy`, with instances at `addresses`, the
-/// deployed ones first.
+/// The configuration of the frontend that serves `arm`, with instances at `addresses`, the deployed
+/// ones first.
 pub(super) fn configuration(
     experiment: &Experiment,
-    strategy: &Strategy,
+    arm: &Arm,
     repository: &Path,
     addresses: &[String],
-) -> Table {
-    let (deployed, redundant) =
-        addresses.split_at(experiment.instances.deployed.min(addresses.len()));
-    let slots = || Value::from(i64::from(experiment.instances.slots));
-    let text = |text: &str| Value::from(text.to_owned());
-    let list = |addresses: &[String]| Value::from(addresses.to_vec());
-    let mut settings = strategy.settings.clone();
+) -> Value {
+    let deployed = experiment.instances.deployed.min(addresses.len());
+    let (deployed, redundant) = addresses.split_at(deployed);
+    let (slots, timeout_ms) = (experiment.instances.slots, experiment.timeout_ms);
+    let mut settings = arm.settings.clone();
     let mut pool = deployed;
-    match strategy.kind() {
+    match arm.kind() {
         "replicate" | "hedge" => pool = addresses,
-        "none" if strategy.all_instances => pool = addresses,
-        "approximate_backup" => settings.extend(table([
-            (
-                "model",
-                text(strategy.backup_model.as_deref().unwrap_or_default()),
-            ),
-            ("instances", list(redundant)),
-            ("slots_per_instance", slots()),
-        ])),
+        "none" if arm.all_instances => pool = addresses,
+        "approximate_backup" => {
+            settings.insert("model".to_owned(), json!(arm.backup_model));
+            settings.insert("instances".to_owned(), json!(redundant));
+            settings.insert("slots_per_instance".to_owned(), json!(slots));
+        }
         "coded" | "coded_hedged" => {
-            let rows = strategy.parity_models.len().max(1);
-            let models = strategy.parity_models.iter().enumerate();
-            let parity = models.map(|(row, model)| {
-                let of_row = redundant.iter().skip(row).step_by(rows).cloned();
-                let of_row: Vec<String> = of_row.collect();
-                Value::from(table([
-                    ("model", text(model)),
-                    ("instances", list(&of_row)),
-                    ("slots_per_instance", slots()),
-                ]))
+            let rows = arm.parity_models.len().max(1);
+            let parity = arm.parity_models.iter().enumerate().map(|(row, model)| {
+                let instances = redundant.iter().skip(row).step_by(rows);
+                let instances: Vec<&String> = instances.collect();
+                json!({ "model": model, "instances": instances, "slots_per_instance": slots })
             });
-            settings.insert("parity".to_owned(), Value::Array(parity.collect()));
+            settings.insert("parity".to_owned(), parity.collect());
         }
         _ => {}
     }
-    let timeout_ms = i64::try_from(experiment.timeout_ms).unwrap_or(i64::MAX);
-    let model = table([
-        ("name", text(&experiment.model)),
-        ("instances", list(pool)),
-        ("slots_per_instance", slots()),
-        ("timeout_ms", Value::from(timeout_ms)),
-        ("max_timeout_ms", Value::from(timeout_ms.max(60_000))),
-        ("strategy", Value::Table(settings)),
-    ]);
-    let repository = text(&repository.display().to_string());
-    table([
-        (
-            "server",
-            Value::from(table([("listen", text("127.0.0.1:0"))])),
-        ),
-        ("repository", Value::from(table([("path", repository)]))),
-        ("models", Value::Array(vec![Value::Table(model)])),
-    ])
-}
-
-fn table<const N: usize>(fields: [(&str, Value); N]) -> Table {
-    fields
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+    json!({
+        "server": { "listen": "127.0.0.1:0" },
+        "repository": { "path": repository },
+        "models": [{
+            "name": experiment.model,
+            "instances": pool,
+            "slots_per_instance": slots,
+            "timeout_ms": timeout_ms,
+            "max_timeout_ms": timeout_ms.max(60_000),
+            "strategy": settings,
+        }],
+    })
 }
 
 #[cfg(test)]
@@ -84,9 +61,6 @@ mod tests {
         let experiment: Experiment = toml::from_str(
             r#"
 model = "m"
-rate = 1
-requests = 10
-baseline = "none"
 instances = { deployed = 2, redundant = 3 }
 strategies = [
     { name = "none", settings = { kind = "none" } },
@@ -100,23 +74,20 @@ strategies = [
         .unwrap();
         let addresses: Vec<String> = (0..5).map(|i| format!("127.0.0.1:{i}")).collect();
         let of = |index: usize| {
-            let strategy = &experiment.strategies[index];
-            let file = configuration(&experiment, strategy, Path::new("/models"), &addresses);
+            let arm = &experiment.strategies[index];
+            let file = configuration(&experiment, arm, Path::new("/models"), &addresses);
+            assert!(toml::to_string(&file).unwrap().contains("/models"));
             file["models"][0].clone()
         };
         let count = |value: &Value| value.as_array().map_or(0, Vec::len);
-        assert_eq!(count(&of(0)["instances"]), 2);
-        assert_eq!(count(&of(1)["instances"]), 5);
-        assert_eq!(count(&of(2)["instances"]), 5);
-        assert_eq!(of(3)["strategy"]["model"].as_str(), Some("b"));
-        assert_eq!(count(&of(3)["strategy"]["instances"]), 3);
-        let coded = of(4);
-        let rows: Vec<usize> = coded["strategy"]["parity"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|row| count(&row["instances"]))
-            .collect();
+        let deployed = [0, 1, 2].map(|index| count(&of(index)["instances"]));
+        assert_eq!(deployed, [2, 5, 5]);
+        let backup = &of(3)["strategy"];
+        assert_eq!(
+            (&backup["model"], count(&backup["instances"])),
+            (&json!("b"), 3)
+        );
+        let rows = [0, 1].map(|row| count(&of(4)["strategy"]["parity"][row]["instances"]));
         assert_eq!(rows, [2, 1]);
     }
 }

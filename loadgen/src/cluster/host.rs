@@ -26,7 +26,6 @@ const STALL: Duration = Duration::from_millis(3);
 /// Above all that is measured, below the kernel's own threads.
 const PRIORITY: u8 = 10;
 
-/// Watches this machine's cores until it is dropped.
 #[derive(Debug)]
 pub(super) struct HostWatch {
     cores: Vec<Arc<Core>>,
@@ -44,7 +43,6 @@ struct Core {
     longest_us: AtomicU64,
     /// True if the thread has a real-time priority, so that nothing measured delays it.
     apart: AtomicBool,
-    ready: AtomicBool,
 }
 
 impl Core {
@@ -62,8 +60,7 @@ impl Core {
         let apart = priority.is_ok_and(|priority| {
             set_thread_priority_and_policy(thread_native_id(), priority, policy).is_ok()
         });
-        self.apart.store(apart, Ordering::Relaxed);
-        self.ready.store(true, Ordering::Release);
+        self.apart.store(apart, Ordering::Release);
         let mut due = Instant::now() + PERIOD;
         while !stop.load(Ordering::Relaxed) {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -101,41 +98,32 @@ impl HostWatch {
         Ok(watch)
     }
 
-    /// From here on.
     pub(super) fn mark(&self) -> Mark {
-        self.cores
-            .iter()
-            .for_each(|core| core.longest_us.store(0, Ordering::Relaxed));
-        Mark(
-            self.cores
-                .iter()
-                .map(|core| core.stalled_us.load(Ordering::Relaxed))
-                .collect(),
-        )
+        let mark = |core: &Arc<Core>| {
+            core.longest_us.store(0, Ordering::Relaxed);
+            core.stalled_us.load(Ordering::Relaxed)
+        };
+        Mark(self.cores.iter().map(mark).collect())
     }
 
     /// Returns the stalls since the newest mark. `None` where that cannot be told from the load's
     /// own doing: without the right to real-time priorities.
     pub(super) fn since(&self, mark: &Mark) -> Option<HostStalls> {
-        let told = |core: &Arc<Core>| {
-            core.ready.load(Ordering::Acquire) && core.apart.load(Ordering::Relaxed)
-        };
-        self.cores.iter().all(told).then(|| {
-            let ms = |us: u64| us as f64 / 1e3;
-            let stalled = self.cores.iter().zip(&mark.0);
-            let stalled = stalled.map(|(core, before)| {
-                core.stalled_us
-                    .load(Ordering::Relaxed)
-                    .saturating_sub(*before)
-            });
-            let longest = self
-                .cores
-                .iter()
-                .map(|core| core.longest_us.load(Ordering::Relaxed));
-            HostStalls {
-                total_ms: ms(stalled.sum()),
-                longest_ms: ms(longest.max().unwrap_or(0)),
+        let (mut total_us, mut longest_us) = (0, 0);
+        for (core, before) in self.cores.iter().zip(&mark.0) {
+            if !core.apart.load(Ordering::Acquire) {
+                return None;
             }
+            total_us += core
+                .stalled_us
+                .load(Ordering::Relaxed)
+                .saturating_sub(*before);
+            longest_us = longest_us.max(core.longest_us.load(Ordering::Relaxed));
+        }
+        let [total_ms, longest_ms] = [total_us, longest_us].map(|us| us as f64 / 1e3);
+        Some(HostStalls {
+            total_ms,
+            longest_ms,
         })
     }
 }
@@ -151,7 +139,6 @@ impl Drop for HostWatch {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
@@ -162,6 +149,12 @@ mod tests {
             stop: Arc::default(),
             threads: vec![],
         };
+        let stalls = |total_ms, longest_ms| {
+            Some(HostStalls {
+                total_ms,
+                longest_ms,
+            })
+        };
         let ms = Duration::from_millis;
         watch.cores[0].woke(ms(50));
         let mark = watch.mark();
@@ -171,27 +164,14 @@ mod tests {
             "no thread watches with a priority"
         );
         for core in &watch.cores {
-            core.ready.store(true, Ordering::Release);
-            core.apart.store(true, Ordering::Relaxed);
+            core.apart.store(true, Ordering::Release);
         }
-        assert_eq!(
-            watch.since(&mark),
-            Some(HostStalls {
-                total_ms: 0.0,
-                longest_ms: 0.0
-            })
-        );
+        assert_eq!(watch.since(&mark), stalls(0.0, 0.0));
         for late in [1, 2, 20, 10] {
             watch.cores[1].woke(ms(late));
         }
         watch.cores[0].woke(ms(4));
-        assert_eq!(
-            watch.since(&mark),
-            Some(HostStalls {
-                total_ms: 34.0,
-                longest_ms: 20.0
-            })
-        );
+        assert_eq!(watch.since(&mark), stalls(34.0, 20.0));
     }
 
     #[test]

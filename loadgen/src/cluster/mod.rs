@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use parapet_open_inference::ModelMetadata;
 use parking_lot::Mutex;
 
@@ -27,87 +27,27 @@ use self::host::HostWatch;
 use self::processes::Fleet;
 use self::strategy_run::StrategyRun;
 use crate::compare::{Block, Comparison, FaultMark, HostStalls, Settings};
-use crate::experiment::{Event, Experiment, Instances};
+use crate::experiment::{Experiment, Instances};
 use crate::payload::{Bodies, RequestOptions, Rows};
-use crate::report::LagReport;
+use crate::report::{LagReport, Summary, latency_histogram};
 use crate::run::{KernelPacer, Plan, Progress, Recording, Stop, run};
 use crate::schedule::{Length, Schedule};
 
-/// Reason why a comparison could not be made; one line.
-#[derive(Debug, thiserror::Error)]
-pub enum ClusterError {
-    #[error(transparent)]
-    Input(anyhow::Error),
-    #[error(transparent)]
-    Run(#[from] anyhow::Error),
-}
-
 /// One block in so many may be measured again because the machine stood still.
 const STALL_REPEATS_SHARE: usize = 3;
-/// The warm-up's schedule has a seed of its own.
 const WARM_UP_SEED: u64 = u64::MAX;
 
-/// Event of a comparison, for a display.
+/// News of a comparison, for a display.
 #[derive(Debug)]
-pub enum Update<'a> {
-    /// So many of so many instances run.
-    Starting(usize, usize),
-    /// A block begins; its progress can be looked at from any thread.
-    Begins {
-        /// The strategy's place in the experiment.
-        strategy: usize,
-        /// The block, from 0; `None` for the warm-up.
-        block: Option<usize>,
-        progress: Arc<Progress>,
-    },
-    /// A block is measured again, for a reason that has nothing to do with its figures.
-    Repeats {
-        /// The strategy's place in the experiment.
-        strategy: usize,
-        /// The block, from 0.
-        block: usize,
-        /// The machine stood still for so long; otherwise the generator was late.
-        stalls: Option<HostStalls>,
-    },
-    /// A block has ended.
-    Ended {
-        /// The strategy's place in the experiment.
-        strategy: usize,
-        /// The block, from 0.
-        block: usize,
-        recording: &'a Recording,
-    },
+pub enum Update {
+    /// Work that begins; a block's progress can be looked at from any thread.
+    Doing(String, Option<Arc<Progress>>),
+    Line(String),
+    /// A block has ended, with this line.
+    Ended(String),
 }
 
-/// Runs `experiment` with rows of `rows`; `places` are needed where processes are to be started.
-/// When `stop` is asked for, what there is comes back, its last block partial.
-pub async fn compare(
-    experiment: &Experiment,
-    places: Option<&Places>,
-    rows: &Rows,
-    stop: &Stop,
-    observe: impl FnMut(Update<'_>),
-) -> Result<Comparison, ClusterError> {
-    let mut cluster = MeasuredCluster::start(experiment, places, rows, stop, observe).await?;
-    let settings = settings(experiment, &cluster.runs, rows.names());
-    cluster.warm_up().await?;
-    for strategy_run in &mut cluster.runs {
-        strategy_run.begin().await?;
-    }
-    cluster.measure().await?;
-    let mut strategies = Vec::with_capacity(cluster.runs.len());
-    for strategy_run in cluster.runs {
-        strategies.push(strategy_run.finish().await?);
-    }
-    Ok(Comparison {
-        settings,
-        strategies,
-        faults: cluster.faults,
-    })
-}
-
-/// Instances and frontends under way.
-struct MeasuredCluster<'a, O> {
+pub struct MeasuredCluster<'a, O> {
     experiment: &'a Experiment,
     places: Option<&'a Places>,
     rows: &'a Rows,
@@ -120,115 +60,140 @@ struct MeasuredCluster<'a, O> {
     faults: Vec<FaultMark>,
 }
 
-impl<'a, O: FnMut(Update<'_>)> MeasuredCluster<'a, O> {
-    async fn start(
+impl<'a, O: FnMut(Update)> MeasuredCluster<'a, O> {
+    /// Starts what `experiment` needs, and asks the frontends for their model; `places` are needed
+    /// where processes are to be started.
+    pub async fn start(
         experiment: &'a Experiment,
         places: Option<&'a Places>,
         rows: &'a Rows,
         stop: &'a Stop,
         mut observe: O,
-    ) -> Result<Self, ClusterError> {
+    ) -> anyhow::Result<Self> {
         let started = Instant::now();
-        let started_here = if experiment.starts_processes() {
+        let mut fleet = None;
+        if experiment.starts_processes() {
             let places = places.context(
                 "no model repository for the instances; give it with --repository, or every \
                  strategy a url",
-            );
-            let places = places.map_err(ClusterError::Input)?;
-            let report = |ready, of| observe(Update::Starting(ready, of));
-            let fleet = Fleet::start(experiment, places, report).map_err(ClusterError::Input)?;
-            Some((fleet, places))
-        } else {
-            None
-        };
+            )?;
+            fleet = Some(Fleet::start(experiment, places, |ready, of| {
+                let text = format!("{ready} of {of} instances run");
+                if ready == of {
+                    observe(Update::Line(text.clone()));
+                }
+                observe(Update::Doing(text, None));
+            })?);
+        }
         let mut runs = Vec::with_capacity(experiment.strategies.len());
         let mut metadata: Option<ModelMetadata> = None;
-        for strategy in &experiment.strategies {
-            let name = &strategy.name;
-            let of_strategy = |error| ClusterError::Input(anyhow!("strategy {name}: {error}"));
-            let (strategy_run, of_model) = match (&strategy.url, &started_here) {
-                (Some(url), _) => StrategyRun::given(experiment, strategy, url)
-                    .await
-                    .map_err(of_strategy)?,
-                (None, Some((fleet, places))) => {
-                    StrategyRun::start(experiment, strategy, fleet, places).await?
-                }
-                (None, None) => return Err(of_strategy(anyhow!("has no url"))),
-            };
+        for arm in &experiment.strategies {
+            let of_arm = |error| anyhow!("strategy {}: {error:#}", arm.name);
+            let (run, of_model) = match (&arm.url, &fleet) {
+                (Some(url), _) => StrategyRun::given(experiment, arm, url).await,
+                (None, Some(fleet)) => StrategyRun::start(experiment, arm, fleet).await,
+                (None, None) => Err(anyhow!("has no url")),
+            }
+            .map_err(of_arm)?;
             let first = metadata.get_or_insert_with(|| of_model.clone());
             if first.inputs != of_model.inputs {
-                let first = &experiment.strategies[0].name;
-                return Err(of_strategy(anyhow!(
-                    "its model takes other inputs than that of {first}; compare frontends of one \
-                     model"
-                )));
+                let (name, first) = (&arm.name, &experiment.strategies[0].name);
+                bail!(
+                    "strategy {name}: its model takes other inputs than that of {first}; compare \
+                     frontends of one model"
+                );
             }
-            runs.push(strategy_run);
+            runs.push(run);
         }
-        let metadata = metadata.context("no strategy to compare");
-        Ok(Self {
+        let cluster = Self {
             experiment,
             places,
             rows,
             stop,
             observe,
             started,
-            fleet: started_here.map(|(fleet, _)| Arc::new(Mutex::new(fleet))),
+            fleet: fleet.map(|fleet| Arc::new(Mutex::new(fleet))),
             runs,
-            metadata: metadata.map_err(ClusterError::Input)?,
+            metadata: metadata.context("no strategy to compare")?,
             faults: Vec::new(),
+        };
+        // Rows that do not fit the model are found before the first request.
+        cluster.plan(1, 0)?;
+        Ok(cluster)
+    }
+
+    /// Measures all blocks. When the cluster's `stop` is asked for, what there is comes back, its
+    /// last block partial.
+    pub async fn compare(mut self) -> anyhow::Result<Comparison> {
+        let settings = self.settings();
+        self.warm_up().await?;
+        for run in &mut self.runs {
+            run.begin().await?;
+        }
+        self.measure().await?;
+        let mut strategies = Vec::with_capacity(self.runs.len());
+        for run in self.runs {
+            strategies.push(run.finish().await?);
+        }
+        let faults = self.faults;
+        Ok(Comparison {
+            settings,
+            strategies,
+            faults,
         })
     }
 
     /// The requests of the block of that number, which are the same for every strategy.
-    fn plan(&self, requests: usize, number: u64) -> Result<Plan, ClusterError> {
+    fn plan(&self, requests: usize, number: u64) -> anyhow::Result<Plan> {
         let experiment = self.experiment;
         let seed = experiment
             .seed
             .wrapping_mul(0x9e37_79b9)
             .wrapping_add(number);
         let (arrivals, rate) = (experiment.arrivals, experiment.rate);
-        let schedule = Schedule::plan(arrivals, rate, Length::Requests(requests), seed)
-            .map_err(ClusterError::Input)?;
+        let schedule = Schedule::plan(arrivals, rate, Length::Requests(requests), seed)?;
         let options = RequestOptions {
             encoding: experiment.encoding,
             allow_approximate: None,
             deadline: None,
         };
-        let bodies = Bodies::encode(self.rows, &self.metadata, options, schedule.len(), seed);
+        let bodies = Bodies::encode(
+            self.rows,
+            &self.metadata,
+            options,
+            schedule.planned_us.len(),
+            seed,
+        )?;
         Ok(Plan {
             schedule: Arc::new(schedule),
-            bodies: Arc::new(bodies.map_err(ClusterError::Input)?),
+            bodies: Arc::new(bodies),
             timeout: Duration::from_millis(experiment.timeout_ms),
         })
     }
 
-    /// Sends `plan` to a strategy's frontend; `block` is `None` in the warm-up.
     async fn send(
         &mut self,
         plan: &Plan,
         strategy: usize,
-        block: Option<usize>,
+        place: String,
     ) -> anyhow::Result<Recording> {
         let progress = Arc::new(Progress::new(&plan.schedule));
-        (self.observe)(Update::Begins {
-            strategy,
-            block,
-            progress: Arc::clone(&progress),
-        });
+        (self.observe)(Update::Doing(place, Some(Arc::clone(&progress))));
         let transport = Arc::clone(&self.runs[strategy].transport);
         let sent = run(plan, transport, KernelPacer, progress, self.stop);
         sent.await.context("cannot pace requests")
     }
 
-    async fn warm_up(&mut self) -> Result<(), ClusterError> {
+    async fn warm_up(&mut self) -> anyhow::Result<()> {
         if self.experiment.warm_up == 0 {
             return Ok(());
         }
         let plan = self.plan(self.experiment.warm_up, WARM_UP_SEED)?;
         for strategy in 0..self.runs.len() {
             self.runs[strategy].settle(self.places).await?;
-            self.send(&plan, strategy, None).await?;
+            let place = format!("warm-up  {}", self.runs[strategy].measured.name);
+            (self.observe)(Update::Line(place.clone()));
+            self.send(&plan, strategy, place).await?;
         }
         Ok(())
     }
@@ -237,19 +202,20 @@ impl<'a, O: FnMut(Update<'_>)> MeasuredCluster<'a, O> {
         self.stop.sending.is_cancelled() || self.stop.waiting.is_cancelled()
     }
 
-    async fn measure(&mut self) -> Result<(), ClusterError> {
-        let experiment = self.experiment;
+    async fn measure(&mut self) -> anyhow::Result<()> {
         let watch = HostWatch::start().context("cannot start a thread")?;
         // On a machine that stands still all the time, the comparison ends nevertheless.
-        let mut for_stalls = (experiment.blocks * self.runs.len()).div_ceil(STALL_REPEATS_SHARE);
-        for (block, requests) in experiment.block_requests().into_iter().enumerate() {
+        let blocks = self.experiment.blocks * self.runs.len();
+        let mut for_stalls = blocks.div_ceil(STALL_REPEATS_SHARE);
+        for (block, requests) in self.experiment.block_requests().into_iter().enumerate() {
             let plan = self.plan(requests, block as u64)?;
             for strategy in 0..self.runs.len() {
                 if self.is_stopped() {
                     return Ok(());
                 }
-                self.measure_block(&plan, strategy, block, &watch, &mut for_stalls)
-                    .await?;
+                let measured = self.measure_block(&plan, strategy, block, &watch, &mut for_stalls);
+                let measured = measured.await?;
+                self.runs[strategy].measured.blocks.push(measured);
             }
         }
         Ok(())
@@ -264,47 +230,44 @@ impl<'a, O: FnMut(Update<'_>)> MeasuredCluster<'a, O> {
         block: usize,
         watch: &HostWatch,
         for_stalls: &mut usize,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Block> {
+        let (blocks, name) = (self.experiment.blocks, &self.runs[strategy].measured.name);
+        let place = format!("block {:>2}/{blocks}  {name:<24}", block + 1);
+        // Events are not repeated.
         let events = self
             .experiment
             .events
             .iter()
-            .filter(|event| event.block == block);
-        let events: Vec<Event> = events.copied().collect();
-        // Events are not repeated.
-        let mut repeats = if events.is_empty() {
-            self.experiment.repeats
-        } else {
-            0
-        };
-        let ended = loop {
+            .any(|event| event.block == block);
+        let mut repeats = if events { 0 } else { self.experiment.repeats };
+        loop {
             self.runs[strategy].settle(self.places).await?;
             let counted = self.runs[strategy].counted().await?;
             let measured = self
-                .act_and_send(plan, strategy, block, &events, watch)
+                .act_and_send(plan, strategy, block, &place, watch)
                 .await?;
             let disturbed = measured.is_disturbed() && *for_stalls > 0;
             let good = measured.valid && !disturbed;
             // After Ctrl-C nothing more is sent, and a repeated block would be partial.
             if good || measured.recording.partial || repeats == 0 || self.is_stopped() {
-                break measured;
+                let latency = latencies(&measured.recording);
+                (self.observe)(Update::Ended(format!("{place} {latency}")));
+                return Ok(measured);
             }
             repeats -= 1;
             *for_stalls -= usize::from(disturbed);
             self.runs[strategy].forget_block(counted, disturbed).await?;
-            (self.observe)(Update::Repeats {
-                strategy,
-                block,
-                stalls: measured.stalls.filter(|_| disturbed),
-            });
-        };
-        (self.observe)(Update::Ended {
-            strategy,
-            block,
-            recording: &ended.recording,
-        });
-        self.runs[strategy].measured.blocks.push(ended);
-        Ok(())
+            let reason = match measured.stalls.filter(|_| disturbed) {
+                None => "the generator was late".to_owned(),
+                Some(HostStalls {
+                    total_ms,
+                    longest_ms,
+                }) => format!(
+                    "the machine stood still for {total_ms:.0} ms, {longest_ms:.0} ms at once"
+                ),
+            };
+            (self.observe)(Update::Line(format!("{place} {reason}; once more")));
+        }
     }
 
     async fn act_and_send(
@@ -312,25 +275,20 @@ impl<'a, O: FnMut(Update<'_>)> MeasuredCluster<'a, O> {
         plan: &Plan,
         strategy: usize,
         block: usize,
-        events: &[Event],
+        place: &str,
         watch: &HostWatch,
     ) -> anyhow::Result<Block> {
         let started_s = self.started.elapsed().as_secs_f64();
-        let actor = match &self.fleet {
-            Some(fleet) => {
-                let name = self.runs[strategy].measured.name.clone();
-                let actor = Actor::start(Arc::clone(fleet), events.to_vec(), started_s, name);
-                Some(actor.context("cannot start a thread")?)
-            }
-            None => None,
-        };
+        let events = self.experiment.events.iter().copied();
+        let events = events.filter(|event| event.block == block);
+        let name = &self.runs[strategy].measured.name;
+        let actor = self.fleet.as_ref();
+        let actor = actor.map(|fleet| Actor::start(fleet, events, started_s, name));
         let mark = watch.mark();
-        let recording = self.send(plan, strategy, Some(block)).await?;
+        let recording = self.send(plan, strategy, place.to_owned()).await?;
         let stalls = watch.since(&mark);
         if let Some(actor) = actor {
-            let acted = tokio::task::spawn_blocking(|| actor.finish()).await;
-            self.faults
-                .extend(acted.unwrap_or_else(|_| Ok(Vec::new()))?);
+            self.faults.extend(actor.finish().await?);
         }
         Ok(Block {
             started_s,
@@ -339,66 +297,62 @@ impl<'a, O: FnMut(Update<'_>)> MeasuredCluster<'a, O> {
             stalls,
         })
     }
-}
 
-fn settings(
-    experiment: &Experiment,
-    runs: &[StrategyRun],
-    (images, labels): (String, Option<String>),
-) -> Settings {
-    let mut notes = BTreeMap::new();
-    if experiment.starts_processes() {
-        let Instances {
-            deployed,
-            redundant,
-            slots,
-        } = experiment.instances;
-        notes.insert(
-            "cluster".to_owned(),
-            format!(
+    fn settings(&self) -> Settings {
+        let experiment = self.experiment;
+        let mut notes = BTreeMap::new();
+        if experiment.starts_processes() {
+            let Instances {
+                deployed,
+                redundant,
+                slots,
+            } = experiment.instances;
+            let cluster = format!(
                 "{deployed} + {redundant} instances on one machine, {slots} requests at a time each"
-            ),
-        );
-        notes.insert("faults".to_owned(), faults(experiment));
-    }
-    let given = experiment.strategies.iter().zip(runs);
-    let given = given.filter_map(|(strategy, strategy_run)| {
-        let silent = if strategy_run.has_metrics() {
-            ""
-        } else {
-            " (no metrics)"
-        };
-        Some(format!(
-            "{} at {}{silent}",
-            strategy.name,
-            strategy.url.as_ref()?
-        ))
-    });
-    let given: Vec<String> = given.collect();
-    if !given.is_empty() {
-        notes.insert("frontends that ran already".to_owned(), given.join(", "));
-    }
-    Settings {
-        model: experiment.model.clone(),
-        seed: experiment.seed,
-        arrivals: experiment.arrivals,
-        rate: experiment.rate,
-        blocks: experiment.blocks,
-        block_s: experiment.requests as f64 / experiment.rate / experiment.blocks as f64,
-        timeout_ms: experiment.timeout_ms,
-        encoding: experiment.encoding,
-        deadline_ms: None,
-        images,
-        labels,
-        notes,
+            );
+            let faults = toml::Value::try_from(&experiment.faults);
+            let faults = faults.map(|faults| faults.to_string()).unwrap_or_default();
+            let faults: Vec<&str> = faults.split_whitespace().collect();
+            notes.insert("cluster".to_owned(), cluster);
+            notes.insert("faults".to_owned(), faults.join(" "));
+        }
+        let given = experiment.strategies.iter().zip(&self.runs);
+        let given = given.filter_map(|(arm, run)| {
+            let silent = if run.has_metrics() {
+                ""
+            } else {
+                " (no metrics)"
+            };
+            Some(format!("{} at {}{silent}", arm.name, arm.url.as_ref()?))
+        });
+        let given: Vec<String> = given.collect();
+        if !given.is_empty() {
+            notes.insert("frontends that ran already".to_owned(), given.join(", "));
+        }
+        let (images, labels) = self.rows.names.clone();
+        Settings {
+            model: experiment.model.clone(),
+            seed: experiment.seed,
+            arrivals: experiment.arrivals,
+            rate: experiment.rate,
+            blocks: experiment.blocks,
+            block_s: experiment.block_s(),
+            timeout_ms: experiment.timeout_ms,
+            encoding: experiment.encoding,
+            deadline_ms: None,
+            images,
+            labels,
+            notes,
+        }
     }
 }
 
-/// The fault profile in one line.
-fn faults(experiment: &Experiment) -> String {
-    let text = toml::Value::try_from(&experiment.faults).map(|value| value.to_string());
-    text.unwrap_or_default()
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
+fn latencies(recording: &Recording) -> String {
+    let Some(latency) = Summary::of(&latency_histogram(&recording.records)) else {
+        return "no answer".to_owned();
+    };
+    let Summary {
+        p50, p99, p99_9, ..
+    } = latency;
+    format!("p50 {p50:>7.2}  p99 {p99:>7.2}  p99.9 {p99_9:>7.2} ms")
 }

@@ -7,22 +7,20 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde::Serialize;
 
 use crate::experiment::Experiment;
 
-/// Time that a process may take to say that it is ready.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// Where programs, models and the run's own files are.
 #[derive(Debug, Clone)]
 pub struct Places {
-    /// Folder of `parapet-instance` and `parapet-frontend`.
     pub programs: PathBuf,
     pub repository: PathBuf,
-    /// A folder for configurations and logs.
     pub work: PathBuf,
 }
 
@@ -37,16 +35,18 @@ impl Process {
     fn start(mut command: Command, name: &str, work: &Path) -> anyhow::Result<Self> {
         let log = work.join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log);
-        let file = file.map_err(|error| unwritable(&log, &error))?;
+        let file = file.with_context(|| format!("{}: cannot write it", log.display()))?;
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(file);
-        let mut child = command.spawn().map_err(|error| {
+        let child = command.spawn().with_context(|| {
             let program = Path::new(command.get_program()).display();
-            anyhow!("cannot start {program}: {error}; build it, or give its folder with --bin-dir")
+            format!("cannot start {program}; build it, or give its folder with --bin-dir")
         })?;
-        let stdout = child.stdout.take();
+        let address = String::new();
+        let mut process = Self { child, address };
+        let stdout = process.child.stdout.take();
         let (sender, receiver) = mpsc::sync_channel(1);
         std::thread::spawn(move || {
             let mut line = String::new();
@@ -56,21 +56,13 @@ impl Process {
             let _ = sender.send(line);
         });
         let line = receiver.recv_timeout(START_LIMIT).unwrap_or_default();
-        let address = line
-            .rsplit_once("http://")
-            .map(|(_, address)| address.trim().to_owned());
-        let process = Self {
-            child,
-            address: address.clone().unwrap_or_default(),
-        };
-        if address.is_none() {
+        let Some((_, address)) = line.rsplit_once("http://") else {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             let reason = said.lines().last().unwrap_or("it said nothing");
-            bail!(
-                "{name} did not become ready: {reason}; its log is {}",
-                log.display()
-            );
-        }
+            let log = log.display();
+            bail!("{name} did not become ready: {reason}; its log is {log}");
+        };
+        process.address = address.trim().to_owned();
         Ok(process)
     }
 
@@ -93,39 +85,31 @@ impl Drop for Process {
     }
 }
 
-/// The instances and what they are started with.
 #[derive(Debug)]
 pub(super) struct Fleet {
-    places: Places,
+    pub(super) places: Places,
     models: String,
-    profile: PathBuf,
-    epoch_unix_ms: u64,
+    epoch_unix_ms: u128,
     pub(super) instances: Vec<Process>,
 }
 
 impl Fleet {
-    /// Starts all instances of `experiment`, some at a time.
     pub(super) fn start(
         experiment: &Experiment,
         places: &Places,
         mut started: impl FnMut(usize, usize),
     ) -> anyhow::Result<Self> {
-        let profile = places.work.join("faults.toml");
-        let mut faults = experiment.faults.clone();
-        faults.seed ^= experiment.seed;
-        let text = toml::to_string(&faults).unwrap_or_default();
-        write(&profile, &text)?;
-        let epoch_unix_ms = SystemTime::now()
+        write_toml(
+            &places.work.join("faults.toml"),
+            &experiment.fault_profile(),
+        )?;
+        let epoch = SystemTime::now()
             .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| {
-                u64::try_from(since.as_millis()).unwrap_or_default()
-            });
-        let models = experiment.models().join(",");
+            .unwrap_or_default();
         let mut fleet = Self {
             places: places.clone(),
-            models,
-            profile,
-            epoch_unix_ms,
+            models: experiment.models().join(","),
+            epoch_unix_ms: epoch.as_millis(),
             instances: Vec::new(),
         };
         let total = experiment.instances.deployed + experiment.instances.redundant;
@@ -138,30 +122,21 @@ impl Fleet {
     }
 
     fn spawn(&self, number: usize, listen: &str) -> anyhow::Result<Process> {
-        let mut command = Command::new(self.places.programs.join("parapet-instance"));
+        let places = &self.places;
+        let mut command = Command::new(places.programs.join("parapet-instance"));
+        command.arg("--repository").arg(&places.repository);
+        command.args(["--model", &self.models, "--listen", listen]);
         command
-            .arg("--repository")
-            .arg(&self.places.repository)
-            .args(["--model", &self.models, "--listen", listen])
             .arg("--fault-profile")
-            .arg(&self.profile)
-            .args(["--fault-instance", &number.to_string()])
-            .args(["--fault-epoch-unix-ms", &self.epoch_unix_ms.to_string()]);
-        Process::start(command, &format!("instance-{number}"), &self.places.work)
+            .arg(places.work.join("faults.toml"));
+        command.args(["--fault-instance", &number.to_string()]);
+        command.args(["--fault-epoch-unix-ms", &self.epoch_unix_ms.to_string()]);
+        Process::start(command, &format!("instance-{number}"), &places.work)
     }
 
-    /// Starts a killed instance anew, at its old address.
     pub(super) fn restart(&mut self, number: usize) -> anyhow::Result<()> {
-        let Some(address) = self
-            .instances
-            .get(number)
-            .map(|process| process.address.clone())
-        else {
-            return Ok(());
-        };
-        let process = self.spawn(number, &address)?;
-        if let Some(slot) = self.instances.get_mut(number) {
-            *slot = process;
+        if let Some(killed) = self.instances.get(number) {
+            self.instances[number] = self.spawn(number, &killed.address)?;
         }
         Ok(())
     }
@@ -173,24 +148,22 @@ impl Fleet {
             .collect()
     }
 
-    /// Starts a frontend with this configuration.
     pub(super) fn frontend(
         &self,
-        name: &str,
-        configuration: &toml::Table,
+        strategy: &str,
+        configuration: &impl Serialize,
     ) -> anyhow::Result<Process> {
-        let path = self.places.work.join(format!("frontend-{name}.toml"));
-        write(&path, &configuration.to_string())?;
-        let mut command = Command::new(self.places.programs.join("parapet-frontend"));
+        let (places, name) = (&self.places, format!("frontend-{strategy}"));
+        let path = places.work.join(format!("{name}.toml"));
+        write_toml(&path, configuration)?;
+        let mut command = Command::new(places.programs.join("parapet-frontend"));
         command.arg("--config").arg(&path);
-        Process::start(command, &format!("frontend-{name}"), &self.places.work)
+        Process::start(command, &name, &places.work)
     }
 }
 
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).map_err(|error| unwritable(path, &error))
-}
-
-fn unwritable(path: &Path, error: &std::io::Error) -> anyhow::Error {
-    anyhow!("{}: cannot write it: {error}", path.display())
+fn write_toml(path: &Path, contents: &impl Serialize) -> anyhow::Result<()> {
+    let cannot = || format!("{}: cannot write it", path.display());
+    let text = toml::to_string(contents).with_context(cannot)?;
+    std::fs::write(path, text).with_context(cannot)
 }

@@ -1,6 +1,5 @@
 //! The frontend of one strategy: started here, or one that runs already.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,12 +7,11 @@ use anyhow::ensure;
 use parapet_open_inference::ModelMetadata;
 
 use super::processes::{Fleet, Places, Process};
-use super::{ClusterError, counters, frontend};
+use super::{counters, frontend};
 use crate::compare::{Measured, Redundancy};
-use crate::experiment::{Experiment, Strategy};
-use crate::target::{AnyTransport, TargetUrl};
+use crate::experiment::{Arm, Experiment};
+use crate::target::{AnyTransport, Target};
 
-/// Time that everything may take to be up before a block.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 const SETTLE_PERIOD: Duration = Duration::from_millis(50);
 const ASK_LIMIT: Duration = Duration::from_secs(5);
@@ -22,102 +20,73 @@ pub(super) struct StrategyRun {
     /// Ends with this.
     process: Option<Process>,
     model: String,
-    metrics: Option<Metrics>,
-    /// Metrics before the first block.
+    metrics: Option<Target>,
+    /// Metrics before the first block, and those of blocks that were forgotten.
     before: Option<Redundancy>,
     pub(super) transport: Arc<AnyTransport>,
     pub(super) measured: Measured,
 }
 
-struct Metrics {
-    target: TargetUrl,
-    address: SocketAddr,
-}
-
-impl Metrics {
-    async fn scrape(&self) -> anyhow::Result<String> {
-        self.target.text(self.address, "/metrics", ASK_LIMIT).await
-    }
-}
-
 impl StrategyRun {
-    /// Starts a frontend over the instances of `fleet`.
     pub(super) async fn start(
         experiment: &Experiment,
-        strategy: &Strategy,
+        arm: &Arm,
         fleet: &Fleet,
-        places: &Places,
-    ) -> Result<(Self, ModelMetadata), ClusterError> {
+    ) -> anyhow::Result<(Self, ModelMetadata)> {
+        let repository = &fleet.places.repository;
         let configuration =
-            frontend::configuration(experiment, strategy, &places.repository, &fleet.addresses());
-        let process = fleet.frontend(&strategy.name, &configuration);
-        let process = process.map_err(ClusterError::Input)?;
-        let target: TargetUrl = format!("http://{}", process.address).parse()?;
-        let (address, metadata) = target.metadata(&experiment.model, ASK_LIMIT).await?;
-        let transport =
-            AnyTransport::new(&target, address, &experiment.model, experiment.encoding)?;
-        let metrics = Some(Metrics { target, address });
-        let mut strategy_run = Self::new(experiment, strategy, transport, metrics);
-        strategy_run.measured.instances = Some(experiment.instances_used(strategy));
-        strategy_run.process = Some(process);
-        Ok((strategy_run, metadata))
+            frontend::configuration(experiment, arm, repository, &fleet.addresses());
+        let process = fleet.frontend(&arm.name, &configuration)?;
+        let url = format!("http://{}", process.address);
+        let (mut run, target, metadata) = Self::new(experiment, arm, &url).await?;
+        let pools = arm.resolve(0, 1, experiment.instances)?.pools;
+        run.measured.instances = Some(pools.iter().map(|(_, count)| count).sum());
+        (run.process, run.metrics) = (Some(process), Some(target));
+        Ok((run, metadata))
     }
 
-    /// Finds the frontend at the strategy's `url`, and its metrics, if they answer.
+    /// Finds the frontend at the arm's `url`, and its metrics, if they answer.
     pub(super) async fn given(
         experiment: &Experiment,
-        strategy: &Strategy,
+        arm: &Arm,
         url: &str,
     ) -> anyhow::Result<(Self, ModelMetadata)> {
-        let target: TargetUrl = url.parse()?;
-        let model = &experiment.model;
-        let (address, metadata) = target.metadata(model, ASK_LIMIT).await?;
-        let transport = AnyTransport::new(&target, address, model, experiment.encoding)?;
-        let metrics = match &strategy.metrics_url {
-            Some(url) => {
-                let target: TargetUrl = url.parse()?;
-                let address = target.address().await.ok();
-                address.map(|address| Metrics { target, address })
-            }
-            None => Some(Metrics { target, address }),
+        let (mut run, target, metadata) = Self::new(experiment, arm, url).await?;
+        let metrics = match &arm.metrics_url {
+            Some(url) => Target::first(&url.parse()?).await.ok(),
+            None => Some(target),
         };
-        let mut strategy_run = Self::new(experiment, strategy, transport, metrics);
-        let scrape = match &strategy_run.metrics {
-            Some(metrics) => metrics.scrape().await.ok(),
-            None => None,
-        };
-        let instances = scrape.and_then(|scrape| counters::instances(&scrape, model));
-        strategy_run.measured.instances = instances;
-        if instances.is_none() {
-            strategy_run.metrics = None;
+        if let Some(metrics) = metrics
+            && let Ok(scrape) = metrics.text("/metrics", ASK_LIMIT).await
+        {
+            run.measured.instances = counters::instances(&scrape, &run.model);
+            run.metrics = run.measured.instances.map(|_| metrics);
         }
-        Ok((strategy_run, metadata))
+        Ok((run, metadata))
     }
 
-    fn new(
+    async fn new(
         experiment: &Experiment,
-        strategy: &Strategy,
-        transport: AnyTransport,
-        metrics: Option<Metrics>,
-    ) -> Self {
+        arm: &Arm,
+        url: &str,
+    ) -> anyhow::Result<(Self, Target, ModelMetadata)> {
+        let model = &experiment.model;
+        let (target, metadata) = Target::find(&url.parse()?, model, ASK_LIMIT).await?;
+        let transport = AnyTransport::new(&target, model, experiment.encoding)?;
         let measured = Measured {
-            name: strategy.name.clone(),
-            description: strategy.description.clone(),
-            instances: None,
-            blocks: Vec::new(),
-            repeated_blocks: 0,
-            stalled_repeats: 0,
-            redundancy: None,
+            name: arm.name.clone(),
+            description: arm.description.clone(),
+            ..Measured::default()
         };
-        let (model, transport) = (experiment.model.clone(), Arc::new(transport));
-        Self {
+        let run = Self {
             process: None,
-            model,
-            metrics,
+            model: model.clone(),
+            metrics: None,
             before: None,
-            transport,
+            transport: Arc::new(transport),
             measured,
-        }
+        };
+        Ok((run, target, metadata))
     }
 
     pub(super) fn has_metrics(&self) -> bool {
@@ -131,7 +100,7 @@ impl StrategyRun {
             return Ok(());
         };
         let until = Instant::now() + SETTLE_LIMIT;
-        while !counters::all_up(&metrics.scrape().await?) {
+        while !counters::all_up(&metrics.text("/metrics", ASK_LIMIT).await?) {
             let logs = places.map(|places| places.work.display().to_string());
             ensure!(
                 Instant::now() <= until,
@@ -145,7 +114,6 @@ impl StrategyRun {
         Ok(())
     }
 
-    /// Notes what was counted before the first block.
     pub(super) async fn begin(&mut self) -> anyhow::Result<()> {
         self.before = self.counted().await?;
         Ok(())
@@ -153,10 +121,9 @@ impl StrategyRun {
 
     /// Returns the measurements, with the counts since [`Self::begin`].
     pub(super) async fn finish(mut self) -> anyhow::Result<Measured> {
-        let after = self.counted().await?;
-        let counted = self.before.as_ref().zip(after.as_ref());
-        self.measured.redundancy =
-            counted.map(|(before, after)| counters::difference(before, after));
+        let counted = self.before.zip(self.counted().await?);
+        let since = |(before, after)| counters::combine(&after, &before, u64::saturating_sub);
+        self.measured.redundancy = counted.map(since);
         Ok(self.measured)
     }
 
@@ -167,15 +134,13 @@ impl StrategyRun {
         before: Option<Redundancy>,
         disturbed: bool,
     ) -> anyhow::Result<()> {
-        let after = self.counted().await?;
         // Where the block cannot be taken out, the whole count is worth nothing.
-        self.before = match (self.before.take(), before, after) {
-            (Some(start), Some(before), Some(after)) => Some(counters::sum(
-                &start,
-                &counters::difference(&before, &after),
-            )),
-            _ => None,
-        };
+        let block = before.zip(self.counted().await?);
+        let block =
+            block.map(|(before, after)| counters::combine(&after, &before, u64::saturating_sub));
+        let whole = self.before.zip(block);
+        self.before =
+            whole.map(|(start, block)| counters::combine(&start, &block, u64::saturating_add));
         self.measured.repeated_blocks += 1;
         self.measured.stalled_repeats += usize::from(disturbed);
         Ok(())
@@ -186,7 +151,7 @@ impl StrategyRun {
         let Some(metrics) = &self.metrics else {
             return Ok(None);
         };
-        match metrics.scrape().await {
+        match metrics.text("/metrics", ASK_LIMIT).await {
             Ok(scrape) => Ok(Some(counters::redundancy(&scrape, &self.model))),
             Err(_) if self.process.is_none() => Ok(None),
             Err(error) => Err(error),

@@ -1,29 +1,37 @@
 //! From measurements to figures.
+//!
+//! Intervals are those of the block bootstrap: requests that queue behind one another are slow
+//! together, so they are no independent samples and intervals drawn from them alone are too narrow.
+//! Whole rounds are drawn with replacement instead (blocks that do not overlap; Carlstein, *Annals
+//! of Statistics* 14, 1986), the same ones for every strategy because they shared a schedule, and
+//! the figures are made anew from the pooled samples. An interval is the middle 95 % of what comes
+//! out (Efron and Tibshirani, *An Introduction to the Bootstrap*, 13.3).
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, ensure};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha12Rng;
 
-use super::pool::Pool;
+use super::pool::{Pool, rank};
 use super::{
-    Block, Bootstrap, CompareReport, Comparison, Confidence, Cost, Estimate, Interval, Measured,
-    OrderInterval, Redundancy, SCHEMA, StrategyReport, distribution, resample, samples_needed,
-    warning,
+    Block, Bootstrap, CONFIDENCE, CompareReport, Comparison, Confidence, Cost, Estimate, Interval,
+    Measured, OrderInterval, SCHEMA, StrategyReport, samples_needed, series, warning,
 };
 use crate::report::{Summary, accuracy, by_provenance, charged_us, count, errors};
 use crate::run::{Record, RequestOutcome};
 use crate::target::Failure;
 
 /// The percentiles that are reported, by the names of [`Summary`]'s fields.
-pub(crate) const PERCENTILES: [(&str, f64); 5] = [
+const PERCENTILES: [(&str, f64); 5] = [
     ("p50", 0.5),
     ("p90", 0.9),
     ("p99", 0.99),
     ("p99_5", 0.995),
     ("p99_9", 0.999),
 ];
-const MEDIAN: usize = 0;
-const TAIL: usize = 4;
+
+type Percentiles = [f64; PERCENTILES.len()];
 
 /// The figures of a comparison; the others' gap and median are put in relation to the strategy
 /// named `baseline`. Only rounds count which every strategy finished.
@@ -32,11 +40,7 @@ pub fn analyse(
     baseline: &str,
     bootstrap: Bootstrap,
 ) -> anyhow::Result<CompareReport> {
-    let Comparison {
-        settings,
-        strategies,
-        faults,
-    } = comparison;
+    let (settings, strategies) = (&comparison.settings, &comparison.strategies);
     let base = check_names(strategies, baseline)?;
     let rounds = finished_rounds(strategies);
     ensure!(
@@ -45,45 +49,31 @@ pub fn analyse(
          in shorter blocks"
     );
     let timeout_us = settings.timeout_ms.saturating_mul(1000);
+    let draws = draws(rounds.len(), bootstrap);
     let mut counted: Vec<Counted<'_>> = Vec::new();
     for measured in strategies {
-        let strategy = Counted::new(measured, &rounds, timeout_us).with_context(|| {
+        let strategy = Counted::new(measured, &rounds, &draws, timeout_us);
+        counted.push(strategy.with_context(|| {
             let name = &measured.name;
             format!("strategy {name:?} was sent no request; raise the rate or the length of blocks")
-        })?;
-        counted.push(strategy);
+        })?);
     }
-    let draws = resample::draws(rounds.len(), bootstrap);
-    let drawn: Vec<Vec<Drawn>> = counted
-        .iter()
-        .map(|strategy| strategy.draw(&draws))
-        .collect();
-    let bin_s = distribution::bin_s(comparison);
-    let reports = counted.iter().zip(&drawn).map(|(strategy, draws)| {
-        let relation = Relation {
-            base: &counted[base],
-            base_drawn: &drawn[base],
-            drawn: draws,
-        };
-        strategy.report(&relation, timeout_us, bin_s)
-    });
+    let bin_s = series::bin_s(comparison);
+    let reports = counted.iter();
+    let reports = reports.map(|strategy| strategy.report(&counted[base], timeout_us, bin_s));
+    let reports: Vec<StrategyReport> = reports.collect();
+    let mut blocks = strategies.iter().flat_map(|measured| &measured.blocks);
     let mut report = CompareReport {
         schema: SCHEMA.to_owned(),
-        valid: counted
-            .iter()
-            .all(|strategy| strategy.invalid_blocks() == 0),
-        partial: rounds.len() < settings.blocks
-            || strategies
-                .iter()
-                .flat_map(|measured| &measured.blocks)
-                .any(|block| block.recording.partial),
+        valid: reports.iter().all(|strategy| strategy.invalid_blocks == 0),
+        partial: rounds.len() < settings.blocks || blocks.any(|block| block.recording.partial),
         settings: settings.clone(),
         baseline: baseline.to_owned(),
         rounds: rounds.len(),
         bootstrap,
         warnings: Vec::new(),
-        strategies: reports.collect(),
-        faults: faults.clone(),
+        strategies: reports,
+        faults: comparison.faults.clone(),
     };
     report.warnings = warning::warnings(&report);
     Ok(report)
@@ -108,19 +98,45 @@ fn check_names(strategies: &[Measured], baseline: &str) -> anyhow::Result<usize>
     })
 }
 
-/// Indices of the rounds that every strategy finished.
 fn finished_rounds(strategies: &[Measured]) -> Vec<usize> {
     let common = strategies
         .iter()
         .map(|measured| measured.blocks.len())
-        .min()
-        .unwrap_or(0);
+        .min();
     let finished = |round: &usize| {
-        strategies
-            .iter()
-            .all(|measured| !measured.blocks[*round].recording.partial)
+        let mut blocks = strategies.iter().map(|measured| &measured.blocks[*round]);
+        blocks.all(|block| !block.recording.partial)
     };
-    (0..common).filter(finished).collect()
+    (0..common.unwrap_or(0)).filter(finished).collect()
+}
+
+/// Returns the number of times that each round occurs in each draw.
+fn draws(rounds: usize, bootstrap: Bootstrap) -> Vec<Vec<u32>> {
+    let resamples = if rounds < 2 { 0 } else { bootstrap.resamples };
+    let mut random = ChaCha12Rng::seed_from_u64(bootstrap.seed);
+    let mut draw = || {
+        let mut times = vec![0; rounds];
+        (0..rounds).for_each(|_| times[random.random_range(0..rounds)] += 1);
+        times
+    };
+    (0..resamples).map(|_| draw()).collect()
+}
+
+/// The middle of the drawn figures; `None` if there are none, or one has no number.
+fn middle(figures: impl Iterator<Item = Option<f64>>) -> Option<Interval> {
+    let mut figures = figures.collect::<Option<Vec<f64>>>()?;
+    figures.retain(|figure| !figure.is_nan());
+    figures.sort_unstable_by(f64::total_cmp);
+    let tail = (1.0 - CONFIDENCE) / 2.0;
+    let at = |share| {
+        let place = usize::try_from(rank(figures.len() as u64, share) - 1).ok()?;
+        figures
+            .get(place)
+            .copied()
+            .filter(|figure| figure.is_finite())
+    };
+    let (low, high) = (at(tail)?, at(1.0 - tail)?);
+    Some(Interval { low, high })
 }
 
 /// A strategy with its latencies in the rounds that count.
@@ -128,79 +144,47 @@ struct Counted<'a> {
     measured: &'a Measured,
     blocks: Vec<&'a Block>,
     pool: Pool,
-    latency: Summary,
+    percentiles: Percentiles,
+    /// Those of each draw; `None` if the rounds drawn were empty.
+    drawn: Vec<Option<Percentiles>>,
 }
 
-/// A draw's percentiles, in the order of [`PERCENTILES`]; `None` if the rounds drawn were empty.
-type Drawn = Option<[f64; PERCENTILES.len()]>;
-
-/// Relation of a strategy to the baseline.
-struct Relation<'a> {
-    base: &'a Counted<'a>,
-    base_drawn: &'a [Drawn],
-    drawn: &'a [Drawn],
+fn percentiles(quantile: impl Fn(f64) -> Option<f64>) -> Option<Percentiles> {
+    let mut found = [0.0; PERCENTILES.len()];
+    for (place, (_, share)) in found.iter_mut().zip(PERCENTILES) {
+        *place = quantile(share)?;
+    }
+    Some(found)
 }
 
-fn gap(percentiles: &[f64; PERCENTILES.len()]) -> f64 {
-    percentiles[TAIL] - percentiles[MEDIAN]
+fn gap([p50, .., p99_9]: &Percentiles) -> f64 {
+    p99_9 - p50
 }
 
 impl<'a> Counted<'a> {
-    fn new(measured: &'a Measured, rounds: &[usize], timeout_us: u64) -> Option<Self> {
-        let blocks: Vec<&Block> = rounds
-            .iter()
-            .map(|round| &measured.blocks[*round])
-            .collect();
-        let charged: Vec<Vec<u64>> = blocks
-            .iter()
-            .map(|block| {
-                let recording = &block.recording;
-                let records = recording.records.iter();
-                records
-                    .filter_map(|record| charged_us(record, timeout_us, recording))
-                    .collect()
-            })
-            .collect();
+    fn new(
+        measured: &'a Measured,
+        rounds: &[usize],
+        draws: &[Vec<u32>],
+        timeout_us: u64,
+    ) -> Option<Self> {
+        let blocks = rounds.iter().map(|round| &measured.blocks[*round]);
+        let blocks: Vec<&Block> = blocks.collect();
+        let charged = blocks.iter().map(|block| {
+            let records = block.recording.records.iter();
+            let charged = records.map(|record| charged_us(record, timeout_us, &block.recording));
+            charged.flatten().collect()
+        });
+        let charged: Vec<Vec<u64>> = charged.collect();
         let pool = Pool::new(charged.iter().map(Vec::as_slice));
-        let [p50, p90, p99, p99_5, p99_9] = percentiles(|quantile| pool.quantile_ms(quantile))?;
-        let (count, mean, max) = (pool.len() as u64, pool.mean_ms()?, pool.quantile_ms(1.0)?);
-        let latency = Summary {
-            count,
-            mean,
-            p50,
-            p90,
-            p99,
-            p99_5,
-            p99_9,
-            max,
-        };
+        let draw = |times: &Vec<u32>| percentiles(|q| pool.weighted_quantile_ms(q, times));
         Some(Self {
             measured,
             blocks,
+            percentiles: percentiles(|quantile| pool.quantile_ms(quantile))?,
+            drawn: draws.iter().map(draw).collect(),
             pool,
-            latency,
         })
-    }
-
-    fn draw(&self, draws: &[Vec<u32>]) -> Vec<Drawn> {
-        let draw = |times: &Vec<u32>| percentiles(|q| self.pool.weighted_quantile_ms(q, times));
-        draws.iter().map(draw).collect()
-    }
-
-    fn invalid_blocks(&self) -> usize {
-        self.blocks.iter().filter(|block| !block.valid).count()
-    }
-
-    fn percentiles(&self) -> [f64; PERCENTILES.len()] {
-        let Summary {
-            p50,
-            p90,
-            p99,
-            p99_5,
-            p99_9,
-            ..
-        } = self.latency;
-        [p50, p90, p99, p99_5, p99_9]
     }
 
     fn records(&self) -> impl Iterator<Item = &Record> {
@@ -209,55 +193,55 @@ impl<'a> Counted<'a> {
             .flat_map(|block| &block.recording.records)
     }
 
-    fn report(&self, relation: &Relation<'_>, timeout_us: u64, bin_s: f64) -> StrategyReport {
+    fn report(&self, base: &Self, timeout_us: u64, bin_s: f64) -> StrategyReport {
         let counts = count(self.records());
-        let Measured {
-            name,
-            description,
-            instances,
-            ..
-        } = self.measured;
+        let measured = self.measured;
+        let [p50, p90, p99, p99_5, p99_9] = self.percentiles;
+        let blocks_with =
+            |wanted: fn(&Block) -> bool| self.blocks.iter().filter(|block| wanted(block)).count();
+        let recordings = self
+            .blocks
+            .iter()
+            .map(|block| (block.started_s, &block.recording));
         StrategyReport {
-            name: name.clone(),
-            description: description.clone(),
-            instances: *instances,
-            invalid_blocks: self.invalid_blocks(),
-            repeated_blocks: self.measured.repeated_blocks,
-            stalled_repeats: self.measured.stalled_repeats,
-            stalled_blocks: self
-                .blocks
-                .iter()
-                .filter(|block| block.is_disturbed())
-                .count(),
+            name: measured.name.clone(),
+            description: measured.description.clone(),
+            instances: measured.instances,
+            invalid_blocks: blocks_with(|block| !block.valid),
+            repeated_blocks: measured.repeated_blocks,
+            stalled_repeats: measured.stalled_repeats,
+            stalled_blocks: blocks_with(Block::is_disturbed),
             counts,
             errors: errors(self.records()),
-            latency: self.latency,
-            confidence: self.confidence(relation.drawn),
-            gap_ms: Estimate {
-                value: gap(&self.percentiles()),
-                interval: resample::middle(
-                    relation.drawn.iter().map(|drawn| drawn.as_ref().map(gap)),
-                ),
+            latency: Summary {
+                count: self.pool.len() as u64,
+                mean: self.pool.mean_ms(),
+                p50,
+                p90,
+                p99,
+                p99_5,
+                p99_9,
+                max: self.pool.quantile_ms(1.0).unwrap_or_default(),
             },
-            gap_ratio: relation.ratio(self, |base, this| gap(base) / gap(this)),
-            p50_ratio: relation.ratio(self, |base, this| this[MEDIAN] / base[MEDIAN]),
+            confidence: self.confidence(),
+            gap_ms: Estimate {
+                value: gap(&self.percentiles),
+                interval: middle(self.drawn.iter().map(|drawn| drawn.as_ref().map(gap))),
+            },
+            gap_ratio: self.ratio(base, |base, this| gap(base) / gap(this)),
+            p50_ratio: self.ratio(base, |[base, ..], [this, ..]| this / base),
             provenance: by_provenance(self.records(), counts.answered),
             accuracy: accuracy(self.records()),
-            cost: cost(self.measured),
-            spectrum: distribution::spectrum(&self.pool),
-            series: distribution::series(
-                self.blocks
-                    .iter()
-                    .map(|block| (block.started_s, &block.recording)),
-                timeout_us,
-                bin_s,
-            ),
+            cost: cost(measured),
+            spectrum: series::spectrum(&self.pool),
+            series: series::series(recordings, timeout_us, bin_s),
         }
     }
 
-    fn confidence(&self, drawn: &[Drawn]) -> BTreeMap<String, Confidence> {
+    fn confidence(&self) -> BTreeMap<String, Confidence> {
         let samples = self.pool.len() as u64;
-        let confidence = |(place, (name, quantile)): (usize, (&str, f64))| {
+        let mut confidence = BTreeMap::new();
+        for (place, (name, quantile)) in PERCENTILES.into_iter().enumerate() {
             let binomial = OrderInterval::of(samples, quantile).and_then(|ranks| {
                 let (low, high) = (
                     self.pool.ranked_ms(ranks.low)?,
@@ -265,74 +249,57 @@ impl<'a> Counted<'a> {
                 );
                 Some(Interval { low, high })
             });
-            let drawn = drawn
-                .iter()
-                .map(|drawn| drawn.map(|percentiles| percentiles[place]));
-            let confidence = Confidence {
+            let drawn = self.drawn.iter().map(|drawn| Some(drawn.as_ref()?[place]));
+            let of_percentile = Confidence {
                 binomial,
-                bootstrap: resample::middle(drawn),
+                bootstrap: middle(drawn),
                 quotable: binomial.is_some(),
                 needs_samples: samples_needed(quantile).saturating_sub(samples),
             };
-            (name.to_owned(), confidence)
-        };
-        PERCENTILES
-            .into_iter()
-            .enumerate()
-            .map(confidence)
-            .collect()
+            confidence.insert(name.to_owned(), of_percentile);
+        }
+        confidence
     }
-}
 
-impl Relation<'_> {
-    /// `figure` of the baseline's percentiles and of those of `this`; `None` where it is no number.
+    /// `figure` of the baseline's percentiles and of these; `None` where it is no number.
     fn ratio(
         &self,
-        this: &Counted<'_>,
-        figure: impl Fn(&[f64; PERCENTILES.len()], &[f64; PERCENTILES.len()]) -> f64,
+        base: &Self,
+        figure: impl Fn(&Percentiles, &Percentiles) -> f64,
     ) -> Option<Estimate> {
-        let value = figure(&self.base.percentiles(), &this.percentiles());
-        let drawn = self.base_drawn.iter().zip(self.drawn);
-        let drawn = drawn.map(|(base, this)| Some(figure(base.as_ref()?, this.as_ref()?)));
-        value.is_finite().then(|| Estimate {
-            value,
-            interval: resample::middle(drawn),
-        })
+        let value = figure(&base.percentiles, &self.percentiles);
+        let drawn = base.drawn.iter().zip(&self.drawn);
+        let interval = middle(drawn.map(|(base, this)| {
+            let (base, this) = (base.as_ref()?, this.as_ref()?);
+            Some(figure(base, this))
+        }));
+        value.is_finite().then_some(Estimate { value, interval })
     }
-}
-
-fn percentiles(quantile: impl Fn(f64) -> Option<f64>) -> Drawn {
-    let mut found = [0.0; PERCENTILES.len()];
-    for (place, (_, share)) in found.iter_mut().zip(PERCENTILES) {
-        *place = quantile(share)?;
-    }
-    Some(found)
 }
 
 fn cost(measured: &Measured) -> Cost {
-    let refused = |record: &Record| {
-        use Failure::{Connect, Status};
-        matches!(
-            record.outcome,
+    use Failure::{Connect, Status};
+    let accepted = |record: &&Record| {
+        let outcome = record.outcome;
+        let refused = matches!(
+            outcome,
             Some(RequestOutcome::Failed(Connect | Status(429 | 503)))
-        )
+        );
+        record.sent_us.is_some() && !refused
     };
     let records = measured
         .blocks
         .iter()
         .flat_map(|block| &block.recording.records);
-    let accepted = records
-        .filter(|record| record.sent_us.is_some() && !refused(record))
-        .count();
+    let accepted = records.filter(accepted).count();
+    let share = |part: u64, whole: usize| (whole > 0).then(|| part as f64 / whole as f64);
     let redundancy = measured.redundancy;
-    let share = |part: u64, whole: f64| (whole > 0.0).then(|| part as f64 / whole);
-    let counted = |part: fn(&Redundancy) -> u64, of: f64| share(part(redundancy.as_ref()?), of);
     Cost {
         accepted,
-        extra_work: counted(|counts| counts.issued, accepted as f64),
-        wasted_work: counted(|counts| counts.wasted, accepted as f64),
+        extra_work: redundancy.and_then(|counts| share(counts.issued, accepted)),
+        wasted_work: redundancy.and_then(|counts| share(counts.wasted, accepted)),
         unrecoverable: redundancy
-            .and_then(|counts| share(counts.unrecoverable, counts.groups as f64)),
+            .and_then(|counts| share(counts.unrecoverable, counts.groups as usize)),
         redundancy,
     }
 }

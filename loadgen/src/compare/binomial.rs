@@ -10,7 +10,6 @@
 //! lower one only if `1 - (1 - q)^n >= (1 + C) / 2`; before that, a percentile is a guess and not
 //! to be quoted. At `C` = 95 % this asks for 6 samples for p50, 368 for p99 and 3,688 for p99.9.
 
-/// The confidence of all intervals.
 pub const CONFIDENCE: f64 = 0.95;
 
 /// Weights this much less than the largest one make no difference to a sum of doubles.

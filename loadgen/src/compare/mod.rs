@@ -10,24 +10,21 @@
 
 mod analyse;
 mod binomial;
-mod distribution;
-mod headline;
 mod input;
 mod pool;
 mod report;
-mod resample;
+mod series;
 mod sweep;
-mod text;
 mod warning;
 
 pub use analyse::analyse;
 pub use binomial::{CONFIDENCE, OrderInterval, samples_needed};
-pub(crate) use distribution::recording_plots;
 pub use input::{Block, Comparison, FaultMark, HostStalls, Measured, Redundancy, Settings};
 pub use report::{
     Bin, Bootstrap, CompareReport, Confidence, Cost, Estimate, Interval, SCHEMA, Series,
     SpectrumPoint, StrategyReport,
 };
+pub(crate) use series::{recording_series, spectrum_of};
+pub use sweep::{Axes, KNEE, Knee, RATE, Row, SWEEP_SCHEMA, SweepPoint, SweepReport, knees};
 pub(crate) use sweep::{Curve, curves};
-pub use sweep::{KNEE, Knee, RATE, Row, SWEEP_SCHEMA, SweepPoint, SweepReport, knees};
 pub use warning::{Warning, WarningKind};

@@ -10,11 +10,9 @@ const CHUNK: usize = 512;
 /// Sorted samples of some blocks, in microseconds.
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// Value and block.
     samples: Vec<(u64, u32)>,
     /// For each chunk, how many samples of each block lie before it.
     before: Vec<Vec<u64>>,
-    /// Samples of each block.
     sizes: Vec<u64>,
 }
 
@@ -30,9 +28,9 @@ impl Pool {
         let mut before = Vec::with_capacity(samples.len() / CHUNK + 1);
         for chunk in samples.chunks(CHUNK) {
             before.push(seen.clone());
-            chunk
-                .iter()
-                .for_each(|(_, block)| seen[*block as usize] += 1);
+            for (_, block) in chunk {
+                seen[*block as usize] += 1;
+            }
         }
         Self {
             samples,
@@ -48,9 +46,8 @@ impl Pool {
     /// The value of rank `1..=len`, in milliseconds; `None` outside.
     pub(super) fn ranked_ms(&self, rank: u64) -> Option<f64> {
         let place = usize::try_from(rank.checked_sub(1)?).ok()?;
-        self.samples
-            .get(place)
-            .map(|(value, _)| *value as f64 / 1e3)
+        let (value, _) = self.samples.get(place)?;
+        Some(*value as f64 / 1e3)
     }
 
     /// The smallest value that at least a share `quantile` of the samples do not
@@ -59,29 +56,20 @@ impl Pool {
         self.ranked_ms(rank(self.len() as u64, quantile))
     }
 
-    pub(super) fn mean_ms(&self) -> Option<f64> {
-        let total: f64 = self
-            .samples
-            .iter()
-            .map(|(value, _)| *value as f64 / 1e3)
-            .sum();
-        (!self.samples.is_empty()).then(|| total / self.samples.len() as f64)
+    pub(super) fn mean_ms(&self) -> f64 {
+        let values = self.samples.iter().map(|(value, _)| *value as f64 / 1e3);
+        values.sum::<f64>() / self.samples.len() as f64
     }
 
     /// As [`Self::quantile_ms`], had block `i` occurred `times[i]` times.
     pub(super) fn weighted_quantile_ms(&self, quantile: f64, times: &[u32]) -> Option<f64> {
         let weigh = |counts: &[u64]| -> u64 {
-            counts
-                .iter()
-                .zip(times)
-                .map(|(count, times)| count * u64::from(*times))
-                .sum()
+            let counts = counts.iter().zip(times);
+            counts.map(|(count, times)| count * u64::from(*times)).sum()
         };
         let wanted = rank(weigh(&self.sizes), quantile);
-        let chunk = self
-            .before
-            .partition_point(|before| weigh(before) < wanted)
-            .checked_sub(1)?;
+        let chunks = self.before.partition_point(|before| weigh(before) < wanted);
+        let chunk = chunks.checked_sub(1)?;
         let mut below = weigh(&self.before[chunk]);
         let samples = &self.samples[chunk * CHUNK..];
         let found = samples.iter().find(|(_, block)| {
@@ -129,14 +117,10 @@ mod tests {
         ) {
             let pool = Pool::new(blocks.iter().map(|(block, _)| block.as_slice()));
             let times: Vec<u32> = blocks.iter().map(|(_, times)| *times).collect();
-            let written = blocks
-                .iter()
-                .flat_map(|(block, times)| vec![block.as_slice(); *times as usize]);
-            let written = Pool::new(written);
-            prop_assert_eq!(
-                pool.weighted_quantile_ms(quantile, &times),
-                written.quantile_ms(quantile)
-            );
+            let written = blocks.iter();
+            let written = written.flat_map(|(block, times)| vec![&block[..]; *times as usize]);
+            let expected = Pool::new(written).quantile_ms(quantile);
+            prop_assert_eq!(pool.weighted_quantile_ms(quantile, &times), expected);
         }
     }
 }

@@ -9,7 +9,6 @@ use super::{FaultMark, Redundancy, Settings, Warning};
 use crate::report::{Accuracy, Answers, Counts, Summary};
 use crate::target::Provenance;
 
-/// Name and version of [`CompareReport`]'s form.
 pub const SCHEMA: &str = "parapet-loadgen/compare/1";
 
 /// A comparison's figures. Times are milliseconds but where a name ends in `_s`, and count from
@@ -28,18 +27,14 @@ pub struct CompareReport {
     /// Rounds that every strategy finished; only these count.
     pub rounds: usize,
     pub bootstrap: Bootstrap,
-    /// Warnings that a reader should know first.
     pub warnings: Vec<Warning>,
     pub strategies: Vec<StrategyReport>,
     pub faults: Vec<FaultMark>,
 }
 
-/// Settings of the block bootstrap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Bootstrap {
-    /// Number of times that the rounds are resampled.
     pub resamples: usize,
-    /// Seed of the draws.
     pub seed: u64,
 }
 
@@ -58,14 +53,12 @@ pub struct StrategyReport {
     pub description: String,
     /// Instances that it ran on; absent if its frontend does not say.
     pub instances: Option<usize>,
-    /// Blocks in which the generator did not keep its schedule.
     pub invalid_blocks: usize,
     /// Blocks that were measured again because the generator had not kept its schedule, or
     /// because the machine had stood still for a thousandth of the time. Neither depends on
     /// what was measured.
     #[serde(default)]
     pub repeated_blocks: usize,
-    /// Number of repeats because the machine had stood still.
     #[serde(default)]
     pub stalled_repeats: usize,
     /// Blocks that count although the machine stood still for a thousandth of their time or longer.
@@ -79,7 +72,6 @@ pub struct StrategyReport {
     /// Confidence in the percentiles of `latency`, under the same names: `p50`, `p90`,
     /// `p99`, `p99_5`, `p99_9`.
     pub confidence: BTreeMap<String, Confidence>,
-    /// `p99_9 - p50`.
     pub gap_ms: Estimate,
     /// The baseline's gap over this one's, so more is better; absent where this one's is 0.
     pub gap_ratio: Option<Estimate>,
@@ -104,7 +96,6 @@ pub struct Estimate {
     pub interval: Option<Interval>,
 }
 
-/// Interval of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interval {
     pub low: f64,
@@ -120,7 +111,6 @@ pub struct Confidence {
     pub bootstrap: Option<Interval>,
     /// True if there are enough samples, so that `binomial` exists.
     pub quotable: bool,
-    /// Number of samples that are missing.
     pub needs_samples: u64,
 }
 
@@ -152,12 +142,10 @@ pub struct SpectrumPoint {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
-    /// Seconds that each bin covers.
     pub bin_s: f64,
     pub bins: Vec<Bin>,
 }
 
-/// Requests that were due in a stretch of time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bin {
     /// Its beginning, in seconds since the comparison's start.
@@ -173,6 +161,28 @@ impl CompareReport {
         self.strategies
             .iter()
             .find(|strategy| strategy.name == name)
+    }
+}
+
+impl StrategyReport {
+    pub(crate) fn p99_9(&self) -> Estimate {
+        let confidence = self.confidence.get("p99_9");
+        let interval = confidence.and_then(|confidence| confidence.bootstrap);
+        let value = self.latency.p99_9;
+        Estimate { value, interval }
+    }
+
+    pub(crate) fn is_tail_quotable(&self) -> bool {
+        let confidence = self.confidence.get("p99_9");
+        confidence.is_some_and(|confidence| confidence.quotable)
+    }
+}
+
+impl Estimate {
+    /// Values that an axis has to show.
+    pub(crate) fn extent(&self) -> impl Iterator<Item = f64> + use<> {
+        let ends = self.interval.map(|range| [range.low, range.high]);
+        ends.into_iter().flatten().chain([self.value])
     }
 }
 

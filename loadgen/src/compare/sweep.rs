@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{CompareReport, Estimate, Interval, StrategyReport};
 
-/// Name and version of [`SweepReport`]'s form.
+pub type Axes = BTreeMap<String, f64>;
+
 pub const SWEEP_SCHEMA: &str = "parapet-loadgen/sweep/1";
 /// The axis that knees are looked for along.
 pub const RATE: &str = "rate";
@@ -30,14 +31,11 @@ pub struct SweepReport {
     pub knees: Vec<Knee>,
 }
 
-/// One comparison of a sweep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SweepPoint {
-    /// Its place: a value for each axis.
-    pub axes: BTreeMap<String, f64>,
+    pub axes: Axes,
     /// True if the generator kept its schedule.
     pub valid: bool,
-    /// True if the comparison was ended early.
     pub partial: bool,
     /// The strategies with the lowest p99.9, the lowest first: the first, and those that cannot be
     /// told from it because their intervals overlap with its own. One alone has won.
@@ -49,19 +47,14 @@ pub struct SweepPoint {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     pub name: String,
-    /// Requests that were due.
     pub samples: u64,
-    /// Share of requests sent that failed or were not answered.
     pub without_answer: f64,
     pub p50: f64,
     pub p99: f64,
     pub p99_9: Estimate,
     pub quotable: bool,
-    /// `p99_9 - p50`.
     pub gap_ms: Estimate,
-    /// The baseline's gap over this one's.
     pub gap_ratio: Option<Estimate>,
-    /// Accuracy over all answers.
     pub accuracy: Option<f64>,
     /// Redundant requests issued for each accepted one.
     pub extra_work: Option<f64>,
@@ -72,10 +65,8 @@ pub struct Row {
 pub struct Knee {
     pub strategy: String,
     /// The axes other than the rate.
-    pub axes: BTreeMap<String, f64>,
-    /// The lowest rate measured.
+    pub axes: Axes,
     pub lowest_rate: f64,
-    /// p99.9 there.
     pub p99_9_at_lowest: f64,
     /// The lowest rate measured at which p99.9 is more than [`KNEE`] times that; `None` if
     /// there is none.
@@ -83,8 +74,7 @@ pub struct Knee {
 }
 
 impl SweepPoint {
-    /// The main figures of a comparison made at `axes`.
-    pub fn new(axes: BTreeMap<String, f64>, report: &CompareReport) -> Self {
+    pub fn new(axes: Axes, report: &CompareReport) -> Self {
         let rows: Vec<Row> = report.strategies.iter().map(Row::new).collect();
         Self {
             axes,
@@ -95,7 +85,6 @@ impl SweepPoint {
         }
     }
 
-    /// The strategy that is better than all others, if one is.
     pub fn winner(&self) -> Option<&str> {
         match self.best.as_slice() {
             [winner] => Some(winner),
@@ -106,18 +95,14 @@ impl SweepPoint {
 
 impl Row {
     fn new(strategy: &StrategyReport) -> Self {
-        let confidence = strategy.confidence.get("p99_9");
         Self {
             name: strategy.name.clone(),
             samples: strategy.latency.count,
             without_answer: strategy.counts.without_answer(),
             p50: strategy.latency.p50,
             p99: strategy.latency.p99,
-            p99_9: Estimate {
-                value: strategy.latency.p99_9,
-                interval: confidence.and_then(|confidence| confidence.bootstrap),
-            },
-            quotable: confidence.is_some_and(|confidence| confidence.quotable),
+            p99_9: strategy.p99_9(),
+            quotable: strategy.is_tail_quotable(),
             gap_ms: strategy.gap_ms,
             gap_ratio: strategy.gap_ratio,
             accuracy: strategy.accuracy.map(|accuracy| accuracy.accuracy),
@@ -127,13 +112,14 @@ impl Row {
 
     /// The interval of p99.9. A figure without one, or with too few samples, is not known at all.
     fn range(&self) -> Interval {
+        let unknown = Interval {
+            low: 0.0,
+            high: f64::INFINITY,
+        };
         self.p99_9
             .interval
             .filter(|_| self.quotable)
-            .unwrap_or(Interval {
-                low: 0.0,
-                high: f64::INFINITY,
-            })
+            .unwrap_or(unknown)
     }
 }
 
@@ -143,64 +129,44 @@ fn best(rows: &[Row]) -> Vec<String> {
     let Some(first) = rows.first().map(|row| row.range()) else {
         return Vec::new();
     };
-    rows.iter()
-        .filter(|row| row.range().overlaps(&first))
-        .map(|row| row.name.clone())
-        .collect()
+    rows.retain(|row| row.range().overlaps(&first));
+    rows.iter().map(|row| row.name.clone()).collect()
 }
 
 impl SweepReport {
     pub fn new(baseline: String, points: Vec<SweepPoint>, partial: bool) -> Self {
-        let knees = knees(&points);
         Self {
             schema: SWEEP_SCHEMA.to_owned(),
             partial,
             baseline,
+            knees: knees(&points),
             points,
-            knees,
         }
     }
 }
 
-/// For each strategy and each setting of the other axes, the lowest rate at which p99.9 is more
-/// than [`KNEE`] times what it is at the lowest rate. Points that are not valid, or have no rate,
-/// do not count.
+/// The knees of [`SweepReport`]. Points that are not valid, or have no rate, do not count.
 pub fn knees(points: &[SweepPoint]) -> Vec<Knee> {
-    curves(points.iter().filter(|point| point.valid), RATE)
-        .into_iter()
-        .filter_map(
-            |Curve {
-                 strategy,
-                 axes,
-                 points,
-             }| {
-                let (
-                    lowest_rate,
-                    Estimate {
-                        value: p99_9_at_lowest,
-                        ..
-                    },
-                ) = *points.first()?;
-                let knee = points
-                    .iter()
-                    .find(|(_, p99_9)| p99_9.value > KNEE * p99_9_at_lowest);
-                Some(Knee {
-                    strategy,
-                    axes,
-                    lowest_rate,
-                    p99_9_at_lowest,
-                    rate: knee.map(|(rate, _)| *rate),
-                })
-            },
-        )
-        .collect()
+    let curves = curves(points.iter().filter(|point| point.valid), RATE);
+    let knee = |curve: Curve| {
+        let (lowest_rate, lowest) = *curve.points.first()?;
+        let limit = KNEE * lowest.value;
+        let knee = curve.points.iter().find(|(_, p99_9)| p99_9.value > limit);
+        Some(Knee {
+            rate: knee.map(|(rate, _)| *rate),
+            strategy: curve.strategy,
+            axes: curve.axes,
+            lowest_rate,
+            p99_9_at_lowest: lowest.value,
+        })
+    };
+    curves.into_iter().filter_map(knee).collect()
 }
 
 /// One strategy's p99.9 against one axis, all else equal.
-#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Curve {
     pub(crate) strategy: String,
-    pub(crate) axes: BTreeMap<String, f64>,
+    pub(crate) axes: Axes,
     /// Value of the axis, and p99.9, by value.
     pub(crate) points: Vec<(f64, Estimate)>,
 }
@@ -214,23 +180,20 @@ pub(crate) fn curves<'a>(points: impl Iterator<Item = &'a SweepPoint>, axis: &st
             continue;
         };
         for row in &point.rows {
-            let at = (value, row.p99_9);
             let same = |curve: &&mut Curve| curve.strategy == row.name && curve.axes == axes;
             match curves.iter_mut().find(same) {
-                Some(curve) => curve.points.push(at),
-                None => {
-                    curves.push(Curve {
-                        strategy: row.name.clone(),
-                        axes: axes.clone(),
-                        points: vec![at],
-                    });
-                }
+                Some(curve) => curve.points.push((value, row.p99_9)),
+                None => curves.push(Curve {
+                    strategy: row.name.clone(),
+                    axes: axes.clone(),
+                    points: vec![(value, row.p99_9)],
+                }),
             }
         }
     }
-    curves
-        .iter_mut()
-        .for_each(|curve| curve.points.sort_by(|one, other| one.0.total_cmp(&other.0)));
+    for curve in &mut curves {
+        curve.points.sort_by(|one, other| one.0.total_cmp(&other.0));
+    }
     curves
 }
 
@@ -239,13 +202,10 @@ mod tests {
     use super::*;
 
     fn row(name: &str, p99_9: f64, spread: f64) -> Row {
-        let interval = Some(Interval {
-            low: p99_9 - spread,
-            high: p99_9 + spread,
-        });
+        let (low, high) = (p99_9 - spread, p99_9 + spread);
         let estimate = Estimate {
             value: p99_9,
-            interval,
+            interval: Some(Interval { low, high }),
         };
         Row {
             name: name.to_owned(),
@@ -263,9 +223,8 @@ mod tests {
     }
 
     fn point(rate: f64, k: f64, rows: Vec<Row>) -> SweepPoint {
-        let axes = BTreeMap::from([(RATE.to_owned(), rate), ("k".to_owned(), k)]);
         SweepPoint {
-            axes,
+            axes: [(RATE.to_owned(), rate), ("k".to_owned(), k)].into(),
             valid: true,
             partial: false,
             best: best(&rows),
@@ -276,15 +235,10 @@ mod tests {
     #[test]
     fn one_wins_only_clear_of_the_others() {
         let of = |rows| point(1.0, 2.0, rows);
-        assert_eq!(
-            of(vec![row("a", 30.0, 1.0), row("b", 20.0, 1.0)]).winner(),
-            Some("b")
-        );
-        let tie = of(vec![
-            row("a", 21.0, 1.0),
-            row("b", 20.0, 1.0),
-            row("c", 50.0, 1.0),
-        ]);
+        let clear = of(vec![row("a", 30.0, 1.0), row("b", 20.0, 1.0)]);
+        assert_eq!(clear.winner(), Some("b"));
+        let close = [("a", 21.0), ("b", 20.0), ("c", 50.0)];
+        let tie = of(close.map(|(name, tail)| row(name, tail, 1.0)).into());
         assert_eq!((tie.winner(), tie.best.join(" ")), (None, "b a".to_owned()));
         let mut unsure = row("b", 20.0, 1.0);
         unsure.p99_9.interval = None;
@@ -293,17 +247,12 @@ mod tests {
 
     #[test]
     fn a_knee_is_where_the_tail_doubles() {
-        let mut points: Vec<SweepPoint> =
-            [(300.0, 25.0), (100.0, 10.0), (200.0, 19.0), (400.0, 90.0)]
-                .map(|(rate, p99_9)| {
-                    point(rate, 2.0, vec![row("a", p99_9, 1.0), row("b", 10.0, 1.0)])
-                })
-                .into();
+        let tails = [(300.0, 25.0), (100.0, 10.0), (200.0, 19.0), (400.0, 90.0)];
+        let rows = |p99_9| vec![row("a", p99_9, 1.0), row("b", 10.0, 1.0)];
+        let mut points = Vec::from(tails.map(|(rate, p99_9)| point(rate, 2.0, rows(p99_9))));
         let found = knees(&points);
-        assert_eq!(
-            found.iter().map(|knee| knee.rate).collect::<Vec<_>>(),
-            [Some(300.0), None]
-        );
+        let rates: Vec<Option<f64>> = found.iter().map(|knee| knee.rate).collect();
+        assert_eq!(rates, [Some(300.0), None]);
         assert_eq!(
             (found[0].lowest_rate, found[0].p99_9_at_lowest),
             (100.0, 10.0)

@@ -40,7 +40,10 @@ fn a_good_one_is_read() {
     let experiment = read(GOOD).unwrap();
     assert_eq!(experiment.models(), ["fashion", "parity"]);
     assert_eq!(experiment.block_requests(), [3, 3, 3, 3, 3, 2, 2, 2, 2, 2]);
-    assert_eq!(experiment.instances_used(&experiment.strategies[1]), 6);
+    let coded = experiment.strategies[1]
+        .resolve(0, 1, experiment.instances)
+        .unwrap();
+    assert_eq!(coded.pools.iter().map(|(_, count)| count).sum::<usize>(), 6);
 }
 
 const GIVEN: &str = r#"
@@ -63,98 +66,55 @@ fn frontends_that_run_need_no_instances() {
     assert!(!experiment.starts_processes() && experiment.models() == ["fashion"]);
     assert!(read(GOOD).unwrap().starts_processes());
     let event = "[[events]]\nblock = 0\nafter_s = 0\nwhat = \"kill\"\ninstance = 0\n";
+    let replaced = |from: &str, to: &str| GIVEN.replace(from, to);
+    let added = |text: &str| format!("{GIVEN}{text}");
+    let none = "settings = { kind = \"none\" }\nall_instances = true";
+    let metrics = GOOD.replace(none, "metrics_url = \"http://a\"");
+    let (beside, every) = (
+        "strategies[1].url: beside settings",
+        "every strategy has a url",
+    );
+    let no_address = "strategies[1].url: \"http://\" is no address";
+    let first = "url = \"http://127.0.0.1:8000\"";
     for (mistake, named) in [
-        (
-            GIVEN.replace("127.0.0.1:8001", ""),
-            "strategies[1].url: \"http://\" is no address",
-        ),
-        (
-            GIVEN.replace("9001\"", "9001/metrics\""),
-            "strategies[1].metrics_url",
-        ),
-        (
-            GIVEN.replace("url = \"http://127.0.0.1:8000\"", ""),
-            "instances.deployed: 0",
-        ),
-        (
-            format!("{GIVEN}settings = {{ kind = \"coded\", k = 2 }}"),
-            "strategies[1].url: beside settings",
-        ),
-        (
-            format!("{GIVEN}backup_model = \"b\""),
-            "strategies[1].url: beside settings",
-        ),
-        (
-            format!("{GIVEN}{event}"),
-            "events: strategy \"none\" has a url",
-        ),
-        (
-            format!("{GIVEN}[instances]\ndeployed = 2\nredundant = 0"),
-            "instances: every strategy has a url",
-        ),
-        (
-            format!("{GIVEN}[faults]\nseed = 3"),
-            "faults: every strategy has a url",
-        ),
-        (
-            GOOD.replace(
-                "settings = { kind = \"none\" }\nall_instances = true",
-                "metrics_url = \"http://a\"",
-            ),
-            "metrics_url: without url",
-        ),
+        (replaced("127.0.0.1:8001", ""), no_address),
+        (replaced("9001\"", "9001/x\""), "strategies[1].metrics_url"),
+        (replaced(first, ""), "instances.deployed: 0"),
+        (added("settings = { kind = \"coded\" }"), beside),
+        (added("backup_model = \"b\""), beside),
+        (added(event), "events: strategy \"none\" has a url"),
+        (added("[instances]\ndeployed = 2"), every),
+        (added("[faults]\nseed = 3"), every),
+        (metrics, "metrics_url: without url"),
     ] {
         let error = read(&mistake).unwrap_err();
-        assert!(
-            error.contains(named) && !error.contains('\n'),
-            "{error}, not {named}"
-        );
+        assert!(error.contains(named) && !error.contains('\n'), "{error}");
     }
 }
 
 #[test]
 fn mistakes_are_named_in_one_line() {
-    for (from, to, named) in [
-        ("rate = 270", "rate = 0", "rate: 0; give"),
-        ("rate = 270", "rat = 270", "line 3: unknown field `rat`"),
-        (
-            "deployed = 4",
-            "deployed = 1",
-            "settings: k = 2 is more than the 1 instances",
-        ),
-        (
-            "redundant = 2",
-            "redundant = 0",
-            "without redundant instances",
-        ),
-        ("k = 2", "k = 2, shares = 1", "unknown field `shares`"),
-        (
-            "kind = \"coded\"",
-            "kind = \"coder\"",
-            "unknown strategy \"coder\"; use one of none, ",
-        ),
-        (
-            "parity_models = [\"parity\"]",
-            "",
-            "parity_models: 0 models for r = 1",
-        ),
-        (
-            "instance = 5",
-            "instance = 6",
-            "events[0].instance: instance 6 of 6",
-        ),
-        ("block = 1", "block = 10", "events[0].block"),
-        ("for_s = 0.3", "", "a freeze without an end"),
-        (
-            "baseline = \"er\"",
-            "baseline = \"none\"",
-            "no strategy is named \"none\"",
-        ),
-        ("name = \"er\"", "name = \"coded\"", "there twice"),
-        ("requests = 25", "requests = 9", "9 requests for 10 blocks"),
-        ("ms = 18", "ms = -1", "service_time.ms"),
-    ] {
-        assert!(GOOD.contains(from));
+    let mistakes = r#"
+rate = 270 -> rate = 0 => rate: 0; give
+rate = 270 -> rat = 270 => line 3: unknown field `rat`
+deployed = 4 -> deployed = 1 => settings: k = 2 is more than the 1 instances
+redundant = 2 -> redundant = 0 => without redundant instances
+k = 2 -> k = 2, shares = 1 => unknown field `shares`
+kind = "coded" -> kind = "coder" => unknown strategy "coder"; use one of none,
+parity_models = ["parity"] -> => parity_models: 0 models for r = 1
+instance = 5 -> instance = 6 => events[0].instance: instance 6 of 6
+block = 1 -> block = 10 => events[0].block
+for_s = 0.3 -> => a freeze without an end
+baseline = "er" -> baseline = "none" => no strategy is named "none"
+name = "er" -> name = "coded" => there twice
+requests = 25 -> requests = 9 => 9 requests for 10 blocks
+ms = 18 -> ms = -1 => service_time.ms
+model = "fashion" -> => model: none
+"#;
+    for line in mistakes.trim().lines() {
+        let (from, rest) = line.split_once(" -> ").unwrap();
+        let (to, named) = rest.split_once("=> ").unwrap();
+        assert!(GOOD.contains(from), "{from}");
         let error = read(&GOOD.replacen(from, to, 1)).unwrap_err();
         assert!(error.contains(named) && !error.contains('\n'), "{error}");
     }

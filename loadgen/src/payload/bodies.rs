@@ -24,9 +24,6 @@ pub const MAX_DISTINCT: usize = 10_000;
 /// The ChaCha stream of the order of rows; the schedule has stream 0 of the same seed.
 const ORDER_STREAM: u64 = 1;
 
-const GRPC: &str = "application/grpc";
-
-/// Form in which inputs and outputs travel.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
 )]
@@ -48,7 +45,6 @@ impl fmt::Display for WireEncoding {
     }
 }
 
-/// Options that every request sends beside its inputs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RequestOptions {
     pub encoding: WireEncoding,
@@ -58,14 +54,12 @@ pub struct RequestOptions {
     pub deadline: Option<Duration>,
 }
 
-/// A request body, ready to be sent.
 #[derive(Debug, Clone)]
 pub struct Body {
     pub bytes: Bytes,
     /// Length of its JSON part where binary tensors follow.
     pub header_length: Option<usize>,
     pub content_type: &'static str,
-    /// Row of the file that it holds.
     pub row: usize,
     pub label: Option<usize>,
 }
@@ -85,7 +79,7 @@ impl Bodies {
         seed: u64,
     ) -> anyhow::Result<Self> {
         let (input, shape) = input_of(rows, model)?;
-        let mut order: Vec<usize> = (0..rows.len()).collect();
+        let mut order: Vec<usize> = (0..rows.count).collect();
         let mut random = ChaCha12Rng::seed_from_u64(seed);
         random.set_stream(ORDER_STREAM);
         order.shuffle(&mut random);
@@ -97,39 +91,37 @@ impl Bodies {
                 ..InferRequest::default()
             };
             options.write_to(&mut request);
+            let encoding = match options.encoding {
+                WireEncoding::Json => Encoding::Json,
+                _ => Encoding::Binary,
+            };
             let (bytes, header_length, content_type) = match options.encoding {
                 WireEncoding::Grpc => {
                     let message = write_request(&model.name, None, &request);
-                    (message.encode_to_vec().into(), None, GRPC)
+                    (message.encode_to_vec().into(), None, "application/grpc")
                 }
-                WireEncoding::Binary => rest(&request, Encoding::Binary)?,
-                WireEncoding::Json => rest(&request, Encoding::Json)?,
+                _ => {
+                    let encoded = encode_request(&request, encoding)?;
+                    let content_type = encoded.content_type();
+                    (encoded.body, encoded.header_length, content_type)
+                }
             };
+            let label = rows.label(row);
             Ok(Body {
                 bytes,
                 header_length,
                 content_type,
                 row,
-                label: rows.label(row),
+                label,
             })
         };
         let bodies: Result<_, ProtocolError> = order.into_iter().map(body).collect();
         bodies.map(Self).context("a row cannot be encoded")
     }
 
-    /// The body of request `index`.
     pub fn of(&self, index: usize) -> &Body {
         &self.0[index % self.0.len()]
     }
-}
-
-fn rest(
-    request: &InferRequest,
-    encoding: Encoding,
-) -> Result<(Bytes, Option<usize>, &'static str), ProtocolError> {
-    let encoded = encode_request(request, encoding)?;
-    let content_type = encoded.content_type();
-    Ok((encoded.body, encoded.header_length, content_type))
 }
 
 impl RequestOptions {
@@ -137,16 +129,13 @@ impl RequestOptions {
         if self.encoding == WireEncoding::Binary {
             request.ask_binary_outputs();
         }
+        let parameters = &mut request.parameters;
         if let Some(allow) = self.allow_approximate {
-            request
-                .parameters
-                .insert("allow_approximate".to_owned(), allow.into());
+            parameters.insert("allow_approximate".to_owned(), allow.into());
         }
         if let Some(deadline) = self.deadline {
             let micros = u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX);
-            request
-                .parameters
-                .insert("timeout".to_owned(), micros.into());
+            parameters.insert("timeout".to_owned(), micros.into());
         }
     }
 }
@@ -180,7 +169,7 @@ fn input_of<'a>(rows: &Rows, model: &'a ModelMetadata) -> anyhow::Result<(&'a st
              elements; give --images that fit the model",
             input.name,
             input.shape,
-            rows.shape()
+            rows.shape
         ),
     }
 }

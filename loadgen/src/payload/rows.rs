@@ -6,31 +6,30 @@ use std::path::Path;
 
 use anyhow::{bail, ensure};
 use parapet_datasets::idx::read_idx;
-use parapet_datasets::npz::ZIP_MAGIC;
+use parapet_datasets::npz::{Npz, ZIP_MAGIC};
 
-use super::npz::Npz;
+use super::npz;
 
 /// Where samples and their classes are.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
-    /// IDX or `.npz` file of samples.
     pub images: &'a Path,
     /// IDX or `.npz` file of their classes; those of an `.npz` file of samples may be in it.
     pub labels: Option<&'a Path>,
-    /// Array of samples, where there are several.
     pub images_key: Option<&'a str>,
-    /// Array of classes, where there are several.
     pub labels_key: Option<&'a str>,
 }
 
 /// Samples of one shape; with their classes where these are known.
 #[derive(Debug, Clone)]
 pub struct Rows {
-    shape: Vec<usize>,
-    count: usize,
+    pub shape: Vec<usize>,
+    /// Number of samples; at least one.
+    pub count: usize,
     values: Values,
     labels: Option<Vec<usize>>,
-    names: (String, Option<String>),
+    /// Where samples and classes come from: a file, or an array of one.
+    pub names: (String, Option<String>),
 }
 
 #[derive(Debug, Clone)]
@@ -47,7 +46,7 @@ impl Rows {
     pub fn load(source: Source<'_>) -> anyhow::Result<Self> {
         let path = source.images;
         let (name, dims, values) = if let Some(mut npz) = open_npz(path)? {
-            let (array, dims, values) = npz.images(source.images_key)?;
+            let (array, dims, values) = npz::images(&mut npz, source.images_key)?;
             (named(path, &array), dims, values)
         } else {
             refuse_key(path, source.images_key, "--images-key")?;
@@ -72,14 +71,12 @@ impl Rows {
             path.display()
         );
         let (labels_name, labels) = read_labels(source)?.unzip();
-        if let Some(labels) = &labels {
-            let labels_path = source.labels.unwrap_or(path);
+        if let Some(known) = labels.as_ref().map(Vec::len) {
+            let (path, labels_path) = (path.display(), source.labels.unwrap_or(path).display());
             ensure!(
-                labels.len() == count,
-                "{} has {count} samples but {} has {} labels; give two files that belong together",
-                path.display(),
-                labels_path.display(),
-                labels.len()
+                known == count,
+                "{path} has {count} samples but {labels_path} has {known} labels; give two files \
+                 that belong together"
             );
         }
         Ok(Self {
@@ -91,23 +88,8 @@ impl Rows {
         })
     }
 
-    /// Where samples and classes come from: a file, or an array of one.
-    pub fn names(&self) -> (String, Option<String>) {
-        self.names.clone()
-    }
-
-    pub fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
     pub fn sample_len(&self) -> usize {
         self.shape.iter().product()
-    }
-
-    /// Number of samples; at least one.
-    #[allow(clippy::len_without_is_empty, reason = "never empty")]
-    pub fn len(&self) -> usize {
-        self.count
     }
 
     /// The values of sample `row`, bytes scaled to `0.0..=1.0`; empty if there is no such sample.
@@ -123,7 +105,6 @@ impl Rows {
         }
     }
 
-    /// The class of sample `row`, if it is known.
     pub fn label(&self, row: usize) -> Option<usize> {
         self.labels.as_ref()?.get(row).copied()
     }
@@ -139,7 +120,7 @@ fn open_npz(path: &Path) -> anyhow::Result<Option<Npz>> {
     if file.read_exact(&mut start).is_err() || start != ZIP_MAGIC || file.rewind().is_err() {
         return Ok(None);
     }
-    Npz::open(path, file).map(Some)
+    npz::open(path, file).map(Some)
 }
 
 fn named(path: &Path, array: &str) -> String {
@@ -165,7 +146,7 @@ fn refuse_key(path: &Path, key: Option<&str>, option: &str) -> anyhow::Result<()
 fn read_labels(source: Source<'_>) -> anyhow::Result<Option<(String, Vec<usize>)>> {
     let path = source.labels.unwrap_or(source.images);
     if let Some(mut npz) = open_npz(path)? {
-        let found = npz.labels(source.labels_key, source.labels.is_some())?;
+        let found = npz::labels(&mut npz, source.labels_key, source.labels.is_some())?;
         return Ok(found.map(|(array, labels)| (named(path, &array), labels)));
     }
     refuse_key(path, source.labels_key, "--labels-key")?;
@@ -173,11 +154,8 @@ fn read_labels(source: Source<'_>) -> anyhow::Result<Option<(String, Vec<usize>)
         return Ok(None);
     }
     let labels = read_idx(path)?;
-    ensure!(
-        labels.dims.len() == 1,
-        "{}",
-        wrong_axes(path, labels.dims.len())
-    );
+    let axes = labels.dims.len();
+    ensure!(axes == 1, "{}", wrong_axes(path, axes));
     let classes = labels.bytes.into_iter().map(usize::from).collect();
     Ok(Some((path.display().to_string(), classes)))
 }

@@ -2,52 +2,113 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use anyhow::{Context, bail};
-use serde::de::DeserializeOwned;
+use anyhow::{Context, anyhow, bail, ensure};
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::table::{Table, or_dash};
-use super::{Accuracy, Counts, RunReport, SCHEMA};
-use crate::compare::{self, CompareReport, Estimate, Interval, StrategyReport};
+use super::page::{Cell, Table};
+use super::{RunReport, SCHEMA, Summary};
+use crate::compare::{self, CompareReport, Estimate, Interval};
 
 /// A normal distribution has 95 % within so many standard deviations.
 const DEVIATIONS: f64 = 1.959_964;
 
-#[derive(Debug, Clone, PartialEq)]
-pub enum AnyReport {
-    Run(Box<RunReport>),
-    Compare(Box<CompareReport>),
-}
+type Figure = (String, Option<Estimate>);
 
 /// Reads a report from the text of `file`.
-pub fn read_report(file: &str, text: &str) -> anyhow::Result<AnyReport> {
-    fn typed<T: DeserializeOwned>(value: &Value) -> anyhow::Result<Box<T>> {
-        Ok(Box::new(T::deserialize(value)?))
-    }
-    let read = || {
-        let value: Value = serde_json::from_str(text)?;
-        let schema = value.get("schema").and_then(Value::as_str);
-        Ok(match schema.context("no schema in it")? {
-            SCHEMA => Ok(AnyReport::Run(typed(&value)?)),
-            compare::SCHEMA => Ok(AnyReport::Compare(typed(&value)?)),
-            other => Err(other.to_owned()),
-        })
+pub fn read_report(file: &str, text: &str) -> anyhow::Result<Value> {
+    let wrong = |cause: anyhow::Error| {
+        anyhow!("{file}: is no report ({cause}); give a file that --json wrote")
     };
-    match read() {
-        Ok(Ok(report)) => Ok(report),
-        Ok(Err(schema)) => bail!(
-            "{file}: has the schema {schema}, which is not known; give a report of {SCHEMA} or {}",
+    let value: Value = serde_json::from_str(text).map_err(|error| wrong(error.into()))?;
+    let schema = value["schema"].as_str().context("no schema in it");
+    let read = match schema.map_err(wrong)? {
+        SCHEMA => RunReport::deserialize(&value).map(drop),
+        compare::SCHEMA => CompareReport::deserialize(&value).map(drop),
+        other => bail!(
+            "{file}: has the schema {other}, which is not known; give a report of {SCHEMA} or {}",
             compare::SCHEMA
         ),
-        Err::<_, anyhow::Error>(cause) => {
-            bail!("{file}: is no report ({cause}); give a file that --json wrote")
-        }
+    };
+    read.map_err(|error| wrong(error.into()))?;
+    Ok(value)
+}
+
+/// Figures by strategy; a run has one part without a name.
+fn parts(report: &Value) -> Vec<(String, Vec<Figure>)> {
+    let Some(strategies) = report["strategies"].as_array() else {
+        return vec![(String::new(), figures(report, &report["latency"]["all"]))];
+    };
+    let part = |strategy: &Value| {
+        let name = strategy["name"].as_str().unwrap_or_default();
+        (name.to_owned(), figures(strategy, &strategy["latency"]))
+    };
+    strategies.iter().map(part).collect()
+}
+
+fn figures(part: &Value, latency: &Value) -> Vec<Figure> {
+    let estimate = |value: &Value, interval: &Value| {
+        let value = value.as_f64()?;
+        let interval = Interval::deserialize(interval).ok();
+        Some(Estimate { value, interval })
+    };
+    let mut figures: Vec<Figure> = Vec::new();
+    for name in Summary::NAMES {
+        let field = name.replace('.', "_");
+        let interval = &part["confidence"][&field]["bootstrap"];
+        figures.push((format!("{name}, ms"), estimate(&latency[&field], interval)));
     }
+    for (name, field) in [
+        ("p99.9 - p50, ms", "gap_ms"),
+        ("times narrower", "gap_ratio"),
+        ("p50 ratio", "p50_ratio"),
+    ] {
+        let of_field = &part[field];
+        let estimate = estimate(&of_field["value"], &of_field["interval"]);
+        figures.push((name.to_owned(), estimate));
+    }
+    let plain = |value: Option<f64>| {
+        let interval = None;
+        value.map(|value| Estimate { value, interval })
+    };
+    let (counts, accuracy) = (&part["counts"], &part["accuracy"]);
+    let count = |counts: &Value, name: &str| counts[name].as_u64().unwrap_or_default();
+    let lost = count(counts, "failed") + count(counts, "unanswered");
+    let [judged, correct] = ["judged", "correct"].map(|name| count(accuracy, name));
+    let accuracy = accuracy.is_object().then(|| percentage(correct, judged));
+    let extra_work = part["cost"]["extra_work"]
+        .as_f64()
+        .map(|share| 100.0 * share);
+    for (name, estimate) in [
+        ("answers/s", plain(part["answered_per_s"].as_f64())),
+        (
+            "no answer, %",
+            Some(percentage(lost, count(counts, "sent"))),
+        ),
+        ("accuracy, %", accuracy),
+        ("extra work, %", plain(extra_work)),
+    ] {
+        figures.push((name.to_owned(), estimate));
+    }
+    figures
+}
+
+/// A share with its 95 % interval by Wilson's score (Journal of the American Statistical
+/// Association 22, 1927).
+fn percentage(part: u64, whole: u64) -> Estimate {
+    let whole = whole.max(1) as f64;
+    let share = part as f64 / whole;
+    let square = DEVIATIONS * DEVIATIONS;
+    let centre = (share + square / (2.0 * whole)) / (1.0 + square / whole);
+    let spread = (share * (1.0 - share) / whole + square / (4.0 * whole * whole)).sqrt();
+    let reach = DEVIATIONS * spread / (1.0 + square / whole);
+    let [low, high] = [centre - reach, centre + reach].map(|bound| 100.0 * bound);
+    let (value, interval) = (100.0 * share, Some(Interval { low, high }));
+    Estimate { value, interval }
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Diff {
-    /// Notes to read first: different settings, doubtful reports.
     pub notes: Vec<String>,
     /// Figures by strategy; a run has one part without a name.
     pub parts: Vec<(String, Vec<Change>)>,
@@ -55,7 +116,7 @@ pub struct Diff {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    pub figure: &'static str,
+    pub figure: String,
     pub from: f64,
     pub to: f64,
     /// True if the 95 % intervals of the two overlap, so that chance may be all there is to the
@@ -65,93 +126,47 @@ pub struct Change {
 }
 
 /// Returns the changes from `from` to `to`, the latter from the file named.
-pub fn diff(from: &AnyReport, to: &AnyReport, file: &str) -> anyhow::Result<Diff> {
-    match (from, to) {
-        (AnyReport::Run(from), AnyReport::Run(to)) => Ok(runs(from, to)),
-        (AnyReport::Compare(from), AnyReport::Compare(to)) => Ok(comparisons(from, to)),
-        _ => {
-            bail!("{file}: is a report of another kind than the first; give two of the same schema")
+pub fn diff(from: &Value, to: &Value, file: &str) -> anyhow::Result<Diff> {
+    ensure!(
+        from["schema"] == to["schema"],
+        "{file}: is a report of another kind than the first; give two of the same schema"
+    );
+    let mut notes = Vec::new();
+    for (name, value) in from["settings"].as_object().into_iter().flatten() {
+        let other = &to["settings"][name];
+        if other != value {
+            notes.push(format!("setting {name} differs: {value} and {other}"));
         }
     }
-}
-
-fn runs(from: &RunReport, to: &RunReport) -> Diff {
-    let figures = |report: &RunReport| {
-        let latency = report.latency.all.map(|latency| latency.figures());
-        let times = TIMES.into_iter().enumerate().map(|(place, name)| {
-            let time = latency.map(|figures| plain(figures[place].1));
-            (name, time)
-        });
-        let others = [
-            ("answers/s", Some(plain(report.answered_per_s))),
-            ("no answer, %", Some(no_answer(report.counts))),
-            ("accuracy, %", report.accuracy.map(accuracy)),
-        ];
-        times.chain(others).collect::<Vec<_>>()
-    };
-    let mut notes = setting_notes(&from.settings, &to.settings);
-    notes.extend(state("first", from.valid, from.partial));
-    notes.extend(state("second", to.valid, to.partial));
-    let parts = vec![(String::new(), changes(&figures(from), &figures(to)))];
-    Diff { notes, parts }
-}
-
-fn comparisons(from: &CompareReport, to: &CompareReport) -> Diff {
-    let mut notes = setting_notes(&from.settings, &to.settings);
-    notes.extend(state("first", from.valid, from.partial));
-    notes.extend(state("second", to.valid, to.partial));
-    if from.baseline != to.baseline {
-        let (from, to) = (&from.baseline, &to.baseline);
-        notes.push(format!(
-            "baseline differs: {from} and {to}; ratios say different things"
-        ));
+    for (report, place) in [(from, "first"), (to, "second")] {
+        if report["valid"] == false {
+            let text = format!("the {place} report is not valid: its generator was late");
+            notes.push(text);
+        }
+        if report["partial"] == true {
+            notes.push(format!("the {place} report is partial"));
+        }
     }
-    for (one, other, place) in [(from, to, "first"), (to, from, "second")] {
-        let names = one.strategies.iter().map(|strategy| &strategy.name);
-        let alone = names.filter(|name| other.strategy(name).is_none());
+    let (base, other) = (&from["baseline"], &to["baseline"]);
+    if base != other {
+        let text = format!("baseline differs: {base} and {other}; ratios say different things");
+        notes.push(text);
+    }
+    let (from, to) = (parts(from), parts(to));
+    let named = |parts: &[(String, Vec<Figure>)], name: &str| {
+        let mut parts = parts.iter();
+        parts.find_map(|(part, figures)| (part == name).then(|| figures.clone()))
+    };
+    for (one, other, place) in [(&from, &to, "first"), (&to, &from, "second")] {
+        let names = one.iter().map(|(name, _)| name);
+        let alone = names.filter(|name| named(other, name).is_none());
         notes.extend(alone.map(|name| format!("{name} is in the {place} report alone")));
     }
-    let part = |one: &StrategyReport| {
-        let other = to.strategy(&one.name)?;
-        let changes = changes(&strategy_figures(one), &strategy_figures(other));
-        Some((one.name.clone(), changes))
+    let part = |(name, figures): &(String, Vec<Figure>)| {
+        Some((name.clone(), changes(figures, &named(&to, name)?)))
     };
-    let parts = from.strategies.iter().filter_map(part).collect();
-    Diff { notes, parts }
-}
-
-type Figure = (&'static str, Option<Estimate>);
-
-/// Names of [`super::Summary::figures`] with their unit, in its order.
-const TIMES: [&str; 7] = [
-    "p50, ms",
-    "mean, ms",
-    "p90, ms",
-    "p99, ms",
-    "p99.5, ms",
-    "p99.9, ms",
-    "max, ms",
-];
-
-fn strategy_figures(report: &StrategyReport) -> Vec<Figure> {
-    let latency = TIMES.into_iter().zip(report.latency.figures());
-    // The largest of all depends on the number of requests.
-    let latency = latency.filter(|(_, (field, _))| *field != "max");
-    let times = latency.map(|(name, (field, value))| {
-        let confidence = report.confidence.get(field);
-        let interval = confidence.and_then(|confidence| confidence.bootstrap);
-        (name, Some(Estimate { value, interval }))
-    });
-    let extra_work = report.cost.extra_work.map(|share| plain(100.0 * share));
-    let others = [
-        ("p99.9 - p50, ms", Some(report.gap_ms)),
-        ("times narrower", report.gap_ratio),
-        ("p50 ratio", report.p50_ratio),
-        ("no answer, %", Some(no_answer(report.counts))),
-        ("accuracy, %", report.accuracy.map(accuracy)),
-        ("extra work, %", extra_work),
-    ];
-    times.chain(others).collect()
+    let parts = from.iter().filter_map(part).collect();
+    Ok(Diff { notes, parts })
 }
 
 fn changes(from: &[Figure], to: &[Figure]) -> Vec<Change> {
@@ -159,67 +174,13 @@ fn changes(from: &[Figure], to: &[Figure]) -> Vec<Change> {
         let (from, to) = (*from).zip(*to)?;
         let intervals = from.interval.zip(to.interval);
         Some(Change {
-            figure,
+            figure: figure.clone(),
             from: from.value,
             to: to.value,
             within: intervals.map(|(one, other)| one.overlaps(&other)),
         })
     };
     from.iter().zip(to).filter_map(change).collect()
-}
-
-fn plain(value: f64) -> Estimate {
-    Estimate {
-        value,
-        interval: None,
-    }
-}
-
-fn no_answer(counts: Counts) -> Estimate {
-    percentage(counts.failed + counts.unanswered, counts.sent)
-}
-
-fn accuracy(accuracy: Accuracy) -> Estimate {
-    percentage(accuracy.correct, accuracy.judged)
-}
-
-/// A share with its 95 % interval by Wilson's score (Journal of the American Statistical
-/// Association 22, 1927).
-fn percentage(part: usize, whole: usize) -> Estimate {
-    if whole == 0 {
-        return plain(0.0);
-    }
-    let (share, whole) = (part as f64 / whole as f64, whole as f64);
-    let square = DEVIATIONS * DEVIATIONS;
-    let centre = (share + square / (2.0 * whole)) / (1.0 + square / whole);
-    let spread = (share * (1.0 - share) / whole + square / (4.0 * whole * whole)).sqrt();
-    let reach = DEVIATIONS * spread / (1.0 + square / whole);
-    let interval = Interval {
-        low: 100.0 * (centre - reach),
-        high: 100.0 * (centre + reach),
-    };
-    Estimate {
-        value: 100.0 * share,
-        interval: Some(interval),
-    }
-}
-
-fn setting_notes(from: &impl serde::Serialize, to: &impl serde::Serialize) -> Vec<String> {
-    let [from, to] = [serde_json::to_value(from), serde_json::to_value(to)]
-        .map(|settings| settings.unwrap_or_default());
-    let fields = from.as_object().into_iter().flatten();
-    let differing = fields.filter(|(name, value)| to.get(name) != Some(value));
-    let note = |(name, value): (&String, &Value)| {
-        let other = to.get(name).unwrap_or(&Value::Null);
-        format!("setting {name} differs: {value} and {other}")
-    };
-    differing.map(note).collect()
-}
-
-fn state(place: &str, valid: bool, partial: bool) -> impl Iterator<Item = String> {
-    let late = (!valid).then(|| format!("the {place} report is not valid: its generator was late"));
-    let ended = partial.then(|| format!("the {place} report is partial"));
-    late.into_iter().chain(ended)
 }
 
 impl Display for Diff {
@@ -230,20 +191,23 @@ impl Display for Diff {
         for (name, changes) in &self.parts {
             let header = [name, "first", "second", "change", "ratio", "95 % intervals"];
             let mut table = Table::new(header);
-            for change in changes {
-                let Change { from, to, .. } = change;
+            for Change {
+                figure,
+                from,
+                to,
+                within,
+            } in changes
+            {
                 let ratio = (*from != 0.0).then(|| format!("{:.3}", to / from));
-                let within = change
-                    .within
-                    .map(|within| if within { "overlap" } else { "apart" });
+                let within = within.map(|within| if within { "overlap" } else { "apart" });
                 let cells = [
-                    format!("{from:.3}"),
-                    format!("{to:.3}"),
-                    format!("{:+.3}", to - from),
-                    or_dash(ratio),
-                    or_dash(within),
+                    Cell::from(format!("{from:.3}")),
+                    Cell::from(format!("{to:.3}")),
+                    Cell::from(format!("{:+.3}", to - from)),
+                    Cell::or_dash(ratio),
+                    Cell::or_dash(within),
                 ];
-                table.row(format!("  {}", change.figure), cells);
+                table.row(format!("  {figure}"), cells);
             }
             write!(out, "{table}")?;
         }

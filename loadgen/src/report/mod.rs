@@ -11,45 +11,38 @@
 //!   without an answer counts as the timeout, or as what it really took where that is longer: a
 //!   server that fails fast does not look fast.
 
-mod csv;
+mod compare_page;
 mod diff;
-mod hgrm;
-mod hlog;
-mod html;
-mod lag;
-mod schemas;
+mod figures;
+mod files;
+pub(crate) mod page;
+mod plot;
+mod run_page;
 mod slo;
-mod summarise;
-mod summary;
-pub(crate) mod table;
-mod text;
+mod sweep_page;
 
-pub use csv::write_csv;
-pub use diff::{AnyReport, Change, Diff, diff, read_report};
-pub use hgrm::write_hgrm;
-pub use hlog::write_hlog;
-pub use html::{compare_page, run_page, sweep_page};
-pub use lag::{LagReport, lag_limit_ms};
-pub use schemas::schemas;
-pub use slo::{Slo, SloFigures, check};
-pub(crate) use summarise::{accuracy, by_provenance, charged_us, count, errors};
-pub use summarise::{latency_histogram, summarise};
-pub use summary::Summary;
-pub(crate) use summary::histogram;
+pub use compare_page::compare_page;
+pub use diff::{Change, Diff, diff, read_report};
+pub use figures::{LagReport, Summary, lag_limit_ms, latency_histogram, summarise};
+pub(crate) use figures::{accuracy, by_provenance, charged_us, count, errors, histogram};
+pub use files::{write_csv, write_hgrm, write_hlog};
+pub use run_page::run_page;
+pub use slo::{Slo, check};
+pub use sweep_page::sweep_page;
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
+use crate::compare::{CompareReport, SweepReport};
 use crate::payload::WireEncoding;
 use crate::schedule::Arrivals;
+use crate::simulate::SimulationReport;
 use crate::target::Provenance;
 
-/// Name and version of [`RunReport`]'s form.
 pub const SCHEMA: &str = "parapet-loadgen/run/1";
 
-/// Figures of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunReport {
     #[schemars(extend("const" = SCHEMA))]
@@ -83,75 +76,52 @@ pub struct RunReport {
 pub struct Settings {
     pub target: String,
     pub model: String,
-    /// Seed of the schedule and of the order of rows.
     pub seed: u64,
     /// Arrival process; absent where a trace said when.
     pub arrivals: Option<Arrivals>,
-    /// The trace that said when, if one did.
     pub trace: Option<TraceSettings>,
     /// Mean requests/s; of a trace, those planned by the time of the last.
     pub rate: f64,
     pub timeout_ms: u64,
     pub encoding: WireEncoding,
-    /// Request parameter `allow_approximate`, if sent.
     pub allow_approximate: Option<bool>,
-    /// Deadline that requests carried, if they did.
     pub deadline_ms: Option<u64>,
-    /// File of the rows that were sent.
     pub images: String,
-    /// File of their classes, if given.
     pub labels: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TraceSettings {
     pub file: String,
-    /// SHA-256 of its contents, hexadecimal.
     pub sha256: String,
     pub times: usize,
     /// Speed at which it was sent, as a multiple of the recorded one.
     pub scale: f64,
 }
 
-impl Settings {
-    pub(crate) fn load(&self) -> String {
-        let Self { rate, seed, .. } = self;
-        if let Some(trace) = &self.trace {
-            let TraceSettings {
-                file,
-                sha256,
-                times,
-                scale,
-            } = trace;
-            let hash = sha256.get(..12).unwrap_or(sha256);
-            return format!(
-                "trace {file} ({times} times, SHA-256 {hash}) at {scale} times its speed, \
-                 {rate:.1} requests/s, seed {seed}"
-            );
-        }
-        let arrivals = self.arrivals.map(|arrivals| arrivals.to_string());
-        let arrivals = arrivals.unwrap_or_else(|| "unknown".to_owned());
-        format!("{arrivals} arrivals, {rate} requests/s, seed {seed}")
-    }
+/// JSON Schemas (draft 2020-12) of all reports, by the kind of report.
+pub fn schemas() -> [(&'static str, Schema); 4] {
+    [
+        ("run", schema_for!(RunReport)),
+        ("compare", schema_for!(CompareReport)),
+        ("simulation", schema_for!(SimulationReport)),
+        ("sweep", schema_for!(SweepReport)),
+    ]
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
-    /// In the schedule.
     pub planned: usize,
     pub sent: usize,
-    /// Answered with a prediction.
     pub answered: usize,
     /// Requests that ended without a prediction.
     pub failed: usize,
     /// Sent, but not ended within the timeout or the run.
     pub unanswered: usize,
-    /// Requests that were never sent.
     pub unsent: usize,
 }
 
 impl Counts {
-    /// Share of requests sent that failed or were not answered.
     pub(crate) fn without_answer(&self) -> f64 {
         (self.failed + self.unanswered) as f64 / self.sent.max(1) as f64
     }
@@ -170,20 +140,16 @@ pub struct Answers {
     pub count: usize,
     /// Share of all answers, `0.0..=1.0`.
     pub share: f64,
-    /// Their latency from the planned send.
     pub latency: Summary,
-    /// Their accuracy; absent where no class is known.
     pub accuracy: Option<Accuracy>,
     /// Mean of the confidences that the server gave; absent where it gave none.
     pub mean_confidence: Option<f64>,
 }
 
-/// Accuracy of the answers' top class.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Accuracy {
     /// Answers whose class and row's class are known.
     pub judged: usize,
     pub correct: usize,
-    /// `correct / judged`.
     pub accuracy: f64,
 }

@@ -27,7 +27,6 @@ use crate::target::Transport;
 pub struct Stop {
     /// Send no more; wait for the answers that are still out.
     pub sending: CancellationToken,
-    /// Wait no longer either.
     pub waiting: CancellationToken,
 }
 

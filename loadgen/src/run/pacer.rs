@@ -44,7 +44,7 @@ impl Pacer for KernelPacer {
         mut release: Release,
     ) -> std::io::Result<()> {
         let timer = Timer::new()?;
-        for (index, &planned_us) in schedule.planned_us().iter().enumerate() {
+        for (index, &planned_us) in schedule.planned_us.iter().enumerate() {
             let planned = Duration::from_micros(planned_us);
             while let Some(left) = planned
                 .checked_sub(start.elapsed())

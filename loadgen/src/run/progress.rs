@@ -26,7 +26,6 @@ struct State {
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Snapshot {
-    /// Requests planned in all.
     pub planned: usize,
     pub sent: usize,
     pub answered: usize,
@@ -34,24 +33,20 @@ pub struct Snapshot {
     pub without_answer: usize,
     /// Answers that were reconstructed.
     pub reconstructed: usize,
-    /// Largest lag of a request.
     pub lag_max: Duration,
-    /// Median of the latency of answers so far.
     pub p50: Duration,
     pub p90: Duration,
     pub p99: Duration,
-    /// Their 99.9th.
     pub p99_9: Duration,
 }
 
 impl Progress {
-    /// Before the first request.
     pub fn new(schedule: &Schedule) -> Self {
         let record = |&planned_us: &u64| Record {
             planned_us,
             ..Record::default()
         };
-        let records: Vec<Record> = schedule.planned_us().iter().map(record).collect();
+        let records: Vec<Record> = schedule.planned_us.iter().map(record).collect();
         let snapshot = Snapshot {
             planned: records.len(),
             ..Snapshot::default()

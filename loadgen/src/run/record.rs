@@ -14,37 +14,41 @@ pub enum RequestOutcome {
 /// One request. Times are microseconds from the start of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Record {
-    /// When it was to be sent.
     pub planned_us: u64,
     /// When it was; `None` if the run ended first.
     pub sent_us: Option<u64>,
     /// When it ended; `None` if the run ended first.
     pub done_us: Option<u64>,
     pub outcome: Option<RequestOutcome>,
-    /// Row of the payload file that it carried.
     pub row: usize,
     pub label: Option<usize>,
 }
 
 impl Record {
-    /// Time from the planned send, which is the latency that an open-loop client sees.
-    pub fn latency_us(&self) -> Option<u64> {
-        self.done_us
-            .map(|done| done.saturating_sub(self.planned_us))
+    /// The same with its times from another start.
+    pub(crate) fn shifted(&self, shift: impl Fn(u64) -> u64) -> Self {
+        Self {
+            planned_us: shift(self.planned_us),
+            sent_us: self.sent_us.map(&shift),
+            done_us: self.done_us.map(&shift),
+            ..*self
+        }
     }
 
-    /// Time from the actual send.
+    /// Time from the planned send, which is the latency that an open-loop client sees.
+    pub fn latency_us(&self) -> Option<u64> {
+        Some(self.done_us?.saturating_sub(self.planned_us))
+    }
+
     pub fn service_us(&self) -> Option<u64> {
         Some(self.done_us?.saturating_sub(self.sent_us?))
     }
 
     /// Returns the lag with which the generator sent it.
     pub fn lag_us(&self) -> Option<u64> {
-        self.sent_us
-            .map(|sent| sent.saturating_sub(self.planned_us))
+        Some(self.sent_us?.saturating_sub(self.planned_us))
     }
 
-    /// The answer, if there is one.
     pub fn answer(&self) -> Option<Answer> {
         match self.outcome {
             Some(RequestOutcome::Answered(answer)) => Some(answer),
@@ -58,8 +62,7 @@ impl Record {
     }
 }
 
-/// The records of a run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Recording {
     /// One for each planned request, in the schedule's order.
     pub records: Vec<Record>,

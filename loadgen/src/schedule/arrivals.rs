@@ -5,13 +5,13 @@ use std::str::FromStr;
 
 use rand::Rng;
 use rand_distr::Exp1;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bursts::{Bursts, Modulated};
 
 /// Distribution of arrivals over time. Reports hold its text form.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
 pub enum Arrivals {
     /// Evenly spaced: `i / rate`.
@@ -73,20 +73,6 @@ impl FromStr for Arrivals {
             "poisson" => Ok(Self::Poisson),
             _ => text.parse().map(Self::Bursts),
         }
-    }
-}
-
-impl JsonSchema for Arrivals {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Arrivals".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        schemars::json_schema!({
-            "description": "How requests are spread over time: constant, poisson or \
-                bursts:RATIO:MEAN_ON_MS:MEAN_OFF_MS.",
-            "type": "string"
-        })
     }
 }
 

@@ -53,19 +53,16 @@ impl Bursts {
         rate * cycle_s * MAX_CYCLES >= 1.0
     }
 
-    /// Share of time in the burst state.
     fn share(self) -> f64 {
         f64::from(self.mean_on_ms) / (f64::from(self.mean_on_ms) + f64::from(self.mean_off_ms))
     }
 
-    /// Rates of the calm and the burst state.
     fn rates(self, mean: f64) -> [f64; 2] {
         let (ratio, share) = (f64::from(self.ratio), self.share());
         let calm = mean / (share * ratio + 1.0 - share);
         [calm, ratio * calm]
     }
 
-    /// The process at a mean of `rate` requests/s.
     pub(super) fn begin(self, rate: f64, random: &mut impl Rng) -> Modulated {
         let mut begun = Modulated {
             rates: self.rates(rate),

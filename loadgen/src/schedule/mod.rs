@@ -21,12 +21,9 @@ use rand_chacha::ChaCha12Rng;
 /// Most requests in one run: their records are held in memory.
 pub const MAX_REQUESTS: usize = 10_000_000;
 
-/// Where a schedule ends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Length {
-    /// Arrivals in this time.
     Duration(Duration),
-    /// This many arrivals.
     Requests(usize),
 }
 
@@ -59,10 +56,10 @@ fn microseconds(seconds: f64) -> u64 {
     (seconds * 1e6).round() as u64
 }
 
-/// Planned send times, ascending.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
-    planned_us: Vec<u64>,
+    /// Planned times in microseconds from the start of the run, ascending; at least one.
+    pub planned_us: Vec<u64>,
 }
 
 impl Schedule {
@@ -87,7 +84,7 @@ impl Schedule {
             .planned_us
             .last()
             .is_some_and(|&last| last > u64::MAX / 4);
-        if schedule.len() > MAX_REQUESTS || too_late {
+        if schedule.planned_us.len() > MAX_REQUESTS || too_late {
             return Err(too_long());
         }
         Ok(schedule)
@@ -100,7 +97,7 @@ impl Schedule {
             Some(Length::Requests(requests)) => (f64::INFINITY, requests),
             None => (f64::INFINITY, MAX_REQUESTS),
         };
-        Self::of_times(trace.times_s().iter().copied(), end_s, most)
+        Self::of_times(trace.times_s.iter().copied(), end_s, most)
     }
 
     fn of_times(times: impl Iterator<Item = f64>, end_s: f64, most: usize) -> anyhow::Result<Self> {
@@ -117,17 +114,6 @@ impl Schedule {
     pub fn mean_rate(&self) -> f64 {
         let last_us = self.planned_us.last().copied().unwrap_or_default();
         self.planned_us.len() as f64 / (last_us.max(1) as f64 / 1e6)
-    }
-
-    /// Planned times in microseconds from the start of the run, ascending.
-    pub fn planned_us(&self) -> &[u64] {
-        &self.planned_us
-    }
-
-    /// Number of planned requests; at least one.
-    #[allow(clippy::len_without_is_empty, reason = "a schedule is never empty")]
-    pub fn len(&self) -> usize {
-        self.planned_us.len()
     }
 }
 
@@ -151,13 +137,13 @@ mod tests {
                     &schedule,
                     &Schedule::plan(arrivals, rate, length, seed).unwrap()
                 );
-                prop_assert!(schedule.planned_us().is_sorted());
+                prop_assert!(schedule.planned_us.is_sorted());
                 let endless = endless(arrivals, rate, seed).unwrap().take(10_000);
-                prop_assert!(endless.eq(schedule.planned_us().iter().copied()));
+                prop_assert!(endless.eq(schedule.planned_us.iter().copied()));
                 // The mean of 10,000 exponential gaps lies within 5 % of theirs but once in 1.7
                 // million (5 sigma).
                 let measured = 1e6 * 9_999.0
-                    / (schedule.planned_us()[9_999] - schedule.planned_us()[0]) as f64;
+                    / (schedule.planned_us[9_999] - schedule.planned_us[0]) as f64;
                 prop_assert!(
                     (measured / rate - 1.0).abs() < 0.05,
                     "{} against {}",
@@ -171,8 +157,8 @@ mod tests {
         fn a_duration_bounds_the_times(seed: u64) {
             let length = Length::Duration(Duration::from_secs(2));
             let schedule = Schedule::plan(Arrivals::Poisson, 500.0, length, seed).unwrap();
-            prop_assert!(schedule.planned_us().iter().all(|&at| at <= 2_000_000));
-            prop_assert!((700..1300).contains(&schedule.len()));
+            prop_assert!(schedule.planned_us.iter().all(|&at| at <= 2_000_000));
+            prop_assert!((700..1300).contains(&schedule.planned_us.len()));
         }
     }
 
@@ -180,7 +166,7 @@ mod tests {
     fn constant_arrivals_are_evenly_spaced() {
         let length = Length::Duration(Duration::from_secs(1));
         let schedule = Schedule::plan(Arrivals::Constant, 4.0, length, 7).unwrap();
-        assert_eq!(schedule.planned_us(), [0, 250_000, 500_000, 750_000]);
+        assert_eq!(schedule.planned_us, [0, 250_000, 500_000, 750_000]);
     }
 
     #[test]

@@ -13,20 +13,17 @@ use sha2::{Digest, Sha256};
 use super::MAX_REQUESTS;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-/// Most bytes of a file that are read.
 const MAX_FILE_BYTES: u64 = 256 << 20;
-/// Most bytes in a line.
 const MAX_LINE_BYTES: u64 = 4096;
 /// Latest time after scaling: 31 days. Later ones are times of day, or in another unit.
 const MAX_SECONDS: f64 = 31.0 * 86_400.0;
-/// Characters of a wrong line that an error shows.
 const SHOWN: usize = 40;
 
-/// Times of a trace file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
-    times_s: Vec<f64>,
-    sha256: String,
+    /// Ascending times in seconds from the start of the run, after scaling; at least one.
+    pub times_s: Vec<f64>,
+    pub sha256: String,
 }
 
 impl Trace {
@@ -62,16 +59,6 @@ impl Trace {
             times_s: times_s.map_err(|error| anyhow!("{file}: {error}"))?,
             sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
         })
-    }
-
-    /// Ascending times in seconds from the start of the run, after scaling; at least one.
-    pub fn times_s(&self) -> &[f64] {
-        &self.times_s
-    }
-
-    /// SHA-256 of the file, hexadecimal.
-    pub fn sha256(&self) -> &str {
-        &self.sha256
     }
 }
 
@@ -182,9 +169,9 @@ mod tests {
     #[test]
     fn scale_makes_it_faster_and_the_hash_is_of_the_file() {
         let trace = load(b"0\n1\n3\n", 2.0).unwrap();
-        assert_eq!(trace.times_s(), [0.0, 0.5, 1.5]);
-        assert_eq!(trace.sha256(), load(b"0\n1\n3\n", 1.0).unwrap().sha256());
-        assert_eq!(trace.sha256().len(), 64);
+        assert_eq!(trace.times_s, [0.0, 0.5, 1.5]);
+        assert_eq!(trace.sha256, load(b"0\n1\n3\n", 1.0).unwrap().sha256);
+        assert_eq!(trace.sha256.len(), 64);
         for scale in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let refused = load(b"0\n", scale).unwrap_err().to_string();
             assert!(refused.starts_with("trace scale"), "{refused}");
@@ -227,7 +214,7 @@ mod tests {
         #[test]
         fn any_bytes_are_a_trace_or_an_error(contents: Vec<u8>) {
             if let Ok(trace) = load(&contents, 1.0) {
-                prop_assert!(!trace.times_s().is_empty() && trace.times_s().is_sorted());
+                prop_assert!(!trace.times_s.is_empty() && trace.times_s.is_sorted());
             }
         }
     }

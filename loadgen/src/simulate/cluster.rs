@@ -1,14 +1,16 @@
-//! All instances, their processes' ends and the frontend's checks.
+//! All instances, their processes' ends, the frontend's checks, and what happens next.
 
-use parapet_frontend_core::{FailureKind, InstanceId, JobId, PoolId};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use parapet_frontend_core::{FailureKind, GroupId, InstanceId, JobId, PoolId, QueryId, Row};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::Exp1;
 
-use super::delay::{nanoseconds, to_nanos};
-use super::instance::{Begun, Instance, Taken};
-use super::queue::{Event, Queue};
-use super::{Crashes, Health, Jobs, Network, Outage, Simulation};
+use super::instance::{Batch, Instance, Taken};
+use super::surroundings::nanoseconds;
+use super::{Crashes, Jobs, Network, Simulation};
 use crate::experiment::What;
 
 /// Streams of random numbers, apart from each other; the load's own is another generator.
@@ -16,8 +18,37 @@ const NETWORK_STREAM: u64 = 1;
 const CHECKS_STREAM: u64 = 2;
 const CRASHES_STREAM: u64 = 1 << 32;
 
+/// Milliseconds between two of the frontend's checks of an instance that is up, and that is not.
+const CHECK_INTERVAL_MS: f64 = 1000.0;
+const RECOVERY_INTERVAL_MS: f64 = 200.0;
+/// Failed checks in a row after which it is down.
+const FAILURES_UNTIL_DOWN: u32 = 2;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Event {
+    Delivered(u32, JobId),
+    /// An instance ends its batch, unless it was restarted since the life in which that began.
+    BatchEnded(u32, Batch),
+    Responded(JobId, Option<FailureKind>),
+    Encoded(GroupId, Row),
+    Decoded(QueryId),
+    /// The frontend checks an instance, unless another round of checks was begun since.
+    Checked(u32, u32),
+    /// An instance's process crashes, and is there again.
+    Crashed(u32),
+    Restarted(u32),
+    /// An instance's process ends by an [`Outage`](super::Outage), and is there again.
+    Killed(u32),
+    Revived(u32),
+}
+
+/// Times are nanoseconds since the start.
 #[derive(Debug)]
 pub(super) struct SimulatedCluster {
+    pub(super) now: u64,
+    /// Among events of one time, first come first served: the order is the same in every run.
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    pushed: u64,
     instances: Vec<Instance>,
     ids: Vec<InstanceId>,
     /// The number of each pool's first instance.
@@ -27,10 +58,9 @@ pub(super) struct SimulatedCluster {
     /// Requests that the frontend has given up and that have not ended by themselves.
     withdrawn: Jobs,
     crashes: Option<(Crashes, Vec<ChaCha8Rng>)>,
-    health: Health,
     checks_random: ChaCha8Rng,
     watches: Vec<Watch>,
-    upstream_requests: u64,
+    pub(super) upstream_requests: u64,
 }
 
 /// The frontend's watch of one instance. Checks of one that is well say nothing new, so only
@@ -42,28 +72,20 @@ struct Watch {
 }
 
 impl SimulatedCluster {
-    /// All instances, idle; `queue` gets the first end of each process.
-    pub(super) fn new(simulation: &Simulation, queue: &mut Queue) -> Self {
+    pub(super) fn new(simulation: &Simulation) -> Self {
         let (mut instances, mut ids, mut first) = (Vec::new(), Vec::new(), Vec::new());
-        for (pool, id) in simulation.pools.iter().zip(0_u8..) {
+        let pools = simulation.core.pools.iter().zip(&simulation.roles);
+        for ((pool, role), id) in pools.zip(0_u8..) {
             first.push(ids.len() as u32);
             for index in 0..pool.instances as u32 {
                 let number = ids.len() as u64;
-                let model = pool.role.model();
-                instances.push(Instance::new(
-                    simulation.instance,
-                    &pool.faults,
-                    number,
-                    model,
-                ));
-                ids.push(InstanceId {
-                    pool: PoolId(id),
-                    index,
-                });
+                instances.push(Instance::new(simulation, number, role.model()));
+                let pool = PoolId(id);
+                ids.push(InstanceId { pool, index });
             }
         }
         let stream = |number: u64| {
-            let mut random = ChaCha8Rng::seed_from_u64(simulation.load.seed);
+            let mut random = ChaCha8Rng::seed_from_u64(simulation.seed);
             random.set_stream(number);
             random
         };
@@ -72,82 +94,74 @@ impl SimulatedCluster {
             (crashes, streams.collect::<Vec<_>>())
         };
         let mut cluster = Self {
-            crashes: simulation.crashes.map(own),
+            now: 0,
+            events: BinaryHeap::new(),
+            pushed: 0,
+            crashes: simulation.surroundings.crashes.map(own),
             watches: vec![Watch::default(); ids.len()],
             instances,
             ids,
             first,
-            network: simulation.network,
+            network: simulation.surroundings.network,
             network_random: stream(NETWORK_STREAM),
             withdrawn: Jobs::default(),
-            health: simulation.frontend.health,
             checks_random: stream(CHECKS_STREAM),
             upstream_requests: 0,
         };
         for number in 0..cluster.instances.len() as u32 {
-            cluster.plan_crash(0, number, queue);
+            cluster.plan_crash(number);
         }
-        for Outage {
-            instance,
-            what,
-            from,
-            until,
-        } in &simulation.outages
-        {
-            let (from, until, instance) = (to_nanos(*from), to_nanos(*until), *instance);
-            match what {
-                What::Freeze => {
-                    if let Some(instance) = cluster.instances.get_mut(instance as usize) {
-                        instance.stop(from, until);
-                    }
-                }
-                What::Kill => {
-                    queue.push(from, Event::Killed { instance });
-                    queue.push(until, Event::Revived { instance });
+        for outage in &simulation.outages {
+            let number = outage.instance;
+            match (outage.what, cluster.instances.get_mut(number as usize)) {
+                (What::Freeze, Some(instance)) => instance.stop(outage.from, outage.until),
+                (What::Freeze, None) => {}
+                (What::Kill, _) => {
+                    cluster.after(outage.from, Event::Killed(number));
+                    cluster.after(outage.until, Event::Revived(number));
                 }
             }
         }
         cluster
     }
 
+    pub(super) fn after(&mut self, delay: u64, event: Event) {
+        self.pushed += 1;
+        self.events
+            .push(Reverse((self.now + delay, self.pushed, event)));
+    }
+
+    pub(super) fn next_at(&self) -> Option<u64> {
+        self.events.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Event> {
+        self.events.pop().map(|Reverse((.., event))| event)
+    }
+
     pub(super) fn id(&self, number: u32) -> Option<InstanceId> {
         self.ids.get(number as usize).copied()
     }
 
-    pub(super) fn upstream_requests(&self) -> u64 {
-        self.upstream_requests
-    }
-
     pub(super) fn pool(&self, pool: usize) -> impl Iterator<Item = &Instance> {
-        let own = move |(_, id): &(&Instance, &InstanceId)| usize::from(id.pool.0) == pool;
-        self.instances
-            .iter()
-            .zip(&self.ids)
-            .filter(own)
-            .map(|(instance, _)| instance)
+        let all = self.instances.iter().zip(&self.ids);
+        let own = all.filter(move |(_, id)| usize::from(id.pool.0) == pool);
+        own.map(|(instance, _)| instance)
     }
 
     fn number(&self, instance: InstanceId) -> u32 {
-        self.first
-            .get(usize::from(instance.pool.0))
-            .map_or(u32::MAX, |first| first + instance.index)
+        let first = self.first.get(usize::from(instance.pool.0));
+        first.map_or(u32::MAX, |first| first + instance.index)
     }
 
-    /// A client's time to the frontend and back.
     pub(super) fn client_delay(&mut self) -> u64 {
         self.network.client.sample(&mut self.network_random)
     }
 
-    pub(super) fn send(&mut self, now: u64, instance: InstanceId, job: JobId, queue: &mut Queue) {
+    pub(super) fn send(&mut self, instance: InstanceId, job: JobId) {
         self.upstream_requests += 1;
-        let at = now + self.network.to_instance.sample(&mut self.network_random);
-        queue.push(
-            at,
-            Event::Delivered {
-                instance: self.number(instance),
-                job,
-            },
-        );
+        let delay = self.network.to_instance.sample(&mut self.network_random);
+        self.after(delay, Event::Delivered(self.number(instance), job));
     }
 
     pub(super) fn withdraw(&mut self, job: JobId) {
@@ -159,156 +173,121 @@ impl SimulatedCluster {
         !self.withdrawn.is_empty() && self.withdrawn.remove(&job)
     }
 
-    pub(super) fn deliver(&mut self, now: u64, number: u32, job: JobId, queue: &mut Queue) {
+    pub(super) fn deliver(&mut self, number: u32, job: JobId) {
         if self.is_withdrawn(job) {
             return;
         }
         let Some(instance) = self.instances.get_mut(number as usize) else {
             return;
         };
-        match instance.take(now, job, &mut self.withdrawn) {
-            Taken::Accepted(begun) => plan_end(number, begun, queue),
-            Taken::Full => self.respond(now, job, Some(FailureKind::InstanceBusy), queue),
-            Taken::Away => self.respond(now, job, Some(FailureKind::Unreachable), queue),
+        match instance.take(self.now, job, &mut self.withdrawn) {
+            Taken::Accepted(begun) => self.plan_end(number, begun),
+            Taken::Full => self.respond(job, Some(FailureKind::InstanceBusy)),
+            Taken::Away => self.respond(job, Some(FailureKind::Unreachable)),
         }
     }
 
-    fn respond(&mut self, now: u64, job: JobId, failure: Option<FailureKind>, queue: &mut Queue) {
-        let at = now + self.network.to_frontend.sample(&mut self.network_random);
-        queue.push(at, Event::Responded { job, failure });
+    fn respond(&mut self, job: JobId, failure: Option<FailureKind>) {
+        let delay = self.network.to_frontend.sample(&mut self.network_random);
+        self.after(delay, Event::Responded(job, failure));
     }
 
-    pub(super) fn end_batch(&mut self, now: u64, number: u32, life: u32, queue: &mut Queue) {
+    fn plan_end(&mut self, number: u32, begun: Option<(u64, Batch)>) {
+        if let Some((ends, batch)) = begun {
+            self.after(
+                ends.saturating_sub(self.now),
+                Event::BatchEnded(number, batch),
+            );
+        }
+    }
+
+    pub(super) fn end_batch(&mut self, number: u32, batch: Batch) {
         let Some(instance) = self.instances.get_mut(number as usize) else {
             return;
         };
-        let Some((done, fails, begun)) = instance.end(now, life, &mut self.withdrawn) else {
+        let Some((done, fails, begun)) = instance.end(self.now, batch, &mut self.withdrawn) else {
             return;
         };
-        plan_end(number, begun, queue);
+        self.plan_end(number, begun);
         for job in done {
-            self.respond(now, job, fails.then_some(FailureKind::InstanceError), queue);
+            self.respond(job, fails.then_some(FailureKind::InstanceError));
         }
     }
 
-    fn plan_crash(&mut self, now: u64, number: u32, queue: &mut Queue) {
+    fn plan_crash(&mut self, number: u32) {
         if let Some((crashes, random)) = &mut self.crashes
             && let Some(random) = random.get_mut(number as usize)
         {
             let interval = crashes.mean_interval_ms * random.sample::<f64, _>(Exp1);
-            queue.push(
-                now + nanoseconds(interval),
-                Event::Crashed { instance: number },
-            );
+            self.after(nanoseconds(interval), Event::Crashed(number));
         }
     }
 
-    pub(super) fn crash(&mut self, now: u64, number: u32, queue: &mut Queue) {
+    pub(super) fn crash(&mut self, number: u32) {
         if let Some((crashes, random)) = &mut self.crashes
             && let Some(random) = random.get_mut(number as usize)
         {
             let away = random.random_range(crashes.away.min_ms..=crashes.away.max_ms);
-            queue.push(
-                now + nanoseconds(away),
-                Event::Restarted { instance: number },
-            );
+            self.after(nanoseconds(away), Event::Restarted(number));
         }
-        self.kill(now, number, queue);
+        self.kill(number);
     }
 
     /// A process ends, and what it had is lost.
-    pub(super) fn kill(&mut self, now: u64, number: u32, queue: &mut Queue) {
+    pub(super) fn kill(&mut self, number: u32) {
         let Some(instance) = self.instances.get_mut(number as usize) else {
             return;
         };
-        let lost = instance.crash(now);
-        for job in lost {
-            self.respond(now, job, Some(FailureKind::ConnectionLost), queue);
+        for job in instance.crash(self.now) {
+            self.respond(job, Some(FailureKind::ConnectionLost));
         }
         let phase = self.checks_random.random_range(0.0..1.0);
-        self.plan_check(
-            number,
-            now + nanoseconds(self.health.interval.as_secs_f64() * 1e3 * phase),
-            queue,
-        );
+        self.plan_check(number, nanoseconds(CHECK_INTERVAL_MS * phase));
     }
 
-    pub(super) fn restart(&mut self, now: u64, number: u32, queue: &mut Queue) {
+    pub(super) fn restart(&mut self, number: u32) {
         self.revive(number);
-        self.plan_crash(now, number, queue);
+        self.plan_crash(number);
     }
 
     pub(super) fn revive(&mut self, number: u32) {
         if let Some(instance) = self.instances.get_mut(number as usize) {
-            instance.restart();
+            instance.away = false;
         }
     }
 
-    fn plan_check(&mut self, number: u32, at: u64, queue: &mut Queue) {
+    fn plan_check(&mut self, number: u32, delay: u64) {
         if let Some(watch) = self.watches.get_mut(number as usize) {
             watch.round = watch.round.wrapping_add(1);
-            queue.push(
-                at,
-                Event::Checked {
-                    instance: number,
-                    round: watch.round,
-                },
-            );
+            let round = watch.round;
+            self.after(delay, Event::Checked(number, round));
         }
     }
 
     /// The frontend suspects an instance: it checks it out of turn.
-    pub(super) fn probe(&mut self, now: u64, instance: InstanceId, queue: &mut Queue) {
-        let Network {
-            to_instance,
-            to_frontend,
-            ..
-        } = self.network;
-        let there = to_instance.sample(&mut self.network_random);
-        let back = to_frontend.sample(&mut self.network_random);
-        self.plan_check(self.number(instance), now + there + back, queue);
+    pub(super) fn probe(&mut self, instance: InstanceId) {
+        let there = self.network.to_instance.sample(&mut self.network_random);
+        let back = self.network.to_frontend.sample(&mut self.network_random);
+        self.plan_check(self.number(instance), there + back);
     }
 
-    /// A check ends. What the engine is told of it, if anything.
-    pub(super) fn check(
-        &mut self,
-        now: u64,
-        number: u32,
-        round: u32,
-        queue: &mut Queue,
-    ) -> Option<bool> {
-        let well = self
-            .instances
-            .get(number as usize)
-            .is_some_and(|instance| !instance.is_away());
-        let watch = self
-            .watches
-            .get_mut(number as usize)
-            .filter(|watch| watch.round == round)?;
-        watch.failures = if well {
-            0
-        } else {
-            watch.failures.saturating_add(1)
+    /// A check ends. Returns what the engine is told of it, if anything.
+    pub(super) fn check(&mut self, number: u32, round: u32) -> Option<bool> {
+        let well = !self.instances.get(number as usize)?.away;
+        let watch = self.watches.get_mut(number as usize)?;
+        if watch.round != round {
+            return None;
+        }
+        watch.failures = match well {
+            true => 0,
+            false => watch.failures.saturating_add(1),
         };
-        let is_down = watch.failures >= self.health.failures;
+        let is_down = watch.failures >= FAILURES_UNTIL_DOWN;
         if !well {
             // Up to a tenth more or less, as in the frontend.
-            let interval = to_nanos(self.health.recovery_interval) as f64;
-            let jittered = interval * self.checks_random.random_range(0.9..1.1);
-            self.plan_check(number, now + (jittered as u64).max(1), queue);
+            let interval = RECOVERY_INTERVAL_MS * self.checks_random.random_range(0.9..1.1);
+            self.plan_check(number, nanoseconds(interval));
         }
         (well || is_down).then_some(well)
-    }
-}
-
-fn plan_end(number: u32, begun: Option<Begun>, queue: &mut Queue) {
-    if let Some(Begun { ends, life }) = begun {
-        queue.push(
-            ends,
-            Event::BatchEnded {
-                instance: number,
-                life,
-            },
-        );
     }
 }

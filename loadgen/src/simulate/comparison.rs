@@ -1,96 +1,74 @@
 //! From simulations to the comparison that real runs make, too.
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
-use super::{Setup, Simulated};
+use super::Simulated;
 use crate::compare::{Block, Comparison, FaultMark, Measured, Settings};
-use crate::experiment::{Event, ResolvedArm, What};
+use crate::experiment::{Event, Experiment, ResolvedArm};
 use crate::payload::WireEncoding;
 use crate::run::{Record, Recording};
 
 /// Queries of all strategies together whose records may be kept: some 100 bytes each.
 pub const MAX_RECORDS: u64 = 2_000_000;
 
-/// The simulations of one [`Setup`], as a comparison. Those without records are left out.
-pub fn comparison(setup: &Setup, simulated: &[(ResolvedArm, Simulated)]) -> Comparison {
-    let block_s = setup.block_s();
+/// The simulations of one [`Experiment`], as a comparison. Those without records are left out.
+pub fn comparison(experiment: &Experiment, simulated: &[(ResolvedArm, Simulated)]) -> Comparison {
+    let block_s = experiment.block_s();
     let notes = [
         (
             "simulated",
             "virtual time; see the simulation's settings".to_owned(),
         ),
-        ("instances", setup.instances.to_string()),
-        ("redundant instances", setup.redundant_instances.to_string()),
+        ("instances", experiment.instances.deployed.to_string()),
+        (
+            "redundant instances",
+            experiment.instances.redundant.to_string(),
+        ),
     ];
-    let notes: BTreeMap<String, String> = notes
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect();
     let settings = Settings {
         model: "simulated".to_owned(),
-        seed: setup.seed,
-        arrivals: setup.arrivals,
-        rate: setup.rate,
-        blocks: setup.blocks,
+        seed: experiment.seed,
+        arrivals: experiment.arrivals,
+        rate: experiment.rate,
+        blocks: experiment.blocks,
         block_s,
-        timeout_ms: setup.deadline_ms.ceil() as u64,
+        timeout_ms: experiment.timeout_ms,
         encoding: WireEncoding::Binary,
-        deadline_ms: Some(setup.deadline_ms.ceil() as u64),
+        deadline_ms: Some(experiment.timeout_ms),
         images: "none".to_owned(),
         labels: None,
-        notes,
+        notes: notes.map(|(name, value)| (name.to_owned(), value)).into(),
     };
-    let measured = |(spec, simulated): &(ResolvedArm, Simulated)| {
+    let measured = |(arm, simulated): &(ResolvedArm, Simulated)| {
         Some(Measured {
-            name: spec.label.clone(),
-            description: description(setup, spec),
+            name: arm.label.clone(),
+            description: arm.description.clone(),
             instances: Some(simulated.pools.iter().map(|pool| pool.instances).sum()),
-            blocks: blocks(simulated.recording.as_ref()?, setup.blocks, block_s),
-            repeated_blocks: 0,
-            stalled_repeats: 0,
+            blocks: blocks(simulated.recording.as_ref()?, experiment.blocks, block_s),
             redundancy: Some(simulated.redundancy),
+            ..Measured::default()
         })
     };
-    let strategies = simulated.iter().filter_map(measured).collect();
+    let events = experiment
+        .events
+        .iter()
+        .filter(|event| event.after_s < block_s);
     Comparison {
         settings,
-        strategies,
-        faults: setup
-            .events
-            .iter()
-            .filter(|event| event.after_s < block_s)
-            .map(|event| mark(event, block_s))
-            .collect(),
+        strategies: simulated.iter().filter_map(measured).collect(),
+        faults: events.map(|event| mark(event, block_s)).collect(),
     }
-}
-
-fn description(setup: &Setup, spec: &ResolvedArm) -> String {
-    let own = setup
-        .strategies
-        .iter()
-        .find(|strategy| strategy.name == spec.label);
-    let own = own
-        .map(|strategy| strategy.description.as_str())
-        .filter(|text| !text.is_empty());
-    own.unwrap_or(spec.description()).to_owned()
 }
 
 fn mark(event: &Event, block_s: f64) -> FaultMark {
     let start_s = event.block as f64 * block_s;
-    let at_s = start_s + event.after_s;
-    let until_s = event.for_s.map_or(start_s + block_s, |for_s| {
-        (at_s + for_s).min(start_s + block_s)
-    });
-    let what = match event.what {
-        What::Freeze => "stopped",
-        What::Kill => "killed",
-    };
-    let instance = format!("instance {}", event.instance);
+    let (at_s, end_s) = (start_s + event.after_s, start_s + block_s);
+    let until_s = event.for_s.map_or(end_s, |for_s| (at_s + for_s).min(end_s));
     FaultMark {
         at_s,
         until_s: Some(until_s),
-        what: what.to_owned(),
-        instance,
+        what: event.what.done().to_owned(),
+        instance: format!("instance {}", event.instance),
         strategy: None,
     }
 }
@@ -106,34 +84,27 @@ fn blocks(recording: &Recording, count: usize, block_s: f64) -> Vec<Block> {
         rest = others;
         let started_s = number as f64 * block_s;
         let start_us = (started_s * 1e6) as u64;
-        let rebased = |record: &Record| {
-            let since = |at: u64| at.saturating_sub(start_us);
-            Record {
-                planned_us: since(record.planned_us),
-                sent_us: record.sent_us.map(since),
-                done_us: record.done_us.map(since),
-                ..*record
-            }
+        let records = own
+            .iter()
+            .map(|record| record.shifted(|at| at.saturating_sub(start_us)));
+        let records: Vec<Record> = records.collect();
+        let last = |time: fn(&Record) -> Option<u64>| {
+            let last = records.iter().filter_map(time).max();
+            Duration::from_micros(last.unwrap_or_default())
         };
-        let records: Vec<Record> = own.iter().map(rebased).collect();
-        let ended_us = |time: fn(&Record) -> Option<u64>| records.iter().filter_map(time).max();
-        let sending = ended_us(|record| record.sent_us).unwrap_or_default();
-        let ended = ended_us(|record| record.done_us)
-            .unwrap_or_default()
-            .max(sending);
+        let sending_ended = last(|record| record.sent_us);
+        let ended = last(|record| record.done_us).max(sending_ended);
         // A simulation that was broken off has whole blocks up to the one in which it was.
         let is_last_of_partial = recording.partial && rest.is_empty();
         let partial = is_last_of_partial || records.iter().any(|record| record.outcome.is_none());
-        let micros = std::time::Duration::from_micros;
-        let recording = Recording {
-            sending_ended: micros(sending),
-            ended: micros(ended),
-            partial,
-            records,
-        };
         blocks.push(Block {
             started_s,
-            recording,
+            recording: Recording {
+                records,
+                sending_ended,
+                ended,
+                partial,
+            },
             valid: true,
             stalls: None,
         });

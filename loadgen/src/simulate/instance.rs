@@ -3,33 +3,29 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use parapet_config::faults::{Fault, FaultPlan, FaultProfile, Freezes};
+use parapet_config::faults::{Fault, FaultPlan, Freezes};
 use parapet_frontend_core::JobId;
 use smallvec::SmallVec;
 
-use super::delay::to_nanos;
-use super::{InstanceModel, Jobs};
+use super::{Jobs, Simulation};
 
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Begun {
-    /// When it ends, in nanoseconds since the start.
-    pub(super) ends: u64,
-    /// The life in which it began.
-    pub(super) life: u32,
-}
+/// The life in which a batch began: what belongs to an earlier one no longer happens.
+pub(super) type Batch = u32;
 
-/// Fate of a request at an instance.
+/// What becomes of a request at an instance.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Taken {
-    /// It waits or runs; a batch began if there is one.
-    Accepted(Option<Begun>),
+    /// It waits or runs. A batch began if there is one, and ends at this time.
+    Accepted(Option<(u64, Batch)>),
     Full,
     Away,
 }
 
+/// Times are nanoseconds since the start.
 #[derive(Debug)]
 pub(super) struct Instance {
-    model: InstanceModel,
+    max_batch_size: usize,
+    queue_capacity: usize,
     plan: FaultPlan,
     freezes: Freezes,
     /// From and until when it stands still besides.
@@ -38,23 +34,19 @@ pub(super) struct Instance {
     running: SmallVec<[JobId; 2]>,
     fails: bool,
     began: u64,
-    /// Grows with each restart: what belongs to an earlier life no longer happens.
     life: u32,
-    away: bool,
+    pub(super) away: bool,
     busy: u64,
-    batches: u64,
+    pub(super) batches: u64,
 }
 
 impl Instance {
-    pub(super) fn new(
-        model: InstanceModel,
-        profile: &FaultProfile,
-        number: u64,
-        name: &str,
-    ) -> Self {
+    pub(super) fn new(simulation: &Simulation, number: u64, model: &str) -> Self {
+        let (profile, surroundings) = (&simulation.faults, &simulation.surroundings);
         Self {
-            model,
-            plan: FaultPlan::new(profile, number, name),
+            max_batch_size: surroundings.max_batch_size,
+            queue_capacity: surroundings.instance_queue,
+            plan: FaultPlan::new(profile, number, model),
             freezes: Freezes::new(profile, number),
             stops: SmallVec::new(),
             waiting: VecDeque::new(),
@@ -73,33 +65,24 @@ impl Instance {
         self.stops.sort_unstable();
     }
 
-    pub(super) fn is_away(&self) -> bool {
-        self.away
-    }
-
-    /// Nanoseconds in which batches ran, up to `now`.
+    /// Time in which batches ran, up to `now`.
     pub(super) fn busy(&self, now: u64) -> u64 {
-        let running = if self.running.is_empty() {
-            0
-        } else {
-            now.saturating_sub(self.began)
-        };
-        self.busy + running
-    }
-
-    pub(super) fn batches(&self) -> u64 {
-        self.batches
+        match self.running.is_empty() {
+            true => self.busy,
+            false => self.busy + now.saturating_sub(self.began),
+        }
     }
 
     pub(super) fn take(&mut self, now: u64, job: JobId, withdrawn: &mut Jobs) -> Taken {
         if self.away {
             return Taken::Away;
         }
-        if self.waiting.len() >= self.model.queue_capacity {
+        if self.waiting.len() >= self.queue_capacity {
             return Taken::Full;
         }
         self.waiting.push_back(job);
-        Taken::Accepted(if self.running.is_empty() {
+        let idle = self.running.is_empty();
+        Taken::Accepted(if idle {
             self.begin(now, withdrawn)
         } else {
             None
@@ -110,20 +93,20 @@ impl Instance {
     pub(super) fn end(
         &mut self,
         now: u64,
-        life: u32,
+        batch: Batch,
         withdrawn: &mut Jobs,
-    ) -> Option<(SmallVec<[JobId; 2]>, bool, Option<Begun>)> {
-        if life != self.life {
+    ) -> Option<(SmallVec<[JobId; 2]>, bool, Option<(u64, Batch)>)> {
+        if batch != self.life {
             return None;
         }
-        self.busy += now.saturating_sub(self.began);
+        self.busy = self.busy(now);
         let (done, fails) = (std::mem::take(&mut self.running), self.fails);
         Some((done, fails, self.begin(now, withdrawn)))
     }
 
     /// Starts what waits. Requests that were withdrawn meanwhile leave the queue.
-    fn begin(&mut self, now: u64, withdrawn: &mut Jobs) -> Option<Begun> {
-        while self.running.len() < self.model.max_batch_size
+    fn begin(&mut self, now: u64, withdrawn: &mut Jobs) -> Option<(u64, Batch)> {
+        while self.running.len() < self.max_batch_size
             && let Some(job) = self.waiting.pop_front()
         {
             if withdrawn.is_empty() || !withdrawn.remove(&job) {
@@ -134,37 +117,25 @@ impl Instance {
             return None;
         }
         let Fault { delay, fails } = self.plan.next(Duration::from_nanos(now));
-        let computed = now + to_nanos(delay);
+        let computed = Duration::from_nanos(now).saturating_add(delay);
         // A freeze that begins meanwhile holds the answers back.
-        let mut ends = computed + to_nanos(self.freezes.remaining(Duration::from_nanos(computed)));
+        let ends = computed.saturating_add(self.freezes.remaining(computed));
+        let mut ends = u64::try_from(ends.as_nanos()).unwrap_or(u64::MAX);
         for (from, until) in &self.stops {
-            ends = if (*from..*until).contains(&ends) {
-                *until
-            } else {
-                ends
-            };
+            if (*from..*until).contains(&ends) {
+                ends = *until;
+            }
         }
         (self.fails, self.began) = (fails, now);
         self.batches += 1;
-        Some(Begun {
-            ends,
-            life: self.life,
-        })
+        Some((ends, self.life))
     }
 
     /// The process ends. Returns the requests that it had.
     pub(super) fn crash(&mut self, now: u64) -> Vec<JobId> {
-        if !self.running.is_empty() {
-            self.busy += now.saturating_sub(self.began);
-        }
+        self.busy = self.busy(now);
         (self.life, self.away) = (self.life.wrapping_add(1), true);
-        self.running
-            .drain(..)
-            .chain(self.waiting.drain(..))
-            .collect()
-    }
-
-    pub(super) fn restart(&mut self) {
-        self.away = false;
+        let running = self.running.drain(..);
+        running.chain(self.waiting.drain(..)).collect()
     }
 }

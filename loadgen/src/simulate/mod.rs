@@ -11,26 +11,16 @@
 
 mod cluster;
 mod comparison;
-mod config;
-mod delay;
-mod experiment;
 mod instance;
-mod outcome;
-mod queue;
 mod report;
-mod setup;
+mod simulation;
 mod simulator;
-mod tally;
+mod surroundings;
 
 pub use comparison::{MAX_RECORDS, comparison};
-pub use config::{
-    Crashes, Frontend, Health, InstanceModel, Load, MAX_INSTANCES, MAX_QUERIES, Outage,
-    SimulatedPool, Simulation,
-};
-pub use delay::{Delay, Network};
-pub use outcome::{Answered, PoolUse, Simulated};
-pub use report::{SCHEMA, SimulationReport, StrategyFigures};
-pub use setup::{Setup, Surroundings};
+pub use report::{Answered, PoolUse, SCHEMA, Simulated, SimulationReport, StrategyFigures};
+pub use simulation::{MAX_INSTANCES, MAX_QUERIES, Outage, Simulation, not_simulated, simulations};
 pub use simulator::{Progress, Simulator};
+pub use surroundings::{Crashes, Delay, Network, Surroundings};
 
 type Jobs = rustc_hash::FxHashSet<parapet_frontend_core::JobId>;

@@ -1,27 +1,27 @@
 //! A simulation's report, for programs and for people.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Setup, Simulated};
-use crate::compare::CompareReport;
-use crate::report::table::{Table, percent};
+use crate::compare::{CompareReport, Redundancy};
+use crate::experiment::{Experiment, Instances};
+use crate::report::page::{Cell, Page, Table, ms};
+use crate::report::{Counts, Latency, Summary};
+use crate::run::Recording;
 use crate::target::Provenance;
 
-/// Name and version of [`SimulationReport`]'s form.
-pub const SCHEMA: &str = "parapet-loadgen/simulation/2";
+pub const SCHEMA: &str = "parapet-loadgen/simulation/3";
 
-/// The figures of all strategies of a [`Setup`].
+/// The figures of all strategies of a [`Experiment`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SimulationReport {
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// True if the simulation was broken off.
     pub partial: bool,
-    pub settings: Setup,
-    /// Each strategy, in the order asked for.
+    pub settings: Experiment,
     pub strategies: Vec<StrategyFigures>,
     /// The comparison that real runs make, too; absent for one strategy, and where records of all
     /// queries would be too many.
@@ -30,149 +30,134 @@ pub struct SimulationReport {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StrategyFigures {
-    /// As it was asked for.
     pub name: String,
-    /// Instances of all its pools.
     pub instances: usize,
     #[serde(flatten)]
     pub simulated: Simulated,
 }
 
+/// A simulation's figures. Times are milliseconds of virtual time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Simulated {
+    /// True if it was ended before all queries were answered.
+    pub partial: bool,
+    /// Virtual seconds until the last answer.
+    pub elapsed_s: f64,
+    pub counts: Counts,
+    /// From a query's arrival to its answer; those without one count as the deadline in `all`.
+    pub latency: Latency,
+    /// Answers by how they came about; only kinds that occurred.
+    pub provenance: BTreeMap<Provenance, Answered>,
+    /// Failed queries by kind, as a client sees them: `http-STATUS`.
+    pub errors: BTreeMap<String, usize>,
+    pub redundancy: Redundancy,
+    pub retries: u64,
+    /// Time after which queries counted as late at the end; zero where none ever does.
+    pub hold_back_ms: f64,
+    /// Use of each pool, in the order of their ids.
+    pub pools: Vec<PoolUse>,
+    #[serde(skip)]
+    pub recording: Option<Recording>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Answered {
+    pub count: u64,
+    /// Share of all answers, `0.0..=1.0`.
+    pub share: f64,
+    pub latency: Summary,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PoolUse {
+    pub role: String,
+    pub instances: usize,
+    /// Share of their time in which batches ran.
+    pub utilisation: f64,
+    pub batches: u64,
+    /// Requests that waited for a slot at the frontend, averaged over time.
+    pub mean_queue: f64,
+    pub max_queue: usize,
+}
+
 impl Display for SimulationReport {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let Setup {
-            instances,
-            redundant_instances,
+        let Instances {
+            deployed,
+            redundant,
+            ..
+        } = self.settings.instances;
+        let Experiment {
             arrivals,
             rate,
             seed,
             ..
         } = &self.settings;
-        writeln!(
-            out,
-            "simulated: {instances} + {redundant_instances} instances, {arrivals} arrivals, {rate} \
-             queries/s, seed {seed}\n"
-        )?;
-        let tables = [
-            latencies(self),
-            provenance(self),
-            redundancy(self),
-            pools(self),
+        let mut page = Page::new(format!(
+            "simulated: {deployed} + {redundant} instances, {arrivals} arrivals, {rate} \
+             queries/s, seed {seed}"
+        ));
+        page.partial(self.partial, "the simulation was broken off");
+        let times = ["ms", "queries", "failed"]
+            .into_iter()
+            .chain(Summary::NAMES);
+        let kinds = [
+            Provenance::Exact,
+            Provenance::Hedged,
+            Provenance::Backup,
+            Provenance::Reconstructed,
         ];
-        let tables = tables.map(|table| table.to_string());
-        write!(out, "{}", tables.join("\n"))?;
-        if self.partial {
-            writeln!(out, "\nPARTIAL: the simulation was broken off")?;
-        }
-        Ok(())
-    }
-}
-
-fn latencies(report: &SimulationReport) -> Table {
-    let mut table = Table::new([
-        "latency in ms, all",
-        "queries",
-        "failed",
-        "p50",
-        "mean",
-        "p90",
-        "p99",
-        "p99.5",
-        "p99.9",
-        "max",
-    ]);
-    for StrategyFigures {
-        name, simulated, ..
-    } in &report.strategies
-    {
-        if let Some(all) = simulated.latency.all {
-            let counts = [all.count.to_string(), simulated.counts.failed.to_string()];
-            let times = all.figures().map(|(_, time)| format!("{time:.3}"));
-            table.row(name, counts.into_iter().chain(times));
-        }
-    }
-    table
-}
-
-fn provenance(report: &SimulationReport) -> Table {
-    use Provenance::{Backup, Exact, Hedged, Reconstructed};
-    let kinds = [Exact, Hedged, Backup, Reconstructed];
-    let names = kinds.map(|kind| kind.to_string());
-    let names = names.iter().map(String::as_str);
-    let mut table = Table::new(std::iter::once("share of answers").chain(names));
-    for StrategyFigures {
-        name, simulated, ..
-    } in &report.strategies
-    {
-        let share = |kind| {
-            simulated
-                .provenance
-                .get(&kind)
-                .map_or(0.0, |answers| answers.share)
-        };
-        table.row(name, kinds.map(|kind| percent(Some(share(kind)))));
-    }
-    table
-}
-
-fn redundancy(report: &SimulationReport) -> Table {
-    let mut table = Table::new([
-        "redundant requests",
-        "issued",
-        "won",
-        "wasted",
-        "shed",
-        "failed",
-        "no remedy",
-        "retries",
-        "late at ms",
-    ]);
-    for StrategyFigures {
-        name, simulated, ..
-    } in &report.strategies
-    {
-        let work = simulated.redundancy;
-        let counts = [
-            work.issued,
-            work.won,
-            work.wasted,
-            work.shed,
-            work.failed,
-            work.unrecoverable,
-            simulated.retries,
-        ];
-        let late = format!("{:.3}", simulated.hold_back_ms);
-        table.row(
-            name,
-            counts
-                .map(|count| count.to_string())
-                .into_iter()
-                .chain([late]),
-        );
-    }
-    table
-}
-
-fn pools(report: &SimulationReport) -> Table {
-    let mut table = Table::new([
-        "pools",
-        "serves",
-        "instances",
-        "busy",
-        "mean queue",
-        "max queue",
-    ]);
-    for strategy in &report.strategies {
-        for pool in &strategy.simulated.pools {
-            let cells = [
-                pool.role.clone(),
-                pool.instances.to_string(),
-                percent(Some(pool.utilisation)),
-                format!("{:.2}", pool.mean_queue),
-                pool.max_queue.to_string(),
+        let shares = kinds.iter().map(Provenance::to_string);
+        let mut latencies = Table::new(times);
+        let mut answers = Table::new(std::iter::once("share".to_owned()).chain(shares));
+        let work = "issued,won,wasted,shed,failed,no remedy,retries,late at ms".split(',');
+        let mut redundancy = Table::new(std::iter::once("requests").chain(work));
+        let columns = ["", "serves", "instances", "busy", "mean queue", "max queue"];
+        let mut pools = Table::new(columns);
+        for StrategyFigures {
+            name, simulated, ..
+        } in &self.strategies
+        {
+            if let Some(all) = simulated.latency.all {
+                let counts = [all.count, simulated.counts.failed as u64];
+                let counts = counts
+                    .map(|count| Cell::from(count.to_string()))
+                    .into_iter();
+                let times = all.figures().map(|(_, time)| Cell::from(ms(time)));
+                latencies.row(name, counts.chain(times));
+            }
+            let share = |kind| simulated.provenance.get(&kind).map_or(0.0, |it| it.share);
+            answers.row(name, kinds.map(|kind| Cell::percent(Some(share(kind)))));
+            let work = simulated.redundancy;
+            let (shed, failed, retries) = (work.shed, work.failed, simulated.retries);
+            let counts = [
+                work.issued,
+                work.won,
+                work.wasted,
+                shed,
+                failed,
+                work.unrecoverable,
+                retries,
             ];
-            table.row(&strategy.name, cells);
+            let counts = counts
+                .map(|count| Cell::from(count.to_string()))
+                .into_iter();
+            redundancy.row(name, counts.chain([Cell::from(ms(simulated.hold_back_ms))]));
+            for pool in &simulated.pools {
+                let cells = [
+                    Cell::from(pool.role.clone()),
+                    Cell::from(pool.instances.to_string()),
+                    Cell::percent(Some(pool.utilisation)),
+                    Cell::from(format!("{:.2}", pool.mean_queue)),
+                    Cell::from(pool.max_queue.to_string()),
+                ];
+                pools.row(name, cells);
+            }
         }
+        page.table("Latency, all queries", latencies, "");
+        page.table("Answers", answers, "");
+        page.table("Redundant requests", redundancy, "");
+        page.table("Pools", pools, "");
+        page.fmt(out)
     }
-    table
 }

@@ -1,21 +1,23 @@
 //! The loop: the engine's events in, its actions out, in virtual time.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hdrhistogram::Histogram;
 use parapet_frontend_core::{
     Action, Answer, Arrival, ClassId, DomainId, Engine, Failure, FailureKind, GroupKey, PoolId,
     QueryId, Time,
 };
 use rustc_hash::FxHashMap;
 
-use super::cluster::SimulatedCluster;
-use super::delay::to_nanos;
-use super::queue::{Event, Queue};
-use super::tally::{Sent, Tally};
-use super::{PoolUse, Simulated, Simulation};
+use super::cluster::{Event, SimulatedCluster};
+use super::surroundings::nanoseconds;
+use super::{Answered, PoolUse, Simulated, Simulation};
 use crate::compare::Redundancy;
+use crate::report::{Counts, Latency, Summary, histogram};
+use crate::run::{Record, Recording, RequestOutcome};
 use crate::schedule;
 use crate::target::{self, Provenance};
 
@@ -28,25 +30,34 @@ pub struct Progress {
     pub p99_ms: f64,
 }
 
-/// Queries between two looks of the observer.
 const LOOK_EVERY: u64 = 8192;
 
 pub struct Simulator {
     simulation: Simulation,
     engine: Engine<(), ()>,
     cluster: SimulatedCluster,
-    queue: Queue,
-    now: u64,
     arrivals: Box<dyn Iterator<Item = u64> + Send>,
     /// The next query's planned time in microseconds.
     next: Option<u64>,
-    sent: u64,
     waiting: FxHashMap<QueryId, Sent>,
-    tally: Tally,
     actions: Vec<Action<(), ()>>,
     spare: Vec<Action<(), ()>>,
     input: Arc<()>,
     queues: Vec<QueueUse>,
+    // What is counted has a size that does not grow with the number of queries, but for records.
+    answered: BTreeMap<Provenance, Histogram<u64>>,
+    latency: Histogram<u64>,
+    /// Of queries without an answer; they count as the deadline where they took less.
+    charged: Histogram<u64>,
+    errors: BTreeMap<target::Failure, usize>,
+    counts: Counts,
+    records: Option<Vec<Record>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    index: usize,
+    planned_us: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -63,27 +74,30 @@ enum Next {
 }
 
 impl Simulator {
-    /// A simulation at its start, with all instances idle.
     pub fn new(simulation: Simulation) -> anyhow::Result<Self> {
         simulation.check()?;
-        let load = simulation.load;
-        let times = schedule::endless(load.arrivals, load.rate, load.seed)?;
-        let mut arrivals = times.take(usize::try_from(load.queries).unwrap_or(usize::MAX));
-        let mut queue = Queue::default();
+        let planned = usize::try_from(simulation.queries).unwrap_or(usize::MAX);
+        let times = schedule::endless(simulation.arrivals, simulation.rate, simulation.seed)?;
+        let mut arrivals = times.take(planned);
         Ok(Self {
-            engine: Engine::new(&simulation.core_config(), simulation.strategy.build()),
-            cluster: SimulatedCluster::new(&simulation, &mut queue),
-            queue,
-            now: 0,
+            engine: Engine::new(&simulation.core, simulation.strategy.build()),
+            cluster: SimulatedCluster::new(&simulation),
             next: arrivals.next(),
             arrivals: Box::new(arrivals),
-            sent: 0,
             waiting: FxHashMap::default(),
-            tally: Tally::new(&load, simulation.frontend.deadline, simulation.keep_records),
             actions: Vec::new(),
             spare: Vec::new(),
             input: Arc::new(()),
-            queues: vec![QueueUse::default(); simulation.pools.len()],
+            queues: vec![QueueUse::default(); simulation.roles.len()],
+            answered: BTreeMap::new(),
+            latency: histogram(),
+            charged: histogram(),
+            errors: BTreeMap::new(),
+            counts: Counts {
+                planned,
+                ..Counts::default()
+            },
+            records: simulation.keep_records.then(Vec::new),
             simulation,
         })
     }
@@ -94,12 +108,11 @@ impl Simulator {
         while let Some(next) = self.next_step() {
             match next {
                 Next::Event => self.event(),
-                Next::Timer => self
-                    .engine
-                    .tick(Time::from_nanos(self.now), &mut self.actions),
+                Next::Timer => self.engine.tick(self.time(), &mut self.actions),
                 Next::Arrival(planned_us) => {
                     self.arrive(planned_us);
-                    if self.sent.is_multiple_of(LOOK_EVERY) && observe(self.progress()).is_break() {
+                    let look = (self.counts.sent as u64).is_multiple_of(LOOK_EVERY);
+                    if look && observe(self.progress()).is_break() {
                         break;
                     }
                 }
@@ -109,12 +122,16 @@ impl Simulator {
         self.finish()
     }
 
+    fn time(&self) -> Time {
+        Time::from_nanos(self.cluster.now)
+    }
+
     fn progress(&self) -> Progress {
         Progress {
-            planned: self.simulation.load.queries,
-            sent: self.sent,
-            elapsed_s: self.now as f64 / 1e9,
-            p99_ms: self.tally.quantile_ms(0.99),
+            planned: self.simulation.queries,
+            sent: self.counts.sent as u64,
+            elapsed_s: self.cluster.now as f64 / 1e9,
+            p99_ms: self.latency.value_at_quantile(0.99) as f64 / 1e3,
         }
     }
 
@@ -124,7 +141,7 @@ impl Simulator {
         if self.next.is_none() && self.waiting.is_empty() {
             return None;
         }
-        let event = self.queue.next_at().unwrap_or(u64::MAX);
+        let event = self.cluster.next_at().unwrap_or(u64::MAX);
         let timer = self.engine.next_timer().map_or(u64::MAX, Time::as_nanos);
         let arrival = self
             .next
@@ -133,7 +150,7 @@ impl Simulator {
         if at == u64::MAX {
             return None;
         }
-        self.pass_time(at.max(self.now));
+        self.pass_time(at.max(self.cluster.now));
         if event == at {
             return Some(Next::Event);
         }
@@ -146,87 +163,70 @@ impl Simulator {
     }
 
     fn pass_time(&mut self, to: u64) {
-        let passed = u128::from(to - self.now);
+        let passed = u128::from(to - self.cluster.now);
         for (queue, id) in self.queues.iter_mut().zip(0..) {
-            let queued = self
-                .engine
-                .core()
-                .pool(PoolId(id))
-                .map_or(0, |pool| pool.queued());
+            let pool = self.engine.core().pool(PoolId(id));
+            let queued = pool.map_or(0, |pool| pool.queued());
             queue.area += passed * queued as u128;
             queue.longest = queue.longest.max(queued);
         }
-        self.now = to;
+        self.cluster.now = to;
     }
 
     fn arrive(&mut self, planned_us: u64) {
-        self.sent += 1;
-        let now = Time::from_nanos(self.now);
-        let sent = self.tally.sent(planned_us);
+        let index = self.counts.sent;
+        let sent = Sent { index, planned_us };
+        self.counts.sent += 1;
+        if let Some(records) = &mut self.records {
+            records.push(Record {
+                planned_us,
+                sent_us: Some(planned_us),
+                ..Record::default()
+            });
+        }
+        let now = self.time();
+        let (domain, kind) = (DomainId(0), 0);
         let arrival = Arrival {
             input: Arc::clone(&self.input),
             bytes: 0,
-            key: GroupKey {
-                domain: DomainId(0),
-                kind: 0,
-            },
-            deadline: now + self.simulation.frontend.deadline,
-            allow_approximate: self.simulation.load.allow_approximate,
+            key: GroupKey { domain, kind },
+            deadline: now + self.simulation.deadline,
+            allow_approximate: self.simulation.surroundings.allow_approximate,
             class: ClassId::DEFAULT,
         };
         match self.engine.arrive(now, arrival, &mut self.actions) {
-            Ok(query) => {
-                self.waiting.insert(query, sent);
-            }
-            Err(_) => {
-                let latency_us = self.latency_us(sent);
-                self.tally
-                    .failed(sent, latency_us, target::Failure::Status(503));
-            }
+            Ok(query) => drop(self.waiting.insert(query, sent)),
+            Err(_) => self.failed(sent, target::Failure::Status(503)),
         }
     }
 
-    fn latency_us(&mut self, sent: Sent) -> u64 {
-        let nanos = self.now - sent.planned_us * 1000 + self.cluster.client_delay();
-        (nanos + 500) / 1000
-    }
-
     fn event(&mut self) {
-        let Some(event) = self.queue.pop() else {
+        let Some(event) = self.cluster.pop() else {
             return;
         };
-        let (now, queue) = (self.now, &mut self.queue);
-        let time = Time::from_nanos(now);
+        let (time, cluster, actions) = (self.time(), &mut self.cluster, &mut self.actions);
         match event {
-            Event::Delivered { instance, job } => self.cluster.deliver(now, instance, job, queue),
-            Event::BatchEnded { instance, life } => {
-                self.cluster.end_batch(now, instance, life, queue)
+            Event::Delivered(instance, job) => cluster.deliver(instance, job),
+            Event::BatchEnded(instance, batch) => cluster.end_batch(instance, batch),
+            Event::Crashed(instance) => cluster.crash(instance),
+            Event::Restarted(instance) => cluster.restart(instance),
+            Event::Killed(instance) => cluster.kill(instance),
+            Event::Revived(instance) => cluster.revive(instance),
+            Event::Responded(job, _) if cluster.is_withdrawn(job) => {}
+            Event::Responded(job, failure) => {
+                let outcome = failure.map_or(Ok(()), |kind| Err(Failure::new(kind, "simulated")));
+                self.engine.finished(time, job, outcome, actions);
             }
-            Event::Crashed { instance } => self.cluster.crash(now, instance, queue),
-            Event::Restarted { instance } => self.cluster.restart(now, instance, queue),
-            Event::Killed { instance } => self.cluster.kill(now, instance, queue),
-            Event::Revived { instance } => self.cluster.revive(instance),
-            Event::Responded { job, failure } => {
-                if !self.cluster.is_withdrawn(job) {
-                    let outcome =
-                        failure.map_or(Ok(()), |kind| Err(Failure::new(kind, "simulated")));
-                    self.engine.finished(time, job, outcome, &mut self.actions);
-                }
-            }
-            Event::Encoded { group, row } => {
+            Event::Encoded(group, row) => {
                 let parity = Some(Arc::clone(&self.input));
-                self.engine
-                    .encoded(time, group, row, parity, &mut self.actions);
+                self.engine.encoded(time, group, row, parity, actions);
             }
-            Event::Decoded { query } => {
-                self.engine
-                    .reconstructed(time, query, Some(()), &mut self.actions);
-            }
-            Event::Checked { instance, round } => {
-                if let Some(up) = self.cluster.check(now, instance, round, queue)
-                    && let Some(id) = self.cluster.id(instance)
+            Event::Decoded(query) => self.engine.reconstructed(time, query, Some(()), actions),
+            Event::Checked(instance, round) => {
+                if let Some(up) = cluster.check(instance, round)
+                    && let Some(id) = cluster.id(instance)
                 {
-                    self.engine.instance_up(time, id, up, &mut self.actions);
+                    self.engine.instance_up(time, id, up, actions);
                 }
             }
         }
@@ -237,20 +237,19 @@ impl Simulator {
             return;
         }
         let mut actions = std::mem::replace(&mut self.actions, std::mem::take(&mut self.spare));
-        let frontend = &self.simulation.frontend;
-        let (encode, decode) = (to_nanos(frontend.encode), to_nanos(frontend.decode));
+        let surroundings = &self.simulation.surroundings;
+        let encode = nanoseconds(surroundings.encode_ms);
+        let decode = nanoseconds(surroundings.decode_ms);
         for action in actions.drain(..) {
-            let (now, queue) = (self.now, &mut self.queue);
+            let cluster = &mut self.cluster;
             match action {
-                Action::Send { job, instance, .. } => self.cluster.send(now, instance, job, queue),
-                Action::Abort { job } => self.cluster.withdraw(job),
-                Action::Probe { instance } => self.cluster.probe(now, instance, queue),
+                Action::Send { job, instance, .. } => cluster.send(instance, job),
+                Action::Abort { job } => cluster.withdraw(job),
+                Action::Probe { instance } => cluster.probe(instance),
                 Action::Encode { group, row, .. } => {
-                    queue.push(now + encode, Event::Encoded { group, row });
+                    cluster.after(encode, Event::Encoded(group, row));
                 }
-                Action::Reconstruct { query, .. } => {
-                    queue.push(now + decode, Event::Decoded { query })
-                }
+                Action::Reconstruct { query, .. } => cluster.after(decode, Event::Decoded(query)),
                 Action::Answer { query, answer } => self.answer(query, &answer),
                 // No instance joins or leaves here.
                 Action::Compare(_) | Action::Left { .. } => {}
@@ -263,49 +262,97 @@ impl Simulator {
         let Some(sent) = self.waiting.remove(&query) else {
             return;
         };
-        let latency_us = self.latency_us(sent);
         let provenance = match answer {
             Answer::Exact(_) => Provenance::Exact,
             Answer::Hedged(_) => Provenance::Hedged,
             Answer::Backup(_) => Provenance::Backup,
             Answer::Reconstructed(_) => Provenance::Reconstructed,
-            Answer::Failed(failure) => {
-                let failure = seen_by_client(failure.kind);
-                return self.tally.failed(sent, latency_us, failure);
-            }
+            Answer::Failed(failure) => return self.failed(sent, seen_by_client(failure.kind)),
         };
-        self.tally.answered(sent, latency_us, provenance);
+        let latency_us = self.latency_us(sent);
+        self.counts.answered += 1;
+        self.latency.saturating_record(latency_us);
+        let of_provenance = self.answered.entry(provenance).or_insert_with(histogram);
+        of_provenance.saturating_record(latency_us);
+        let answer = target::Answer {
+            provenance,
+            confidence: None,
+            class: None,
+        };
+        self.done(sent, latency_us, RequestOutcome::Answered(answer));
+    }
+
+    fn failed(&mut self, sent: Sent, failure: target::Failure) {
+        let latency_us = self.latency_us(sent);
+        let deadline_us = self.simulation.deadline.as_micros() as u64;
+        self.counts.failed += 1;
+        *self.errors.entry(failure).or_default() += 1;
+        self.charged.saturating_record(latency_us.max(deadline_us));
+        self.done(sent, latency_us, RequestOutcome::Failed(failure));
+    }
+
+    fn latency_us(&mut self, sent: Sent) -> u64 {
+        let passed = self.cluster.now - sent.planned_us * 1000;
+        (passed + self.cluster.client_delay() + 500) / 1000
+    }
+
+    fn done(&mut self, sent: Sent, latency_us: u64, outcome: RequestOutcome) {
+        let record = self
+            .records
+            .as_mut()
+            .and_then(|records| records.get_mut(sent.index));
+        if let Some(record) = record {
+            record.done_us = Some(sent.planned_us + latency_us);
+            record.outcome = Some(outcome);
+        }
     }
 
     fn finish(mut self) -> Simulated {
-        let stats = self.engine.stats();
-        let elapsed = self.now;
-        let pools = self.simulation.pools.iter().zip(&self.queues).enumerate();
-        let pools = pools.map(|(place, (pool, queue))| {
-            let instances = || self.cluster.pool(place);
-            let busy: u128 = instances()
-                .map(|instance| u128::from(instance.busy(elapsed)))
-                .sum();
-            let batches = instances().map(|instance| instance.batches()).sum();
-            let all = u128::from(elapsed.max(1));
-            PoolUse {
-                role: pool.role.to_string(),
-                instances: pool.instances,
-                utilisation: busy as f64 / (all * pool.instances.max(1) as u128) as f64,
-                batches,
-                mean_queue: queue.area as f64 / all as f64,
-                max_queue: queue.longest,
+        let (stats, elapsed) = (self.engine.stats(), self.cluster.now);
+        let pools = (0..self.queues.len())
+            .map(|pool| self.pool_use(pool))
+            .collect();
+        let mut counts = self.counts;
+        counts.unanswered = counts.sent - counts.answered - counts.failed;
+        counts.unsent = counts.planned - counts.sent;
+        let partial = counts.unsent + counts.unanswered > 0;
+        let answered = Summary::of(&self.latency);
+        // Equal bounds: adding cannot fail.
+        let _ = self.latency.add(&self.charged);
+        let (answers, errors) = (self.answered.iter(), self.errors.iter());
+        let of_provenance = answers.filter_map(|(provenance, times)| {
+            let (count, latency) = (times.len(), Summary::of(times)?);
+            let share = count as f64 / counts.answered.max(1) as f64;
+            Some((
+                *provenance,
+                Answered {
+                    count,
+                    share,
+                    latency,
+                },
+            ))
+        });
+        let recording = self.records.take().map(|records| {
+            let last = records.last().map_or(0, |record| record.planned_us);
+            Recording {
+                records,
+                sending_ended: Duration::from_micros(last),
+                ended: Duration::from_nanos(elapsed),
+                partial,
             }
         });
-        let pools = pools.collect();
-        let counts = self.tally.counts();
         Simulated {
-            partial: counts.unsent + counts.unanswered > 0,
+            partial,
             elapsed_s: elapsed as f64 / 1e9,
             counts,
-            latency: self.tally.latency(),
-            provenance: self.tally.provenance(),
-            errors: self.tally.errors(),
+            latency: Latency {
+                answered,
+                all: Summary::of(&self.latency),
+            },
+            provenance: of_provenance.collect(),
+            errors: errors
+                .map(|(failure, count)| (failure.to_string(), *count))
+                .collect(),
             redundancy: Redundancy {
                 issued: stats.redundant_issued,
                 won: stats.redundant_won,
@@ -314,12 +361,34 @@ impl Simulator {
                 failed: stats.redundant_failed,
                 unrecoverable: stats.late_unrecoverable,
                 groups: stats.groups_encoded + stats.groups_spared,
-                upstream_requests: self.cluster.upstream_requests(),
+                upstream_requests: self.cluster.upstream_requests,
             },
             retries: stats.retries,
             hold_back_ms: stats.hold_back_us as f64 / 1e3,
             pools,
-            recording: self.tally.into_recording(Duration::from_nanos(elapsed)),
+            recording,
+        }
+    }
+
+    fn pool_use(&self, pool: usize) -> PoolUse {
+        let (elapsed, queue) = (self.cluster.now, self.queues[pool]);
+        let busy = self
+            .cluster
+            .pool(pool)
+            .map(|instance| u128::from(instance.busy(elapsed)));
+        let (busy, all): (u128, _) = (busy.sum(), u128::from(elapsed.max(1)));
+        let instances = self.simulation.core.pools[pool].instances;
+        PoolUse {
+            role: self.simulation.roles[pool].to_string(),
+            instances,
+            utilisation: busy as f64 / (all * instances.max(1) as u128) as f64,
+            batches: self
+                .cluster
+                .pool(pool)
+                .map(|instance| instance.batches)
+                .sum(),
+            mean_queue: queue.area as f64 / all as f64,
+            max_queue: queue.longest,
         }
     }
 }

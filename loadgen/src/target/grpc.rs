@@ -10,6 +10,7 @@ use parapet_open_inference::grpc::message::{
 };
 use parapet_open_inference::grpc::{InferenceClient, read_response};
 use parapet_open_inference::{ModelMetadata, TensorMetadata};
+use serde_json::Value;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
@@ -17,15 +18,14 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, ConnectError, Request, Status};
 use tonic_prost::{ProstCodec, ProstDecoder};
 
+use super::find::Unanswered;
 use super::http::{provenance, top_class};
-use super::metadata::Unanswered;
 use super::{Answer, Failure, LIMITS, Transport};
 use crate::payload::Body;
 
 /// HTTP/2 connections, which take turns: servers let one carry some hundred requests at a time, and
 /// more would wait.
 const CONNECTIONS: usize = 8;
-/// Bytes of answers on their way on one connection.
 const WINDOW: u32 = 8 << 20;
 
 /// Sends to one server; the model is part of each message.
@@ -36,15 +36,12 @@ pub struct GrpcTransport {
 }
 
 impl GrpcTransport {
-    /// For the server at `address`, which [`metadata`](super::TargetUrl::metadata) found. Connects
-    /// when it is first used.
+    /// Connects when it is first used.
     pub fn new(address: SocketAddr) -> anyhow::Result<Self> {
         let endpoint = endpoint(address)?;
         let connections = (0..CONNECTIONS).map(|_| endpoint.connect_lazy()).collect();
-        Ok(Self {
-            connections,
-            next: AtomicUsize::new(0),
-        })
+        let next = AtomicUsize::new(0);
+        Ok(Self { connections, next })
     }
 }
 
@@ -69,18 +66,16 @@ impl Transport for GrpcTransport {
         let message = answer.map_err(|status| failure(&status))?.into_inner();
         let response = read_response(message).map_err(|_| Failure::InvalidAnswer)?;
         let parameter = |name: &str| response.parameters.get(name);
-        let confidence = parameter("confidence")
-            .and_then(serde_json::Value::as_f64)
-            .map(|value| value as f32);
+        let confidence = parameter("confidence").and_then(Value::as_f64);
+        let confidence = confidence.map(|value| value as f32);
         Ok(Answer {
-            provenance: provenance(parameter("provenance").and_then(serde_json::Value::as_str)),
+            provenance: provenance(parameter("provenance").and_then(Value::as_str)),
             confidence: confidence.filter(|confidence| confidence.is_finite()),
             class: top_class(&response),
         })
     }
 }
 
-/// Requests that were encoded before the run.
 #[derive(Debug, Clone, Copy, Default)]
 struct Encoded;
 
@@ -130,29 +125,24 @@ pub(super) async fn metadata(
     address: SocketAddr,
     model: &str,
 ) -> Result<ModelMetadata, Unanswered> {
+    let unreachable = |error| Unanswered::Unreachable(format!("{error:#}"));
     let endpoint = endpoint(address).map_err(unreachable)?;
-    let channel = endpoint
-        .connect()
-        .await
-        .map_err(|error| unreachable(error.into()))?;
+    let channel = endpoint.connect().await;
+    let channel = channel.map_err(|error| unreachable(error.into()))?;
     let request = ModelMetadataRequest {
         name: model.to_owned(),
         version: String::new(),
     };
-    let answer = InferenceClient::new(channel)
-        .model_metadata(request)
-        .await
-        .map_err(|status| match status.code() {
-            Code::NotFound => Unanswered::UnknownModel,
-            _ if status.source().is_some() => unreachable(status.into()),
-            code => Unanswered::Wrong(format!("{code:?}: {}", status.message())),
-        })?;
-    let answer = answer.into_inner();
+    let answer = InferenceClient::new(channel).model_metadata(request).await;
+    let answer = answer.map_err(|status| match status.code() {
+        Code::NotFound => Unanswered::UnknownModel,
+        _ if status.source().is_some() => unreachable(status.into()),
+        code => Unanswered::Wrong(format!("{code:?}: {}", status.message())),
+    });
+    let answer = answer?.into_inner();
     let tensors = |described: Vec<Described>| {
-        described
-            .into_iter()
-            .map(tensor)
-            .collect::<Result<Vec<_>, _>>()
+        let tensors = described.into_iter().map(tensor);
+        tensors.collect::<Result<Vec<_>, _>>()
     };
     Ok(ModelMetadata {
         name: answer.name,
@@ -164,21 +154,12 @@ pub(super) async fn metadata(
 }
 
 fn tensor(described: Described) -> Result<TensorMetadata, Unanswered> {
-    let Described {
-        name,
-        datatype,
-        shape,
-    } = described;
-    let datatype = datatype.parse().map_err(|_| {
-        Unanswered::Wrong(format!("tensor {name:?} of the unknown type {datatype:?}"))
-    })?;
+    let (name, datatype) = (described.name, described.datatype);
+    let parsed = datatype.parse();
+    let wrong = |_| Unanswered::Wrong(format!("tensor {name:?} of the unknown type {datatype:?}"));
     Ok(TensorMetadata {
+        datatype: parsed.map_err(wrong)?,
+        shape: described.shape,
         name,
-        datatype,
-        shape,
     })
-}
-
-fn unreachable(error: anyhow::Error) -> Unanswered {
-    Unanswered::Unreachable(format!("{error:#}"))
 }

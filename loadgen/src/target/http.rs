@@ -1,24 +1,19 @@
 //! Requests over the Open Inference Protocol's REST form.
 
-use std::net::SocketAddr;
-
 use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
-use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
+use hyper::{Method, Request, StatusCode, Uri};
 use parapet_net::client::{Connections, Response};
 use parapet_open_inference::{Datatype, HEADER_CONTENT_LENGTH, InferResponse, decode_response};
 
-use super::LIMITS;
-use super::url::{TargetUrl, model_path};
-use super::{Answer, Failure, Provenance, Transport};
+use super::find::model_path;
+use super::{Answer, Failure, LIMITS, Provenance, Target, Transport};
 use crate::payload::Body;
 
 /// Header with an answer's provenance, of Parapet's frontend.
 const PROVENANCE: &str = "parapet-provenance";
-/// The frontend's confidence in it.
 const CONFIDENCE: &str = "parapet-confidence";
 
-/// Sends to one model of one server.
 pub struct HttpTransport {
     connections: Connections,
     infer: Uri,
@@ -26,14 +21,11 @@ pub struct HttpTransport {
 }
 
 impl HttpTransport {
-    /// For `model` at `address`, which [`TargetUrl::metadata`] found.
-    pub fn new(target: &TargetUrl, address: SocketAddr, model: &str) -> anyhow::Result<Self> {
-        let infer = format!("{}/infer", model_path(model)?).parse()?;
-        let host = HeaderValue::from_str(target.authority())?;
+    pub fn new(target: &Target, model: &str) -> anyhow::Result<Self> {
         Ok(Self {
-            connections: Connections::new(address, LIMITS),
-            infer,
-            host,
+            connections: Connections::new(target.address, LIMITS),
+            infer: format!("{}/infer", model_path(model)?).parse()?,
+            host: HeaderValue::from_str(target.authority())?,
         })
     }
 }
@@ -52,12 +44,10 @@ impl Transport for HttpTransport {
             }
             request
         };
-        let response = self.connections.send(request).await.map_err(|error| {
-            if error.is_unsent() {
-                Failure::Connect
-            } else {
-                Failure::ConnectionLost
-            }
+        let sent = self.connections.send(request).await;
+        let response = sent.map_err(|error| match error.is_unsent() {
+            true => Failure::Connect,
+            false => Failure::ConnectionLost,
         })?;
         answer(response)
     }
@@ -73,19 +63,17 @@ fn answer(response: Response) -> Result<Answer, Failure> {
         return Err(Failure::Status(status.as_u16()));
     }
     let text = |name: &str| {
-        headers
-            .get(name)
-            .map(|value| value.to_str().unwrap_or_default().trim())
+        let value = headers.get(name)?;
+        Some(value.to_str().unwrap_or_default().trim())
     };
     let provenance = provenance(text(PROVENANCE));
-    let confidence = text(CONFIDENCE)
-        .and_then(|value| value.parse().ok())
-        .filter(|value: &f32| value.is_finite());
-    let header_length = header_length(&headers)?;
+    let confidence = text(CONFIDENCE).and_then(|value| value.parse().ok());
+    let header_length = text(HEADER_CONTENT_LENGTH).map(str::parse).transpose();
+    let header_length = header_length.map_err(|_| Failure::InvalidAnswer)?;
     let response = decode_response(body, header_length).map_err(|_| Failure::InvalidAnswer)?;
     Ok(Answer {
         provenance,
-        confidence,
+        confidence: confidence.filter(|value: &f32| value.is_finite()),
         class: top_class(&response),
     })
 }
@@ -101,24 +89,13 @@ pub(super) fn provenance(said: Option<&str>) -> Provenance {
     }
 }
 
-fn header_length(headers: &HeaderMap) -> Result<Option<usize>, Failure> {
-    let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else {
-        return Ok(None);
-    };
-    let length = value
-        .to_str()
-        .ok()
-        .and_then(|value| value.trim().parse().ok());
-    length.map(Some).ok_or(Failure::InvalidAnswer)
-}
-
 /// Where the largest value of the first FP32 output is; the first such place.
 pub(super) fn top_class(response: &InferResponse) -> Option<usize> {
-    let output = response
-        .outputs
-        .iter()
-        .find(|output| output.datatype == Datatype::Fp32)?;
-    let values = output.f32s().ok()?;
+    let mut outputs = response.outputs.iter();
+    let values = outputs
+        .find(|output| output.datatype == Datatype::Fp32)?
+        .f32s()
+        .ok()?;
     let (mut best, mut class) = (f32::NEG_INFINITY, None);
     for (index, &value) in values.iter().enumerate() {
         if value > best || class.is_none() {

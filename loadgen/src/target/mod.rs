@@ -1,16 +1,14 @@
 //! The server under load.
 
+mod find;
 mod grpc;
 mod http;
-mod metadata;
-mod url;
 
+pub use find::{Target, TargetUrl};
 pub use grpc::GrpcTransport;
 pub use http::HttpTransport;
-pub use url::TargetUrl;
 
 use std::fmt;
-use std::net::SocketAddr;
 
 use parapet_net::client::Limits;
 use schemars::JsonSchema;
@@ -39,24 +37,17 @@ pub enum AnyTransport {
 }
 
 impl AnyTransport {
-    /// For requests to `model` in this form, at `address`, which [`TargetUrl::metadata`] found.
-    pub fn new(
-        target: &TargetUrl,
-        address: SocketAddr,
-        model: &str,
-        encoding: WireEncoding,
-    ) -> anyhow::Result<Self> {
+    pub fn new(target: &Target, model: &str, encoding: WireEncoding) -> anyhow::Result<Self> {
+        let (url, grpc) = (&target.url, target.url.grpc);
         anyhow::ensure!(
-            target.is_grpc() == (encoding == WireEncoding::Grpc),
-            "target {target} cannot be sent {encoding}; grpc:// goes with encoding grpc, http:// \
-             with binary or json"
+            grpc == (encoding == WireEncoding::Grpc),
+            "target {url} cannot be sent {encoding}; grpc:// goes with encoding grpc, http:// with \
+             binary or json"
         );
-        if target.is_grpc() {
-            GrpcTransport::new(address).map(Self::Grpc)
-        } else {
-            HttpTransport::new(target, address, model)
-                .map(|transport| Self::Http(Box::new(transport)))
-        }
+        Ok(match grpc {
+            true => Self::Grpc(GrpcTransport::new(target.address)?),
+            false => Self::Http(Box::new(HttpTransport::new(target, model)?)),
+        })
     }
 }
 
@@ -78,7 +69,6 @@ pub enum Provenance {
     Exact,
     /// The model's own prediction as well, from a redundant copy of the request.
     Hedged,
-    /// A cheaper model's prediction.
     Backup,
     /// Decoded from the other predictions of its coding group.
     Reconstructed,
@@ -103,19 +93,15 @@ pub struct Answer {
     pub provenance: Provenance,
     /// The server's confidence in it, `0.0..=1.0`, if it says.
     pub confidence: Option<f32>,
-    /// Its top class, if it has an FP32 output.
     pub class: Option<usize>,
 }
 
-/// Reason why a request that was sent has no prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Failure {
     Connect,
     /// The connection ended before the whole answer had come.
     ConnectionLost,
-    /// An HTTP status other than 200.
     Status(u16),
-    /// A gRPC code other than OK, as its number.
     Grpc(i32),
     /// Status 200 with a body that breaks the protocol.
     InvalidAnswer,

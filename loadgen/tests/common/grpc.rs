@@ -43,7 +43,9 @@ pub(crate) async fn start(behaviour: Behaviour) -> (SocketAddr, Arc<AtomicUsize>
     (address, requests)
 }
 
-fn nothing<T>() -> Result<Response<T>, Status> {
+type Reply<T> = Result<Response<T>, Status>;
+
+fn nothing<T>() -> Reply<T> {
     Err(Status::unimplemented(
         "the load generator does not ask this",
     ))
@@ -51,48 +53,36 @@ fn nothing<T>() -> Result<Response<T>, Status> {
 
 #[tonic::async_trait]
 impl InferenceService for Service {
-    async fn server_live(
-        &self,
-        _: Request<ServerLiveRequest>,
-    ) -> Result<Response<ServerLiveResponse>, Status> {
+    async fn server_live(&self, _: Request<ServerLiveRequest>) -> Reply<ServerLiveResponse> {
         nothing()
     }
 
-    async fn server_ready(
-        &self,
-        _: Request<ServerReadyRequest>,
-    ) -> Result<Response<ServerReadyResponse>, Status> {
+    async fn server_ready(&self, _: Request<ServerReadyRequest>) -> Reply<ServerReadyResponse> {
         nothing()
     }
 
-    async fn model_ready(
-        &self,
-        _: Request<ModelReadyRequest>,
-    ) -> Result<Response<ModelReadyResponse>, Status> {
+    async fn model_ready(&self, _: Request<ModelReadyRequest>) -> Reply<ModelReadyResponse> {
         nothing()
     }
 
     async fn server_metadata(
         &self,
         _: Request<ServerMetadataRequest>,
-    ) -> Result<Response<ServerMetadataResponse>, Status> {
+    ) -> Reply<ServerMetadataResponse> {
         nothing()
     }
 
     async fn model_metadata(
         &self,
         request: Request<ModelMetadataRequest>,
-    ) -> Result<Response<ModelMetadataResponse>, Status> {
+    ) -> Reply<ModelMetadataResponse> {
         if request.get_ref().name != "digits" {
             return Err(Status::not_found("no such model"));
         }
         Ok(Response::new(model_metadata().into()))
     }
 
-    async fn model_infer(
-        &self,
-        request: Request<ModelInferRequest>,
-    ) -> Result<Response<ModelInferResponse>, Status> {
+    async fn model_infer(&self, request: Request<ModelInferRequest>) -> Reply<ModelInferResponse> {
         let number = self.requests.fetch_add(1, Ordering::SeqCst);
         assert_eq!(request.get_ref().model_name, "digits");
         let (request, _) = read_request(request.into_inner()).unwrap();

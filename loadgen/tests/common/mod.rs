@@ -16,6 +16,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::serve::ListenerExt;
 use axum::{Router, serve};
 use parapet_open_inference::{
     Datatype, HEADER_CONTENT_LENGTH, InferRequest, InferResponse, ModelMetadata, Tensor,
@@ -86,25 +87,19 @@ fn app(behaviour: Behaviour, requests: &Arc<AtomicUsize>) -> Router {
 async fn serve_app(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { serve(ListenerNoDelay(listener), router).await });
+    let listener = listener.tap_io(|stream| stream.set_nodelay(true).unwrap());
+    tokio::spawn(async move { serve(listener, router).await });
     address
 }
 
 pub(crate) fn model_metadata() -> ModelMetadata {
+    let tensor = |name, shape: &[usize]| TensorMetadata::batched(name, Datatype::Fp32, shape);
     ModelMetadata {
         name: "digits".to_owned(),
         versions: vec!["1".to_owned()],
         platform: "test".to_owned(),
-        inputs: vec![TensorMetadata::batched(
-            "image",
-            Datatype::Fp32,
-            &[1, SIDE, SIDE],
-        )],
-        outputs: vec![TensorMetadata::batched(
-            "scores",
-            Datatype::Fp32,
-            &[CLASSES],
-        )],
+        inputs: vec![tensor("image", &[1, SIDE, SIDE])],
+        outputs: vec![tensor("scores", &[CLASSES])],
     }
 }
 
@@ -146,23 +141,6 @@ fn answer(request: &InferRequest, class: usize, provenance: &'static str) -> Res
     headers.insert("parapet-provenance", provenance.parse().unwrap());
     headers.insert("parapet-confidence", "0.7500".parse().unwrap());
     (headers, encoded.body).into_response()
-}
-
-struct ListenerNoDelay(TcpListener);
-
-impl axum::serve::Listener for ListenerNoDelay {
-    type Io = tokio::net::TcpStream;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        let (stream, address) = self.0.accept().await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        (stream, address)
-    }
-
-    fn local_addr(&self) -> std::io::Result<Self::Addr> {
-        self.0.local_addr()
-    }
 }
 
 /// Writes `count` images and their classes.

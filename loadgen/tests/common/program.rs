@@ -63,3 +63,10 @@ pub(crate) fn changed(defaults: &str, changes: &str) -> String {
     let kept: Vec<&str> = kept.flatten().chain(&given).copied().collect();
     kept.join(" ")
 }
+
+/// Cases of a table with a line for each: arguments, `=>`, and what refuses them.
+pub(crate) fn cases(table: &str) -> impl Iterator<Item = (&str, &str)> {
+    let lines = table.trim().lines();
+    let cases = lines.map(|line| line.split_once("=>").unwrap());
+    cases.map(|(arguments, says)| (arguments.trim(), says.trim()))
+}

@@ -1,6 +1,5 @@
 //! Simulated comparisons: queues are left out, stragglers are drawn, and a seed replays all of it.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parapet_loadgen::compare::{Block, Comparison, FaultMark, Measured, Redundancy, Settings};
@@ -27,39 +26,25 @@ pub(crate) struct Kind {
 }
 
 pub(crate) const KINDS: [Kind; 4] = [
+    kind("spread", 1.0, None, 0.0),
     Kind {
-        name: "spread",
-        description: "no redundancy; the same instances all serve the model",
-        slower: 1.0,
-        rescue_ms: None,
-        coded: false,
-        extra: 0.0,
-    },
-    Kind {
-        name: "coded",
-        description: "groups of 2 with 1 parity query",
-        slower: 1.06,
-        rescue_ms: Some(11.0),
         coded: true,
-        extra: 0.5,
+        ..kind("coded", 1.06, Some(11.0), 0.5)
     },
-    Kind {
-        name: "hedged",
-        description: "a copy after the 95th percentile",
-        slower: 1.02,
-        rescue_ms: Some(19.0),
-        coded: false,
-        extra: 0.05,
-    },
-    Kind {
-        name: "replicated",
-        description: "two copies of every request",
-        slower: 1.35,
-        rescue_ms: Some(9.0),
-        coded: false,
-        extra: 1.0,
-    },
+    kind("hedged", 1.02, Some(19.0), 0.05),
+    kind("replicated", 1.35, Some(9.0), 1.0),
 ];
+
+const fn kind(name: &'static str, slower: f64, rescue_ms: Option<f64>, extra: f64) -> Kind {
+    Kind {
+        name,
+        description: "made up",
+        slower,
+        rescue_ms,
+        coded: false,
+        extra,
+    }
+}
 
 /// Size and seed of a made-up comparison.
 #[derive(Debug, Clone, Copy)]
@@ -83,7 +68,17 @@ impl Default for Size {
     }
 }
 
-pub(crate) fn settings(size: Size) -> Settings {
+impl Size {
+    pub(crate) fn new(blocks: usize, block_s: f64) -> Self {
+        Self {
+            blocks,
+            block_s,
+            ..Self::default()
+        }
+    }
+}
+
+fn settings(size: Size) -> Settings {
     Settings {
         model: "digits".to_owned(),
         seed: size.seed,
@@ -96,107 +91,88 @@ pub(crate) fn settings(size: Size) -> Settings {
         deadline_ms: None,
         images: "t10k-images-idx3-ubyte.gz".to_owned(),
         labels: Some("t10k-labels-idx1-ubyte.gz".to_owned()),
-        notes: BTreeMap::from([(
-            "figures".to_owned(),
-            "made up, to show the report".to_owned(),
-        )]),
+        notes: [("figures".to_owned(), "made up".to_owned())].into(),
     }
 }
 
 pub(crate) fn comparison(kinds: &[Kind], size: Size) -> Comparison {
-    let strategies = kinds
-        .iter()
-        .enumerate()
-        .map(|(place, kind)| measured(kind, place, kinds.len(), size));
-    let length = kinds.len() as f64 * size.block_s;
-    let fault = |place: usize| FaultMark {
-        at_s: 2.0 * length + place as f64 * size.block_s + 2.0,
-        until_s: Some(2.0 * length + place as f64 * size.block_s + 3.5),
-        what: "stopped".to_owned(),
-        instance: "model-2".to_owned(),
-        strategy: Some(kinds[place].name.to_owned()),
+    let count = kinds.len();
+    let strategies = kinds.iter().enumerate();
+    let strategies = strategies.map(|(place, kind)| measured(kind, place, count, size));
+    let fault = |(place, kind): (usize, &Kind)| {
+        let start_s = (2 * count + place) as f64 * size.block_s;
+        FaultMark {
+            at_s: start_s + 2.0,
+            until_s: Some(start_s + 3.5),
+            what: "stopped".to_owned(),
+            instance: "model-2".to_owned(),
+            strategy: Some(kind.name.to_owned()),
+        }
     };
     Comparison {
         settings: settings(size),
         strategies: strategies.collect(),
-        faults: (0..kinds.len()).map(fault).collect(),
+        faults: kinds.iter().enumerate().map(fault).collect(),
     }
+}
+
+/// Settings of a run as those of a comparison.
+pub(crate) fn run_settings(made: &Settings) -> report::Settings {
+    let mut settings = serde_json::to_value(made).unwrap();
+    settings["target"] = "http://127.0.0.1:8000".into();
+    serde_json::from_value(settings).unwrap()
 }
 
 /// A block of the second strategy as a run of its own.
 pub(crate) fn run_of(measured: &Comparison) -> (RunReport, &Recording) {
-    let made = &measured.settings;
-    let settings = report::Settings {
-        target: "http://127.0.0.1:8000".to_owned(),
-        model: made.model.clone(),
-        seed: made.seed,
-        arrivals: Some(made.arrivals),
-        trace: None,
-        rate: made.rate,
-        timeout_ms: made.timeout_ms,
-        encoding: made.encoding,
-        allow_approximate: None,
-        deadline_ms: None,
-        images: made.images.clone(),
-        labels: made.labels.clone(),
-    };
+    let settings = run_settings(&measured.settings);
     let recording = &measured.strategies[1].blocks[2].recording;
     (report::summarise(settings, recording), recording)
 }
 
 fn measured(kind: &Kind, place: usize, strategies: usize, size: Size) -> Measured {
+    let ended = Duration::from_secs_f64(size.block_s);
     let block = |round: usize| {
-        let started_s = (round * strategies + place) as f64 * size.block_s;
         // Strategies share the schedule; what happens to requests is each one's own.
         let seed = size.seed * 1000 + round as u64;
         let mut random = ChaCha12Rng::seed_from_u64(seed * 100 + place as u64);
-        let length = Length::Duration(Duration::from_secs_f64(size.block_s));
+        let length = Length::Duration(ended);
         let schedule = Schedule::plan(Arrivals::Poisson, size.rate, length, seed).unwrap();
-        let stopped = |planned: Duration| round == 2 && (2.0..3.5).contains(&planned.as_secs_f64());
-        let record = |number: usize| {
-            let planned = Duration::from_micros(schedule.planned_us()[number]);
+        let record = |planned_us: &u64| {
+            let stopped = round == 2 && (2_000_000..3_500_000).contains(planned_us);
             record(
                 kind,
-                planned,
-                stopped(planned),
+                *planned_us,
+                stopped,
                 size.straggler_probability,
                 &mut random,
             )
         };
-        let records: Vec<Record> = (0..schedule.len()).map(record).collect();
-        let ended = Duration::from_secs_f64(size.block_s);
-        let recording = Recording {
-            records,
-            sending_ended: ended,
-            ended,
-            partial: false,
-        };
         Block {
-            started_s,
-            recording,
+            started_s: (round * strategies + place) as f64 * size.block_s,
+            recording: Recording {
+                records: schedule.planned_us.iter().map(record).collect(),
+                sending_ended: ended,
+                ended,
+                partial: false,
+            },
             valid: true,
             stalls: None,
         }
     };
     let blocks: Vec<Block> = (0..size.blocks).map(block).collect();
-    let requests: usize = blocks
-        .iter()
-        .map(|block| block.recording.records.len())
-        .sum();
-    let reconstructed = blocks.iter().flat_map(|block| &block.recording.records);
-    let won = reconstructed.filter(|record| {
-        record
-            .answer()
-            .is_some_and(|answer| answer.provenance == Provenance::Reconstructed)
-    });
-    let (issued, won) = ((requests as f64 * kind.extra) as u64, won.count() as u64);
+    let records = || blocks.iter().flat_map(|block| &block.recording.records);
+    let answers = records().filter_map(Record::answer);
+    let won = answers.filter(|answer| answer.provenance == Provenance::Reconstructed);
+    let (requests, won) = (records().count() as u64, won.count() as u64);
+    let issued = (requests as f64 * kind.extra) as u64;
     let redundancy = Redundancy {
         issued,
         won,
         wasted: issued.saturating_sub(won),
         unrecoverable: if kind.coded { 7 } else { 0 },
         groups: if kind.coded { issued } else { 0 },
-        upstream_requests: requests as u64 + issued,
+        upstream_requests: requests + issued,
         ..Redundancy::default()
     };
     Measured {
@@ -204,15 +180,14 @@ fn measured(kind: &Kind, place: usize, strategies: usize, size: Size) -> Measure
         description: kind.description.to_owned(),
         instances: Some(6),
         blocks,
-        repeated_blocks: 0,
-        stalled_repeats: 0,
         redundancy: Some(redundancy),
+        ..Measured::default()
     }
 }
 
 fn record(
     kind: &Kind,
-    planned: Duration,
+    planned_us: u64,
     stopped: bool,
     straggles: f64,
     random: &mut impl Rng,
@@ -221,45 +196,32 @@ fn record(
     let mut time_ms = kind.slower * (3.0 - 1.5 * unit().ln());
     let slow = unit() < straggles || (stopped && unit() < 0.25);
     if slow {
-        time_ms += if stopped {
-            400.0 * unit()
-        } else {
-            25.0 - 12.0 * unit().ln()
+        time_ms += match stopped {
+            true => 400.0 * unit(),
+            false => 25.0 - 12.0 * unit().ln(),
         };
     }
-    let rescued = kind
-        .rescue_ms
-        .map(|at| at - 1.5 * unit().ln())
-        .filter(|at| *at < time_ms);
-    time_ms = rescued.unwrap_or(time_ms);
-    let provenance = if rescued.is_some() && kind.coded {
-        Provenance::Reconstructed
-    } else {
-        Provenance::Exact
+    let rescued = kind.rescue_ms.map(|at| at - 1.5 * unit().ln());
+    let rescued = rescued.filter(|at| *at < time_ms);
+    let (provenance, accuracy) = match rescued.is_some() && kind.coded {
+        true => (Provenance::Reconstructed, 0.86),
+        false => (Provenance::Exact, 0.973),
     };
-    let right = unit()
-        < if provenance == Provenance::Reconstructed {
-            0.86
-        } else {
-            0.973
-        };
-    let failed = unit() < 0.000_02;
-    let planned_us = planned.as_micros() as u64;
-    let done_us = planned_us + (time_ms * 1e3) as u64;
+    let (right, failed) = (unit() < accuracy, unit() < 0.000_02);
     let answer = Answer {
         provenance,
         confidence: Some(0.9),
         class: Some(if right { 3 } else { 5 }),
     };
-    let outcome = if failed {
-        RequestOutcome::Failed(Failure::Status(503))
-    } else {
-        RequestOutcome::Answered(answer)
+    let outcome = match failed {
+        true => RequestOutcome::Failed(Failure::Status(503)),
+        false => RequestOutcome::Answered(answer),
     };
+    let time_ms = rescued.unwrap_or(time_ms);
     Record {
         planned_us,
         sent_us: Some(planned_us + 100),
-        done_us: Some(done_us),
+        done_us: Some(planned_us + (time_ms * 1e3) as u64),
         outcome: Some(outcome),
         row: 0,
         label: Some(3),

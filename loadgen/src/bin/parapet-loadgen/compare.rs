@@ -6,21 +6,19 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, ensure};
-use parapet_loadgen::cluster::{self, ClusterError, Places};
-use parapet_loadgen::compare::{Bootstrap, CompareReport, Comparison, analyse};
-use parapet_loadgen::experiment::Experiment;
+use parapet_loadgen::cluster::{MeasuredCluster, Places, Update};
+use parapet_loadgen::compare::{Bootstrap, Comparison, analyse};
+use parapet_loadgen::experiment::{Arm, Experiment, usual_baseline};
 use parapet_loadgen::payload::{Rows, WireEncoding};
-use parapet_loadgen::report::{Slo, SloFigures, check, compare_page};
-use parapet_loadgen::run::Stop;
+use parapet_loadgen::report::{Slo, check, compare_page};
+use parapet_loadgen::run::{Progress, Stop};
 use parapet_loadgen::schedule::Arrivals;
 use parking_lot::Mutex;
 
-use crate::display::{CompareState, Live};
 use crate::files::{Recordings, ReportFiles};
-use crate::interrupt::stop_on_interrupt;
-use crate::outcome::{Error, bad_input, failed, finish};
-use crate::payload::Payload;
-use crate::run::runtime;
+use crate::live::{Live, Status, milliseconds, stop_on_interrupt};
+use crate::run::{Payload, runtime};
+use crate::{Error, bad_input, finish};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -93,32 +91,44 @@ pub(crate) struct Args {
     slo: Vec<String>,
 }
 
+const ENDING: &str = "ending: the report is partial; Ctrl-C again waits no longer";
+
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let (experiment, rows) = prepare(args).map_err(bad_input)?;
     let objectives = objectives(args, &experiment).map_err(bad_input)?;
-    let temporary = tempfile::tempdir().context("cannot make a temporary folder");
-    let temporary = temporary.map_err(failed)?;
-    let places = match &args.repository {
-        Some(repository) => Some(places(args, repository, temporary.path()).map_err(bad_input)?),
-        None => None,
-    };
-    let runtime = runtime(1)?;
+    let temporary = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let places = args.repository.as_ref();
+    let places = places.map(|repository| places_of(args, repository, temporary.path()));
+    let places = places.transpose().map_err(bad_input)?;
     let started = SystemTime::now();
-    let comparison = runtime.block_on(drive(&experiment, places.as_ref(), &rows))?;
+    let comparison = runtime(1)?.block_on(drive(&experiment, places.as_ref(), &rows))?;
+    let mut recorded = Ok(());
+    if !args.recordings.is_empty() {
+        let mut strategies = comparison.strategies.iter();
+        recorded = strategies.try_for_each(|measured| {
+            args.recordings
+                .write(&measured.name, &measured.recording(), started)
+        });
+    }
     let bootstrap = Bootstrap {
         seed: experiment.seed,
         ..Bootstrap::default()
     };
-    let recorded = write_recordings(args, &comparison, started);
-    let report = analyse(&comparison, &experiment.baseline, bootstrap)
-        .context("cannot analyse the comparison")
-        .map_err(failed)?;
+    let report = analyse(&comparison, &experiment.baseline, bootstrap);
+    let report = report.context("cannot analyse the comparison")?;
     let written = recorded.and(args.files.write(&report, || Some(compare_page(&report))));
-    let missed = missed(&objectives, &report);
+    let missed = objectives.iter().filter_map(|(name, slo)| {
+        let found = report.strategy(name)?;
+        let latency = Some(found.latency);
+        let breach = check(&[*slo], latency, found.counts, found.accuracy)
+            .into_iter()
+            .next()?;
+        Some(format!("{name}: {breach}"))
+    });
+    let missed: Vec<String> = missed.collect();
     finish(&report, written, report.partial, &missed)
 }
 
-/// Objectives by strategy.
 fn objectives(args: &Args, experiment: &Experiment) -> anyhow::Result<Vec<(String, Slo)>> {
     let objective = |text: &String| {
         let (name, slo) = text.split_once(':').with_context(|| {
@@ -131,16 +141,6 @@ fn objectives(args: &Args, experiment: &Experiment) -> anyhow::Result<Vec<(Strin
         Ok((name.to_owned(), slo.parse()?))
     };
     args.slo.iter().map(objective).collect()
-}
-
-/// A line for each objective that was missed.
-fn missed(objectives: &[(String, Slo)], report: &CompareReport) -> Vec<String> {
-    let missed = |(name, slo): &(String, Slo)| {
-        let figures = SloFigures::from(report.strategy(name)?);
-        let breach = check(&[*slo], figures).into_iter().next()?;
-        Some(format!("{name}: {breach}"))
-    };
-    objectives.iter().filter_map(missed).collect()
 }
 
 fn prepare(args: &Args) -> anyhow::Result<(Experiment, Rows)> {
@@ -156,16 +156,9 @@ fn prepare(args: &Args) -> anyhow::Result<(Experiment, Rows)> {
         None => (of_targets(args)?, Path::new("command line")),
     };
     select(args, &mut experiment, file)?;
-    macro_rules! take {
-        ($($field:ident),*) => {$(
-            if let Some(value) = &args.$field {
-                experiment.$field = value.clone();
-            }
-        )*};
-    }
-    take!(
-        model, rate, arrivals, requests, blocks, warm_up, repeats, timeout_ms, encoding, seed,
-        baseline
+    override_fields!(
+        experiment, args, model, rate, arrivals, requests, blocks, warm_up, repeats, timeout_ms,
+        encoding, seed, baseline
     );
     experiment.check(file)?;
     args.recordings.check(experiment.names())?;
@@ -182,34 +175,34 @@ fn prepare(args: &Args) -> anyhow::Result<(Experiment, Rows)> {
     Ok((experiment, args.payload.load()?))
 }
 
-/// The comparison of frontends that run already.
+/// The comparison of frontends that run already; all else has its default.
 fn of_targets(args: &Args) -> anyhow::Result<Experiment> {
     ensure!(
         !args.target.is_empty(),
         "nothing to compare; give --experiment, or --target NAME=http://host:port for each strategy"
     );
-    let target = |text| {
-        let text: &String = text;
-        text.split_once('=').with_context(|| {
+    ensure!(args.model.is_some(), "no model; give --model with --target");
+    ensure!(
+        args.rate.is_some(),
+        "no rate; give --rate in requests/s with --target"
+    );
+    ensure!(
+        args.requests.is_some(),
+        "no number of requests to each strategy; give --requests with --target"
+    );
+    let mut experiment = Experiment::default();
+    for text in &args.target {
+        let (name, url) = text.split_once('=').with_context(|| {
             format!("--target {text:?}: give NAME=http://host:port, as coded=http://127.0.0.1:8000")
-        })
-    };
-    let targets: Vec<_> = args
-        .target
-        .iter()
-        .map(target)
-        .collect::<anyhow::Result<_>>()?;
-    let model = args
-        .model
-        .as_ref()
-        .context("no model; give --model with --target")?;
-    let rate = args
-        .rate
-        .context("no rate; give --rate in requests/s with --target")?;
-    let requests = args
-        .requests
-        .context("no number of requests to each strategy; give --requests with --target")?;
-    Experiment::of_targets(model, rate, requests, &targets)
+        })?;
+        experiment.strategies.push(Arm {
+            name: name.to_owned(),
+            url: Some(url.to_owned()),
+            ..Arm::default()
+        });
+    }
+    experiment.baseline = usual_baseline(experiment.names()).to_owned();
+    Ok(experiment)
 }
 
 /// Leaves those strategies that were asked for.
@@ -218,16 +211,17 @@ fn select(args: &Args, experiment: &mut Experiment, file: &Path) -> anyhow::Resu
         return Ok(());
     };
     for name in names {
+        let known: Vec<&str> = experiment.names().collect();
         ensure!(
-            experiment.names().any(|known| known == name),
+            known.contains(&name.as_str()),
             "unknown strategy {name:?}; {} has {}",
             file.display(),
-            experiment.names().collect::<Vec<_>>().join(", ")
+            known.join(", ")
         );
     }
     experiment
         .strategies
-        .retain(|strategy| names.contains(&strategy.name));
+        .retain(|arm| names.contains(&arm.name));
     if !names.contains(&experiment.baseline)
         && let Some(first) = experiment.strategies.first()
     {
@@ -236,31 +230,61 @@ fn select(args: &Args, experiment: &mut Experiment, file: &Path) -> anyhow::Resu
     Ok(())
 }
 
-fn places(args: &Args, repository: &Path, temporary: &Path) -> anyhow::Result<Places> {
-    let work = args
-        .work_dir
-        .clone()
-        .unwrap_or_else(|| temporary.to_owned());
+fn places_of(args: &Args, repository: &Path, temporary: &Path) -> anyhow::Result<Places> {
+    let work = args.work_dir.as_deref().unwrap_or(temporary).to_owned();
     std::fs::create_dir_all(&work)
         .with_context(|| format!("{}: cannot make the folder", work.display()))?;
-    let repository = std::path::absolute(repository).unwrap_or_else(|_| repository.to_owned());
+    let programs = match &args.bin_dir {
+        Some(folder) => folder.clone(),
+        None => {
+            let program = std::env::current_exe();
+            let program = program.context("cannot find this program's folder; give --bin-dir")?;
+            program.parent().unwrap_or(Path::new(".")).to_owned()
+        }
+    };
     Ok(Places {
-        programs: programs(args)?,
-        repository,
+        programs,
+        repository: std::path::absolute(repository).unwrap_or_else(|_| repository.to_owned()),
         work,
     })
 }
 
-fn programs(args: &Args) -> anyhow::Result<PathBuf> {
-    if let Some(folder) = &args.bin_dir {
-        return Ok(folder.clone());
-    }
-    let program =
-        std::env::current_exe().context("cannot find this program's folder; give --bin-dir")?;
-    Ok(program.parent().unwrap_or(Path::new(".")).to_owned())
+/// Work of a comparison as its display shows it.
+struct Shown {
+    /// Blocks of all strategies.
+    planned: usize,
+    ended: usize,
+    doing: String,
+    progress: Option<Arc<Progress>>,
 }
 
-const ENDING: &str = "ending: the report is partial; Ctrl-C again waits no longer";
+impl Shown {
+    /// Takes an update in. Returns a line for logs where it is worth one.
+    fn observe(&mut self, update: Update) -> Option<String> {
+        match update {
+            Update::Doing(doing, progress) => {
+                (self.doing, self.progress) = (doing, progress);
+                None
+            }
+            Update::Line(line) => Some(line),
+            Update::Ended(line) => {
+                self.ended += 1;
+                Some(line)
+            }
+        }
+    }
+
+    fn status(&self) -> Status {
+        let mut text = self.doing.clone();
+        if let Some(progress) = &self.progress {
+            let now = progress.snapshot();
+            let [p50, p99] = [now.p50, now.p99].map(milliseconds);
+            let (sent, planned, failed) = (now.sent, now.planned, now.without_answer);
+            text += &format!("  sent {sent}/{planned}  p50 {p50}  p99 {p99} ms  failed {failed}");
+        }
+        Status::new(self.ended as u64, self.planned as u64, text)
+    }
+}
 
 async fn drive(
     experiment: &Experiment,
@@ -268,34 +292,46 @@ async fn drive(
     rows: &Rows,
 ) -> Result<Comparison, Error> {
     let stop = Stop::default();
-    let names = experiment.names().map(str::to_owned).collect();
-    let state = Arc::new(Mutex::new(CompareState::new(experiment.blocks, names)));
+    let state = Arc::new(Mutex::new(Shown {
+        planned: experiment.blocks * experiment.strategies.len(),
+        ended: 0,
+        doing: "starting".to_owned(),
+        progress: None,
+    }));
     let drawn = Arc::clone(&state);
-    let live = Live::bar(move || drawn.lock().status());
-    let notes = live.notes();
-    let _interrupts = stop_on_interrupt(&stop, live.notes(), ENDING).map_err(failed)?;
-    let compared = cluster::compare(experiment, places, rows, &stop, |update| {
-        if let Some(line) = state.lock().observe(&update) {
-            notes.log(&line);
-        }
-    });
-    compared.await.map_err(|error| match error {
-        ClusterError::Input(cause) => bad_input(cause),
-        ClusterError::Run(cause) => failed(cause),
-    })
+    let live = Live::start(false, move || drawn.lock().status());
+    let _interrupts = stop_on_interrupt(&stop, &live.notes, ENDING)?;
+    let observe = |update| {
+        let line = state.lock().observe(update);
+        line.iter().for_each(|line| live.notes.log(line));
+    };
+    let cluster = MeasuredCluster::start(experiment, places, rows, &stop, observe).await;
+    Ok(cluster.map_err(bad_input)?.compare().await?)
 }
 
-fn write_recordings(
-    args: &Args,
-    comparison: &Comparison,
-    started: SystemTime,
-) -> anyhow::Result<()> {
-    if args.recordings.is_empty() {
-        return Ok(());
+#[cfg(test)]
+mod tests {
+    use parapet_loadgen::schedule::{Length, Schedule};
+
+    use super::*;
+
+    #[test]
+    fn status_has_the_running_block_and_the_share_of_blocks() {
+        let mut shown = Shown {
+            planned: 20,
+            ended: 0,
+            doing: "starting".to_owned(),
+            progress: None,
+        };
+        let text = "3 of 8 instances run".to_owned();
+        assert_eq!(shown.observe(Update::Doing(text.clone(), None)), None);
+        assert_eq!(shown.status(), Status { share: 0.0, text });
+        let line = "block  1/10  none".to_owned();
+        assert_eq!(shown.observe(Update::Ended(line.clone())), Some(line));
+        let schedule = Schedule::plan(Arrivals::Constant, 10.0, Length::Requests(7), 1).unwrap();
+        let progress = Some(Arc::new(Progress::new(&schedule)));
+        shown.observe(Update::Doing("block  1/10  coded".to_owned(), progress));
+        let text = "block  1/10  coded  sent 0/7  p50 0.00  p99 0.00 ms  failed 0".to_owned();
+        assert_eq!(shown.status(), Status { share: 0.05, text });
     }
-    for measured in &comparison.strategies {
-        args.recordings
-            .write(&measured.name, &measured.recording(), started)?;
-    }
-    Ok(())
 }

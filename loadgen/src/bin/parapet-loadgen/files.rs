@@ -5,40 +5,39 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use parapet_loadgen::report;
 use parapet_loadgen::run::Recording;
 use serde::Serialize;
 
 /// Returns true if a file can be written there, as far as can be told before.
 pub(crate) fn check_writable(path: &Path) -> anyhow::Result<()> {
+    let shown = path.display();
     ensure!(
         folder_of(path).is_dir(),
-        "{}: its folder does not exist; make it first",
-        path.display()
+        "{shown}: its folder does not exist; make it first"
     );
     ensure!(
         !path.is_dir(),
-        "{}: is a folder; give the path of a file",
-        path.display()
+        "{shown}: is a folder; give the path of a file"
     );
     Ok(())
 }
 
 fn folder_of(path: &Path) -> &Path {
-    path.parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .unwrap_or(Path::new("."))
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
 }
 
 /// Writes under another name first: a file of that name is whole.
-pub(crate) fn write_file(
+fn write_file(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".part");
-    let part = path.with_file_name(name);
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
     let whole = || {
         // Devices and pipes are written to, not replaced.
         if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
@@ -48,13 +47,11 @@ pub(crate) fn write_file(
         }
         let mut out = BufWriter::new(std::fs::File::create(&part)?);
         write(&mut out)?;
-        out.into_inner()
-            .map_err(std::io::IntoInnerError::into_error)?;
+        out.flush()?;
         std::fs::rename(&part, path)
     };
-    whole()
-        .inspect_err(|_| drop(std::fs::remove_file(&part)))
-        .with_context(|| format!("{}: cannot write it", path.display()))
+    let written = whole().inspect_err(|_| drop(std::fs::remove_file(&part)));
+    written.with_context(|| format!("{}: cannot write it", path.display()))
 }
 
 pub(crate) fn write_json(path: &Path, report: &impl Serialize) -> anyhow::Result<()> {
@@ -147,6 +144,9 @@ impl Recordings {
         &self,
         strategies: impl Iterator<Item = &'a str>,
     ) -> anyhow::Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
         for folder in self.folders() {
             ensure!(
                 folder.is_dir() || (!folder.exists() && folder_of(folder).is_dir()),
@@ -154,14 +154,11 @@ impl Recordings {
                 folder.display()
             );
         }
-        if self.is_empty() {
-            return Ok(());
-        }
         let mut names: BTreeMap<String, &str> = BTreeMap::new();
         for strategy in strategies {
             let name = file_name(strategy);
             if let Some(other) = names.insert(name.clone(), strategy) {
-                anyhow::bail!(
+                bail!(
                     "strategies {other:?} and {strategy:?} would both be written to {name}; \
                      rename one"
                 );
@@ -197,10 +194,7 @@ impl Recordings {
 /// A strategy's name with only such characters as are plain in names of files everywhere.
 fn file_name(strategy: &str) -> String {
     let plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.' | '=');
-    strategy
-        .chars()
-        .map(|char| if plain(char) { char } else { '_' })
-        .collect()
+    strategy.replace(|char| !plain(char), "_")
 }
 
 #[cfg(test)]
@@ -212,23 +206,20 @@ mod tests {
         assert_eq!(file_name("coded:k=3:r=1"), "coded_k=3_r=1");
         assert_eq!(file_name("../größe"), ".._gr__e");
         let folder = tempfile::tempdir().unwrap();
-        let recordings = Recordings {
-            csv: Some(folder.path().join("new")),
-            hgrm: None,
-            hlog: None,
+        let check = |name: &str, strategies: [&str; 2]| {
+            let recordings = Recordings {
+                csv: Some(folder.path().join(name)),
+                hgrm: None,
+                hlog: None,
+            };
+            recordings
+                .check(strategies.into_iter())
+                .map_err(|error| error.to_string())
         };
-        assert!(recordings.check(["a:b", "a_c"].into_iter()).is_ok());
-        let error = recordings
-            .check(["a:b", "a_b"].into_iter())
-            .unwrap_err()
-            .to_string();
+        assert_eq!(check("new", ["a:b", "a_c"]), Ok(()));
+        let error = check("new", ["a:b", "a_b"]).unwrap_err();
         assert!(error.contains("\"a:b\" and \"a_b\" would both"), "{error}");
-        let recordings = Recordings {
-            csv: Some(folder.path().join("missing/new")),
-            hgrm: None,
-            hlog: None,
-        };
-        assert!(recordings.check([].into_iter()).is_err());
+        assert!(check("missing/new", ["a", "b"]).is_err());
     }
 
     #[test]

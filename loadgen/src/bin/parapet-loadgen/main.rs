@@ -3,22 +3,31 @@
 //! Exit codes: 0 done, 1 failed or an objective missed, 2 the arguments or files given cannot be
 //! used or the target does not answer, 130 ended by Ctrl-C or SIGTERM with a partial report.
 
+/// Sets fields to those arguments of the same names that were given.
+macro_rules! override_fields {
+    ($target:expr, $arguments:expr, $($field:ident),* $(,)?) => {$(
+        if let Some(value) = &$arguments.$field {
+            $target.$field = value.clone();
+        }
+    )*};
+}
+
 mod compare;
-mod diff;
-mod display;
 mod files;
-mod interrupt;
-mod outcome;
-mod payload;
+mod live;
 mod run;
-mod schema;
 mod simulate;
 mod sweep;
 
+use std::fmt::Display;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
+use parapet_loadgen::report::{diff, read_report, schemas};
 
 /// Measures a prediction server under an open-loop load.
 #[derive(Debug, Parser)]
@@ -39,19 +48,48 @@ enum Command {
     /// Simulate many points of rate, k, r and stragglers, and tell where each strategy wins
     Sweep(Box<sweep::Args>),
     /// Show what changed from one report to another
-    Diff(diff::Args),
+    Diff {
+        /// Report that --json wrote
+        first: PathBuf,
+        /// Another of the same kind
+        second: PathBuf,
+    },
     /// Print the JSON Schema of a kind of report
-    Schema(schema::Args),
+    Schema {
+        /// Kind of report: run, compare, simulation or sweep
+        report: String,
+    },
 }
 
+const FAILED: u8 = 1;
+const BAD_INPUT: u8 = 2;
+const INTERRUPTED: u8 = 130;
 const NO_COMMAND: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+
+/// An error with its exit code.
+struct Error {
+    code: u8,
+    cause: anyhow::Error,
+}
+
+impl From<anyhow::Error> for Error {
+    fn from(cause: anyhow::Error) -> Self {
+        let code = FAILED;
+        Self { code, cause }
+    }
+}
+
+fn bad_input(cause: anyhow::Error) -> Error {
+    let code = BAD_INPUT;
+    Error { code, cause }
+}
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && error.kind() != NO_COMMAND => {
             eprintln!("parapet-loadgen: {}", complaint(&error));
-            return ExitCode::from(outcome::BAD_INPUT);
+            return ExitCode::from(BAD_INPUT);
         }
         // Help, asked for or not, and the version.
         Err(error) => error.exit(),
@@ -61,32 +99,80 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Sweep(args) => sweep::run(&args),
-        Command::Diff(args) => diff::run(&args),
-        Command::Schema(args) => schema::run(&args),
+        Command::Diff { first, second } => show_diff(&first, &second),
+        Command::Schema { report } => show_schema(&report),
     };
-    match done {
-        Ok(code) => code,
-        Err(outcome::Error { code, cause }) => {
-            eprintln!("parapet-loadgen: {}", one_line(&cause));
-            ExitCode::from(code)
-        }
-    }
+    done.unwrap_or_else(|Error { code, cause }| {
+        eprintln!("parapet-loadgen: {}", one_line(&cause));
+        ExitCode::from(code)
+    })
 }
 
-/// Returns the parser's complaint, in one line and without the usage.
+fn show_diff(first: &Path, second: &Path) -> Result<ExitCode, Error> {
+    let read = |path: &Path| {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path);
+        let text =
+            text.with_context(|| format!("{name}: cannot read it; give a file that --json wrote"))?;
+        read_report(&name, &text)
+    };
+    let (from, to) = (
+        read(first).map_err(bad_input)?,
+        read(second).map_err(bad_input)?,
+    );
+    print(&diff(&from, &to, &second.display().to_string()).map_err(bad_input)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show_schema(report: &str) -> Result<ExitCode, Error> {
+    let schemas = schemas();
+    let Some((_, schema)) = schemas.iter().find(|(known, _)| *known == report) else {
+        let known = schemas.each_ref().map(|(known, _)| *known).join(", ");
+        return Err(bad_input(anyhow!(
+            "there is no report {report:?}: give one of {known}"
+        )));
+    };
+    let text = serde_json::to_string_pretty(schema).context("cannot write the schema")?;
+    print(&format!("{text}\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows the report of a command whose files were `written`, then a line for each objective that
+/// was missed.
+///
+/// Whichever of files and standard output fails, the other has the figures: a run can be long.
+fn finish(
+    report: &impl Display,
+    written: anyhow::Result<()>,
+    partial: bool,
+    missed: &[String],
+) -> Result<ExitCode, Error> {
+    let shown = print(report);
+    written?;
+    shown?;
+    for line in missed {
+        eprintln!("parapet-loadgen: {line}");
+    }
+    Ok(match partial {
+        true => ExitCode::from(INTERRUPTED),
+        false if !missed.is_empty() => ExitCode::from(FAILED),
+        false => ExitCode::SUCCESS,
+    })
+}
+
+fn print(text: &impl Display) -> anyhow::Result<()> {
+    write!(std::io::stdout(), "{text}").context("cannot write to standard output")
+}
+
 fn complaint(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let lines = text
         .lines()
         .map(str::trim)
         .take_while(|line| !line.starts_with("Usage:"));
-    let said: Vec<&str> = lines
-        .filter(|line| !line.is_empty() && !line.starts_with("For more"))
-        .collect();
-    format!(
-        "{}; see --help",
-        said.join(" ").trim_start_matches("error: ")
-    )
+    let said = lines.filter(|line| !line.is_empty() && !line.starts_with("For more"));
+    let said = said.collect::<Vec<_>>().join(" ");
+    format!("{}; see --help", said.trim_start_matches("error: "))
 }
 
 /// An error and its causes, but for those that it tells itself.
@@ -111,33 +197,32 @@ mod tests {
 
     #[test]
     fn the_parser_complains_in_one_line() {
-        let usual = "parapet-loadgen run --target t --model m --images i";
         for (arguments, said) in [
             (
                 "--trace a --rate 5",
-                "the argument '--trace <TRACE>' cannot be used with '--rate <RATE>'; see --help",
+                "the argument '--trace <TRACE>' cannot be used with '--rate <RATE>'",
             ),
             (
                 "--trace a --rate 5 --arrivals poisson",
                 "the argument '--trace <TRACE>' cannot be used with: --rate <RATE> --arrivals \
-                    <ARRIVALS>; see --help",
+                 <ARRIVALS>",
             ),
             (
                 "",
-                "the following required arguments were not provided: --rate <RATE>; see --help",
+                "the following required arguments were not provided: --rate <RATE>",
             ),
             (
                 "--rate x",
-                "invalid value 'x' for '--rate <RATE>': invalid float literal; see --help",
+                "invalid value 'x' for '--rate <RATE>': invalid float literal",
             ),
             (
                 "--rat 5",
-                "unexpected argument '--rat' found tip: a similar argument exists: '--rate'; see \
-                    --help",
+                "unexpected argument '--rat' found tip: a similar argument exists: '--rate'",
             ),
         ] {
-            let words = usual.split_whitespace().chain(arguments.split_whitespace());
-            assert_eq!(complaint(&Cli::try_parse_from(words).unwrap_err()), said);
+            let line = format!("parapet-loadgen run --target t --model m --images i {arguments}");
+            let error = Cli::try_parse_from(line.split_whitespace()).unwrap_err();
+            assert_eq!(complaint(&error), format!("{said}; see --help"));
         }
     }
 }

@@ -8,22 +8,20 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, anyhow, ensure};
 use clap::ArgAction;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use parapet_loadgen::payload::{Bodies, RequestOptions, Rows, WireEncoding};
-use parapet_loadgen::report::{self, Settings, Slo, SloFigures, TraceSettings};
-use parapet_loadgen::run::{KernelPacer, Plan, Progress, Recording, Stop};
+use parapet_loadgen::payload::{Bodies, RequestOptions, Rows, Source, WireEncoding};
+use parapet_loadgen::report::{self, Settings, Slo, TraceSettings};
+use parapet_loadgen::run::{KernelPacer, Plan, Progress, Recording, Snapshot, Stop};
 use parapet_loadgen::schedule::{Arrivals, Length, Schedule, Trace};
-use parapet_loadgen::target::{AnyTransport, TargetUrl};
+use parapet_loadgen::target::{AnyTransport, Target, TargetUrl};
 use tokio::runtime::Runtime;
 
-use crate::display::{Live, run_status};
 use crate::files::{ReportFiles, check_writable, write_recording};
-use crate::interrupt::stop_on_interrupt;
-use crate::outcome::{Error, bad_input, failed, finish};
-use crate::payload::Payload;
+use crate::live::{Live, Status, milliseconds, stop_on_interrupt};
+use crate::{Error, bad_input, finish};
 
-/// Time that the check of the target before the run may take.
 const CHECK_LIMIT: Duration = Duration::from_secs(5);
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
+const ENDING: &str = "ending: waiting for answers; Ctrl-C again leaves at once";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -95,34 +93,67 @@ pub(crate) struct Args {
     slo: Vec<Slo>,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct Payload {
+    /// IDX file of images to send, plain or .gz, or an .npz file
+    #[arg(long)]
+    images: PathBuf,
+    /// IDX or .npz file of their classes, to report accuracy [default: those in an .npz file of
+    /// images]
+    #[arg(long)]
+    labels: Option<PathBuf>,
+    /// Array of images in an .npz file [default: the only u8, f32 or f64 one with 2 or more axes]
+    #[arg(long)]
+    images_key: Option<String>,
+    /// Array of classes in an .npz file [default: the only one of integers with 1 axis]
+    #[arg(long)]
+    labels_key: Option<String>,
+}
+
+impl Payload {
+    pub(crate) fn load(&self) -> anyhow::Result<Rows> {
+        Rows::load(Source {
+            images: &self.images,
+            labels: self.labels.as_deref(),
+            images_key: self.images_key.as_deref(),
+            labels_key: self.labels_key.as_deref(),
+        })
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let runtime = runtime(args.threads)?;
     let (report, recording, started) = runtime.block_on(async {
-        let Prepared {
-            plan,
-            transport,
-            settings,
-        } = prepare(args).await.map_err(bad_input)?;
+        let (plan, transport, settings) = prepare(args).await.map_err(bad_input)?;
         let started = SystemTime::now();
-        let recording = drive(&plan, transport).await.map_err(failed)?;
-        Ok((report::summarise(settings, &recording), recording, started))
+        let recording = drive(&plan, transport).await?;
+        Ok::<_, Error>((report::summarise(settings, &recording), recording, started))
     })?;
-    let page = || Some(report::run_page(&report, &recording));
     let recorded = write_recording(args.recordings(), &recording, started);
+    let page = || Some(report::run_page(&report, &recording));
     let written = recorded.and(args.files.write(&report, page));
-    let missed = report::check(&args.slo, SloFigures::from(&report));
+    let missed = report::check(
+        &args.slo,
+        report.latency.all,
+        report.counts,
+        report.accuracy,
+    );
     finish(&report, written, report.partial, &missed)
 }
 
 /// A runtime whose requests may have as many connections as the system allows.
-pub(crate) fn runtime(threads: usize) -> Result<Runtime, Error> {
-    allow_many_connections();
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads.max(1))
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")
-        .map_err(failed)
+pub(crate) fn runtime(threads: usize) -> anyhow::Result<Runtime> {
+    // Every request in flight has a connection; the system's default limit of 1024 open files is
+    // soon met.
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        // Refused, connections beyond the limit fail and are counted as such.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(threads.max(1)).enable_all();
+    runtime.build().context("cannot start the runtime")
 }
 
 impl Args {
@@ -132,14 +163,8 @@ impl Args {
     }
 }
 
-struct Prepared {
-    plan: Plan,
-    transport: AnyTransport,
-    settings: Settings,
-}
-
 /// Checks all that was given, and the target last.
-async fn prepare(args: &Args) -> anyhow::Result<Prepared> {
+async fn prepare(args: &Args) -> anyhow::Result<(Plan, AnyTransport, Settings)> {
     ensure!(
         args.timeout_ms > 0,
         "timeout 0 leaves no time for an answer; give a positive --timeout-ms"
@@ -149,99 +174,35 @@ async fn prepare(args: &Args) -> anyhow::Result<Prepared> {
         "deadline 0 leaves no time for an answer; give a positive --deadline-ms"
     );
     args.files.check()?;
-    for path in args.recordings().into_iter().flatten() {
-        check_writable(path)?;
-    }
+    args.recordings()
+        .into_iter()
+        .flatten()
+        .try_for_each(check_writable)?;
     let (schedule, trace) = schedule(args)?;
     let rows = args.payload.load()?;
-    let target: TargetUrl = args.target.parse()?;
-    let usual = if target.is_grpc() {
+    let url: TargetUrl = args.target.parse()?;
+    let usual = if url.grpc {
         WireEncoding::Grpc
     } else {
         WireEncoding::Binary
     };
     let encoding = args.encoding.unwrap_or(usual);
-    let (address, metadata) = target.metadata(&args.model, CHECK_LIMIT).await?;
+    let (target, metadata) = Target::find(&url, &args.model, CHECK_LIMIT).await?;
     let options = RequestOptions {
         encoding,
         allow_approximate: args.allow_approximate,
         deadline: args.deadline_ms.map(Duration::from_millis),
     };
-    let bodies = Bodies::encode(&rows, &metadata, options, schedule.len(), args.seed)?;
-    let plan = Plan {
-        schedule: Arc::new(schedule),
-        bodies: Arc::new(bodies),
-        timeout: Duration::from_millis(args.timeout_ms),
-    };
-    let transport = AnyTransport::new(&target, address, &args.model, encoding)?;
-    let settings = settings(args, encoding, &rows, &plan.schedule, trace);
-    Ok(Prepared {
-        plan,
-        transport,
-        settings,
-    })
-}
-
-fn schedule(args: &Args) -> anyhow::Result<(Schedule, Option<TraceSettings>)> {
-    let length = length(args)?;
-    if let Some(path) = &args.trace {
-        let trace = Trace::load(path, args.trace_scale)?;
-        let settings = TraceSettings {
-            file: path.display().to_string(),
-            sha256: trace.sha256().to_owned(),
-            times: trace.times_s().len(),
-            scale: args.trace_scale,
-        };
-        return Ok((Schedule::of_trace(&trace, length)?, Some(settings)));
-    }
-    let rate = args
-        .rate
-        .context("no rate; give --rate in requests/s, or --trace")?;
-    let length = length.unwrap_or(Length::Duration(DEFAULT_DURATION));
-    Ok((
-        Schedule::plan(args.arrivals, rate, length, args.seed)?,
-        None,
-    ))
-}
-
-fn length(args: &Args) -> anyhow::Result<Option<Length>> {
-    if let Some(requests) = args.requests {
-        return Ok(Some(Length::Requests(requests)));
-    }
-    let Some(seconds) = args.duration else {
-        return Ok(None);
-    };
-    Duration::try_from_secs_f64(seconds)
-        .map(|duration| Some(Length::Duration(duration)))
-        .map_err(|_| {
-            anyhow!(
-                "duration {seconds} is no time; give --duration as a positive number of seconds"
-            )
-        })
-}
-
-const ENDING: &str = "ending: waiting for answers; Ctrl-C again leaves at once";
-
-async fn drive(plan: &Plan, transport: AnyTransport) -> anyhow::Result<Recording> {
-    let progress = Arc::new(Progress::new(&plan.schedule));
-    let stop = Stop::default();
-    let shown = Arc::clone(&progress);
-    let live = Live::start(move || run_status(&shown.snapshot()));
-    let _interrupts = stop_on_interrupt(&stop, live.notes(), ENDING)?;
-    let transport = Arc::new(transport);
-    let run = parapet_loadgen::run::run(plan, transport, KernelPacer, progress, &stop);
-    run.await.context("cannot pace requests")
-}
-
-fn settings(
-    args: &Args,
-    encoding: WireEncoding,
-    rows: &Rows,
-    schedule: &Schedule,
-    trace: Option<TraceSettings>,
-) -> Settings {
-    let (images, labels) = rows.names();
-    Settings {
+    let bodies = Bodies::encode(
+        &rows,
+        &metadata,
+        options,
+        schedule.planned_us.len(),
+        args.seed,
+    )?;
+    let transport = AnyTransport::new(&target, &args.model, encoding)?;
+    let (images, labels) = rows.names.clone();
+    let settings = Settings {
         target: args.target.clone(),
         model: args.model.clone(),
         seed: args.seed,
@@ -254,16 +215,96 @@ fn settings(
         deadline_ms: args.deadline_ms,
         images,
         labels,
-    }
+    };
+    let plan = Plan {
+        schedule: Arc::new(schedule),
+        bodies: Arc::new(bodies),
+        timeout: Duration::from_millis(args.timeout_ms),
+    };
+    Ok((plan, transport, settings))
 }
 
-/// Every request in flight has a connection; the system's default limit of 1024 open files
-/// is soon met.
-fn allow_many_connections() {
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < hard
-    {
-        // Refused, connections beyond the limit fail and are counted as such.
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+fn schedule(args: &Args) -> anyhow::Result<(Schedule, Option<TraceSettings>)> {
+    let length = match (args.requests, args.duration) {
+        (Some(requests), _) => Some(Length::Requests(requests)),
+        (None, Some(seconds)) => {
+            let duration = Duration::try_from_secs_f64(seconds).map_err(|_| {
+                anyhow!(
+                    "duration {seconds} is no time; give --duration as a positive number of seconds"
+                )
+            })?;
+            Some(Length::Duration(duration))
+        }
+        (None, None) => None,
+    };
+    if let Some(path) = &args.trace {
+        let trace = Trace::load(path, args.trace_scale)?;
+        let schedule = Schedule::of_trace(&trace, length)?;
+        let settings = TraceSettings {
+            file: path.display().to_string(),
+            sha256: trace.sha256,
+            times: trace.times_s.len(),
+            scale: args.trace_scale,
+        };
+        return Ok((schedule, Some(settings)));
+    }
+    let rate = args
+        .rate
+        .context("no rate; give --rate in requests/s, or --trace")?;
+    let length = length.unwrap_or(Length::Duration(DEFAULT_DURATION));
+    Ok((
+        Schedule::plan(args.arrivals, rate, length, args.seed)?,
+        None,
+    ))
+}
+
+async fn drive(plan: &Plan, transport: AnyTransport) -> anyhow::Result<Recording> {
+    let progress = Arc::new(Progress::new(&plan.schedule));
+    let stop = Stop::default();
+    let shown = Arc::clone(&progress);
+    let live = Live::start(true, move || status(&shown.snapshot()));
+    let _interrupts = stop_on_interrupt(&stop, &live.notes, ENDING)?;
+    let transport = Arc::new(transport);
+    let run = parapet_loadgen::run::run(plan, transport, KernelPacer, progress, &stop);
+    run.await.context("cannot pace requests")
+}
+
+fn status(now: &Snapshot) -> Status {
+    let [p50, p90, p99, p99_9, lag] =
+        [now.p50, now.p90, now.p99, now.p99_9, now.lag_max].map(milliseconds);
+    let (sent, planned, reconstructed) = (now.sent, now.planned, now.reconstructed);
+    let (answered, without) = (now.answered, now.without_answer);
+    let text = format!(
+        "sent {sent}/{planned}  answered {answered}  failed or timed out {without}  reconstructed \
+         {reconstructed}  p50 {p50}  p90 {p90}  p99 {p99}  p99.9 {p99_9}  lag max {lag} ms"
+    );
+    Status::new(sent as u64, planned as u64, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_has_counts_and_latency() {
+        let ms = |ms: f64| Duration::from_secs_f64(ms / 1e3);
+        let snapshot = Snapshot {
+            planned: 10_000_000,
+            sent: 5_000_000,
+            answered: 4_999_000,
+            without_answer: 12,
+            reconstructed: 345,
+            p50: ms(1.234),
+            p90: ms(12.34),
+            p99: ms(123.4),
+            p99_9: ms(5000.4),
+            lag_max: ms(0.25),
+        };
+        let expected = "sent 5000000/10000000  answered 4999000  failed or timed out 12  \
+            reconstructed 345  p50 1.23  p90 12.3  p99 123.4  p99.9 5000  lag max 0.25 ms";
+        let text = expected.to_owned();
+        assert_eq!(status(&snapshot), Status { share: 0.5, text });
+        let share = status(&Snapshot::default()).share;
+        assert_eq!(share, 0.0, "an empty run has a share");
     }
 }

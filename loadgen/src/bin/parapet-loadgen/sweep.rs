@@ -1,17 +1,16 @@
 //! `parapet-loadgen sweep`: many simulations, and where each strategy wins.
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::ensure;
 use parapet_config::faults::Straggling;
-use parapet_loadgen::compare::{Bootstrap, SweepPoint, SweepReport, analyse};
-use parapet_loadgen::experiment::ResolvedArm;
+use parapet_loadgen::compare::{Axes, Bootstrap, SweepPoint, SweepReport, analyse};
+use parapet_loadgen::experiment::{Experiment, ResolvedArm};
 use parapet_loadgen::report::sweep_page;
-use parapet_loadgen::simulate::{MAX_RECORDS, Setup, Simulated, comparison};
+use parapet_loadgen::simulate::{MAX_RECORDS, Simulated, comparison, simulations};
 
-use crate::outcome::{Error, bad_input, failed, finish};
 use crate::simulate::{self, Watch};
+use crate::{Error, bad_input, finish};
 
 // Named apart from the arguments that it includes, which clap would otherwise take for the same
 // group.
@@ -35,10 +34,9 @@ pub(crate) struct Args {
     simulate: simulate::Args,
 }
 
-/// One combination of the axes.
 struct Point {
-    axes: BTreeMap<String, f64>,
-    setup: Setup,
+    axes: Axes,
+    experiment: Experiment,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
@@ -52,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
             break;
         }
         let title = format!("point {} of {total}", number + 1);
-        baseline = point.setup.baseline.clone().unwrap_or_default();
+        baseline = point.experiment.baseline.clone();
         done.extend(simulate_point(&point, &title, &baseline, &watch)?);
     }
     drop(watch);
@@ -74,91 +72,85 @@ fn prepare(args: &Args) -> anyhow::Result<Vec<Point>> {
     ensure!(
         args.simulate.recordings.is_empty(),
         "--csv, --hgrm and --hlog hold one simulation of each strategy, and a sweep makes many; \
-            give --json"
+         give --json"
     );
     args.simulate.files.check()?;
-    let (base, ignored) = args.simulate.setup()?;
+    let base = args.simulate.experiment()?;
     let mut points = vec![Point {
-        axes: BTreeMap::new(),
-        setup: base.clone(),
+        axes: Axes::new(),
+        experiment: base.clone(),
     }];
     // The last axis varies fastest: rates, so that a knee's points follow each other.
-    cross(&mut points, "k", &args.ks, |setup, &k| {
-        setup.set_k(k);
-        k as f64
+    let [ks, rs] = [&args.ks, &args.rs].map(|axis| axis.iter().map(|&value| value as f64));
+    let stragglers = args.straggle_probabilities.iter().copied();
+    cross(&mut points, "k", ks, |it, k| {
+        it.set_code(Some(k as usize), None)
     });
-    cross(&mut points, "r", &args.rs, |setup, &r| {
-        setup.set_r(r);
-        r as f64
+    cross(&mut points, "r", rs, |it, r| {
+        it.set_code(None, Some(r as usize))
     });
     cross(
         &mut points,
         "straggler_probability",
-        &args.straggle_probabilities,
-        |setup, &probability| {
-            let faults = setup.faults.get_or_insert_default();
+        stragglers,
+        |it, probability| {
             let usual = Straggling {
                 probability,
                 min_ms: 15.0,
                 max_ms: 45.0,
             };
-            faults.straggle = Some(Straggling {
-                probability,
-                ..faults.straggle.unwrap_or(usual)
-            });
-            probability
+            it.faults.straggle.get_or_insert(usual).probability = probability;
         },
     );
-    cross(&mut points, "rate", &args.rates, |setup, &rate| {
-        setup.rate = rate;
-        rate
-    });
+    cross(
+        &mut points,
+        "rate",
+        args.rates.iter().copied(),
+        |it, rate| it.rate = rate,
+    );
     ensure!(
         points.len() > 1,
         "a sweep needs several points; give several of --rates, --ks, --rs or \
-            --straggle-probabilities"
+         --straggle-probabilities"
     );
     let varies_code = !args.ks.is_empty() || !args.rs.is_empty();
     for point in &mut points {
-        let setup = &mut point.setup;
-        if varies_code && args.simulate.redundant_instances.is_none() && setup.k > 0 {
-            setup.redundant_instances = (setup.instances * setup.r).div_ceil(setup.k);
+        let experiment = &mut point.experiment;
+        if varies_code && args.simulate.redundant_instances.is_none() && experiment.k > 0 {
+            let redundant = experiment.instances.deployed * experiment.r;
+            experiment.instances.redundant = redundant.div_ceil(experiment.k);
         }
-        if let Some(faults) = &setup.faults {
-            faults.validate().map_err(anyhow::Error::msg)?;
-        }
-        let strategies = setup.simulations()?.len();
+        let strategies = simulations(experiment)?.len();
         ensure!(
             strategies > 1,
             "a sweep compares strategies; give at least two with --strategy"
         );
-        let all = setup.queries.saturating_mul(strategies as u64);
+        let all = (experiment.requests as u64).saturating_mul(strategies as u64);
         ensure!(
             all <= MAX_RECORDS,
             "a point of a sweep has at most {MAX_RECORDS} queries of all strategies together, not \
-                {all}; lower --queries"
+             {all}; lower --queries"
         );
     }
-    simulate::tell_ignored(&ignored);
     Ok(points)
 }
 
-fn cross<T>(
+fn cross(
     points: &mut Vec<Point>,
     axis: &str,
-    values: &[T],
-    set: impl Fn(&mut Setup, &T) -> f64,
+    values: impl Iterator<Item = f64> + Clone,
+    set: impl Fn(&mut Experiment, f64),
 ) {
-    if values.is_empty() {
+    if values.clone().next().is_none() {
         return;
     }
-    let mut crossed = Vec::with_capacity(points.len() * values.len());
+    let mut crossed = Vec::new();
     for point in points.iter() {
-        for value in values {
-            let (mut axes, mut setup) = (point.axes.clone(), point.setup.clone());
-            let shown = set(&mut setup, value);
-            axes.insert(axis.to_owned(), shown);
-            crossed.push(Point { axes, setup });
+        for value in values.clone() {
+            let (mut axes, mut experiment) = (point.axes.clone(), point.experiment.clone());
+            set(&mut experiment, value);
+            axes.insert(axis.to_owned(), value);
+            crossed.push(Point { axes, experiment });
         }
     }
     *points = crossed;
@@ -170,18 +162,20 @@ fn simulate_point(
     title: &str,
     baseline: &str,
     watch: &Watch,
-) -> Result<Option<SweepPoint>, Error> {
-    let simulations = point.setup.simulations().map_err(failed)?;
+) -> anyhow::Result<Option<SweepPoint>> {
     let mut done: Vec<(ResolvedArm, Simulated)> = Vec::new();
-    for (spec, mut simulation) in simulations {
+    for (arm, mut simulation) in simulations(&point.experiment)? {
         simulation.keep_records = true;
-        let simulated = watch.simulate(format!("{title}: {}", spec.label), simulation)?;
-        done.push((spec, simulated));
+        let simulated = watch.simulate(format!("{title}: {}", arm.label), simulation)?;
+        done.push((arm, simulated));
     }
-    let comparison = comparison(&point.setup, &done);
-    match analyse(&comparison, baseline, Bootstrap::default()) {
+    match analyse(
+        &comparison(&point.experiment, &done),
+        baseline,
+        Bootstrap::default(),
+    ) {
         Ok(report) => Ok(Some(SweepPoint::new(point.axes.clone(), &report))),
         Err(_) if watch.is_stopped() => Ok(None),
-        Err(error) => Err(failed(error)),
+        Err(error) => Err(error),
     }
 }

@@ -9,6 +9,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::page::{SERIES, escape};
+use crate::compare::Interval;
 
 static COLOURS: [RGBColor; SERIES] = [
     RGBColor(27, 29, 32),
@@ -24,12 +25,9 @@ const GRID: RGBColor = RGBColor(217, 220, 225);
 static AXIS: RGBColor = RGBColor(86, 91, 99);
 
 const WIDTH: u32 = 880;
-/// Space left of the y axis.
 const LEFT: u32 = 66;
 const RIGHT: u32 = 18;
-/// Height of a line of fault labels.
 const LINE: u32 = 16;
-/// Average width of a label's character.
 const CHARACTER: f64 = 7.2;
 /// Rows of fault labels; further faults have a band only.
 const MARK_ROWS: usize = 3;
@@ -53,70 +51,29 @@ pub(super) struct Plot {
     pub(super) marks: Vec<Mark>,
 }
 
-/// Horizontal axis of a plot.
-#[derive(Debug, Clone)]
-pub(super) enum Axis {
-    Linear {
-        label: String,
-        low: f64,
-        high: f64,
-    },
-    /// Percentiles at `1 / (1 - quantile)`, logarithmic.
-    Percentiles {
-        samples: u64,
-    },
-}
-
-/// Part of a plot. `series` numbers the colour.
 #[derive(Debug)]
-pub(super) enum Layer {
-    Line {
-        points: Vec<Point>,
-        series: usize,
-        style: LineStyle,
-    },
-    Dots {
-        points: Vec<Point>,
-        series: usize,
-        radius: u32,
-    },
-    /// Range of `y`.
-    Whisker {
-        x: f64,
-        low: f64,
-        high: f64,
-        series: usize,
-    },
-    /// Vertical line with a name at its foot.
-    Rule {
-        x: f64,
-        label: String,
-        series: usize,
-    },
+pub(super) enum Axis {
+    Linear(String, f64, f64),
+    /// Percentiles of so many samples at `1 / (1 - quantile)`, logarithmic.
+    Percentiles(u64),
 }
 
-/// Opacity of a line and its width in pixels, by which the style sheet finds lines to dash.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LineStyle {
-    pub(super) width: u32,
-    pub(super) opacity: f64,
+/// Part of a plot; `series` numbers its colour.
+#[derive(Debug)]
+pub(super) struct Layer {
+    pub(super) series: usize,
+    pub(super) shape: Shape,
 }
 
-impl LineStyle {
-    pub(super) const SERIES: Self = Self::width(2);
-    pub(super) const FAINT: Self = Self {
-        width: 2,
-        opacity: 0.4,
-    };
-    pub(super) const THICK: Self = Self::width(3);
-    pub(super) const THIN: Self = Self::width(1);
-
-    const fn width(width: u32) -> Self {
-        Self {
-            width,
-            opacity: 1.0,
-        }
-    }
+#[derive(Debug)]
+pub(super) enum Shape {
+    /// Points, width in pixels by which the style sheet finds lines to dash, and opacity.
+    Line(Vec<Point>, u32, f64),
+    Dots(Vec<Point>, u32),
+    /// Range of `y` at an `x`.
+    Whisker(f64, Interval),
+    /// Vertical line at an `x`, with a name at its foot.
+    Rule(f64, String),
 }
 
 /// A stretch of `x`, named above the plot.
@@ -133,16 +90,12 @@ impl Axis {
         let finite = values.filter(|value| value.is_finite());
         let (least, greatest) = range(finite).unwrap_or((0.0, 1.0));
         let low = if from_zero { least.min(0.0) } else { least };
-        let span = if greatest > low {
-            greatest - low
-        } else {
-            greatest.abs().max(1.0)
+        let span = match greatest - low {
+            span if span > 0.0 => span,
+            _ => greatest.abs().max(1.0),
         };
-        Self::Linear {
-            label: label.to_owned(),
-            low: if from_zero { low } else { low - 0.05 * span },
-            high: low + 1.05 * span,
-        }
+        let margin = if from_zero { 0.0 } else { 0.05 * span };
+        Self::Linear(label.to_owned(), low - margin, low + 1.05 * span)
     }
 }
 
@@ -158,14 +111,18 @@ impl Plot {
         }
     }
 
+    pub(super) fn push(&mut self, series: usize, shape: Shape) {
+        self.layers.push(Layer { series, shape });
+    }
+
     /// An HTML element with the plot; `name` describes it to screen readers.
     pub(super) fn html(&self, name: &str) -> String {
         let mut svg = String::new();
         let drawn = match &self.x {
-            Axis::Linear { label, low, high } => {
+            Axis::Linear(label, low, high) => {
                 self.draw(&mut svg, label, *low..*high, &|value| number(*value))
             }
-            Axis::Percentiles { samples } => {
+            Axis::Percentiles(samples) => {
                 let high = (*samples as f64).max(10.0) * 1.1;
                 let axis = (1.0..high)
                     .log_scale()
@@ -176,10 +133,8 @@ impl Plot {
         if let Err(error) = drawn {
             svg = format!("cannot draw: {}", escape(&error.to_string()));
         }
-        format!(
-            "<div role=\"img\" aria-label=\"{}\">{svg}</div>\n",
-            escape(name)
-        )
+        let name = escape(name);
+        format!("<div role=\"img\" aria-label=\"{name}\">{svg}</div>\n")
     }
 
     fn draw<X>(
@@ -251,43 +206,32 @@ impl Layer {
             let y = y.clamp(up.start, up.end);
             (x.clamp(across.start, across.end), y)
         };
-        match self {
-            Self::Line {
-                points,
-                series,
-                style,
-            } => {
-                let colour = COLOURS[series % SERIES].mix(style.opacity);
+        let colour = &COLOURS[self.series % SERIES];
+        match &self.shape {
+            Shape::Line(points, width, opacity) => {
                 let line = points.iter().copied().map(inside);
-                chart.draw_series(LineSeries::new(line, colour.stroke_width(style.width)))?;
+                let style = colour.mix(*opacity).stroke_width(*width);
+                chart.draw_series(LineSeries::new(line, style))?;
             }
-            Self::Dots {
-                points,
-                series,
-                radius,
-            } => {
-                let colour = COLOURS[series % SERIES].mix(0.8).filled();
-                let dot = |point| Circle::new(inside(point), *radius, colour);
+            Shape::Dots(points, radius) => {
+                let style = colour.mix(0.8).filled();
+                let dot = |point| Circle::new(inside(point), *radius, style);
                 chart.draw_series(points.iter().copied().map(dot))?;
             }
-            Self::Whisker {
-                x,
-                low,
-                high,
-                series,
-            } => {
-                let colour = COLOURS[series % SERIES];
-                let ends = [(*x, *low), (*x, *high)].map(inside);
+            Shape::Whisker(x, range) => {
+                let ends = [(*x, range.low), (*x, range.high)].map(inside);
                 let cap = |end| EmptyElement::at(end) + PathElement::new([(-4, 0), (4, 0)], colour);
                 chart.draw_series([PathElement::new(ends, colour)])?;
                 chart.draw_series(ends.map(cap))?;
             }
-            Self::Rule { x, label, series } => {
-                let colour = &COLOURS[series % SERIES];
+            Shape::Rule(x, label) => {
                 let line = [(*x, up.start), (*x, up.end)].map(inside);
                 chart.draw_series(DashedLineSeries::new(line, 5, 4, colour.into()))?;
-                let (side, gap) = beside(chart.backend_coord(&line[0]).0);
-                let foot = -20 - (LINE as i32) * (series % SERIES) as i32;
+                let (side, gap) = match chart.backend_coord(&line[0]).0 {
+                    left if left < WIDTH as i32 * 7 / 10 => (HPos::Left, 10),
+                    _ => (HPos::Right, -10),
+                };
+                let foot = -20 - (LINE as i32) * (self.series % SERIES) as i32;
                 let name = Text::new(label.clone(), (gap, foot), text(colour, side));
                 chart.draw_series([EmptyElement::at(line[0]) + name])?;
             }
@@ -301,22 +245,15 @@ fn text(colour: &'static RGBColor, side: HPos) -> TextStyle<'static> {
     style.pos(Pos::new(side, VPos::Top))
 }
 
-/// Side of the point at `x` with more room for its name, and the gap between them.
-fn beside(x: i32) -> (HPos, i32) {
-    if x < WIDTH as i32 * 7 / 10 {
-        (HPos::Left, 10)
-    } else {
-        (HPos::Right, -10)
-    }
-}
-
 /// Each mark with the left end of its label and the label's row, in the order of their times.
-fn label_rows(marks: &[Mark], to_pixel: impl Fn(f64) -> f64) -> Vec<(&Mark, f64, Option<usize>)> {
+fn label_rows<'m>(
+    marks: &'m [Mark],
+    to_pixel: impl Fn(f64) -> f64,
+) -> Vec<(&'m Mark, f64, Option<usize>)> {
     let mut marks: Vec<&Mark> = marks.iter().collect();
     marks.sort_by(|one, other| one.from.total_cmp(&other.from));
     let mut ends = [f64::NEG_INFINITY; MARK_ROWS];
-    let place = |mark| {
-        let mark: &Mark = mark;
+    let place = |mark: &'m Mark| {
         let width = mark.label.chars().count() as f64 * CHARACTER + 8.0;
         let left = to_pixel(mark.from).min(f64::from(WIDTH) - width);
         let row = ends.iter().position(|end| *end < left);
@@ -395,11 +332,8 @@ mod tests {
     fn ticks_are_round_and_enclose_the_values() {
         let log = |values: &[f64]| {
             let (low, high) = log_range(values);
-            log_ticks(low, high)
-                .into_iter()
-                .map(number)
-                .collect::<Vec<_>>()
-                .join(" ")
+            let ticks: Vec<String> = log_ticks(low, high).into_iter().map(number).collect();
+            ticks.join(" ")
         };
         assert_eq!(log(&[3.0, 60.0]), "2 5 10 20 50 100");
         assert_eq!(log(&[0.3, 6000.0]), "1 10 100 1,000 10,000");
@@ -417,11 +351,8 @@ mod tests {
         ) {
             let x = Axis::linear("x", values.iter().copied().chain([value]), from_zero);
             let mut plot = Plot::new(x, "y, ms", values.clone());
-            plot.layers.push(Layer::Dots {
-                points: values.iter().map(|value| (*value, *value)).collect(),
-                series: 9,
-                radius: 2,
-            });
+            let points = values.iter().map(|value| (*value, *value)).collect();
+            plot.push(9, Shape::Dots(points, 2));
             let html = plot.html("any");
             prop_assert!(html.contains("</svg>") && !html.contains("NaN"), "{html}");
             let ys = html.split(" cy=\"").skip(1);

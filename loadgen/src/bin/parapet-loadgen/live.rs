@@ -1,5 +1,5 @@
 //! Progress on standard error, from a thread of its own: writing can wait for the terminal, and
-//! requests must not wait for it.
+//! requests must not wait for it. And signals, which end a command with a report of what there is.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -7,18 +7,19 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
+use parapet_loadgen::run::Stop;
 use parking_lot::Mutex;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::task::AbortOnDropHandle;
 
 const BAR_PERIOD: Duration = Duration::from_millis(250);
 const LINE_PERIOD: Duration = Duration::from_secs(1);
-/// Steps of a bar.
 const STEPS: u64 = 1000;
 
-/// State of a program in one line.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Status {
-    /// Share of the work that is done.
     pub(crate) share: f64,
     pub(crate) text: String,
 }
@@ -32,11 +33,10 @@ impl Status {
 
 /// Shows the status until dropped: as a bar on a terminal, otherwise as a line each second.
 pub(crate) struct Live {
-    notes: Notes,
+    pub(crate) notes: Notes,
     drawing: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
-/// Messages beside the status.
 #[derive(Clone)]
 pub(crate) struct Notes {
     bar: Option<ProgressBar>,
@@ -45,11 +45,9 @@ pub(crate) struct Notes {
 
 impl Notes {
     /// Shows a message for good: before the status, or as a line of its own where no bar is drawn.
-    pub(crate) fn say(&self, note: &'static str) {
+    fn say(&self, note: &'static str) {
         *self.newest.lock() = note;
-        if self.bar.is_none() {
-            eprintln!("{note}");
-        }
+        self.log(note);
     }
 
     /// Writes a line where no bar is drawn.
@@ -62,31 +60,19 @@ impl Notes {
 }
 
 impl Live {
-    /// Shows `status` as a bar or as lines.
-    pub(crate) fn start(status: impl FnMut() -> Status + Send + 'static) -> Self {
-        Self::show(status, true)
-    }
-
-    /// Shows `status` as a bar only; the caller logs lines itself.
-    pub(crate) fn bar(status: impl FnMut() -> Status + Send + 'static) -> Self {
-        Self::show(status, false)
-    }
-
-    fn show(status: impl FnMut() -> Status + Send + 'static, lines: bool) -> Self {
+    /// Shows `status` as a bar, or as `lines`; without these the caller logs lines itself.
+    pub(crate) fn start(lines: bool, status: impl FnMut() -> Status + Send + 'static) -> Self {
         let (bar, newest) = (terminal_bar(), Arc::default());
         let notes = Notes { bar, newest };
-        let (stop, stopped) = mpsc::channel();
-        let shown = notes.clone();
-        let thread = std::thread::Builder::new().name("display".to_owned());
-        let drawing = (lines || notes.bar.is_some())
-            .then(|| thread.spawn(move || draw(&shown, status, &stopped)).ok())
-            .flatten();
-        let drawing = drawing.map(|thread| (stop, thread));
+        let mut drawing = None;
+        if lines || notes.bar.is_some() {
+            let (stop, stopped) = mpsc::channel();
+            let shown = notes.clone();
+            let thread = std::thread::Builder::new().name("display".to_owned());
+            let thread = thread.spawn(move || draw(&shown, status, &stopped));
+            drawing = thread.ok().map(|thread| (stop, thread));
+        }
         Self { notes, drawing }
-    }
-
-    pub(crate) fn notes(&self) -> Notes {
-        self.notes.clone()
     }
 }
 
@@ -137,13 +123,42 @@ fn with_note(note: &str, text: String) -> String {
     }
 }
 
+/// Three figures or so: what fits a column, and what can be read in passing.
+pub(crate) fn milliseconds(time: Duration) -> String {
+    match time.as_secs_f64() * 1e3 {
+        ms if ms < 10.0 => format!("{ms:.2}"),
+        ms if ms < 1000.0 => format!("{ms:.1}"),
+        ms => format!("{ms:.0}"),
+    }
+}
+
+/// Ends sending at the first Ctrl-C or SIGTERM, which `ending` announces, and waiting at the
+/// second. Called within a runtime.
+pub(crate) fn stop_on_interrupt(
+    stop: &Stop,
+    notes: &Notes,
+    ending: &'static str,
+) -> anyhow::Result<AbortOnDropHandle<()>> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let (stop, notes) = (stop.clone(), notes.clone());
+    Ok(AbortOnDropHandle::new(tokio::spawn(async move {
+        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+        notes.say(ending);
+        stop.sending.cancel();
+        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+        stop.waiting.cancel();
+    })))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn note_is_shown_before_the_status() {
-        assert_eq!(with_note("", "sent 3".to_owned()), "sent 3");
-        assert_eq!(with_note("ending", "sent 3".to_owned()), "ending  sent 3");
+        let text = || "sent 3".to_owned();
+        assert_eq!(with_note("", text()), "sent 3");
+        assert_eq!(with_note("ending", text()), "ending  sent 3");
     }
 }

@@ -1,0 +1,412 @@
+//! `parapet-loadgen simulate`.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anyhow::{anyhow, ensure};
+use clap::ArgAction;
+use parapet_config::faults::FaultProfile;
+use parapet_loadgen::compare::{Bootstrap, CompareReport, analyse};
+use parapet_loadgen::experiment::{
+    Arm, EQUAL_RESOURCES, Experiment, ResolvedArm, parse_freeze, parse_interval,
+    parse_service_time, parse_slowdown, parse_straggle, usual_baseline,
+};
+use parapet_loadgen::report::compare_page;
+use parapet_loadgen::run::Stop;
+use parapet_loadgen::schedule::Arrivals;
+use parapet_loadgen::simulate::{
+    Crashes, Delay, MAX_RECORDS, Progress, SCHEMA, Simulated, Simulation, SimulationReport,
+    Simulator, StrategyFigures, comparison, not_simulated, simulations,
+};
+use parking_lot::Mutex;
+use tokio::runtime::Runtime;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::files::{Recordings, ReportFiles, check_writable, write_json};
+use crate::live::{Live, Status, stop_on_interrupt};
+use crate::run::runtime;
+use crate::{Error, bad_input, finish};
+
+const ENDING: &str = "ending: the report is partial";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The experiment, a TOML file as compare takes it; flags win over it
+    #[arg(long)]
+    experiment: Option<PathBuf>,
+    /// Strategies, separated by commas: none, equal_resources, replicate, hedge,
+    /// approximate_backup, coded, coded_hedged; with settings of the configuration as
+    /// coded:k=3:hold_back.fixed_ms=22 [default: coded,equal_resources]
+    #[arg(long, value_delimiter = ',')]
+    strategy: Vec<String>,
+    /// Instances of the deployed model without redundancy
+    #[arg(long)]
+    instances: Option<usize>,
+    /// Instances on top for redundancy; every strategy but none has them [default: 0]
+    #[arg(long)]
+    pub(crate) redundant_instances: Option<usize>,
+    /// Requests that the frontend gives an instance at a time [default: 1]
+    #[arg(long)]
+    slots: Option<u32>,
+    /// Mean queries/s
+    #[arg(long, allow_negative_numbers = true)]
+    rate: Option<f64>,
+    /// Distribution of arrivals over time: constant or poisson [default: poisson]
+    #[arg(long)]
+    arrivals: Option<Arrivals>,
+    /// Queries to simulate [default: 100000]
+    #[arg(long)]
+    queries: Option<usize>,
+    /// Seed of everything [default: 1]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Milliseconds within which each query must be answered [default: 1000]
+    #[arg(long)]
+    deadline_ms: Option<u64>,
+    /// True if clients take approximate answers [default: true]
+    #[arg(long, action = ArgAction::Set)]
+    allow_approximate: Option<bool>,
+    /// Service time of a batch, as constant:18, uniform:10:20, lognormal:18:0.2 or
+    /// empirical:17:18:25
+    #[arg(long, allow_hyphen_values = true)]
+    service_time: Option<String>,
+    /// The same for the backup model
+    #[arg(long)]
+    backup_service_time: Option<String>,
+    /// Stragglers, as PROBABILITY:MIN_MS:MAX_MS
+    #[arg(long, allow_hyphen_values = true)]
+    straggle: Option<String>,
+    /// Slow periods, as
+    /// SHARE:(own|correlated):MEAN_INTERVAL_MS:MIN_LENGTH_MS:MAX_LENGTH_MS:MIN_ADDED_MS:MAX_ADDED_MS
+    #[arg(long)]
+    slowdown: Option<String>,
+    /// Freezes, as MEAN_INTERVAL_MS:MIN_MS:MAX_MS
+    #[arg(long)]
+    freeze: Option<String>,
+    /// Fault profile that instances act out, a TOML file as parapet-instance takes it
+    #[arg(long)]
+    faults: Option<PathBuf>,
+    /// Processes that end and come back, as MEAN_INTERVAL_MS:MIN_AWAY_MS:MAX_AWAY_MS
+    #[arg(long)]
+    crash: Option<String>,
+    /// Delay to an instance and again back, as CONSTANT_MS or CONSTANT_MS:MEAN_EXPONENTIAL_MS
+    #[arg(long, allow_hyphen_values = true)]
+    network: Option<String>,
+    /// Queries in a coding group [default: 2]
+    #[arg(short, long)]
+    k: Option<usize>,
+    /// Parity rows [default: 1]
+    #[arg(short, long)]
+    r: Option<usize>,
+    #[command(flatten)]
+    pub(crate) files: ReportFiles,
+    /// Write the comparison of the strategies as JSON, as real comparisons have it
+    #[arg(long)]
+    pub(crate) compare_json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) recordings: Recordings,
+    /// Strategy that the others are compared with [default: the experiment's, equal_resources, or
+    /// the first]
+    #[arg(long)]
+    pub(crate) baseline: Option<String>,
+}
+
+fn parse_crashes(text: &str) -> anyhow::Result<Crashes> {
+    let (mean_interval_ms, away) = parse_interval("crash", text)?;
+    Ok(Crashes {
+        mean_interval_ms,
+        away,
+    })
+}
+
+fn parse_delay(text: &str) -> anyhow::Result<Delay> {
+    let number = |part: &str| {
+        let ms = part.parse::<f64>().ok().filter(|ms| *ms >= 0.0);
+        ms.ok_or_else(|| {
+            anyhow!(
+                "network {text:?}: {part:?} is no time; write CONSTANT_MS or \
+                 CONSTANT_MS:MEAN_EXPONENTIAL_MS, as 0.1:0.05"
+            )
+        })
+    };
+    let (constant, exponential) = text.split_once(':').unwrap_or((text, "0"));
+    let (constant_ms, exponential_ms) = (number(constant)?, number(exponential)?);
+    Ok(Delay {
+        constant_ms,
+        exponential_ms,
+    })
+}
+
+/// Read here and not by clap, whose complaints take several lines.
+fn optional<T>(
+    text: &Option<String>,
+    parse: impl FnOnce(&str) -> anyhow::Result<T>,
+) -> anyhow::Result<Option<T>> {
+    text.as_deref().map(parse).transpose()
+}
+
+impl Args {
+    /// The experiment of the file, with what flags say in place of what it says.
+    pub(crate) fn experiment(&self) -> anyhow::Result<Experiment> {
+        let mut experiment = match &self.experiment {
+            Some(path) => Experiment::read(path)?,
+            None => Experiment {
+                model: "simulated".to_owned(),
+                requests: 100_000,
+                blocks: 20,
+                timeout_ms: 1000,
+                strategies: vec!["coded".parse()?, EQUAL_RESOURCES.parse()?],
+                ..Experiment::default()
+            },
+        };
+        if !self.strategy.is_empty() {
+            let asked = self.strategy.iter().map(|name| {
+                let mut of_file = experiment.strategies.iter();
+                let of_file = of_file.find(|arm| arm.name == *name).cloned();
+                of_file.map_or_else(|| name.parse(), Ok)
+            });
+            experiment.strategies = asked.collect::<anyhow::Result<Vec<Arm>>>()?;
+        }
+        let ignored = not_simulated(&experiment)?;
+        override_fields!(experiment, self, rate, arrivals, seed);
+        experiment.requests = self.queries.unwrap_or(experiment.requests);
+        experiment.timeout_ms = self.deadline_ms.unwrap_or(experiment.timeout_ms);
+        let instances = &mut experiment.instances;
+        override_fields!(instances, self, slots);
+        instances.deployed = self.instances.unwrap_or(instances.deployed);
+        instances.redundant = self.redundant_instances.unwrap_or(instances.redundant);
+        experiment.set_code(self.k, self.r);
+        let around = &mut experiment.simulation;
+        override_fields!(around, self, allow_approximate);
+        around.crashes = optional(&self.crash, parse_crashes)?.or(around.crashes);
+        if let Some(delay) = optional(&self.network, parse_delay)? {
+            (around.network.to_instance, around.network.to_frontend) = (delay, delay);
+        }
+        self.set_faults(&mut experiment.faults)?;
+        experiment.baseline = self.baseline(&experiment)?;
+        if !ignored.is_empty() {
+            eprintln!("parapet-loadgen: not simulated: {}", ignored.join(", "));
+        }
+        Ok(experiment)
+    }
+
+    /// The one that was asked for, or the file's, or the usual one.
+    fn baseline(&self, experiment: &Experiment) -> anyhow::Result<String> {
+        let known = |baseline: &str| experiment.names().any(|name| name == baseline);
+        match &self.baseline {
+            Some(asked) => {
+                ensure!(
+                    known(asked),
+                    "baseline {asked:?} is not among the strategies; name one of them"
+                );
+                Ok(asked.clone())
+            }
+            None if known(&experiment.baseline) => Ok(experiment.baseline.clone()),
+            None => Ok(usual_baseline(experiment.names()).to_owned()),
+        }
+    }
+
+    fn set_faults(&self, faults: &mut FaultProfile) -> anyhow::Result<()> {
+        if let Some(path) = &self.faults {
+            *faults = FaultProfile::read(path)?;
+        }
+        let service_time = optional(&self.service_time, parse_service_time)?;
+        faults.service_time = service_time.or(faults.service_time.take());
+        faults.straggle = optional(&self.straggle, parse_straggle)?.or(faults.straggle);
+        faults.slowdown = optional(&self.slowdown, parse_slowdown)?.or(faults.slowdown);
+        faults.freeze = optional(&self.freeze, parse_freeze)?.or(faults.freeze);
+        if let Some(time) = optional(&self.backup_service_time, parse_service_time)? {
+            faults.model_service_time.insert("backup".to_owned(), time);
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
+    let (experiment, simulations) = prepare(args).map_err(bad_input)?;
+    let watch = Watch::new()?;
+    let mut done: Vec<(ResolvedArm, Simulated)> = Vec::new();
+    for (arm, simulation) in simulations {
+        if watch.is_stopped() {
+            break;
+        }
+        let simulated = watch.simulate(arm.label.clone(), simulation)?;
+        done.push((arm, simulated));
+    }
+    drop(watch);
+    let recorded = write_recordings(args, &done);
+    let report = report(&experiment, done);
+    let written = recorded.and_then(|()| {
+        let page = || report.comparison.as_ref().map(compare_page);
+        args.files.write(&report, page)?;
+        match (&args.compare_json, &report.comparison) {
+            (Some(path), Some(comparison)) => write_json(path, comparison),
+            _ => Ok(()),
+        }
+    });
+    finish(&report, written, report.partial, &[])
+}
+
+fn prepare(args: &Args) -> anyhow::Result<(Experiment, Vec<(ResolvedArm, Simulation)>)> {
+    args.files.check()?;
+    args.compare_json
+        .iter()
+        .try_for_each(|path| check_writable(path))?;
+    let experiment = args.experiment()?;
+    let mut simulations = simulations(&experiment)?;
+    let count = simulations.len();
+    let all = (experiment.requests as u64).saturating_mul(count as u64);
+    let wanted = count > 1 || !args.recordings.is_empty();
+    let keep_records = all <= MAX_RECORDS && wanted;
+    args.recordings
+        .check(simulations.iter().map(|(arm, _)| arm.label.as_str()))?;
+    ensure!(
+        args.recordings.is_empty() || keep_records,
+        "--csv, --hgrm and --hlog hold at most {MAX_RECORDS} queries of all strategies together, \
+         not {all}; leave them out, or lower --queries"
+    );
+    let compares = args.files.html.is_some() || args.compare_json.is_some();
+    ensure!(
+        !compares || (keep_records && count > 1),
+        "--html and --compare-json compare at least two strategies, of at most {MAX_RECORDS} \
+         queries together, and {all} of {count} were asked for; leave them out, or change \
+         --strategy or --queries"
+    );
+    for (_, simulation) in &mut simulations {
+        simulation.keep_records = keep_records;
+    }
+    Ok((experiment, simulations))
+}
+
+fn report(experiment: &Experiment, done: Vec<(ResolvedArm, Simulated)>) -> SimulationReport {
+    let comparison = compare(experiment, &done);
+    let figures = |(arm, simulated): (ResolvedArm, Simulated)| StrategyFigures {
+        name: arm.label,
+        instances: simulated.pools.iter().map(|pool| pool.instances).sum(),
+        simulated,
+    };
+    let strategies: Vec<StrategyFigures> = done.into_iter().map(figures).collect();
+    let unfinished = strategies.iter().any(|strategy| strategy.simulated.partial);
+    SimulationReport {
+        schema: SCHEMA.to_owned(),
+        partial: strategies.len() < experiment.strategies.len() || unfinished,
+        settings: experiment.clone(),
+        strategies,
+        comparison,
+    }
+}
+
+fn compare(experiment: &Experiment, done: &[(ResolvedArm, Simulated)]) -> Option<CompareReport> {
+    let recorded = done
+        .iter()
+        .all(|(_, simulated)| simulated.recording.is_some());
+    if done.len() < 2 || !recorded {
+        return None;
+    }
+    let baseline = &experiment.baseline;
+    let report = analyse(
+        &comparison(experiment, done),
+        baseline,
+        Bootstrap::default(),
+    );
+    let report = report.inspect_err(|error| eprintln!("parapet-loadgen: no comparison: {error}"));
+    report.ok()
+}
+
+/// Virtual time has no date: it begins with 1970.
+fn write_recordings(args: &Args, done: &[(ResolvedArm, Simulated)]) -> anyhow::Result<()> {
+    for (arm, simulated) in done {
+        if let Some(recording) = &simulated.recording {
+            args.recordings
+                .write(&arm.label, recording, SystemTime::UNIX_EPOCH)?;
+        }
+    }
+    Ok(())
+}
+
+/// Shows the progress of simulations, and ends them at Ctrl-C or SIGTERM.
+pub(crate) struct Watch {
+    stop: Stop,
+    /// Name of the simulation, and how far it is.
+    shown: Arc<Mutex<(String, Progress)>>,
+    _live: Live,
+    _interrupts: AbortOnDropHandle<()>,
+    _runtime: Runtime,
+}
+
+impl Watch {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let (stop, shown) = (Stop::default(), Arc::default());
+        let drawn: Arc<Mutex<(String, Progress)>> = Arc::clone(&shown);
+        let live = Live::start(true, move || status(&drawn.lock()));
+        let runtime = runtime(1)?;
+        let interrupts = {
+            let _context = runtime.enter();
+            stop_on_interrupt(&stop, &live.notes, ENDING)?
+        };
+        Ok(Self {
+            stop,
+            shown,
+            _live: live,
+            _interrupts: interrupts,
+            _runtime: runtime,
+        })
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.sending.is_cancelled()
+    }
+
+    /// Runs a simulation under this name.
+    pub(crate) fn simulate(
+        &self,
+        name: String,
+        simulation: Simulation,
+    ) -> anyhow::Result<Simulated> {
+        let simulator = Simulator::new(simulation)?;
+        *self.shown.lock() = (name, Progress::default());
+        Ok(simulator.run(|progress| {
+            self.shown.lock().1 = progress;
+            match self.is_stopped() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        }))
+    }
+}
+
+fn status((name, progress): &(String, Progress)) -> Status {
+    let Progress {
+        planned,
+        sent,
+        elapsed_s,
+        p99_ms,
+    } = *progress;
+    let text = format!(
+        "{name}: simulated {sent}/{planned}  {elapsed_s:.1} s of virtual time  p99 {p99_ms:.1} ms"
+    );
+    Status::new(sent, planned, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_names_the_simulation_and_its_share() {
+        let progress = Progress {
+            planned: 2000,
+            sent: 1000,
+            elapsed_s: 98_765.43,
+            p99_ms: 1234.5,
+        };
+        let text = "point 3 of 16: coded: simulated 1000/2000  98765.4 s of virtual time  p99 \
+            1234.5 ms";
+        let text = text.to_owned();
+        let shown = ("point 3 of 16: coded".to_owned(), progress);
+        assert_eq!(status(&shown), Status { share: 0.5, text });
+    }
+}

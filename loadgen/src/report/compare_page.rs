@@ -1,0 +1,207 @@
+//! A comparison as text and as a page.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::page::{Cell, Page, Table, ms, swatch};
+use super::plot::{Axis, Mark, Plot, Shape};
+use super::run_page::{SERIES_NOTE, SPECTRUM_NOTE, series_extent, spectrum, time_series};
+use super::{Accuracy, Summary};
+use crate::compare::{CompareReport, StrategyReport, WarningKind};
+use crate::target::Provenance;
+
+/// Most strategies with a plot over time of their own.
+const MAX_PANELS: usize = 12;
+
+pub fn compare_page(report: &CompareReport) -> String {
+    let mut page = summary(report);
+    let strategies = || report.strategies.iter().enumerate();
+    let legend = strategies().map(|(series, strategy)| (series, strategy.name.as_str()));
+    let legend: Vec<(usize, &str)> = legend.collect();
+    let spectra = strategies().map(|(series, strategy)| {
+        let samples = strategy.latency.count;
+        (series, samples, strategy.spectrum.as_slice())
+    });
+    let plot = spectrum(&spectra.collect::<Vec<_>>());
+    page.figure("Latency by percentile", &legend, &plot, SPECTRUM_NOTE);
+    let note = format!("{SERIES_NOTE} Faults that were injected are marked in orange.");
+    page.figure("Latency over time", &[], &over_time(report), &note);
+    let cost = |strategy: &StrategyReport| strategy.cost.extra_work;
+    let accuracy = |strategy: &StrategyReport| share_correct(strategy.accuracy);
+    let extra_work = "redundant requests for each accepted one, %";
+    for (title, plot) in [
+        (
+            "Cost against p99.9",
+            against_tail(report, cost, extra_work, true),
+        ),
+        (
+            "Accuracy against p99.9",
+            against_tail(report, accuracy, "accuracy over all answers, %", false),
+        ),
+    ] {
+        if let Some(plot) = plot {
+            let note = "Bars are 95 % intervals by the block bootstrap.";
+            page.figure(title, &legend, &plot.html(title), note);
+        }
+    }
+    settings(&mut page, report);
+    page.html()
+}
+
+impl Display for CompareReport {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let mut page = summary(self);
+        settings(&mut page, self);
+        page.fmt(out)
+    }
+}
+
+fn summary(report: &CompareReport) -> Page {
+    let mut page = Page::new(format!("Strategies compared: {}", report.settings.model));
+    let warnings = |partial: bool| {
+        let is_partial = |kind| kind == WarningKind::Partial;
+        let wanted = report
+            .warnings
+            .iter()
+            .filter(move |it| is_partial(it.kind) == partial);
+        wanted.map(|warning| warning.text.clone())
+    };
+    let ended = warnings(true).next().unwrap_or("ended early".to_owned());
+    page.partial(report.partial, &ended);
+    let late = "the generator did not keep its schedule, so some of these figures measure the \
+                generator";
+    page.invalid(report.valid, late.to_owned());
+    page.headline(report.headline());
+    page.warnings(warnings(false));
+    let note = "From the planned send, over all requests that were due; one without an answer \
+                counts as the timeout or longer. Small: 95 % intervals by the block bootstrap. * \
+                has too few samples to be quoted; beside it, how many more it takes.";
+    page.table("Latency", latencies(report), note);
+    page.table("Answers and cost", answers(report), "");
+    let described = report.strategies.iter();
+    page.facts(
+        "Strategies",
+        described.map(|it| (it.name.as_str(), it.description.clone())),
+    );
+    page
+}
+
+fn latencies(report: &CompareReport) -> Table {
+    let baseline = &report.baseline;
+    let relations = [
+        "gap p99.9 - p50".to_owned(),
+        format!("times narrower, against {baseline}"),
+        format!("p50: this / {baseline}"),
+    ];
+    let header = ["latency, ms", "requests"]
+        .into_iter()
+        .chain(Summary::NAMES);
+    let mut table = Table::new(header.map(str::to_owned).chain(relations));
+    for (series, strategy) in report.strategies.iter().enumerate() {
+        let time = |(name, time): (&str, f64)| match strategy.confidence.get(name) {
+            Some(confidence) if !confidence.quotable => {
+                let needed = format!("+ {} requests", confidence.needs_samples);
+                Cell::from(format!("{}*", ms(time))).with_small(needed)
+            }
+            confidence => Cell::ranged(time, confidence.and_then(|it| it.bootstrap)),
+        };
+        let requests = Cell::from(strategy.latency.count.to_string());
+        let times = strategy.latency.figures().map(time);
+        let relations = [
+            Some(strategy.gap_ms),
+            strategy.gap_ratio,
+            strategy.p50_ratio,
+        ];
+        let cells = std::iter::once(requests).chain(times);
+        let name = Cell::named(series, &strategy.name);
+        table.row(name, cells.chain(relations.map(Cell::estimate)));
+    }
+    table
+}
+
+fn answers(report: &CompareReport) -> Table {
+    let mut table = Table::new([
+        "",
+        "instances",
+        "no answer",
+        "accuracy",
+        "of exact",
+        "of reconstructed",
+        "reconstructed",
+        "extra work",
+        "wasted work",
+        "unrecoverable groups",
+    ]);
+    for (series, strategy) in report.strategies.iter().enumerate() {
+        let of = |provenance| strategy.provenance.get(&provenance);
+        let correct = |provenance| share_correct(of(provenance)?.accuracy);
+        let reconstructed = of(Provenance::Reconstructed);
+        let shares = [
+            Some(strategy.counts.without_answer()),
+            share_correct(strategy.accuracy),
+            correct(Provenance::Exact),
+            correct(Provenance::Reconstructed),
+            Some(reconstructed.map_or(0.0, |answers| answers.share)),
+            strategy.cost.extra_work,
+            strategy.cost.wasted_work,
+        ];
+        let unrecoverable = strategy.cost.redundancy.map(|counts| counts.unrecoverable);
+        let instances = std::iter::once(Cell::or_dash(strategy.instances));
+        let cells = instances.chain(shares.map(Cell::percent));
+        let name = Cell::named(series, &strategy.name);
+        table.row(name, cells.chain([Cell::or_dash(unrecoverable)]));
+    }
+    table
+}
+
+fn share_correct(accuracy: Option<Accuracy>) -> Option<f64> {
+    accuracy.map(|accuracy| accuracy.accuracy)
+}
+
+fn over_time(report: &CompareReport) -> String {
+    let extent = series_extent(report.strategies.iter().map(|strategy| &strategy.series));
+    let panel = |(series, strategy): (usize, &StrategyReport)| {
+        let hit = |name: &Option<String>| name.as_ref().is_none_or(|name| *name == strategy.name);
+        let faults = report.faults.iter().filter(|fault| hit(&fault.strategy));
+        let marks = faults.map(|fault| Mark {
+            from: fault.at_s,
+            until: fault.until_s,
+            label: format!("{} {}", fault.instance, fault.what),
+        });
+        let name = format!("latency of {} over time", strategy.name);
+        let plot = time_series(&strategy.series, &extent, series, marks.collect(), &name);
+        format!("<h3>{}</h3>\n{plot}", swatch(series, &strategy.name))
+    };
+    let strategies = report.strategies.iter().enumerate();
+    strategies.take(MAX_PANELS).map(panel).collect()
+}
+
+/// A point for each strategy that has `share`; `None` if none has.
+fn against_tail(
+    report: &CompareReport,
+    share: impl Fn(&StrategyReport) -> Option<f64>,
+    label: &str,
+    from_zero: bool,
+) -> Option<Plot> {
+    let mut points = Vec::new();
+    for (series, strategy) in report.strategies.iter().enumerate() {
+        if let Some(share) = share(strategy) {
+            points.push((series, 100.0 * share, strategy.p99_9()));
+        }
+    }
+    let heights = points.iter().flat_map(|(.., tail)| tail.extent());
+    let x = Axis::linear(label, points.iter().map(|point| point.1), from_zero);
+    let mut plot = Plot::new(x, "p99.9 of latency, ms", heights.collect());
+    for (series, x, tail) in &points {
+        if let Some(range) = tail.interval {
+            plot.push(*series, Shape::Whisker(*x, range));
+        }
+        plot.push(*series, Shape::Dots(vec![(*x, tail.value)], 6));
+    }
+    (!points.is_empty()).then_some(plot)
+}
+
+fn settings(page: &mut Page, report: &CompareReport) {
+    page.fields("Settings", &report.settings);
+    page.facts("Rounds that count", [("rounds", report.rounds.to_string())]);
+    page.fields("Bootstrap", &report.bootstrap);
+}

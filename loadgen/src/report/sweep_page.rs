@@ -1,0 +1,259 @@
+//! A sweep as text and as a page.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
+
+use super::page::{Cell, Page, Table, escape, ms};
+use super::plot::{Axis, Plot, Shape, number};
+use crate::compare::{Axes, Curve, KNEE, RATE, SweepPoint, SweepReport, curves};
+
+const MAX_PLOTS: usize = 12;
+
+pub fn sweep_page(report: &SweepReport) -> String {
+    let mut page = summary(report);
+    let (axis, names) = (main_axis(report), names(report));
+    let all = curves(report.points.iter(), axis);
+    let mut settings: Vec<&Axes> = Vec::new();
+    for curve in &all {
+        if !settings.contains(&&curve.axes) {
+            settings.push(&curve.axes);
+        }
+    }
+    let plots = settings.iter().take(MAX_PLOTS);
+    let plots: String = plots
+        .map(|axes| plot(report, axis, &names, &all, axes))
+        .collect();
+    let legend: Vec<(usize, &str)> = names.iter().copied().enumerate().collect();
+    let more = match settings.len().saturating_sub(MAX_PLOTS) {
+        0 => String::new(),
+        more => format!(" {more} further settings are in the table alone."),
+    };
+    let note = format!(
+        "Bars are 95 % intervals; dashed lines mark knees, where p99.9 exceeds {KNEE} times its \
+         first value.{more}"
+    );
+    page.figure(
+        &format!("Latency against {}", spoken(axis)),
+        &legend,
+        &plots,
+        &note,
+    );
+    page.html()
+}
+
+impl Display for SweepReport {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        summary(self).fmt(out)
+    }
+}
+
+fn summary(report: &SweepReport) -> Page {
+    let mut page = Page::new("Strategies over a sweep".to_owned());
+    let partial = report.partial || report.points.iter().any(|point| point.partial);
+    page.partial(
+        partial,
+        "the sweep was ended before all its points were done",
+    );
+    page.headline(headline(report));
+    let late = report.points.iter().filter(|point| !point.valid);
+    page.warnings(late.map(|point| {
+        let place = place(&point.axes);
+        format!("{place}: the generator was late, so its figures measure the generator")
+    }));
+    let note = "The lowest p99.9; a tie where the 95 % intervals overlap.";
+    page.table("Where each strategy wins", regions(report), note);
+    let mut knees = Table::new([
+        "",
+        "at",
+        "lowest rate, requests/s",
+        "p99.9 there, ms",
+        "knee, requests/s",
+    ]);
+    for knee in &report.knees {
+        let cells = [
+            place(&knee.axes),
+            number(knee.lowest_rate),
+            ms(knee.p99_9_at_lowest),
+            knee.rate.map_or("none measured".to_owned(), number),
+        ];
+        knees.row(named(report, &knee.strategy), cells.map(Cell::from));
+    }
+    page.table("Knees", knees, "");
+    page.table(
+        "All points",
+        points(report),
+        "* has too few samples to be quoted.",
+    );
+    page
+}
+
+/// Strategies in the order in which they first occur.
+fn names(report: &SweepReport) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for row in report.points.iter().flat_map(|point| &point.rows) {
+        if !names.contains(&row.name.as_str()) {
+            names.push(&row.name);
+        }
+    }
+    names
+}
+
+fn named(report: &SweepReport, name: &str) -> Cell {
+    let place = names(report).iter().position(|known| *known == name);
+    Cell::named(place.unwrap_or(0), name)
+}
+
+/// The rate, or the first axis with several values if the rate has one.
+fn main_axis(report: &SweepReport) -> &str {
+    let several = |axis: &&str| {
+        let mut values = report
+            .points
+            .iter()
+            .filter_map(|point| point.axes.get(*axis));
+        let first = values.next();
+        values.any(|value| Some(value) != first)
+    };
+    let axes = report.points.iter().flat_map(|point| point.axes.keys());
+    let mut axes = std::iter::once(RATE).chain(axes.map(String::as_str));
+    axes.find(several).unwrap_or(RATE)
+}
+
+fn headline(report: &SweepReport) -> String {
+    let mut wins: BTreeMap<&str, usize> = BTreeMap::new();
+    for winner in report.points.iter().filter_map(SweepPoint::winner) {
+        *wins.entry(winner).or_default() += 1;
+    }
+    let points = report.points.len();
+    let ties = points - wins.values().sum::<usize>();
+    let mut wins: Vec<(&str, usize)> = wins.into_iter().collect();
+    wins.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let wins = wins.into_iter();
+    let wins = wins.map(|(name, count)| format!("{name} has the lowest p99.9 at {count}, "));
+    let wins: String = wins.collect();
+    format!("Of {points} points: {wins}and at {ties} the best cannot be told apart.")
+}
+
+fn place(axes: &Axes) -> String {
+    let values = axes.iter();
+    let values = values.map(|(axis, value)| format!("{} {}", spoken(axis), number(*value)));
+    match values.collect::<Vec<_>>().join(", ") {
+        nowhere if nowhere.is_empty() => "everything".to_owned(),
+        place => place,
+    }
+}
+
+fn spoken(axis: &str) -> String {
+    axis.replace('_', " ")
+}
+
+/// A row for each setting of the other axes, a column for each value of the main one.
+fn regions(report: &SweepReport) -> Table {
+    let axis = main_axis(report);
+    let mut columns: Vec<f64> = Vec::new();
+    let mut rows: Vec<(Axes, Vec<(f64, Cell)>)> = Vec::new();
+    for point in &report.points {
+        let mut others = point.axes.clone();
+        let Some(value) = others.remove(axis) else {
+            continue;
+        };
+        let best = match point.winner() {
+            Some(winner) => named(report, winner),
+            None if point.best.is_empty() => Cell::from("too few queries"),
+            None => Cell::from(point.best.join(", ")).with_small("a tie".to_owned()),
+        };
+        columns.push(value);
+        match rows.iter_mut().find(|(axes, _)| *axes == others) {
+            Some((_, cells)) => cells.push((value, best)),
+            None => rows.push((others, vec![(value, best)])),
+        }
+    }
+    columns.sort_by(f64::total_cmp);
+    columns.dedup();
+    let values = columns.iter().copied().map(number);
+    let mut table = Table::new(std::iter::once(spoken(axis)).chain(values));
+    for (others, cells) in &rows {
+        let cells = columns.iter().map(|column| {
+            let found = cells.iter().find(|(value, _)| value == column);
+            found.map_or(Cell::from("-"), |(_, cell)| cell.clone())
+        });
+        table.row(place(others), cells);
+    }
+    table
+}
+
+fn points(report: &SweepReport) -> Table {
+    let narrower = format!("times narrower, against {}", report.baseline);
+    let mut table = Table::new([
+        "at",
+        "strategy",
+        "requests",
+        "p50, ms",
+        "p99, ms",
+        "p99.9, ms",
+        &narrower,
+        "no answer",
+        "accuracy",
+        "extra work",
+    ]);
+    for point in &report.points {
+        let mut place = place(&point.axes);
+        for row in &point.rows {
+            let star = if row.quotable { "" } else { "*" };
+            let cells = [
+                named(report, &row.name),
+                Cell::from(row.samples.to_string()),
+                Cell::from(ms(row.p50)),
+                Cell::from(ms(row.p99)),
+                Cell::ranged(row.p99_9.value, row.p99_9.interval).with_mark(star),
+                Cell::estimate(row.gap_ratio),
+                Cell::percent(Some(row.without_answer)),
+                Cell::percent(row.accuracy),
+                Cell::percent(row.extra_work),
+            ];
+            // Only the first row of a point says where it is.
+            table.row(std::mem::take(&mut place), cells);
+        }
+    }
+    table
+}
+
+/// The curves of all strategies at these other axes. All plots have the same scales.
+fn plot(report: &SweepReport, axis: &str, names: &[&str], all: &[Curve], axes: &Axes) -> String {
+    let label = match axis {
+        RATE => "rate, requests/s".to_owned(),
+        other => spoken(other),
+    };
+    let series = |name: &str| names.iter().position(|known| *known == name).unwrap_or(0);
+    let points = || all.iter().flat_map(|curve| &curve.points);
+    let heights = points().flat_map(|(_, estimate)| estimate.extent());
+    let x = Axis::linear(&label, points().map(|(x, _)| *x), true);
+    let mut plot = Plot::new(x, "p99.9 of latency, ms", heights.collect());
+    for curve in all.iter().filter(|curve| curve.axes == *axes) {
+        let series = series(&curve.strategy);
+        let points = curve.points.iter();
+        let line: Vec<(f64, f64)> = points.map(|(x, estimate)| (*x, estimate.value)).collect();
+        for (x, estimate) in &curve.points {
+            if let Some(range) = estimate.interval {
+                plot.push(series, Shape::Whisker(*x, range));
+            }
+        }
+        plot.push(series, Shape::Dots(line.clone(), 2));
+        plot.push(series, Shape::Line(line, 2, 1.0));
+    }
+    for knee in report
+        .knees
+        .iter()
+        .filter(|knee| axis == RATE && knee.axes == *axes)
+    {
+        if let Some(x) = knee.rate {
+            let label = format!("knee of {}", knee.strategy);
+            plot.push(series(&knee.strategy), Shape::Rule(x, label));
+        }
+    }
+    let title = place(axes);
+    let plot = plot.html(&format!("p99.9 against {axis}, {title}"));
+    match axes.is_empty() {
+        true => plot,
+        false => format!("<h3>{}</h3>\n{plot}", escape(&title)),
+    }
+}

@@ -1,0 +1,324 @@
+//! The simulation of one strategy.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{anyhow, ensure};
+use parapet_config::faults::{FaultProfile, ServiceTime};
+use parapet_frontend_core::{CoreConfig, PoolConfig, StrategyConfig};
+
+use super::Surroundings;
+use crate::experiment::{Arm, Event, Experiment, ResolvedArm, Role, What};
+use crate::schedule::Arrivals;
+
+/// Most queries of one simulation: hours of computing.
+pub const MAX_QUERIES: u64 = 1_000_000_000;
+/// Most instances of one simulation: each has some 2 KiB of random numbers.
+pub const MAX_INSTANCES: usize = 100_000;
+
+/// Requests that may wait for each slot of a pool, beyond the frontend's defaults for small pools.
+const QUEUE_FOR_SLOT: usize = 2;
+const LEAST_QUEUE: usize = 256;
+const IN_FLIGHT_FOR_SLOT: usize = 8;
+const LEAST_IN_FLIGHT: usize = 4096;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Simulation {
+    /// Bounds and times of the frontend. Pools are those of the strategy's roles.
+    pub core: CoreConfig,
+    pub roles: Vec<Role>,
+    pub strategy: StrategyConfig,
+    pub arrivals: Arrivals,
+    pub rate: f64,
+    pub queries: u64,
+    /// Seed of their times, and of all delays and crashes.
+    pub seed: u64,
+    /// A query must be answered that long after its arrival.
+    pub deadline: Duration,
+    /// Service times and faults. Instances are numbered through all pools; their model is
+    /// [`Role::model`].
+    pub faults: FaultProfile,
+    pub surroundings: Surroundings,
+    pub outages: Vec<Outage>,
+    /// Keep a record of each query, for reports that need them.
+    pub keep_records: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outage {
+    pub instance: u32,
+    pub what: What,
+    /// From the start on, in nanoseconds.
+    pub from: u64,
+    pub until: u64,
+}
+
+/// The simulation of each strategy of `experiment`, with all numbers checked.
+pub fn simulations(experiment: &Experiment) -> anyhow::Result<Vec<(ResolvedArm, Simulation)>> {
+    let faults = faults(experiment)?;
+    ensure!(
+        faults.service_time.is_some() || faults.model_service_time.contains_key("deployed"),
+        "no service time; give one to the instances, as --service-time constant:18"
+    );
+    ensure!(
+        !experiment.strategies.is_empty(),
+        "no strategy; give one, as --strategy coded,equal_resources"
+    );
+    let mut simulations: Vec<(ResolvedArm, Simulation)> = Vec::new();
+    for arm in &experiment.strategies {
+        let arm = arm.resolve(experiment.k, experiment.r, experiment.instances)?;
+        let name = &arm.label;
+        let twice = simulations.iter().any(|(other, _)| other.label == *name);
+        ensure!(!twice, "strategy {name:?} is there twice; name each once");
+        let simulation = Simulation::new(experiment, &arm, &faults);
+        simulation.check()?;
+        simulations.push((arm, simulation));
+    }
+    Ok(simulations)
+}
+
+/// Names of the fields of `experiment` that are not simulated.
+pub fn not_simulated(experiment: &Experiment) -> anyhow::Result<Vec<String>> {
+    let usual = Experiment::default();
+    let mut ignored = Vec::new();
+    for (name, given) in [
+        ("encoding", experiment.encoding != usual.encoding),
+        ("warm_up", experiment.warm_up != usual.warm_up),
+        ("repeats", experiment.repeats != usual.repeats),
+    ] {
+        ignored.extend(given.then(|| name.to_owned()));
+    }
+    for (index, arm) in experiment.strategies.iter().enumerate() {
+        ensure!(
+            arm.url.is_none(),
+            "strategies[{index}].url: a frontend that runs already cannot be simulated; give its \
+             settings instead"
+        );
+        let settings = arm.real_settings();
+        ignored.extend(settings.map(|setting| format!("{}: settings.{setting}", arm.name)));
+    }
+    Ok(ignored)
+}
+
+impl Simulation {
+    /// `arm` in this experiment, with the frontend's default bounds or larger ones in proportion to
+    /// the slots.
+    fn new(experiment: &Experiment, arm: &ResolvedArm, faults: &FaultProfile) -> Self {
+        let slots = experiment.instances.slots;
+        let slots_of = |instances: usize| instances.saturating_mul(slots as usize);
+        let all_slots: usize = arm.pools.iter().map(|pool| slots_of(pool.1)).sum();
+        let pool = |&(_, instances): &(Role, usize)| PoolConfig {
+            instances,
+            slots,
+            queue: LEAST_QUEUE.max(QUEUE_FOR_SLOT.saturating_mul(slots_of(instances))),
+        };
+        Self {
+            core: CoreConfig {
+                pools: arm.pools.iter().map(pool).collect(),
+                max_queries: LEAST_IN_FLIGHT.max(IN_FLIGHT_FOR_SLOT.saturating_mul(all_slots)),
+                max_attempts: 3,
+                retry_share: 0.2,
+                retry_burst: 10.0,
+                suspect_after: Duration::from_millis(500),
+                // Experiments are compared with queueing theory, whose queues refuse no query, and
+                // simulated instances answer well.
+                queue_limit: None,
+                outliers: None,
+            },
+            roles: arm.pools.iter().map(|(role, _)| *role).collect(),
+            strategy: arm.config.clone(),
+            arrivals: experiment.arrivals,
+            rate: experiment.rate,
+            queries: experiment.requests as u64,
+            seed: experiment.seed,
+            deadline: Duration::from_millis(experiment.timeout_ms),
+            faults: faults.clone(),
+            surroundings: experiment.simulation,
+            outages: outages(experiment, &arm.pools),
+            keep_records: false,
+        }
+    }
+
+    pub fn check(&self) -> anyhow::Result<()> {
+        let (rate, queries) = (self.rate, self.queries);
+        ensure!(
+            rate.is_finite() && rate > 0.0,
+            "rate: {rate}; give a positive number of queries/s, as 270"
+        );
+        let known = (1..=MAX_QUERIES).contains(&queries);
+        ensure!(known, "queries: {queries}; give 1 to {MAX_QUERIES}");
+        // Virtual time is nanoseconds in 64 bits: 500 years; stay far below.
+        let short = queries as f64 / rate < 1e9;
+        ensure!(short, "rate: {rate}; raise it, or give fewer queries");
+        let instances: usize = self.core.pools.iter().map(|pool| pool.instances).sum();
+        let known = (1..=MAX_INSTANCES).contains(&instances);
+        ensure!(
+            known,
+            "instances: {instances}; give 1 to {MAX_INSTANCES} in all"
+        );
+        let usable = |pool: &PoolConfig| pool.instances > 0 && (1..=1024).contains(&pool.slots);
+        ensure!(
+            self.core.pools.iter().all(usable),
+            "slots: 0 or too many; give 1 to 1024 to each instance of each pool"
+        );
+        let faults = self.faults.validate();
+        faults.map_err(|problem| anyhow!("faults: {problem}; correct the fault profile"))?;
+        ensure!(
+            !self.deadline.is_zero(),
+            "deadline: 0; give some milliseconds"
+        );
+        self.surroundings.check()
+    }
+}
+
+/// The events that hit an instance of these pools; as in a real comparison, none lasts longer
+/// than its block.
+fn outages(experiment: &Experiment, pools: &[(Role, usize)]) -> Vec<Outage> {
+    let block_s = experiment.block_s();
+    let mut outages = Vec::new();
+    for event in &experiment.events {
+        let Event { after_s, what, .. } = *event;
+        let start_s = event.block as f64 * block_s;
+        let until_s = event
+            .for_s
+            .map_or(block_s, |for_s| (after_s + for_s).min(block_s));
+        if let Some(instance) = number(experiment, event.instance, pools)
+            && after_s < until_s
+        {
+            let [from, until] = [after_s, until_s].map(|at| ((start_s + at) * 1e9) as u64);
+            outages.push(Outage {
+                instance,
+                what,
+                from,
+                until,
+            });
+        }
+    }
+    outages
+}
+
+/// An event's instance by its number through all pools. Parity rows take the redundant
+/// instances in turns, as in real comparisons; `None` if the strategy does not use it.
+fn number(experiment: &Experiment, instance: usize, pools: &[(Role, usize)]) -> Option<u32> {
+    let (_, deployed) = pools.first()?;
+    if instance < *deployed {
+        return u32::try_from(instance).ok();
+    }
+    let (redundant, rows) = (
+        instance.checked_sub(experiment.instances.deployed)?,
+        pools.len() - 1,
+    );
+    let (place, row) = (redundant.checked_div(rows)?, redundant.checked_rem(rows)?);
+    let before: usize = pools.iter().take(row + 1).map(|(_, count)| count).sum();
+    let (_, count) = pools.get(row + 1)?;
+    let number = u32::try_from(before + place).ok()?;
+    (place < *count).then_some(number)
+}
+
+/// The fault profile with models by their names in a simulation.
+fn faults(experiment: &Experiment) -> anyhow::Result<FaultProfile> {
+    let mut by_role: BTreeMap<String, ServiceTime> = BTreeMap::new();
+    for (model, time) in &experiment.faults.model_service_time {
+        let serves = |of: &dyn Fn(&Arm) -> bool| experiment.strategies.iter().any(of);
+        let role = if *model == experiment.model {
+            Role::Deployed.model()
+        } else if serves(&|arm| arm.parity_models.contains(model)) {
+            Role::Parity(0).model()
+        } else if serves(&|arm| arm.backup_model.as_ref() == Some(model)) {
+            Role::Backup.model()
+        } else {
+            model
+        };
+        ensure!(
+            by_role.get(role).is_none_or(|other| other == time),
+            "faults.model_service_time: {model:?} and another {role} model differ, and are \
+             simulated alike; give one time"
+        );
+        by_role.insert(role.to_owned(), time.clone());
+    }
+    Ok(FaultProfile {
+        model_service_time: by_role,
+        ..experiment.fault_profile()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use parapet_frontend_core::HoldBackPolicy;
+
+    use super::*;
+
+    const TAIL: &str = include_str!("../../experiments/tail.toml");
+
+    fn read(text: &str) -> Result<(Experiment, Vec<String>), String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let experiment = Experiment::read(file.path()).map_err(|error| error.to_string())?;
+        let ignored = not_simulated(&experiment).map_err(|error| error.to_string())?;
+        Ok((experiment, ignored))
+    }
+
+    #[test]
+    fn the_experiment_of_the_tail_is_simulated_as_it_is() {
+        let (experiment, ignored) = read(TAIL).unwrap();
+        let arms = simulations(&experiment).unwrap();
+        assert_eq!(arms.len(), experiment.strategies.len());
+        let arm = |name: &str| {
+            arms.iter()
+                .find(|(arm, _)| arm.label == name)
+                .unwrap()
+                .0
+                .clone()
+        };
+        let StrategyConfig::Hedge(hedge) = arm("hedge").config else {
+            panic!("{arms:?}");
+        };
+        assert_eq!((hedge.share, hedge.burst), (0.05, 10.0));
+        let StrategyConfig::Coded(eager) = arm("coded_eager").config else {
+            panic!("{arms:?}");
+        };
+        assert_eq!(eager.hold_back, HoldBackPolicy::Fixed(Duration::ZERO));
+        assert_eq!(eager.flush_after, Duration::from_millis(6));
+        assert_eq!(arm("equal_resources").pools, [(Role::Deployed, 18)]);
+        assert!(
+            ignored.contains(&"coded: settings.encoder".to_owned()),
+            "{ignored:?}"
+        );
+        let times = &arms[0].1.faults.model_service_time;
+        assert_eq!(times.keys().collect::<Vec<_>>(), ["backup"]);
+        let (queries, deadline) = (arms[0].1.queries, arms[0].1.deadline);
+        assert_eq!((queries, deadline), (20_000, Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn sizes_of_groups_can_be_changed() {
+        let (mut experiment, _) = read(TAIL).unwrap();
+        experiment.set_code(Some(4), None);
+        let simulations = simulations(&experiment).unwrap();
+        let coded = simulations.iter().filter_map(|(arm, _)| match &arm.config {
+            StrategyConfig::Coded(coded) => Some(coded.k),
+            _ => None,
+        });
+        assert_eq!(coded.collect::<Vec<_>>(), [4, 4]);
+    }
+
+    #[test]
+    fn what_cannot_be_simulated_is_named_in_one_line() {
+        let share = "share = 0.05";
+        let given = "strategies[0].url: a frontend that runs";
+        let wrong_type = "invalid type: string \"0.05\"";
+        for (from, to, named) in [
+            (
+                "settings = { kind = \"none\" }",
+                "url = \"http://a\"",
+                given,
+            ),
+            (share, "shares = 0.05", "unknown field `shares`"),
+            (share, "share = \"0.05\"", wrong_type),
+        ] {
+            assert!(TAIL.contains(from), "{from}");
+            let error = read(&TAIL.replacen(from, to, 1)).unwrap_err();
+            assert!(error.contains(named) && !error.contains('\n'), "{error}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What a simulation needs beside an experiment, and a real cluster has by itself.
+
+use anyhow::ensure;
+use parapet_config::faults::Span;
+use rand::Rng;
+use rand_distr::Exp1;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub(super) const LONGEST_MS: f64 = 3_600_000.0;
+
+/// A shifted exponential: never less than `constant_ms`, and `exponential_ms` more on average.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Delay {
+    pub constant_ms: f64,
+    /// Mean of what comes on top, in milliseconds.
+    #[serde(default)]
+    pub exponential_ms: f64,
+}
+
+impl Delay {
+    const fn new(constant_ms: f64, exponential_ms: f64) -> Self {
+        Self {
+            constant_ms,
+            exponential_ms,
+        }
+    }
+
+    pub(super) fn sample(self, random: &mut impl Rng) -> u64 {
+        let mut ms = self.constant_ms;
+        if self.exponential_ms > 0.0 {
+            ms += self.exponential_ms * random.sample::<f64, _>(Exp1);
+        }
+        nanoseconds(ms)
+    }
+}
+
+pub(super) fn nanoseconds(ms: f64) -> u64 {
+    (ms * 1e6).round() as u64
+}
+
+/// Time of a request beside an instance's own: sockets, codecs, wake-ups of threads, on each way.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Network {
+    /// From the client to the frontend and back, in all. It shifts latencies; it does not change
+    /// the order of arrivals.
+    pub client: Delay,
+    pub to_instance: Delay,
+    pub to_frontend: Delay,
+}
+
+impl Default for Network {
+    /// Small delays, of the size that one machine's own sockets have.
+    fn default() -> Self {
+        Self {
+            client: Delay::new(0.1, 0.05),
+            to_instance: Delay::new(0.1, 0.0),
+            to_frontend: Delay::new(0.1, 0.05),
+        }
+    }
+}
+
+impl Network {
+    pub const NONE: Self = Self {
+        client: Delay::new(0.0, 0.0),
+        to_instance: Delay::new(0.0, 0.0),
+        to_frontend: Delay::new(0.0, 0.0),
+    };
+
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        for (
+            field,
+            Delay {
+                constant_ms,
+                exponential_ms,
+            },
+        ) in [
+            ("client", self.client),
+            ("to_instance", self.to_instance),
+            ("to_frontend", self.to_frontend),
+        ] {
+            let possible = |ms| (0.0..=LONGEST_MS).contains(&ms);
+            ensure!(
+                possible(constant_ms) && possible(exponential_ms),
+                "network.{field}: {constant_ms} + {exponential_ms} ms; give two times from 0 to \
+                 {LONGEST_MS} ms"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Settings that a simulation needs and a real cluster has by itself: `[simulation]` of
+/// an experiment's file.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Surroundings {
+    pub allow_approximate: bool,
+    pub crashes: Option<Crashes>,
+    pub network: Network,
+    pub encode_ms: f64,
+    pub decode_ms: f64,
+    pub max_batch_size: usize,
+    /// Most requests that wait at an instance.
+    pub instance_queue: usize,
+}
+
+impl Default for Surroundings {
+    fn default() -> Self {
+        Self {
+            allow_approximate: true,
+            crashes: None,
+            network: Network::default(),
+            encode_ms: 0.05,
+            decode_ms: 0.05,
+            max_batch_size: 8,
+            instance_queue: 128,
+        }
+    }
+}
+
+/// Every instance's process ends now and then, and is there again after a while; what it
+/// had is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Crashes {
+    /// Mean time from a start to the next end in milliseconds; exponential.
+    pub mean_interval_ms: f64,
+    pub away: Span,
+}
+
+impl Surroundings {
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        for (name, value) in [
+            ("max_batch_size", self.max_batch_size),
+            ("instance_queue", self.instance_queue),
+        ] {
+            ensure!(value > 0, "{name}: 0; give at least 1");
+        }
+        for (name, ms) in [("encode_ms", self.encode_ms), ("decode_ms", self.decode_ms)] {
+            let possible = (0.0..=LONGEST_MS).contains(&ms);
+            ensure!(possible, "{name}: {ms}; give 0 to {LONGEST_MS}");
+        }
+        if let Some(crashes) = self.crashes {
+            let (Span { min_ms, max_ms }, interval) = (crashes.away, crashes.mean_interval_ms);
+            let span = 0.0 <= min_ms && min_ms <= max_ms && max_ms <= LONGEST_MS;
+            ensure!(
+                span && (1.0..=1e12).contains(&interval),
+                "crash: {min_ms} to {max_ms} ms, each {interval} ms; give an interval from 1 ms \
+                 and min <= max"
+            );
+        }
+        self.network.check()
+    }
+}
