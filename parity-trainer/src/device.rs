@@ -51,7 +51,6 @@ pub fn choose(device: Device) -> Result<(), TrainError> {
     Ok(())
 }
 
-/// Where networks are made.
 pub(crate) fn device() -> Device {
     CHOSEN.get().copied().unwrap_or(Device::Cpu)
 }

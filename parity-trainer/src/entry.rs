@@ -20,12 +20,10 @@ pub(crate) const WEIGHTS: &str = "weights.safetensors";
 pub struct Entry<'a> {
     pub name: &'a str,
     pub trained: &'a Trained,
-    /// Shape of a sample.
     pub input: &'a [usize],
     pub outputs: usize,
     /// What a parity model or learned code is for.
     pub code: Option<CodeMetadata>,
-    /// Provenance.
     pub training: toml::Table,
 }
 
@@ -63,7 +61,6 @@ impl Entry<'_> {
     }
 }
 
-/// Writes the files of a version.
 fn fill(version: &Path, platform: Platform, trained: &Trained) -> Result<(), TrainError> {
     let write = |name: &str, contents: &[u8]| {
         let path = version.join(name);

@@ -19,6 +19,14 @@ fn bar(name: &str) -> ProgressBar {
         .with_prefix(name.to_owned())
 }
 
+/// A training's figures, those of steps smoothed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Figures {
+    pub(crate) loss: f64,
+    pub(crate) agreement: f64,
+    pub(crate) rows_per_second: f64,
+}
+
 /// Shows a training run's progress.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -44,32 +52,35 @@ impl Progress {
         }
     }
 
-    pub(crate) fn step(&mut self, report: StepReport) {
+    /// Shows a step, and returns its smoothed figures.
+    pub(crate) fn step(&mut self, report: &StepReport) -> Figures {
         self.loss = smoothed(self.loss, report.loss);
         self.agreement = smoothed(self.agreement, report.agreement);
-        let (loss, rate, percent) = (self.loss, self.rate, 100.0 * self.agreement);
         let steps = report.step.saturating_sub(self.before as usize).max(1);
         let seconds = self.begun.elapsed().as_secs_f64();
-        let rows_per_second = (report.rows / report.step.max(1) * steps) as f64 / seconds.max(1e-9);
-        let figures =
-            || format!("loss {loss:.4}  {rate} {percent:.1} %  {rows_per_second:.0} rows/s");
-        if self.bar.is_hidden() {
-            let tenth = |step: usize| step * LINES / report.steps.max(1);
-            if tenth(report.step) > tenth(report.step - 1) {
-                let left = seconds * (report.steps - report.step) as f64 / steps as f64;
-                eprintln!(
-                    "{}: step {}/{}  {}  {left:.0} s left",
-                    self.bar.prefix(),
-                    report.step,
-                    report.steps,
-                    figures()
-                );
-            }
-            return;
+        let rows = (report.rows / report.step.max(1) * steps) as f64;
+        let figures = Figures {
+            loss: self.loss,
+            agreement: self.agreement,
+            rows_per_second: rows / seconds.max(1e-9),
+        };
+        let message = || {
+            let (percent, rows) = (100.0 * figures.agreement, figures.rows_per_second);
+            let (loss, rate) = (figures.loss, self.rate);
+            format!("loss {loss:.4}  {rate} {percent:.1} %  {rows:.0} rows/s")
+        };
+        let tenth = |step: usize| step * LINES / report.steps.max(1);
+        if !self.bar.is_hidden() {
+            self.bar.set_length(report.steps as u64);
+            self.bar.set_position(report.step as u64);
+            self.bar.set_message(message());
+        } else if tenth(report.step) > tenth(report.step - 1) {
+            let left = seconds * (report.steps - report.step) as f64 / steps as f64;
+            let (name, message) = (self.bar.prefix(), message());
+            let (step, steps) = (report.step, report.steps);
+            eprintln!("{name}: step {step}/{steps}  {message}  {left:.0} s left");
         }
-        self.bar.set_length(report.steps as u64);
-        self.bar.set_position(report.step as u64);
-        self.bar.set_message(figures());
+        figures
     }
 
     /// Tells something besides, above the bar if there is one.
@@ -90,7 +101,6 @@ impl Progress {
     }
 }
 
-/// Counts something up to a known end.
 #[derive(Debug)]
 pub(crate) struct Counter {
     bar: ProgressBar,

@@ -11,12 +11,10 @@ pub(crate) fn print(rows: &[(String, String)]) {
     }
 }
 
-/// A part of 1 as a percentage.
 pub(crate) fn percent(part: f64) -> String {
     format!("{:.1} %", 100.0 * part)
 }
 
-/// Rows for an evaluation's main figures.
 pub(crate) fn evaluation(report: &CodeEvaluation) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     if let Some(accuracy) = report.accuracy_deployed {

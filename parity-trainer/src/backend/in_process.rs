@@ -37,7 +37,6 @@ pub struct InProcessBackend {
     rule: OptimiserConfig,
     server: Server,
     client: Client,
-    /// Number of weights.
     length: usize,
     clock: u64,
     /// The step that was made and not settled.
@@ -55,7 +54,6 @@ impl fmt::Debug for InProcessBackend {
 }
 
 impl InProcessBackend {
-    /// Starts from `weights`.
     pub fn new(rule: OptimiserConfig, weights: ParameterSet) -> Result<Self, BackendError> {
         let weights = weights.values();
         let zeroes = vec![0.0; weights.len()];
@@ -270,7 +268,6 @@ fn padded(values: impl Iterator<Item = f32>, length: usize) -> Vec<f32> {
     all
 }
 
-/// The arrays of a [`BackendState`].
 pub(super) fn arrays<'a>(
     weights: &'a [f32],
     slots: impl Iterator<Item = &'a [f32]>,

@@ -25,7 +25,6 @@ const SLOTS: [&str; 2] = ["optimiser.first", "optimiser.second"];
 /// The batch of a step is cut into parts of equal size, which several processes may share. In one
 /// process there is one part.
 pub trait ParameterBackend: std::fmt::Debug {
-    /// Copies the current weights into `into`.
     fn pull(&mut self, into: &mut ParameterSet) -> Result<(), BackendError>;
 
     /// Hands in the gradient of one part of the step.
@@ -53,7 +52,6 @@ pub trait ParameterBackend: std::fmt::Debug {
         None
     }
 
-    /// Number of parts of a step.
     fn parts(&self) -> usize {
         1
     }

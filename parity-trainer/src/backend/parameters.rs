@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use super::{BackendError, check_length};
 
-/// Name and shape of one parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParameterShape {
-    /// Its name in the model.
     pub name: String,
     pub shape: Vec<usize>,
 }
@@ -45,7 +43,6 @@ impl ParameterSet {
         Self { buffers, ..self }
     }
 
-    /// Zeroes of the same layout.
     pub fn zeroes_like(&self) -> Self {
         Self {
             layout: Arc::clone(&self.layout),
@@ -70,7 +67,6 @@ impl ParameterSet {
         &mut self.buffers
     }
 
-    /// Each parameter with its values.
     pub fn iter(&self) -> impl Iterator<Item = (&ParameterShape, &[f32])> {
         let mut rest = self.values.as_slice();
         self.layout.iter().map(move |shape| {

@@ -85,7 +85,6 @@ pub struct RemotePlan {
     pub rule: OptimiserConfig,
     /// Parts that the batch of each step is cut into.
     pub executors: usize,
-    /// Consistency model of the training.
     pub consistency: Consistency,
     pub filters: FilterSpec,
     /// Description of the task for the other processes.

@@ -27,7 +27,6 @@ const RESAMPLES: usize = 1000;
 /// Samples that models are tried on.
 const TRIAL_SAMPLES: usize = 16;
 
-/// Arguments of `eval`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The deployed model: an .onnx file, a TorchScript file (.pt, .pth, .ts), or REPOSITORY/NAME
@@ -58,7 +57,6 @@ pub(crate) struct Args {
     parity: Vec<PathBuf>,
 }
 
-/// Evaluates, prints and writes the report.
 pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let mut data = load_data(&args.data)?;
     let options = OpenOptions {

@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// The exit code of an interrupted command.
 pub(crate) const EXIT_CODE: u8 = 130;
 
 /// Listens for signals. A second one ends the program at once, whatever it does.

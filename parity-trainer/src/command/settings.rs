@@ -201,7 +201,6 @@ pub(crate) fn names<'a>(all: impl IntoIterator<Item = &'a String>) -> Result<(),
     Ok(())
 }
 
-/// Takes a network by its name.
 pub(crate) fn network(name: &str) -> Result<String, String> {
     match name.parse::<NetworkSpec>() {
         Ok(network) => Ok(network.to_string()),
@@ -209,7 +208,6 @@ pub(crate) fn network(name: &str) -> Result<String, String> {
     }
 }
 
-/// Returns the settings as TOML.
 pub(crate) fn to_toml(settings: &impl Serialize) -> Result<String, TrainError> {
     toml::to_string(settings).map_err(|error| TrainError::settings(None, &error.to_string()))
 }

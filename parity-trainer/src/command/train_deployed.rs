@@ -15,7 +15,6 @@ use super::training_loop::{TrainingLoop, environment, lock_training, run_folder}
 use super::{load_data, prepare_out, provenance, rounded, write_json};
 use crate::report;
 
-/// Arguments of `train-deployed`.
 pub(crate) type Args = Flags<Settings>;
 
 /// Its flags, the TOML file that can stand for them, `config.toml` of a run.
@@ -46,7 +45,6 @@ impl Checked for Settings {
     }
 }
 
-/// Trains, evaluates and writes the entry.
 pub(crate) fn run(args: &Args, matches: &ArgMatches) -> Result<(), TrainError> {
     let settings = args.settings(matches)?;
     let common = &settings.common;

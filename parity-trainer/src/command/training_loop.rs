@@ -10,14 +10,13 @@ use parity_trainer::{StepReport, TrainError, Trained, Trainer};
 
 use super::interrupt::Interrupt;
 use super::settings::Common;
-use crate::progress::Progress;
+use crate::progress::{Figures, Progress};
 
-/// Folder of a repository's runs.
 const RUNS: &str = ".runs";
 /// Advice on how to resume an interrupted training.
 const RESUME: &str = "the same command with --resume goes on from the checkpoint";
 /// Records of the log, about.
-const RECORDS: u64 = 500;
+const RECORDS: usize = 500;
 
 /// The folder of a run: the one that was named, or that of `name` in the repository.
 pub(super) fn run_folder(settings: &Common, name: &str) -> RunFolder {
@@ -37,7 +36,6 @@ pub(super) fn lock_training(
     Ok([entry, folder.lock()?])
 }
 
-/// One training in its folder.
 #[derive(Debug)]
 pub(super) struct TrainingLoop<'a> {
     /// Name of the entry that is to be.
@@ -45,7 +43,6 @@ pub(super) struct TrainingLoop<'a> {
     pub(super) folder: &'a RunFolder,
     /// Digest of all that decides how the training goes.
     pub(super) digest: &'a str,
-    /// `config.toml`.
     pub(super) config: &'a str,
     pub(super) environment: toml::Table,
     pub(super) resume: bool,
@@ -67,18 +64,17 @@ impl TrainingLoop<'_> {
         folder.write("environment.toml", &self.environment.to_string())?;
 
         let mut progress = Progress::new(name, self.labels.rate, trainer.steps_done());
-        let mut log = Log::new(trainer.steps());
         let mut saved = Saved {
             at: Instant::now(),
             best_step: None,
         };
         while !trainer.is_done() {
             let report = trainer.step()?;
-            progress.step(report);
+            let figures = progress.step(&report);
             for news in trainer.news() {
                 progress.tell(&format!("{name}: {news}"));
             }
-            if let Some(record) = log.step(&report) {
+            if let Some(record) = record(&report, figures) {
                 folder.log(&record)?;
             }
             let is_interrupted = self.interrupt.is_asked();
@@ -126,7 +122,6 @@ impl TrainingLoop<'_> {
         Ok(())
     }
 
-    /// Returns true if it is time for a checkpoint.
     fn is_due(&self, step: usize, saved: &Saved) -> bool {
         match self.settings.checkpoint_steps {
             Some(every) => step.is_multiple_of(every.max(1) as usize),
@@ -149,66 +144,29 @@ impl TrainingLoop<'_> {
     }
 }
 
-/// The last checkpoint.
 struct Saved {
     at: Instant,
-    /// Step of the best weights.
     best_step: Option<u64>,
 }
 
-/// Gathers the steps since the last record of the log.
-struct Log {
-    every: u64,
-    begun: Instant,
-    rows: usize,
-    steps: u32,
-    loss: f64,
-    agreement: f64,
-}
-
-impl Log {
-    fn new(steps: u64) -> Self {
-        Self {
-            every: steps.div_ceil(RECORDS).max(1),
-            begun: Instant::now(),
-            rows: 0,
-            steps: 0,
-            loss: 0.0,
-            agreement: 0.0,
-        }
+/// Returns the step's record, if it is one that is logged.
+fn record(report: &StepReport, figures: Figures) -> Option<LogRecord> {
+    let every = report.steps.div_ceil(RECORDS).max(1);
+    let is_end = report.step == 1 || report.step == report.steps;
+    if !(is_end || report.step.is_multiple_of(every) || report.validation.is_some()) {
+        return None;
     }
-
-    /// Takes a step in; returns a record if it is time for one.
-    fn step(&mut self, report: &StepReport) -> Option<LogRecord> {
-        if self.steps == 0 && self.rows == 0 {
-            // Of a resumed run, the rows before are not this process's.
-            self.rows = report.rows - report.rows / report.step.max(1);
-        }
-        self.steps += 1;
-        self.loss += report.loss;
-        self.agreement += report.agreement;
-        let step = report.step as u64;
-        let is_end = report.step == 1 || report.step == report.steps;
-        if !(is_end || step.is_multiple_of(self.every) || report.validation.is_some()) {
-            return None;
-        }
-        let steps = f64::from(self.steps);
-        let seconds = self.begun.elapsed().as_secs_f64().max(1e-9);
-        let record = LogRecord {
-            step,
-            epoch: report.epoch,
-            loss: self.loss / steps,
-            learning_rate: report.learning_rate,
-            gradient_norm: report.gradient_norm,
-            agreement: self.agreement / steps,
-            validation_agreement: report.validation.map(|validation| validation.agreement),
-            validation_loss: report.validation.map(|validation| validation.loss),
-            rows_per_second: (report.rows - self.rows) as f64 / seconds,
-        };
-        (self.begun, self.rows) = (Instant::now(), report.rows);
-        (self.steps, self.loss, self.agreement) = (0, 0.0, 0.0);
-        Some(record)
-    }
+    Some(LogRecord {
+        step: report.step as u64,
+        epoch: report.epoch,
+        loss: figures.loss,
+        learning_rate: report.learning_rate,
+        gradient_norm: report.gradient_norm,
+        agreement: figures.agreement,
+        validation_agreement: report.validation.map(|validation| validation.agreement),
+        validation_loss: report.validation.map(|validation| validation.loss),
+        rows_per_second: figures.rows_per_second,
+    })
 }
 
 /// Versions, seed and digests for `environment.toml`, and `more`.

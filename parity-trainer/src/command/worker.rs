@@ -13,7 +13,6 @@ use parity_trainer::{TrainError, Trainer};
 use super::interrupt::Interrupt;
 use super::train_parity::SharedTask;
 
-/// Arguments of `worker`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -15,7 +15,6 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Returns the file's contents.
     pub fn encode(&self) -> Result<Vec<u8>, String> {
         // Room for the digest.
         let room = vec![0; Sha256::output_size()];

@@ -11,7 +11,6 @@ use super::log::learning_curve;
 use super::{Checkpoint, CurveLabels, LogRecord, RunError, lock};
 use crate::files::write_aside;
 
-/// Checkpoints that are kept.
 const KEPT: usize = 2;
 const PREFIX: &str = "checkpoint-";
 const END: &str = ".postcard";
@@ -35,7 +34,6 @@ pub struct Found {
 pub struct RunFolder(pub PathBuf);
 
 impl RunFolder {
-    /// Returns true if a run was begun here.
     pub fn is_begun(&self) -> bool {
         self.0.join(CONFIG).is_file()
     }
@@ -169,7 +167,6 @@ impl RunFolder {
         write_aside(&path, &[contents.as_bytes()]).map_err(RunError::write(&path))
     }
 
-    /// Writes a TOML file of the run.
     pub fn write_toml(&self, name: &str, value: &impl Serialize) -> Result<(), RunError> {
         let text = toml::to_string(value).map_err(std::io::Error::other);
         self.write(name, &text.map_err(RunError::write(&self.0.join(name)))?)
@@ -218,7 +215,6 @@ impl RunFolder {
         Ok(records.collect())
     }
 
-    /// Draws the log as `curve.svg`.
     pub fn draw(&self, labels: &CurveLabels<'_>) -> Result<(), RunError> {
         self.write("curve.svg", &learning_curve(labels, &self.records()?)?)
     }

@@ -5,20 +5,17 @@ use serde::{Deserialize, Serialize};
 use super::RunError;
 use super::plot::{Panel, Series, draw};
 
-/// The figures of the steps since the record before.
+/// The figures of a step, loss and agreement smoothed over those before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct LogRecord {
     pub step: u64,
     /// Passes over the training samples.
     pub epoch: f64,
-    /// Mean loss of the steps.
     pub loss: f64,
-    /// Learning rate of the last step.
     pub learning_rate: f64,
-    /// Length of the last step's gradient, before clipping.
     pub gradient_norm: f64,
-    /// Mean agreement with the deployed model, after decoding, part of 1; of a deployed model,
-    /// with the labels.
+    /// Agreement with the deployed model, after decoding, part of 1; of a deployed model, with the
+    /// labels.
     pub agreement: f64,
     /// Figures of the validation, if one was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]

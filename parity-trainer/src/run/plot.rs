@@ -8,7 +8,6 @@ use super::RunError;
 #[derive(Debug, Clone)]
 pub struct Series {
     pub label: String,
-    /// Its points, in order of x.
     pub points: Vec<(f64, f64)>,
 }
 

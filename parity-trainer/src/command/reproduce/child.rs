@@ -18,7 +18,6 @@ use crate::command::interrupt::{EXIT_CODE, Interrupt};
 
 /// Interval at which it is checked whether a child has ended or the user wants an end.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// The exit code of a command that was interrupted and can go on.
 const INTERRUPTED: i32 = EXIT_CODE as i32;
 /// Names the process that a child ends with, in the child's environment.
 const PARENT: &str = "PARAPET_REPRODUCE_PROCESS";

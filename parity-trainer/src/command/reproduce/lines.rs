@@ -16,7 +16,6 @@ use safetensors::tensor::TensorView;
 
 /// Channels, height and width of a line: those of PP-OCR's direction classifier.
 const SHAPE: [usize; 3] = [3, 48, 192];
-/// Digits of a line.
 const DIGITS: usize = 8;
 /// Rows of a line above its digits, and below.
 const MARGIN: usize = 4;

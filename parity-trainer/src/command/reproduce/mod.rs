@@ -21,13 +21,12 @@ use parity_trainer::run::{RunFolder, lock};
 
 pub(crate) use child::end_with_parent;
 use recipe::{CommandLine, Recipes, Roots, RowRecipe};
-use record::{Cost, Machine, Outcome, Record, Records, of_deployed};
+use record::{Cost, Outcome, Record, Records, machine, of_deployed};
 use table::{Row, Run};
 
 use super::interrupt::Interrupt;
 use super::write_json;
 
-/// Arguments of `reproduce`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The folder with the data sets: mnist, fashion-mnist and so on
@@ -191,7 +190,7 @@ impl Reproduction<'_> {
     }
 
     /// Trains the entry `entry` by `line`, whose digest is noted as `record`: on from its last
-    /// checkpoint if the same was begun before. Its cost counts the times before.
+    /// checkpoint if the same was begun before.
     fn train(
         &self,
         record: &str,
@@ -199,10 +198,11 @@ impl Reproduction<'_> {
         digest: &str,
         line: &CommandLine,
     ) -> Result<Cost, Stop> {
-        let before = self.records.begin(record, digest)?;
+        let is_again = self.records.begin(record, digest)?;
         let folder = RunFolder(self.roots.out.join("models/.runs").join(entry));
+        let at_least = is_again && folder.is_begun();
         let mut line = line.clone();
-        if before.is_some() && folder.is_begun() {
+        if at_least {
             line.flag("resume");
         } else {
             // A run of another recipe is none to go on with, even if this one ends before it has
@@ -210,10 +210,8 @@ impl Reproduction<'_> {
             folder.discard().map_err(TrainError::from)?;
         }
         let (ended, cost) = self.command(&line)?;
-        let cost = before.unwrap_or_default() + cost;
-        self.records.note(record, digest, cost, false)?;
         ended?;
-        Ok(cost)
+        Ok(Cost { at_least, ..cost })
     }
 
     /// A training's record, if it is of the recipe as it is now.
@@ -244,7 +242,7 @@ impl Reproduction<'_> {
 
     fn write_results(&self) -> Result<(), TrainError> {
         let rows: Vec<Row<'_>> = self.recipes.rows.iter().map(|row| self.row(row)).collect();
-        let machine = Machine::here(self.threads);
+        let machine = machine(self.threads);
         let text = table::markdown(&rows, &machine, &self.recipes.notes);
         let path = self.roots.out.join(table::RESULTS);
         fs::write(&path, text).map_err(TrainError::write(&path))?;

@@ -9,16 +9,13 @@ use parity_trainer::TrainError;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-/// The table's own recipes.
 const PUBLISHED: &str = include_str!("../../../recipes/accuracy.toml");
-/// The model repository.
 const MODELS: &str = "OUT/models";
 /// Steps of a row that names none.
 const STEPS: i64 = 4000;
 /// Epochs of a deployed model that names none.
 const EPOCHS: i64 = 20;
 
-/// The user's folders.
 #[derive(Debug, Clone)]
 pub(super) struct Roots {
     pub(super) data: PathBuf,
@@ -111,7 +108,6 @@ fn digest(parts: &[&str]) -> String {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Recipes {
-    /// Deployed models, by name.
     #[serde(default)]
     pub(super) deployed: BTreeMap<String, DeployedRecipe>,
     /// Rows, in the order in which they are run and told. The deployed model of each is there.
@@ -126,7 +122,6 @@ pub(super) struct Recipes {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DeployedRecipe {
-    /// Title in the table.
     pub(super) title: String,
     data: String,
     /// True if it takes lines of text, which are made of that data set's digits.
@@ -142,7 +137,6 @@ pub(super) struct DeployedRecipe {
     /// Minutes that its training takes on one core.
     #[serde(default)]
     minutes: f64,
-    /// Settings of `train-deployed`.
     #[serde(default)]
     train: toml::Table,
 }
@@ -153,7 +147,6 @@ pub(super) struct DeployedRecipe {
 pub(super) struct RowRecipe {
     /// Its name, and the parity model's.
     pub(super) name: String,
-    /// Its deployed model's name.
     pub(super) deployed: String,
     /// The greatest loss A_a - A_d that meets the aim, points; none where there is no aim.
     pub(super) bound: Option<f64>,
@@ -173,7 +166,6 @@ pub(super) struct RowRecipe {
     pub(super) tried: String,
     /// A model whose weights the training begins with: a deployed model or an earlier row.
     pub(super) start: Option<String>,
-    /// Settings of `train`.
     pub(super) train: toml::Table,
     /// True if the user has not asked for it.
     #[serde(skip)]
@@ -194,7 +186,6 @@ impl RowRecipe {
         self.train.get(setting)?.as_integer()
     }
 
-    /// The folder of its reports.
     pub(super) fn reports(&self) -> String {
         format!("OUT/reports/{}", self.name)
     }
@@ -327,7 +318,6 @@ impl Recipes {
         (1..=row.seeds).map(run).collect()
     }
 
-    /// The training of a row's deployed model, if it is trained here.
     pub(super) fn train_deployed(&self, row: &RowRecipe) -> Option<CommandLine> {
         let recipe = &self.deployed[&row.deployed];
         if recipe.file.is_some() {
@@ -341,7 +331,6 @@ impl Recipes {
         Some(line)
     }
 
-    /// The training of a row's parity model.
     pub(super) fn train(&self, row: &RowRecipe) -> CommandLine {
         let mut line = self.line("train", row);
         line.settings(&row.train);
@@ -353,7 +342,6 @@ impl Recipes {
         line
     }
 
-    /// The evaluation of a row's parity model.
     pub(super) fn evaluate(&self, row: &RowRecipe) -> CommandLine {
         let mut line = self.line("eval", row);
         for name in ["input", "output"] {

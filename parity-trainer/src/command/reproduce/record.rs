@@ -15,7 +15,6 @@ pub(super) struct Record<O = Outcome> {
     /// Digest of the commands: a row whose recipe has changed is another.
     pub(super) digest: String,
     pub(super) commands: Vec<String>,
-    /// Cost of the training, before an interruption, too.
     pub(super) cost: Cost,
     /// Figures; nothing of a deployed model.
     pub(super) outcome: O,
@@ -27,20 +26,8 @@ pub(super) struct Cost {
     pub(super) seconds: f64,
     /// Of all processors together.
     pub(super) processor_seconds: f64,
-    /// True if more was spent and not counted: the program was killed while a command ran.
+    /// True if more was spent and not counted: before the training was interrupted.
     pub(super) at_least: bool,
-}
-
-impl std::ops::Add for Cost {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            seconds: self.seconds + other.seconds,
-            processor_seconds: self.processor_seconds + other.processor_seconds,
-            at_least: self.at_least || other.at_least,
-        }
-    }
 }
 
 /// An evaluation's figures, as `eval` writes them; accuracies are parts of 1.
@@ -54,7 +41,6 @@ pub(super) struct Outcome {
     pub(super) untrained_control: Figures,
 }
 
-/// One code's figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Figures {
     pub(super) accuracy_deployed: Option<f64>,
@@ -76,21 +62,11 @@ impl Outcome {
     }
 }
 
-/// Cost so far of a training that was begun.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Spent {
-    digest: String,
-    cost: Cost,
-    /// True while a command runs whose cost is not in it yet.
-    running: bool,
-}
-
 /// Returns the name of the record of the deployed model `name`.
 pub(super) fn of_deployed(name: &str) -> String {
     format!("deployed-{name}")
 }
 
-/// The folder of records.
 #[derive(Debug, Clone)]
 pub(super) struct Records(PathBuf);
 
@@ -112,93 +88,40 @@ impl Records {
         crate::command::write_json(&self.0.join(format!("{name}.json")), record)
     }
 
-    /// Notes that a training of `digest` begins; returns its cost so far, if the same was begun
-    /// before.
-    pub(super) fn begin(&self, name: &str, digest: &str) -> Result<Option<Cost>, TrainError> {
-        let before: Option<Spent> = self.read(&format!("{name}.begun"));
-        let before = before.filter(|spent| spent.digest == digest);
-        let cost = before.map(|before| Cost {
-            at_least: before.cost.at_least || before.running,
-            ..before.cost
-        });
-        self.note(name, digest, cost.unwrap_or_default(), true)?;
-        Ok(cost)
-    }
-
-    /// Notes what a training has cost so far; `running` while a command runs whose cost is not in
-    /// it yet.
-    pub(super) fn note(
-        &self,
-        name: &str,
-        digest: &str,
-        cost: Cost,
-        running: bool,
-    ) -> Result<(), TrainError> {
-        let spent = Spent {
-            digest: digest.to_owned(),
-            cost,
-            running,
-        };
-        self.write(&format!("{name}.begun"), &spent)
+    /// Notes that a training of `digest` begins; returns true if the same was begun before.
+    pub(super) fn begin(&self, name: &str, digest: &str) -> Result<bool, TrainError> {
+        let name = format!("{name}.begun");
+        let before: Option<String> = self.read(&name);
+        self.write(&name, &digest)?;
+        Ok(before.as_deref() == Some(digest))
     }
 }
 
-/// Machine that the figures were made on.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Machine {
-    /// The processor's name, where the system tells it.
-    pub(super) processor: String,
-    pub(super) processors: usize,
-    /// Threads that the commands used.
-    pub(super) threads: usize,
-    /// This program's version.
-    pub(super) version: &'static str,
-    pub(super) libtorch: &'static str,
-}
-
-impl Machine {
-    pub(super) fn here(threads: usize) -> Self {
-        let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let mut lines = information.lines();
-        let name = lines.find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-        Self {
-            processor: name.map_or("unknown", |(_, name)| name.trim()).to_owned(),
-            processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            threads,
-            version: env!("CARGO_PKG_VERSION"),
-            libtorch: option_env!("PARITY_TRAINER_LIBTORCH").unwrap_or("unknown"),
-        }
-    }
+/// Describes the machine that the figures are made on.
+pub(super) fn machine(threads: usize) -> String {
+    let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let mut lines = information.lines();
+    let name = lines.find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let processor = name.map_or("unknown", |(_, name)| name.trim());
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let version = env!("CARGO_PKG_VERSION");
+    let libtorch = option_env!("PARITY_TRAINER_LIBTORCH").unwrap_or("unknown");
+    format!(
+        "{processor} ({processors} processors, of which {threads} used), parity-trainer {version}, \
+         libtorch {libtorch}"
+    )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Cost, Records};
+    use super::Records;
 
     #[test]
-    fn cost_that_was_not_counted_to_its_end_is_a_lower_bound() {
+    fn training_is_begun_again_only_by_the_same_recipe() {
         let folder = tempfile::tempdir().unwrap();
         let records = Records::at(folder.path()).unwrap();
-        let begin = |digest| records.begin("row", digest).unwrap();
-        let spent = Cost {
-            seconds: 2.0,
-            processor_seconds: 1.0,
-            at_least: false,
-        };
-        assert_eq!(begin("digest"), None);
-        records.note("row", "digest", spent, false).unwrap();
-        assert_eq!(begin("digest"), Some(spent), "all of it was counted");
-
-        // Killed here: what the second time has cost was never written.
-        let killed = Cost {
-            at_least: true,
-            ..spent
-        };
-        assert_eq!(begin("digest"), Some(killed));
-        records
-            .note("row", "digest", killed + spent, false)
-            .unwrap();
-        assert!(begin("digest").unwrap().at_least);
-        assert_eq!(begin("another"), None);
+        for (digest, is_again) in [("one", false), ("one", true), ("another", false)] {
+            assert_eq!(records.begin("row", digest).unwrap(), is_again, "{digest}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use parity_trainer::evaluation::{ByLosses, Estimate};
 use serde_json::{Value, json};
 
 use super::recipe::{DeployedRecipe, RowRecipe, plain};
-use super::record::{Cost, Machine, Record};
+use super::record::{Cost, Record};
 use crate::command::train_parity::transform_name;
 
 /// The table's file, in `--out`.
@@ -40,7 +40,6 @@ const MADE: &str = "Times are processor seconds, and seconds by the clock; figur
 const AGAIN: &str = "\n`parity-trainer reproduce --only ROW` makes a row again; in `--out`, \
     `rows/ROW.json` has the commands\nof each training and `results.json` all figures.\n";
 
-/// A row as it is told.
 #[derive(Debug)]
 pub(super) struct Row<'a> {
     pub(super) recipe: &'a RowRecipe,
@@ -51,7 +50,6 @@ pub(super) struct Row<'a> {
     pub(super) trained: Option<Record<()>>,
 }
 
-/// One of a row's trainings.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) name: String,
@@ -154,8 +152,7 @@ fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The whole file; `notes` is added as it is.
-pub(super) fn markdown(rows: &[Row<'_>], machine: &Machine, notes: &str) -> String {
+pub(super) fn markdown(rows: &[Row<'_>], machine: &str, notes: &str) -> String {
     let is_marked = rows.iter().any(|row| !row.chosen_on_test().is_empty());
     let marked = if is_marked { MARKED } else { "" };
     let mut text = format!("{INTRODUCTION}{marked}.\n\n{}", counts(rows));
@@ -166,11 +163,7 @@ pub(super) fn markdown(rows: &[Row<'_>], machine: &Machine, notes: &str) -> Stri
     }
     text += TABLE;
     text.extend(rows.iter().map(table_row));
-    text += &format!(
-        "\n## How each was made\n\nOn {} ({} processors, of which {} used), parity-trainer {}, \
-         libtorch {}. {MADE}",
-        machine.processor, machine.processors, machine.threads, machine.version, machine.libtorch,
-    );
+    text += &format!("\n## How each was made\n\nOn {machine}. {MADE}");
     text.extend(rows.iter().filter_map(made));
     text += AGAIN;
     if !notes.is_empty() {
@@ -314,7 +307,7 @@ fn made(row: &Row<'_>) -> Option<String> {
 }
 
 /// The same for programs.
-pub(super) fn json(rows: &[Row<'_>], machine: &Machine) -> Value {
+pub(super) fn json(rows: &[Row<'_>], machine: &str) -> Value {
     let run = |run: &Run| {
         let loss = run.record.as_ref().and_then(|record| record.outcome.loss());
         let interval = loss.and_then(|loss| loss.interval);
@@ -342,7 +335,6 @@ pub(super) fn json(rows: &[Row<'_>], machine: &Machine) -> Value {
     json!({ "machine": machine, "rows": rows.iter().map(row).collect::<Vec<_>>() })
 }
 
-/// A line of a table.
 fn cells(cells: &[String]) -> String {
     format!("| {} |\n", cells.join(" | "))
 }

@@ -47,14 +47,9 @@ struct Row {
     digest: String,
 }
 
-struct Product {
-    name: String,
-    row: usize,
-    trained: Trained,
-    calibration: Option<Calibration>,
-}
+/// A row with what was trained.
+type Product = (Row, Trained, Option<Calibration>);
 
-/// Trains, evaluates and writes the entries.
 pub(crate) fn run(args: &Args, matches: &ArgMatches, threads: usize) -> Result<(), TrainError> {
     let settings = args.settings(matches)?;
     let interrupt = Interrupt::listen()?;
@@ -169,12 +164,7 @@ fn train(
     };
     let trainer = shared::trainer(inputs, sets.clone(), &run, &row.name)?;
     let (trained, calibration) = training_loop.run(trainer)?;
-    Ok(Product {
-        name: row.name,
-        row: row.row,
-        trained,
-        calibration,
-    })
+    Ok((row, trained, calibration))
 }
 
 /// Evaluates what was trained on the test set as it will be served: a learned code by ONNX Runtime,
@@ -193,10 +183,10 @@ fn evaluate(
     };
     let mut rows: Vec<ParityRow<'_>> = Vec::new();
     let mut learned = None;
-    for product in products {
-        let calibration = || product.calibration.clone();
-        match &product.trained {
-            Trained::Model(network) => rows.push((product.row, network, calibration())),
+    for (row, trained, calibration) in products {
+        let calibration = || calibration.clone();
+        match trained {
+            Trained::Model(network) => rows.push((row.row, network, calibration())),
             Trained::LearnedCode { encoder, decoder } => {
                 let sizes = Sizes {
                     spec,
@@ -227,15 +217,15 @@ fn finish(
     let code = Code::try_from(&run.code)?;
     let (label, spec) = (code.label(), code.to_spec());
     let mut places = Vec::new();
-    for product in products {
+    for (row, trained, calibration) in products {
         // The generator is spelled out.
-        let mut code = CodeMetadata::new(&deployed.name, product.row, spec.clone());
-        code.calibration.clone_from(&product.calibration);
+        let mut code = CodeMetadata::new(&deployed.name, row.row, spec.clone());
+        code.calibration.clone_from(calibration);
         code.inputs.extend(deployed.chosen_input.clone());
         code.outputs.extend(deployed.chosen_output.clone());
         let entry = Entry {
-            name: &product.name,
-            trained: &product.trained,
+            name: &row.name,
+            trained,
             input: &inputs.data.train.shape,
             outputs: deployed.model.outputs(),
             code: Some(code),

@@ -19,7 +19,6 @@ use crate::command::settings::{
 /// Parts of a step on a cluster, unless `--executors` says otherwise.
 const EXECUTORS: u32 = 4;
 
-/// Arguments of `train`.
 pub(crate) type Args = Flags<Settings>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]

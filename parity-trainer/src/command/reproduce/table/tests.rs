@@ -80,7 +80,7 @@ fn row<'a>(recipe: &'a RowRecipe, deployed: &'a DeployedRecipe, seeds: &[Option<
 }
 
 fn told(rows: &[Row<'_>]) -> String {
-    markdown(rows, &Machine::here(1), "## Notes\n")
+    markdown(rows, "a machine", "## Notes\n")
 }
 
 fn assert_has(text: &str, parts: &[&str]) {
@@ -141,7 +141,7 @@ fn misses_are_told_first_and_nothing_is_hidden() {
         .collect();
     let is_whole = |line: &&str| line.matches(" |").count() == 13;
     assert!(lines.len() == 6 && lines.iter().all(is_whole), "{lines:?}");
-    let json = json(&rows, &Machine::here(1));
+    let json = json(&rows, "a machine");
     assert_eq!(json["rows"][2]["verdict"], "missed");
     assert_eq!(
         json["rows"][5]["seeds"][0]["why_not"],
