@@ -74,15 +74,16 @@ fn fill(version: &Path, platform: Platform, trained: &Trained) -> Result<(), Tra
             } else {
                 write(platform.file_name(), &network.to_onnx()?)?;
             }
-            Ok(network.save(&weights)?)
+            network.save(&weights)?;
         }
         Trained::LearnedCode { encoder, decoder } => {
             write(Platform::ENCODER_FILE, &encoder.to_onnx()?)?;
             write(Platform::DECODER_FILE, &decoder.to_onnx()?)?;
             let networks = [("encoder.", encoder), ("decoder.", decoder)];
-            Ok(Network::save_all(&networks, &weights)?)
+            Network::save_all(&networks, &weights)?;
         }
     }
+    Ok(())
 }
 
 fn tensor(name: &str, shape: &[usize]) -> TensorSpec {

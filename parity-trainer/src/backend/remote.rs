@@ -137,13 +137,9 @@ impl RemoteBackend {
         let (weights, buffers) = backend.lengths;
         let expected = array_length(weights, buffers);
         check_length("the cluster's parameters", expected, job.length)?;
-        let ClusterHandle {
-            runtime,
-            registry,
-            name,
-        } = &backend.cluster;
-        let joined = runtime.block_on(Training::join(registry, name, Sockets, job))?;
-        backend.training = Some(joined);
+        let cluster = &backend.cluster;
+        let joining = Training::join(&cluster.registry, &cluster.name, Sockets, job);
+        backend.training = Some(cluster.runtime.block_on(joining)?);
         Ok(backend)
     }
 
@@ -177,12 +173,9 @@ impl RemoteBackend {
             from,
             task: &self.plan.task,
         };
-        let ClusterHandle {
-            runtime,
-            registry,
-            name,
-        } = &self.cluster;
-        self.training = Some(runtime.block_on(Training::begin(registry, name, Sockets, new))?);
+        let cluster = &self.cluster;
+        let beginning = Training::begin(&cluster.registry, &cluster.name, Sockets, new);
+        self.training = Some(cluster.runtime.block_on(beginning)?);
         Ok(())
     }
 

@@ -48,12 +48,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Its parity models, one for each row of the code that is there; or its learned code
-    #[arg(
-        long,
-        value_name = "REPOSITORY/NAME,..",
-        value_delimiter = ',',
-        required = true
-    )]
+    #[arg(long, value_name = "REPOSITORY/NAME,..")]
+    #[arg(value_delimiter = ',', required = true)]
     parity: Vec<PathBuf>,
 }
 

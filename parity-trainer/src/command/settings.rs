@@ -85,13 +85,8 @@ fn read(config: &Path) -> Result<toml::Table, TrainError> {
 pub(crate) struct Common {
     /// Data like those that the model is asked about, labelled to train a deployed model: a folder
     /// with IDX, CIFAR or image files, or a file .npz, .safetensors, .tar or .tar.gz
-    #[arg(
-        long,
-        value_name = "PATH",
-        default_value = "",
-        hide_default_value = true
-    )]
-    #[arg(value_parser = path())]
+    #[arg(long, value_name = "PATH", default_value = "")]
+    #[arg(hide_default_value = true, value_parser = path())]
     pub(crate) data: PathBuf,
     /// Samples, or coding groups, a step
     #[arg(long, default_value_t = 64)]
@@ -111,13 +106,8 @@ pub(crate) struct Common {
     #[arg(value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub(crate) seed: u64,
     /// The model repository
-    #[arg(
-        long,
-        value_name = "REPOSITORY",
-        default_value = "",
-        hide_default_value = true
-    )]
-    #[arg(value_parser = path())]
+    #[arg(long, value_name = "REPOSITORY", default_value = "")]
+    #[arg(hide_default_value = true, value_parser = path())]
     pub(crate) out: PathBuf,
     /// Name of the new entry; one of that name is replaced. A parity model's is by default the
     /// deployed model's and `-parity`

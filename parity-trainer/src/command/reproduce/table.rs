@@ -132,12 +132,9 @@ impl Row<'_> {
             "" => String::new(),
             settings => format!("the deployed model's {settings}"),
         };
-        let between = if own.is_empty() || deployed.is_empty() {
-            ""
-        } else {
-            "; "
-        };
-        format!("{own}{between}{deployed}")
+        let mut settings = vec![own.as_str(), &deployed];
+        settings.retain(|settings| !settings.is_empty());
+        settings.join("; ")
     }
 
     fn setting(&self, name: &str, default: &str) -> String {

@@ -38,13 +38,8 @@ pub(crate) enum OptimiserKind {
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Settings {
     /// The deployed model: an .onnx file, a TorchScript file (.pt, .pth, .ts), or REPOSITORY/NAME
-    #[arg(
-        long,
-        value_name = "MODEL",
-        default_value = "",
-        hide_default_value = true
-    )]
-    #[arg(value_parser = path())]
+    #[arg(long, value_name = "MODEL", default_value = "")]
+    #[arg(hide_default_value = true, value_parser = path())]
     pub(super) model: PathBuf,
     /// Its name where it is deployed [default: the entry's or the file's]
     #[arg(long, value_name = "NAME", value_parser = model_name)]
@@ -59,12 +54,8 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     input_scale: f64,
     /// Mean that is subtracted from samples first: one value, or one for each channel
-    #[arg(
-        long,
-        value_name = "MEAN,..",
-        value_delimiter = ',',
-        allow_hyphen_values = true
-    )]
+    #[arg(long, value_name = "MEAN,..")]
+    #[arg(value_delimiter = ',', allow_hyphen_values = true)]
     input_mean: Vec<f64>,
     #[command(flatten)]
     #[serde(flatten)]
