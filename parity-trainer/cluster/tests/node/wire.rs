@@ -339,15 +339,22 @@ fn buffers_are_used_again_once_they_are_released() {
 
 #[test]
 fn number_that_is_not_finite_is_found_wherever_it_is_cut() {
-    const NUMBERS: usize = 100_000;
-    for bad in [None, Some(0), Some(50_001), Some(NUMBERS - 1)] {
-        let mut numbers = vec![1.0; NUMBERS];
+    // Of a short frame, and of a long one.
+    for (count, bad) in [
+        (10, None),
+        (10, Some(9)),
+        (100_000, None),
+        (100_000, Some(0)),
+        (100_000, Some(50_001)),
+        (100_000, Some(99_999)),
+    ] {
+        let mut numbers = vec![1.0; count];
         bad.iter().for_each(|&at: &usize| numbers[at] = f32::NAN);
         let bytes = encode(&[push(numbers)]);
         for cut in [777, 4096, usize::MAX] {
             let (frames, end) = decode(&bytes, &[cut]);
             assert_eq!((frames.len(), end), (1, Ok(())));
-            let found = values_of(&frames[0]).check(NUMBERS, 1);
+            let found = values_of(&frames[0]).check(count, 1);
             let expected = bad.map_or(Ok(()), |at| Err(ValuesError::NotFinite { at }));
             assert_eq!(found, expected, "cut at {cut}");
         }

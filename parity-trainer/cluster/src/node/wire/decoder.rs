@@ -180,6 +180,7 @@ fn short(header: Header, body: &[u8], sum: [u8; SUM_LEN]) -> Result<Frame, WireE
         rest = after;
         let mut buffer = pools.take(&section, count);
         buffer.bytes_mut().copy_from_slice(bytes);
+        buffer.check(0..bytes.len());
         buffer.put(section, count);
     }
     Ok(frame)
