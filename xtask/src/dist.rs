@@ -1,9 +1,6 @@
-//! `cargo xtask dist`: the serving side as a Debian package and as a tarball of the same tree:
-//! programs, ONNX Runtime, systemd units, examples, dashboards and licences.
-//!
-//! cargo-deb makes it by `[package.metadata.deb]` in `frontend/Cargo.toml`. The programs need glibc
-//! and libgcc and nothing else (ONNX Runtime libstdc++, too): a wholly static program could not
-//! load ONNX Runtime.
+//! `cargo xtask dist`: the serving side as a Debian package, by cargo-deb and
+//! `[package.metadata.deb]` in `frontend/Cargo.toml`, and as a tarball of the same tree. The
+//! programs are not static, since ONNX Runtime is loaded.
 
 use crate::prelude::*;
 use std::os::unix::fs::symlink;
@@ -49,23 +46,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let name = format!("parapet-{version}-{}-linux", std::env::consts::ARCH);
     let (tree, tarball) = (out.join(&name), out.join(format!("{name}.tar.gz")));
     empty(&sh, &tree)?;
-    cmd!(sh, "dpkg-deb --extract {package} {tree}")
-        .quiet()
-        .run()?;
-    cmd!(sh, "tar -C {out} -czf {tarball} {name}")
-        .quiet()
-        .run()?;
+    output(cmd!(sh, "dpkg-deb --extract {package} {tree}"))?;
+    output(cmd!(sh, "tar -C {out} -czf {tarball} {name}"))?;
     for program in PROGRAMS {
         let program = tree.join("usr/bin").join(program);
-        let said = cmd!(sh, "{program} --version")
-            .env_remove("ORT_DYLIB_PATH")
-            .quiet()
-            .read()?;
-        ensure!(
-            said.contains(version),
-            "{} --version says {said}",
-            program.display()
-        );
+        let ask = cmd!(sh, "{program} --version").env_remove("ORT_DYLIB_PATH");
+        let said = output(ask)?;
+        ensure!(said.contains(version), "--version says {said}");
     }
     println!("{}\n{package}", tarball.display());
     Ok(())

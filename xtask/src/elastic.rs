@@ -1,10 +1,6 @@
-//! `cargo xtask elastic-train`: one training, while workers and servers join and leave: 1, then 4,
-//! then 2 workers; 1, then 3, then 2 servers. The process that leads the training is one of the
-//! workers.
-//!
-//! The same training runs on a cluster that stays as it is: both must have the same loss curve and
-//! end with the same model, byte for byte. In sequential mode (one part a step) both must be those
-//! of plain training in one process, too. What each change has cost is told by the training itself.
+//! `cargo xtask elastic-train`: one training, while workers and servers join and leave, and the
+//! same one on a cluster that stays as it is: both must have the same loss curve and end with the
+//! same model, byte for byte. With one part a step both are those of one process, too.
 
 use crate::bench::report;
 use crate::prelude::*;

@@ -95,11 +95,8 @@ pub(crate) fn load_command<'a>(
     let pace =
         format!("run --target http://{address} --model {model} --rate {rate} --duration {seconds}");
     let command = generator.args(pace.split(' ')).args(more);
-    let command = command
-        .arg("--images")
-        .arg(images)
-        .arg("--json")
-        .arg(report);
+    let command = command.arg("--images").arg(images);
+    let command = command.arg("--json").arg(report);
     command.quiet().ignore_stdout()
 }
 

@@ -11,17 +11,8 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 
 /// Tools that come from Debian's packages.
-const PACKAGED: [&str; 9] = [
-    "chromium",
-    "curl",
-    "docker-compose",
-    "etcd",
-    "ip",
-    "openssl",
-    "prometheus",
-    "promtool",
-    "systemd-analyze",
-];
+const PACKAGED: &str =
+    "chromium curl docker-compose etcd ip openssl prometheus promtool systemd-analyze";
 const SUCCEEDS: &str = "exit 0";
 const FAILS: &str = "echo 'E: unable to locate package' >&2; exit 100";
 
@@ -39,14 +30,12 @@ impl Machine {
         for tool in ["dirname", "id", "sed"] {
             symlink(real(tool), machine.folder.path().join(tool)).unwrap();
         }
-        for tool in PACKAGED.into_iter().chain(["cargo-deny", "python3"]) {
+        for tool in PACKAGED.split(' ').chain(["cargo-deny", "python3"]) {
             machine.install(tool, SUCCEEDS);
         }
         machine.install("apt-get", FAILS);
-        machine.install(
-            "cargo",
-            &format!("echo \"$*\" >> {}", machine.calls().display()),
-        );
+        let note = format!("echo \"$*\" >> {}", machine.calls().display());
+        machine.install("cargo", &note);
         machine
     }
 
@@ -82,11 +71,8 @@ fn real(tool: &str) -> PathBuf {
 }
 
 fn last_line(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .last()
-        .unwrap_or_default()
-        .to_owned()
+    let said = String::from_utf8_lossy(&output.stdout);
+    said.lines().last().unwrap_or_default().to_owned()
 }
 
 #[test]
@@ -94,23 +80,18 @@ fn whole_run_says_at_the_end_that_nothing_was_left_out() {
     let output = Machine::new().run();
     assert!(output.status.success(), "{output:?}");
     let last = last_line(&output);
-    assert!(
-        last.starts_with("done: ") && last.contains(" steps, none left out"),
-        "{last}"
-    );
+    let is_whole = last.starts_with("done: ") && last.contains(" steps, none left out");
+    assert!(is_whole, "{last}");
 }
 
 #[test]
 fn tool_that_cannot_be_installed_fails_the_run() {
-    for tool in PACKAGED {
+    for tool in PACKAGED.split(' ') {
         let machine = Machine::new();
         machine.remove(tool);
         let output = machine.run();
-        assert!(!output.status.success(), "without {tool}: {output:?}");
-        assert!(
-            !last_line(&output).starts_with("done"),
-            "without {tool}: {output:?}"
-        );
+        let is_done = output.status.success() || last_line(&output).starts_with("done");
+        assert!(!is_done, "without {tool}: {output:?}");
     }
 }
 
@@ -120,9 +101,9 @@ fn tool_that_its_package_does_not_bring_fails_the_run() {
     machine.remove("chromium");
     machine.install("apt-get", SUCCEEDS);
     let output = machine.run();
-    assert!(!output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        String::from_utf8_lossy(&output.stderr).contains("chromium"),
+        !output.status.success() && said.contains("chromium"),
         "{output:?}"
     );
 }
@@ -151,9 +132,6 @@ fn network_namespaces_that_the_machine_refuses_are_named_in_the_last_line() {
     machine.install("id", "echo 0");
     let output = machine.run();
     let last = last_line(&output);
-    assert!(
-        last.contains("left out") && last.contains("network namespaces"),
-        "{output:?}"
-    );
-    assert!(!last.contains("none left out"), "{last}");
+    let is_named = last.contains("left out") && last.contains("network namespaces");
+    assert!(is_named && !last.contains("none left out"), "{output:?}");
 }

@@ -5,35 +5,40 @@
 use std::fs;
 use std::path::Path;
 
+/// Names and contents of the files in `requirements`.
+fn files() -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("requirements");
+    let paths = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let read = |path: std::path::PathBuf| {
+        let text = fs::read_to_string(&path).unwrap();
+        (path.display().to_string(), text)
+    };
+    paths.map(read).collect()
+}
+
 #[test]
 fn every_requirement_is_pinned_and_hashed() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("requirements");
-    let mut files = 0;
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "txt") {
-            let text = fs::read_to_string(&path).unwrap().replace("\\\n", " ");
-            for line in text.lines().filter(|line| !line.starts_with('#')) {
-                let pinned = line.contains("==") && line.contains("--hash=sha256:");
-                assert!(pinned, "{}: {line}", path.display());
-            }
-            files += 1;
+    let mut lists = 0;
+    for (name, text) in files().iter().filter(|(name, _)| name.ends_with(".txt")) {
+        let text = text.replace("\\\n", " ");
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let pinned = line.contains("==") && line.contains("--hash=sha256:");
+            assert!(pinned, "{name}: {line}");
         }
+        lists += 1;
     }
-    assert_eq!(files, 8, "lists of requirements");
+    assert_eq!(lists, 8, "lists of requirements");
 }
 
 /// The user's pip knows the index; a list that names one would overrule it.
 #[test]
 fn no_list_names_a_package_index() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("requirements");
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let text = fs::read_to_string(&path).unwrap();
+    for (name, text) in files() {
         assert!(
             !text.contains("://") && !text.contains("index-url"),
-            "{}",
-            path.display()
+            "{name}"
         );
     }
 }

@@ -1,9 +1,5 @@
 //! `cargo xtask bench cluster-training`: a parity model, trained by one process with two threads,
-//! and by a cluster on this machine with one thread for each process.
-//!
-//! They take turns, and who is first changes. Each round has a seed of its own, because one seed's
-//! accuracy says little. Time is what the training says it took: on a cluster that includes the
-//! time until the workers have loaded data and model.
+//! and by a cluster on this machine with one thread for each process, in turns.
 
 use super::report::Spread;
 use super::{in_turns, report};

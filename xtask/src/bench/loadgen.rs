@@ -1,9 +1,5 @@
 //! `cargo xtask bench loadgen`: how many requests/s the generator sends on time from one core,
-//! beside `wrk` from the same core against the same server.
-//!
-//! The server answers every request with the same bytes and has a core of its own. The generator
-//! keeps a schedule, so the figure that counts is the highest rate whose runs are valid; `wrk`
-//! sends as fast as answers come (closed loop), in C.
+//! beside `wrk` from the same core against the same server, which has a core of its own.
 
 use super::peers::wrk;
 use super::report::Spread;

@@ -2,10 +2,7 @@
 //!
 //! Emulated instances take a constant time for each query and no processor, so that the capacity is
 //! known: instances over service time. Requests come by Poisson's law at a normal rate, then at
-//! three times the capacity, then at the normal rate again. What is wanted: goodput stays at 90 %
-//! of the capacity and more, accepted requests are answered within twice the normal p99, the others
-//! hear so within 5 ms, the frontend's memory is bounded, and afterwards all is as before. Writes
-//! its part of `frontend/RESULTS.md`. Needs the models of `cargo xtask demo`.
+//! three times the capacity, then at the normal rate again. Needs the models of the demo.
 
 use super::report::{self, ANY};
 use super::{configuration, prepare};
@@ -42,9 +39,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let (capacity, parity) = (INSTANCES as f64 * 1e3 / SERVICE_MS, INSTANCES.div_ceil(2));
     let mut cluster = Cluster::for_bench(&scratch("bench-overload"))?;
     let profile = scratch("bench-overload/faults.toml").display().to_string();
-    let service =
-        format!("service_time = {{ distribution = \"constant\", ms = {SERVICE_MS:?} }}\n");
-    shell()?.write_file(&profile, format!("seed = 1\n{service}"))?;
+    let service = format!("{{ distribution = \"constant\", ms = {SERVICE_MS:?} }}");
+    shell()?.write_file(&profile, format!("seed = 1\nservice_time = {service}\n"))?;
     let mut start = |model: &str, count: usize| -> Result<Vec<String>> {
         let more = ["--max-batch-size", "1", "--fault-profile", &profile];
         let start = |i| cluster.instance(&format!("{model}-{i}"), model, ANY_PORT, &more);

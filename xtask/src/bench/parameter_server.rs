@@ -1,8 +1,6 @@
 //! `cargo xtask bench parameter-server`: push and pull over loopback, workers and servers as
-//! processes of their own, beside mxnet's kvstore where a Python with mxnet is given.
-//!
-//! Both do the same rounds: every key is pushed, pulled, or both, again and again, with all keys
-//! under way. The servers add up. Runs of the two take turns, and medians count.
+//! processes of their own, beside mxnet's kvstore where a Python with mxnet is given. Runs of the
+//! two take turns, and medians count.
 
 use super::report::Spread;
 use super::{in_turns, report};
@@ -188,10 +186,8 @@ fn measure(args: &Args, system: usize, load: Load) -> Result<Seconds> {
             addresses.extend(["--address".to_owned(), address]);
         }
         for (id, name) in (0..).zip(&names) {
-            let worker = line("worker", id)
-                .args(["--rounds", &rounds])
-                .args(&addresses);
-            processes.start(name, worker)?;
+            let worker = line("worker", id).args(["--rounds", &rounds]);
+            processes.start(name, worker.args(&addresses))?;
         }
     }
     let mut slowest = [0.0; 3];

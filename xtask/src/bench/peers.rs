@@ -62,32 +62,28 @@ pub(super) fn start_nginx(
     core: Option<usize>,
 ) -> Result<String> {
     let (sh, address) = (shell()?, TcpListener::bind(("127.0.0.1", 0))?.local_addr()?);
-    let servers: String = upstreams
+    let servers = upstreams
         .iter()
-        .map(|address| format!("server {address}; "))
-        .collect();
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|kind| format!("  {kind}_temp_path {}/{kind};\n", folder.display()))
-        .concat();
+        .map(|address| format!("server {address}; "));
+    let (servers, place) = (servers.collect::<String>(), folder.display());
+    let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let temporary = kinds.map(|kind| format!("  {kind}_temp_path {place}/{kind};\n"));
+    let temporary = temporary.concat();
     let configuration = format!(
-        "daemon off;\nmaster_process off;\npid {}/nginx.pid;\nerror_log stderr error;\n\
+        "daemon off;\nmaster_process off;\npid {place}/nginx.pid;\nerror_log stderr error;\n\
          events {{ worker_connections 1024; }}\n\
          http {{\n  access_log off;\n  client_body_buffer_size 1m;\n\
          \x20 keepalive_requests 100000000;\n{temporary}\
          \x20 upstream instances {{ {servers}keepalive 64; keepalive_requests 100000000; }}\n\
          \x20 server {{\n    listen {address};\n    location / {{\n\
          \x20     proxy_pass http://instances;\n      proxy_http_version 1.1;\n\
-         \x20     proxy_set_header Connection \"\";\n    }}\n  }}\n}}\n",
-        folder.display()
+         \x20     proxy_set_header Connection \"\";\n    }}\n  }}\n}}\n"
     );
     let file = folder.join("nginx.conf");
     sh.write_file(&file, configuration)?;
-    let command = pinned(&sh, core, "nginx".as_ref())
-        .arg("-p")
-        .arg(folder)
-        .arg("-c")
-        .arg(file);
-    processes.start("nginx", command.args(["-e", "stderr"]))?;
+    let command = pinned(&sh, core, "nginx".as_ref()).args(["-e", "stderr"]);
+    let command = command.arg("-p").arg(folder).arg("-c").arg(file);
+    processes.start("nginx", command)?;
     wait_for("listening nginx", Duration::from_secs(5), || {
         Ok(TcpStream::connect(address).ok())
     })?;
@@ -113,21 +109,16 @@ impl Query {
 
     /// Asks `model` of the server at an address; returns the body of its answer, which is read.
     pub(super) fn ask(&self, address: &str, model: &str) -> Result<(Response<Body>, Vec<u8>)> {
+        let url = format!("http://{address}/v2/models/{model}/infer");
         let request = self
             .client
-            .post(format!("http://{address}/v2/models/{model}/infer"))
-            .content_type("application/octet-stream")
-            .header(
-                "Inference-Header-Content-Length",
-                self.header_length.to_string(),
-            );
+            .post(url)
+            .content_type("application/octet-stream");
+        let length = self.header_length.to_string();
+        let request = request.header("Inference-Header-Content-Length", length);
         let mut answer = request.send(&self.body)?;
-        let body = answer.body_mut().read_to_vec()?;
-        anyhow::ensure!(
-            answer.status() == 200,
-            "{address} answered {}",
-            answer.status()
-        );
+        let (body, status) = (answer.body_mut().read_to_vec()?, answer.status());
+        ensure!(status == 200, "{address} answered {status}");
         Ok((answer, body))
     }
 
@@ -184,10 +175,7 @@ fn serve(stream: TcpStream, response: &[u8], other: &[u8], service_time: Duratio
             if let Some((name, value)) = line.split_once(':')
                 && name.eq_ignore_ascii_case("content-length")
             {
-                length = value
-                    .trim()
-                    .parse()
-                    .context("a content-length that is no number")?;
+                length = value.trim().parse().context("content-length")?;
             }
         }
         line.clear();
@@ -195,9 +183,8 @@ fn serve(stream: TcpStream, response: &[u8], other: &[u8], service_time: Duratio
         if is_prediction {
             std::thread::sleep(service_time);
         }
-        reader
-            .get_mut()
-            .write_all(if is_prediction { response } else { other })?;
+        let answer = if is_prediction { response } else { other };
+        reader.get_mut().write_all(answer)?;
     }
     Ok(())
 }

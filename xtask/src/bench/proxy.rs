@@ -1,16 +1,9 @@
 //! `cargo xtask bench proxy`: the frontend as a proxy, beside nginx in front of the same instances.
 //!
 //! Each proxy has one core to itself; the clients and the instances have another one. The instances
-//! are emulated: they answer at once what a real one has answered, so that it is the proxy that is
-//! measured. Two ways of asking:
-//!
-//! - as many requests as a proxy can take ([`wrk`](https://github.com/wg/wrk), 32 connections in a
-//!   closed loop): requests/s;
-//! - the same rate for all (the load generator, open loop): p99, and processor time for each
-//!   request, where redundancy is not shed, as it is first under full load.
-//!
-//! Targets take turns. Writes its part of `frontend/RESULTS.md`. Needs nginx, wrk and the models of
-//! `cargo xtask demo`.
+//! are emulated, so that it is the proxy that is measured: by [`wrk`](https://github.com/wg/wrk) in
+//! a closed loop, and by the load generator at the same rate for all, where redundancy is not shed.
+//! Targets take turns. Needs nginx, wrk and the models of `cargo xtask demo`.
 
 use super::peers::{self, Query, wrk};
 use super::report::Spread;
@@ -59,9 +52,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let metadata = http::get(&format!("http://{instance}/v2/models/fashion"))?;
     cluster.processes.end("instance")?;
     let emulated = |count: usize| -> Result<Vec<String>> {
-        (0..count)
-            .map(|_| peers::start_emulated(&answer, &metadata, Duration::ZERO))
-            .collect()
+        let start = |_| peers::start_emulated(&answer, &metadata, Duration::ZERO);
+        (0..count).map(start).collect()
     };
     let (deployed, parity) = (emulated(INSTANCES)?, emulated(INSTANCES / 2)?);
     let nginx = peers::start_nginx(&mut cluster.processes, &folder, &deployed, Some(PROXY))?;

@@ -2,10 +2,10 @@
 //! it takes.
 //!
 //! In a closed loop one client waits for each answer before it sends again, so that cores hardly
-//! sleep; at a fixed rate a mostly idle machine wakes sleeping cores for each request. The instances
+//! sleep; at a fixed rate a mostly idle machine wakes sleeping cores for each request. Instances
 //! are called in turns, as the frontend does: one that has just computed is some 40 us faster than
-//! one that has slept. A parity model computes on the cores of all the others here, and on a machine
-//! of its own does not: coding is measured with the demo's parity instances and with emulated ones.
+//! one that has slept. A parity model computes on the cores of all the others here, and on a
+//! machine of its own does not: coding is measured with parity instances of both kinds.
 //!
 //! Where nginx is installed it stands beside. Targets take turns. Needs the models of the demo.
 
@@ -91,9 +91,8 @@ fn latency(
         targets.push(("nginx", vec![nginx]));
     }
     for rate in [None, Some(RATE)] {
-        let pace = rate.map_or("closed loop".to_owned(), |rate| {
-            format!("{rate} requests/s")
-        });
+        let pace = rate.map(|rate| format!("{rate} requests/s"));
+        let pace = pace.unwrap_or_else(|| "closed loop".to_owned());
         println!("p50 of a request in microseconds, binary tensors, {pace}:");
         let mut added: Vec<Vec<f64>> = vec![Vec::new(); targets.len()];
         for _ in 0..args.rounds {

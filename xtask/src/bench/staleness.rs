@@ -1,9 +1,5 @@
 //! `cargo xtask bench staleness`: one worker in four computes 4 times longer; how soon is a loss
-//! reached, by what workers may miss of one another's updates, and how long do they wait for
-//! servers?
-//!
-//! Each run is a process of its own (`staleness`, of the parameter server's second application).
-//! Runs of all models take turns, seed by seed, so that whatever else the machine does meets all.
+//! reached, by what workers may miss of one another's updates? Each run is a process of its own.
 
 use super::report::Spread;
 use super::{in_turns, report};
@@ -69,11 +65,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
             MODELS.into_iter().map(|(_, name)| name).zip(runs).collect();
         let text = markdown(slowdown, args.clocks, &rows);
         println!("{text}");
-        report::write(
-            report::PARAMETER_SERVER,
-            &format!("cargo xtask bench staleness, {slowdown}"),
-            &text,
-        )?;
+        let name = format!("cargo xtask bench staleness, {slowdown}");
+        report::write(report::PARAMETER_SERVER, &name, &text)?;
     }
     let path = target().join("bench-staleness.json");
     sh.write_file(&path, format!("{:#}\n", json!(all)))?;

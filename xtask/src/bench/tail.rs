@@ -82,9 +82,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         build_trainer()?;
         models::train(&needed, args.seed, true)?;
     }
-    variants
-        .iter()
-        .try_for_each(|variant| compare(args, variant))
+    let mut wanted = variants.iter();
+    wanted.try_for_each(|variant| compare(args, variant))
 }
 
 fn compare(args: &Args, variant: &Variant) -> Result<()> {
@@ -96,10 +95,8 @@ fn compare(args: &Args, variant: &Variant) -> Result<()> {
     sh.write_file(&experiment, changed(variant)?.to_string())?;
     let (loadgen, data) = (release("parapet-loadgen"), data());
     let (requests, seed) = (args.requests.to_string(), args.seed.to_string());
-    let only = args
-        .strategies
-        .iter()
-        .flat_map(|names| ["--strategies", names]);
+    let only = args.strategies.iter();
+    let only = only.flat_map(|names| ["--strategies", names]);
     let compare = cmd!(
         sh,
         "{loadgen} compare {only...} --experiment {experiment} --repository {repository}
@@ -108,38 +105,26 @@ fn compare(args: &Args, variant: &Variant) -> Result<()> {
     );
     compare.quiet().run()?;
     let report = read_json(&json)?;
-    let columns: Vec<Vec<&str>> = COLUMNS
-        .lines()
-        .map(|line| line.split('|').collect())
-        .collect();
+    let columns = COLUMNS.lines().map(|line| line.split('|').collect());
+    let columns: Vec<Vec<&str>> = columns.collect();
     let titles: Vec<&str> = columns.iter().map(|column| column[0]).collect();
-    let rule = "|---".repeat(1 + columns.len());
-    let mut table = format!(
-        "### {title}\n\n| strategy | {} |\n{rule}|\n",
-        titles.join(" | ")
-    );
-    for strategy in report["strategies"]
-        .as_array()
-        .context("a report without strategies")?
-    {
+    let (titles, rule) = (titles.join(" | "), "|---".repeat(1 + columns.len()));
+    let mut table = format!("### {title}\n\n| strategy | {titles} |\n{rule}|\n");
+    let strategies = report["strategies"].as_array();
+    for strategy in strategies.context("a report without strategies")? {
         let cell = |column: &Vec<&str>| shown(strategy, column[1], column[2]);
         let cells: Vec<String> = columns.iter().map(cell).collect();
         let name = strategy["name"].as_str().unwrap_or_default();
         table += &format!("| {name} | {} |\n", cells.join(" | "));
     }
     sh.write_file(&markdown, &table)?;
-    println!(
-        "\n{table}\nReports: {} and {}",
-        html.display(),
-        json.display()
-    );
+    println!("\n{table}\nReports: {}", folder.display());
     Ok(())
 }
 
 fn changed((_, _, k, redundant, straggle): &Variant) -> Result<Table> {
-    let mut experiment: Table = shell()?
-        .read_file("loadgen/experiments/tail.toml")?
-        .parse()?;
+    let text = shell()?.read_file("loadgen/experiments/tail.toml")?;
+    let mut experiment: Table = text.parse()?;
     table(&mut experiment, "instances")?.insert("redundant".to_owned(), (*redundant).into());
     let faults = table(&mut experiment, "faults")?;
     if let Some(straggle) = straggle {

@@ -1,9 +1,5 @@
 //! `cargo xtask bench training`: steps/s of the trainer against the same networks in PyTorch's
-//! Python, on as many threads.
-//!
-//! The two take turns, block by block and each first in every other one, so that whatever else the
-//! machine does meets both; the ratio is the median of the blocks' ratios. Each block is a process
-//! of its own that warms up before its clock starts.
+//! Python, on as many threads. The two take turns, block by block, each a process of its own.
 
 use super::in_turns;
 use super::report::Spread;
@@ -42,7 +38,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let (sh, ours, python) = (shell()?, debug("examples/training_speed"), &args.python);
     let script = "parity-trainer/benches/pytorch_speed.py";
     println!(
-        "| network | batch | parity-trainer, steps/s | PyTorch, steps/s | ratio [least, most] |\n\
+        "| network | batch | parity-trainer, steps/s | PyTorch | ratio (lowest-highest) |\n\
          |---|---|---|---|---|"
     );
     for (network, name, steps) in CASES {
@@ -55,33 +51,15 @@ pub(super) fn run(args: &Args) -> Result<()> {
                     0 => cmd!(sh, "{ours} {network} {BATCH} {steps} {threads}"),
                     _ => cmd!(sh, "{python} {script} {name} {BATCH} {steps} {threads}"),
                 };
-                speeds[place].push(number(command)?);
+                let number = command.quiet().read()?.trim().parse::<f64>();
+                speeds[place].push(number.context("a command printed no number")?);
                 Ok(())
             })?;
         }
-        let ratios = speeds[0]
-            .iter()
-            .zip(&speeds[1])
-            .map(|(ours, theirs)| ours / theirs);
-        let Spread {
-            lowest,
-            median,
-            highest,
-        } = Spread::new(ratios);
+        let pairs = speeds[0].iter().zip(&speeds[1]);
+        let ratio = Spread::new(pairs.map(|(ours, theirs)| ours / theirs)).text(2);
         let [ours, theirs] = speeds.map(|speeds| Spread::new(speeds).median);
-        println!(
-            "| {network} | {BATCH} | {ours:.1} | {theirs:.1} | {median:.2} [{lowest:.2}, \
-             {highest:.2}] |"
-        );
+        println!("| {network} | {BATCH} | {ours:.1} | {theirs:.1} | {ratio} |");
     }
     Ok(())
-}
-
-fn number(command: Cmd<'_>) -> Result<f64> {
-    command
-        .quiet()
-        .read()?
-        .trim()
-        .parse()
-        .context("a command printed no number")
 }

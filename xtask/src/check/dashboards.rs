@@ -136,29 +136,25 @@ type Query = (String, String);
 
 fn array<'a>(value: &'a Value, pointer: &str) -> Result<&'a Vec<Value>> {
     let found = value.pointer(pointer).and_then(Value::as_array);
-    found
-        .filter(|found| !found.is_empty())
-        .with_context(|| format!("no {pointer} in {value}"))
+    let found = found.filter(|found| !found.is_empty());
+    found.with_context(|| format!("no {pointer} in {value}"))
 }
 
 /// Queries of all panels, with Grafana's variables filled in.
 fn of_dashboard(json: &str) -> Result<Vec<Query>> {
     let dashboard: Value = serde_json::from_str(json).context("the dashboard")?;
     let mut queries = Vec::new();
-    for panel in array(&dashboard, "/panels")?
-        .iter()
-        .filter(|panel| panel["type"] != "row")
-    {
+    for panel in array(&dashboard, "/panels")? {
+        if panel["type"] == "row" {
+            continue;
+        }
         let title = panel["title"].as_str().context("a panel without a title")?;
         for target in array(panel, "/targets")? {
             let expression = target["expr"].as_str().context("a target without expr")?;
-            let expression = expression
-                .replace("$__rate_interval", "30s")
-                .replace("$model", ".*");
-            ensure!(
-                !expression.contains('$'),
-                "{title}: an unknown variable in {expression}"
-            );
+            let expression = expression.replace("$__rate_interval", "30s");
+            let expression = expression.replace("$model", ".*");
+            let is_filled = !expression.contains('$');
+            ensure!(is_filled, "{title}: an unknown variable in {expression}");
             queries.push((format!("panel {title:?}"), expression));
         }
     }
@@ -174,9 +170,8 @@ fn of_rules(answer: &Value) -> Result<Vec<Query>> {
             let text = |field: &str| rule[field].as_str().unwrap_or_default();
             let (name, mut expression) = (format!("rule {}", text("name")), text("query"));
             if text("type") == "alerting" {
-                expression = before_comparison(expression).with_context(|| {
-                    format!("{name}: end its expression in a comparison with a number")
-                })?;
+                let compared = before_comparison(expression);
+                expression = compared.with_context(|| format!("{name}: end in a comparison"))?;
             }
             queries.push((name, expression.to_owned()));
         }
@@ -187,30 +182,24 @@ fn of_rules(answer: &Value) -> Result<Vec<Query>> {
 /// Queries of the Prometheus adapter, with its templates filled in as it does for a pod.
 fn of_adapter(yaml: &str) -> Result<Vec<Query>> {
     let field = |name: &str| -> Result<&str> {
-        let mut lines = yaml
+        let lines = yaml
             .lines()
             .map(|line| line.trim().trim_start_matches("- "));
-        let value = lines.find_map(|line| line.strip_prefix(name));
-        Ok(value
-            .with_context(|| format!("no {name} in the adapter's configuration"))?
-            .trim())
+        let value = lines.filter_map(|line| line.strip_prefix(name)).next();
+        value
+            .map(str::trim)
+            .with_context(|| format!("no {name} of the adapter"))
     };
     let series = field("seriesQuery:")?;
     let name = series.split('{').next().unwrap_or_default();
-    let expression = field("metricsQuery:")?
-        .replace("<<.GroupBy>>", "pod")
-        .replace("<<.Series>>", name)
-        .replace(
-            "<<.LabelMatchers>>",
-            "namespace=\"check\",pod=~\"frontend\"",
-        );
-    Ok(vec![
-        (
-            "the adapter's seriesQuery".to_owned(),
-            format!("count({series})"),
-        ),
-        ("the adapter's metricsQuery".to_owned(), expression),
-    ])
+    let labels = "namespace=\"check\",pod=~\"frontend\"";
+    let expression = field("metricsQuery:")?.replace("<<.GroupBy>>", "pod");
+    let expression = expression.replace("<<.Series>>", name);
+    let expression = expression.replace("<<.LabelMatchers>>", labels);
+    let expressions = [format!("count({series})"), expression];
+    Ok(expressions
+        .map(|one| ("the adapter".to_owned(), one))
+        .to_vec())
 }
 
 fn before_comparison(expression: &str) -> Option<&str> {

@@ -1,17 +1,8 @@
 //! `cargo xtask check deploy`: what is in `deploy/` holds together, as far as that can be told
-//! without a cluster or a container engine.
-//!
-//! | what | by |
-//! |---|---|
-//! | systemd units | `systemd-analyze verify`, and `security` with a bound |
-//! | the compose file | `docker-compose config` |
-//! | the chart | Helm's own `lint` and `template`, in several variants |
-//! | what the chart renders | the schemas of Kubernetes' API, and those in `deploy/schemas` |
-//! | `deploy/kubernetes/` | equal to what the chart renders |
-//! | configurations of the frontend within all that | `parapet-frontend --check` |
-//! | arguments of our programs within the chart | the programs; the trainer must have been built |
-//!
-//! Images are not built.
+//! without a cluster or a container engine: systemd reads the units, docker-compose its file, Helm
+//! the chart in several variants; what it renders fits the schemas of Kubernetes' API and those in
+//! `deploy/schemas`; our programs read their configurations and arguments in all that. Images are
+//! not built.
 
 use super::write_certificate;
 use crate::prelude::*;
@@ -156,8 +147,8 @@ const NAMESPACE: &str = "named-nowhere";
 /// a new one.
 const KUBERNETES: [&str; 2] = ["1.30", "1.35"];
 const EVERYTHING: &str = "ci/everything-values.yaml";
-/// Sets of values that are rendered beside the defaults, one a line. SECURE_POOL is one pool, within
-/// TLS.
+/// Sets of values that are rendered beside the defaults, one a line. SECURE_POOL is one pool,
+/// within TLS.
 const VARIANTS: &str = "\
 model.discovery=kubernetes,antiAffinity=preferred,frontend.autoscaling.enabled=false
 frontend.configSecret=mine,frontend.grpc.enabled=true,frontend.admin.enabled=true
@@ -190,7 +181,8 @@ SECURE_POOL: model.tls.caSecretName
 SECURE_POOL,model.tls.caSecretName=ca,pools[0].tls.clientCaSecretName=clients\
 : asks frontends for a certificate
 frontend.configSecret=mine,frontend.admin.enabled=true,frontend.admin.tls.secretName=own,\
-frontend.admin.tls.clientCaSecretName=operators,monitoring.serviceMonitor=true: monitoring.tlsConfig";
+frontend.admin.tls.clientCaSecretName=operators,monitoring.serviceMonitor=true\
+: monitoring.tlsConfig";
 /// Of the Prometheus operator; a cluster that has them gets them without being asked.
 const OPERATORS: [&str; 2] = ["ServiceMonitor", "PrometheusRule"];
 const HEADER: &str = "\
@@ -207,11 +199,8 @@ fn check_chart(sh: &Shell, deploy: &Path, write: bool) -> Result<[String; 3]> {
     let chart = deploy.join("helm/parapet");
     output(cmd!(sh, "{helm} lint --strict --quiet {chart}"))?;
     let render_with = |flag: &str, value: &str| {
-        let template = cmd!(
-            sh,
-            "{helm} template parapet {chart} --namespace {NAMESPACE}"
-        );
-        output(template.arg(flag).arg(value))
+        let template = cmd!(sh, "{helm} template parapet {chart} {flag} {value}");
+        output(template.args(["--namespace", NAMESPACE]))
     };
     let render = |set: &str| render_with("--set", &set.replace("SECURE_POOL", SECURE_POOL));
     let everything = render_with("--values", &chart.join(EVERYTHING).to_string_lossy())?;
@@ -228,34 +217,26 @@ fn check_chart(sh: &Shell, deploy: &Path, write: bool) -> Result<[String; 3]> {
         }
     }
     for line in MISTAKES.lines() {
-        let (set, complaint) = line
-            .split_once(": ")
-            .context("a mistake without complaint")?;
-        let said = render(set).err();
-        let said = said
-            .with_context(|| format!("the chart takes the mistake {set}"))?
-            .to_string();
+        let split = line.split_once(": ");
+        let (set, complaint) = split.context("a mistake without complaint")?;
+        let said = render(set).err().map(|error| error.to_string());
+        let said = said.with_context(|| format!("the chart takes the mistake {set}"))?;
         // The command line, which has the values, stands before what is said.
         let (_, said) = said.split_once("Error:").unwrap_or_default();
-        ensure!(
-            said.contains(complaint),
-            "of {set} the chart does not say {complaint:?}, but: {said}"
-        );
+        let is_said = said.contains(complaint);
+        ensure!(is_said, "{set}: not {complaint:?}, but: {said}");
     }
-    let apis = OPERATORS
-        .map(|kind| format!("monitoring.coreos.com/v1/{kind}"))
-        .join(",");
-    let operated = render_with("--api-versions", &apis)?;
+    let apis = OPERATORS.map(|kind| format!("monitoring.coreos.com/v1/{kind}"));
+    let operated = render_with("--api-versions", &apis.join(","))?;
     for kind in OPERATORS {
         let line = format!("kind: {kind}\n");
-        ensure!(
-            operated.contains(&line) && !default.contains(&line),
-            "the chart has to make a {kind} where the cluster knows it, and only there"
-        );
+        let only_there = operated.contains(&line) && !default.contains(&line);
+        ensure!(only_there, "{kind}: where it is known, and only there");
     }
+    let is_for_any = !default.contains(NAMESPACE);
     ensure!(
-        !default.contains(NAMESPACE),
-        "what the chart renders by default is for one namespace only"
+        is_for_any,
+        "the chart's defaults are for one namespace only"
     );
     let manifests = HEADER.to_owned() + &render("monitoring.dashboard=false")?;
     let file = deploy.join("kubernetes/parapet.yaml");

@@ -1,9 +1,7 @@
-//! `cargo xtask check docs`: what the documentation tells people to type works.
-//!
-//! Every block of commands in `docs/*.md` is fenced and marked: `sh run` is run, in the order of
-//! its page, against a small cluster that stands for the demo's; `sh not-run: REASON` says why not.
-//! Links to other files must lead somewhere, every page must be in SUMMARY.md, the reference pages
-//! must name what the sources declare, and mdBook must build the book.
+//! `cargo xtask check docs`: blocks of commands in `docs/*.md` marked `sh run` work, in the order
+//! of their page, against a small cluster that stands for the demo's (`sh not-run: REASON` says why
+//! not); links lead somewhere, every page is in SUMMARY.md, the reference pages name what the
+//! sources declare, and mdBook builds the book.
 
 use crate::cluster::{self, SampleCluster};
 use crate::prelude::*;
@@ -92,10 +90,8 @@ fn execute(cluster: &SampleCluster, folder: &Path, page: &str, block: &Block) ->
     let said =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     let (line, said, status) = (block.line, said.concat(), output.status);
-    ensure!(
-        status.success(),
-        "docs/{page}:{line}: {said} ({status})\n{commands}"
-    );
+    let is_fine = status.success();
+    ensure!(is_fine, "docs/{page}:{line}: {said} ({status})\n{commands}");
     // Requests of one block have ended before the next one looks at metrics.
     std::thread::sleep(Duration::from_millis(20));
     Ok(())
@@ -207,19 +203,11 @@ fn check_references(sh: &Shell) -> Result<()> {
         let Reference { source, page, .. } = reference;
         let (text, told) = (sh.read_file(source)?, sh.read_file(page)?);
         let names = declared(reference, &text);
-        ensure!(
-            !names.is_empty(),
-            "{source} declares nothing for {page} any more"
-        );
-        let missing: Vec<&str> = names
-            .into_iter()
-            .filter(|name| !is_told(&told, name))
-            .collect();
-        ensure!(
-            missing.is_empty(),
-            "{page} lacks what {source} declares: {}",
-            missing.join(", ")
-        );
+        let declares = !names.is_empty();
+        ensure!(declares, "{source} declares nothing for {page} any more");
+        if let Some(missing) = names.iter().find(|name| !is_told(&told, name)) {
+            bail!("{page} lacks {missing}, which {source} declares");
+        }
     }
     Ok(())
 }

@@ -1,10 +1,6 @@
-//! `cargo xtask netns train`: training on three hosts with an etcd each, one of which is cut off
-//! meanwhile.
-//!
-//! Each host has an etcd, a parameter server and a worker; the training runs on the third. Once it
-//! is under way the host of the cluster's leader is cut off for some seconds. The training must not
-//! wait for it to come back, and must end with the same model, byte for byte, as the same training
-//! on whole network.
+//! `cargo xtask netns train`: training on three hosts with an etcd, a parameter server and a worker
+//! each. The host of the cluster's leader is cut off for some seconds. The training must not wait
+//! for it, and must end with the same model, byte for byte, as the same training on whole network.
 
 use super::{Host, Network};
 use crate::prelude::*;
@@ -86,20 +82,18 @@ impl<'a> NetnsCluster<'a> {
         for host in [one, two] {
             let worker = ["--threads", "1", "worker", "--registry", &cluster.registry];
             let command = host.run(&sh, &trainings.trainer).args(worker);
-            cluster
-                .processes
-                .start(&format!("worker-{}", host.name), command)?;
+            let name = format!("worker-{}", host.name);
+            cluster.processes.start(&name, command)?;
         }
         Ok(cluster)
     }
 
     fn serve(&mut self, host: &Host) -> Result<()> {
         let (registry, address) = (&self.registry, &host.address);
-        let line = format!(
-            "server --registry {registry} --listen {address}:0 --replicas 2 --min-servers 2"
-        );
-        let sh = shell()?;
-        let command = host.run(&sh, &self.trainings.trainer).args(line.split(' '));
+        let line = format!("--registry {registry} --listen {address}:0 --replicas 2");
+        let (sh, words) = (shell()?, line.split(' '));
+        let command = host.run(&sh, &self.trainings.trainer).arg("server");
+        let command = command.args(words).args(["--min-servers", "2"]);
         self.processes
             .start(&format!("server-{}", host.name), command)
     }
@@ -118,11 +112,9 @@ impl<'a> NetnsCluster<'a> {
         let [_, two, three] = &self.network.hosts;
         let registry = format!("etcd://{},{}/netns", two.member(), three.member());
         let said = top(three.run(&shell()?, &self.trainings.trainer), &registry);
-        let first = said
-            .lines()
-            .next()
-            .and_then(|line| line.split_once("led by "));
-        Ok(first.map(|(_, leader)| leader.to_owned()))
+        let first = said.lines().next().unwrap_or_default();
+        let leader = first.split_once("led by ").map(|(_, leader)| leader);
+        Ok(leader.map(str::to_owned))
     }
 
     fn leader(&self) -> Result<Option<String>> {
@@ -134,13 +126,10 @@ fn disturbed(args: &Args, cluster: &NetnsCluster<'_>) -> Result<()> {
     step("the training, and the leader's host cut off");
     let started = Instant::now();
     let mut training = cluster.start_training("disturbed")?;
-    let before = cluster
-        .trainings
-        .reach(&mut training, "disturbed", args.steps / 5)?;
-    ensure!(
-        cluster.leader()?.as_ref() == Some(&cluster.leader),
-        "another server leads than at the start; run it again"
-    );
+    let fifth = args.steps / 5;
+    let before = cluster.trainings.reach(&mut training, "disturbed", fifth)?;
+    let leads_still = cluster.leader()?.as_ref() == Some(&cluster.leader);
+    ensure!(leads_still, "another server leads by now; run it again");
     if args.seconds > 0 {
         cut_off(args, cluster, &mut training, before)?;
     }
@@ -164,26 +153,19 @@ fn cut_off(
             let found = wait_for("other leader", LIMIT, another)?;
             Ok::<_, anyhow::Error>((found, cut.elapsed()))
         });
-        let stood_still = longest_pause(
-            cluster.trainings,
-            training,
-            before,
-            before + args.steps / 20,
-        );
+        let until = before + args.steps / 20;
+        let stood_still = longest_pause(cluster.trainings, training, before, until);
         (succession.join(), stood_still)
     });
     let stood_still = stood_still.context("the training waits for the host that is cut off")?;
     let (successor, led) = successor.map_err(|_| anyhow!("a thread ended"))??;
     eprintln!(
-        "    {first} is cut off at step {before}; {successor} leads after {:.1} s; the training \
-         stood still for {:.1} s",
-        led.as_secs_f64(),
-        stood_still.as_secs_f64()
+        "    {first} is cut off at step {before}; {successor} leads after {led:.1?}; the training \
+         stood still for {stood_still:.1?}"
     );
     std::thread::sleep(Duration::from_secs(args.seconds).saturating_sub(cut.elapsed()));
-    training
-        .none_ended()
-        .context("over before the host came back; give more --steps")?;
+    let ended = training.none_ended();
+    ended.context("over before the host came back; give more --steps")?;
     cluster.network.set(host, "up")?;
     eprintln!("    back after {:.1} s", cut.elapsed().as_secs_f64());
     Ok(())

