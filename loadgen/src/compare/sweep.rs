@@ -253,10 +253,8 @@ mod tests {
         let found = knees(&points);
         let rates: Vec<Option<f64>> = found.iter().map(|knee| knee.rate).collect();
         assert_eq!(rates, [Some(300.0), None]);
-        assert_eq!(
-            (found[0].lowest_rate, found[0].p99_9_at_lowest),
-            (100.0, 10.0)
-        );
+        let lowest = (found[0].lowest_rate, found[0].p99_9_at_lowest);
+        assert_eq!(lowest, (100.0, 10.0));
         points[0].valid = false;
         assert_eq!(knees(&points)[0].rate, Some(400.0));
         points.push(point(100.0, 3.0, vec![row("a", 7.0, 1.0)]));

@@ -320,12 +320,7 @@ mod tests {
             let line = resolve(text).unwrap_err().to_string();
             assert!(line.contains(named) && !line.contains('\n'), "{line}");
         }
-        assert!(
-            "none"
-                .parse::<Arm>()
-                .unwrap()
-                .resolve(2, 1, Instances::default())
-                .is_err()
-        );
+        let none: Arm = "none".parse().unwrap();
+        assert!(none.resolve(2, 1, Instances::default()).is_err());
     }
 }

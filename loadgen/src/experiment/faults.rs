@@ -107,10 +107,8 @@ mod tests {
         };
         assert_eq!(parse_service_time("lognormal:18:0.2").unwrap(), lognormal);
         let straggle = parse_straggle("0.01:15:45").unwrap();
-        assert_eq!(
-            (straggle.probability, straggle.min_ms, straggle.max_ms),
-            (0.01, 15.0, 45.0)
-        );
+        let numbers = [straggle.probability, straggle.min_ms, straggle.max_ms];
+        assert_eq!(numbers, [0.01, 15.0, 45.0]);
         let slowdown = parse_slowdown("0.4:correlated:5000:1000:2000:15:45").unwrap();
         assert!(slowdown.correlated && slowdown.added.max_ms == 45.0);
         assert_eq!(parse_interval("crash", "5000:1:2").unwrap().0, 5000.0);

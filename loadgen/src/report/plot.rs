@@ -47,7 +47,8 @@ pub(super) struct Plot {
     /// Values that the y axis has to show.
     pub(super) heights: Vec<f64>,
     pub(super) height: u32,
-    pub(super) layers: Vec<Layer>,
+    /// Each with the number of its colour.
+    layers: Vec<(usize, Shape)>,
     pub(super) marks: Vec<Mark>,
 }
 
@@ -58,13 +59,7 @@ pub(super) enum Axis {
     Percentiles(u64),
 }
 
-/// Part of a plot; `series` numbers its colour.
-#[derive(Debug)]
-pub(super) struct Layer {
-    pub(super) series: usize,
-    pub(super) shape: Shape,
-}
-
+/// Part of a plot.
 #[derive(Debug)]
 pub(super) enum Shape {
     /// Points, width in pixels by which the style sheet finds lines to dash, and opacity.
@@ -112,7 +107,7 @@ impl Plot {
     }
 
     pub(super) fn push(&mut self, series: usize, shape: Shape) {
-        self.layers.push(Layer { series, shape });
+        self.layers.push((series, shape));
     }
 
     /// An HTML element with the plot; `name` describes it to screen readers.
@@ -192,46 +187,49 @@ impl Plot {
             .bold_line_style(GRID)
             .axis_style(AXIS)
             .draw()?;
-        for layer in &self.layers {
-            layer.draw(&mut chart)?;
+        for (series, shape) in &self.layers {
+            shape.draw(*series, &mut chart)?;
         }
         root.present()
     }
 }
 
-impl Layer {
-    fn draw<X: Ranged<ValueType = f64>>(&self, chart: &mut Chart<'_, X>) -> Drawn {
+impl Shape {
+    fn draw<X>(&self, series: usize, chart: &mut Chart<'_, X>) -> Drawn
+    where
+        X: Ranged<ValueType = f64>,
+    {
         let (across, up) = (chart.x_range(), chart.y_range());
         let inside = |(x, y): Point| {
             let y = y.clamp(up.start, up.end);
             (x.clamp(across.start, across.end), y)
         };
-        let colour = &COLOURS[self.series % SERIES];
-        match &self.shape {
-            Shape::Line(points, width, opacity) => {
+        let colour = &COLOURS[series % SERIES];
+        match self {
+            Self::Line(points, width, opacity) => {
                 let line = points.iter().copied().map(inside);
                 let style = colour.mix(*opacity).stroke_width(*width);
                 chart.draw_series(LineSeries::new(line, style))?;
             }
-            Shape::Dots(points, radius) => {
+            Self::Dots(points, radius) => {
                 let style = colour.mix(0.8).filled();
                 let dot = |point| Circle::new(inside(point), *radius, style);
                 chart.draw_series(points.iter().copied().map(dot))?;
             }
-            Shape::Whisker(x, range) => {
+            Self::Whisker(x, range) => {
                 let ends = [(*x, range.low), (*x, range.high)].map(inside);
                 let cap = |end| EmptyElement::at(end) + PathElement::new([(-4, 0), (4, 0)], colour);
                 chart.draw_series([PathElement::new(ends, colour)])?;
                 chart.draw_series(ends.map(cap))?;
             }
-            Shape::Rule(x, label) => {
+            Self::Rule(x, label) => {
                 let line = [(*x, up.start), (*x, up.end)].map(inside);
                 chart.draw_series(DashedLineSeries::new(line, 5, 4, colour.into()))?;
                 let (side, gap) = match chart.backend_coord(&line[0]).0 {
                     left if left < WIDTH as i32 * 7 / 10 => (HPos::Left, 10),
                     _ => (HPos::Right, -10),
                 };
-                let foot = -20 - (LINE as i32) * (self.series % SERIES) as i32;
+                let foot = -20 - (LINE as i32) * (series % SERIES) as i32;
                 let name = Text::new(label.clone(), (gap, foot), text(colour, side));
                 chart.draw_series([EmptyElement::at(line[0]) + name])?;
             }

@@ -8,6 +8,7 @@ use super::plot::{Axis, Plot, Shape, number};
 use crate::compare::{Axes, Curve, KNEE, RATE, SweepPoint, SweepReport, curves};
 
 const MAX_PLOTS: usize = 12;
+const POINTS_NOTE: &str = "* has too few samples to be quoted.";
 
 pub fn sweep_page(report: &SweepReport) -> String {
     let mut page = summary(report);
@@ -38,12 +39,15 @@ pub fn sweep_page(report: &SweepReport) -> String {
         &plots,
         &note,
     );
+    page.table("All points", points(report), POINTS_NOTE);
     page.html()
 }
 
 impl Display for SweepReport {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        summary(self).fmt(out)
+        let mut page = summary(self);
+        page.table("All points", points(self), POINTS_NOTE);
+        page.fmt(out)
     }
 }
 
@@ -79,11 +83,6 @@ fn summary(report: &SweepReport) -> Page {
         knees.row(named(report, &knee.strategy), cells.map(Cell::from));
     }
     page.table("Knees", knees, "");
-    page.table(
-        "All points",
-        points(report),
-        "* has too few samples to be quoted.",
-    );
     page
 }
 

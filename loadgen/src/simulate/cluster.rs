@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::Exp1;
 
-use super::instance::{Batch, Instance, Taken};
+use super::instance::{Batch, Begun, Instance, Taken};
 use super::surroundings::nanoseconds;
 use super::{Crashes, Jobs, Network, Simulation};
 use crate::experiment::What;
@@ -192,7 +192,7 @@ impl SimulatedCluster {
         self.after(delay, Event::Responded(job, failure));
     }
 
-    fn plan_end(&mut self, number: u32, begun: Option<(u64, Batch)>) {
+    fn plan_end(&mut self, number: u32, begun: Begun) {
         if let Some((ends, batch)) = begun {
             self.after(
                 ends.saturating_sub(self.now),

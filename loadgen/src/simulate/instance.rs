@@ -11,12 +11,16 @@ use super::{Jobs, Simulation};
 
 /// The life in which a batch began: what belongs to an earlier one no longer happens.
 pub(super) type Batch = u32;
+/// Time at which a batch that began ends, and its life.
+pub(super) type Begun = Option<(u64, Batch)>;
+/// Requests of a batch.
+type BatchJobs = SmallVec<[JobId; 2]>;
 
 /// What becomes of a request at an instance.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Taken {
-    /// It waits or runs. A batch began if there is one, and ends at this time.
-    Accepted(Option<(u64, Batch)>),
+    /// It waits or runs.
+    Accepted(Begun),
     Full,
     Away,
 }
@@ -31,7 +35,7 @@ pub(super) struct Instance {
     /// From and until when it stands still besides.
     stops: SmallVec<[(u64, u64); 1]>,
     waiting: VecDeque<JobId>,
-    running: SmallVec<[JobId; 2]>,
+    running: BatchJobs,
     fails: bool,
     began: u64,
     life: u32,
@@ -95,7 +99,7 @@ impl Instance {
         now: u64,
         batch: Batch,
         withdrawn: &mut Jobs,
-    ) -> Option<(SmallVec<[JobId; 2]>, bool, Option<(u64, Batch)>)> {
+    ) -> Option<(BatchJobs, bool, Begun)> {
         if batch != self.life {
             return None;
         }
@@ -105,7 +109,7 @@ impl Instance {
     }
 
     /// Starts what waits. Requests that were withdrawn meanwhile leave the queue.
-    fn begin(&mut self, now: u64, withdrawn: &mut Jobs) -> Option<(u64, Batch)> {
+    fn begin(&mut self, now: u64, withdrawn: &mut Jobs) -> Begun {
         while self.running.len() < self.max_batch_size
             && let Some(job) = self.waiting.pop_front()
         {

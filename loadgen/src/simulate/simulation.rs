@@ -280,10 +280,8 @@ mod tests {
         assert_eq!(eager.hold_back, HoldBackPolicy::Fixed(Duration::ZERO));
         assert_eq!(eager.flush_after, Duration::from_millis(6));
         assert_eq!(arm("equal_resources").pools, [(Role::Deployed, 18)]);
-        assert!(
-            ignored.contains(&"coded: settings.encoder".to_owned()),
-            "{ignored:?}"
-        );
+        let encoder = "coded: settings.encoder".to_owned();
+        assert!(ignored.contains(&encoder), "{ignored:?}");
         let times = &arms[0].1.faults.model_service_time;
         assert_eq!(times.keys().collect::<Vec<_>>(), ["backup"]);
         let (queries, deadline) = (arms[0].1.queries, arms[0].1.deadline);
