@@ -74,11 +74,6 @@ impl TrainError {
         }
     }
 
-    /// The user's file or folder `path` cannot be used: `problem` says why, and the fix.
-    pub fn input(path: &Path, problem: impl Display) -> Self {
-        Self::Input(format!("{}: {problem}", path.display()))
-    }
-
     /// Returns true if the user's input is at fault, and not the machine or the program.
     pub fn is_input(&self) -> bool {
         match self {
