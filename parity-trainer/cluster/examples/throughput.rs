@@ -229,11 +229,10 @@ async fn run(
                 continue;
             }
             let spec = TaskSpec::new(ARRAY, range, Clock(clock + round));
-            if phase == Phase::Push {
-                *push = Some(worker.push(spec, value.clone()).await?);
-            } else {
-                let both = worker.push_pull(spec, value.clone()).await?;
-                (*push, *pull) = (Some(both.push), Some(both.pull));
+            *push = Some(worker.push(spec, value.clone()).await?);
+            if phase == Phase::Both {
+                let next = TaskSpec::new(ARRAY, range, Clock(clock + round + 1));
+                *pull = Some(worker.pull(next).await?);
             }
         }
     }

@@ -6,6 +6,8 @@
 //! the servers' update rule is FTRL. The KKT filter keeps back gradients that would leave a weight
 //! at 0.
 
+#[path = "../../tests/node/harness.rs"]
+mod harness;
 #[path = "../../tests/support/in_process.rs"]
 mod in_process;
 
@@ -16,7 +18,7 @@ mod staleness;
 mod tests;
 mod training;
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -38,17 +40,11 @@ struct Cli {
     #[command(subcommand)]
     command: Option<Subcommand>,
     /// Features of the generated rows
-    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u32).range(1..u32::MAX as i64))]
-    features: u32,
+    #[arg(long, default_value = "10000000")]
+    features: NonZeroU32,
     /// Rows to learn from
     #[arg(long, default_value = "1000000")]
     rows: NonZeroUsize,
-    /// Rows to judge by
-    #[arg(long, default_value = "50000")]
-    held_out: NonZeroUsize,
-    /// Features drawn for each row
-    #[arg(long, default_value = "50")]
-    draws: NonZeroUsize,
     #[arg(long, default_value = "2")]
     workers: NonZeroUsize,
     #[arg(long, default_value = "2")]
@@ -62,21 +58,12 @@ struct Cli {
     /// Rows of a minibatch
     #[arg(long, default_value = "1000")]
     batch: NonZeroUsize,
-    /// Number of passes over all rows
-    #[arg(long, default_value_t = 1)]
-    passes: usize,
     /// FTRL: the scale of the learning rate
     #[arg(long, default_value_t = 0.1, value_parser = positive)]
     alpha: f32,
-    /// FTRL: smooths the first steps
-    #[arg(long, default_value_t = 1.0, value_parser = not_negative)]
-    beta: f32,
     /// FTRL: the weight of the L1 penalty
-    #[arg(long, default_value_t = 3.0, value_parser = not_negative)]
+    #[arg(long, default_value_t = 3.0, value_parser = positive)]
     l1: f32,
-    /// FTRL: the weight of the L2 penalty
-    #[arg(long, default_value_t = 0.0, value_parser = not_negative)]
-    l2: f32,
     /// Gradients that leave a weight at 0: `off` sends them, `kept:SHARE` keeps them back until
     /// their sum is above this share of the L1 penalty, `dropped:SHARE` forgets them
     #[arg(long, default_value = "kept:0.8", value_parser = kkt)]
@@ -89,7 +76,7 @@ struct Cli {
 #[derive(Debug, clap::Subcommand)]
 enum Subcommand {
     /// Measure what staleness gains while a worker is slow, and print it as JSON
-    Staleness(staleness::Args),
+    Staleness(staleness::Experiment),
 }
 
 /// Share of the L1 penalty up to which gradients are left out.
@@ -110,17 +97,10 @@ fn kkt(text: &str) -> Result<KktOption, String> {
     }
 }
 
-fn not_negative(text: &str) -> Result<f32, String> {
-    match text.parse() {
-        Ok(number) if number >= 0.0 && f32::is_finite(number) => Ok(number),
-        _ => Err("write a finite number, 0 or above".into()),
-    }
-}
-
 fn positive(text: &str) -> Result<f32, String> {
-    match not_negative(text)? {
-        0.0 => Err("must be above 0".into()),
-        number => Ok(number),
+    match text.parse() {
+        Ok(number) if number > 0.0 && f32::is_finite(number) => Ok(number),
+        _ => Err("write a finite number above 0".into()),
     }
 }
 
@@ -132,12 +112,12 @@ impl Cli {
             replicas: self.replication.get() as u64,
             consistency: self.consistency,
             batch: self.batch.get(),
-            passes: self.passes,
+            passes: 1,
             ftrl: Ftrl {
                 alpha: self.alpha,
-                beta: self.beta,
+                beta: 1.0,
                 l1: self.l1,
-                l2: self.l2,
+                l2: 0.0,
             },
             kkt: self.kkt.map(|(share, left_out)| Kkt {
                 threshold: share * self.l1,
@@ -152,7 +132,7 @@ impl Cli {
     fn run(&self) -> Result<String> {
         let runtime = Runtime::new()?;
         if let Some(Subcommand::Staleness(args)) = &self.command {
-            let measured = runtime.block_on(staleness::race(args.experiment()))?;
+            let measured = runtime.block_on(staleness::race(*args))?;
             return Ok(serde_json::to_string(&measured)?);
         }
         ensure!(
@@ -164,15 +144,15 @@ impl Cli {
         );
         eprintln!("generating rows of {} features ..", self.features);
         let generated = Generated {
-            features: self.features,
+            features: self.features.get(),
             rows: self.rows.get(),
-            held_out: self.held_out.get(),
-            draws: self.draws.get(),
+            held_out: 50_000,
+            draws: 50,
             seed: self.seed,
         };
         let data = Arc::new(data::generate(&generated)?);
         let best = Score::new(&data.truth, data.held_out.labels());
-        let bar = ProgressBar::new((data.train.len() * self.passes) as u64);
+        let bar = ProgressBar::new(data.train.len() as u64);
         let outcome = runtime.block_on(self.training().run(data, Tcp, bar))?;
         Ok(report(&outcome, &best))
     }

@@ -24,8 +24,9 @@ use tokio::time::MissedTickBehavior;
 use twox_hash::XxHash3_64;
 
 use crate::data::{Batches, DataSet, Generated, Minibatch, Rows, generate};
+use crate::harness::{ARRAY, Array, Cluster, Setup};
 use crate::model::{self, gradient};
-use crate::training::{ARRAY, Cluster, PUSHES};
+use crate::training::{PUSHES, READER};
 
 /// Interval at which the loss is evaluated.
 const LOOKS: Duration = Duration::from_millis(10);
@@ -39,43 +40,43 @@ const LATE: Duration = Duration::from_millis(2);
 /// The learning rate, for the mean gradient of all workers.
 const RATE: f32 = 0.2;
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Experiment {
     /// bsp, bounded-delay:TAU, ssp:SLACK, eager-ssp:SLACK or eventual
     #[arg(long)]
-    consistency: Consistency,
+    pub(crate) consistency: Consistency,
     /// Slow worker: never, always (the first worker) or turns:MILLISECONDS (one at a time, drawn
     /// anew)
     #[arg(long)]
-    slowdown: Slowdown,
+    pub(crate) slowdown: Slowdown,
     /// The loss to reach is that of BSP after so many clocks
     #[arg(long, default_value_t = 100)]
-    clocks: usize,
+    pub(crate) clocks: usize,
     /// Seed of rows and draws
     #[arg(long, default_value_t = 1)]
-    seed: u64,
+    pub(crate) seed: u64,
+    #[arg(skip = 4usize)]
+    pub(crate) workers: usize,
+    /// Time that a minibatch takes without slowdown.
+    #[arg(skip = Duration::from_millis(8))]
+    pub(crate) compute: Duration,
+    /// Time after which a run is given up.
+    #[arg(skip = Duration::from_secs(30))]
+    pub(crate) patience: Duration,
+    /// Rows of a minibatch.
+    #[arg(skip = 500usize)]
+    pub(crate) batch: usize,
+    #[arg(skip = DATA)]
+    pub(crate) data: Generated,
 }
 
-impl Args {
-    pub(crate) fn experiment(&self) -> Experiment {
-        Experiment {
-            consistency: self.consistency,
-            slowdown: self.slowdown,
-            workers: 4,
-            compute: Duration::from_millis(8),
-            clocks: self.clocks,
-            patience: Duration::from_secs(30),
-            batch: 500,
-            data: Generated {
-                features: 2_000,
-                rows: 40_000,
-                held_out: 4_000,
-                draws: 50,
-                seed: self.seed,
-            },
-        }
-    }
-}
+const DATA: Generated = Generated {
+    features: 2_000,
+    rows: 40_000,
+    held_out: 4_000,
+    draws: 50,
+    seed: 1,
+};
 
 /// When which worker is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,23 +103,6 @@ impl FromStr for Slowdown {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Experiment {
-    pub(crate) consistency: Consistency,
-    pub(crate) slowdown: Slowdown,
-    pub(crate) workers: usize,
-    /// Time that a minibatch takes without slowdown.
-    pub(crate) compute: Duration,
-    /// The loss to reach is that of bulk-synchronous workers after so many clocks.
-    pub(crate) clocks: usize,
-    /// Time after which a run is given up.
-    pub(crate) patience: Duration,
-    /// Rows of a minibatch.
-    pub(crate) batch: usize,
-    /// The rows; its seed is also that of their order and of the slow worker's draws.
-    pub(crate) data: Generated,
-}
-
 impl Experiment {
     /// A slow worker's computation takes so many times longer.
     const FACTOR: f64 = 4.0;
@@ -130,7 +114,7 @@ impl Experiment {
             Slowdown::Always => (worker == 0, Duration::MAX),
             Slowdown::Turns(length) => {
                 let turn = time.as_nanos() / length.as_nanos();
-                let drawn = XxHash3_64::oneshot_with_seed(self.data.seed, &turn.to_le_bytes());
+                let drawn = XxHash3_64::oneshot_with_seed(self.seed, &turn.to_le_bytes());
                 let slow = drawn % self.workers as u64 == worker as u64;
                 (slow, length.saturating_mul(turn as u32 + 1))
             }
@@ -152,13 +136,20 @@ impl Experiment {
         }
     }
 
+    pub(crate) fn data(&self) -> Result<DataSet> {
+        generate(&Generated {
+            seed: self.seed,
+            ..self.data
+        })
+    }
+
     fn batches(&self) -> Batches {
         Batches {
             rows: self.data.rows,
             batch: self.batch,
             workers: self.workers,
             passes: usize::MAX,
-            seed: self.data.seed,
+            seed: self.seed,
         }
     }
 
@@ -219,15 +210,24 @@ pub(crate) struct Measured {
 
 /// Runs it. To be called within a runtime of several threads.
 pub(crate) async fn race(experiment: Experiment) -> Result<Measured> {
-    let data = Arc::new(generate(&experiment.data)?);
+    let data = Arc::new(experiment.data()?);
     let target = experiment.target(&data);
     let rule = Sgd {
         rate: RATE,
         decay: 0.0,
     };
-    let (workers, layout) = (experiment.workers, Layout::dense(1, rule));
-    let consistency = experiment.consistency;
-    let cluster = Cluster::start((2, 1, workers), data.keys(), layout, consistency, Tcp).await?;
+    let weights = Array {
+        keys: data.keys(),
+        shards: 2,
+        layout: Layout::dense(1, rule),
+    };
+    let workers = experiment.workers;
+    let setup = Setup {
+        spares: 0,
+        arrays: vec![weights],
+        ..Setup::new(workers as u64, 2, 1, experiment.consistency)
+    };
+    let cluster = Cluster::start(Tcp, setup).await;
     let (stop, stopped) = watch::channel(false);
     let ready = Arc::new(Barrier::new(workers + 1));
     let start = |number: usize| {
@@ -245,7 +245,7 @@ pub(crate) async fn race(experiment: Experiment) -> Result<Measured> {
     };
     let running: Vec<_> = (0..workers).map(start).collect();
     let seconds = watch_loss(
-        &cluster.reader(),
+        &cluster.worker(READER),
         &data,
         target,
         experiment.patience,

@@ -2,13 +2,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_cluster::node::transport::{Memory, Tcp};
+use parapet_cluster::node::transport::{Memory, Tcp, Transport};
 
 use super::*;
-use crate::data::{Batches, DataSet, Minibatch, Rows, generate, scattering};
-use crate::model::{gradient, log_loss, probability};
+use crate::data::{Batches, DataSet, Rows, generate, scattering};
+use crate::model::probability;
 use crate::staleness::{Experiment, Slowdown, race};
-use crate::training::Place;
 
 const FTRL: Ftrl = Ftrl {
     alpha: 0.1,
@@ -37,7 +36,11 @@ const GENERATED: Generated = Generated {
     seed: 2,
 };
 
-async fn learn(data: &Arc<DataSet>, training: Training, transport: impl Place) -> TrainingOutcome {
+async fn learn(
+    data: &Arc<DataSet>,
+    training: Training,
+    transport: impl Transport,
+) -> TrainingOutcome {
     let running = training.run(Arc::clone(data), transport, ProgressBar::hidden());
     running.await.unwrap()
 }
@@ -219,13 +222,7 @@ fn program_reports_and_refuses_arguments_that_cannot_be_used() {
         let cli = Cli::try_parse_from(all).map_err(|error| error.to_string())?;
         cli.run().map_err(|error| error.to_string())
     };
-    let text = run(&[
-        "--features=500",
-        "--rows=4000",
-        "--held-out=500",
-        "--l1=0.1",
-    ])
-    .unwrap();
+    let text = run(&["--features=500", "--rows=4000", "--l1=0.1"]).unwrap();
     for part in [
         "held out   log loss 0.",
         "at best",
@@ -252,29 +249,6 @@ fn program_reports_and_refuses_arguments_that_cannot_be_used() {
     assert_eq!(kkt("dropped:0.5"), Ok(Some((0.5, LeftOut::Dropped))));
 }
 
-/// The gradient is the slope of the loss.
-#[test]
-fn gradients_are_differences_of_losses() {
-    let mut rows = Rows::default();
-    rows.push(true, [3, 8]);
-    rows.push(false, [8, 9]);
-    let batch = Minibatch::new(&rows, &[0, 1]);
-    let weights = [0.3, -0.2, 0.1];
-    for (place, &sum) in gradient(&batch, &weights).0.iter().enumerate() {
-        let shifted = |by: f32| {
-            let mut weights = weights;
-            weights[place] += by;
-            gradient(&batch, &weights).1
-        };
-        let slope = (shifted(1e-2) - shifted(-1e-2)) / 2e-2;
-        assert!(
-            (slope - f64::from(sum)).abs() < 1e-3,
-            "{place}: {slope} and {sum}"
-        );
-    }
-    assert!(log_loss(0.0, true).is_finite() && log_loss(1.0, true) == 0.0);
-}
-
 #[test]
 fn area_is_the_share_of_pairs_in_the_right_order() {
     let labels = [false, true, false, true, true, false, false];
@@ -284,22 +258,6 @@ fn area_is_the_share_of_pairs_in_the_right_order() {
     assert!((score.accuracy - 4.0 / 7.0).abs() < 1e-12, "{score:?}");
     assert_eq!(Score::new(&[0.2], &[true]).auc, 0.5);
     assert_eq!(Score::new(&[], &[]).log_loss, 0.0);
-}
-
-#[test]
-fn minibatch_has_the_features_of_its_rows_and_no_others() {
-    let mut rows = Rows::default();
-    rows.push(true, [70, 5]);
-    rows.push(false, [9]);
-    rows.push(false, [70, 6]);
-    let batch = Minibatch::new(&rows, &[2, 0]);
-    assert_eq!(batch.keys, [5, 6, 70]);
-    let found: Vec<_> = batch
-        .rows
-        .iter()
-        .map(|row| (row.features.to_vec(), row.label))
-        .collect();
-    assert_eq!(found, [(vec![2, 1], false), (vec![2, 0], true)]);
 }
 
 #[test]
@@ -358,6 +316,7 @@ fn generated_set_is_the_same_for_the_same_seed_and_its_truth_fits_its_labels() {
 }
 
 const EXPERIMENT: Experiment = Experiment {
+    seed: 1,
     consistency: Consistency::Bsp,
     slowdown: Slowdown::Never,
     workers: 2,
@@ -376,7 +335,7 @@ const EXPERIMENT: Experiment = Experiment {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bulk_synchronous_workers_reach_the_loss_after_its_clocks() {
-    let set = generate(&EXPERIMENT.data).unwrap();
+    let set = EXPERIMENT.data().unwrap();
     let after = |clocks| {
         Experiment {
             clocks,

@@ -7,24 +7,16 @@ use anyhow::Result;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use indicatif::ProgressBar;
-use parapet_cluster::node::transport::{Memory, Tcp, Transport};
-use parapet_cluster::node::{
-    ClientNode, ClientNodeConfig, Pending, ServerNode, ServerNodeConfig, TaskError, TaskSpec,
-    Worker,
-};
+use parapet_cluster::node::transport::Transport;
+use parapet_cluster::node::{Pending, TaskError, TaskSpec, Worker};
 use parapet_parameter_server::{
-    ArrayConfig, ArrayFilters, ArrayId, ClientArray, Clock, Consistency, Epoch, Ftrl, Key,
-    KeyRange, Keys, Kkt, Layout, NodeId, PushFilter, Route, Routing, Values, WorkerId,
+    ArrayFilters, Clock, Consistency, Ftrl, Key, KeyRange, Keys, Kkt, Layout, PushFilter, Values,
 };
 use tokio::task::JoinSet;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::data::{Batches, DataSet, Minibatch};
-use crate::in_process::{self, InProcessRegistry};
+use crate::harness::{ARRAY, Array, Cluster, Setup};
 use crate::model::{self, Score, gradient};
-
-/// The array of all weights.
-pub(crate) const ARRAY: ArrayId = ArrayId(0);
 
 /// Weights that are read at once when the model is judged.
 const READ: u64 = 1 << 20;
@@ -32,107 +24,8 @@ const READ: u64 = 1 << 20;
 /// Pushes that are not acknowledged yet, before a worker waits for one.
 pub(crate) const PUSHES: usize = 64;
 
-/// A transport with places for servers of this process to listen at.
-pub(crate) trait Place: Transport {
-    fn address(server: u64) -> String;
-}
-
-impl Place for Tcp {
-    fn address(_: u64) -> String {
-        "127.0.0.1:0".into()
-    }
-}
-
-impl Place for Memory {
-    fn address(server: u64) -> String {
-        format!("server {server}")
-    }
-}
-
-/// Servers of one array, which run until this is dropped, and the way to them.
-pub(crate) struct Cluster<T: Place> {
-    transport: T,
-    registry: InProcessRegistry,
-    consistency: Consistency,
-    _servers: Vec<AbortOnDropHandle<()>>,
-}
-
-/// Lists of keys that the other end has are sent as digests.
-fn filters() -> Vec<(ArrayId, ArrayFilters)> {
-    let filters = ArrayFilters {
-        key_lists: true,
-        ..ArrayFilters::default()
-    };
-    vec![(ARRAY, filters)]
-}
-
-impl<T: Place> Cluster<T> {
-    /// Starts one server for each of as many ranges; a range's chain goes on with the servers after
-    /// the first.
-    pub(crate) async fn start(
-        (servers, replicas, workers): (u64, u64, usize),
-        keys: KeyRange,
-        layout: Layout,
-        consistency: Consistency,
-        transport: T,
-    ) -> Result<Self> {
-        let route = |(first, range): (u64, KeyRange)| Route {
-            array: ARRAY,
-            range,
-            epoch: Epoch(1),
-            chain: (first..first + replicas)
-                .map(|server| NodeId(server % servers))
-                .collect(),
-        };
-        let routing = Routing::new(1, (0..).zip(keys.cut(servers)).map(route).collect())?;
-        let workers = (0..workers as u64).map(|worker| (WorkerId(worker), Clock(0)));
-        let registry = InProcessRegistry::new(in_process::view(routing, workers.collect()));
-        let mut running = Vec::new();
-        for server in 0..servers {
-            let array = ArrayConfig {
-                layout: layout.clone(),
-                policy: Arc::new(consistency),
-            };
-            let config = ServerNodeConfig {
-                listen: T::address(server),
-                filters: filters(),
-                ..ServerNodeConfig::new(NodeId(server), vec![(ARRAY, array)])
-            };
-            let membership = registry.membership();
-            let mut node = ServerNode::bind(config, transport.clone(), membership).await?;
-            let info = in_process::server(node.address());
-            let task = tokio::spawn(async move { node.run(std::future::pending()).await });
-            running.push(AbortOnDropHandle::new(task));
-            registry.view().send_modify(|view| {
-                Arc::make_mut(view).servers.insert(NodeId(server), info);
-            });
-        }
-        Ok(Self {
-            transport,
-            registry,
-            consistency,
-            _servers: running,
-        })
-    }
-
-    /// The way in for a worker, by its number from 0.
-    pub(crate) fn worker(&self, worker: u64) -> Worker {
-        let array = ClientArray {
-            width: 1,
-            consistency: self.consistency,
-        };
-        let config = ClientNodeConfig {
-            filters: filters(),
-            ..ClientNodeConfig::new(WorkerId(worker), vec![(ARRAY, array)])
-        };
-        ClientNode::start(config, self.transport.clone(), self.registry.membership())
-    }
-
-    /// The way in for one that only reads, at clock 0, whatever there is. No worker has its number.
-    pub(crate) fn reader(&self) -> Worker {
-        self.worker(u64::MAX)
-    }
-}
+/// A worker that only reads, at clock 0, whatever there is. No other has its number.
+pub(crate) const READER: u64 = u64::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Training {
@@ -188,13 +81,27 @@ impl Training {
     pub(crate) async fn run(
         self,
         data: Arc<DataSet>,
-        transport: impl Place,
+        transport: impl Transport,
         bar: ProgressBar,
     ) -> Result<TrainingOutcome> {
-        let size = (self.servers, self.replicas, self.workers);
-        let layout = Layout::sparse(1, self.ftrl);
         let keys = data.keys();
-        let cluster = Cluster::start(size, keys, layout, self.consistency, transport).await?;
+        let weights = Array {
+            keys,
+            shards: self.servers,
+            layout: Layout::sparse(1, self.ftrl),
+        };
+        let workers = self.workers as u64;
+        let setup = Setup {
+            spares: 0,
+            arrays: vec![weights],
+            // Lists of keys that the other end has are sent as digests.
+            filters: ArrayFilters {
+                key_lists: true,
+                ..ArrayFilters::default()
+            },
+            ..Setup::new(workers, self.servers, self.replicas, self.consistency)
+        };
+        let cluster = Cluster::start(transport, setup).await;
         let begun = Instant::now();
         // Dropping the set ends all workers when one fails: they would wait for its clock.
         let mut workers = JoinSet::new();
@@ -213,7 +120,7 @@ impl Training {
         }
         let spent = begun.elapsed();
         bar.finish_and_clear();
-        let model = read(&cluster.reader(), keys).await?;
+        let model = read(&cluster.worker(READER), keys).await?;
         let weight = |feature: u32| {
             let place = model.binary_search_by_key(&Key::from(feature), |&(key, _)| key);
             place.map_or(0.0, |place| model[place].1)

@@ -8,12 +8,12 @@
 use std::io::IoSlice;
 
 use libfuzzer_sys::fuzz_target;
-use parapet_cluster::node::wire::{Batch, Decoder, Frame, Limits};
+use parapet_cluster::node::wire::{Batch, Decoder, Frame};
 
-const LIMITS: Limits = Limits { max_frame: 1 << 20, pooled: 1 << 16 };
+const MAX_FRAME: u64 = 1 << 20;
 
 fn decode(mut bytes: &[u8], cut: usize) -> Vec<Frame> {
-    let (mut decoder, mut frames) = (Decoder::new(LIMITS), Vec::new());
+    let (mut decoder, mut frames) = (Decoder::new(MAX_FRAME, 1 << 16), Vec::new());
     while !bytes.is_empty() {
         let taken = decoder.feed(&bytes[..cut.min(bytes.len())]);
         bytes = &bytes[taken..];
@@ -31,7 +31,7 @@ fn decode(mut bytes: &[u8], cut: usize) -> Vec<Frame> {
 fuzz_target!(|data: &[u8]| {
     let Some((&cut, bytes)) = data.split_first() else { return };
     let frames = decode(bytes, usize::from(cut) + 1);
-    let mut batch = Batch::new(LIMITS.max_frame);
+    let mut batch = Batch::new(MAX_FRAME);
     for frame in &frames {
         batch.push(frame.clone()).expect("it was within the limit when it came");
     }

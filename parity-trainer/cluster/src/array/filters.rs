@@ -47,19 +47,25 @@ impl From<FilterSpec> for ArrayFilters {
     }
 }
 
+/// The ways to write filters.
+const NAMES: [(&str, FilterSpec); 6] = {
+    const fn spec(lz4: bool, precision: Precision) -> FilterSpec {
+        FilterSpec { lz4, precision }
+    }
+    [
+        ("none", FilterSpec::NONE),
+        ("lz4", spec(true, Precision::F32)),
+        ("bf16", spec(false, Precision::Bf16)),
+        ("f16", spec(false, Precision::F16)),
+        ("lz4,bf16", spec(true, Precision::Bf16)),
+        ("lz4,f16", spec(true, Precision::F16)),
+    ]
+};
+
 impl fmt::Display for FilterSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let precision = match self.precision {
-            Precision::F32 => None,
-            Precision::Bf16 => Some("bf16"),
-            Precision::F16 => Some("f16"),
-        };
-        match (self.lz4, precision) {
-            (false, None) => f.write_str("none"),
-            (true, None) => f.write_str("lz4"),
-            (false, Some(precision)) => f.write_str(precision),
-            (true, Some(precision)) => write!(f, "lz4,{precision}"),
-        }
+        let named = NAMES.iter().find(|(_, spec)| spec == self);
+        f.write_str(named.map_or("none", |(name, _)| name))
     }
 }
 
@@ -67,30 +73,13 @@ impl FromStr for FilterSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut spec = Self::default();
-        if text == "none" {
-            return Ok(spec);
-        }
-        for name in text.split(',').map(str::trim) {
-            let precision = match name {
-                "lz4" => {
-                    spec.lz4 = true;
-                    continue;
-                }
-                "bf16" => Precision::Bf16,
-                "f16" => Precision::F16,
-                _ => {
-                    return Err(format!(
-                        "{name:?} is no filter: write none, or some of lz4 and bf16 or f16"
-                    ));
-                }
-            };
-            if spec.is_lossy() && spec.precision != precision {
-                return Err("bf16 and f16 are two formats of one number: write one of them".into());
-            }
-            spec.precision = precision;
-        }
-        Ok(spec)
+        // In the order of the names, in which lz4 comes first.
+        let mut parts: Vec<&str> = text.split(',').map(str::trim).collect();
+        parts.sort_unstable_by(|a, b| b.cmp(a));
+        let parts = parts.join(",");
+        let named = NAMES.iter().find(|(name, _)| *name == parts);
+        let unknown = || format!("{text:?} is no filter: write none, lz4, bf16, f16 or lz4,bf16");
+        named.map(|&(_, spec)| spec).ok_or_else(unknown)
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::connections::{Connections, Happened, Inbound};
 use super::membership::{KnownView, Membership};
 use super::transport::{Sender, Transport};
-use super::worker::{Answer, Command, Pulled, TaskError, TaskId, Worker};
+use super::worker::{Answer, Command, Pulled, TaskError, Worker};
 use super::{AT_ONCE, Bounds, Counters, Timing};
 use crate::registry::{Report, ReportChange};
 
@@ -63,9 +63,8 @@ pub struct ClientNode<T: Transport> {
     membership: Membership,
     known: KnownView,
     commands: mpsc::Receiver<Command>,
-    /// Awaited answers of tasks, and the tasks under the numbers that workers know.
-    running: BTreeMap<Handle, (TaskId, Answer)>,
-    handles: BTreeMap<TaskId, Handle>,
+    /// Awaited answers of tasks.
+    running: BTreeMap<Handle, Answer>,
     since: Instant,
     actions: Vec<ClientAction>,
 }
@@ -98,7 +97,6 @@ impl<T: Transport> ClientNode<T> {
             known: KnownView::default(),
             commands,
             running: BTreeMap::new(),
-            handles: BTreeMap::new(),
             since: Instant::now(),
             actions: Vec::new(),
         };
@@ -206,14 +204,12 @@ impl<T: Transport> ClientNode<T> {
         self.tell(ClientEvent::Received(Message::Routing(routing)));
     }
 
-    fn submit(&mut self, command: Command) {
-        let Command { id, task, answer } = command;
+    fn submit(&mut self, (task, answer): Command) {
         let now = self.now();
         let mut actions = std::mem::take(&mut self.actions);
         match self.client.submit(now, task, &mut actions) {
             Ok(handle) => {
-                self.running.insert(handle, (id, answer));
-                self.handles.insert(id, handle);
+                self.running.insert(handle, answer);
             }
             Err(error) => {
                 let _ = answer.send(Err(error.into()));
@@ -244,10 +240,9 @@ impl<T: Transport> ClientNode<T> {
     }
 
     fn done(&mut self, handle: Handle, outcome: TaskOutcome) {
-        let Some((id, answer)) = self.running.remove(&handle) else {
+        let Some(answer) = self.running.remove(&handle) else {
             return;
         };
-        self.handles.remove(&id);
         let done = match outcome {
             TaskOutcome::Pushed => Ok(None),
             TaskOutcome::Pulled {

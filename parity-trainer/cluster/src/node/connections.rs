@@ -33,10 +33,6 @@ const TURN: usize = 512 * 1024;
 
 /// Event from the task of a connection.
 #[derive(Debug)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "passed on at once: a box would cost an allocation for each message"
-)]
 pub(super) enum Inbound {
     Connected {
         id: u64,
@@ -61,10 +57,6 @@ pub(super) enum Inbound {
 
 /// Event for the state machine.
 #[derive(Debug)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "passed on at once: a box would cost an allocation for each message"
-)]
 pub(super) enum Happened {
     Message(Peer, Message),
     Up(Peer),
@@ -316,7 +308,7 @@ impl<T: Transport> Connections<T> {
                 match live.link.unpack(packed) {
                     Ok(message) => Some(Happened::Message(live.peer, message)),
                     Err(UnpackError::UnknownKeys { digest }) => {
-                        let _ = live.sender.try_send(Frame::Forget(digest));
+                        live.sender.try_send(Frame::Forget(digest));
                         None
                     }
                     Err(error) => {
@@ -343,7 +335,7 @@ impl<T: Transport> Connections<T> {
             } else {
                 live.link.pack(message)
             };
-            live.sender.try_send(Frame::Message(packed)).is_ok()
+            live.sender.try_send(Frame::Message(packed))
         });
         match sent {
             true => self.counters.sent += 1,
@@ -354,7 +346,7 @@ impl<T: Transport> Connections<T> {
     /// Gives a sign of life on every connection.
     pub(super) fn heartbeat(&self) {
         for live in self.live.values() {
-            let _ = live.sender.try_send(Frame::Heartbeat);
+            live.sender.try_send(Frame::Heartbeat);
         }
     }
 

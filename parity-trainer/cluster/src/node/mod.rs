@@ -9,6 +9,11 @@
 //! Every interval and timeout follows from one setting, the heartbeat ([`Timing`]). Every queue is
 //! bounded in bytes: a node takes a peer's requests only while there is room for the answers.
 
+#![allow(
+    clippy::large_enum_variant,
+    reason = "messages are passed on at once: a box would cost an allocation for each"
+)]
+
 mod client;
 mod connections;
 mod membership;
@@ -24,7 +29,7 @@ pub use client::{ClientNode, ClientNodeConfig};
 pub use membership::Membership;
 pub use server::{ServerHandle, ServerNode, ServerNodeConfig};
 pub use timing::Timing;
-pub use worker::{Pending, Pulled, PushPull, TaskError, TaskId, TaskSpec, Worker};
+pub use worker::{Pending, Pulled, TaskError, TaskSpec, Worker};
 
 /// Events taken from a node's inbox at a time.
 const AT_ONCE: usize = 128;

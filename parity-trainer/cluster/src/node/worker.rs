@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use parapet_parameter_server::{
@@ -18,20 +17,12 @@ const COMMANDS: usize = 1024;
 /// Bytes of a message beside its keys and values, at most.
 const HEADS: u64 = 256 + (HEADER_LEN + SUM_LEN) as u64;
 
-/// A task that was submitted, for those that are to wait for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TaskId(u64);
-
 pub(super) type Answer = oneshot::Sender<Result<Option<Pulled>, TaskError>>;
 
-#[derive(Debug)]
-pub(super) struct Command {
-    pub(super) id: TaskId,
-    pub(super) task: Task,
-    pub(super) answer: Answer,
-}
+/// A task on its way to the node.
+pub(super) type Command = (Task, Answer);
 
-/// Rows, iteration and order of a task.
+/// Rows and iteration of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskSpec {
     pub array: ArrayId,
@@ -45,7 +36,7 @@ pub struct TaskSpec {
 }
 
 impl TaskSpec {
-    /// All rows of a range, at once, before nothing else.
+    /// All rows of a range.
     pub const fn new(array: ArrayId, range: KeyRange, clock: Clock) -> Self {
         Self {
             array,
@@ -95,7 +86,6 @@ pub enum TaskError {
 #[derive(Debug, Clone)]
 pub struct Worker {
     commands: mpsc::Sender<Command>,
-    next: Arc<AtomicU64>,
     arrays: Arc<[(ArrayId, ClientArray)]>,
     max_frame: u64,
 }
@@ -108,7 +98,6 @@ impl Worker {
         let (commands, receiver) = mpsc::channel(COMMANDS);
         let worker = Self {
             commands,
-            next: Arc::default(),
             arrays: arrays.into(),
             max_frame,
         };
@@ -130,32 +119,12 @@ impl Worker {
     /// # Errors
     /// As for a push.
     pub async fn pull(&self, spec: TaskSpec) -> Result<Pending<Pulled>, TaskError> {
-        let width = self.array(spec.array).map_or(1, |array| array.width) as u64;
+        let array = self.arrays.iter().find(|(id, _)| *id == spec.array);
+        let width = array.map_or(1, |(_, array)| array.width) as u64;
         let rows = spec.keys.len(spec.range) as u64;
         let bytes = rows.saturating_mul(width).saturating_mul(4);
-        self.submit(spec, Work::Pull, bytes, Option::unwrap_or_default)
-            .await
-    }
-
-    /// Adds gradients, and asks for the rows of the next iteration.
-    ///
-    /// # Errors
-    /// As for a push.
-    pub async fn push_pull(&self, spec: TaskSpec, values: Values) -> Result<PushPull, TaskError> {
-        let next = TaskSpec {
-            clock: spec.clock.next(),
-            ..spec.clone()
-        };
-        let push = self.push(spec, values).await?;
-        Ok(PushPull {
-            push,
-            pull: self.pull(next).await?,
-        })
-    }
-
-    fn array(&self, array: ArrayId) -> Option<&ClientArray> {
-        let found = self.arrays.iter().find(|(id, _)| *id == array);
-        found.map(|(_, array)| array)
+        let finish = Option::unwrap_or_default;
+        self.submit(spec, Work::Pull, bytes, finish).await
     }
 
     async fn submit<R>(
@@ -173,8 +142,6 @@ impl Worker {
         if bytes > limit {
             return Err(TaskError::TooLong { bytes, limit });
         }
-        let id = TaskId(self.next.fetch_add(1, Ordering::Relaxed));
-        let (answer, receiver) = oneshot::channel();
         let task = Task {
             work,
             array: spec.array,
@@ -182,14 +149,10 @@ impl Worker {
             keys: spec.keys,
             clock: spec.clock,
         };
-        let command = Command { id, task, answer };
-        let sent = self.commands.send(command).await;
+        let (answer, receiver) = oneshot::channel();
+        let sent = self.commands.send((task, answer)).await;
         sent.map_err(|_| TaskError::Stopped)?;
-        Ok(Pending {
-            id,
-            receiver,
-            finish,
-        })
+        Ok(Pending { receiver, finish })
     }
 }
 
@@ -197,25 +160,8 @@ impl Worker {
 #[derive(Debug)]
 #[must_use = "a task may fail"]
 pub struct Pending<R> {
-    id: TaskId,
     receiver: oneshot::Receiver<Result<Option<Pulled>, TaskError>>,
     finish: fn(Option<Pulled>) -> R,
-}
-
-impl<R> Pending<R> {
-    /// For tasks that are to wait for this one.
-    pub const fn id(&self) -> TaskId {
-        self.id
-    }
-
-    /// Waits on a thread that runs no other tasks.
-    ///
-    /// # Errors
-    /// As when awaited.
-    pub fn wait(self) -> Result<R, TaskError> {
-        let answer = self.receiver.blocking_recv();
-        answer.unwrap_or(Err(TaskError::Stopped)).map(self.finish)
-    }
 }
 
 impl<R> Future for Pending<R> {
@@ -225,13 +171,4 @@ impl<R> Future for Pending<R> {
         let answer = Pin::new(&mut self.receiver).poll(context);
         answer.map(|answer| answer.unwrap_or(Err(TaskError::Stopped)).map(self.finish))
     }
-}
-
-/// A push and the pull after it.
-#[derive(Debug)]
-pub struct PushPull {
-    /// Done when every replica has the gradients.
-    pub push: Pending<()>,
-    /// The next iteration's rows.
-    pub pull: Pending<Pulled>,
 }

@@ -21,15 +21,16 @@ fn ones() -> Values {
 /// have pushed. Up to `ahead` ones of the next clock may be there, too.
 async fn count(worker: &Worker, clocks: std::ops::RangeInclusive<u64>, workers: f32, ahead: f32) {
     for clock in clocks {
-        let both = worker.push_pull(spec(clock), ones()).await.unwrap();
-        let values = soon(both.pull).await.unwrap().values;
+        let push = worker.push(spec(clock), ones()).await.unwrap();
+        let pull = worker.pull(spec(clock + 1)).await.unwrap();
+        let values = soon(pull).await.unwrap().values;
         assert_eq!(values.len(), KEYS as usize * WIDTH);
         let expected = workers * clock as f32..=workers * clock as f32 + ahead;
         assert!(
             values.iter().all(|v| expected.contains(v)),
             "clock {clock}: {values:?}"
         );
-        soon(both.push).await.unwrap();
+        soon(push).await.unwrap();
     }
 }
 
@@ -195,9 +196,10 @@ async fn rows_named_by_keys_travel_through_filters() {
     for clock in 1..=3 {
         let named = spec(clock).keys(Keys::List(keys.clone().into()));
         let values = Values::from(vec![1.0; count]);
-        let both = worker.push_pull(named, values).await.unwrap();
-        soon(both.push).await.unwrap();
-        let pulled = soon(both.pull).await.unwrap();
+        soon(worker.push(named.clone(), values).await.unwrap())
+            .await
+            .unwrap();
+        let pulled = soon(worker.pull(named).await.unwrap()).await.unwrap();
         assert_eq!(*pulled.values, vec![clock as f32; count]);
     }
     let all = soon(worker.pull(spec(0)).await.unwrap()).await.unwrap();

@@ -1,4 +1,11 @@
-//! A cluster within the test's process.
+//! A cluster within the process of a test or an example.
+
+#![allow(
+    dead_code,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "tests and examples use parts of it"
+)]
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -43,34 +50,60 @@ pub(crate) async fn soon<R>(future: impl Future<Output = R>) -> R {
     done.await.expect("took longer than 30 s")
 }
 
-/// Settings of a cluster: workers 0.. that are members, servers 0.., and one more server that
-/// holds nothing yet. Four shards, the chain of each the servers from 0 or 1 on.
-#[derive(Clone, Copy)]
+/// An array of one row for each key.
+#[derive(Clone)]
+pub(crate) struct Array {
+    pub(crate) keys: KeyRange,
+    /// Parts that the keys are cut into.
+    pub(crate) shards: u64,
+    pub(crate) layout: Layout,
+}
+
+/// Settings of a cluster: workers 0.. that are members, and servers 0..
+#[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) workers: u64,
     pub(crate) servers: u64,
+    /// Servers that hold each shard, from 0 or the shard's number on.
     pub(crate) replicas: u64,
+    /// Further servers, which hold nothing yet.
+    pub(crate) spares: u64,
     pub(crate) consistency: Consistency,
+    /// Arrays 0..
+    pub(crate) arrays: Vec<Array>,
+    /// Filters of the first array.
     pub(crate) filters: ArrayFilters,
     pub(crate) bounds: Bounds,
 }
 
 impl Setup {
+    /// One array of four shards, and one of a large row.
     pub(crate) fn new(workers: u64, servers: u64, replicas: u64, consistency: Consistency) -> Self {
+        let array = |keys, shards, width| Array {
+            keys: KeyRange::new(0, keys),
+            shards,
+            layout: Layout::dense(width, Add),
+        };
         Self {
             workers,
             servers,
             replicas,
+            spares: 1,
             consistency,
+            arrays: vec![array(KEYS, 4, WIDTH), array(1, 1, BIG)],
             filters: ArrayFilters::default(),
             bounds: Bounds::default(),
         }
     }
 
-    /// Chains of the shards of both arrays.
-    fn routes(&self) -> Vec<Route> {
+    fn routing(&self) -> Routing {
+        let shards = (0..).map(ArrayId).zip(&self.arrays);
+        let shards = shards.flat_map(|(id, array)| {
+            let cut = array.keys.cut(array.shards);
+            cut.map(move |range| (id, range))
+        });
         let route = |(shard, (array, range)): (u64, (ArrayId, KeyRange))| {
-            // With two replicas, server 0 is the head of all: the one to kill.
+            // With as many replicas as servers, server 0 is the head of all: the one to kill.
             let first = if self.replicas == self.servers {
                 0
             } else {
@@ -84,9 +117,7 @@ impl Setup {
                 chain: chain.collect(),
             }
         };
-        let shards = KeyRange::new(0, KEYS).cut(4).map(|range| (ARRAY, range));
-        let shards = shards.chain([(BIG_ARRAY, KeyRange::new(0, 1))]);
-        (0..).zip(shards).map(route).collect()
+        Routing::new(1, (0..).zip(shards).map(route).collect()).unwrap()
     }
 }
 
@@ -135,8 +166,8 @@ pub(crate) struct Cluster<T: Transport> {
 impl<T: Transport> Cluster<T> {
     pub(crate) async fn start(transport: T, setup: Setup) -> Self {
         let members = (0..setup.workers).map(|worker| (WorkerId(worker), Clock(0)));
-        let routing = Routing::new(1, setup.routes()).unwrap();
-        let registry = InProcessRegistry::new(in_process::view(routing, members.collect()));
+        let view = in_process::view(setup.routing(), members.collect());
+        let registry = InProcessRegistry::new(view);
         let mut cluster = Self {
             transport,
             setup,
@@ -145,30 +176,35 @@ impl<T: Transport> Cluster<T> {
             servers: Vec::new(),
             _registry: AbortOnDropHandle::new(tokio::spawn(registry.run())),
         };
-        let array = |width| ArrayConfig {
-            layout: Layout::dense(width, Add),
-            policy: Arc::new(setup.consistency),
-        };
-        for node in (0..=setup.servers).map(NodeId) {
-            let arrays = vec![(ARRAY, array(WIDTH)), (BIG_ARRAY, array(BIG))];
-            let mut config = ServerNodeConfig::new(node, arrays);
-            // In memory, addresses are names; over TCP, any free port.
-            if std::any::type_name::<T>().ends_with("Memory") {
-                config.listen = node.to_string();
-            }
-            (config.filters, config.bounds) = (vec![(ARRAY, setup.filters)], setup.bounds);
-            let (transport, membership) = (cluster.transport.clone(), cluster.membership());
-            let server = ServerNode::bind(config, transport, membership)
-                .await
-                .unwrap();
-            let running = Running::start(server);
-            let info = in_process::server(&running.address);
-            cluster.servers.push(running);
-            cluster.change(|view| {
-                view.servers.insert(node, info);
-            });
+        for node in 0..cluster.setup.servers + cluster.setup.spares {
+            cluster.start_server(NodeId(node)).await;
         }
         cluster
+    }
+
+    async fn start_server(&mut self, node: NodeId) {
+        let array = |array: &Array| ArrayConfig {
+            layout: array.layout.clone(),
+            policy: Arc::new(self.setup.consistency),
+        };
+        let arrays = (0..).map(ArrayId).zip(self.setup.arrays.iter().map(array));
+        let mut config = ServerNodeConfig::new(node, arrays.collect());
+        // In memory, addresses are names; over TCP, any free port.
+        if std::any::type_name::<T>().ends_with("Memory") {
+            config.listen = node.to_string();
+        }
+        (config.filters, config.bounds) = (self.filters(), self.setup.bounds);
+        let binding = ServerNode::bind(config, self.transport.clone(), self.membership());
+        let running = Running::start(binding.await.unwrap());
+        let info = in_process::server(&running.address);
+        self.servers.push(running);
+        self.change(|view| {
+            view.servers.insert(node, info);
+        });
+    }
+
+    fn filters(&self) -> Vec<(ArrayId, ArrayFilters)> {
+        vec![(ARRAY, self.setup.filters)]
     }
 
     fn membership(&self) -> Membership {
@@ -192,14 +228,15 @@ impl<T: Transport> Cluster<T> {
             .all(|route| route.chain == chain)
     }
 
+    /// The way in for a worker, by its number.
     pub(crate) fn worker(&self, worker: u64) -> Worker {
-        let array = |width| ClientArray {
-            width,
+        let array = |array: &Array| ClientArray {
+            width: array.layout.width,
             consistency: self.setup.consistency,
         };
-        let arrays = vec![(ARRAY, array(WIDTH)), (BIG_ARRAY, array(BIG))];
-        let mut config = ClientNodeConfig::new(WorkerId(worker), arrays);
-        (config.filters, config.bounds) = (vec![(ARRAY, self.setup.filters)], self.setup.bounds);
+        let arrays = (0..).map(ArrayId).zip(self.setup.arrays.iter().map(array));
+        let mut config = ClientNodeConfig::new(WorkerId(worker), arrays.collect());
+        (config.filters, config.bounds) = (self.filters(), self.setup.bounds);
         ClientNode::start(config, self.transport.clone(), self.membership())
     }
 

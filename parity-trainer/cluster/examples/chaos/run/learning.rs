@@ -218,14 +218,11 @@ impl Learner {
             let drawn = (0..BATCH).map(|_| self.random.random_range(0..trained.len()));
             let batch = Vec::from_iter(drawn.filter_map(|place| trained.get(place)));
             let values = Values::from(gradient(batch.into_iter(), &weights));
-            let both = self
-                .worker
-                .worker
-                .push_pull(all(self.array, step), values)
-                .await?;
             let what = format!("step {step} of the training");
-            soon(&what, Ok(both.push)).await?;
-            weights = soon(&what, Ok(both.pull)).await?.values;
+            let push = self.worker.worker.push(all(self.array, step), values).await;
+            soon(&what, push).await?;
+            let pull = self.worker.worker.pull(all(self.array, step + 1)).await;
+            weights = soon(&what, pull).await?.values;
         }
         Ok(step)
     }

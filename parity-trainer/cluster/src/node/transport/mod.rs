@@ -5,24 +5,24 @@
 //! four times that, if the sender has not waited; a single frame may be longer than both. The
 //! incoming side has no queue: what is not received stays with the peer.
 
+mod connection;
 mod memory;
 mod queue;
 mod sockets;
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use parapet_parameter_server::Peer;
 
+pub(crate) use connection::peer_at;
+pub use connection::{Connection, Receiver};
 pub use memory::Memory;
-pub use queue::{SendError, Sender};
+pub use queue::Sender;
 pub use sockets::{Sockets, Tcp};
 
-use crate::node::wire::{Frame, Hello, WireError};
+use crate::node::wire::{Hello, WireError};
 
 /// Own identity and limits on each of a node's connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,66 +67,6 @@ pub trait Listener: Send + 'static {
     fn accept(&mut self) -> impl Future<Output = Result<Handshake, TransportError>> + Send;
 }
 
-/// A connection after the handshake.
-#[derive(Debug)]
-pub struct Connection {
-    /// Peer at the other end.
-    pub peer: Peer,
-    pub sender: Sender,
-    pub receiver: Receiver,
-}
-
-/// The incoming side of a connection. Dropping it closes the connection.
-pub struct Receiver {
-    source: Source,
-    /// Rises whenever something comes, be it a part of a frame: a sign of life.
-    pub progress: Arc<AtomicU64>,
-    /// The peer at the other end, for errors.
-    who: String,
-}
-
-enum Source {
-    Socket(Box<sockets::Incoming>),
-    Memory(memory::Incoming),
-}
-
-impl fmt::Debug for Receiver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Receiver from {}", self.who)
-    }
-}
-
-impl Receiver {
-    fn new(source: Source, peer: Peer, address: &str) -> Self {
-        Self {
-            source,
-            progress: Arc::default(),
-            who: peer_at(peer, address),
-        }
-    }
-
-    /// The next frame. Safe to cancel.
-    ///
-    /// # Errors
-    /// When the connection is lost or the peer sends what cannot be understood. There is nothing
-    /// more to be had then.
-    pub async fn recv(&mut self) -> Result<Frame, TransportError> {
-        let received = match &mut self.source {
-            Source::Socket(incoming) => incoming.recv(&self.progress).await,
-            Source::Memory(incoming) => incoming.recv(&self.progress).await,
-        };
-        received.map_err(|reason| reason.at(&self.who))
-    }
-}
-
-/// Names a peer in errors.
-pub(crate) fn peer_at(peer: Peer, address: &str) -> String {
-    match peer {
-        Peer::Server(node) => format!("{node} at {address}"),
-        Peer::Worker(worker) => format!("{worker} at {address}"),
-    }
-}
-
 /// Reason why there is no connection, or none any more.
 #[derive(Debug, thiserror::Error)]
 #[error("{who}: {reason}")]
@@ -161,15 +101,4 @@ impl Reason {
             reason: self,
         }
     }
-}
-
-/// Shakes hands for no longer than `limit`.
-async fn within(
-    limit: Duration,
-    address: &str,
-    handshake: impl Future<Output = Result<Connection, Reason>>,
-) -> Result<Connection, TransportError> {
-    let done = tokio::time::timeout(limit, handshake).await;
-    done.unwrap_or(Err(Reason::Slow(limit)))
-        .map_err(|reason| reason.at(address))
 }

@@ -27,15 +27,6 @@ pub struct Sender {
     state: Arc<State>,
 }
 
-/// Reason why a frame was not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum SendError {
-    #[error("the connection was closed")]
-    Closed,
-    #[error("{bytes} bytes wait to be sent already: wait for room")]
-    Full { bytes: usize },
-}
-
 /// A queue in which `long` bytes count as long.
 pub(super) fn queue(long: usize) -> (Sender, Outgoing) {
     let (sender, frames) = mpsc::unbounded_channel();
@@ -53,23 +44,19 @@ pub(super) fn queue(long: usize) -> (Sender, Outgoing) {
 }
 
 impl Sender {
-    /// Puts a frame into the queue.
-    ///
-    /// # Errors
-    /// If the connection is gone or the queue is full; then the frame is, too.
-    pub fn try_send(&self, mut frame: Frame) -> Result<(), SendError> {
+    /// Puts a frame into the queue. Returns false if the connection is gone or the queue is full;
+    /// then the frame is gone, too.
+    pub fn try_send(&self, mut frame: Frame) -> bool {
         let cost = frame.cost();
         let State { bytes, long, .. } = &*self.state;
         let waiting = bytes.load(Ordering::Relaxed);
         // One frame may be longer than the queue: a sender that has waited for room gets it
         // through.
         if waiting >= *long && waiting.saturating_add(cost) > long.saturating_mul(HARD) {
-            return Err(SendError::Full { bytes: waiting });
+            return false;
         }
         bytes.fetch_add(cost, Ordering::Relaxed);
-        self.frames
-            .send((frame, cost))
-            .map_err(|_| SendError::Closed)
+        self.frames.send((frame, cost)).is_ok()
     }
 
     pub fn is_long(&self) -> bool {

@@ -1,38 +1,22 @@
 //! Sockets: TCP, and Unix sockets between nodes on one machine.
 //!
-//! One task for each connection writes; the receiver reads in its own, so that no frame changes
-//! tasks on its way in. Nagle's algorithm is off: the queue itself puts small frames together, as
-//! many as there are when the socket can take more.
+//! Nagle's algorithm is off: a connection's queue itself puts small frames together.
 //!
 //! A Unix socket is named after the TCP address that its node listens at. The names are abstract:
 //! nothing is left behind in a file system when a process is killed, and they are seen within one
 //! network namespace, as the TCP addresses are. Any process of the machine may take any name, so
 //! both ends look at whose process the other is: only one of the same user is accepted.
 
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::io;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::FutureExt as _;
-use nix::sys::socket::{Shutdown, setsockopt, shutdown, sockopt};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use nix::sys::socket::{setsockopt, sockopt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, lookup_host};
-use tokio_util::task::AbortOnDropHandle;
 
-use super::queue::{self, Outgoing};
-use super::{
-    Connection, Handshake, Listener, Local, Reason, Receiver, Source, Transport, TransportError,
-    within,
-};
-use crate::node::wire::{Batch, Decoder, Frame, HELLO_LEN, Hello, Limits, PREFIX_LEN};
-
-/// Frames are put together up to this many bytes, then written: the checksum is made of what the
-/// write finds in the cache.
-const TOGETHER: usize = 256 * 1024;
-
-/// Slices of one vectored write.
-const SLICES: usize = 64;
+use super::connection::{Halves, handshake};
+use super::{Connection, Handshake, Listener, Local, Reason, Transport, TransportError};
 
 /// Bytes that the kernel keeps for the other end of a Unix socket to read. Pushes of 4 MiB go over
 /// a fifth faster with this than with half as much, and twice as much gains nothing.
@@ -75,10 +59,7 @@ impl Transport for Sockets {
         local: Arc<Local>,
     ) -> Result<Connection, TransportError> {
         match connect_unix(address).await {
-            Some(stream) => {
-                let handshake = handshake(stream, Socket::Unix, address, &local);
-                within(local.handshake, address, handshake).await
-            }
+            Some(stream) => handshake(stream, Halves::of_unix, address, &local).await,
             None => Tcp.connect(address, local).await,
         }
     }
@@ -108,12 +89,16 @@ impl Transport for Tcp {
         address: &str,
         local: Arc<Local>,
     ) -> Result<Connection, TransportError> {
-        let connecting = async {
-            let stream = TcpStream::connect(address).await.map_err(Reason::Connect)?;
-            stream.set_nodelay(true).map_err(Reason::Io)?;
-            handshake(stream, Socket::Tcp, address, &local).await
+        let limit = local.handshake;
+        let connected = tokio::time::timeout(limit, TcpStream::connect(address)).await;
+        let stream = match connected {
+            Ok(connected) => connected.map_err(|error| Reason::Connect(error).at(address))?,
+            Err(_) => return Err(Reason::Slow(limit).at(address)),
         };
-        within(local.handshake, address, connecting).await
+        stream
+            .set_nodelay(true)
+            .map_err(|error| Reason::Io(error).at(address))?;
+        handshake(stream, Halves::of_tcp, address, &local).await
     }
 }
 
@@ -132,25 +117,21 @@ impl Listener for SocketListener {
 
     async fn accept(&mut self) -> Result<Handshake, TransportError> {
         let local = Arc::clone(&self.local);
-        let limit = local.handshake;
         let error = |error| Reason::Listen(error).at(&self.address);
-        tokio::select! {
+        let shaking = tokio::select! {
             accepted = self.tcp.accept() => {
                 let (stream, from) = accepted.map_err(error)?;
                 stream.set_nodelay(true).map_err(error)?;
-                Ok(async move {
-                    let from = from.to_string();
-                    within(limit, &from, handshake(stream, Socket::Tcp, &from, &local)).await
-                }.boxed())
+                let from = from.to_string();
+                async move { handshake(stream, Halves::of_tcp, &from, &local).await }.boxed()
             }
             accepted = accept_unix(self.unix.as_ref()) => {
                 let stream = accepted.map_err(error)?;
-                Ok(async move {
-                    let from = "this machine";
-                    within(limit, from, handshake(stream, Socket::Unix, from, &local)).await
-                }.boxed())
+                let from = "this machine";
+                async move { handshake(stream, Halves::of_unix, from, &local).await }.boxed()
             }
-        }
+        };
+        Ok(shaking)
     }
 }
 
@@ -188,162 +169,4 @@ fn is_ours(stream: &UnixStream) -> bool {
 /// The zero byte makes a name abstract; a system without those says that it is no path.
 fn unix_name(address: &str) -> String {
     format!("\0parapet-parameter-server/{address}")
-}
-
-/// A connected stream socket, which one task reads and another writes.
-enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Socket {
-    fn try_read(&self, spaces: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.try_read_vectored(spaces),
-            Self::Unix(stream) => stream.try_read_vectored(spaces),
-        }
-    }
-
-    async fn readable(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.readable().await,
-            Self::Unix(stream) => stream.readable().await,
-        }
-    }
-
-    /// Writes the beginning of a batch.
-    fn try_write(&self, batch: &mut Batch) -> io::Result<usize> {
-        let mut slices = [IoSlice::new(&[]); SLICES];
-        let filled = batch.slices(&mut slices);
-        let slices = slices.get(..filled).unwrap_or_default();
-        match self {
-            Self::Tcp(stream) => stream.try_write_vectored(slices),
-            Self::Unix(stream) => stream.try_write_vectored(slices),
-        }
-    }
-
-    async fn writable(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.writable().await,
-            Self::Unix(stream) => stream.writable().await,
-        }
-    }
-
-    /// Tells the peer that nothing more will be written.
-    fn shut_down(&self) {
-        let fd = match self {
-            Self::Tcp(stream) => stream.as_raw_fd(),
-            Self::Unix(stream) => stream.as_raw_fd(),
-        };
-        // It may be closed already.
-        let _ = shutdown(fd, Shutdown::Write);
-    }
-}
-
-/// Both ends speak first, so that each can say why it does not like the other.
-async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
-    mut stream: S,
-    socket: impl FnOnce(S) -> Socket,
-    address: &str,
-    local: &Local,
-) -> Result<Connection, Reason> {
-    stream
-        .write_all(&local.hello.encode())
-        .await
-        .map_err(Reason::Io)?;
-    let ended = |error: io::Error| match error.kind() {
-        ErrorKind::UnexpectedEof => Reason::Closed,
-        _ => Reason::Io(error),
-    };
-    let mut bytes = [0; HELLO_LEN];
-    let Some((prefix, rest)) = bytes.split_first_chunk_mut::<PREFIX_LEN>() else {
-        return Err(Reason::Closed);
-    };
-    stream.read_exact(prefix).await.map_err(ended)?;
-    Hello::check_prefix(prefix)?;
-    stream.read_exact(rest).await.map_err(ended)?;
-    let hello = Hello::decode(&bytes)?;
-    local.hello.accept(&hello)?;
-    let socket = Arc::new(socket(stream));
-    let (sender, outgoing) = queue::queue(local.queue);
-    let max_frame = local.hello.max_frame;
-    let writing = tokio::spawn(write(Arc::clone(&socket), outgoing, max_frame));
-    let limits = Limits {
-        max_frame,
-        pooled: local.pooled,
-    };
-    let incoming = Incoming {
-        socket,
-        _writer: AbortOnDropHandle::new(writing),
-        decoder: Decoder::new(limits),
-    };
-    let source = Source::Socket(Box::new(incoming));
-    Ok(Connection {
-        peer: hello.peer,
-        sender,
-        receiver: Receiver::new(source, hello.peer, address),
-    })
-}
-
-/// Writes what is in the queue, until the queue's other end or the connection is gone.
-async fn write(socket: Arc<Socket>, mut queue: Outgoing, max_frame: u64) {
-    let mut batch = Batch::new(max_frame);
-    while let Some(next) = queue.frames.recv().await {
-        let (mut next, mut total) = (Some(next), 0);
-        while let Some((frame, cost)) = next.take() {
-            if let Err(error) = batch.push(frame) {
-                tracing::error!(%error, "a message cannot be sent");
-            }
-            total += cost;
-            if batch.len() < TOGETHER {
-                next = queue.frames.try_recv().ok();
-            }
-        }
-        while !batch.is_empty() {
-            let written = match socket.try_write(&mut batch) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    socket.writable().await.map(|()| 0)
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => Ok(0),
-                written => written,
-            };
-            match written {
-                Ok(count) => batch.advance(count),
-                // The reading side tells the node.
-                Err(_) => return,
-            }
-        }
-        queue.sent(total);
-    }
-    socket.shut_down();
-}
-
-pub(super) struct Incoming {
-    socket: Arc<Socket>,
-    /// Ends with this: a peer that reads nothing must not keep a connection that was given up.
-    _writer: AbortOnDropHandle<()>,
-    decoder: Decoder,
-}
-
-impl Incoming {
-    pub(super) async fn recv(&mut self, progress: &AtomicU64) -> Result<Frame, Reason> {
-        loop {
-            if let Some(frame) = self.decoder.next()? {
-                return Ok(frame);
-            }
-            let mut spaces = self.decoder.spaces().map(IoSliceMut::new);
-            match self.socket.try_read(&mut spaces) {
-                Ok(0) => return Err(Reason::Closed),
-                Ok(count) => {
-                    self.decoder.filled(count);
-                    progress.fetch_add(1, Ordering::Relaxed);
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.socket.readable().await.map_err(Reason::Io)?;
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(Reason::Io(error)),
-            }
-        }
-    }
 }

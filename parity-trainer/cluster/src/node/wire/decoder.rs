@@ -12,15 +12,6 @@ use twox_hash::xxhash3_64::Hasher;
 use super::frame::{Frame, Section};
 use super::{HEADER_LEN, Header, PIECE, SUM_LEN, WireError, agree};
 
-/// Limits of a decoder's input and of what it keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// The longest frame, in bytes after its header.
-    pub max_frame: u64,
-    /// Bytes of vectors that are kept to be used again.
-    pub pooled: usize,
-}
-
 /// Bytes that are read ahead, but for a longer head.
 const STAGING: usize = 128 * 1024;
 
@@ -48,15 +39,16 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// At the start of a connection, after the handshake.
-    pub fn new(limits: Limits) -> Self {
+    /// For frames of up to `max_frame` bytes after the header; keeps vectors of up to `pooled`
+    /// bytes to be used again.
+    pub fn new(max_frame: u64, pooled: usize) -> Self {
         Self {
-            max_frame: limits.max_frame,
+            max_frame,
             staging: vec![0; STAGING],
             start: 0,
             end: 0,
             long: None,
-            pools: Pools::new(limits.pooled),
+            pools: Pools::new(pooled),
         }
     }
 

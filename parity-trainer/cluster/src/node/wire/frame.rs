@@ -10,10 +10,6 @@ use super::{HEADER_LEN, SUM_LEN, WireError};
 
 /// One unit of what two nodes send each other.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "passed on at once: a box would cost an allocation for each message"
-)]
 pub enum Frame {
     /// Nothing but a sign of life.
     Heartbeat,
@@ -172,10 +168,6 @@ impl Frame {
         let lists = match self {
             Self::Message(packed) => match &packed.message {
                 Message::Snapshot(Snapshot { end: Some(end), .. }) => size_of_val(&end.clocks[..]),
-                Message::Routing(routing) => {
-                    let routes = routing.routes().iter();
-                    routes.map(|route| 40 + 8 * route.chain.len()).sum()
-                }
                 Message::Replicate(entry) => match &entry.operation {
                     Operation::Update { clocks, .. } => size_of_val(&clocks[..]),
                     Operation::Members { workers, .. } => size_of_val(&workers[..]),

@@ -5,9 +5,9 @@
 //! its arrays of numbers: those follow as sections, as they lie in memory.
 //!
 //! ```text
-//! header, 16 bytes:  check of the rest of the header u32 | head's length u32 | length of head and sections u64
+//! header, 16 bytes:  check of its rest u32 | length of the head u32 | of head and sections u64
 //! head:              frame | for each section, the count of its numbers
-//! sections:          keys u64.. | values f32.. or u16.. | optimiser state | steps u32.. | compressed u8..
+//! sections:          keys u64.. | values f32.. or u16.. | state | steps u32.. | compressed u8..
 //! checksum, 8 bytes: of head and sections
 //! ```
 //!
@@ -30,7 +30,7 @@ mod handshake;
 use twox_hash::XxHash3_64;
 
 pub use batch::Batch;
-pub use decoder::{Decoder, Limits};
+pub use decoder::Decoder;
 pub use frame::Frame;
 pub use handshake::{HELLO_LEN, Hello, PREFIX_LEN, VERSION};
 
