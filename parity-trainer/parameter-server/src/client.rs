@@ -111,18 +111,13 @@ pub enum TaskOutcome {
 }
 
 /// Reason why a task cannot be submitted.
+#[allow(missing_docs, reason = "the messages say what they are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// Too many are unfinished.
     #[error("{limit} tasks are unfinished: wait for some before submitting more")]
-    Full {
-        /// Limit of unfinished tasks.
-        limit: usize,
-    },
-    /// The cluster has no such array.
+    Full { limit: usize },
     #[error("{0} is not configured: name it when the client is made")]
     UnknownArray(ArrayId),
-    /// Keys or values that do not fit, as a server would find.
     #[error(transparent)]
     Malformed(Refusal),
 }

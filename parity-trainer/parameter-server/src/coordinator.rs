@@ -23,8 +23,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ArrayId, ChainChange, Epoch, Key, KeyRange, NodeId, Peer, Placement, Routing, ShardRef, Step,
-    WorkerId, next_step,
+    ArrayId, ChainChange, Epoch, Key, KeyRange, NodeId, Peer, Placement, Route, Routing, ShardRef,
+    Step, WorkerId, next_step,
 };
 use draft::Draft;
 use liveness::Liveness;
@@ -158,12 +158,8 @@ impl Coordinator {
     pub fn next_timer(&self) -> Option<Duration> {
         let ends = |(hand_over, &since)| since + self.patience(hand_over);
         let births = self.born.values().map(|&since| since + self.config.birth);
-        let timers = self
-            .since
-            .iter()
-            .map(ends)
-            .chain(births)
-            .chain(self.liveness.timers());
+        let timers = self.liveness.timers().chain(births);
+        let timers = timers.chain(self.since.iter().map(ends));
         timers.filter(|&timer| timer > self.decided).min()
     }
 
@@ -191,13 +187,11 @@ impl Coordinator {
                 self.carry_out(&step, &mut draft);
             }
         }
-        let routing = draft.routing;
-        draft
-            .hand_overs
-            .retain(|hand_over| routing.exact(hand_over.at).is_ok());
+        let (routing, mut hand_overs) = (draft.routing, draft.hand_overs);
+        hand_overs.retain(|hand_over| routing.exact(hand_over.at).is_ok());
         Change {
             routing,
-            hand_overs: draft.hand_overs,
+            hand_overs,
             gone_workers,
             unrecoverable: draft.unrecoverable.into_iter().collect(),
         }
@@ -228,10 +222,8 @@ impl Coordinator {
             let route = routing.route(array, range.start);
             route.is_some_and(|route| route.range == range && !route.chain.contains(&to))
         });
-        let newborn = routing
-            .routes()
-            .iter()
-            .filter(|route| route.epoch == Epoch(1));
+        let is_newborn = |route: &&Route| route.epoch == Epoch(1);
+        let newborn = routing.routes().iter().filter(is_newborn);
         let newborn = newborn.map(|route| (route.array, route.range.start));
         track(&mut self.born, now, newborn.collect());
     }
@@ -249,12 +241,9 @@ impl Coordinator {
             let Ok(route) = draft.cluster.routing.exact(at) else {
                 continue;
             };
-            let end = |&since: &Duration| since + self.patience(&hand_over);
-            let hangs = self
-                .since
-                .get(&hand_over)
-                .map(end)
-                .is_some_and(|end| self.decided >= end);
+            let since = self.since.get(&hand_over);
+            let is_late = |since| self.decided >= since + self.patience(&hand_over);
+            let hangs = since.copied().is_some_and(is_late);
             let mut targets = wanted.overlapping(at.array, at.range);
             let is_wanted = targets.any(|target| target.chain.contains(&to));
             let goes_on = draft.live.contains(&to) && is_wanted && !hangs;

@@ -60,19 +60,16 @@ impl PushAggregator {
     /// range.
     pub fn take(&mut self, push: &Push) -> Result<bool, Refusal> {
         let (worker, clock, range) = (push.worker, push.clock, push.at.range);
-        let lowest = self
-            .received
-            .lowest_of(worker, range)
-            .ok_or(Refusal::UnknownWorker)?;
-        let expected = lowest.next();
+        let lowest = self.received.lowest_of(worker, range);
+        let expected = lowest.ok_or(Refusal::UnknownWorker)?.next();
         if clock > expected {
             return Err(Refusal::Gap { expected });
         }
         let before = self.pending.len();
         let parts = self.received.parts(worker, range);
-        let new = parts.filter(|&(_, last)| last < clock);
-        self.pending
-            .extend(new.map(|(part, _)| push.part(part, self.width)));
+        for (part, _) in parts.filter(|&(_, last)| last < clock) {
+            self.pending.push(push.part(part, self.width));
+        }
         self.received.advance(worker, range, clock);
         let is_new = self.pending.len() > before;
         if is_new && self.touched.len() >= MAX_TOUCHED {
@@ -163,12 +160,8 @@ impl PushAggregator {
         clocks.into_iter().find_map(|clock| {
             let of_clock = || pending().filter(move |push| push.clock == clock);
             let has_push = |part: &KeyRange| of_clock().any(|push| overlaps(&push, *part));
-            let part = self
-                .received
-                .parts_finished(range, clock)
-                .into_iter()
-                .find(has_push)?;
-            Some((clock, part))
+            let finished = self.received.parts_finished(range, clock);
+            Some((clock, finished.into_iter().find(has_push)?))
         })
     }
 
@@ -177,11 +170,8 @@ impl PushAggregator {
         let mut chosen = self.take_out(part, |push| push.clock == clock);
         // In the workers' order, so that the sum does not depend on who came first.
         chosen.sort_by_key(|push| (push.worker, push.at.range));
-        let range = chosen
-            .iter()
-            .map(|push| push.at.range)
-            .reduce(KeyRange::hull);
-        let range = range.unwrap_or(part);
+        let ranges = chosen.iter().map(|push| push.at.range);
+        let range = ranges.reduce(KeyRange::hull).unwrap_or(part);
         let mut clocks: Vec<(WorkerId, Clock)> =
             chosen.iter().map(|push| (push.worker, clock)).collect();
         clocks.dedup();
@@ -238,6 +228,13 @@ fn values(sums: Shared<f32>, moderate: bool) -> Values {
     })
 }
 
+#[inline]
+fn add(sums: &mut [f32], values: &[f32]) {
+    sums.iter_mut()
+        .zip(values)
+        .for_each(|(sum, value)| *sum += value);
+}
+
 /// The sums of the rows of each key, in their order. The sort is stable, and takes lists that are
 /// sorted as they are: a merge, without memory of its own for each row.
 fn add_sparse(mut rows: Vec<(Key, &[f32])>) -> (Keys, Values) {
@@ -248,9 +245,7 @@ fn add_sparse(mut rows: Vec<(Key, &[f32])>) -> (Keys, Values) {
         if keys.last() == Some(&key) {
             let from = sums.len().saturating_sub(row.len());
             let sum = sums.get_mut(from..).unwrap_or_default();
-            sum.iter_mut()
-                .zip(row)
-                .for_each(|(sum, value)| *sum += value);
+            add(sum, row);
             moderate &= are_moderate(sum);
         } else {
             keys.push(key);
@@ -271,10 +266,7 @@ fn add_dense(first: &[f32], rest: &[Shared<f32>], total: &mut Vec<f32>) -> bool 
         total.extend_from_slice(block);
         let sums = total.get_mut(from..).unwrap_or_default();
         for values in rest {
-            let values = values.get(from..).unwrap_or_default();
-            sums.iter_mut()
-                .zip(values)
-                .for_each(|(sum, value)| *sum += value);
+            add(sums, values.get(from..).unwrap_or_default());
         }
         moderate = moderate && are_moderate(sums);
     }

@@ -155,36 +155,23 @@ impl Routing {
 }
 
 /// Errors of a routing table or a change of it.
+#[allow(missing_docs, reason = "the messages say what they are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RoutingError {
-    /// An empty range, an empty chain, or a server twice in one chain.
     #[error(
         "{array}, keys {range}: a route needs keys and a chain of one or more different servers"
     )]
-    Malformed {
-        /// Array of the route.
-        array: ArrayId,
-        /// Range of the route.
-        range: KeyRange,
-    },
-    /// Two routes for one key.
+    Malformed { array: ArrayId, range: KeyRange },
     #[error("{array}: the routes for keys {first} and {second} overlap: cut one of them")]
     Overlap {
-        /// Array of the routes.
         array: ArrayId,
-        /// One route's keys.
         first: KeyRange,
-        /// Range of the other route.
         second: KeyRange,
     },
-    /// The shard is not there, or no longer at this epoch.
     #[error("{array}, keys {range}: no shard at {epoch}: read the table again and decide anew")]
     Stale {
-        /// Array of the route.
         array: ArrayId,
-        /// Range of the route.
         range: KeyRange,
-        /// Epoch that the change was based on.
         epoch: Epoch,
     },
 }

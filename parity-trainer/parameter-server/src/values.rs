@@ -332,23 +332,14 @@ impl From<Vec<f32>> for Values {
 }
 
 /// Errors of a message's values.
+#[allow(missing_docs, reason = "the messages say what they are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum ValuesError {
-    /// Not as many numbers as its keys ask for.
     #[error(
         "{found} numbers where the keys and the array's width make {expected}: send one row for \
             each key"
     )]
-    Length {
-        /// Keys times width.
-        expected: usize,
-        /// Number of values that the message carries.
-        found: usize,
-    },
-    /// A NaN or an infinity.
+    Length { expected: usize, found: usize },
     #[error("number {at} is not finite: skip the step whose gradient overflowed")]
-    NotFinite {
-        /// Index of the value.
-        at: usize,
-    },
+    NotFinite { at: usize },
 }

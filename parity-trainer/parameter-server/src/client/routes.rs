@@ -78,10 +78,8 @@ impl Client {
         {
             after = Some(place);
             let (_, handle) = place;
-            let parts = self
-                .tasks
-                .get(&handle)
-                .map_or(0, |running| running.parts.len());
+            let running = self.tasks.get(&handle);
+            let parts = running.map_or(0, |running| running.parts.len());
             let before = actions.len();
             for part in 0..parts {
                 self.send_part(now, handle, part, actions);
@@ -102,10 +100,8 @@ impl Client {
         );
         let push = self.index.ready_pushes.range(from).next();
         let pull = self.index.ready_pulls.range(from).next();
-        push.into_iter()
-            .chain(pull.filter(|_| self.may_pull()))
-            .min()
-            .copied()
+        let pull = pull.filter(|_| self.may_pull());
+        push.into_iter().chain(pull).min().copied()
     }
 
     /// Sends a part, if it is ready, has somewhere to go, and overtakes no push.
@@ -208,11 +204,8 @@ impl Client {
                 continue;
             };
             let (needed, needed_own) = (model.needed(task.clock), task.clock.minus(1));
-            for part in running
-                .parts
-                .iter_mut()
-                .filter(|part| part.state == State::Ready)
-            {
+            let parts = running.parts.iter_mut();
+            for part in parts.filter(|part| part.state == State::Ready) {
                 let Some(fresh) = self.fresh.get(&(task.array, part.range)) else {
                     continue;
                 };

@@ -53,27 +53,21 @@ impl Liveness {
         let present = &cluster.servers;
         self.weights.extend(present);
         // A new leader finds servers in the table of which the registry has never told it.
-        let chains = cluster
-            .routing
-            .routes()
-            .iter()
-            .flat_map(|route| &route.chain);
-        let named: BTreeSet<NodeId> = chains.copied().collect();
+        let routes = cluster.routing.routes().iter();
+        let named: BTreeSet<NodeId> = routes.flat_map(|route| route.chain.clone()).collect();
         for &node in &named {
             self.weights.entry(node).or_insert(1);
         }
         // Nothing is lost with a missing one that holds nothing, and much is if a shard is copied
         // to one that is dead.
-        self.weights
-            .retain(|node, _| present.contains_key(node) || named.contains(node));
         let is_missing = |node: &NodeId| !present.contains_key(node);
+        self.weights
+            .retain(|node, _| !is_missing(node) || named.contains(node));
         let missing = self.weights.keys().copied().filter(is_missing);
         track(&mut self.missing, now, missing.collect());
-        let alone = present
-            .keys()
-            .copied()
-            .filter(|&node| is_alone(cluster, node));
-        track(&mut self.alone, now, alone.collect());
+        let mut alone: BTreeSet<NodeId> = present.keys().copied().collect();
+        alone.retain(|&node| is_alone(cluster, node));
+        track(&mut self.alone, now, alone);
         self.judge(now, cluster);
         // One that has been missing for too long stays so for as long as the table names it.
         let mut live: BTreeSet<NodeId> = self.weights.keys().copied().collect();
@@ -133,11 +127,8 @@ impl Liveness {
     /// Number of suspicions of `node` that count.
     fn accusers(&self, now: Duration, cluster: &ClusterState, node: NodeId) -> usize {
         let (mut servers, mut workers) = (0, 0);
-        for (by, _) in cluster
-            .suspicions
-            .iter()
-            .filter(|&&(_, accused)| accused == node)
-        {
+        let suspicions = cluster.suspicions.iter();
+        for (by, _) in suspicions.filter(|&&(_, accused)| accused == node) {
             match by {
                 Peer::Server(by) => servers += usize::from(self.is_believed(now, cluster, by)),
                 Peer::Worker(by) => workers += usize::from(cluster.present_workers.contains(by)),

@@ -1,6 +1,5 @@
 //! Lists of keys that both ends of a link know.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -29,10 +28,8 @@ impl fmt::Display for Digest {
 /// The lists, within bounds: those that were not used for longest are forgotten first.
 #[derive(Debug, Clone)]
 pub(super) struct KeyLists {
-    lists: BTreeMap<Digest, (u64, Shared<Key>)>,
-    /// By last use.
-    order: BTreeMap<u64, Digest>,
-    uses: u64,
+    /// Least lately used first: a few hundred at most, so that they are searched one by one.
+    lists: Vec<(Digest, Shared<Key>)>,
     keys: usize,
     max_lists: usize,
     max_keys: usize,
@@ -41,9 +38,7 @@ pub(super) struct KeyLists {
 impl KeyLists {
     pub(super) const fn new(max_lists: usize, max_keys: usize) -> Self {
         Self {
-            lists: BTreeMap::new(),
-            order: BTreeMap::new(),
-            uses: 0,
+            lists: Vec::new(),
             keys: 0,
             max_lists,
             max_keys,
@@ -52,36 +47,33 @@ impl KeyLists {
 
     /// The list, if it is known; then it is the last used.
     pub(super) fn get(&mut self, digest: Digest) -> Option<Shared<Key>> {
-        let (used, keys) = self.lists.get_mut(&digest)?;
-        self.order.remove(used);
-        self.uses += 1;
-        *used = self.uses;
-        self.order.insert(self.uses, digest);
-        Some(keys.clone())
+        let known = self.take(digest)?;
+        self.keys += known.len();
+        self.lists.push((digest, known.clone()));
+        Some(known)
     }
 
     pub(super) fn insert(&mut self, digest: Digest, keys: &Shared<Key>) {
-        self.remove(digest);
+        self.take(digest);
         if self.max_lists == 0 || keys.len() > self.max_keys {
             return;
         }
-        while self.lists.len() >= self.max_lists || self.keys + keys.len() > self.max_keys {
-            let Some((_, oldest)) = self.order.first_key_value() else {
-                break;
-            };
-            self.remove(*oldest);
+        let is_over =
+            |own: &Self| own.lists.len() >= own.max_lists || own.keys + keys.len() > own.max_keys;
+        while !self.lists.is_empty() && is_over(self) {
+            let (_, oldest) = self.lists.remove(0);
+            self.keys -= oldest.len();
         }
-        self.uses += 1;
         self.keys += keys.len();
-        self.lists.insert(digest, (self.uses, keys.compact()));
-        self.order.insert(self.uses, digest);
+        self.lists.push((digest, keys.compact()));
     }
 
-    pub(super) fn remove(&mut self, digest: Digest) {
-        if let Some((used, keys)) = self.lists.remove(&digest) {
-            self.order.remove(&used);
-            self.keys -= keys.len();
-        }
+    /// Removes a list, if it is known.
+    pub(super) fn take(&mut self, digest: Digest) -> Option<Shared<Key>> {
+        let at = self.lists.iter().position(|(known, _)| *known == digest)?;
+        let (_, keys) = self.lists.remove(at);
+        self.keys -= keys.len();
+        Some(keys)
     }
 }
 
@@ -107,7 +99,7 @@ mod tests {
                 prop_assert_eq!(lists.get(digest), known.map(|_| keys.clone()));
                 let entry = known.map(|at| reference.remove(at));
                 if is_removal {
-                    lists.remove(digest);
+                    lists.take(digest);
                     continue;
                 }
                 if let Some(entry) = entry {
@@ -124,11 +116,8 @@ mod tests {
                     reference.remove(0);
                 }
                 prop_assert_eq!(lists.lists.len(), reference.len());
-                prop_assert_eq!(lists.order.len(), reference.len());
-                prop_assert_eq!(
-                    lists.keys,
-                    reference.iter().map(|&(_, len)| len).sum::<usize>()
-                );
+                let keys: usize = reference.iter().map(|&(_, len)| len).sum();
+                prop_assert_eq!(lists.keys, keys);
             }
         }
     }

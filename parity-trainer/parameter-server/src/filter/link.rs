@@ -212,7 +212,7 @@ impl Link {
 
     /// The peer does not have this list: [`UnpackError::UnknownKeys`].
     pub fn forget(&mut self, digest: Digest) {
-        self.lists.remove(digest);
+        self.lists.take(digest);
     }
 
     fn pack_keys(&mut self, array: ArrayId, keys: Keys, filters: ArrayFilters) -> PackedKeys {
@@ -354,29 +354,19 @@ fn rows_of(message: &mut Message) -> Option<(ArrayId, &mut Keys, Option<&mut Val
 }
 
 /// Reason why a message cannot be unpacked; it counts as lost.
+#[allow(missing_docs, reason = "the messages say what they are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnpackError {
-    /// The list was forgotten here, or its message was lost.
     #[error(
         "no list of keys with digest {digest} here: tell the sender to forget it, and it will \
             send the list"
     )]
-    UnknownKeys {
-        /// Digest of the unknown list.
-        digest: Digest,
-    },
-    /// Not what the message says it is.
+    UnknownKeys { digest: Digest },
     #[error("a message's LZ4 block does not hold what its head says: close the connection")]
     Corrupt,
-    /// More than the link's limit.
     #[error(
         "a message's keys or values take {length} bytes, more than {limit}: raise the link's \
             limit or cut the push"
     )]
-    TooLong {
-        /// Length in bytes.
-        length: usize,
-        /// Limit in bytes.
-        limit: usize,
-    },
+    TooLong { length: usize, limit: usize },
 }

@@ -248,25 +248,13 @@ impl PushFilter {
 }
 
 /// Errors of a push that is to be filtered.
+#[allow(missing_docs, reason = "the messages say what they are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// Keys out of order, or out of the range.
     #[error(
         "{array}: the push's keys are not ascending within {range}: sort them and remove duplicates"
     )]
-    Keys {
-        /// Array of the push.
-        array: ArrayId,
-        /// Range of the push.
-        range: KeyRange,
-    },
-    /// Too few or too many numbers, or numbers that are not finite, perhaps only with what was kept
-    /// back.
+    Keys { array: ArrayId, range: KeyRange },
     #[error("{array}: {source}")]
-    Values {
-        /// Array of the push.
-        array: ArrayId,
-        /// Error in its values.
-        source: ValuesError,
-    },
+    Values { array: ArrayId, source: ValuesError },
 }

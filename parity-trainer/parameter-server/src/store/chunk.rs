@@ -165,10 +165,8 @@ impl Chunk {
         layout: &Layout,
     ) -> bool {
         let (width, last) = (layout.width, rows.end.min(self.rows()));
-        let border = layout
-            .rule
-            .border()
-            .map_or(usize::MAX, |key| self.place(key));
+        let border = layout.rule.border();
+        let border = border.map_or(usize::MAX, |key| self.place(key));
         let at_once = (CHECKED / width).max(1);
         let (mut from, mut moderate) = (rows.start, true);
         while from < last {
@@ -222,17 +220,14 @@ impl Chunk {
     /// The first row with a number that is not finite.
     pub(super) fn first_not_finite(&self, width: usize) -> Option<usize> {
         let bad = self.columns.iter().filter(|column| !are_finite(column));
-        bad.filter_map(|column| column.iter().position(|number| !number.is_finite()))
-            .min()
-            .map(|at| at / width)
+        let places = bad.filter_map(|column| column.iter().position(|n| !n.is_finite()));
+        places.min().map(|at| at / width)
     }
 
     /// The numbers of some rows: the values at 0, then the slots of state.
     pub(super) fn column(&self, column: usize, rows: Range<usize>, width: usize) -> &[f32] {
-        let column = self.columns.get(column);
-        column
-            .and_then(|column| column.get(numbers(&rows, width)))
-            .unwrap_or_default()
+        let column = self.columns.get(column).map_or(&[][..], Vec::as_slice);
+        column.get(numbers(&rows, width)).unwrap_or_default()
     }
 
     pub(super) fn steps(&self, rows: Range<usize>) -> &[u32] {

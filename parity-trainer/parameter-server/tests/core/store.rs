@@ -35,9 +35,12 @@ impl UpdateRule for Replaced {
     }
 }
 
-/// Row by row, with the rule itself as the only shared part: values, state by slot, steps.
+/// Values, state by slot, steps.
+type Row = (Vec<f32>, Vec<Vec<f32>>, u32);
+
+/// Row by row, with the rule itself as the only shared part.
 #[derive(Default)]
-struct Reference(BTreeMap<Key, (Vec<f32>, Vec<Vec<f32>>, u32)>);
+struct Reference(BTreeMap<Key, Row>);
 
 impl Reference {
     fn update(&mut self, layout: &Layout, key: Key, gradient: &[f32]) {
