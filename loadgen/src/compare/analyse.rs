@@ -145,7 +145,7 @@ struct Counted<'a> {
     blocks: Vec<&'a Block>,
     pool: Pool,
     percentiles: Percentiles,
-    /// Those of each draw; `None` if the rounds drawn were empty.
+    /// Percentiles of each draw; `None` if the rounds drawn were empty.
     drawn: Vec<Option<Percentiles>>,
 }
 

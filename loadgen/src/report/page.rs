@@ -107,7 +107,8 @@ impl Page {
         };
         let (title, note) = (escape(title), escape(note));
         self.parts.push(Part::Figure(format!(
-            "<figure>\n<h2>{title}</h2>\n{legend}{plots}<figcaption>{note}</figcaption>\n</figure>\n"
+            "<figure>\n<h2>{title}</h2>\n{legend}{plots}\
+             <figcaption>{note}</figcaption>\n</figure>\n"
         )));
     }
 

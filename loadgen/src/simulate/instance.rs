@@ -16,7 +16,7 @@ pub(super) type Begun = Option<(u64, Batch)>;
 /// Requests of a batch.
 type BatchJobs = SmallVec<[JobId; 2]>;
 
-/// What becomes of a request at an instance.
+/// Fate of a request at an instance.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Taken {
     /// It waits or runs.

@@ -47,7 +47,7 @@ pub struct Simulator {
     // What is counted has a size that does not grow with the number of queries, but for records.
     answered: BTreeMap<Provenance, Histogram<u64>>,
     latency: Histogram<u64>,
-    /// Of queries without an answer; they count as the deadline where they took less.
+    /// Of queries without an answer: at least the deadline.
     charged: Histogram<u64>,
     errors: BTreeMap<target::Failure, usize>,
     counts: Counts,
@@ -323,14 +323,12 @@ impl Simulator {
         let of_provenance = answers.filter_map(|(provenance, times)| {
             let (count, latency) = (times.len(), Summary::of(times)?);
             let share = count as f64 / counts.answered.max(1) as f64;
-            Some((
-                *provenance,
-                Answered {
-                    count,
-                    share,
-                    latency,
-                },
-            ))
+            let answered = Answered {
+                count,
+                share,
+                latency,
+            };
+            Some((*provenance, answered))
         });
         let recording = self.records.take().map(|records| {
             let last = records.last().map_or(0, |record| record.planned_us);

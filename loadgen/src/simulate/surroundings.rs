@@ -1,4 +1,4 @@
-//! What a simulation needs beside an experiment, and a real cluster has by itself.
+//! Settings that a simulation needs, and that a real cluster has by itself.
 
 use anyhow::ensure;
 use parapet_config::faults::Span;

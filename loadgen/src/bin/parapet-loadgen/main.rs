@@ -18,6 +18,7 @@ mod live;
 mod run;
 mod simulate;
 mod sweep;
+mod watch;
 
 use std::fmt::Display;
 use std::io::Write;

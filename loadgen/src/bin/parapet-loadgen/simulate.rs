@@ -1,9 +1,7 @@
 //! `parapet-loadgen simulate`.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{anyhow, ensure};
@@ -15,22 +13,15 @@ use parapet_loadgen::experiment::{
     parse_service_time, parse_slowdown, parse_straggle, usual_baseline,
 };
 use parapet_loadgen::report::compare_page;
-use parapet_loadgen::run::Stop;
 use parapet_loadgen::schedule::Arrivals;
 use parapet_loadgen::simulate::{
-    Crashes, Delay, MAX_RECORDS, Progress, SCHEMA, Simulated, Simulation, SimulationReport,
-    Simulator, StrategyFigures, comparison, not_simulated, simulations,
+    Crashes, Delay, MAX_RECORDS, SCHEMA, Simulated, Simulation, SimulationReport, StrategyFigures,
+    comparison, not_simulated, simulations,
 };
-use parking_lot::Mutex;
-use tokio::runtime::Runtime;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::files::{Recordings, ReportFiles, check_writable, write_json};
-use crate::live::{Live, Status, stop_on_interrupt};
-use crate::run::runtime;
+use crate::watch::Watch;
 use crate::{Error, bad_input, finish};
-
-const ENDING: &str = "ending: the report is partial";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -79,9 +70,11 @@ pub(crate) struct Args {
     /// Stragglers, as PROBABILITY:MIN_MS:MAX_MS
     #[arg(long, allow_hyphen_values = true)]
     straggle: Option<String>,
-    /// Slow periods, as
-    /// SHARE:(own|correlated):MEAN_INTERVAL_MS:MIN_LENGTH_MS:MAX_LENGTH_MS:MIN_ADDED_MS:MAX_ADDED_MS
-    #[arg(long)]
+    #[arg(
+        long,
+        help = "Slow periods, as SHARE:(own|correlated):MEAN_INTERVAL_MS:MIN_LENGTH_MS:\
+                MAX_LENGTH_MS:MIN_ADDED_MS:MAX_ADDED_MS"
+    )]
     slowdown: Option<String>,
     /// Freezes, as MEAN_INTERVAL_MS:MIN_MS:MAX_MS
     #[arg(long)]
@@ -325,88 +318,4 @@ fn write_recordings(args: &Args, done: &[(ResolvedArm, Simulated)]) -> anyhow::R
         }
     }
     Ok(())
-}
-
-/// Shows the progress of simulations, and ends them at Ctrl-C or SIGTERM.
-pub(crate) struct Watch {
-    stop: Stop,
-    /// Name of the simulation, and how far it is.
-    shown: Arc<Mutex<(String, Progress)>>,
-    _live: Live,
-    _interrupts: AbortOnDropHandle<()>,
-    _runtime: Runtime,
-}
-
-impl Watch {
-    pub(crate) fn new() -> anyhow::Result<Self> {
-        let (stop, shown) = (Stop::default(), Arc::default());
-        let drawn: Arc<Mutex<(String, Progress)>> = Arc::clone(&shown);
-        let live = Live::start(true, move || status(&drawn.lock()));
-        let runtime = runtime(1)?;
-        let interrupts = {
-            let _context = runtime.enter();
-            stop_on_interrupt(&stop, &live.notes, ENDING)?
-        };
-        Ok(Self {
-            stop,
-            shown,
-            _live: live,
-            _interrupts: interrupts,
-            _runtime: runtime,
-        })
-    }
-
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stop.sending.is_cancelled()
-    }
-
-    /// Runs a simulation under this name.
-    pub(crate) fn simulate(
-        &self,
-        name: String,
-        simulation: Simulation,
-    ) -> anyhow::Result<Simulated> {
-        let simulator = Simulator::new(simulation)?;
-        *self.shown.lock() = (name, Progress::default());
-        Ok(simulator.run(|progress| {
-            self.shown.lock().1 = progress;
-            match self.is_stopped() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        }))
-    }
-}
-
-fn status((name, progress): &(String, Progress)) -> Status {
-    let Progress {
-        planned,
-        sent,
-        elapsed_s,
-        p99_ms,
-    } = *progress;
-    let text = format!(
-        "{name}: simulated {sent}/{planned}  {elapsed_s:.1} s of virtual time  p99 {p99_ms:.1} ms"
-    );
-    Status::new(sent, planned, text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn status_names_the_simulation_and_its_share() {
-        let progress = Progress {
-            planned: 2000,
-            sent: 1000,
-            elapsed_s: 98_765.43,
-            p99_ms: 1234.5,
-        };
-        let text = "point 3 of 16: coded: simulated 1000/2000  98765.4 s of virtual time  p99 \
-            1234.5 ms";
-        let text = text.to_owned();
-        let shown = ("point 3 of 16: coded".to_owned(), progress);
-        assert_eq!(status(&shown), Status { share: 0.5, text });
-    }
 }

@@ -9,7 +9,8 @@ use parapet_loadgen::experiment::{Experiment, ResolvedArm};
 use parapet_loadgen::report::sweep_page;
 use parapet_loadgen::simulate::{MAX_RECORDS, Simulated, comparison, simulations};
 
-use crate::simulate::{self, Watch};
+use crate::simulate;
+use crate::watch::Watch;
 use crate::{Error, bad_input, finish};
 
 // Named apart from the arguments that it includes, which clap would otherwise take for the same
