@@ -1,17 +1,12 @@
-//! Metrics: every name is declared in [`names`], every label and bucket here, and nowhere else.
+//! Metrics: every name is declared in `names`, every label and bucket here, and nowhere else.
 //!
 //! `parapet_invariant_violations_total` should alert at any increase;
 //! `parapet_reconstruction_agreement_total` gives the live accuracy of reconstructions, with no
 //! labels of data needed.
 
-pub mod names;
-mod presence;
-mod server;
-mod total;
+mod names;
 
-pub use presence::ShownCertificate;
-pub use server::ServerMeters;
-
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,10 +16,11 @@ use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
 use parapet_frontend_core::{ClassId, InstanceId, PoolId, RedundancyOutcomes, Stats, Switches};
+use parapet_net::server::{BodyMemory, Connections};
+use parapet_net::tls::Expiry;
+use parking_lot::Mutex;
 
 use self::names::*;
-use self::presence::Presence;
-use self::total::Total;
 use crate::error::ErrorKind;
 use crate::provenance::Provenance;
 
@@ -37,21 +33,22 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// An empty registry.
-    ///
-    /// # Errors
-    /// [`BuildError`] never, since the buckets are not empty.
     pub fn new() -> Result<Self, BuildError> {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Full(REQUEST_SECONDS.to_owned()), &SECONDS)?
             .set_buckets_for_metric(Matcher::Full(UPSTREAM_SECONDS.to_owned()), &SECONDS)?
             .build_recorder();
         let handle = recorder.handle();
-        with_local_recorder(&recorder, names::describe);
+        with_local_recorder(&recorder, || {
+            names::describe();
+            // Series of which an increase is to be seen have to be there before it.
+            let _registered = [true, false].map(reloads);
+        });
+        let presence = Arc::default();
         Ok(Self {
             recorder,
             handle,
-            presence: Arc::default(),
+            presence,
         })
     }
 
@@ -65,47 +62,101 @@ impl Metrics {
         self.handle.run_upkeep();
     }
 
-    /// The meters of the server itself.
-    pub fn server(&self) -> ServerMeters {
-        with_local_recorder(&self.recorder, ServerMeters::new)
-    }
-
-    /// Counts the requests of a tenant: those admitted, and those over its quota.
-    pub fn tenant(&self, name: &str) -> (Counter, Counter) {
-        let requests = |outcome: &'static str| {
-            counter!(TENANT_REQUESTS, "tenant" => name.to_owned(),
-                "outcome" => outcome)
-        };
+    /// Counters of a tenant's requests: those admitted, and those over its quota.
+    pub fn tenant(&self, name: &str) -> [Counter; 2] {
         with_local_recorder(&self.recorder, || {
-            (requests("admitted"), requests("over_quota"))
+            ["admitted", "over_quota"].map(|outcome| {
+                counter!(TENANT_REQUESTS, "tenant" => name.to_owned(), "outcome" => outcome)
+            })
         })
     }
 
-    /// Certificates that are shown now, in place of those of before.
-    pub fn certificates(&self, shown: Vec<ShownCertificate>) {
-        self.presence.certificates(shown);
-    }
-
-    /// Counts requests without a known key.
+    /// Counter of requests without a known key.
     pub fn unauthenticated(&self) -> Counter {
         with_local_recorder(&self.recorder, || counter!(UNAUTHENTICATED))
     }
 
-    /// The meters of one model.
-    pub fn model(
+    /// Counts a reload of the configuration.
+    pub fn reloaded(&self, taken: bool) {
+        with_local_recorder(&self.recorder, || reloads(taken).increment(1));
+    }
+
+    pub fn publish_server(&self, connections: &Connections, bodies: &BodyMemory) {
+        with_local_recorder(&self.recorder, || {
+            gauge!(CONNECTIONS_OPEN).set(connections.open() as f64);
+            counter!(CONNECTIONS).absolute(connections.accepted());
+            counter!(CONNECTIONS_REFUSED).absolute(connections.refused());
+            gauge!(BODY_BYTES).set(bodies.held() as f64);
+        });
+    }
+
+    /// Takes the certificates that are presented now in place of those of before: by role, and by
+    /// model and pool where they are for instances.
+    pub fn certificates(&self, shown: &[(&'static str, Option<[&str; 2]>, Expiry)]) {
+        let mut gauges = self.presence.0.lock();
+        gauges.retain(|(name, _), _| ![CERTIFICATE_EXPIRY, REVOCATION_LIST_EXPIRY].contains(name));
+        for (role, pool, expiry) in shown {
+            let mut labels = vec![("role", (*role).to_owned())];
+            if let Some([model, pool]) = pool {
+                labels.extend([("model", (*model).to_owned()), ("pool", (*pool).to_owned())]);
+            }
+            let times = [
+                (CERTIFICATE_EXPIRY, expiry.certificate),
+                (REVOCATION_LIST_EXPIRY, expiry.revocation_lists),
+            ];
+            for (name, time) in times {
+                gauges.extend(time.map(|time| ((name, labels.clone()), time as f64)));
+            }
+        }
+    }
+
+    /// Registers the meters of one model.
+    pub fn model<'a>(
         &self,
         model: &str,
         classes: &[ClassLabels],
-        pool_labels: &[String],
+        pools: impl Iterator<Item = &'a str>,
     ) -> ModelMeters {
         let presence = Arc::clone(&self.presence);
         with_local_recorder(&self.recorder, || {
-            ModelMeters::new(model, classes, pool_labels, presence)
+            ModelMeters::new(model, classes, pools, presence)
         })
     }
 }
 
-/// Where a comparison of a reconstruction with the truth comes from.
+fn reloads(taken: bool) -> Counter {
+    counter!(RELOADS, "outcome" => if taken { "taken" } else { "refused" })
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+/// Gauges of what comes and goes: a series must not outlive its instance, or it would be reported
+/// as down for ever. The exporter forgets none, so that these are registered anew for each scrape.
+#[derive(Debug, Default)]
+struct Presence(Mutex<BTreeMap<(&'static str, Labels), f64>>);
+
+impl Presence {
+    fn set(&self, name: &'static str, labels: Labels, up: bool) {
+        self.0.lock().insert((name, labels), f64::from(up));
+    }
+
+    fn remove(&self, name: &'static str, labels: Labels) {
+        self.0.lock().remove(&(name, labels));
+    }
+
+    fn render(&self) -> String {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        with_local_recorder(&recorder, || {
+            names::describe();
+            for ((name, labels), value) in &*self.0.lock() {
+                gauge!(*name, labels).set(*value);
+            }
+        });
+        recorder.handle().render()
+    }
+}
+
+/// Source of a comparison of an approximation with the truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// The exact prediction came after the approximation had been sent.
@@ -123,12 +174,26 @@ pub struct ClassLabels {
     pub code: String,
 }
 
+/// A counter of what an engine adds up itself. A model that is served anew begins at zero; its
+/// counters go on.
 #[derive(Debug)]
-struct ClassMeters {
-    /// Late truth agrees, disagrees; audit agrees, disagrees. Once for the scrape, and once to
-    /// be read here.
-    agreement: [(Counter, AtomicU64); 4],
-    redundant: [Total; 5],
+struct Total {
+    counter: Counter,
+    published: AtomicU64,
+}
+
+impl Total {
+    fn publish(&self, total: u64) {
+        let before = self.published.fetch_max(total, Ordering::Relaxed);
+        self.counter.increment(total.saturating_sub(before));
+    }
+}
+
+impl From<Counter> for Total {
+    fn from(counter: Counter) -> Self {
+        let published = AtomicU64::new(0);
+        Self { counter, published }
+    }
 }
 
 /// One model's meters, registered once.
@@ -140,126 +205,89 @@ pub struct ModelMeters {
     errors: Vec<(ErrorKind, Counter)>,
     pools: Vec<PoolMeters>,
     classes: Vec<ClassMeters>,
-    groups: [Total; 2],
-    groups_spared: Total,
-    uncoded: Total,
-    retries: Total,
-    unrecoverable: Total,
-    in_flight: Gauge,
-    groups_open: Gauge,
-    kept_bytes: Gauge,
-    hold_back: Gauge,
-    queued: Gauge,
-    queue_limit: Gauge,
-    ejected: Gauge,
-    ejections: Total,
-    cg1: Total,
-    redundancy_on: Gauge,
-    hold_back_overridden: Gauge,
+    totals: Vec<(Total, fn(&Stats) -> u64)>,
+    gauges: Vec<(Gauge, fn(&Stats, &Switches) -> f64)>,
 }
 
 #[derive(Debug)]
 struct PoolMeters {
+    label: String,
     seconds: Histogram,
     failures: Counter,
-    label: String,
+}
+
+#[derive(Debug)]
+struct ClassMeters {
+    /// Late truths that agree and that do not, audits that agree and that do not: once for the
+    /// scrape, and once to be read here.
+    agreement: [(Counter, AtomicU64); 4],
+    redundant: [Total; 5],
 }
 
 impl ClassMeters {
     fn new(model: &str, labels: &ClassLabels) -> Self {
-        let ClassLabels {
-            class,
-            strategy,
-            code,
-        } = labels;
-        let agreement = |source: &'static str, agrees: &'static str| {
-            let counter = counter!(AGREEMENT, "model" => model.to_owned(), "code" => code.clone(),
-                "source" => source, "agrees" => agrees);
+        let comparisons = [
+            ("late_truth", "true"),
+            ("late_truth", "false"),
+            ("audit", "true"),
+            ("audit", "false"),
+        ];
+        let agreement = |(source, agrees): (&'static str, &'static str)| {
+            let counter = counter!(AGREEMENT, "model" => model.to_owned(),
+                "code" => labels.code.clone(), "source" => source, "agrees" => agrees);
             (counter, AtomicU64::new(0))
         };
         let redundant = |fate: &'static str| {
-            counter!(REDUNDANT, "model" => model.to_owned(),
-                "class" => class.clone(), "strategy" => *strategy, "fate" => fate)
+            let counter = counter!(REDUNDANT, "model" => model.to_owned(),
+                "class" => labels.class.clone(), "strategy" => labels.strategy, "fate" => fate);
+            Total::from(counter)
         };
         Self {
-            agreement: [
-                agreement("late_truth", "true"),
-                agreement("late_truth", "false"),
-                agreement("audit", "true"),
-                agreement("audit", "false"),
-            ],
-            redundant: ["issued", "won", "wasted", "shed", "failed"]
-                .map(|fate| Total::new(redundant(fate))),
+            agreement: comparisons.map(agreement),
+            redundant: ["issued", "won", "wasted", "shed", "failed"].map(redundant),
         }
     }
 }
 
 impl ModelMeters {
-    fn new(
+    fn new<'a>(
         model: &str,
         classes: &[ClassLabels],
-        pool_labels: &[String],
+        pools: impl Iterator<Item = &'a str>,
         presence: Arc<Presence>,
     ) -> Self {
         let model = model.to_owned();
-        let answers = |provenance: &'static str| {
-            (
-                provenance,
-                counter!(REQUESTS, "model" => model.clone(), "outcome" => provenance),
-                histogram!(REQUEST_SECONDS, "model" => model.clone(), "provenance" => provenance),
-            )
+        let requests = |outcome| counter!(REQUESTS, "model" => model.clone(), "outcome" => outcome);
+        let answers = |kind| {
+            let seconds =
+                histogram!(REQUEST_SECONDS, "model" => model.clone(), "provenance" => kind);
+            (kind, requests(kind), seconds)
         };
-        let pool = |pool: &String| PoolMeters {
-            seconds: histogram!(UPSTREAM_SECONDS, "model" => model.clone(), "pool" => pool.clone()),
-            failures: counter!(UPSTREAM_FAILURES, "model" => model.clone(), "pool" => pool.clone()),
-            label: pool.clone(),
+        let pool = |pool: &str| {
+            let labels = [("model", model.clone()), ("pool", pool.to_owned())];
+            PoolMeters {
+                label: pool.to_owned(),
+                seconds: histogram!(UPSTREAM_SECONDS, &labels),
+                failures: counter!(UPSTREAM_FAILURES, &labels),
+            }
         };
+        let errors = ErrorKind::ALL.iter().map(|kind| (*kind, requests(kind.name())));
         Self {
             answers: Provenance::KINDS.map(answers),
-            errors: ErrorKind::ALL
-                .iter()
-                .map(|kind| {
-                    (
-                        *kind,
-                        counter!(REQUESTS, "model" => model.clone(), "outcome" => kind.name()),
-                    )
-                })
-                .collect(),
-            pools: pool_labels.iter().map(pool).collect(),
-            classes: classes
-                .iter()
-                .map(|labels| ClassMeters::new(&model, labels))
-                .collect(),
-            groups: ["false", "true"].map(|fillers| {
-                Total::new(counter!(GROUPS, "model" => model.clone(), "fillers" => fillers))
-            }),
-            retries: Total::new(counter!(RETRIES, "model" => model.clone())),
-            unrecoverable: Total::new(counter!(UNRECOVERABLE, "model" => model.clone())),
-            in_flight: gauge!(IN_FLIGHT, "model" => model.clone()),
-            groups_spared: Total::new(counter!(GROUPS_SPARED, "model" => model.clone())),
-            uncoded: Total::new(counter!(UNCODED, "model" => model.clone())),
-            groups_open: gauge!(GROUPS_OPEN, "model" => model.clone()),
-            kept_bytes: gauge!(KEPT_BYTES, "model" => model.clone()),
-            hold_back: gauge!(HOLD_BACK, "model" => model.clone()),
-            queued: gauge!(QUEUED, "model" => model.clone()),
-            queue_limit: gauge!(QUEUE_LIMIT, "model" => model.clone()),
-            ejected: gauge!(EJECTED, "model" => model.clone()),
-            ejections: Total::new(counter!(EJECTIONS, "model" => model.clone())),
-            cg1: Total::new(counter!(VIOLATIONS, "model" => model.clone(), "invariant" => "CG-1")),
-            redundancy_on: gauge!(REDUNDANCY_ON, "model" => model.clone()),
-            hold_back_overridden: gauge!(HOLD_BACK_OVERRIDDEN, "model" => model.clone()),
+            errors: errors.collect(),
+            pools: pools.map(pool).collect(),
+            classes: classes.iter().map(|labels| ClassMeters::new(&model, labels)).collect(),
+            totals: totals(&model),
+            gauges: gauges(&model),
             presence,
             model,
         }
     }
 
-    /// A request was answered with a prediction.
+    /// Counts a request that was answered with a prediction.
     pub fn answered(&self, provenance: &Provenance, took: Duration) {
-        if let Some((_, count, seconds)) = self
-            .answers
-            .iter()
-            .find(|(kind, ..)| *kind == provenance.kind)
-        {
+        let mut answers = self.answers.iter();
+        if let Some((_, count, seconds)) = answers.find(|(kind, ..)| *kind == provenance.kind) {
             count.increment(1);
             seconds.record(took.as_secs_f64());
         }
@@ -269,115 +297,122 @@ impl ModelMeters {
         self.classes.len()
     }
 
-    /// A request was answered with an error.
+    /// Counts a request that was answered with an error.
     pub fn failed(&self, kind: ErrorKind) {
         if let Some((_, count)) = self.errors.iter().find(|(known, _)| *known == kind) {
             count.increment(1);
         }
     }
 
-    /// An upstream request ended.
+    /// Observes an upstream request.
     pub fn upstream(&self, instance: InstanceId, took: Duration, failed: bool) {
         if let Some(pool) = self.pools.get(usize::from(instance.pool.0)) {
             pool.seconds.record(took.as_secs_f64());
-            if failed {
-                pool.failures.increment(1);
-            }
+            pool.failures.increment(u64::from(failed));
         }
     }
 
-    /// A health check's result.
     pub fn instance_up(&self, pool: PoolId, name: &str, up: bool) {
-        self.presence
-            .instance(&self.model, self.pool_label(pool), name, up);
+        self.presence.set(INSTANCE_UP, self.instance_labels(pool, name), up);
     }
 
     pub fn instance_left(&self, pool: PoolId, name: &str) {
-        self.presence.gone(&self.model, self.pool_label(pool), name);
+        self.presence.remove(INSTANCE_UP, self.instance_labels(pool, name));
     }
 
-    /// Returns true if the backend that says where a pool's instances are answers.
     pub fn discovery_up(&self, pool: PoolId, up: bool) {
-        self.presence
-            .discovery(&self.model, self.pool_label(pool), up);
+        self.presence.set(DISCOVERY_UP, self.pool_labels(pool), up);
     }
 
-    /// No backend says any more where a pool's instances are.
     pub fn not_discovered(&self, pool: PoolId) {
-        self.presence
-            .not_discovered(&self.model, self.pool_label(pool));
+        self.presence.remove(DISCOVERY_UP, self.pool_labels(pool));
     }
 
-    fn pool_label(&self, pool: PoolId) -> &str {
-        self.pools
-            .get(usize::from(pool.0))
-            .map_or("", |pool| &pool.label)
+    fn pool_labels(&self, pool: PoolId) -> Labels {
+        let pool = self.pools.get(usize::from(pool.0));
+        let pool = pool.map(|pool| pool.label.clone()).unwrap_or_default();
+        vec![("model", self.model.clone()), ("pool", pool)]
     }
 
-    /// An approximate answer was compared with the truth.
+    /// A label `instance` would clash with the one that Prometheus gives.
+    fn instance_labels(&self, pool: PoolId, name: &str) -> Labels {
+        let mut labels = self.pool_labels(pool);
+        labels.push(("address", name.to_owned()));
+        labels
+    }
+
+    /// Counts a comparison of an approximate answer with the truth.
     pub fn compared(&self, class: ClassId, source: Source, agrees: bool) {
-        let Some(class) = self.classes.get(usize::from(class.0)) else {
-            return;
-        };
-        let [late_true, late_false, audit_true, audit_false] = &class.agreement;
-        let (counter, count) = match (source, agrees) {
-            (Source::LateTruth, true) => late_true,
-            (Source::LateTruth, false) => late_false,
-            (Source::Audit, true) => audit_true,
-            (Source::Audit, false) => audit_false,
-        };
-        counter.increment(1);
-        count.fetch_add(1, Ordering::Relaxed);
+        let index = 2 * usize::from(source == Source::Audit) + usize::from(!agrees);
+        let class = self.classes.get(usize::from(class.0));
+        if let Some((counter, count)) = class.and_then(|class| class.agreement.get(index)) {
+            counter.increment(1);
+            count.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Returns the comparisons of a class's approximations with the truth: late truths that agreed
     /// and that did not, audits that agreed and that did not.
     pub fn agreement(&self, class: usize) -> [u64; 4] {
         let count = |(_, count): &(Counter, AtomicU64)| count.load(Ordering::Relaxed);
-        self.classes
-            .get(class)
-            .map_or([0; 4], |class| class.agreement.each_ref().map(count))
+        let class = self.classes.get(class);
+        class.map_or([0; 4], |class| class.agreement.each_ref().map(count))
     }
 
     /// Publishes the core's totals, and those of each class.
-    pub fn publish_totals(&self, stats: &Stats, redundancy_outcomes: &[RedundancyOutcomes]) {
-        for (class, redundancy_outcomes) in self.classes.iter().zip(redundancy_outcomes) {
-            let totals = [
-                redundancy_outcomes.issued,
-                redundancy_outcomes.won,
-                redundancy_outcomes.wasted,
-                redundancy_outcomes.shed,
-                redundancy_outcomes.failed,
-            ];
+    pub fn publish_totals(&self, stats: &Stats, outcomes: &[RedundancyOutcomes]) {
+        for (class, of) in self.classes.iter().zip(outcomes) {
+            let totals = [of.issued, of.won, of.wasted, of.shed, of.failed];
             for (counter, total) in class.redundant.iter().zip(totals) {
                 counter.publish(total);
             }
         }
-        let [plain, with_fillers] = &self.groups;
-        with_fillers.publish(stats.groups_completed_with_fillers);
-        plain.publish(
-            stats
-                .groups_encoded
-                .saturating_sub(stats.groups_completed_with_fillers),
-        );
-        self.groups_spared.publish(stats.groups_spared);
-        self.uncoded.publish(stats.uncoded);
-        self.retries.publish(stats.retries);
-        self.unrecoverable.publish(stats.late_unrecoverable);
-        self.ejections.publish(stats.ejections);
-        self.cg1.publish(stats.cg1_violations);
+        for (counter, read) in &self.totals {
+            counter.publish(read(stats));
+        }
     }
 
     pub fn publish_state(&self, stats: &Stats, switches: &Switches) {
-        self.redundancy_on.set(f64::from(switches.redundancy));
-        self.hold_back_overridden
-            .set(f64::from(switches.hold_back.is_some()));
-        self.queued.set(stats.queued as f64);
-        self.queue_limit.set(stats.queue_limit as f64);
-        self.ejected.set(stats.ejected as f64);
-        self.in_flight.set(stats.queries_tracked as f64);
-        self.groups_open.set(stats.groups_tracked as f64);
-        self.kept_bytes.set(stats.kept_bytes as f64);
-        self.hold_back.set(stats.hold_back_us as f64 / 1e6);
+        for (gauge, read) in &self.gauges {
+            gauge.set(read(stats, switches));
+        }
     }
+}
+
+fn totals(model: &str) -> Vec<(Total, fn(&Stats) -> u64)> {
+    let total = |name, read| (Total::from(counter!(name, "model" => model.to_owned())), read);
+    let groups = |fillers| {
+        Total::from(counter!(GROUPS, "model" => model.to_owned(), "fillers" => fillers))
+    };
+    let violations =
+        counter!(VIOLATIONS, "model" => model.to_owned(), "invariant" => "CG-1");
+    vec![
+        (groups("false"), |stats| {
+            stats.groups_encoded.saturating_sub(stats.groups_completed_with_fillers)
+        }),
+        (groups("true"), |stats| stats.groups_completed_with_fillers),
+        (violations.into(), |stats| stats.cg1_violations),
+        total(GROUPS_SPARED, |stats| stats.groups_spared),
+        total(UNCODED, |stats| stats.uncoded),
+        total(RETRIES, |stats| stats.retries),
+        total(UNRECOVERABLE, |stats| stats.late_unrecoverable),
+        total(EJECTIONS, |stats| stats.ejections),
+    ]
+}
+
+fn gauges(model: &str) -> Vec<(Gauge, fn(&Stats, &Switches) -> f64)> {
+    let gauge = |name, read| (gauge!(name, "model" => model.to_owned()), read);
+    vec![
+        gauge(IN_FLIGHT, |stats, _| stats.queries_tracked as f64),
+        gauge(GROUPS_OPEN, |stats, _| stats.groups_tracked as f64),
+        gauge(KEPT_BYTES, |stats, _| stats.kept_bytes as f64),
+        gauge(HOLD_BACK, |stats, _| stats.hold_back_us as f64 / 1e6),
+        gauge(QUEUED, |stats, _| stats.queued as f64),
+        gauge(QUEUE_LIMIT, |stats, _| stats.queue_limit as f64),
+        gauge(EJECTED, |stats, _| stats.ejected as f64),
+        gauge(REDUNDANCY_ON, |_, switches| f64::from(switches.redundancy)),
+        gauge(HOLD_BACK_OVERRIDDEN, |_, switches| {
+            f64::from(switches.hold_back.is_some())
+        }),
+    ]
 }

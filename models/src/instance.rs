@@ -1,6 +1,5 @@
 //! An instance, from its configuration to its end.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::batching::Batcher;
-use crate::config::{Config, ModelChoice};
+use crate::config::Config;
 use crate::engine::{
     EngineError, InferenceEngine, LoadError, OnnxEngine, OnnxRuntime, RuntimeError, load_torch,
 };
@@ -98,8 +97,8 @@ impl Instance {
         let grpc_address = grpc.as_ref().map(|(_, address)| *address);
         let health = config
             .health_listen
-            .map(|address| bind("health-listen", address))
-            .transpose()?;
+            .map(|address| bind("health-listen", address));
+        let health = health.transpose()?;
         let health_address = health.as_ref().map(|(_, address)| *address);
         let (limits, grace) = (config.limits, config.drain_grace);
         let app = Arc::new(App::new(config, Metrics::new()?, tls.clone()));
@@ -116,9 +115,8 @@ impl Instance {
         if let Some((listener, _)) = health {
             let limits = Limits::of_connections(HEALTH_CONNECTIONS);
             let asked = shutdown.clone().cancelled_owned();
-            tokio::spawn(
-                Server::new(health_router(app.clone()), limits).run(listener, asked, grace),
-            );
+            let server = Server::new(health_router(app.clone()), limits);
+            tokio::spawn(server.run(listener, asked, grace));
         }
         tokio::spawn(upkeep(app.clone(), shutdown.clone()));
         if let Some(tls) = tls {
@@ -136,9 +134,8 @@ impl Instance {
         };
         let app = instance.app.clone();
         let loaded = tokio::task::spawn_blocking(move || load(&app.config, &app.metrics)).await;
-        instance
-            .app
-            .set_models(loaded.map_err(|error| StartError::Thread(error.into()))??);
+        let models = loaded.map_err(|error| StartError::Thread(error.into()))??;
+        instance.app.set_models(models);
         Ok(instance)
     }
 
@@ -188,23 +185,23 @@ fn bind(flag: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketA
     Ok((listener, address))
 }
 
+/// Waits for `interval`; false if the shutdown came first.
+async fn passes(interval: Duration, shutdown: &CancellationToken) -> bool {
+    let passed = shutdown
+        .run_until_cancelled(tokio::time::sleep(interval))
+        .await;
+    passed.is_some()
+}
+
 async fn upkeep(app: Arc<App>, shutdown: CancellationToken) {
-    while shutdown
-        .run_until_cancelled(tokio::time::sleep(UPKEEP_INTERVAL))
-        .await
-        .is_some()
-    {
+    while passes(UPKEEP_INTERVAL, &shutdown).await {
         app.metrics.run_upkeep();
     }
 }
 
 /// Certificates are renewed by others, who need not know of this process.
 async fn watch_certificates(tls: Arc<ServerTls>, shutdown: CancellationToken) {
-    while shutdown
-        .run_until_cancelled(tokio::time::sleep(parapet_net::tls::LOOK_AGAIN))
-        .await
-        .is_some()
-    {
+    while passes(parapet_net::tls::LOOK_AGAIN, &shutdown).await {
         let file = tls.files().identity.certificate.display();
         match tls.reload() {
             Ok(false) => {}
@@ -226,71 +223,70 @@ fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
         instance: config.fault_instance,
         epoch_unix_ms: config.fault_epoch_unix_ms,
     });
-    let entries = config
-        .models
-        .iter()
-        .map(|choice| Ok((choice, repository.load(&choice.name)?)));
-    let entries: Vec<(&ModelChoice, ModelEntry)> =
-        entries.collect::<Result<_, RepositoryError>>()?;
+    let choices = config.models.iter();
+    let entries = choices.map(|choice| Ok((choice.version, repository.load(&choice.name)?)));
+    let entries = entries.collect::<Result<Vec<_>, RepositoryError>>()?;
     let mut runtime = None;
     let mut models = Models::new();
-    for (choice, entry) in entries {
-        let version = choice.version.unwrap_or_else(|| entry.latest());
-        let max_rows = config.batch.max_rows;
-        let mut engine: Box<dyn InferenceEngine> = match entry.platform {
-            Platform::OnnxRuntime => {
-                let runtime = match &runtime {
-                    Some(runtime) => runtime,
-                    None => runtime.insert(OnnxRuntime::load(config.onnxruntime.as_deref())?),
-                };
-                Box::new(OnnxEngine::load(
-                    runtime,
-                    &entry,
-                    version,
-                    config.threads,
-                    max_rows,
-                )?)
-            }
-            Platform::TorchScript => load_torch(&entry, version, config.threads)?,
-            Platform::LearnedCode => {
-                return Err(LoadError::LearnedCode {
-                    file: entry.toml_file(),
-                }
-                .into());
-            }
-        };
-        warm_up(engine.as_ref(), &entry, max_rows).map_err(|source| StartError::WarmUp {
-            model: entry.name.clone(),
+    for (version, entry) in entries {
+        let version = version.unwrap_or_else(|| entry.latest());
+        let mut engine = load_engine(config, &mut runtime, &entry, version)?;
+        let warm = warm_up(engine.as_ref(), &entry, config.batch.max_rows);
+        let name = entry.name.clone();
+        warm.map_err(|source| StartError::WarmUp {
+            model: name.clone(),
             version,
             source,
         })?;
         if let Some(injection) = &faults {
-            tracing::warn!(model = entry.name, ?injection, "injecting faults");
-            engine = Box::new(FaultyEngine::new(engine, injection, &entry.name));
+            tracing::warn!(model = name, ?injection, "injecting faults");
+            engine = Box::new(FaultyEngine::new(engine, injection, &name));
         }
-        let metrics = metrics.model(&entry.name);
-        let capacity = config.queue_capacity.get();
-        let batcher = Batcher::start(
-            &entry.name,
-            engine,
-            config.batch,
-            capacity,
-            metrics.batch.clone(),
-        )
-        .map_err(StartError::Thread)?;
-        tracing::info!(model = entry.name, version, "model ready");
-        let versions: &mut BTreeMap<_, _> = models.entry(entry.name.clone()).or_default();
-        versions.insert(
+        let metrics = metrics.model(&name);
+        let (capacity, of_batches) = (config.queue_capacity.get(), metrics.batch.clone());
+        let batcher = Batcher::start(&name, engine, config.batch, capacity, of_batches);
+        let batcher = batcher.map_err(StartError::Thread)?;
+        tracing::info!(model = name, version, "model ready");
+        let served = ServedModel {
+            entry,
             version,
-            Arc::new(ServedModel {
-                entry,
-                version,
-                batcher,
-                metrics,
-            }),
-        );
+            batcher,
+            metrics,
+        };
+        models
+            .entry(name)
+            .or_default()
+            .insert(version, Arc::new(served));
     }
     Ok(models)
+}
+
+fn load_engine(
+    config: &Config,
+    runtime: &mut Option<OnnxRuntime>,
+    entry: &ModelEntry,
+    version: u64,
+) -> Result<Box<dyn InferenceEngine>, StartError> {
+    let threads = config.threads;
+    match entry.platform {
+        Platform::OnnxRuntime => {
+            let runtime = match runtime {
+                Some(runtime) => runtime,
+                None => runtime.insert(OnnxRuntime::load(config.onnxruntime.as_deref())?),
+            };
+            let max_rows = config.batch.max_rows;
+            Ok(Box::new(OnnxEngine::load(
+                runtime, entry, version, threads, max_rows,
+            )?))
+        }
+        Platform::TorchScript => Ok(load_torch(entry, version, threads)?),
+        Platform::LearnedCode => {
+            let toml = entry.toml_file();
+            let problem =
+                "a learned code, which the frontend runs; serve the deployed model instead";
+            Err(LoadError::Unusable(format!("{}: {problem}", toml.display())).into())
+        }
+    }
 }
 
 /// Runs the smallest and the largest batch: the engine sets itself up on first use, and
@@ -302,9 +298,7 @@ fn warm_up(
 ) -> Result<(), EngineError> {
     for rows in [1, max_rows] {
         let zeros = entry.inputs.iter().map(|spec| {
-            let shape: Vec<usize> = std::iter::once(rows)
-                .chain(spec.shape.iter().copied())
-                .collect();
+            let shape = [&[rows], &spec.shape[..]].concat();
             // Of BYTES, the length of an empty element.
             let size = spec.datatype.size().unwrap_or(size_of::<u32>());
             let data = Bytes::from(vec![0; rows * spec.sample_len() * size]);

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use metrics::{
-    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram,
-    gauge, histogram,
-};
+use metrics::{Counter, Gauge, Histogram, counter, describe_gauge, gauge, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusRecorder};
 use parapet_net::tls::Expiry;
 
@@ -43,19 +40,14 @@ pub struct Metrics {
     recorder: PrometheusRecorder,
 }
 
-/// Metrics of one model.
 #[derive(Clone)]
 pub struct ModelMetrics {
     pub batch: BatchMetrics,
     in_flight: Gauge,
-    ok: Counter,
-    rejected: Counter,
-    overloaded: Counter,
-    timed_out: Counter,
-    failed: Counter,
+    /// By outcome.
+    requests: [Counter; 5],
 }
 
-/// Metrics of a batcher.
 #[derive(Clone)]
 pub struct BatchMetrics {
     rows: Histogram,
@@ -64,62 +56,60 @@ pub struct BatchMetrics {
 }
 
 impl Metrics {
-    /// Makes the recorder and describes the metrics.
     pub fn new() -> Result<Self, BuildError> {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Full(BATCH_ROWS.to_owned()), &ROWS)?
             .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)?
             .build_recorder();
+        // The exporter keeps descriptions by name, whatever their kind.
         metrics::with_local_recorder(&recorder, || {
-            describe_counter!(REQUESTS, "Requests for inference, by model and outcome.");
-            describe_gauge!(
-                IN_FLIGHT,
-                "Requests for inference that wait or run, by model."
-            );
-            describe_histogram!(BATCH_ROWS, "Rows of the batches that were run.");
-            describe_histogram!(
-                QUEUE_SECONDS,
-                "Time of requests between arrival and the start of their batch."
-            );
-            describe_gauge!(
-                CERTIFICATE_EXPIRY,
-                "When the certificate expires, in seconds since 1970."
-            );
-            describe_gauge!(
-                REVOCATION_LIST_EXPIRY,
-                "When the next revocation list is due, in seconds since 1970."
-            );
-            describe_histogram!(
-                COMPUTE_SECONDS,
-                "Time of batches in the engine, injected faults included."
-            );
+            for (name, description) in [
+                (REQUESTS, "Requests for inference, by model and outcome."),
+                (
+                    IN_FLIGHT,
+                    "Requests for inference that wait or run, by model.",
+                ),
+                (BATCH_ROWS, "Rows of the batches that were run."),
+                (
+                    QUEUE_SECONDS,
+                    "Time of requests from arrival to the start of their batch.",
+                ),
+                (
+                    COMPUTE_SECONDS,
+                    "Time of batches in the engine, injected faults included.",
+                ),
+                (
+                    CERTIFICATE_EXPIRY,
+                    "When the certificate expires, in seconds since 1970.",
+                ),
+                (
+                    REVOCATION_LIST_EXPIRY,
+                    "When the next list is due, in seconds since 1970.",
+                ),
+            ] {
+                describe_gauge!(name, description);
+            }
         });
         Ok(Self { recorder })
     }
 
-    /// The metrics of `model`.
     pub fn model(&self, model: &str) -> ModelMetrics {
-        let requests = |outcome: &'static str| {
-            let model = model.to_owned();
-            counter!(REQUESTS, "model" => model, "outcome" => outcome)
-        };
+        let label = ("model", model.to_owned());
+        let labels = std::slice::from_ref(&label);
+        let requests =
+            |outcome: &str| counter!(REQUESTS, &[label.clone(), ("outcome", outcome.to_owned())]);
         metrics::with_local_recorder(&self.recorder, || ModelMetrics {
             batch: BatchMetrics {
-                rows: histogram!(BATCH_ROWS, "model" => model.to_owned()),
-                queue_seconds: histogram!(QUEUE_SECONDS, "model" => model.to_owned()),
-                compute_seconds: histogram!(COMPUTE_SECONDS, "model" => model.to_owned()),
+                rows: histogram!(BATCH_ROWS, labels),
+                queue_seconds: histogram!(QUEUE_SECONDS, labels),
+                compute_seconds: histogram!(COMPUTE_SECONDS, labels),
             },
-            in_flight: gauge!(IN_FLIGHT, "model" => model.to_owned()),
-            ok: requests("ok"),
-            rejected: requests("rejected"),
-            overloaded: requests("overloaded"),
-            timed_out: requests("timed_out"),
-            failed: requests("failed"),
+            in_flight: gauge!(IN_FLIGHT, labels),
+            requests: ["ok", "rejected", "overloaded", "timed_out", "failed"].map(requests),
         })
     }
 
-    /// Says when the listeners' certificate expires, and the next revocation list of
-    /// clients is due.
+    /// Exports when the listeners' certificate expires, and the next revocation list is due.
     pub fn certificate(&self, expiry: Expiry) {
         metrics::with_local_recorder(&self.recorder, || {
             if let Some(expires) = expiry.certificate {
@@ -143,14 +133,14 @@ impl Metrics {
 }
 
 impl ModelMetrics {
-    /// Counts a request.
     pub fn request(&self, outcome: InferenceOutcome) {
+        let [ok, rejected, overloaded, timed_out, failed] = &self.requests;
         let counter = match outcome {
-            InferenceOutcome::Ok => &self.ok,
-            InferenceOutcome::Rejected => &self.rejected,
-            InferenceOutcome::Overloaded => &self.overloaded,
-            InferenceOutcome::TimedOut => &self.timed_out,
-            InferenceOutcome::Failed => &self.failed,
+            InferenceOutcome::Ok => ok,
+            InferenceOutcome::Rejected => rejected,
+            InferenceOutcome::Overloaded => overloaded,
+            InferenceOutcome::TimedOut => timed_out,
+            InferenceOutcome::Failed => failed,
         };
         counter.increment(1);
     }
@@ -172,13 +162,11 @@ impl Drop for InFlight<'_> {
 }
 
 impl BatchMetrics {
-    /// Observes a batch.
     pub fn batch(&self, rows: usize, computed: Duration) {
         self.rows.record(rows as f64);
         self.compute_seconds.record(computed);
     }
 
-    /// Observes a request's wait.
     pub fn queued(&self, queued: Duration) {
         self.queue_seconds.record(queued);
     }

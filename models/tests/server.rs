@@ -6,11 +6,10 @@ mod datatypes;
 mod grpc;
 mod support;
 
-use bytes::Bytes;
 use hyper::{Method, StatusCode};
-use parapet_open_inference::{Encoding, InferRequest, Tensor, decode_response, encode_request};
+use parapet_open_inference::{Tensor, decode_response};
 use serde_json::json;
-use support::{Client, repository, request, start};
+use support::{Client, binary, repository, request, start};
 
 #[tokio::test]
 async fn json_in_and_out() {
@@ -38,21 +37,13 @@ async fn binary_in_and_out() {
     let instance = start(repository.path(), &[]).await.unwrap();
     let client = Client::new(&instance);
     let input = Tensor::from_f32("input", [1, 3], &[1.0, 2.0, 3.0]).unwrap();
-    let mut request = InferRequest {
-        inputs: vec![input],
-        ..InferRequest::default()
-    };
-    request.ask_binary_outputs();
-    let encoded = encode_request(&request, Encoding::Binary).unwrap();
-    let length = encoded.header_length.unwrap().to_string();
+    let (body, length) = binary(vec![input], true);
     let headers = [("Inference-Header-Content-Length", length.as_str())];
-    let answer = client
-        .post("/v2/models/linear/versions/2/infer", &headers, encoded.body)
-        .await;
+    let path = "/v2/models/linear/versions/2/infer";
+    let answer = client.post(path, &headers, body).await;
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
     assert_eq!(answer.headers["content-type"], "application/octet-stream");
-    let header_length = answer.header_length();
-    let response = decode_response(answer.body, header_length).unwrap();
+    let response = decode_response(answer.body.clone(), answer.header_length()).unwrap();
     assert_eq!(response.model_version.as_deref(), Some("2"));
     assert_eq!(response.outputs[0].f32s().unwrap(), [2.0, 12.0]);
 }
@@ -61,33 +52,24 @@ async fn binary_in_and_out() {
 async fn health_metadata_and_metrics() {
     let repository = repository();
     support::add_model(repository.path(), "other", &[1]);
-    let instance = start(repository.path(), &["linear@1,linear@2,other"])
-        .await
-        .unwrap();
+    let models = ["linear@1,linear@2,other"];
+    let instance = start(repository.path(), &models).await.unwrap();
     let client = Client::new(&instance);
-    let paths = [
-        "/v2/health/live",
-        "/v2/health/ready",
-        "/v2/models/other/ready",
-        "/v2/models/linear/versions/1/ready",
-    ];
-    for path in paths {
-        assert_eq!(client.get(path).await.status, StatusCode::OK, "{path}");
+    let models = ["models/other/ready", "models/linear/versions/1/ready"];
+    for path in ["health/live", "health/ready"].into_iter().chain(models) {
+        let status = client.get(&format!("/v2/{path}")).await.status;
+        assert_eq!(status, StatusCode::OK, "{path}");
     }
-    assert_eq!(
-        client.get("/v2").await.json()["extensions"],
-        json!(["binary_tensor_data"])
-    );
+    let server = client.get("/v2").await.json();
+    assert_eq!(server["extensions"], json!(["binary_tensor_data"]));
     let tensor = |name, len| json!({"name": name, "datatype": "FP32", "shape": [-1, len]});
     let metadata = json!({
         "name": "linear", "versions": ["1", "2"], "platform": "onnxruntime_onnx",
         "inputs": [tensor("input", 3)], "outputs": [tensor("output", 2)],
     });
-    assert_eq!(client.get("/v2/models/linear").await.json(), metadata);
-    assert_eq!(
-        client.get("/v2/models/linear/versions/1").await.json(),
-        metadata
-    );
+    for path in ["/v2/models/linear", "/v2/models/linear/versions/1"] {
+        assert_eq!(client.get(path).await.json(), metadata);
+    }
 
     client.infer(&request(&[[0.0; 3]])).await;
     client.infer("{}").await;
@@ -104,76 +86,41 @@ async fn health_metadata_and_metrics() {
 #[tokio::test]
 async fn every_mistake_is_told_with_its_status() {
     let repository = repository();
-    let flags = [
-        "linear",
-        "--max-body-bytes",
-        "2000",
-        "--max-batch-size",
-        "4",
-    ];
+    let flags = "linear --max-body-bytes 2000 --max-batch-size 4";
+    let flags: Vec<&str> = flags.split(' ').collect();
     let instance = start(repository.path(), &flags).await.unwrap();
     let client = Client::new(&instance);
     let good = request(&[[1.0, 2.0, 3.0]]);
     let replaced = |from: &str, to: &str| good.replacen(from, to, 1);
-    let cases = [
-        ("{".to_owned(), 400, "line 1 column 1"),
-        (
-            replaced("FP32", "FP64"),
-            400,
-            "datatype FP64, expected FP32",
-        ),
-        (replaced("FP32", "FP"), 400, "unknown datatype"),
-        (
-            replaced("[1,3]", "[3]"),
-            400,
-            "shape [3], expected [batch, 3]",
-        ),
-        (replaced("[1,3]", "[1,4]"), 400, "takes 4 elements, got 3"),
-        (replaced("2.0", "1e39"), 400, "element 1"),
+    let more = r#"[{"name":"x","datatype":"FP32","shape":[1],"data":[1]},{"#;
+    let output = "\"outputs\":[{\"name\":\"y\"}],\"inputs\"";
+    let no_sample = replaced("[1,3]", "[0,3]").replace("[[1.0,2.0,3.0]]", "[]");
+    for (body, named) in [
+        ("{".to_owned(), "line 1 column 1"),
+        (replaced("FP32", "FP64"), "datatype FP64, expected FP32"),
+        (replaced("FP32", "FP"), "unknown datatype"),
+        (replaced("[1,3]", "[3]"), "shape [3], expected [batch, 3]"),
+        (replaced("[1,3]", "[1,4]"), "takes 4 elements, got 3"),
+        (replaced("2.0", "1e39"), "element 1"),
         (
             replaced("\"input\"", "\"in\""),
-            400,
             "input \"input\" is missing",
         ),
-        (
-            replaced(
-                "[{",
-                r#"[{"name":"x","datatype":"FP32","shape":[1],"data":[1]},{"#,
-            ),
-            400,
-            "input \"x\" is unknown",
-        ),
-        (
-            replaced("\"inputs\"", "\"outputs\":[{\"name\":\"y\"}],\"inputs\""),
-            400,
-            "output \"y\" is unknown",
-        ),
-        (request(&[[0.0; 3]; 5]), 400, "send 1 to 4"),
-        (
-            replaced("[1,3]", "[0,3]").replace("[[1.0,2.0,3.0]]", "[]"),
-            400,
-            "send 1 to 4",
-        ),
-        (
-            format!("{good}{}", " ".repeat(2000)),
-            413,
-            "larger than 2000 bytes",
-        ),
-    ];
-    for (body, status, named) in cases {
+        (replaced("[{", more), "input \"x\" is unknown"),
+        (replaced("\"inputs\"", output), "output \"y\" is unknown"),
+        (request(&[[0.0; 3]; 5]), "send 1 to 4"),
+        (no_sample, "send 1 to 4"),
+        (" ".repeat(2001), "larger than 2000 bytes"),
+    ] {
+        let status = if body.len() < 2000 { 400 } else { 413 };
         let answer = client.infer(&body).await;
         assert_eq!(answer.status.as_u16(), status, "{body}: {}", answer.text());
-        let error = answer.json()["error"].as_str().unwrap().to_owned();
-        assert!(
-            error.contains(named) && !error.contains('\n'),
-            "{body}: {error}"
-        );
+        let error = answer.error();
+        let told = error.contains(named) && !error.contains('\n');
+        assert!(told, "{body}: {error}");
     }
-    assert_eq!(
-        client.infer(&good).await.status,
-        StatusCode::OK,
-        "and it still serves"
-    );
+    let still = client.infer(&good).await.status;
+    assert_eq!(still, StatusCode::OK, "and it still serves");
 }
 
 #[tokio::test]
@@ -203,42 +150,27 @@ async fn broken_binary_bodies_and_non_finite_inputs_are_refused() {
     let client = Client::new(&instance);
     let encoded = |values: &[f32; 3]| {
         let input = Tensor::from_f32("input", [1, 3], values).unwrap();
-        let request = InferRequest {
-            inputs: vec![input],
-            ..InferRequest::default()
-        };
-        encode_request(&request, Encoding::Binary).unwrap()
+        binary(vec![input], false)
     };
-    let send = async |length: &str, body: Bytes| {
+    let (good, length) = encoded(&[1.0, 2.0, 3.0]);
+    let (nan, _) = encoded(&[1.0, f32::NAN, 3.0]);
+    let longer = [&good[..], b"x"].concat().into();
+    for (length, body, named) in [
+        ("many", good.clone(), "not a number"),
+        ("9999", good.clone(), "the body has only"),
+        (
+            &length,
+            good.slice(..good.len() - 1),
+            "only 11 binary bytes",
+        ),
+        (&length, longer, "left over"),
+        (&length, nan, "NaN"),
+    ] {
         let headers = [("Inference-Header-Content-Length", length)];
         let answer = client.post("/v2/models/linear/infer", &headers, body).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST);
-        answer.json()["error"].as_str().unwrap().to_owned()
-    };
-    let good = encoded(&[1.0, 2.0, 3.0]);
-    let length = good.header_length.unwrap().to_string();
-    assert!(
-        send("many", good.body.clone())
-            .await
-            .contains("not a number")
-    );
-    assert!(
-        send("9999", good.body.clone())
-            .await
-            .contains("the body has only")
-    );
-    assert!(
-        send(&length, good.body.slice(..good.body.len() - 1))
-            .await
-            .contains("only 11 binary bytes")
-    );
-    assert!(
-        send(&length, [&good.body[..], b"x"].concat().into())
-            .await
-            .contains("left over")
-    );
-    let nan = encoded(&[1.0, f32::NAN, 3.0]);
-    assert!(send(&length, nan.body).await.contains("NaN"));
+        assert!(answer.error().contains(named), "{}", answer.error());
+    }
 }
 
 #[tokio::test]
@@ -251,14 +183,9 @@ async fn each_of_many_concurrent_requests_gets_its_own_answer() {
         let client = client.clone();
         tokio::spawn(async move {
             let first = f32::from(index);
-            let answer = client
-                .infer(&request(&[[first, 1.0, 1.0], [first, 2.0, 2.0]]))
-                .await
-                .json();
-            assert_eq!(
-                answer["outputs"][0]["data"],
-                json!([first, first + 2.0, first, first + 4.0])
-            );
+            let samples = [[first, 1.0, 1.0], [first, 2.0, 2.0]];
+            let expected = json!([first, first + 2.0, first, first + 4.0]);
+            assert_eq!(client.infer(&request(&samples)).await.data(), expected);
         })
     };
     for request in (0..64).map(one).collect::<Vec<_>>() {

@@ -27,14 +27,12 @@ async fn connect(
         crl: None,
         identity: identity.cloned(),
     };
-    let client = ClientTls::load(files).unwrap();
+    let connector = ClientTls::load(files)
+        .unwrap()
+        .connector(Application::Http1);
     let stream = TcpStream::connect(instance.address()).await.unwrap();
     let name = server_name("localhost").unwrap();
-    client
-        .connector(Application::Http1)
-        .connect(name, stream)
-        .await
-        .unwrap()
+    connector.connect(name, stream).await.unwrap()
 }
 
 /// Returns the instance's answer at `path` within TLS; empty if it does not accept this client.
@@ -49,28 +47,36 @@ async fn get(instance: &Instance, ca: &Path, identity: Option<&Identity>, path: 
     String::from_utf8(answer).unwrap()
 }
 
+/// Starts an instance with these files of TLS.
+async fn start_within_tls(folder: &Path, files: &[(&str, &Path)], more: &[&str]) -> Instance {
+    let mut flags = vec!["linear"];
+    for (flag, file) in files {
+        flags.extend([*flag, file.to_str().unwrap()]);
+    }
+    start(folder, &[&flags, more].concat()).await.unwrap()
+}
+
+fn own_files(own: &Identity) -> [(&'static str, &Path); 2] {
+    let (certificate, key) = (&own.certificate, &own.key);
+    [("--tls-certificate", certificate), ("--tls-key", key)]
+}
+
 #[tokio::test]
 async fn metrics_say_when_the_certificate_expires() {
     let repository = repository();
     let (issuer, ca) = authority(repository.path(), "ca");
     let own = identity_until(repository.path(), "own", &issuer, 2040);
-    let (certificate, key) = (own.certificate.to_str().unwrap(), own.key.to_str().unwrap());
-    let flags = ["linear", "--tls-certificate", certificate, "--tls-key", key];
-    let instance = start(repository.path(), &flags).await.unwrap();
-    let expires = "parapet_certificate_expiry_timestamp_seconds{role=\"instance\"} ";
-    let metrics = get(&instance, &ca, None, "/metrics").await;
-    assert!(
-        metrics.contains(&format!("{expires}2208988800\n")),
-        "{metrics}"
-    );
-
+    let instance = start_within_tls(repository.path(), &own_files(&own), &[]).await;
+    let expires = async |seconds: u64| {
+        let name = "parapet_certificate_expiry_timestamp_seconds";
+        let line = format!("{name}{{role=\"instance\"}} {seconds}\n");
+        let metrics = get(&instance, &ca, None, "/metrics").await;
+        assert!(metrics.contains(&line), "{metrics}");
+    };
+    expires(2_208_988_800).await;
     identity_until(repository.path(), "own", &issuer, 2041);
     assert!(instance.tls().unwrap().reload().unwrap());
-    let metrics = get(&instance, &ca, None, "/metrics").await;
-    assert!(
-        metrics.contains(&format!("{expires}2240611200\n")),
-        "{metrics}"
-    );
+    expires(2_240_611_200).await;
 }
 
 #[tokio::test]
@@ -81,21 +87,9 @@ async fn clients_that_are_revoked_are_refused() {
     let names = ["own", "kept", "revoked"].map(|name| identity(folder, name, &issuer));
     let [own, kept, revoked] = &names;
     let crl = revocation_list(folder, "ca", &issuer, &[], 2040);
-    let files = [&own.certificate, &own.key, &ca, &crl].map(|file| file.to_str().unwrap());
-    let flags = [
-        "--tls-certificate",
-        "--tls-key",
-        "--tls-client-ca",
-        "--tls-client-crl",
-    ];
-    let flags: Vec<&str> = flags
-        .into_iter()
-        .zip(files)
-        .flat_map(|(flag, file)| [flag, file])
-        .collect();
-    let instance = start(folder, &[&["linear"][..], &flags].concat())
-        .await
-        .unwrap();
+    let clients = [("--tls-client-ca", &*ca), ("--tls-client-crl", &*crl)];
+    let files = [own_files(own), clients].concat();
+    let instance = start_within_tls(folder, &files, &[]).await;
     for client in [kept, revoked] {
         let metrics = get(&instance, &ca, Some(client), "/metrics").await;
         let due =
@@ -104,9 +98,8 @@ async fn clients_that_are_revoked_are_refused() {
     }
     // It holds a connection meanwhile, over which it was answered.
     let mut held = connect(&instance, &ca, Some(revoked)).await;
-    held.write_all(b"GET /v2 HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        .await
-        .unwrap();
+    let request = b"GET /v2 HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    held.write_all(request).await.unwrap();
     let mut answer = [0; 12];
     held.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200");
@@ -126,22 +119,11 @@ async fn probes_need_no_certificate() {
     let folder = repository.path();
     let (issuer, ca) = authority(folder, "ca");
     let own = identity(folder, "own", &issuer);
-    let files = [&own.certificate, &own.key, &ca].map(|file| file.to_str().unwrap());
-    let flags = ["--tls-certificate", "--tls-key", "--tls-client-ca"];
-    let flags: Vec<&str> = flags
-        .into_iter()
-        .zip(files)
-        .flat_map(|(flag, file)| [flag, file])
-        .collect();
+    let files = [&own_files(&own)[..], &[("--tls-client-ca", &ca)]].concat();
     let health = ["--health-listen", "127.0.0.1:0"];
-    let instance = start(folder, &[&["linear"][..], &flags, &health].concat())
-        .await
-        .unwrap();
-    assert_eq!(
-        get(&instance, &ca, None, "/v2/health/ready").await,
-        "",
-        "nobody without a certificate"
-    );
+    let instance = start_within_tls(folder, &files, &health).await;
+    let ready = get(&instance, &ca, None, "/v2/health/ready").await;
+    assert_eq!(ready, "", "nobody without a certificate");
     let client = support::Client::at(instance.health_address().unwrap());
     for path in ["/v2/health/live", "/v2/health/ready", "/metrics"] {
         assert_eq!(client.get(path).await.status, 200, "{path}");

@@ -1,139 +1,100 @@
-//! Access to the admin listener and of tenants.
+//! The admin listener, tenants, and the certificates of listeners.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 
-use parapet_net::tls::ServerTls;
+use parapet_net::tls::{Identity, ServerFiles, ServerTls};
 
-use super::ConfigError;
-use super::at::At;
-use super::settings::{Admin, Tenant};
-use super::tls::resolve_listener;
+use super::settings::{Admin, Tenant, TlsSettings};
+use super::{At, ConfigError};
 use crate::tenants::{KeyHash, MixingDomain, TenantConfig};
 
-/// `[admin]`: the listener of operators.
+/// The listener of operators.
 #[derive(Debug, Clone)]
 pub struct AdminSettings {
-    /// Address to listen on.
     pub listen: SocketAddr,
     /// Hashes of the keys, any of which will do; without one the address is a loopback one.
     pub keys: Vec<KeyHash>,
-    /// TLS; plain HTTP without it.
     pub tls: Option<Arc<ServerTls>>,
 }
 
 pub(super) fn resolve_admin(
-    path: &Path,
+    at: &At<'_>,
     admin: &Admin,
     data: SocketAddr,
 ) -> Result<AdminSettings, ConfigError> {
-    let at = At {
-        path,
-        prefix: "admin".to_owned(),
+    let listen = admin.listen;
+    let keys = keys(at, &admin.key_sha256)?;
+    let is_guarded = !keys.is_empty() || listen.ip().is_loopback();
+    let problem = format!(
+        "{listen} can be reached from other machines, and there is no admin.key_sha256"
+    );
+    let fix = "add a key (`parapet-frontend hash-key`) or listen on 127.0.0.1";
+    at.check(is_guarded, "listen", problem, fix)?;
+    let is_own = listen != data || data.port() == 0;
+    let problem = format!("{data} is server.listen, too");
+    at.check(is_own, "listen", problem, "give it a port of its own")?;
+    let tls = resolve_listener(at, admin.tls.as_ref())?;
+    Ok(AdminSettings { listen, keys, tls })
+}
+
+pub(super) fn resolve_listener(
+    at: &At<'_>,
+    tls: Option<&TlsSettings>,
+) -> Result<Option<Arc<ServerTls>>, ConfigError> {
+    let Some(tls) = tls else { return Ok(None) };
+    let beside = |file: &_| at.folder().join::<&std::path::PathBuf>(file);
+    let (certificate, key) = (beside(&tls.certificate), beside(&tls.key));
+    let files = ServerFiles {
+        identity: Identity { certificate, key },
+        client_ca: tls.client_ca.as_ref().map(beside),
+        client_crl: tls.client_crl.as_ref().map(beside),
     };
-    let keys = keys(&at, &admin.key_sha256)?;
-    if keys.is_empty() && !admin.listen.ip().is_loopback() {
-        let problem = format!(
-            "{} can be reached from other machines, and there is no admin.key_sha256",
-            admin.listen
-        );
-        return Err(at.field(
-            "listen",
-            problem,
-            "add a key (`parapet-frontend hash-key`) or listen on 127.0.0.1",
-        ));
-    }
-    if admin.listen == data && data.port() != 0 {
-        return Err(at.field(
-            "listen",
-            format!("{data} is server.listen, too"),
-            "give it a port of its own",
-        ));
-    }
-    let tls = resolve_listener(&at, admin.tls.as_ref())?;
-    Ok(AdminSettings {
-        listen: admin.listen,
-        keys,
-        tls,
-    })
+    let loaded = ServerTls::load(files).map_err(|error| at.field("tls", &error, error.fix()))?;
+    Ok(Some(Arc::new(loaded)))
 }
 
 pub(super) fn resolve_tenants(
-    path: &Path,
+    path: &std::path::Path,
     tenants: Vec<Tenant>,
 ) -> Result<Vec<TenantConfig>, ConfigError> {
     let mut resolved: Vec<TenantConfig> = Vec::with_capacity(tenants.len());
     let mut domains = BTreeMap::new();
     for (index, tenant) in tenants.into_iter().enumerate() {
-        let at = At {
-            path,
-            prefix: format!("tenants[{index}]"),
-        };
+        let at = At::new(path, format!("tenants[{index}]"));
+        let name = tenant.name;
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-        if tenant.name.is_empty() || tenant.name.len() > 64 || !tenant.name.chars().all(plain) {
-            let fix = "use 1 to 64 letters, digits, '-', '_' and '.'";
-            return Err(at.field("name", format!("{:?}", tenant.name), fix));
-        }
-        if resolved.iter().any(|other| other.name == tenant.name) {
-            return Err(at.field(
-                "name",
-                format!("{:?} is there twice", tenant.name),
-                "name each tenant once",
-            ));
-        }
-        if let Some(other) = domains.insert(
-            MixingDomain::of_tenant(&tenant.name).number(),
-            tenant.name.clone(),
-        ) {
-            return Err(at.field(
-                "name",
-                format!("{:?} is too like {other:?}", tenant.name),
-                "give another name",
-            ));
+        let is_name = !name.is_empty() && name.len() <= 64 && name.chars().all(plain);
+        let fix = "use 1 to 64 letters, digits, '-', '_' and '.'";
+        at.check(is_name, "name", format!("{name:?}"), fix)?;
+        let is_new = resolved.iter().all(|other| other.name != name);
+        let problem = format!("{name:?} is there twice");
+        at.check(is_new, "name", problem, "name each tenant once")?;
+        let domain = MixingDomain::of_tenant(&name).number();
+        if let Some(other) = domains.insert(domain, name.clone()) {
+            let problem = format!("{name:?} is too like {other:?}");
+            return Err(at.field("name", problem, "give another name"));
         }
         let keys = keys(&at, &tenant.key_sha256)?;
-        if keys.is_empty() {
-            let fix = "add a hash that `parapet-frontend hash-key` prints";
-            return Err(at.field("key_sha256", "no key", fix));
-        }
-        for key in &keys {
-            if resolved
-                .iter()
-                .flat_map(|other| &other.keys)
-                .any(|other| other == key)
-            {
-                return Err(at.field(
-                    "key_sha256",
-                    "another tenant has this key",
-                    "give each tenant a key of its own",
-                ));
-            }
-        }
+        let fix = "add a hash that `parapet-frontend hash-key` prints";
+        at.check(!keys.is_empty(), "key_sha256", "no key", fix)?;
+        let mut taken = resolved.iter().flat_map(|other| &other.keys);
+        let is_own = !taken.any(|taken| keys.contains(taken));
+        let fix = "give each tenant a key of its own";
+        at.check(is_own, "key_sha256", "another tenant has this key", fix)?;
         let quota = quota(&at, tenant.requests_per_second, tenant.burst)?;
-        resolved.push(TenantConfig {
-            name: tenant.name,
-            keys,
-            quota,
-            may_mix: tenant.may_mix,
-        });
+        let may_mix = tenant.may_mix;
+        resolved.push(TenantConfig { name, keys, quota, may_mix });
     }
     Ok(resolved)
 }
 
 fn keys(at: &At<'_>, hashes: &[String]) -> Result<Vec<KeyHash>, ConfigError> {
     let parse = |(index, hash): (usize, &String)| {
-        // What was written here may be a key itself: it is not repeated.
-        let wrong = |_| {
-            let problem = "not a SHA-256 in 64 hexadecimal digits";
-            at.field(
-                &format!("key_sha256[{index}]"),
-                problem,
-                "`parapet-frontend hash-key` prints one",
-            )
-        };
-        hash.parse::<KeyHash>().map_err(wrong)
+        // The text is not repeated: it may be a key itself.
+        let field = format!("key_sha256[{index}]");
+        hash.parse().map_err(|error| at.because(&field, error))
     };
     hashes.iter().enumerate().map(parse).collect()
 }
@@ -144,29 +105,14 @@ fn quota(
     burst: Option<f64>,
 ) -> Result<Option<(f64, f64)>, ConfigError> {
     let Some(rate) = rate else {
-        let unused = burst.map(|_| {
-            at.field(
-                "burst",
-                "there is no requests_per_second",
-                "add it, or leave this out",
-            )
-        });
-        return unused.map_or(Ok(None), Err);
+        let problem = "there is no requests_per_second";
+        at.check(burst.is_none(), "burst", problem, "add it, or leave this out")?;
+        return Ok(None);
     };
-    if !(rate > 0.0 && rate.is_finite()) {
-        return Err(at.field(
-            "requests_per_second",
-            rate.to_string(),
-            "give a number above 0",
-        ));
-    }
+    let is_rate = rate > 0.0 && rate.is_finite();
+    at.check(is_rate, "requests_per_second", rate, "give a number above 0")?;
     let burst = burst.unwrap_or(rate.max(1.0));
-    if !(burst >= 1.0 && burst.is_finite()) {
-        return Err(at.field(
-            "burst",
-            burst.to_string(),
-            "give a number of requests from 1",
-        ));
-    }
+    let is_burst = burst >= 1.0 && burst.is_finite();
+    at.check(is_burst, "burst", burst, "give a number of requests from 1")?;
     Ok(Some((rate, burst)))
 }

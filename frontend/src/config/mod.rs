@@ -1,97 +1,123 @@
-//! The frontend's configuration: one TOML file, parsed and validated before anything is started.
+//! The frontend's configuration: one TOML file, resolved to ready-built objects before anything is
+//! started.
 //!
-//! Every mistake is one line that names the file, the field and the fix ([`ConfigError`]). Times
-//! are in milliseconds.
+//! Every mistake is one line that names the file, the field and the fix ([`ConfigError`]).
+//! `docs/frontend.md` describes every field.
 
 mod access;
-mod at;
-mod error;
-mod instances;
 mod pool;
 mod resolve;
 mod settings;
 mod strategy;
-mod tls;
 
-use crate::traces::TraceSettings;
-pub use access::AdminSettings;
-pub use error::ConfigError;
-pub use pool::PoolSettings;
-pub use resolve::ModelConfig;
-pub use settings::{HealthSettings, LogFormat, ServerSettings, TlsSettings};
-pub use strategy::{BuiltCode, ClassConfig, CodedTensors, DEFAULT_CLASS, RedundantPool};
-
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parapet_net::tls::ServerTls;
+use thiserror::Error;
+
+pub use access::AdminSettings;
+pub use pool::PoolSettings;
+pub use resolve::ModelConfig;
+pub use settings::{HealthSettings, LogFormat, ServerSettings};
+pub use strategy::{ClassConfig, RedundantPool};
 
 use crate::tenants::TenantConfig;
+use crate::traces::TraceSettings;
+
+/// Mistake in a configuration, in one line.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct ConfigError(String);
 
 #[derive(Debug, Clone)]
 pub struct FrontendConfig {
     /// The file that it was read from.
     pub path: PathBuf,
     pub server: ServerSettings,
-    /// TLS of the data listener; plain HTTP without it.
+    /// TLS of the data listeners; plain HTTP and gRPC without it.
     pub server_tls: Option<Arc<ServerTls>>,
-    /// The admin listener, if there is one.
     pub admin: Option<AdminSettings>,
     /// Tenants; without any, every client may ask.
     pub tenants: Vec<TenantConfig>,
-    /// The models that are served, each with its metadata out of the model repository.
     pub models: Vec<ModelConfig>,
-    /// Where traces go, if anywhere.
     pub traces: Option<TraceSettings>,
 }
 
 impl FrontendConfig {
     /// Reads the configuration at `path` and the model repository that it names.
-    ///
-    /// # Errors
-    /// [`ConfigError`]: the first mistake found.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
-            path: path.to_owned(),
-            source,
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let path = path.display();
+            ConfigError(format!(
+                "{path}: cannot read the configuration: {error}; give its path with --config"
+            ))
         })?;
         Self::parse(path, &text)
     }
 
-    /// Returns true if the text is a configuration, as far as can be said without looking at
-    /// files and names.
-    ///
-    /// # Errors
-    /// [`ConfigError`]: the first mistake found.
-    pub fn check_text(path: &Path, text: &str) -> Result<(), ConfigError> {
-        let file: settings::File =
-            parapet_config::toml_file::parse(text).map_err(|source| ConfigError::Toml {
-                path: path.to_owned(),
-                source,
-            })?;
-        resolve::check(path, file)
-    }
-
     /// As [`load`](Self::load), from text; `path` is for messages and relative paths.
-    ///
-    /// # Errors
-    /// [`ConfigError`]: the first mistake found.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let file: settings::File =
-            parapet_config::toml_file::parse(text).map_err(|source| ConfigError::Toml {
-                path: path.to_owned(),
-                source,
-            })?;
-        resolve::resolve(path, file)
+        resolve::resolve(path, read(path, text)?)
+    }
+
+    /// Makes the checks that look at no other file and at no name.
+    pub fn check_text(path: &Path, text: &str) -> Result<(), ConfigError> {
+        resolve::check(path, read(path, text)?)
     }
 }
 
-/// `relative` as seen from the folder of the configuration file.
-fn beside(config: &Path, relative: &Path) -> PathBuf {
-    folder(config).join(relative)
+fn read(path: &Path, text: &str) -> Result<settings::File, ConfigError> {
+    parapet_config::toml_file::parse(text)
+        .map_err(|mistake| ConfigError(format!("{}: {mistake}", path.display())))
 }
 
-/// The folder of the configuration file.
-fn folder(config: &Path) -> &Path {
-    config.parent().unwrap_or(Path::new(""))
+/// A table of the configuration file, for messages and relative paths.
+struct At<'a> {
+    path: &'a Path,
+    table: String,
+}
+
+impl<'a> At<'a> {
+    fn new(path: &'a Path, table: impl Into<String>) -> Self {
+        let table = table.into();
+        Self { path, table }
+    }
+
+    /// A table in this one.
+    fn inside(&self, field: &str) -> At<'a> {
+        At::new(self.path, format!("{}.{field}", self.table))
+    }
+
+    fn folder(&self) -> &'a Path {
+        self.path.parent().unwrap_or(Path::new(""))
+    }
+
+    fn field(&self, field: &str, problem: impl Display, fix: impl Display) -> ConfigError {
+        self.because(field, format!("{problem}; {fix}"))
+    }
+
+    /// An error that names its fix itself.
+    fn because(&self, field: &str, error: impl Display) -> ConfigError {
+        ConfigError(format!("{}: {}.{field}: {error}", self.path.display(), self.table))
+    }
+
+    fn check(
+        &self,
+        holds: bool,
+        field: &str,
+        problem: impl Display,
+        fix: impl Display,
+    ) -> Result<(), ConfigError> {
+        match holds {
+            true => Ok(()),
+            false => Err(self.field(field, problem, fix)),
+        }
+    }
+
+    fn at_least_one(&self, field: &str, value: impl TryInto<usize>) -> Result<(), ConfigError> {
+        let value = value.try_into().unwrap_or(usize::MAX);
+        self.check(value > 0, field, 0, "give at least 1")
+    }
 }

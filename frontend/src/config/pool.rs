@@ -1,49 +1,127 @@
-//! Pools of instances: their addresses, or the place to discover them.
+//! Pools of instances: their addresses, or the place to discover them, and their certificates.
 
+use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use parapet_config::repository::ModelEntry;
-use parapet_net::tls::ClientTls;
+use parapet_net::tls::{ClientSettings, ClientTls};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
-use super::at::At;
-use super::instances::Instances;
-use super::{ConfigError, folder};
-use crate::discovery::Mistake;
-use crate::upstream::Scheme;
+use super::{At, ConfigError};
+use crate::discovery::{Mistake, Scheme, Settings};
 
 /// Instances that serve one model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolSettings {
     /// Their addresses, as written and resolved; none where they are discovered.
     pub instances: Vec<(String, SocketAddr)>,
-    /// Where they are looked for, if they are not listed.
-    pub discovery: Option<crate::discovery::Settings>,
+    pub discovery: Option<Settings>,
     /// Concurrent requests that each is given.
     pub slots: u32,
     /// Jobs that may wait for one of them.
     pub queue: usize,
-    /// For those that are spoken to within TLS.
+    /// For instances within TLS.
     pub tls: Option<ClientTls>,
 }
 
-/// Default of `slots_per_instance`.
-pub(super) const fn default_slots() -> u32 {
-    2
+/// `instances`: a list of addresses, or the place to look for them.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::config) enum Instances {
+    Listed(Vec<String>),
+    Discovered(Settings),
+}
+
+impl<'de> Deserialize<'de> for Instances {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ListOrTable)
+    }
+}
+
+/// Tells the two apart by their form; an untagged enum would hide the mistakes within.
+struct ListOrTable;
+
+impl<'de> Visitor<'de> for ListOrTable {
+    type Value = Instances;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of addresses, or a table with one of dns, srv, etcd and kubernetes")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Instances, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(list)).map(Instances::Listed)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Instances, A::Error> {
+        Settings::deserialize(MapAccessDeserializer::new(table)).map(Instances::Discovered)
+    }
 }
 
 impl PoolSettings {
-    /// Returns true if any instance is spoken to within TLS, or may be once it is found.
-    pub(super) fn is_secure(&self) -> bool {
-        let discovered = self
-            .discovery
-            .as_ref()
-            .is_some_and(|discovery| discovery.scheme.is_secure());
-        discovered
-            || self
-                .instances
-                .iter()
-                .any(|(name, _)| Scheme::split(name).0.is_secure())
+    /// The pool at `at`, with certificates of its own if `tls` names them.
+    pub(super) fn resolve(
+        at: &At<'_>,
+        instances: &Instances,
+        (slots, queue): (u32, usize),
+        tls: Option<&ClientSettings>,
+    ) -> Result<Self, ConfigError> {
+        at.at_least_one("slots_per_instance", slots)?;
+        let mut pool = Self { instances: Vec::new(), discovery: None, slots, queue, tls: None };
+        match instances {
+            Instances::Listed(instances) => pool.instances = resolve_addresses(at, instances)?,
+            Instances::Discovered(settings) => {
+                let mut settings = settings.clone();
+                let loaded = settings.check().and_then(|()| settings.load(at.folder()));
+                loaded.map_err(|Mistake { field, problem, fix }| {
+                    at.field(&format!("instances.{field}"), problem, fix)
+                })?;
+                pool.discovery = Some(settings);
+            }
+        }
+        if let Some(tls) = tls {
+            at.check(pool.is_secure(), "tls", UNUSED.0, UNUSED.1)?;
+            pool.tls = Some(load(at, tls)?);
+        }
+        Ok(pool)
     }
+
+    /// Returns true if any instance is spoken to within TLS, or may be once it is found.
+    fn is_secure(&self) -> bool {
+        let listed = self.instances.iter().map(|(name, _)| Scheme::split(name).0);
+        let discovered = self.discovery.iter().map(|discovery| discovery.scheme);
+        listed.chain(discovered).any(Scheme::is_secure)
+    }
+}
+
+const UNUSED: (&str, &str) = (
+    "no instance is an https:// or grpcs:// one that it would be for",
+    "write instances as \"https://host:port\" or \"grpcs://host:port\", or scheme = \"https\"",
+);
+
+fn load(at: &At<'_>, tls: &ClientSettings) -> Result<ClientTls, ConfigError> {
+    tls.load(at.folder()).map_err(|error| at.field("tls", &error, error.fix()))
+}
+
+/// Gives the model's certificates to those of its pools that need some and have none of their own.
+pub(super) fn share_tls<'a>(
+    at: &At<'_>,
+    tls: Option<&ClientSettings>,
+    pools: impl Iterator<Item = &'a mut PoolSettings>,
+) -> Result<(), ConfigError> {
+    let needs_some = |pool: &&mut PoolSettings| pool.is_secure() && pool.tls.is_none();
+    let wanting: Vec<_> = pools.filter(needs_some).collect();
+    let Some(tls) = tls else {
+        let fix = "name the authority of their certificates: tls = { ca = \"ca.pem\" }";
+        let problem = "there are https:// or grpcs:// instances";
+        return at.check(wanting.is_empty(), "tls", problem, fix);
+    };
+    at.check(!wanting.is_empty(), "tls", UNUSED.0, UNUSED.1)?;
+    let loaded = load(at, tls)?;
+    for pool in wanting {
+        pool.tls = Some(loaded.clone());
+    }
+    Ok(())
 }
 
 pub(super) fn resolve_version(
@@ -52,74 +130,28 @@ pub(super) fn resolve_version(
     version: Option<u64>,
 ) -> Result<u64, ConfigError> {
     let version = version.unwrap_or_else(|| entry.latest());
-    entry
-        .model_file(version)
-        .map_err(|source| at.repository("version", source))?;
+    entry.model_file(version).map_err(|error| at.because("version", error))?;
     Ok(version)
 }
 
-pub(super) fn resolve_pool(
+fn resolve_addresses(
     at: &At<'_>,
-    instances: &Instances,
-    slots: u32,
-    queue: usize,
-) -> Result<PoolSettings, ConfigError> {
-    at.at_least_one("slots_per_instance", slots as usize)?;
-    let instances = match instances {
-        Instances::Listed(instances) => instances,
-        Instances::Discovered(settings) => {
-            let mistaken = |mistake: Mistake| {
-                at.field(
-                    &format!("instances.{}", mistake.field),
-                    mistake.problem,
-                    mistake.fix,
-                )
-            };
-            settings.check().map_err(mistaken)?;
-            let mut settings = settings.clone();
-            settings.load(folder(at.path)).map_err(mistaken)?;
-            let discovery = Some(settings);
-            return Ok(PoolSettings {
-                instances: Vec::new(),
-                discovery,
-                slots,
-                queue,
-                tls: None,
-            });
-        }
-    };
-    if instances.is_empty() {
-        return Err(at.field(
-            "instances",
-            "none",
-            "list addresses like \"127.0.0.1:9001\"",
-        ));
-    }
+    instances: &[String],
+) -> Result<Vec<(String, SocketAddr)>, ConfigError> {
+    let fix = "list addresses like \"127.0.0.1:9001\"";
+    at.check(!instances.is_empty(), "instances", "none", fix)?;
     let mut resolved: Vec<(String, SocketAddr)> = Vec::with_capacity(instances.len());
     for (index, name) in instances.iter().enumerate() {
         let field = format!("instances[{index}]");
+        let wrong = |problem: String| at.field(&field, problem, "give host:port");
         let (scheme, host) = Scheme::split(name);
-        let address = host
-            .to_socket_addrs()
-            .map_err(|error| at.field(&field, format!("{name:?}: {error}"), "give host:port"))?
-            .next()
-            .ok_or_else(|| {
-                at.field(&field, format!("{name:?} has no address"), "give host:port")
-            })?;
-        if resolved.iter().any(|(_, other)| *other == address) {
-            return Err(at.field(
-                &field,
-                format!("{name:?} is there twice"),
-                "list each instance once",
-            ));
-        }
+        let mut found =
+            host.to_socket_addrs().map_err(|error| wrong(format!("{name:?}: {error}")))?;
+        let address = found.next().ok_or_else(|| wrong(format!("{name:?} has no address")))?;
+        let is_new = resolved.iter().all(|(_, other)| *other != address);
+        let problem = format!("{name:?} is there twice");
+        at.check(is_new, &field, problem, "list each instance once")?;
         resolved.push((scheme.name(host), address));
     }
-    Ok(PoolSettings {
-        instances: resolved,
-        discovery: None,
-        slots,
-        queue,
-        tls: None,
-    })
+    Ok(resolved)
 }

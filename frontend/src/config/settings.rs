@@ -1,16 +1,17 @@
-//! The configuration file as it is written: every field with its default. Checked in
-//! [`super::resolve`].
+//! The configuration file as it is written, with its defaults; checked in [`super::resolve`].
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use parapet_encoder::EncoderKind;
+use parapet_frontend_core::StrategyConfig;
 use parapet_net::tls::ClientSettings;
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use toml::{Table, Value};
 
-use super::instances::Instances;
-use super::pool::default_slots;
-use super::strategy::settings::Strategy;
+use super::pool::Instances;
 use crate::traces::TraceSettings;
 
 #[derive(Debug, Deserialize)]
@@ -23,10 +24,9 @@ pub(super) struct File {
     pub(super) tenants: Vec<Tenant>,
     pub(super) repository: Repository,
     pub(super) traces: Option<TraceSettings>,
-    pub(super) models: Vec<Model>,
+    pub(super) models: Vec<ModelSettings>,
 }
 
-/// `[admin]`: the listener of operators.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Admin {
@@ -36,19 +36,15 @@ pub(super) struct Admin {
     pub(super) tls: Option<TlsSettings>,
 }
 
-/// `[server.tls]`, `[admin.tls]`: certificate files, PEM.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TlsSettings {
-    /// The chain of certificates, the server's first.
-    pub certificate: PathBuf,
-    pub key: PathBuf,
-    /// Authority that signs clients' certificates; without it they need none.
-    pub client_ca: Option<PathBuf>,
-    pub client_crl: Option<PathBuf>,
+pub(super) struct TlsSettings {
+    pub(super) certificate: PathBuf,
+    pub(super) key: PathBuf,
+    pub(super) client_ca: Option<PathBuf>,
+    pub(super) client_crl: Option<PathBuf>,
 }
 
-/// `[[tenants]]`: who may ask.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tenant {
@@ -66,59 +62,34 @@ pub(super) struct Repository {
     pub(super) path: PathBuf,
 }
 
-/// `[server]`: the HTTP server.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerSettings {
-    /// Address to listen on.
     pub listen: SocketAddr,
-    /// Address to listen on for gRPC; `None` for no gRPC.
     pub grpc_listen: Option<SocketAddr>,
-    /// Requests of one gRPC connection at the same time.
     pub grpc_max_streams: u32,
-    /// Connections open at the same time, at each of the listeners.
     pub max_connections: usize,
-    /// From one peer, an IPv4 address or an IPv6 network of 64 bits, at both listeners together.
-    /// Three quarters of those if not given.
     pub max_connections_per_peer: Option<usize>,
-    /// Age at which a connection is closed, after the answers to its requests in flight.
     #[serde(rename = "max_connection_age_ms", deserialize_with = "millis")]
     pub max_connection_age: Duration,
-    /// Time for a request's header to arrive; it runs between requests, too.
     #[serde(rename = "header_read_timeout_ms", deserialize_with = "millis")]
     pub header_read_timeout: Duration,
-    /// Time for a request's body to arrive.
     #[serde(rename = "body_read_timeout_ms", deserialize_with = "millis")]
     pub body_read_timeout: Duration,
-    /// Time for which a client may take nothing of its response.
     #[serde(rename = "write_timeout_ms", deserialize_with = "millis")]
     pub write_timeout: Duration,
-    /// Bytes per second at which a client must take its response once it has kept it waiting for
-    /// `write_timeout`.
     #[serde(rename = "min_write_bytes_per_s")]
     pub min_write_rate: u32,
-    /// Bytes of a request's header.
     pub max_header_bytes: usize,
-    /// Fields of a request's header.
     pub max_headers: usize,
-    /// Bytes of a request's body.
     pub max_body_bytes: usize,
-    /// Bytes that the bodies of all requests, and what they decode to, may hold at the same time,
-    /// the first 64 KB of each connection's aside.
     pub max_bodies_bytes: usize,
-    /// TLS of both listeners; plain HTTP and gRPC without it.
-    pub tls: Option<TlsSettings>,
-    /// True if `/metrics` is here, too; only where there are no tenants if not given.
+    pub(super) tls: Option<TlsSettings>,
     pub metrics: Option<bool>,
-    /// On shutdown, time for which the server says that it is not ready, and serves on.
     #[serde(rename = "drain_delay_ms", deserialize_with = "millis")]
     pub drain_delay: Duration,
-    /// After that, time for requests in flight to finish.
     #[serde(rename = "drain_grace_ms", deserialize_with = "millis")]
     pub drain_grace: Duration,
-    /// Time after a request's beginning or end for which sockets are polled without sleeping; 0
-    /// for never. Answers come some tens of microseconds sooner, for a core that is busy while
-    /// there is load.
     #[serde(rename = "busy_poll_us", deserialize_with = "micros")]
     pub busy_poll: Duration,
     pub log_format: LogFormat,
@@ -155,79 +126,60 @@ impl Default for ServerSettings {
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     Text,
-    /// One JSON object a line.
     Json,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Model {
+pub struct ModelSettings {
     pub(super) name: String,
     pub(super) version: Option<u64>,
     pub(super) instances: Instances,
-    #[serde(default = "default_slots")]
+    #[serde(default = "number::<2, _>")]
     pub(super) slots_per_instance: u32,
-    #[serde(default = "max_queue")]
+    #[serde(default = "number::<256, _>")]
     pub(super) max_queue: usize,
-    #[serde(default = "queue_wait_share")]
-    pub(super) queue_wait_share: f64,
-    #[serde(default = "max_in_flight")]
-    pub(super) max_in_flight: usize,
-    #[serde(
-        rename = "timeout_ms",
-        default = "one_second",
-        deserialize_with = "millis"
-    )]
-    pub(super) timeout: Duration,
-    #[serde(
-        rename = "max_timeout_ms",
-        default = "one_minute",
-        deserialize_with = "millis"
-    )]
-    pub(super) max_timeout: Duration,
-    #[serde(default = "three")]
-    pub(super) max_attempts: u32,
-    #[serde(default = "retry_share")]
-    pub(super) retry_share: f64,
-    #[serde(default = "max_rows")]
-    pub(super) max_rows: usize,
-    /// `[models.tls]`: for `https://` and `grpcs://` instances.
+    #[serde(default = "percent::<50>")]
+    pub queue_wait_share: f64,
+    #[serde(default = "number::<4096, _>")]
+    pub max_in_flight: usize,
+    #[serde(rename = "timeout_ms", default = "seconds::<1>", deserialize_with = "millis")]
+    pub timeout: Duration,
+    #[serde(rename = "max_timeout_ms", default = "seconds::<60>", deserialize_with = "millis")]
+    pub max_timeout: Duration,
+    #[serde(default = "number::<3, _>")]
+    pub max_attempts: u32,
+    #[serde(default = "percent::<20>")]
+    pub retry_share: f64,
+    /// By default an instance's `max_batch_size`.
+    #[serde(default = "number::<8, _>")]
+    pub max_rows: usize,
     pub(super) tls: Option<ClientSettings>,
     #[serde(default)]
-    pub(super) health: HealthSettings,
+    pub health: HealthSettings,
     #[serde(default)]
     pub(super) strategy: Strategy,
     #[serde(default)]
     pub(super) classes: Vec<Class>,
 }
 
-/// `[models.health]`: how instances are checked.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HealthSettings {
-    /// Between two checks of an instance that is up.
     #[serde(rename = "interval_ms", deserialize_with = "millis")]
     pub interval: Duration,
-    /// Between two checks of one that is down.
     #[serde(rename = "recovery_interval_ms", deserialize_with = "millis")]
     pub recovery_interval: Duration,
-    /// A check that takes longer has failed.
     #[serde(rename = "timeout_ms", deserialize_with = "millis")]
     pub timeout: Duration,
-    /// Failed checks in a row after which an instance is down.
     pub failures: u32,
-    /// Time to connect.
     #[serde(rename = "connect_timeout_ms", deserialize_with = "millis")]
     pub connect_timeout: Duration,
-    /// A request that is given up is held against its instance if it took at least this long.
     #[serde(rename = "suspect_after_ms", deserialize_with = "millis")]
     pub suspect_after: Duration,
-    /// Failed requests in a row after which an instance that is up is ejected; 0 for never.
     pub eject_after_failures: u32,
-    /// For how long; n times as long the n-th time.
     #[serde(rename = "eject_ms", deserialize_with = "millis")]
     pub eject: Duration,
-    /// Most of a pool's instances that are ejected at the same time.
     pub max_ejected_share: f64,
 }
 
@@ -247,19 +199,79 @@ impl Default for HealthSettings {
     }
 }
 
-/// A class of requests with a strategy of its own.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Class {
     pub(super) name: String,
     pub(super) strategy: Strategy,
 }
 
+/// A strategy's own settings, and the models and instances that serve it, in one table.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Strategy {
+    pub(super) settings: StrategyConfig,
+    pub(super) models: Models,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(super) struct Models {
+    pub(super) encoder: Option<EncoderKind>,
+    /// The backup model, or the entry of a learned code.
+    pub(super) model: Option<String>,
+    pub(super) version: Option<u64>,
+    pub(super) instances: Option<Instances>,
+    pub(super) tls: Option<ClientSettings>,
+    pub(super) slots_per_instance: Option<u32>,
+    pub(super) max_queue: Option<usize>,
+    pub(super) max_coding_queue: Option<usize>,
+    pub(super) parity: Vec<Parity>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Parity {
+    pub(super) model: String,
+    pub(super) version: Option<u64>,
+    pub(super) instances: Instances,
+    pub(super) tls: Option<ClientSettings>,
+    pub(super) slots_per_instance: Option<u32>,
+    pub(super) max_queue: Option<usize>,
+}
+
+/// Fields of [`Models`] that a strategy of this kind may have.
+fn fields_of_models(kind: &str) -> &'static str {
+    match kind {
+        "approximate_backup" => "model version instances tls slots_per_instance max_queue",
+        "coded" | "coded_hedged" => "encoder model version max_coding_queue parity",
+        _ => "",
+    }
+}
+
+impl<'de> Deserialize<'de> for Strategy {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let mut settings = Table::deserialize(from)?;
+        let kind = settings.get("kind").and_then(Value::as_str);
+        let mut models = Table::new();
+        for name in fields_of_models(kind.unwrap_or_default()).split(' ') {
+            models.extend(settings.remove_entry(name));
+        }
+        // The message, and the place that a second line names.
+        let custom = |error: toml::de::Error| {
+            D::Error::custom(error.to_string().trim_end().replace('\n', ", "))
+        };
+        Ok(Self {
+            settings: Value::Table(settings).try_into().map_err(custom)?,
+            models: Value::Table(models).try_into().map_err(custom)?,
+        })
+    }
+}
+
 /// Milliseconds, fractions allowed.
 fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let millis = f64::deserialize(deserializer)?;
     Duration::try_from_secs_f64(millis / 1e3)
-        .map_err(|_| serde::de::Error::custom("expected milliseconds, a number of at least 0"))
+        .map_err(|_| D::Error::custom("expected milliseconds, a number of at least 0"))
 }
 
 fn micros<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
@@ -267,33 +279,17 @@ fn micros<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Err
     let duration = Duration::try_from_secs_f64(micros / 1e6).ok();
     duration
         .filter(|duration| *duration <= Duration::from_secs(1))
-        .ok_or_else(|| {
-            serde::de::Error::custom("expected microseconds, a number from 0 to 1000000")
-        })
+        .ok_or_else(|| D::Error::custom("expected microseconds, a number from 0 to 1000000"))
 }
 
-const fn three() -> u32 {
-    3
+fn number<const N: u16, T: From<u16>>() -> T {
+    T::from(N)
 }
-const fn max_queue() -> usize {
-    256
+
+fn percent<const N: u8>() -> f64 {
+    f64::from(N) / 100.0
 }
-const fn queue_wait_share() -> f64 {
-    0.5
-}
-const fn max_in_flight() -> usize {
-    4096
-}
-/// The default of an instance's `max_batch_size`.
-const fn max_rows() -> usize {
-    8
-}
-const fn retry_share() -> f64 {
-    0.2
-}
-const fn one_second() -> Duration {
-    Duration::from_secs(1)
-}
-const fn one_minute() -> Duration {
-    Duration::from_secs(60)
+
+const fn seconds<const N: u64>() -> Duration {
+    Duration::from_secs(N)
 }

@@ -14,12 +14,11 @@ use std::time::Duration;
 
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
+use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{Name, RData};
-use rand::Rng;
 
-use crate::discovery::settings::DnsSettings;
-use crate::discovery::{Addresses, Discovery, DiscoveryError, MAX_INSTANCES, Place};
+use super::{Addresses, Discovery, DiscoveryError, MAX_INSTANCES, Place, Settings, sleep_about};
 
 /// For one query to one name server.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -27,17 +26,16 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Instances by name.
 #[derive(Debug)]
 pub struct Dns {
-    settings: DnsSettings,
+    settings: Settings,
     /// Made when it is first needed, so that a machine whose resolver is not configured yet is no
     /// reason not to start.
     resolver: Option<TokioResolver>,
-    /// The last answer stands for an interval.
+    /// True if the last answer stands for an interval.
     answered: bool,
 }
 
 impl Dns {
-    /// Nothing is asked yet.
-    pub fn new(settings: DnsSettings) -> Self {
+    pub fn new(settings: Settings) -> Self {
         Self {
             settings,
             resolver: None,
@@ -45,35 +43,25 @@ impl Dns {
         }
     }
 
-    fn error(&self, reason: impl std::fmt::Display) -> DiscoveryError {
-        DiscoveryError::new(format!("DNS, {}", self.settings.asked()), reason)
-    }
-
-    fn resolver(&mut self) -> Result<&TokioResolver, DiscoveryError> {
-        if self.resolver.is_none() {
-            let made = build(self.settings.resolver).map_err(|error| self.error(error))?;
-            self.resolver = Some(made);
-        }
-        self.resolver
-            .as_ref()
-            .ok_or_else(|| self.error("no resolver"))
-    }
-
-    async fn ask(&mut self) -> Result<Addresses, DiscoveryError> {
-        let asked = self.settings.clone();
-        let resolver = self.resolver()?;
-        let answer = match (&asked.dns, &asked.srv) {
-            (Some(name), _) => addresses(resolver, name, asked.port.unwrap_or_default()).await,
-            (None, Some(service)) => services(resolver, service).await,
-            (None, None) => Ok(Addresses::new()),
+    async fn ask(&mut self) -> Result<Vec<Place>, NetError> {
+        let resolver = match self.resolver.take() {
+            Some(resolver) => resolver,
+            None => build(self.settings.resolver)?,
         };
-        answer.map_err(|error| self.error(error))
+        let resolver = self.resolver.insert(resolver);
+        let Settings { dns, srv, port, .. } = &self.settings;
+        match (dns, srv) {
+            (Some(name), _) => addresses(resolver, name, port.unwrap_or_default()).await,
+            (None, service) => services(resolver, service.as_deref().unwrap_or_default()).await,
+        }
     }
 }
 
-type Answer = Result<Addresses, hickory_resolver::net::NetError>;
-
-async fn addresses(resolver: &TokioResolver, name: &str, port: u16) -> Answer {
+async fn addresses(
+    resolver: &TokioResolver,
+    name: &str,
+    port: u16,
+) -> Result<Vec<Place>, NetError> {
     let answer = resolver.lookup_ip(name).await?;
     let host = host_name(name);
     let place = |ip| Place {
@@ -93,27 +81,25 @@ fn host_name(name: &str) -> Option<Arc<str>> {
 }
 
 /// Priority and weight are of no interest: who is slow is found out by being asked.
-async fn services(resolver: &TokioResolver, service: &str) -> Answer {
+async fn services(resolver: &TokioResolver, service: &str) -> Result<Vec<Place>, NetError> {
     let answer = resolver.srv_lookup(service).await?;
-    let mut found = Addresses::new();
+    let mut found = Vec::new();
     for record in answer.answers().iter().take(MAX_INSTANCES) {
         if let RData::SRV(service) = &record.data {
-            let target = addresses(resolver, &service.target.to_utf8(), service.port).await?;
-            target.iter().for_each(|place| found.insert(place));
+            found.extend(addresses(resolver, &service.target.to_utf8(), service.port).await?);
         }
     }
     Ok(found)
 }
 
-fn build(server: Option<SocketAddr>) -> Result<TokioResolver, hickory_resolver::net::NetError> {
+fn build(server: Option<SocketAddr>) -> Result<TokioResolver, NetError> {
     let mut builder = match server {
         Some(server) => {
-            let connections =
-                [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
-                    connection.port = server.port();
-                    connection
-                });
-            let server = NameServerConfig::new(server.ip(), true, connections.into());
+            let mut connections = vec![ConnectionConfig::udp(), ConnectionConfig::tcp()];
+            for connection in &mut connections {
+                connection.port = server.port();
+            }
+            let server = NameServerConfig::new(server.ip(), true, connections);
             let config = ResolverConfig::from_name_servers(vec![server]);
             TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
         }
@@ -129,13 +115,18 @@ fn build(server: Option<SocketAddr>) -> Result<TokioResolver, hickory_resolver::
 impl Discovery for Dns {
     async fn next(&mut self) -> Result<Addresses, DiscoveryError> {
         if std::mem::take(&mut self.answered) {
-            // Up to a tenth more or less, so that many frontends do not ask in step.
-            let jitter = rand::rng().random_range(0.9..1.1);
-            tokio::time::sleep(self.settings.interval.mul_f64(jitter)).await;
+            sleep_about(self.settings.interval()).await;
         }
-        let found = self.ask().await?;
+        let found = self.ask().await.map_err(|error| {
+            let Settings { dns, srv, .. } = &self.settings;
+            let asked = dns.as_deref().or(srv.as_deref()).unwrap_or_default();
+            DiscoveryError {
+                backend: format!("DNS, {asked}"),
+                reason: error.to_string(),
+            }
+        })?;
         self.answered = true;
-        Ok(found)
+        Ok(found.into_iter().collect())
     }
 }
 

@@ -1,25 +1,33 @@
 //! etcd: every key under a prefix is an instance, its value the address. Instances' operators write
 //! the keys, each with a lease that ends with its instance.
 //!
-//! Spoken is etcd's JSON gateway (`/v3/kv/range`, `/v3/watch`; etcd 3.4 and later) over HTTP/1.1,
-//! within TLS for `https://` members: the gRPC client would need protoc at build time. A watch says
-//! that something has changed; what there is then is read anew, whole. It is read anew after
-//! [`RESYNC`] without news, too, which finds out a server that is gone without a word.
-
-mod gateway;
+//! The keys are read anew every second, by etcd's JSON gateway (`/v3/kv/range`, etcd 3.4 and later)
+//! over HTTP/1.1 on a kept connection, within TLS for `https://` members: the gRPC client would
+//! need protoc at build time.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HOST};
+use http::{Request, StatusCode};
+use http_body_util::Full;
+use parapet_net::client::{Connections, Limits, Tls};
 use parapet_net::tls::ClientTls;
+use serde::Deserialize;
+use serde_json::json;
 
-use self::gateway::{Gateway, Watch};
-use crate::discovery::endpoint::host_and_port;
-use crate::discovery::settings::EtcdSettings;
-use crate::discovery::{Addresses, Discovery, DiscoveryError, MAX_INSTANCES, Place, Scheme};
+use super::{
+    Addresses, Discovery, DiscoveryError, EtcdSettings, MAX_INSTANCES, Place, Scheme, sleep_about,
+};
 
-/// Between two readings with nothing new.
-const RESYNC: Duration = Duration::from_secs(15);
+/// Between two readings.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// For connecting and one response.
+const TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Instances by key.
 #[derive(Debug)]
@@ -28,58 +36,96 @@ pub struct Etcd {
     scheme: Scheme,
     /// The member that is asked.
     member: usize,
-    watch: Option<Watch>,
+    /// To that member, once it has answered.
+    connections: Option<Connections>,
+}
+
+#[derive(Deserialize)]
+struct RangeResponse {
+    #[serde(default)]
+    kvs: Vec<Entry>,
+}
+
+/// Key and value in base64.
+#[derive(Deserialize)]
+struct Entry {
+    key: String,
+    /// Left out when it is empty.
+    #[serde(default)]
+    value: String,
 }
 
 impl Etcd {
-    /// Nothing is asked yet. Instances whose values say that they speak something else than
-    /// `scheme` are left out.
+    /// Instances whose values say that they speak something else than `scheme` are left out.
     pub fn new(settings: EtcdSettings, scheme: Scheme) -> Self {
         Self {
             settings,
             scheme,
             member: 0,
-            watch: None,
+            connections: None,
         }
     }
 
     fn endpoint(&self) -> &str {
         let endpoints = &self.settings.endpoints;
-        endpoints
-            .get(self.member % endpoints.len().max(1))
-            .map_or("", |endpoint| {
-                // Checked with the settings.
-                host_and_port(endpoint).unwrap_or(endpoint)
-            })
+        let endpoint = endpoints.get(self.member % endpoints.len().max(1));
+        endpoint.and_then(|endpoint| host_and_port(endpoint)).unwrap_or_default()
     }
 
     async fn ask(&mut self) -> Result<Addresses, String> {
-        if let Some(watch) = &mut self.watch {
-            // News, or long without; an end of the watch is an error.
-            tokio::time::timeout(RESYNC, watch.changed())
-                .await
-                .unwrap_or(Ok(()))?;
-        }
-        let tls = self.settings.loaded.as_ref();
-        if let Some(tls) = tls {
+        let host = self.endpoint().to_owned();
+        if let Some(tls) = &self.settings.loaded {
             renew(tls);
         }
-        let mut gateway = Gateway::connect(self.endpoint(), tls).await?;
-        let found = gateway
-            .range(&self.settings.prefix, MAX_INSTANCES + 1)
-            .await?;
-        if self.watch.is_none() {
-            self.watch = Some(
-                gateway
-                    .watch(&self.settings.prefix, found.revision + 1)
-                    .await?,
-            );
+        let connections = match self.connections.take() {
+            Some(connections) => connections,
+            None => connect(&host, self.settings.loaded.as_ref()).await?,
+        };
+        let prefix = self.settings.prefix.as_str();
+        let (key, range_end) = (STANDARD.encode(prefix), STANDARD.encode(end_of(prefix)));
+        let limit = MAX_INSTANCES + 1;
+        let body = json!({ "key": key, "range_end": range_end, "limit": limit }).to_string();
+        let request = || {
+            let body = Full::new(Bytes::from(body.clone()));
+            let mut request = Request::new(body);
+            *request.method_mut() = http::Method::POST;
+            *request.uri_mut() = http::Uri::from_static("/v3/kv/range");
+            let headers = request.headers_mut();
+            headers.extend(host.parse().map(|host| (HOST, host)));
+            headers.insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+            request
+        };
+        let response = connections.send(request).await.map_err(|error| error.to_string())?;
+        if response.status != StatusCode::OK {
+            return Err(format!("/v3/kv/range: {}", response.status));
         }
-        Ok(addresses(&found.entries, self.scheme))
+        let found: RangeResponse = serde_json::from_slice(&response.body)
+            .map_err(|error| format!("no answer of etcd's: {error}"))?;
+        self.connections = Some(connections);
+        let entries = found.kvs.iter().map(|entry| (decode(&entry.key), decode(&entry.value)));
+        Ok(addresses(entries, self.scheme))
     }
 }
 
-/// Certificates are read again before each connection, of which there is one now and then.
+async fn connect(host: &str, tls: Option<&ClientTls>) -> Result<Connections, String> {
+    let mut found = tokio::net::lookup_host(host).await.map_err(|error| error.to_string())?;
+    let address = found.next().ok_or_else(|| format!("{host:?} has no address"))?;
+    let limits = Limits {
+        connect_timeout: Some(TIMEOUT),
+        max_response_bytes: MAX_RESPONSE_BYTES,
+        max_idle: 1,
+    };
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let tls = tls.map(|client| {
+        let server = client.name_of(name);
+        let name = server.ok_or_else(|| format!("{name:?} is no name of a server"))?;
+        let client = client.clone();
+        Ok::<Tls, String>(Tls { client, name })
+    });
+    Ok(Connections::new(address, limits).with_tls(tls.transpose()?))
+}
+
+/// Certificates are read again before each request; connections of before a change carry none.
 fn renew(tls: &ClientTls) {
     let file = tls.files().ca.display();
     match tls.reload() {
@@ -89,92 +135,120 @@ fn renew(tls: &ClientTls) {
     }
 }
 
-/// The addresses that entries name; others are left out, and said.
-fn addresses(entries: &[(String, String)], scheme: Scheme) -> Addresses {
-    let mut found = Addresses::new();
-    for (key, value) in entries {
+/// The addresses that entries name; others are left out, and logged.
+fn addresses(entries: impl Iterator<Item = (String, String)>, scheme: Scheme) -> Addresses {
+    let address = |(key, value): (String, String)| {
         let (written, host) = Scheme::split_off(value.trim());
         if written.is_some_and(|written| written != scheme) {
-            tracing::warn!(
-                key,
-                value,
-                scheme = scheme.as_str(),
-                "left out: the value in etcd has another scheme"
-            );
-            continue;
+            tracing::warn!(key, value, ?scheme, "left out: the value in etcd has another scheme");
+            return None;
         }
-        match host.parse::<SocketAddr>() {
-            Ok(address) => found.insert(Place {
-                address,
-                host: None,
-            }),
-            Err(_) => tracing::warn!(key, value, "left out: the value in etcd is not IP:PORT"),
-        }
-    }
-    found
+        let address = host.parse::<SocketAddr>();
+        address
+            .map_err(|_| tracing::warn!(key, value, "left out: the value in etcd is not IP:PORT"))
+            .ok()
+    };
+    entries.filter_map(address).map(Place::from).collect()
 }
 
 impl Discovery for Etcd {
     async fn next(&mut self) -> Result<Addresses, DiscoveryError> {
-        let backend = format!(
-            "etcd at {}, prefix {}",
-            self.endpoint(),
-            self.settings.prefix
-        );
-        self.ask().await.map_err(|reason| {
-            self.watch = None;
+        if self.connections.is_some() {
+            sleep_about(INTERVAL).await;
+        }
+        let backend = format!("etcd at {}, prefix {}", self.endpoint(), self.settings.prefix);
+        let late = |_| Err(format!("no answer within {} s", TIMEOUT.as_secs()));
+        let found = tokio::time::timeout(TIMEOUT, self.ask()).await.unwrap_or_else(late);
+        found.map_err(|reason| {
             self.member = self.member.wrapping_add(1);
-            DiscoveryError::new(backend, reason)
+            DiscoveryError { backend, reason }
         })
     }
+}
+
+/// An endpoint without its scheme, if it is `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`.
+pub(super) fn host_and_port(endpoint: &str) -> Option<&str> {
+    let bare = endpoint.strip_prefix("http://").or_else(|| endpoint.strip_prefix("https://"));
+    let bare = bare.unwrap_or(endpoint).trim_end_matches('/');
+    let (host, port) = bare.rsplit_once(':')?;
+    let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
+    (is_port && !host.is_empty() && !host.contains('/')).then_some(bare)
+}
+
+fn decode(text: &str) -> String {
+    let bytes = STANDARD.decode(text).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The first key after all that begin with `prefix`; a zero byte, which stands for the end, if
+/// there is none.
+fn end_of(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    while let Some(last) = end.pop() {
+        if let Some(next) = last.checked_add(1) {
+            end.push(next);
+            return end;
+        }
+    }
+    vec![0]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn endpoints_are_host_and_port() {
-        assert_eq!(host_and_port("10.0.0.5:2379"), Some("10.0.0.5:2379"));
-        assert_eq!(
-            host_and_port("http://etcd-0.etcd:2379/"),
-            Some("etcd-0.etcd:2379")
-        );
-        assert_eq!(host_and_port("[::1]:2379"), Some("[::1]:2379"));
-        assert_eq!(host_and_port("https://etcd:2379"), Some("etcd:2379"));
-        for wrong in [
-            "",
-            "etcd",
-            "etcd:0",
-            "etcd:99999",
-            ":2379",
-            "grpc://etcd:2379",
-            "etcd:2379/v3",
+        for (endpoint, host) in [
+            ("10.0.0.5:2379", Some("10.0.0.5:2379")),
+            ("http://etcd-0.etcd:2379/", Some("etcd-0.etcd:2379")),
+            ("[::1]:2379", Some("[::1]:2379")),
+            ("https://etcd:2379", Some("etcd:2379")),
+            ("", None),
+            ("etcd", None),
+            ("etcd:0", None),
+            ("etcd:99999", None),
+            (":2379", None),
+            ("grpc://etcd:2379", None),
+            ("etcd:2379/v3", None),
         ] {
-            assert_eq!(host_and_port(wrong), None, "{wrong}");
+            assert_eq!(host_and_port(endpoint), host, "{endpoint}");
         }
     }
 
     #[test]
-    fn what_is_no_address_is_left_out() {
-        let entry = |value: &str| ("/i/1".to_owned(), value.to_owned());
-        let entries = [
-            entry("10.0.0.1:9001"),
-            entry(" http://10.0.0.2:9001/\n"),
-            entry("https://10.0.0.4:9001"),
-            entry("host:9001"),
-            entry("10.0.0.3"),
-            entry(""),
+    fn values_that_are_no_address_are_left_out() {
+        let values = [
+            "10.0.0.1:9001",
+            " http://10.0.0.2:9001/\n",
+            "https://10.0.0.4:9001",
+            "host:9001",
+            "10.0.0.3",
+            "",
         ];
         for (scheme, expected) in [
             (Scheme::Http, ["10.0.0.1:9001", "10.0.0.2:9001"]),
             (Scheme::Https, ["10.0.0.1:9001", "10.0.0.4:9001"]),
         ] {
-            let found: Vec<String> = addresses(&entries, scheme)
-                .iter()
-                .map(|place| place.address.to_string())
-                .collect();
+            let entries = values.map(|value| ("/i/1".to_owned(), value.to_owned()));
+            let found = addresses(entries.into_iter(), scheme);
+            let found: Vec<String> = found.iter().map(|place| place.address.to_string()).collect();
             assert_eq!(found, expected, "{scheme:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_range_holds_exactly_the_keys_with_the_prefix(
+            prefix in "[a-z/]{1,6}",
+            key in "[a-z/]{0,8}",
+        ) {
+            let end = end_of(&prefix);
+            let within = key.as_bytes() >= prefix.as_bytes() && key.as_bytes() < end.as_slice();
+            prop_assert_eq!(within, key.starts_with(&prefix));
+            let longer = format!("{prefix}{key}");
+            prop_assert!(longer.as_bytes() < end.as_slice());
         }
     }
 }

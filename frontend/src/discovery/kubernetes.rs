@@ -12,12 +12,11 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::{Client, ResourceExt};
 
-use crate::discovery::settings::KubernetesSettings;
-use crate::discovery::{Addresses, Discovery, DiscoveryError};
+use super::{Addresses, Discovery, DiscoveryError, KubernetesSettings};
 
 /// For a list, and for a watch to begin.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,17 +35,8 @@ pub struct Kubernetes {
     watch: Option<Events>,
 }
 
-impl std::fmt::Debug for Kubernetes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kubernetes")
-            .field("settings", &self.settings)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Kubernetes {
-    /// The API server is the one that the environment names: the pod's own, or that
-    /// of the kubeconfig.
+    /// Asks the API server that the environment names: the pod's own, or that of the kubeconfig.
     pub fn new(settings: KubernetesSettings) -> Self {
         Self {
             settings,
@@ -56,7 +46,6 @@ impl Kubernetes {
         }
     }
 
-    /// With a client, as tests have.
     pub fn with_client(settings: KubernetesSettings, client: Client) -> Self {
         Self {
             client: Some(client),
@@ -126,27 +115,21 @@ impl Kubernetes {
 /// left out, too; Kubernetes' check and ours have to agree on who gets requests.
 fn addresses(slice: &EndpointSlice, name: Option<&str>) -> Addresses {
     let mut ports = slice.ports.iter().flatten().filter(|port| {
-        let wanted = name.is_none_or(|name| port.name.as_deref() == Some(name));
-        wanted
-            && port
-                .protocol
-                .as_deref()
-                .is_none_or(|protocol| protocol == "TCP")
+        let is_tcp = port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
+        is_tcp && name.is_none_or(|name| port.name.as_deref() == Some(name))
     });
     let Some(port) = ports.next().and_then(|port| u16::try_from(port.port?).ok()) else {
-        return Addresses::new();
+        return Addresses::default();
     };
-    let takes_requests = |endpoint: &&k8s_openapi::api::discovery::v1::Endpoint| {
+    let takes_requests = |endpoint: &&Endpoint| {
         // Unknown counts as ready, says the API.
-        let Some(conditions) = &endpoint.conditions else {
-            return true;
-        };
-        conditions.ready.unwrap_or(true) && !conditions.terminating.unwrap_or(false)
+        endpoint.conditions.as_ref().is_none_or(|conditions| {
+            conditions.ready.unwrap_or(true) && !conditions.terminating.unwrap_or(false)
+        })
     };
     let endpoints = slice.endpoints.iter().filter(takes_requests);
-    let ips = endpoints
-        .flat_map(|endpoint| &endpoint.addresses)
-        .filter_map(|ip| ip.parse::<IpAddr>().ok());
+    let ips = endpoints.flat_map(|endpoint| &endpoint.addresses);
+    let ips = ips.filter_map(|ip| ip.parse::<IpAddr>().ok());
     ips.map(|ip| SocketAddr::new(ip, port)).collect()
 }
 
@@ -161,16 +144,12 @@ impl Discovery for Kubernetes {
     async fn next(&mut self) -> Result<Addresses, DiscoveryError> {
         self.ask().await.map_err(|reason| {
             self.watch = None;
-            let service = &self.settings.service;
-            let namespace = self
-                .settings
-                .namespace
-                .as_deref()
-                .unwrap_or("this namespace");
-            DiscoveryError::new(
-                format!("Kubernetes, service {service} in {namespace}"),
-                reason,
-            )
+            let KubernetesSettings {
+                service, namespace, ..
+            } = &self.settings;
+            let namespace = namespace.as_deref().unwrap_or("this namespace");
+            let backend = format!("Kubernetes, service {service} in {namespace}");
+            DiscoveryError { backend, reason }
         })
     }
 }

@@ -11,42 +11,35 @@
 //! outage of a registry takes serving down.
 
 mod addresses;
-mod any;
-mod difference;
 mod dns;
-mod endpoint;
 mod etcd;
-mod follow;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
-mod memory;
-mod scheme;
 mod settings;
 
-pub use addresses::{Addresses, Place};
-pub use any::AnyDiscovery;
-pub use difference::{Difference, difference};
+pub use addresses::{Addresses, Place, difference};
 pub use dns::Dns;
 pub use etcd::Etcd;
-pub use follow::{View, follow};
-pub use memory::Memory;
-pub use scheme::Scheme;
-pub use settings::{Backend, DnsSettings, EtcdSettings, KubernetesSettings, Mistake, Settings};
+pub use settings::{EtcdSettings, KubernetesSettings, Mistake, Scheme, Settings};
 
+use std::time::Duration;
+
+use rand::Rng;
 use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::sleep;
 
 /// Most instances of one pool; the rest of a longer list is left out.
 pub const MAX_INSTANCES: usize = 1024;
+/// Pauses after failures in a row: from the first to the last, twice as long each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-/// A place that knows where instances are.
+/// A backend that knows where instances are.
 pub trait Discovery: Send + 'static {
-    /// The whole set, as soon as there is something new to say: the first time at once. It may say
-    /// the same again.
-    ///
-    /// After an error the next call begins anew. Every wait but that for news has a bound.
-    ///
-    /// # Errors
-    /// [`DiscoveryError`] when the place cannot be asked.
+    /// The whole set, as soon as there may be something new: the first time at once. It may be the
+    /// same again. After an error the next call begins anew. Every wait but that for news has a
+    /// bound.
     fn next(&mut self) -> impl Future<Output = Result<Addresses, DiscoveryError>> + Send;
 }
 
@@ -59,11 +52,75 @@ pub struct DiscoveryError {
     pub reason: String,
 }
 
-impl DiscoveryError {
-    fn new(backend: impl Into<String>, reason: impl std::fmt::Display) -> Self {
-        Self {
-            backend: backend.into(),
-            reason: reason.to_string(),
+/// Latest addresses of instances.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct View {
+    /// The last ones that were found.
+    pub addresses: Addresses,
+    /// True if the backend answers, and knows any instance. If not, the addresses are from before.
+    pub is_current: bool,
+}
+
+/// Follows `discovery` in a task of its own until every receiver is dropped. `name` says in logs
+/// whose instances these are.
+pub fn follow<D: Discovery>(mut discovery: D, name: String) -> watch::Receiver<View> {
+    let (sender, receiver) = watch::channel(View::default());
+    tokio::spawn(async move {
+        let following = async {
+            let mut failures = 0;
+            loop {
+                let found = discovery.next().await;
+                failures = if found.is_ok() { 0 } else { failures + 1 };
+                learn(&sender, &name, found);
+                sleep(pause(failures)).await;
+            }
+        };
+        tokio::select! {
+            () = sender.closed() => {}
+            () = following => {}
         }
+    });
+    receiver
+}
+
+/// Takes in the addresses that were found; none at all counts as an outage of the backend's
+/// writers, and changes nothing.
+fn learn(view: &watch::Sender<View>, name: &str, found: Result<Addresses, DiscoveryError>) {
+    let reason = match found {
+        Ok(found) if !found.is_empty() => {
+            if found.len() > MAX_INSTANCES {
+                let (found, used) = (found.len(), MAX_INSTANCES);
+                tracing::warn!(pool = name, found, used, "too many instances found");
+            }
+            let addresses: Addresses = found.iter().take(MAX_INSTANCES).collect();
+            let instances = addresses.len();
+            let is_current = true;
+            let found = View { addresses, is_current };
+            if view.send_if_modified(|view| std::mem::replace(view, found) != *view) {
+                tracing::info!(pool = name, instances, "instances found");
+            }
+            return;
+        }
+        Ok(_) => "no instance found".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let was_current = view.send_if_modified(|view| std::mem::take(&mut view.is_current));
+    let kept = view.borrow().addresses.len();
+    if was_current || kept == 0 {
+        tracing::warn!(pool = name, kept, reason, "where instances are is not known now");
+    } else {
+        tracing::debug!(pool = name, kept, reason, "where instances are is still not known");
     }
+}
+
+/// After so many failures in a row; jittered, so that many frontends do not ask in step.
+fn pause(failures: u32) -> Duration {
+    let Some(before) = failures.checked_sub(1) else { return Duration::ZERO };
+    let longest = FIRST_PAUSE.saturating_mul(1 << before.min(10)).min(LAST_PAUSE);
+    longest.mul_f64(rand::rng().random_range(0.5..1.0))
+}
+
+/// Sleeps for an interval, a tenth more or less, so that many frontends do not ask in step.
+pub(crate) async fn sleep_about(interval: Duration) {
+    sleep(interval.mul_f64(rand::rng().random_range(0.9..1.1))).await;
 }

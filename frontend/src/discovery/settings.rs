@@ -1,34 +1,22 @@
 //! Backends as they are configured.
 
-use crate::discovery::endpoint;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use parapet_net::tls::{ClientSettings, ClientTls};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use tokio::sync::watch;
 
-use crate::discovery::Scheme;
+use super::etcd::host_and_port;
+use super::{Dns, Etcd, View, follow};
 
-/// Where to look for the instances of a pool, in place of a list of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Where to look for the instances of a pool, in place of a list of them: one of `dns`, `srv`,
+/// `etcd` and `kubernetes`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Settings {
-    pub backend: Backend,
-    /// Protocol of all of the instances.
-    pub scheme: Scheme,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Backend {
-    Dns(DnsSettings),
-    /// Keys in etcd.
-    Etcd(EtcdSettings),
-    Kubernetes(KubernetesSettings),
-}
-
-/// `{ dns = "replicas.example", port = 9001 }` or `{ srv = "_oip._tcp.replicas.example" }`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DnsSettings {
     /// A name with an address record for each instance.
     pub dns: Option<String>,
     pub port: Option<u16>,
@@ -36,11 +24,14 @@ pub struct DnsSettings {
     pub srv: Option<String>,
     /// The name server to ask; the system's if `None`.
     pub resolver: Option<SocketAddr>,
-    /// Between two questions.
-    pub interval: Duration,
+    pub interval_ms: Option<u64>,
+    /// Protocol of all of the instances.
+    #[serde(default)]
+    pub scheme: Scheme,
+    pub etcd: Option<EtcdSettings>,
+    pub kubernetes: Option<KubernetesSettings>,
 }
 
-/// `{ etcd = { endpoints = ["10.0.0.5:2379"], prefix = "/parapet/replicas/" } }`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EtcdSettings {
@@ -48,13 +39,11 @@ pub struct EtcdSettings {
     pub endpoints: Vec<String>,
     /// Prefix of the keys of instances; their values are `IP:PORT`.
     pub prefix: String,
-    /// Authorities that members' certificates need, and the client's own certificate.
     pub tls: Option<ClientSettings>,
     #[serde(skip)]
     pub loaded: Option<ClientTls>,
 }
 
-/// `{ kubernetes = { service = "replicas", namespace = "serving", port = "http" } }`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KubernetesSettings {
@@ -73,99 +62,100 @@ pub struct Mistake {
     pub fix: &'static str,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
-    dns: Option<String>,
-    port: Option<u16>,
-    srv: Option<String>,
-    resolver: Option<SocketAddr>,
-    interval_ms: Option<u64>,
-    #[serde(default)]
-    scheme: Scheme,
-    etcd: Option<EtcdSettings>,
-    kubernetes: Option<KubernetesSettings>,
-}
-
-impl<'de> Deserialize<'de> for Settings {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let written = Written::deserialize(deserializer)?;
-        let asks_dns = written.dns.is_some() || written.srv.is_some();
-        let of_dns =
-            written.port.is_some() || written.resolver.is_some() || written.interval_ms.is_some();
-        let custom = |message: &str| Err(serde::de::Error::custom(message));
-        let backend = match (asks_dns, written.etcd, written.kubernetes) {
-            (true, None, None) => Ok(Backend::Dns(DnsSettings {
-                dns: written.dns,
-                port: written.port,
-                srv: written.srv,
-                resolver: written.resolver,
-                interval: Duration::from_millis(written.interval_ms.unwrap_or(5000)),
-            })),
-            (false, ..) if of_dns => custom("port, resolver and interval_ms go with dns or srv"),
-            (false, Some(etcd), None) => Ok(Backend::Etcd(etcd)),
-            (false, None, Some(kubernetes)) => Ok(Backend::Kubernetes(kubernetes)),
-            _ => custom(
-                "expected a list of addresses, or a table with one of dns, srv, etcd and \
-                    kubernetes",
-            ),
-        }?;
-        Ok(Self {
-            backend,
-            scheme: written.scheme,
-        })
-    }
-}
-
 fn mistake(
     field: &'static str,
     problem: impl Into<String>,
     fix: &'static str,
 ) -> Result<(), Mistake> {
     let problem = problem.into();
-    Err(Mistake {
-        field,
-        problem,
-        fix,
-    })
+    Err(Mistake { field, problem, fix })
 }
 
-impl DnsSettings {
-    fn check(&self) -> Result<(), Mistake> {
+impl Settings {
+    /// Returns the first mistake.
+    pub fn check(&self) -> Result<(), Mistake> {
+        let asks_dns = self.dns.is_some() || self.srv.is_some();
+        let of_dns = self.port.is_some() || self.resolver.is_some() || self.interval_ms.is_some();
+        match (asks_dns, &self.etcd, &self.kubernetes) {
+            (true, None, None) => self.check_dns(),
+            (false, ..) if of_dns => {
+                let problem = "missing: port, resolver and interval_ms go with dns or srv";
+                mistake("dns", problem, "give it, or leave them out")
+            }
+            (false, Some(etcd), None) => etcd.check(),
+            (false, None, Some(kubernetes)) => kubernetes.check(),
+            _ => {
+                let fix = "give a list of addresses, or a table with one of dns, srv, etcd and \
+                           kubernetes";
+                mistake("dns", "none or several backends", fix)
+            }
+        }
+    }
+
+    fn check_dns(&self) -> Result<(), Mistake> {
         match (&self.dns, &self.srv, self.port) {
-            (Some(_), Some(_), _) => mistake(
-                "srv",
-                "dns stands beside it",
-                "give dns with a port, or srv",
-            ),
-            (Some(_), None, None | Some(0)) => mistake(
-                "port",
-                "address records name no port",
-                "give the instances' port, or use srv",
-            ),
-            (None, Some(_), Some(_)) => mistake(
-                "port",
-                "SRV records name each instance's port",
-                "leave port out, or use dns",
-            ),
-            _ if self.interval < Duration::from_millis(100) => mistake(
-                "interval_ms",
-                "shorter than 100",
-                "give milliseconds from 100, as 5000",
-            ),
+            (Some(_), Some(_), _) => {
+                mistake("srv", "dns stands beside it", "give dns with a port, or srv")
+            }
+            (Some(_), None, None | Some(0)) => {
+                let fix = "give the instances' port, or use srv";
+                mistake("port", "address records name no port", fix)
+            }
+            (None, Some(_), Some(_)) => {
+                let problem = "SRV records name each instance's port";
+                mistake("port", problem, "leave port out, or use dns")
+            }
+            _ if self.interval() < Duration::from_millis(100) => {
+                let fix = "give milliseconds from 100, as 5000";
+                mistake("interval_ms", "shorter than 100", fix)
+            }
             _ => Ok(()),
+        }
+    }
+
+    pub(super) fn interval(&self) -> Duration {
+        Duration::from_millis(self.interval_ms.unwrap_or(5000))
+    }
+
+    /// Reads the certificates that it takes to ask, if any; relative paths count from `folder`.
+    pub fn load(&mut self, folder: &Path) -> Result<(), Mistake> {
+        let Some(etcd) = &mut self.etcd else { return Ok(()) };
+        let loaded = etcd.tls.as_ref().map(|tls| tls.load(folder)).transpose();
+        etcd.loaded = loaded.map_err(|error| Mistake {
+            field: "etcd.tls",
+            problem: error.to_string(),
+            fix: error.fix(),
+        })?;
+        Ok(())
+    }
+
+    /// TLS with the backend, if it uses any.
+    pub fn tls(&self) -> Option<&ClientTls> {
+        self.etcd.as_ref()?.loaded.as_ref()
+    }
+
+    /// Follows the backend, of settings that were [checked](Self::check) and [loaded](Self::load);
+    /// see [`follow`].
+    pub fn follow(&self, name: String) -> watch::Receiver<View> {
+        #[cfg(feature = "kubernetes")]
+        if let Some(kubernetes) = &self.kubernetes {
+            return follow(super::kubernetes::Kubernetes::new(kubernetes.clone()), name);
+        }
+        match &self.etcd {
+            Some(etcd) => follow(Etcd::new(etcd.clone(), self.scheme), name),
+            None => follow(Dns::new(self.clone()), name),
         }
     }
 }
 
 impl EtcdSettings {
     fn check(&self) -> Result<(), Mistake> {
+        let fix = "list addresses like \"10.0.0.5:2379\"";
         if self.endpoints.is_empty() {
-            let fix = "list addresses like \"10.0.0.5:2379\"";
             return mistake("etcd.endpoints", "none", fix);
         }
-        let is_wrong = |endpoint: &&String| endpoint::host_and_port(endpoint).is_none();
-        if let Some(wrong) = self.endpoints.iter().find(is_wrong) {
+        let mut endpoints = self.endpoints.iter();
+        if let Some(wrong) = endpoints.find(|endpoint| host_and_port(endpoint).is_none()) {
             let fix = "give HOST:PORT or https://HOST:PORT";
             return mistake("etcd.endpoints", format!("{wrong:?}"), fix);
         }
@@ -173,78 +163,101 @@ impl EtcdSettings {
             let problem = "empty: every key would be an instance";
             return mistake("etcd.prefix", problem, "give a prefix");
         }
-        let endpoints = self.endpoints.iter();
-        let secure = endpoints.filter(|endpoint| endpoint::is_secure(endpoint));
-        let secure = secure.count();
+        let is_secure = |endpoint: &&String| endpoint.starts_with("https://");
+        let secure = self.endpoints.iter().filter(is_secure).count();
         match &self.tls {
-            None if secure > 0 => mistake(
-                "etcd.tls",
-                "there are https:// endpoints",
-                "name the authority of their certificates: tls = { ca = \"ca.pem\" }",
-            ),
-            Some(_) if secure < self.endpoints.len() => mistake(
-                "etcd.endpoints",
-                "there is tls, and not all of them are https:// ones",
-                "write https:// before all of them",
-            ),
+            None if secure > 0 => {
+                let fix = "name the authority of their certificates: tls = { ca = \"ca.pem\" }";
+                mistake("etcd.tls", "there are https:// endpoints", fix)
+            }
+            Some(_) if secure < self.endpoints.len() => {
+                let problem = "there is tls, and not all of them are https:// ones";
+                mistake("etcd.endpoints", problem, "write https:// before all of them")
+            }
             _ => Ok(()),
         }
     }
 }
 
-impl Settings {
-    /// Finds what cannot be.
-    ///
-    /// # Errors
-    /// The first [`Mistake`].
-    pub fn check(&self) -> Result<(), Mistake> {
-        match &self.backend {
-            Backend::Dns(dns) => dns.check(),
-            Backend::Etcd(etcd) => etcd.check(),
-            Backend::Kubernetes(_) if !cfg!(feature = "kubernetes") => mistake(
-                "kubernetes",
-                "this program was built without it",
-                "build with --features kubernetes, or use dns with a headless service",
-            ),
-            Backend::Kubernetes(kubernetes) if kubernetes.service.is_empty() => {
-                mistake("kubernetes.service", "empty", "name a service")
-            }
-            Backend::Kubernetes(_) => Ok(()),
+impl KubernetesSettings {
+    fn check(&self) -> Result<(), Mistake> {
+        if !cfg!(feature = "kubernetes") {
+            let fix = "build with --features kubernetes, or use dns with a headless service";
+            return mistake("kubernetes", "this program was built without it", fix);
         }
-    }
-
-    /// Reads the certificates that it takes to ask, if any; relative paths count from `folder`.
-    ///
-    /// # Errors
-    /// The [`Mistake`].
-    pub fn load(&mut self, folder: &Path) -> Result<(), Mistake> {
-        if let Backend::Etcd(etcd) = &mut self.backend
-            && let Some(tls) = &etcd.tls
-        {
-            let loaded = tls.load(folder).map_err(|error| Mistake {
-                field: "etcd.tls",
-                problem: error.to_string(),
-                fix: error.fix(),
-            })?;
-            etcd.loaded = Some(loaded);
-        }
-        Ok(())
-    }
-
-    /// Returns the settings for TLS with the backend, if it uses TLS.
-    pub fn tls(&self) -> Option<&ClientTls> {
-        match &self.backend {
-            Backend::Etcd(etcd) => etcd.loaded.as_ref(),
-            Backend::Dns(_) | Backend::Kubernetes(_) => None,
+        match self.service.is_empty() {
+            true => mistake("kubernetes.service", "empty", "name a service"),
+            false => Ok(()),
         }
     }
 }
 
-impl DnsSettings {
-    pub(crate) fn asked(&self) -> &str {
-        self.dns
-            .as_deref()
-            .or(self.srv.as_deref())
-            .unwrap_or_default()
+/// The protocol of an instance.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scheme {
+    /// REST over HTTP/1.1: `host:port` or `http://host:port`.
+    #[default]
+    Http,
+    Https,
+    Grpc,
+    Grpcs,
+}
+
+impl Scheme {
+    const ALL: [(Self, &str); 4] = [
+        (Self::Http, "http://"),
+        (Self::Https, "https://"),
+        (Self::Grpc, "grpc://"),
+        (Self::Grpcs, "grpcs://"),
+    ];
+
+    pub fn is_secure(self) -> bool {
+        matches!(self, Self::Https | Self::Grpcs)
+    }
+
+    /// Takes the scheme off an address, if there is one.
+    pub fn split_off(address: &str) -> (Option<Self>, &str) {
+        let mut schemes = Self::ALL.into_iter();
+        let found = schemes.find_map(|(scheme, prefix)| {
+            let host = address.strip_prefix(prefix)?;
+            Some((Some(scheme), host))
+        });
+        let (scheme, host) = found.unwrap_or((None, address));
+        (scheme, host.trim_end_matches('/'))
+    }
+
+    /// The same; REST if there is none.
+    pub fn split(address: &str) -> (Self, &str) {
+        let (scheme, host) = Self::split_off(address);
+        (scheme.unwrap_or_default(), host)
+    }
+
+    /// The instance's name in logs and metrics, out of which [`Scheme::split`] reads the same.
+    pub fn name(self, host: impl fmt::Display) -> String {
+        let prefix = Self::ALL.iter().skip(1).find(|(scheme, _)| *scheme == self);
+        format!("{}{host}", prefix.map_or("", |(_, prefix)| prefix))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_the_scheme() {
+        for (address, scheme, name) in [
+            ("a:1", Scheme::Http, "a:1"),
+            ("http://a:1/", Scheme::Http, "a:1"),
+            ("https://a:1", Scheme::Https, "https://a:1"),
+            ("grpc://a:1/", Scheme::Grpc, "grpc://a:1"),
+            ("grpcs://a:1", Scheme::Grpcs, "grpcs://a:1"),
+        ] {
+            let (found, host) = Scheme::split(address);
+            assert_eq!((found, host), (scheme, "a:1"));
+            assert_eq!(found.name(host), name);
+            assert_eq!(Scheme::split(name), (scheme, "a:1"));
+        }
+        assert_eq!(Scheme::split_off("a:1"), (None, "a:1"));
     }
 }

@@ -1,16 +1,22 @@
-//! The instances of the pools: watched, joining and leaving.
+//! The instances of the pools: joining, leaving, and checked on a timer, or out of turn when the
+//! engine suspects one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::discovery::{Place, View, difference};
 use parapet_frontend_core::{InstanceId, PoolId};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Driver, health};
+use super::Driver;
+use crate::discovery::{Place, View, difference, sleep_about};
 use crate::upstream::{Transport, Unready};
+
+/// While an instance is down, another reason is logged this long after the last one at the earliest.
+const LOG_AGAIN: Duration = Duration::from_secs(30);
 
 /// An instance that is watched.
 #[derive(Debug, Clone)]
@@ -20,7 +26,7 @@ pub(super) struct Member {
     /// Asks for a health check out of turn.
     pub(super) asked: Arc<Notify>,
     /// Ends its health checks.
-    pub(super) stop: CancellationToken,
+    stop: CancellationToken,
     /// Reason why the last health check failed, if it did.
     pub(super) unready: Arc<Mutex<Option<Unready>>>,
 }
@@ -34,27 +40,52 @@ impl<T: Transport> Driver<T> {
             stop: self.retired.child_token(),
             unready: Arc::default(),
         };
-        {
-            let mut members = self.members.lock();
-            if self.retired.is_cancelled() {
-                return;
-            }
+        let mut members = self.members.lock();
+        if !self.retired.is_cancelled() {
             members.insert(instance, member.clone());
+            let stop = member.stop.clone();
+            let checking = Arc::clone(self).check(instance, member);
+            tokio::spawn(stop.run_until_cancelled_owned(checking));
         }
-        tokio::spawn(health::watch(
-            Arc::clone(self),
-            instance,
-            member,
-            self.health.clone(),
-        ));
     }
 
+    async fn check(self: Arc<Self>, instance: InstanceId, member: Member) {
+        let (health, pool, name) = (self.health.clone(), instance.pool.0, &member.name);
+        let mut failures = health.failures;
+        let mut logged = LoggedState::default();
+        loop {
+            let checked = timeout(health.timeout, self.transport.ready(instance)).await;
+            let reason = checked.unwrap_or(Err(Unready::TooLate(health.timeout))).err();
+            let ready = reason.is_none();
+            failures = if ready { 0 } else { failures.saturating_add(1) };
+            let up = failures < health.failures;
+            if logged.is_new(up, reason.as_ref()) {
+                match &reason {
+                    Some(reason) if !up => {
+                        tracing::warn!(instance = %name, pool, %reason, "instance is down")
+                    }
+                    _ => tracing::info!(instance = %name, pool, "instance is up"),
+                }
+            }
+            *member.unready.lock() = reason;
+            // A suspected instance is down for the engine already; only a check that succeeds
+            // brings it back.
+            if ready || !up {
+                self.found(instance, ready);
+            }
+            let interval = if ready { health.interval } else { health.recovery_interval };
+            tokio::select! {
+                () = member.asked.notified() => {}
+                () = sleep_about(interval) => {}
+            }
+        }
+    }
+
+    /// Names of the instances, with their pools.
     pub(crate) fn instances(&self) -> Vec<(PoolId, String)> {
         let members = self.members.lock();
-        members
-            .iter()
-            .map(|(instance, member)| (instance.pool, member.name.clone()))
-            .collect()
+        let named = members.iter().map(|(instance, member)| (instance.pool, member.name.clone()));
+        named.collect()
     }
 
     /// Looks for and checks no instance any more, and takes those out of the metrics that are not
@@ -65,16 +96,12 @@ impl<T: Transport> Driver<T> {
         discovered: impl Fn(PoolId) -> bool,
     ) {
         self.retired.cancel();
-        for pool in self
-            .discovering
-            .lock()
-            .iter()
-            .filter(|pool| !discovered(**pool))
-        {
-            self.meters.not_discovered(*pool);
+        for pool in &*self.discovering.lock() {
+            if !discovered(*pool) {
+                self.meters.not_discovered(*pool);
+            }
         }
         for (instance, member) in self.members.lock().drain() {
-            member.stop.cancel();
             if !kept(instance.pool, &member.name) {
                 self.meters.instance_left(instance.pool, &member.name);
             }
@@ -82,12 +109,8 @@ impl<T: Transport> Driver<T> {
     }
 
     /// A health check's result.
-    pub(super) fn found(self: &Arc<Self>, instance: InstanceId, ready: bool) {
-        self.feed(|locked, now| {
-            locked
-                .engine
-                .instance_up(now, instance, ready, &mut locked.actions)
-        });
+    fn found(self: &Arc<Self>, instance: InstanceId, ready: bool) {
+        self.feed(|engine, now, actions| engine.instance_up(now, instance, ready, actions));
         // Under the table's lock, so that a check that ends late brings no series of an instance
         // that left back.
         if let Some(member) = self.members.lock().get(&instance) {
@@ -98,7 +121,7 @@ impl<T: Transport> Driver<T> {
     /// A new instance. It gets requests once a check has found it ready. `None` for a pool that
     /// is not there.
     fn join(self: &Arc<Self>, pool: PoolId, place: &Place) -> Option<InstanceId> {
-        let instance = self.feed(|locked, _| locked.engine.instance_joined(pool))?;
+        let instance = self.feed(|engine, _, _| engine.instance_joined(pool))?;
         let name = self.transport.join(instance, place);
         tracing::info!(instance = %name, pool = pool.0, "instance joined");
         self.watch(instance, name);
@@ -107,11 +130,7 @@ impl<T: Transport> Driver<T> {
 
     /// An instance gets no more requests; those that it has it finishes.
     fn leave(self: &Arc<Self>, instance: InstanceId) {
-        self.feed(|locked, now| {
-            locked
-                .engine
-                .instance_left(now, instance, &mut locked.actions)
-        });
+        self.feed(|engine, now, actions| engine.instance_left(now, instance, actions));
         let mut members = self.members.lock();
         if let Some(member) = members.remove(&instance) {
             member.stop.cancel();
@@ -135,13 +154,12 @@ impl<T: Transport> Driver<T> {
                 discovering.insert(pool);
                 self.meters.discovery_up(pool, now.is_current);
             }
-            let change = difference(&known, &now.addresses);
-            let joined = change.joined.into_iter();
-            known.extend(joined.filter_map(|place| {
+            let (joined, left) = difference(&known, &now.addresses);
+            known.extend(joined.into_iter().filter_map(|place| {
                 let instance = self.join(pool, &place)?;
                 Some((place, instance))
             }));
-            for (place, instance) in change.left {
+            for (place, instance) in left {
                 known.remove(&place);
                 self.leave(instance);
             }
@@ -150,5 +168,47 @@ impl<T: Transport> Driver<T> {
                 changed = view.changed() => if changed.is_err() { return },
             }
         }
+    }
+}
+
+/// State of an instance that has been logged.
+#[derive(Debug, Default)]
+struct LoggedState {
+    up: Option<bool>,
+    reason: Option<Unready>,
+    at: Option<Instant>,
+}
+
+impl LoggedState {
+    /// Returns true if the log is to have this, which it then has.
+    fn is_new(&mut self, up: bool, reason: Option<&Unready>) -> bool {
+        let another = !up && self.reason.as_ref() != reason;
+        let long_ago = self.at.is_none_or(|at| at.elapsed() >= LOG_AGAIN);
+        let is_new = self.up != Some(up) || (another && long_ago);
+        if is_new {
+            let (up, at, reason) = (Some(up), Some(Instant::now()), reason.cloned());
+            *self = Self { up, reason, at };
+        }
+        is_new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_state_is_logged_once_and_another_reason_after_a_while() {
+        let refused = Unready::Unreachable("refused".to_owned());
+        let (refused, late) = (Some(&refused), Some(&Unready::TooLate(LOG_AGAIN)));
+        let mut logged = LoggedState::default();
+        assert!(logged.is_new(false, refused), "the first check counts as news");
+        assert!(!logged.is_new(false, refused) && !logged.is_new(false, late));
+        tokio::time::advance(LOG_AGAIN).await;
+        assert!(!logged.is_new(false, refused), "the same reason is never logged again");
+        assert!(logged.is_new(false, late) && !logged.is_new(false, refused));
+        assert!(logged.is_new(true, None) && !logged.is_new(true, None));
+        assert!(!logged.is_new(true, late), "one failure of several does not take it down");
+        assert!(logged.is_new(false, late));
     }
 }

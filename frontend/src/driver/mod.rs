@@ -3,9 +3,8 @@
 //! The engine sits behind one mutex that is held for about a microsecond at a time; all IO,
 //! encoding and decoding happen outside it. Time is tokio's, so that tests can pause it.
 
-mod health;
-mod live;
 mod members;
+mod setup;
 mod work;
 
 use std::collections::BTreeSet;
@@ -13,10 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_config::repository::TensorSpec;
-use parapet_encoder::OutputDomain;
 use parapet_frontend_core::{
-    Action, Answer, ClassId, Engine, InstanceId, JobId, PoolId, QueryId, RedundancyOutcomes, Stats,
-    Time,
+    Action, Answer, BudgetView, ClassId, Engine, GroupView, HoldBackOverride, InstanceId,
+    InstanceView, JobId, LatencyView, PoolId, QueryId, RedundancyOutcomes, Stats, Switches, Time,
 };
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -24,61 +22,57 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::live::Snapshot;
+pub(crate) use self::setup::class_labels;
+
 use self::members::Member;
-use crate::config::HealthSettings;
-use crate::metrics::ModelMeters;
-use crate::model::coding::Coder;
-use crate::model::judged::JudgedOutput;
+use crate::coding::{Coder, JudgedOutput};
+use crate::config::{HealthSettings, ModelConfig};
+use crate::metrics::{Metrics, ModelMeters};
 use crate::payload::{Input, Output};
 use crate::traces::Trace;
 use crate::upstream::Transport;
-
-/// Parts of a driver.
-#[derive(Debug)]
-pub struct Parts<T> {
-    pub engine: Engine<Input, Output>,
-    pub transport: T,
-    /// By class, for coded strategies.
-    pub coders: Vec<Option<Coder>>,
-    pub outputs: Vec<TensorSpec>,
-    pub meters: ModelMeters,
-    /// Names of the instances that each pool begins with.
-    pub pools: Vec<Vec<String>>,
-    pub health: HealthSettings,
-}
 
 /// One model's engine with its surroundings.
 #[derive(Debug)]
 pub struct Driver<T> {
     locked: Mutex<Locked>,
     transport: T,
-    coders: Vec<Option<Coder>>,
+    /// By class, for coded strategies.
+    coders: Vec<Option<Arc<Coder>>>,
     outputs: Vec<TensorSpec>,
-    /// The first of them, if it has class scores: classes without a coder are judged by it.
+    /// The first output, if it has class scores: classes without a coder are judged by it.
     judged: Option<JudgedOutput>,
-    meters: ModelMeters,
+    pub meters: ModelMeters,
     started: Instant,
-    /// An earlier timer than the one slept for was set.
+    /// Notified when an earlier timer is set than the one slept for.
     rearm: Notify,
     members: Mutex<FxHashMap<InstanceId, Member>>,
     health: HealthSettings,
     /// Pools whose instances are discovered.
     discovering: Mutex<BTreeSet<PoolId>>,
     stop: CancellationToken,
-    /// It is replaced, or stopped.
+    /// Cancelled when it is replaced, or stopped.
     retired: CancellationToken,
 }
+
+type Actions = Vec<Action<Input, Output>>;
 
 #[derive(Debug)]
 struct Locked {
     engine: Engine<Input, Output>,
-    actions: Vec<Action<Input, Output>>,
+    actions: Actions,
     waiters: FxHashMap<QueryId, Waiter>,
     /// Dropping one withdraws its request.
     running: FxHashMap<JobId, oneshot::Sender<()>>,
     /// The timer slept for.
     armed: Option<Time>,
+}
+
+/// Receiver of a query's answer.
+#[derive(Debug)]
+struct Waiter {
+    sender: oneshot::Sender<Answer<Output>>,
+    trace: Option<Trace>,
 }
 
 impl<T> Driver<T> {
@@ -89,55 +83,44 @@ impl<T> Driver<T> {
     }
 }
 
-/// A model that was replaced is asked for its metrics no more; what it came to after it was asked
-/// last is not lost.
+/// A model that was replaced is asked for its metrics no more; its last counts are not lost.
 impl<T> Drop for Driver<T> {
     fn drop(&mut self) {
-        let (stats, redundancy_outcomes) = totals(self.locked.get_mut(), &self.meters);
-        self.meters.publish_totals(&stats, &redundancy_outcomes);
+        let engine = &self.locked.get_mut().engine;
+        let outcomes = outcomes(engine, self.meters.classes());
+        self.meters.publish_totals(&engine.stats(), &outcomes);
     }
 }
 
-fn totals(locked: &mut Locked, meters: &ModelMeters) -> (Stats, Vec<RedundancyOutcomes>) {
-    let stats = locked.engine.stats();
-    let classes = (0u8..).map(ClassId).take(meters.classes());
-    (
-        stats,
-        classes
-            .map(|class| locked.engine.core().redundancy_outcomes(class))
-            .collect(),
-    )
+fn outcomes(engine: &Engine<Input, Output>, classes: usize) -> Vec<RedundancyOutcomes> {
+    let classes = (0u8..).map(ClassId).take(classes);
+    classes.map(|class| engine.core().redundancy_outcomes(class)).collect()
 }
 
 impl<T: Transport> Driver<T> {
-    /// Starts the timer and the health checks; they end with [`stop`](Self::stop). Every instance
-    /// counts as down until its first check.
-    pub fn start(parts: Parts<T>) -> Arc<Self> {
-        let Parts {
-            mut engine,
-            transport,
-            coders,
-            outputs,
-            meters,
-            pools,
-            health,
-        } = parts;
-        let instances: Vec<(InstanceId, String)> = pools
-            .iter()
-            .zip((0u8..).map(PoolId))
-            .flat_map(|(names, pool)| {
-                names
-                    .iter()
-                    .zip(0u32..)
-                    .map(move |(name, index)| (InstanceId { pool, index }, name.clone()))
-            })
-            .collect();
+    /// Starts the timer and the health checks; they end with [`stop`](Self::stop). `pools` names
+    /// the instances that each pool begins with, which count as down until their first check.
+    pub fn start(
+        config: &ModelConfig,
+        metrics: &Metrics,
+        transport: T,
+        pools: &[Vec<String>],
+    ) -> Arc<Self> {
+        let mut engine = Engine::new(&setup::core_config(config), setup::strategy(config));
+        let labels = setup::class_labels(config);
+        let meters = metrics.model(&config.entry.name, &labels, config.pool_labels());
+        let mut instances = Vec::new();
+        for (names, pool) in pools.iter().zip((0u8..).map(PoolId)) {
+            let ids = (0u32..).map(|index| InstanceId { pool, index });
+            instances.extend(ids.zip(names));
+        }
         let mut actions = Vec::new();
         for (instance, _) in &instances {
             engine.instance_up(Time::ZERO, *instance, false, &mut actions);
         }
         let stop = CancellationToken::new();
-        let retired = stop.child_token();
+        let outputs = config.entry.outputs.clone();
+        let judged = outputs.first().and_then(|first| JudgedOutput::of(first).ok()?);
         let driver = Arc::new(Self {
             locked: Mutex::new(Locked {
                 engine,
@@ -147,64 +130,40 @@ impl<T: Transport> Driver<T> {
                 armed: None,
             }),
             transport,
-            coders,
-            judged: outputs
-                .first()
-                .and_then(|spec| JudgedOutput::of(spec).ok()?),
+            coders: config.classes.iter().map(|class| class.code.clone()).collect(),
+            judged,
             outputs,
             meters,
             started: Instant::now(),
             rearm: Notify::new(),
             members: Mutex::default(),
-            health,
+            health: config.settings.health.clone(),
             discovering: Mutex::default(),
+            retired: stop.child_token(),
             stop,
-            retired,
         });
         tokio::spawn(Arc::clone(&driver).run_timers());
         for (instance, name) in instances {
-            driver.watch(instance, name);
+            driver.watch(instance, name.clone());
         }
         driver
     }
 
-    pub fn meters(&self) -> &ModelMeters {
-        &self.meters
-    }
-
-    /// The code's short name, if this class is coded.
-    pub fn code_label(&self, class: ClassId) -> Option<&str> {
-        self.coder(class).map(Coder::label)
-    }
-
-    /// Returns the scale of this class's reconstructions.
-    pub fn output_domain(&self, class: ClassId) -> OutputDomain {
-        self.coder(class)
-            .map_or(OutputDomain::Deployed, Coder::output_domain)
-    }
-
-    /// Returns true if the confidence of this class's reconstructions is a measured agreement.
-    pub fn is_calibrated(&self, class: ClassId) -> bool {
-        self.coder(class).is_some_and(Coder::is_calibrated)
+    pub(crate) fn coder(&self, class: ClassId) -> Option<&Coder> {
+        self.coders.get(usize::from(class.0))?.as_deref()
     }
 
     /// Returns true if an approximation in this class can have every output that is `wanted`:
     /// reconstructions have those that are coded.
     pub fn approximates(&self, class: ClassId, wanted: impl Fn(&str) -> bool) -> bool {
-        self.coder(class)
-            .is_none_or(|coder| coder.covers(&self.outputs, wanted))
+        let coder = self.coder(class);
+        coder.is_none_or(|coder| coder.covers(&self.outputs, wanted))
     }
 
     /// The output by which approximations in this class are judged, if it has class scores.
     fn judged(&self, class: ClassId) -> Option<&JudgedOutput> {
-        self.coder(class)
-            .map_or(self.judged.as_ref(), Coder::judged)
-    }
-
-    fn coder(&self, class: ClassId) -> Option<&Coder> {
-        self.coders
-            .get(usize::from(class.0))
-            .and_then(Option::as_ref)
+        let coder = self.coder(class);
+        coder.map_or(self.judged.as_ref(), |coder| coder.judged.as_ref())
     }
 
     /// The engine's totals and gauges.
@@ -212,26 +171,21 @@ impl<T: Transport> Driver<T> {
         self.locked.lock().engine.stats()
     }
 
-    /// Brings the model's meters up to date with the engine's totals.
+    /// Brings the model's meters up to date with the engine.
     pub fn publish(&self) {
-        let (stats, switches, redundancy_outcomes) = {
-            let mut locked = self.locked.lock();
-            let switches = locked.engine.switches();
-            let (stats, redundancy_outcomes) = totals(&mut locked, &self.meters);
-            (stats, switches, redundancy_outcomes)
-        };
-        self.meters.publish_totals(&stats, &redundancy_outcomes);
+        let locked = self.locked.lock();
+        let (stats, switches) = (locked.engine.stats(), locked.engine.switches());
+        let outcomes = outcomes(&locked.engine, self.meters.classes());
+        drop(locked);
+        self.meters.publish_totals(&stats, &outcomes);
         self.meters.publish_state(&stats, &switches);
     }
 
     /// Returns true if any instance of the deployed model is up.
     pub fn is_ready(&self) -> bool {
         let locked = self.locked.lock();
-        locked
-            .engine
-            .core()
-            .pool(PoolId::DEPLOYED)
-            .is_some_and(|pool| pool.is_any_up())
+        let pool = locked.engine.core().pool(PoolId::DEPLOYED);
+        pool.is_some_and(|pool| pool.is_any_up())
     }
 
     /// Returns true if a query that came now would be taken.
@@ -245,7 +199,14 @@ impl<T: Transport> Driver<T> {
     }
 
     /// Hands the engine an event and does what it says.
-    fn feed<R>(self: &Arc<Self>, event: impl FnOnce(&mut Locked, Time) -> R) -> R {
+    fn feed<R>(
+        self: &Arc<Self>,
+        event: impl FnOnce(&mut Engine<Input, Output>, Time, &mut Actions) -> R,
+    ) -> R {
+        self.feed_locked(|locked, now| event(&mut locked.engine, now, &mut locked.actions))
+    }
+
+    fn feed_locked<R>(self: &Arc<Self>, event: impl FnOnce(&mut Locked, Time) -> R) -> R {
         let mut locked = self.locked.lock();
         let result = event(&mut locked, self.now());
         let work = work::take(&mut locked);
@@ -269,50 +230,100 @@ impl<T: Transport> Driver<T> {
                 locked.armed = locked.engine.next_timer();
                 locked.armed
             };
+            if next.is_none() && self.stop.is_cancelled() {
+                return;
+            }
             let due = async {
                 match next {
                     Some(at) => {
-                        tokio::time::sleep_until(self.started + Duration::from_nanos(at.as_nanos()))
-                            .await
+                        let after = Duration::from_nanos(at.as_nanos());
+                        tokio::time::sleep_until(self.started + after).await
                     }
                     None => std::future::pending().await,
                 }
             };
-            if next.is_none() && self.stop.is_cancelled() {
-                return;
-            }
             tokio::select! {
                 () = self.stop.cancelled(), if next.is_none() => return,
                 () = self.rearm.notified() => {}
-                () = due => self.feed(|locked, now| locked.engine.tick(now, &mut locked.actions)),
+                () = due => self.feed(|engine, now, actions| engine.tick(now, actions)),
             }
         }
     }
 }
 
-/// Receiver of a query's answer.
+/// A model as it stands, for operators.
 #[derive(Debug)]
-struct Waiter {
-    sender: oneshot::Sender<Answer<Output>>,
-    trace: Option<Trace>,
+pub(crate) struct Snapshot {
+    /// Since the driver's start.
+    pub(crate) at: Duration,
+    pub(crate) stats: Stats,
+    pub(crate) switches: Switches,
+    pub(crate) latency: LatencyView,
+    pub(crate) outcomes: Vec<RedundancyOutcomes>,
+    pub(crate) budgets: Vec<Option<BudgetView>>,
+    /// With their names, and why the last health check failed, if it did.
+    pub(crate) instances: Vec<(InstanceView, String, Option<String>)>,
+    /// Groups in memory now.
+    pub(crate) groups: Vec<GroupView>,
+    /// The last groups that reconstructed something.
+    pub(crate) decoded: Vec<GroupView>,
 }
 
-/// Abandons its query when dropped before the answer.
-struct Waiting<'a, T: Transport> {
-    driver: &'a Arc<Driver<T>>,
-    query: QueryId,
-    answered: bool,
-}
+impl<T: Transport> Driver<T> {
+    /// The model now, with so many instances and groups in memory at most.
+    pub(crate) fn snapshot(&self, most_instances: usize, most_groups: usize) -> Snapshot {
+        let classes = self.meters.classes();
+        let mut locked = self.locked.lock();
+        let (now, engine) = (self.now(), &mut locked.engine);
+        let budgets = (0u8..).map(ClassId).take(classes);
+        let views = engine.instances(now, most_instances);
+        let mut snapshot = Snapshot {
+            at: Duration::from_nanos(now.as_nanos()),
+            stats: engine.stats(),
+            switches: engine.switches(),
+            latency: engine.latency(now),
+            outcomes: outcomes(engine, classes),
+            budgets: budgets.map(|class| engine.budget(class)).collect(),
+            instances: Vec::new(),
+            groups: engine.groups(most_groups),
+            decoded: engine.decoded_groups(),
+        };
+        drop(locked);
+        let members = self.members.lock();
+        let named = |view: InstanceView| {
+            let member = members.get(&view.id);
+            let name = member.map_or("left", |member| &member.name).to_owned();
+            let unready = member.and_then(|member| member.unready.lock().clone());
+            (view, name, unready.map(|unready| unready.to_string()))
+        };
+        snapshot.instances = views.into_iter().map(named).collect();
+        snapshot
+    }
 
-impl<T: Transport> Drop for Waiting<'_, T> {
-    fn drop(&mut self) {
-        if !self.answered {
-            self.driver.feed(|locked, now| {
-                locked.waiters.remove(&self.query);
-                locked
-                    .engine
-                    .abandoned(now, self.query, &mut locked.actions);
-            });
-        }
+    /// Switches redundancy on or off for new queries.
+    pub(crate) fn set_redundancy(&self, on: bool) {
+        self.locked.lock().engine.set_redundancy(on);
+    }
+
+    /// Sets the hold-back from now on; `None` restores the configured one.
+    pub(crate) fn set_hold_back(&self, hold_back: Option<HoldBackOverride>) {
+        self.locked.lock().engine.set_hold_back(hold_back);
+    }
+
+    pub(crate) fn switches(&self) -> Switches {
+        self.locked.lock().engine.switches()
+    }
+
+    /// Puts all switches back to what is configured. Returns true if any stood otherwise.
+    pub(crate) fn reset_switches(&self) -> bool {
+        let mut locked = self.locked.lock();
+        let before = locked.engine.switches();
+        let Switches {
+            redundancy,
+            hold_back,
+        } = Switches::default();
+        locked.engine.set_redundancy(redundancy);
+        locked.engine.set_hold_back(hold_back);
+        before != locked.engine.switches()
     }
 }

@@ -10,10 +10,9 @@ use parapet_frontend_core::{
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Driver, Locked, Waiter, Waiting};
+use super::{Driver, Locked, Waiter};
+use crate::coding::CodingQueue;
 use crate::metrics::Source;
-use crate::model::coding::Coder;
-use crate::model::coding_queue::CodingQueue;
 use crate::payload::{Input, Output};
 use crate::traces::{Members, Trace};
 use crate::upstream::Transport;
@@ -25,46 +24,29 @@ const ENCODE_INLINE_BYTES: usize = 64 * 1024;
 /// Something to do once the lock is released.
 pub(super) enum Work {
     Answer(oneshot::Sender<Answer<Output>>, Answer<Output>),
-    Send {
-        job: JobId,
-        instance: InstanceId,
-        input: Arc<Input>,
-        withdrawn: oneshot::Receiver<()>,
-    },
-    Encode {
-        group: GroupId,
-        row: Row,
-        inputs: Vec<Arc<Input>>,
-    },
-    Reconstruct {
-        query: QueryId,
-        slot: Slot,
-        trace: Option<Trace>,
-        predictions: Vec<Option<Arc<Output>>>,
-        parity: Vec<Option<Arc<Output>>>,
-    },
+    Send(JobId, InstanceId, Arc<Input>, oneshot::Receiver<()>),
+    Encode(GroupId, Row, Vec<Arc<Input>>),
+    Reconstruct(Reconstruction, Option<Trace>),
     Compare(Comparison<Output>),
     Probe(InstanceId),
     Left(InstanceId),
 }
 
+pub(super) struct Reconstruction {
+    query: QueryId,
+    slot: Slot,
+    predictions: Vec<Option<Arc<Output>>>,
+    parity: Vec<Option<Arc<Output>>>,
+}
+
 /// Turns the pending actions into work; what concerns the tables under the lock is done here.
 pub(super) fn take(locked: &mut Locked) -> Vec<Work> {
-    let Locked {
-        actions,
-        waiters,
-        running,
-        ..
-    } = locked;
-    let mut work = Vec::with_capacity(actions.len());
-    for action in actions.drain(..) {
+    let mut work = Vec::with_capacity(locked.actions.len());
+    for action in locked.actions.drain(..) {
         match action {
             Action::Answer { query, answer } => {
-                work.extend(
-                    waiters
-                        .remove(&query)
-                        .map(|waiter| Work::Answer(waiter.sender, answer)),
-                );
+                let waiter = locked.waiters.remove(&query);
+                work.extend(waiter.map(|waiter| Work::Answer(waiter.sender, answer)));
             }
             Action::Send {
                 job,
@@ -72,32 +54,28 @@ pub(super) fn take(locked: &mut Locked) -> Vec<Work> {
                 input,
             } => {
                 let (handle, withdrawn) = oneshot::channel();
-                running.insert(job, handle);
-                work.push(Work::Send {
-                    job,
-                    instance,
-                    input,
-                    withdrawn,
-                });
+                locked.running.insert(job, handle);
+                work.push(Work::Send(job, instance, input, withdrawn));
             }
             Action::Abort { job } => {
-                running.remove(&job);
+                locked.running.remove(&job);
             }
-            Action::Encode { group, row, inputs } => work.push(Work::Encode { group, row, inputs }),
+            Action::Encode { group, row, inputs } => work.push(Work::Encode(group, row, inputs)),
             Action::Reconstruct {
                 query,
                 slot,
                 predictions,
                 parity,
             } => {
-                let trace = waiters.get(&query).and_then(|waiter| waiter.trace.clone());
-                work.push(Work::Reconstruct {
+                let waiter = locked.waiters.get(&query);
+                let trace = waiter.and_then(|waiter| waiter.trace.clone());
+                let reconstruction = Reconstruction {
                     query,
                     slot,
-                    trace,
                     predictions,
                     parity,
-                });
+                };
+                work.push(Work::Reconstruct(reconstruction, trace));
             }
             Action::Compare(comparison) => work.push(Work::Compare(comparison)),
             Action::Probe { instance } => work.push(Work::Probe(instance)),
@@ -113,65 +91,39 @@ impl<T: Transport> Driver<T> {
             match work {
                 // The client may have gone; then the answer is dropped.
                 Work::Answer(waiter, answer) => drop(waiter.send(answer)),
-                Work::Send {
-                    job,
-                    instance,
-                    input,
-                    withdrawn,
-                } => {
+                Work::Send(job, instance, input, withdrawn) => {
                     // On the heap, since the runtime copies a task's future several times.
-                    tokio::spawn(Box::pin(
-                        Arc::clone(self).send(job, instance, input, withdrawn),
-                    ));
+                    let sending = Arc::clone(self).send(job, instance, input, withdrawn);
+                    tokio::spawn(Box::pin(sending));
                 }
-                Work::Encode { group, row, inputs } => {
-                    let driver = Arc::clone(self);
-                    if let Some(line) = self.line(group.class()) {
-                        if !line.join(move || driver.encode(group, row, &inputs)) {
-                            self.feed_encoded(group, row, None);
-                        }
-                    } else if inputs.iter().map(|input| input.len()).sum::<usize>()
-                        > ENCODE_INLINE_BYTES
-                    {
-                        tokio::task::spawn_blocking(move || driver.encode(group, row, &inputs));
-                    } else {
-                        // Behind the member's own request, which waits in the same queue of tasks.
-                        tokio::spawn(async move { driver.encode(group, row, &inputs) });
-                    }
-                }
-                Work::Reconstruct {
-                    query,
-                    slot,
-                    trace,
-                    predictions,
-                    parity,
-                } => {
-                    let span = trace.map(|trace| trace.decode(slot));
-                    let Some(line) = self.line(query.class()) else {
-                        self.reconstruct(query, slot, &predictions, &parity);
+                Work::Encode(group, row, inputs) => self.start_encoding(group, row, inputs),
+                Work::Reconstruct(reconstruction, trace) => {
+                    let span = trace.map(|trace| trace.decode(reconstruction.slot));
+                    let Some(queue) = self.queue(reconstruction.query.class()) else {
+                        self.reconstruct(&reconstruction);
                         continue;
                     };
-                    let driver = Arc::clone(self);
+                    let (driver, query) = (Arc::clone(self), reconstruction.query);
                     let decode = move || {
-                        driver.reconstruct(query, slot, &predictions, &parity);
+                        driver.reconstruct(&reconstruction);
                         drop(span);
                     };
-                    if !line.join(decode) {
+                    if !queue.join(decode) {
                         self.feed_reconstructed(query, None);
                     }
                 }
                 Work::Compare(comparison) => {
-                    let class = match &comparison {
+                    let queue = match &comparison {
                         Comparison::LateTruth { .. } => None,
-                        Comparison::Audit { class, .. } => Some(*class),
+                        Comparison::Audit { class, .. } => self.queue(*class),
                     };
-                    let Some(line) = class.and_then(|class| self.line(class)) else {
+                    let Some(queue) = queue else {
                         self.compare(&comparison);
                         continue;
                     };
                     let driver = Arc::clone(self);
                     // An audit that finds no place is not made.
-                    let _made = line.join(move || driver.compare(&comparison));
+                    let _made = queue.join(move || driver.compare(&comparison));
                 }
                 Work::Probe(instance) => {
                     if let Some(member) = self.members.lock().get(&instance) {
@@ -197,75 +149,73 @@ impl<T: Transport> Driver<T> {
             outcome = self.transport.infer(instance, input) => outcome,
             _ = withdrawn => return spans.withdrawn(),
         };
-        self.meters
-            .upstream(instance, started.elapsed(), outcome.is_err());
+        self.meters.upstream(instance, started.elapsed(), outcome.is_err());
         if let Err(failure) = &outcome {
             tracing::debug!(%job, ?instance, %failure, "upstream request failed");
             spans.failed(failure.kind.to_string());
         }
         drop(spans);
-        self.feed(|locked, now| {
+        self.feed_locked(|locked, now| {
             locked.running.remove(&job);
-            locked
-                .engine
-                .finished(now, job, outcome, &mut locked.actions);
+            locked.engine.finished(now, job, outcome, &mut locked.actions);
         });
     }
 
+    fn start_encoding(self: &Arc<Self>, group: GroupId, row: Row, inputs: Vec<Arc<Input>>) {
+        let driver = Arc::clone(self);
+        let bytes: usize = inputs.iter().map(|input| input.len()).sum();
+        let encode = move || driver.encode(group, row, &inputs);
+        if let Some(queue) = self.queue(group.class()) {
+            if !queue.join(encode) {
+                self.feed_encoded(group, row, None);
+            }
+        } else if bytes > ENCODE_INLINE_BYTES {
+            tokio::task::spawn_blocking(encode);
+        } else {
+            // Behind the member's own request, which waits in the same queue of tasks.
+            tokio::spawn(async move { encode() });
+        }
+    }
+
     fn encode(self: &Arc<Self>, group: GroupId, row: Row, inputs: &[Arc<Input>]) {
-        let (mut spans, traces) =
-            Members::encode(group, row, inputs.iter().map(|input| &input.traces));
-        let parity = self.coder(group.class()).and_then(|coder| {
-            coder
-                .encode(row, inputs)
-                .inspect_err(|error| {
-                    tracing::warn!(%group, %error, "a group could not be encoded");
-                    spans.failed("encoding failed");
-                })
-                .map(|parity| parity.traced(traces))
-                .ok()
-        });
+        let of_members = inputs.iter().map(|input| &input.traces);
+        let (mut spans, traces) = Members::encode(group, row, of_members);
+        let parity = self.coder(group.class()).map(|coder| coder.encode(row, inputs));
+        let parity = match parity {
+            Some(Ok(parity)) => Some(parity.traced(traces)),
+            Some(Err(error)) => {
+                tracing::warn!(%group, %error, "a group could not be encoded");
+                spans.failed("encoding failed");
+                None
+            }
+            None => None,
+        };
         drop(spans);
         self.feed_encoded(group, row, parity);
     }
 
     fn feed_encoded(self: &Arc<Self>, group: GroupId, row: Row, parity: Option<Input>) {
-        self.feed(|locked, now| {
-            locked
-                .engine
-                .encoded(now, group, row, parity.map(Arc::new), &mut locked.actions);
-        });
+        let parity = parity.map(Arc::new);
+        self.feed(|engine, now, actions| engine.encoded(now, group, row, parity, actions));
     }
 
     /// Where a class's coding waits for its turn, if it takes long.
-    fn line(&self, class: ClassId) -> Option<&CodingQueue> {
-        self.coder(class).and_then(Coder::line)
+    fn queue(&self, class: ClassId) -> Option<&CodingQueue> {
+        self.coder(class)?.queue.as_ref()
     }
 
-    fn reconstruct(
-        self: &Arc<Self>,
-        query: QueryId,
-        slot: Slot,
-        predictions: &[Option<Arc<Output>>],
-        parity: &[Option<Arc<Output>>],
-    ) {
-        let output = self.coder(query.class()).and_then(|coder| {
-            coder
-                .decode(slot, predictions, parity)
-                .inspect_err(|error| {
-                    tracing::warn!(%query, %error, "a prediction could not be reconstructed")
-                })
-                .ok()
+    fn reconstruct(self: &Arc<Self>, of: &Reconstruction) {
+        let query = of.query;
+        let decoded = self.coder(query.class()).map(|coder| {
+            coder.decode(of.slot, &of.predictions, &of.parity).inspect_err(|error| {
+                tracing::warn!(%query, %error, "a prediction could not be reconstructed");
+            })
         });
-        self.feed_reconstructed(query, output);
+        self.feed_reconstructed(query, decoded.and_then(Result::ok));
     }
 
     fn feed_reconstructed(self: &Arc<Self>, query: QueryId, output: Option<Output>) {
-        self.feed(|locked, now| {
-            locked
-                .engine
-                .reconstructed(now, query, output, &mut locked.actions)
-        });
+        self.feed(|engine, now, actions| engine.reconstructed(now, query, output, actions));
     }
 
     /// Counts whether an approximation agrees with the truth; nothing where there is no top
@@ -277,45 +227,39 @@ impl<T: Transport> Driver<T> {
         };
         match comparison {
             Comparison::LateTruth {
-                class,
                 reconstruction,
                 truth,
+                ..
             } => {
                 if let Some(agrees) = judged.agrees(reconstruction, truth) {
                     self.meters.compared(*class, Source::LateTruth, agrees);
                 }
             }
             Comparison::Audit {
-                class,
                 slot,
                 predictions,
                 parity,
+                ..
             } => {
-                let slot_index = usize::from(slot.0);
-                let (Some(coder), Some(truth)) = (self.coder(*class), predictions.get(slot_index))
+                let audited = usize::from(slot.0);
+                let (Some(coder), Some(truth)) = (self.coder(*class), predictions.get(audited))
                 else {
                     return;
                 };
+                let predictions = predictions.iter().enumerate();
                 let others: Vec<Option<Arc<Output>>> = predictions
-                    .iter()
-                    .enumerate()
-                    .map(|(i, prediction)| (i != slot_index).then(|| Arc::clone(prediction)))
+                    .map(|(slot, prediction)| (slot != audited).then(|| Arc::clone(prediction)))
                     .collect();
                 // A reconstruction that is not finite agrees with nothing.
-                let agrees = coder
-                    .decode(*slot, &others, parity)
-                    .is_ok_and(|reconstruction| {
-                        judged.agrees(&reconstruction, truth) == Some(true)
-                    });
+                let decoded = coder.decode(*slot, &others, parity);
+                let agrees = decoded.is_ok_and(|decoded| judged.agrees(&decoded, truth) == Some(true));
                 self.meters.compared(*class, Source::Audit, agrees);
             }
         }
     }
 
-    /// Has a query answered within `timeout`. Dropping the future abandons it (CG-8).
-    ///
-    /// # Errors
-    /// [`Rejected`] when the engine does not take it.
+    /// Has a query answered within `timeout`, or rejected by the engine. Dropping the future
+    /// abandons it (CG-8).
     pub async fn infer(
         self: &Arc<Self>,
         mut input: Input,
@@ -330,7 +274,7 @@ impl<T: Transport> Driver<T> {
         // Its tensors, and the body for instances that is written of them.
         let bytes = 2 * input.len();
         let input = Arc::new(input);
-        let query = self.feed(|locked, now| {
+        let query = self.feed_locked(|locked, now| {
             let deadline = now + timeout;
             let arrival = Arrival {
                 input,
@@ -355,5 +299,23 @@ impl<T: Transport> Driver<T> {
             let reason = "the query was dropped without an answer";
             Answer::Failed(Failure::new(FailureKind::InstanceError, reason))
         }))
+    }
+}
+
+/// Abandons its query when dropped before the answer.
+struct Waiting<'a, T: Transport> {
+    driver: &'a Arc<Driver<T>>,
+    query: QueryId,
+    answered: bool,
+}
+
+impl<T: Transport> Drop for Waiting<'_, T> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.driver.feed_locked(|locked, now| {
+                locked.waiters.remove(&self.query);
+                locked.engine.abandoned(now, self.query, &mut locked.actions);
+            });
+        }
     }
 }

@@ -30,11 +30,8 @@ pub(super) fn failure(address: &str, kind: FailureKind, reason: &str) -> Failure
 fn is_due(now: Duration) -> bool {
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let (now, next) = (millis(now), millis(now + WARN_EVERY));
-    WARN_AT
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| {
-            (now >= at).then_some(next)
-        })
-        .is_ok()
+    let later = |at| (now >= at).then_some(next);
+    WARN_AT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later).is_ok()
 }
 
 #[cfg(test)]
@@ -44,6 +41,7 @@ mod tests {
     #[test]
     fn a_failure_names_no_address_and_is_short() {
         let address = "10.0.0.7:9001";
+        let long = "\u{200b}".repeat(1 << 20);
         for kind in [
             FailureKind::Unreachable,
             FailureKind::ConnectionLost,
@@ -53,22 +51,14 @@ mod tests {
             FailureKind::InvalidOutput,
             FailureKind::DeadlineExceeded,
         ] {
-            let failure = failure(address, kind, &"\u{200b}".repeat(1 << 20));
+            let failure = failure(address, kind, &long);
             assert_eq!(failure.kind, kind);
             let text = failure.to_string();
             assert!(!text.contains(address) && text.len() < 2100, "{text}");
         }
-        let refused = failure(
-            address,
-            FailureKind::Refused,
-            "400 Bad Request 4 rows; send 1 to 2",
-        );
-        assert!(
-            refused
-                .to_string()
-                .ends_with(": 400 Bad Request 4 rows; send 1 to 2"),
-            "{refused}"
-        );
+        let reason = "400 Bad Request 4 rows; send 1 to 2";
+        let refused = failure(address, FailureKind::Refused, reason).to_string();
+        assert!(refused.ends_with(&format!(": {reason}")), "{refused}");
     }
 
     #[test]

@@ -8,7 +8,6 @@ mod within_tls;
 use std::error::Error as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parapet_frontend_core::{AttemptResult, Failure, FailureKind};
 use parapet_net::client::Tls;
@@ -22,8 +21,10 @@ use tonic::{Code, ConnectError, Status, TimeoutExpired};
 
 use self::within_tls::{WithinTls, client};
 use super::failure::failure;
+use super::instances::Pool;
 use super::outputs::Expected;
-use super::{Scheme, TIMER, Unready, given_up};
+use super::{TIMER, Unready, given_up};
+use crate::discovery::Scheme;
 use crate::payload::{Input, Output};
 use crate::traces::TRACEPARENT;
 
@@ -48,22 +49,15 @@ enum Way {
 }
 
 impl Instance {
-    pub(super) fn new(
-        name: &str,
-        address: SocketAddr,
-        model: (String, String),
-        connect_timeout: Duration,
-        expected: Arc<Expected>,
-        tls: Option<Tls>,
-    ) -> Self {
+    pub(super) fn new(pool: &Pool, name: &str, address: SocketAddr, tls: Option<Tls>) -> Self {
         // An address always makes a URI; were it not to, the instance would be unreachable.
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
             .unwrap_or_else(|_| Endpoint::from_static("http://unreachable.invalid"))
-            .connect_timeout(connect_timeout)
+            .connect_timeout(pool.connect_timeout)
             .tcp_nodelay(true)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(4 * WINDOW);
-        let max_bytes = expected.max_bytes;
+        let max_bytes = pool.expected.max_bytes;
         let way = match tls {
             None => Way::Plain(client(endpoint.connect_lazy(), max_bytes)),
             Some(tls) => {
@@ -76,9 +70,9 @@ impl Instance {
         };
         Self {
             name: name.to_owned(),
-            model,
+            model: (pool.model.clone(), pool.version.clone()),
             way,
-            expected,
+            expected: Arc::clone(&pool.expected),
         }
     }
 
@@ -101,11 +95,8 @@ impl Instance {
         if let Some(deadline) = input.deadline {
             message.set_timeout(deadline.saturating_duration_since(Instant::now()));
         }
-        if let Some(parent) = input
-            .traces
-            .traceparent()
-            .and_then(|parent| parent.to_str().ok()?.parse().ok())
-        {
+        let parent = input.traces.traceparent();
+        if let Some(parent) = parent.and_then(|parent| parent.to_str().ok()?.parse().ok()) {
             message.metadata_mut().insert(TRACEPARENT, parent);
         }
         let response = self.client().model_infer(message).await;
@@ -117,21 +108,15 @@ impl Instance {
             // deadline, and holds the silence against the instance where that is due.
             tokio::time::sleep(2 * TIMER).await;
         }
-        let message = response
-            .map_err(|status| self.failed(&status, input))?
-            .into_inner();
-        let invalid = |reason: String| self.failure(FailureKind::InvalidOutput, &reason);
+        let message = response.map_err(|status| self.failed(&status, input))?.into_inner();
+        let invalid = |reason: String| failure(&self.name, FailureKind::InvalidOutput, &reason);
         let response = read_response(message).map_err(|error| invalid(error.to_string()))?;
         self.expected.check(response, input.rows).map_err(invalid)
     }
 
     pub(super) async fn ready(&self) -> Result<(), Unready> {
         let (name, version) = self.model.clone();
-        let answer = self
-            .client()
-            .model_ready(ModelReadyRequest { name, version })
-            .await;
-        match answer {
+        match self.client().model_ready(ModelReadyRequest { name, version }).await {
             Ok(answer) if answer.get_ref().ready => Ok(()),
             Ok(_) => Err(Unready::Says("that it is not ready".to_owned())),
             Err(status) => Err(match self.tls_failure(&status) {
@@ -142,17 +127,11 @@ impl Instance {
         }
     }
 
-    fn failure(&self, kind: FailureKind, reason: &str) -> Failure {
-        failure(&self.name, kind, reason)
-    }
-
     /// Returns the failure that a status means.
     fn failed(&self, status: &Status, input: &Input) -> Failure {
-        if let Some(failure) = self.tls_failure(status) {
-            return self.failure(
-                FailureKind::Unreachable,
-                &format!("no TLS connection: {failure}"),
-            );
+        if let Some(tls) = self.tls_failure(status) {
+            let reason = format!("no TLS connection: {tls}");
+            return failure(&self.name, FailureKind::Unreachable, &reason);
         }
         let kind = match status.code() {
             // Our own client gives up when the time is over that it has told the instance.
@@ -166,7 +145,7 @@ impl Instance {
             Code::DeadlineExceeded | Code::Cancelled => given_up(input),
             _ => FailureKind::InstanceError,
         };
-        self.failure(kind, &said(status))
+        failure(&self.name, kind, &said(status))
     }
 
     /// Why there is no TLS connection, if that is what a status made here is about.
@@ -181,33 +160,23 @@ impl Instance {
 
 /// A status in words, of which an instance has chosen some.
 fn said(status: &Status) -> String {
-    let said: String = status
-        .message()
-        .chars()
-        .filter(|char| !char.is_control())
-        .take(200)
-        .collect();
-    format!("{:?} {said}", status.code())
+    let said = status.message().chars().filter(|char| !char.is_control());
+    format!("{:?} {}", status.code(), said.take(200).collect::<String>())
 }
 
-/// Returns the innermost cause of a status that was made here.
+type Cause = dyn std::error::Error + 'static;
+
+/// The causes of a status that was made here, the outermost first.
+fn causes(status: &Status) -> impl Iterator<Item = &Cause> {
+    std::iter::successors(status.source(), |cause| cause.source())
+}
+
 fn cause(status: &Status) -> String {
-    let mut last: Option<&(dyn std::error::Error + 'static)> = status.source();
-    while let Some(next) = last.and_then(std::error::Error::source) {
-        last = Some(next);
-    }
-    last.map_or_else(|| said(status), ToString::to_string)
+    causes(status).last().map_or_else(|| said(status), ToString::to_string)
 }
 
 /// Returns true if a status was made here for this reason. With a [`ConnectError`] the server has
 /// seen nothing of the request.
 fn has_cause<E: std::error::Error + 'static>(status: &Status) -> bool {
-    let mut cause = status.source();
-    while let Some(error) = cause {
-        if error.is::<E>() {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+    causes(status).any(|cause| cause.is::<E>())
 }

@@ -3,8 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -13,35 +12,36 @@ use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 use parapet_frontend_core::{AttemptResult, Failure, FailureKind};
 use parapet_net::client::{Connections, Limits, Response, SendError, Tls};
 use parapet_open_inference::{
-    BINARY_EXTENSION, Encoding, ErrorObject, HEADER_CONTENT_LENGTH, InferResponse, ProtocolError,
-    ServerMetadata, decode_response,
+    BINARY_EXTENSION, Encoding, ErrorObject, HEADER_CONTENT_LENGTH, ServerMetadata, decode_response,
 };
-
 use tokio::time::Instant;
 
 use super::failure::failure;
+use super::instances::Pool;
 use super::outputs::Expected;
-use super::{Scheme, Unready, given_up};
+use super::{Unready, given_up};
+use crate::discovery::Scheme;
 use crate::payload::{Input, Output};
 use crate::traces::TRACEPARENT;
 
 /// Microseconds that the client waits for the answer. A header, since the body is written once
 /// for all attempts.
 const TIMEOUT: &str = "parapet-timeout-us";
+/// Headers of a request at most.
+const HEADERS: usize = 6;
 
 /// One instance of a model.
 #[derive(Debug)]
 pub(super) struct Instance {
-    /// Name for people: the address as configured.
+    /// Address as configured, for the log.
     name: String,
-    /// Number that are open at once is the dispatcher's business, which gives an instance no more
-    /// requests than it has slots.
+    /// The dispatcher bounds their number: it gives an instance no more requests than slots.
     connections: Connections,
     /// Common part of its requests; `None` if its address or model name makes no valid request.
     target: Option<Target>,
     expected: Arc<Expected>,
-    /// Encoding that the instance reads, by its metadata.
-    form: AtomicU8,
+    /// True if the instance reads JSON alone, by its metadata.
+    reads_json: AtomicBool,
     /// True if it is to be asked that, for the first time or again.
     ask_form: AtomicBool,
 }
@@ -54,7 +54,8 @@ struct Target {
 }
 
 impl Target {
-    fn new(host: &str, path: &str) -> Option<Self> {
+    fn new(host: &str, pool: &Pool) -> Option<Self> {
+        let path = format!("/v2/models/{}/versions/{}", pool.model, pool.version);
         Some(Self {
             host: HeaderValue::from_str(host).ok()?,
             infer: format!("{path}/infer").parse().ok()?,
@@ -73,48 +74,32 @@ impl Target {
     }
 }
 
-/// Of a request at most.
-const HEADERS: usize = 6;
-
-/// Values of [`Instance::form`].
-const BINARY: u8 = 0;
-const JSON: u8 = 1;
-
 impl Instance {
-    /// `path` is that of the model's version; `max_idle` connections are kept.
-    pub(super) fn new(
-        name: &str,
-        address: SocketAddr,
-        path: &str,
-        max_idle: usize,
-        connect_timeout: Duration,
-        expected: Arc<Expected>,
-        tls: Option<Tls>,
-    ) -> Self {
-        let connect_timeout = Some(connect_timeout);
+    pub(super) fn new(pool: &Pool, name: &str, address: SocketAddr, tls: Option<Tls>) -> Self {
         let limits = Limits {
-            connect_timeout,
-            max_response_bytes: expected.max_bytes,
-            max_idle,
+            connect_timeout: Some(pool.connect_timeout),
+            max_response_bytes: pool.expected.max_bytes,
+            max_idle: pool.max_idle,
         };
         Self {
             name: name.to_owned(),
             connections: Connections::new(address, limits).with_tls(tls),
-            target: Target::new(Scheme::split(name).1, path),
-            expected,
-            form: AtomicU8::new(BINARY),
+            target: Target::new(Scheme::split(name).1, pool),
+            expected: Arc::clone(&pool.expected),
+            reads_json: AtomicBool::new(false),
             ask_form: AtomicBool::new(true),
         }
     }
 
     pub(super) async fn infer(&self, input: &Input) -> AttemptResult<Output> {
-        let encoding = match self.form.load(Ordering::Relaxed) {
-            JSON => Encoding::Json,
-            _ => Encoding::Binary,
+        let encoding = match self.reads_json.load(Ordering::Relaxed) {
+            true => Encoding::Json,
+            false => Encoding::Binary,
         };
-        let refused = |error: ProtocolError| self.failure(FailureKind::Refused, &error.to_string());
-        let wire = input.body(encoding).map_err(refused)?;
-        let target = self.target.as_ref().ok_or_else(|| self.unsendable())?;
+        let refused = |reason: &str| failure(&self.name, FailureKind::Refused, reason);
+        let wire = input.body(encoding).map_err(|error| refused(&error.to_string()))?;
+        let unsendable = || refused("its address or model name makes no valid request");
+        let target = self.target.as_ref().ok_or_else(unsendable)?;
         let request = || {
             let mut request = target.request(Method::POST, &target.infer, wire.body.clone());
             let headers = request.headers_mut();
@@ -124,22 +109,16 @@ impl Instance {
             }
             if let Some(deadline) = input.deadline {
                 let left = deadline.saturating_duration_since(Instant::now());
-                headers.insert(
-                    TIMEOUT,
-                    u64::try_from(left.as_micros()).unwrap_or(u64::MAX).into(),
-                );
+                let micros = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
+                headers.insert(TIMEOUT, micros.into());
             }
             if let Some(parent) = input.traces.traceparent() {
                 headers.insert(TRACEPARENT, parent);
             }
             request
         };
-        let response = self
-            .connections
-            .send(request)
-            .await
-            .map_err(|error| self.unanswered(&error))?;
-        self.prediction(response, input)
+        let response = self.connections.send(request).await;
+        self.prediction(response.map_err(|error| self.unanswered(&error))?, input)
     }
 
     pub(super) async fn ready(&self) -> Result<(), Unready> {
@@ -161,25 +140,16 @@ impl Instance {
     /// Asks whether the server has the binary tensor extension; without it queries go as JSON. One
     /// that says nothing of itself is taken to have it.
     async fn learn_form(&self, target: &Target) -> Result<(), Unready> {
-        let form = match self.get(target, &Uri::from_static("/v2")).await {
-            Ok(response) => {
-                let metadata = serde_json::from_slice::<ServerMetadata>(&response.body);
-                let has_it = |metadata: ServerMetadata| {
-                    metadata
-                        .extensions
-                        .iter()
-                        .any(|extension| extension == BINARY_EXTENSION)
-                };
-                if metadata.map_or(true, has_it) {
-                    BINARY
-                } else {
-                    JSON
-                }
-            }
-            Err(Unready::Says(_)) => BINARY,
+        let metadata = match self.get(target, &Uri::from_static("/v2")).await {
+            Ok(response) => serde_json::from_slice::<ServerMetadata>(&response.body).ok(),
+            Err(Unready::Says(_)) => None,
             Err(unreachable) => return Err(unreachable),
         };
-        self.form.store(form, Ordering::Relaxed);
+        let lacks_binary = metadata.is_some_and(|metadata| {
+            let mut extensions = metadata.extensions.iter();
+            extensions.all(|extension| extension != BINARY_EXTENSION)
+        });
+        self.reads_json.store(lacks_binary, Ordering::Relaxed);
         Ok(())
     }
 
@@ -193,40 +163,30 @@ impl Instance {
         }
     }
 
-    fn failure(&self, kind: FailureKind, reason: &str) -> Failure {
-        failure(&self.name, kind, reason)
-    }
-
     fn unanswered(&self, error: &SendError) -> Failure {
         let kind = match error {
             SendError::TooLong { .. } => FailureKind::InvalidOutput,
             _ if error.is_unsent() => FailureKind::Unreachable,
             _ => FailureKind::ConnectionLost,
         };
-        self.failure(kind, &error.to_string())
-    }
-
-    fn unsendable(&self) -> Failure {
-        self.failure(
-            FailureKind::Refused,
-            "its address or model name makes no valid request",
-        )
+        failure(&self.name, kind, &error.to_string())
     }
 
     fn prediction(&self, response: Response, input: &Input) -> AttemptResult<Output> {
         if response.status != StatusCode::OK {
             return Err(self.refusal(&response, input));
         }
-        let invalid = |reason: String| self.failure(FailureKind::InvalidOutput, &reason);
+        let invalid = |reason: String| failure(&self.name, FailureKind::InvalidOutput, &reason);
         let header_length = header_length(&response.headers).map_err(invalid)?;
-        let response: InferResponse = decode_response(response.body, header_length)
-            .map_err(|error| invalid(error.to_string()))?;
+        let response = decode_response(response.body, header_length);
+        let response = response.map_err(|error| invalid(error.to_string()))?;
         self.expected.check(response, input.rows).map_err(invalid)
     }
 
-    /// Returns the failure that a status other than 200 means.
+    /// The failure that a status other than 200 means.
     fn refusal(&self, response: &Response, input: &Input) -> Failure {
-        let kind = match response.status {
+        let status = response.status;
+        let kind = match status {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
                 FailureKind::InstanceBusy
             }
@@ -236,23 +196,17 @@ impl Instance {
             StatusCode::GATEWAY_TIMEOUT => given_up(input),
             _ => FailureKind::InstanceError,
         };
-        let said = serde_json::from_slice::<ErrorObject>(&response.body)
-            .map(|object| object.error)
-            .ok();
-        let said = said.unwrap_or_default();
-        self.failure(kind, &format!("{} {said}", response.status))
+        let object = serde_json::from_slice::<ErrorObject>(&response.body);
+        let said = object.map_or_else(|_| String::new(), |object| object.error);
+        failure(&self.name, kind, &format!("{status} {said}"))
     }
 }
 
 fn header_length(headers: &HeaderMap) -> Result<Option<usize>, String> {
-    headers
-        .get(HEADER_CONTENT_LENGTH)
-        .map(|value| {
-            value
-                .to_str()
-                .ok()
-                .and_then(|value| value.parse().ok())
-                .ok_or_else(|| format!("{HEADER_CONTENT_LENGTH} is not a number of bytes"))
-        })
-        .transpose()
+    let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else {
+        return Ok(None);
+    };
+    let length = value.to_str().ok().and_then(|value| value.parse().ok());
+    let wrong = || format!("{HEADER_CONTENT_LENGTH} is not a number of bytes");
+    length.map(Some).ok_or_else(wrong)
 }

@@ -11,30 +11,29 @@ use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
 use super::outputs::Expected;
-use super::{Place, Scheme, Transport, Unready, grpc, http};
+use super::{Place, Transport, Unready, grpc, http};
 use crate::config::{ModelConfig, PoolSettings};
-use crate::model::pool_settings;
+use crate::discovery::Scheme;
 use crate::payload::{Input, Output};
 
 /// All instances of one served model.
 #[derive(Debug)]
 pub struct Instances {
-    /// Connections to the instances of each pool.
     pools: Vec<Pool>,
     instances: RwLock<FxHashMap<InstanceId, Arc<Instance>>>,
 }
 
-/// Settings of the instances of a pool.
+/// Common part of the instances of a pool.
 #[derive(Debug)]
-struct Pool {
-    model: String,
-    version: u64,
-    expected: Arc<Expected>,
-    connect_timeout: Duration,
-    max_idle: usize,
+pub(super) struct Pool {
+    pub(super) model: String,
+    pub(super) version: String,
+    pub(super) expected: Arc<Expected>,
+    pub(super) connect_timeout: Duration,
+    /// Connections that are kept.
+    pub(super) max_idle: usize,
     /// Protocol of instances that join it.
     scheme: Scheme,
-    /// For those that are spoken to within TLS.
     tls: Option<ClientTls>,
 }
 
@@ -50,36 +49,26 @@ impl Instances {
     /// Instances as listed: those of the deployed model's pool, then those of parity and backup
     /// models. Others join. None is connected to yet; to be called within a runtime.
     pub fn new(config: &ModelConfig) -> Self {
+        let settings = &config.settings;
         let pool = |entry: &ModelEntry, version: u64, pool: &PoolSettings| Pool {
             model: entry.name.clone(),
-            version,
-            expected: Arc::new(Expected::of(entry, config.max_rows)),
-            connect_timeout: config.health.connect_timeout,
+            version: version.to_string(),
+            expected: Arc::new(Expected::of(entry, settings.max_rows)),
+            connect_timeout: settings.health.connect_timeout,
             max_idle: pool.slots as usize + 1,
-            scheme: pool
-                .discovery
-                .as_ref()
-                .map_or(Scheme::Http, |discovery| discovery.scheme),
+            scheme: pool.discovery.as_ref().map(|discovery| discovery.scheme).unwrap_or_default(),
             tls: pool.tls.clone(),
         };
         let mut pools = vec![pool(&config.entry, config.version, &config.pool)];
-        pools.extend(
-            config
-                .redundant
-                .iter()
-                .map(|other| pool(&other.entry, other.version, &other.pool)),
-        );
+        let redundant = config.redundant.iter();
+        pools.extend(redundant.map(|other| pool(&other.entry, other.version, &other.pool)));
         let instances = Self {
             pools,
             instances: RwLock::default(),
         };
-        for (pool, settings) in (0u8..).map(PoolId).zip(pool_settings(config)) {
+        for (pool, settings) in (0u8..).map(PoolId).zip(config.pools()) {
             for (index, (name, address)) in (0u32..).zip(&settings.instances) {
-                let place = Place {
-                    address: *address,
-                    host: None,
-                };
-                instances.add(InstanceId { pool, index }, name, &place);
+                instances.add(InstanceId { pool, index }, name, &Place::from(*address));
             }
         }
         instances
@@ -87,9 +76,8 @@ impl Instances {
 
     fn add(&self, id: InstanceId, name: &str, place: &Place) {
         if let Some(pool) = self.pools.get(usize::from(id.pool.0)) {
-            self.instances
-                .write()
-                .insert(id, Arc::new(pool.instance(name, place)));
+            let instance = Arc::new(pool.instance(name, place));
+            self.instances.write().insert(id, instance);
         }
     }
 
@@ -102,55 +90,30 @@ impl Instances {
 impl Pool {
     fn instance(&self, name: &str, place: &Place) -> Instance {
         let address = place.address;
-        let (expected, connect_timeout) = (Arc::clone(&self.expected), self.connect_timeout);
         let (scheme, host) = Scheme::split(name);
         // Where TLS is asked for, nothing is sent without it.
-        let named = place.host.as_deref().unwrap_or_else(|| without_port(host));
-        let tls = match scheme.is_secure().then(|| self.tls_for(named)) {
-            None => None,
-            Some(Some(tls)) => Some(tls),
-            Some(None) => return Instance::Unreachable,
-        };
+        let without_port = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        let named = place.host.as_deref().unwrap_or(without_port);
+        let tls = self.tls_for(named).filter(|_| scheme.is_secure());
+        if scheme.is_secure() && tls.is_none() {
+            return Instance::Unreachable;
+        }
         match scheme {
             Scheme::Http | Scheme::Https => {
-                let path = format!("/v2/models/{}/versions/{}", self.model, self.version);
-                let instance = http::Instance::new(
-                    name,
-                    address,
-                    &path,
-                    self.max_idle,
-                    connect_timeout,
-                    expected,
-                    tls,
-                );
-                Instance::Http(instance)
+                Instance::Http(http::Instance::new(self, name, address, tls))
             }
             Scheme::Grpc | Scheme::Grpcs => {
-                let model = (self.model.clone(), self.version.to_string());
-                Instance::Grpc(grpc::Instance::new(
-                    name,
-                    address,
-                    model,
-                    connect_timeout,
-                    expected,
-                    tls,
-                ))
+                Instance::Grpc(grpc::Instance::new(self, name, address, tls))
             }
         }
     }
 
-    /// Returns the TLS settings for an instance that is found by the name `host`.
+    /// TLS for an instance that is found by the name `host`.
     fn tls_for(&self, host: &str) -> Option<Tls> {
-        let client = self.tls.as_ref()?;
-        Some(Tls {
-            client: client.clone(),
-            name: client.name_of(host)?,
-        })
+        let client = self.tls.clone()?;
+        let name = client.name_of(host)?;
+        Some(Tls { client, name })
     }
-}
-
-fn without_port(host: &str) -> &str {
-    host.rsplit_once(':').map_or(host, |(name, _)| name)
 }
 
 impl Transport for Instances {
@@ -158,10 +121,10 @@ impl Transport for Instances {
         match &*self.instance(id)? {
             Instance::Http(instance) => instance.infer(&input).await,
             Instance::Grpc(instance) => instance.infer(&input).await,
-            Instance::Unreachable => Err(Failure::new(
-                FailureKind::Unreachable,
-                "the instance is reached by TLS only",
-            )),
+            Instance::Unreachable => {
+                let reason = "the instance is reached by TLS only";
+                Err(Failure::new(FailureKind::Unreachable, reason))
+            }
         }
     }
 
@@ -174,10 +137,8 @@ impl Transport for Instances {
     }
 
     fn join(&self, id: InstanceId, place: &Place) -> String {
-        let scheme = self
-            .pools
-            .get(usize::from(id.pool.0))
-            .map_or(Scheme::Http, |pool| pool.scheme);
+        let pool = self.pools.get(usize::from(id.pool.0));
+        let scheme = pool.map(|pool| pool.scheme).unwrap_or_default();
         let name = scheme.name(place.address);
         self.add(id, &name, place);
         name

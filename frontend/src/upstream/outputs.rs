@@ -20,15 +20,10 @@ impl Expected {
     /// For requests of up to `max_rows` samples.
     pub(super) fn of(entry: &ModelEntry, max_rows: usize) -> Self {
         let bytes = |output: &TensorSpec| {
-            output
-                .sample_len()
-                .saturating_mul(output.datatype.size().unwrap_or(4096))
+            let size = output.datatype.size().unwrap_or(4096);
+            output.sample_len().saturating_mul(size)
         };
-        let sample_bytes = entry
-            .outputs
-            .iter()
-            .map(bytes)
-            .fold(0, usize::saturating_add);
+        let sample_bytes = entry.outputs.iter().map(bytes).fold(0, usize::saturating_add);
         // JSON spells a number in up to some 25 bytes.
         let max_bytes =
             sample_bytes.saturating_mul(max_rows).saturating_mul(8) + RESPONSE_HEADER_ROOM;
@@ -42,10 +37,8 @@ impl Expected {
     /// are left out.
     pub(super) fn check(&self, response: InferResponse, rows: usize) -> Result<Output, String> {
         let mut outputs = response.outputs;
-        let tensors = self
-            .outputs
-            .iter()
-            .map(|spec| take_output(&mut outputs, spec, rows));
+        let specs = self.outputs.iter();
+        let tensors = specs.map(|spec| take_output(&mut outputs, spec, rows));
         Ok(Output {
             tensors: tensors.collect::<Result<_, _>>()?,
             confidence: Some(1.0),
@@ -59,10 +52,8 @@ fn take_output(
     spec: &TensorSpec,
     rows: usize,
 ) -> Result<Tensor, String> {
-    let position = outputs
-        .iter()
-        .position(|tensor| tensor.name == spec.name)
-        .ok_or_else(|| format!("no output {:?} in the answer", spec.name))?;
+    let position = outputs.iter().position(|tensor| tensor.name == spec.name);
+    let position = position.ok_or_else(|| format!("no output {:?} in the answer", spec.name))?;
     let tensor = outputs.swap_remove(position);
     let expected = || std::iter::once(rows).chain(spec.shape.iter().copied());
     if tensor.datatype != spec.datatype || !tensor.shape.iter().copied().eq(expected()) {
@@ -74,10 +65,7 @@ fn take_output(
         ));
     }
     if tensor.has_non_finite() {
-        return Err(format!(
-            "output {:?} holds a NaN or an infinity",
-            tensor.name
-        ));
+        return Err(format!("output {:?} holds a NaN or an infinity", tensor.name));
     }
     Ok(tensor)
 }

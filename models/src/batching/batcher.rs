@@ -3,27 +3,16 @@
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parapet_open_inference::Tensor;
 use tokio::sync::oneshot;
 
 use super::join::{join, split};
 use super::policy::BatchPolicy;
-use super::queue::{Queue, Refused, Waiting};
+use super::queue::{Queue, Waiting};
 use crate::engine::{EngineError, InferenceEngine};
 use crate::metrics::BatchMetrics;
-
-/// A request's share of a batch.
-#[derive(Debug)]
-pub struct Prediction {
-    /// Outputs in the model's order.
-    pub outputs: Vec<Tensor>,
-    /// Time in the queue.
-    pub queued: Duration,
-    /// Time in the engine.
-    pub computed: Duration,
-}
 
 /// A request that got no prediction.
 #[derive(Debug, thiserror::Error)]
@@ -48,11 +37,12 @@ pub struct Batcher {
     worker: JoinHandle<()>,
 }
 
+#[derive(Debug)]
 struct Item {
     inputs: Vec<Tensor>,
     rows: usize,
     arrived: Instant,
-    reply: oneshot::Sender<Result<Prediction, EngineError>>,
+    reply: oneshot::Sender<Result<Vec<Tensor>, EngineError>>,
 }
 
 impl Waiting for Item {
@@ -91,22 +81,17 @@ impl Batcher {
         })
     }
 
-    /// Waits for the prediction for `inputs`: the model's inputs in its order, each of `rows`
-    /// rows, validated. Dropping the future takes the request out of the queue, unless its batch
-    /// is already running.
-    pub async fn infer(&self, inputs: Vec<Tensor>, rows: usize) -> Result<Prediction, BatchError> {
+    /// Waits for the outputs, in the model's order, for `inputs`: the model's inputs in its order,
+    /// each of `rows` rows, validated. Dropping the future takes the request out of the queue,
+    /// unless its batch is already running.
+    pub async fn infer(&self, inputs: Vec<Tensor>, rows: usize) -> Result<Vec<Tensor>, BatchError> {
         let (reply, answer) = oneshot::channel();
-        self.queue
-            .push(Item {
-                inputs,
-                rows,
-                arrived: Instant::now(),
-                reply,
-            })
-            .map_err(|refused| match refused {
-                Refused::Full => BatchError::Full,
-                Refused::Closed => BatchError::Closed,
-            })?;
+        self.queue.push(Item {
+            inputs,
+            rows,
+            arrived: Instant::now(),
+            reply,
+        })?;
         Ok(answer.await.map_err(|_| BatchError::WorkerGone)??)
     }
 
@@ -142,23 +127,16 @@ impl Worker {
         let start = Instant::now();
         let inputs: Vec<&[Tensor]> = batch.iter().map(|item| item.inputs.as_slice()).collect();
         let rows: Vec<usize> = batch.iter().map(|item| item.rows).collect();
-        let outputs = self
-            .engine
-            .infer(&join(&inputs))
-            .and_then(|outputs| split(outputs, &rows));
-        let computed = start.elapsed();
-        self.metrics.batch(rows.iter().sum(), computed);
+        let outputs = self.engine.infer(&join(&inputs));
+        let outputs = outputs.and_then(|outputs| split(outputs, &rows));
+        self.metrics.batch(rows.iter().sum(), start.elapsed());
         match outputs {
             Ok(outputs) => {
                 for (item, outputs) in batch.into_iter().zip(outputs) {
-                    let queued = start.saturating_duration_since(item.arrived);
-                    self.metrics.queued(queued);
+                    self.metrics
+                        .queued(start.saturating_duration_since(item.arrived));
                     // An error means that the client has gone meanwhile.
-                    let _ = item.reply.send(Ok(Prediction {
-                        outputs,
-                        queued,
-                        computed,
-                    }));
+                    let _ = item.reply.send(Ok(outputs));
                 }
             }
             Err(error) if batch.len() > 1 && error.may_spare_others() => {

@@ -39,20 +39,16 @@ pub(super) fn split(
     rows: &[usize],
 ) -> Result<Vec<Vec<Tensor>>, EngineError> {
     let total: usize = rows.iter().sum();
-    if let Some(wrong) = outputs
-        .iter()
-        .find(|output| output.shape.first() != Some(&total))
-    {
+    let is_wrong = |output: &&Tensor| output.shape.first() != Some(&total);
+    if let Some(wrong) = outputs.iter().find(is_wrong) {
         let problem = format!("shape {:?} for a batch of {total} rows", wrong.shape);
-        return Err(EngineError::Output {
-            output: wrong.name.clone(),
-            problem,
-        });
+        let output = wrong.name.clone();
+        return Err(EngineError::Output { output, problem });
     }
     if let [_] = rows {
         return Ok(vec![outputs]);
     }
-    let mut take = |rows: usize| {
+    let mut take = |rows| {
         outputs
             .iter_mut()
             .map(|output| take_rows(output, rows))
@@ -103,11 +99,8 @@ mod tests {
         };
         let text = |index: usize| {
             let text = "x".repeat(index % 3 + first as usize % 7);
-            [
-                (text.len() as u32).to_le_bytes().to_vec(),
-                text.into_bytes(),
-            ]
-            .concat()
+            let length = (text.len() as u32).to_le_bytes();
+            [&length[..], text.as_bytes()].concat()
         };
         let texts: Vec<u8> = (0..rows * 2).flat_map(text).collect();
         vec![
@@ -138,10 +131,7 @@ mod tests {
 
     #[test]
     fn outputs_with_other_rows_than_the_batch_are_refused() {
-        let outputs = request(3, 0.0);
-        assert!(matches!(
-            split(outputs, &[1, 1]),
-            Err(EngineError::Output { .. })
-        ));
+        let split = split(request(3, 0.0), &[1, 1]);
+        assert!(matches!(split, Err(EngineError::Output { .. })));
     }
 }

@@ -10,5 +10,5 @@ mod join;
 mod policy;
 mod queue;
 
-pub use batcher::{BatchError, Batcher, Prediction};
+pub use batcher::{BatchError, Batcher};
 pub use policy::BatchPolicy;

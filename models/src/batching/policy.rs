@@ -87,15 +87,9 @@ mod tests {
             };
             let mut ages: Vec<u32> = waiting.iter().map(|&(_, age)| age).collect();
             ages.sort_unstable();
-            let rows: Vec<usize> = waiting
-                .iter()
-                .map(|&(rows, _)| rows.min(max_rows))
-                .collect();
-            let queue: Vec<_> = rows
-                .iter()
-                .zip(&ages)
-                .map(|(&rows, &age)| (rows, start + age * MS))
-                .collect();
+            let rows: Vec<usize> = waiting.iter().map(|&(rows, _)| rows.min(max_rows)).collect();
+            let queue = rows.iter().zip(&ages);
+            let queue: Vec<_> = queue.map(|(&rows, &age)| (rows, start + age * MS)).collect();
             let total: usize = rows.iter().sum();
             match policy.decide(queue.clone(), now) {
                 Decision::Idle => prop_assert!(queue.is_empty()),

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::BatchError;
 use super::policy::{BatchPolicy, Decision};
 
 /// An item of the queue.
@@ -15,15 +16,6 @@ pub(super) trait Waiting {
     fn arrived(&self) -> Instant;
     /// Returns true if its client no longer waits for the answer.
     fn is_abandoned(&self) -> bool;
-}
-
-/// Reason why an item was not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
-    /// As many wait as may.
-    Full,
-    /// No batch will be run again.
-    Closed,
 }
 
 /// First come, first served; at most `capacity` wait.
@@ -54,15 +46,15 @@ impl<T: Waiting> Queue<T> {
     }
 
     /// Puts an item at the end. Items whose clients have gone make room for it.
-    pub(super) fn push(&self, item: T) -> Result<(), Refused> {
+    pub(super) fn push(&self, item: T) -> Result<(), BatchError> {
         let mut state = self.state.lock();
         if state.closed {
-            return Err(Refused::Closed);
+            return Err(BatchError::Closed);
         }
         if state.waiting.len() >= self.capacity {
             state.waiting.retain(|item| !item.is_abandoned());
             if state.waiting.len() >= self.capacity {
-                return Err(Refused::Full);
+                return Err(BatchError::Full);
             }
         }
         state.waiting.push_back(item);
@@ -77,10 +69,8 @@ impl<T: Waiting> Queue<T> {
         let mut state = self.state.lock();
         loop {
             state.waiting.retain(|item| !item.is_abandoned());
-            let waiting = state
-                .waiting
-                .iter()
-                .map(|item| (item.rows(), item.arrived()));
+            let waiting = state.waiting.iter();
+            let waiting = waiting.map(|item| (item.rows(), item.arrived()));
             match self.policy.decide(waiting, Instant::now()) {
                 Decision::Run(count) => return Some(state.waiting.drain(..count).collect()),
                 // Nothing more will come: what waits is all there will be.
@@ -143,13 +133,11 @@ mod tests {
     }
 
     fn queue(max_rows: usize, max_delay: Duration, capacity: usize) -> Queue<Item> {
-        Queue::new(
-            BatchPolicy {
-                max_rows,
-                max_delay,
-            },
-            capacity,
-        )
+        let policy = BatchPolicy {
+            max_rows,
+            max_delay,
+        };
+        Queue::new(policy, capacity)
     }
 
     #[test]
@@ -159,9 +147,9 @@ mod tests {
         let gone = first.abandoned.clone();
         queue.push(first).unwrap();
         queue.push(item(2)).unwrap();
-        assert_eq!(queue.push(item(3)), Err(Refused::Full));
+        assert!(matches!(queue.push(item(3)), Err(BatchError::Full)));
         gone.store(true, Ordering::Relaxed);
-        assert_eq!(queue.push(item(2)), Ok(()));
+        queue.push(item(2)).unwrap();
         let rows: Vec<_> = queue.next_batch().unwrap().iter().map(Item::rows).collect();
         assert_eq!(rows, [2, 2]);
     }
@@ -172,7 +160,7 @@ mod tests {
         queue.push(item(1)).unwrap();
         queue.push(item(1)).unwrap();
         queue.close();
-        assert_eq!(queue.push(item(1)), Err(Refused::Closed));
+        assert!(matches!(queue.push(item(1)), Err(BatchError::Closed)));
         assert_eq!(queue.next_batch().unwrap().len(), 2);
         assert!(queue.next_batch().is_none());
     }

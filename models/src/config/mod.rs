@@ -48,21 +48,15 @@ impl FromStr for ModelChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let Some((name, version)) = text.split_once('@') else {
-            return Ok(Self {
-                name: text.to_owned(),
-                version: None,
-            });
+        let (name, version) = match text.split_once('@') {
+            None => (text, None),
+            Some((name, version)) => (name, Some(version)),
         };
-        match version.parse() {
-            Ok(version) => Ok(Self {
-                name: name.to_owned(),
-                version: Some(version),
-            }),
-            Err(_) => Err(format!(
-                "model {text:?}: write NAME or NAME@VERSION, the version a number"
-            )),
-        }
+        let name = name.to_owned();
+        let version = version.map(str::parse).transpose().map_err(|_| {
+            format!("model {text:?}: write NAME or NAME@VERSION, the version a number")
+        })?;
+        Ok(Self { name, version })
     }
 }
 
@@ -76,39 +70,28 @@ impl TryFrom<String> for ModelChoice {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Folder of the model repository.
     pub repository: PathBuf,
-    /// Models to serve; not empty.
+    /// Not empty.
     pub models: Vec<ModelChoice>,
-    /// Address to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Address to listen on for gRPC, if any.
     pub grpc_listen: Option<SocketAddr>,
-    /// Address for health and metrics in the clear, if any.
+    /// For health and metrics in the clear.
     pub health_listen: Option<SocketAddr>,
-    /// The files of the HTTP listener's TLS; plain HTTP without them.
+    /// The files of the listeners' TLS; plain HTTP and gRPC without them.
     pub tls: Option<ServerFiles>,
     /// Threads of each model's operators.
     pub threads: NonZeroUsize,
-    /// Bounds of batches.
     pub batch: BatchPolicy,
     /// Requests of a model that may wait.
     pub queue_capacity: NonZeroUsize,
-    /// Bytes of a request's body.
     pub max_body_bytes: usize,
-    /// Time for a request's body to arrive.
     pub body_timeout: Duration,
     /// Time for a prediction, from the end of the request's body.
     pub request_timeout: Duration,
-    /// Bounds on connections.
     pub limits: Limits,
-    /// Time for requests in flight on shutdown.
     pub drain_grace: Duration,
-    /// Form of the log.
     pub log_format: LogFormat,
-    /// The ONNX Runtime library, if not to be looked for.
     pub onnxruntime: Option<PathBuf>,
-    /// File of faults to inject.
     pub fault_profile: Option<PathBuf>,
     /// The instance's number among those that share the profile.
     pub fault_instance: u64,
@@ -171,10 +154,28 @@ impl Config {
         }
         let clients = (settings.tls_client_ca, settings.tls_client_crl);
         let tls = tls(settings.tls_certificate, settings.tls_key, clients)?;
-        let duration =
-            |setting: Option<u64>, default| setting.map_or(default, Duration::from_millis);
+        let millis = |setting: Option<u64>, default| setting.map_or(default, Duration::from_millis);
         let seconds = Duration::from_secs;
         let defaults = Limits::default();
+        let connections = settings.max_connections;
+        let limits = Limits {
+            max_connections: connections.map_or(defaults.max_connections, NonZeroUsize::get),
+            // The frontends are its only peers, and each sends no more than an instance has slots.
+            max_connections_per_peer: usize::MAX,
+            header_read_timeout: millis(
+                settings.header_read_timeout_ms,
+                defaults.header_read_timeout,
+            ),
+            write_timeout: millis(settings.write_timeout_ms, defaults.write_timeout),
+            max_header_bytes: settings
+                .max_header_bytes
+                .unwrap_or(defaults.max_header_bytes),
+            ..defaults
+        };
+        let batch = BatchPolicy {
+            max_rows: settings.max_batch_size.map_or(8, NonZeroUsize::get),
+            max_delay: Duration::from_micros(settings.max_batch_delay_us.unwrap_or(0).into()),
+        };
         Ok(Self {
             repository: settings
                 .repository
@@ -187,34 +188,13 @@ impl Config {
             health_listen: settings.health_listen,
             tls,
             threads: settings.threads.unwrap_or(NonZeroUsize::MIN),
-            batch: BatchPolicy {
-                max_rows: settings.max_batch_size.map_or(8, NonZeroUsize::get),
-                max_delay: Duration::from_micros(settings.max_batch_delay_us.unwrap_or(0).into()),
-            },
-            queue_capacity: settings
-                .queue_capacity
-                .unwrap_or(NonZeroUsize::MIN.saturating_add(127)),
+            batch,
+            queue_capacity: settings.queue_capacity.unwrap_or(QUEUE_CAPACITY),
             max_body_bytes: settings.max_body_bytes.unwrap_or(16 << 20),
-            body_timeout: duration(settings.body_timeout_ms, seconds(10)),
-            request_timeout: duration(settings.request_timeout_ms, seconds(30)),
-            limits: Limits {
-                max_connections: settings
-                    .max_connections
-                    .map_or(defaults.max_connections, NonZeroUsize::get),
-                // The frontends are its only peers, and each sends no more than an instance has
-                // slots.
-                max_connections_per_peer: usize::MAX,
-                header_read_timeout: duration(
-                    settings.header_read_timeout_ms,
-                    defaults.header_read_timeout,
-                ),
-                write_timeout: duration(settings.write_timeout_ms, defaults.write_timeout),
-                max_header_bytes: settings
-                    .max_header_bytes
-                    .unwrap_or(defaults.max_header_bytes),
-                ..defaults
-            },
-            drain_grace: duration(settings.drain_grace_ms, seconds(10)),
+            body_timeout: millis(settings.body_timeout_ms, seconds(10)),
+            request_timeout: millis(settings.request_timeout_ms, seconds(30)),
+            limits,
+            drain_grace: millis(settings.drain_grace_ms, seconds(10)),
             log_format: settings.log_format.unwrap_or(LogFormat::Text),
             onnxruntime: settings.onnxruntime,
             fault_profile: settings.fault_profile,
@@ -223,6 +203,8 @@ impl Config {
         })
     }
 }
+
+const QUEUE_CAPACITY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(127);
 
 fn tls(
     certificate: Option<PathBuf>,
@@ -265,12 +247,10 @@ mod tests {
         let file = "repository = \"models\"\nmodel = [\"a\", \"b@3\"]\nmax_batch_size = \
             4\nqueue_capacity = 9\n";
         let config = parse(file, &["--queue-capacity", "5", "--listen", "0.0.0.0:0"]).unwrap();
+        assert_eq!(config.models[1], "b@3".parse().unwrap());
         assert_eq!(
-            config.models[1],
-            ModelChoice {
-                name: "b".to_owned(),
-                version: Some(3)
-            }
+            (config.models[1].name.as_str(), config.models[1].version),
+            ("b", Some(3))
         );
         assert_eq!((config.batch.max_rows, config.queue_capacity.get()), (4, 5));
         assert_eq!(config.listen.port(), 0);
@@ -280,46 +260,46 @@ mod tests {
 
     #[test]
     fn mistakes_are_one_line() {
-        let good = "repository = \"models\"\nmodel = [\"a\"]\n";
-        for (file, flags, named) in [
-            ("model = [\"a\"]", &[][..], "repository is not set"),
-            ("repository = \"models\"", &[], "--model"),
+        const GOOD: &str = "repository = \"models\"\nmodel = [\"a\"]\n";
+        let faults = ["--fault-profile", "f.toml"];
+        let production = "environment = \"production\"";
+        for (more, flags, named) in [
+            ("sped = 1", &[][..], "line 3: unknown field `sped`"),
+            ("threads = 0", &[], "line 3"),
+            (production, &faults, "production"),
             (
-                &format!("{good}sped = 1"),
-                &[],
-                "line 3: unknown field `sped`",
-            ),
-            (&format!("{good}threads = 0"), &[], "line 3"),
-            (
-                &format!("{good}environment = \"production\""),
-                &["--fault-profile", "f.toml"],
-                "production",
-            ),
-            (
-                good,
+                "",
                 &["--tls-certificate", "a.crt"],
                 "tls-certificate is set without tls-key",
             ),
             (
-                &format!("{good}tls_key = \"a.key\""),
+                "tls_key = \"a.key\"",
                 &[],
                 "tls-key is set without tls-certificate",
             ),
             (
-                good,
+                "",
                 &["--tls-client-ca", "ca.pem"],
                 "tls-client-ca is set without",
             ),
             (
-                good,
-                &["--tls-client-crl", "ca.crl"],
+                "",
+                &["--tls-client-crl", "a"],
                 "tls-client-crl is set without tls-client-ca",
             ),
         ] {
-            let error = parse(file, flags).unwrap_err().to_string();
+            let error = parse(&format!("{GOOD}{more}"), flags)
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(named) && !error.contains('\n'), "{error}");
         }
-        let development = parse(good, &["--fault-profile", "f.toml"]).unwrap();
-        assert!(development.fault_profile.is_some());
+        for (file, named) in [
+            ("model = [\"a\"]", "repository is not set"),
+            ("repository = \"models\"", "--model"),
+        ] {
+            let error = parse(file, &[]).unwrap_err().to_string();
+            assert!(error.contains(named) && !error.contains('\n'), "{error}");
+        }
+        assert!(parse(GOOD, &faults).unwrap().fault_profile.is_some());
     }
 }

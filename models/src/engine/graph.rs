@@ -13,39 +13,27 @@ pub(super) struct GraphTensor {
     pub(super) shape: Vec<i64>,
 }
 
-/// A field of `model.toml` that the graph contradicts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mismatch {
-    pub(super) field: String,
-    pub(super) problem: String,
-    pub(super) fix: String,
-}
-
-/// Checks the tensors of one side; `side` is `inputs` or `outputs`, as the file has it. Batches
-/// have up to `max_rows` rows.
+/// Finds the field of one side that the graph contradicts, with the problem and the fix; `side` is
+/// `inputs` or `outputs`, as the file has it. Batches have up to `max_rows` rows.
 pub(super) fn check(
     side: &str,
     specs: &[TensorSpec],
     graph: &[GraphTensor],
     max_rows: usize,
-) -> Result<(), Mismatch> {
+) -> Result<(), String> {
     for (index, spec) in specs.iter().enumerate() {
-        check_tensor(side, spec, graph, max_rows).map_err(|(field, problem, fix)| Mismatch {
-            field: format!("{side}[{index}].{field}"),
-            problem,
-            fix,
+        let checked = check_tensor(side, spec, graph, max_rows);
+        checked.map_err(|(field, problem, fix)| {
+            format!("{side}[{index}].{field}: {problem}; {fix}")
         })?;
     }
-    match graph
-        .iter()
-        .find(|tensor| specs.iter().all(|spec| spec.name != tensor.name))
-    {
+    let is_missing = |tensor: &&GraphTensor| specs.iter().all(|spec| spec.name != tensor.name);
+    match graph.iter().find(is_missing) {
         None => Ok(()),
-        Some(tensor) => Err(Mismatch {
-            field: side.to_owned(),
-            problem: format!("{:?} of the graph is missing", tensor.name),
-            fix: format!("describe it with [[{side}]]"),
-        }),
+        Some(tensor) => Err(format!(
+            "{side}: {:?} of the graph is missing; describe it with [[{side}]]",
+            tensor.name
+        )),
     }
 }
 
@@ -110,56 +98,34 @@ mod tests {
         }]
     }
 
-    fn field(graph: &[GraphTensor], max_rows: usize) -> String {
+    #[test]
+    fn each_field_is_compared() {
         let specs = [TensorSpec {
             name: "x".to_owned(),
             datatype: Datatype::Fp32,
             shape: vec![1, 28, 28],
         }];
-        check("inputs", &specs, graph, max_rows)
-            .map_or_else(|mismatch| mismatch.field, |()| "fits".to_owned())
-    }
-
-    #[test]
-    fn each_field_is_compared() {
-        assert_eq!(
-            field(&graph("x", Datatype::Fp32, &[-1, 1, 28, 28]), 8),
-            "fits"
-        );
-        assert_eq!(
-            field(&graph("x", Datatype::Fp32, &[-1, -1, -1, -1]), 8),
-            "fits"
-        );
-        assert_eq!(
-            field(&graph("x", Datatype::Fp32, &[1, 1, 28, 28]), 1),
-            "fits"
-        );
-        assert_eq!(
-            field(&graph("x", Datatype::Fp32, &[1, 1, 28, 28]), 8),
-            "inputs[0].shape"
-        );
-        assert_eq!(
-            field(&graph("x", Datatype::Fp32, &[4, 1, 28, 28]), 4),
-            "inputs[0].shape"
-        );
-        assert_eq!(
-            field(&graph("x", Datatype::Fp32, &[-1, 784]), 8),
-            "inputs[0].shape"
-        );
-        assert_eq!(
-            field(&graph("x", Datatype::Fp32, &[]), 8),
-            "inputs[0].shape"
-        );
-        assert_eq!(
-            field(&graph("x", Datatype::Fp64, &[-1, 1, 28, 28]), 8),
-            "inputs[0].datatype"
-        );
-        assert_eq!(
-            field(&graph("y", Datatype::Fp32, &[-1, 1, 28, 28]), 8),
-            "inputs[0].name"
-        );
-        let mut two = graph("x", Datatype::Fp32, &[-1, 1, 28, 28]);
-        two.extend(graph("mask", Datatype::Fp32, &[-1]));
-        assert_eq!(field(&two, 8), "inputs");
+        let (shape, name, datatype) = ("inputs[0].shape", "inputs[0].name", "inputs[0].datatype");
+        let sound = || graph("x", Datatype::Fp32, &[-1, 1, 28, 28]);
+        let two = [sound(), graph("mask", Datatype::Fp32, &[-1])].concat();
+        for (graph, max_rows, field) in [
+            (sound(), 8, "fits"),
+            (graph("x", Datatype::Fp32, &[-1, -1, -1, -1]), 8, "fits"),
+            (graph("x", Datatype::Fp32, &[1, 1, 28, 28]), 1, "fits"),
+            (graph("x", Datatype::Fp32, &[1, 1, 28, 28]), 8, shape),
+            (graph("x", Datatype::Fp32, &[4, 1, 28, 28]), 4, shape),
+            (graph("x", Datatype::Fp32, &[-1, 784]), 8, shape),
+            (graph("x", Datatype::Fp32, &[]), 8, shape),
+            (graph("x", Datatype::Fp64, &[-1, 1, 28, 28]), 8, datatype),
+            (graph("y", Datatype::Fp32, &[-1, 1, 28, 28]), 8, name),
+            (two, 8, "inputs"),
+        ] {
+            let found = check("inputs", &specs, &graph, max_rows);
+            let found = found.map_or_else(|mismatch| mismatch, |()| "fits: ".to_owned());
+            assert!(
+                found.starts_with(&format!("{field}: ")),
+                "{graph:?}: {found}"
+            );
+        }
     }
 }

@@ -36,9 +36,12 @@ pub(crate) fn load_torch(
     #[cfg(not(feature = "torch"))]
     {
         let _ = (version, threads);
-        Err(LoadError::NoTorch {
-            file: entry.toml_file(),
-        })
+        Err(LoadError::Unusable(format!(
+            "{}: platform: this instance is built without TorchScript; build parapet-instance \
+             with the feature `torch` (cargo build -p parapet-models --features torch) or export \
+             the model as ONNX",
+            entry.toml_file().display()
+        )))
     }
 }
 

@@ -10,7 +10,7 @@ use parapet_config::repository::{ModelEntry, TensorSpec};
 use parapet_open_inference::{Datatype, Tensor};
 use parking_lot::Mutex;
 
-use super::graph::{self, GraphTensor, Mismatch};
+use super::graph::{self, GraphTensor};
 use super::{EngineError, InferenceEngine, LoadError, OnnxRuntime, one_line};
 
 /// A session of ONNX Runtime on the CPU.
@@ -32,27 +32,19 @@ impl OnnxEngine {
         max_rows: usize,
     ) -> Result<Self, LoadError> {
         let file = entry.model_file(version)?;
-        let session = runtime
-            .session(threads.get())
-            .and_then(|mut session| session.commit_from_file(&file))
-            .map_err(|error| LoadError::Unusable {
-                file,
-                reason: one_line(&error),
-            })?;
+        let session = runtime.session(threads.get());
+        let session = session.and_then(|mut session| session.commit_from_file(&file));
+        let session = session.map_err(|error| {
+            let (file, reason) = (file.display(), one_line(&error));
+            LoadError::Unusable(format!(
+                "{file}: not a model that ONNX Runtime can run: {reason}; export it again"
+            ))
+        })?;
         let check = |side, specs, outlets: &[Outlet]| {
             let tensors: Vec<_> = outlets.iter().map(graph_tensor).collect();
             graph::check(side, specs, &tensors, max_rows).map_err(|mismatch| {
-                let Mismatch {
-                    field,
-                    problem,
-                    fix,
-                } = mismatch;
-                LoadError::Mismatch {
-                    file: entry.toml_file(),
-                    field,
-                    problem,
-                    fix,
-                }
+                let toml = entry.toml_file();
+                LoadError::Unusable(format!("{}: {mismatch}", toml.display()))
             })
         };
         check("inputs", &entry.inputs, session.inputs())?;
@@ -68,11 +60,8 @@ impl OnnxEngine {
 impl InferenceEngine for OnnxEngine {
     fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError> {
         let mut session = self.session.lock();
-        let named = self
-            .inputs
-            .iter()
-            .zip(inputs)
-            .map(|(spec, tensor)| Ok((spec.name.as_str(), value(tensor)?)));
+        let named = self.inputs.iter().zip(inputs);
+        let named = named.map(|(spec, tensor)| Ok((spec.name.as_str(), value(tensor)?)));
         let named = named.collect::<ort::Result<Vec<_>>>().map_err(failed)?;
         let results = session.run(named).map_err(failed)?;
         let output = |spec: &TensorSpec| {
@@ -84,13 +73,13 @@ impl InferenceEngine for OnnxEngine {
                 .get(&spec.name)
                 .ok_or_else(|| wrong("missing".to_owned()))?;
             let output = tensor(spec, value).map_err(|error| wrong(one_line(&error)))?;
-            if output.shape.get(1..) == Some(&spec.shape) {
-                return Ok(output);
+            let (shape, sample) = (&output.shape, &spec.shape);
+            match shape.get(1..) == Some(sample) {
+                true => Ok(output),
+                false => Err(wrong(format!(
+                    "shape {shape:?}, expected a batch of {sample:?}"
+                ))),
             }
-            Err(wrong(format!(
-                "shape {:?}, expected a batch of {:?}",
-                output.shape, spec.shape
-            )))
         };
         self.outputs.iter().map(output).collect()
     }
@@ -141,10 +130,8 @@ fn value(tensor: &Tensor) -> ort::Result<DynValue> {
     macro_rules! numbers {
         ($type:ty) => {{
             let (elements, _) = tensor.data.as_chunks();
-            let values: Vec<$type> = elements
-                .iter()
-                .map(|bytes| <$type>::from_le_bytes(*bytes))
-                .collect();
+            let values = elements.iter().map(|bytes| <$type>::from_le_bytes(*bytes));
+            let values: Vec<$type> = values.collect();
             OrtTensor::from_array((shape, values))?.into_dyn()
         }};
     }
@@ -182,13 +169,8 @@ fn tensor(spec: &TensorSpec, value: &DynValue) -> ort::Result<Tensor> {
     macro_rules! numbers {
         ($type:ty) => {{
             let (shape, values) = value.try_extract_tensor::<$type>()?;
-            (
-                shape,
-                values
-                    .iter()
-                    .flat_map(|value| value.to_le_bytes())
-                    .collect::<Bytes>(),
-            )
+            let bytes = values.iter().flat_map(|value| value.to_le_bytes());
+            (shape, bytes.collect::<Bytes>())
         }};
     }
     let (shape, data) = match spec.datatype {

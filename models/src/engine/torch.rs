@@ -35,44 +35,40 @@ impl TorchEngine {
             module.f_set_eval()?;
             Ok(module)
         };
-        match load() {
-            Ok(module) => Ok(Self {
-                module: Mutex::new(module),
-                outputs: entry.outputs.clone(),
-            }),
-            Err(error) => Err(LoadError::Script {
-                reason: reason(&error),
-                file,
-            }),
-        }
+        let module = load().map_err(|error| {
+            let (file, reason) = (file.display(), reason(&error));
+            LoadError::Unusable(format!(
+                "{file}: not a TorchScript module that libtorch can run: {reason}; save it again \
+                 with torch.jit"
+            ))
+        })?;
+        Ok(Self {
+            module: Mutex::new(module),
+            outputs: entry.outputs.clone(),
+        })
     }
 }
 
 impl InferenceEngine for TorchEngine {
     fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError> {
-        let rows = inputs
-            .first()
-            .and_then(|input| input.shape.first())
-            .copied()
-            .unwrap_or_default();
+        let rows = inputs.first().and_then(|input| input.shape.first());
+        let rows = rows.copied().unwrap_or_default();
         let inputs = inputs
             .iter()
             .map(|input| Ok(IValue::Tensor(tensor(input)?)));
         let inputs = inputs.collect::<Result<Vec<_>, EngineError>>()?;
-        let answer =
-            no_grad(|| self.module.lock().forward_is(&inputs)).map_err(|error| failed(&error))?;
-        let answers = tensors(answer)
-            .filter(|answers| answers.len() == self.outputs.len())
+        let answer = no_grad(|| self.module.lock().forward_is(&inputs));
+        let answers = tensors(answer.map_err(|error| failed(&error))?);
+        let count = self.outputs.len();
+        let answers = answers
+            .filter(|answers| answers.len() == count)
             .ok_or_else(|| {
-                let reason = format!(
-                    "the module does not give {} tensors, as model.toml says",
-                    self.outputs.len()
-                );
+                let reason =
+                    format!("the module does not give {count} tensors, as model.toml says");
                 EngineError::Run { reason }
             })?;
-        self.outputs
-            .iter()
-            .zip(&answers)
+        let outputs = self.outputs.iter().zip(&answers);
+        outputs
             .map(|(spec, answer)| output(spec, rows, answer))
             .collect()
     }
@@ -83,10 +79,12 @@ fn tensors(answer: IValue) -> Option<Vec<tch::Tensor>> {
     match answer {
         IValue::Tensor(tensor) => Some(vec![tensor]),
         IValue::TensorList(tensors) => Some(tensors),
-        IValue::Tuple(values) => values
-            .into_iter()
-            .map(|value| tch::Tensor::try_from(value).ok())
-            .collect(),
+        IValue::Tuple(values) => {
+            let values = values
+                .into_iter()
+                .map(|value| tch::Tensor::try_from(value).ok());
+            values.collect()
+        }
         _ => None,
     }
 }
@@ -112,13 +110,10 @@ fn output(spec: &TensorSpec, rows: usize, answer: &tch::Tensor) -> Result<Tensor
             spec.datatype
         )));
     }
-    let shape: Vec<usize> = std::iter::once(rows)
-        .chain(spec.shape.iter().copied())
-        .collect();
-    let found: Vec<usize> = answer
-        .size()
-        .iter()
-        .map(|&axis| usize::try_from(axis).unwrap_or_default())
+    let shape = [&[rows], &spec.shape[..]].concat();
+    let axes = answer.size().into_iter();
+    let found: Vec<usize> = axes
+        .map(|axis| usize::try_from(axis).unwrap_or_default())
         .collect();
     if found != shape {
         return Err(wrong(format!("shape {found:?}, expected {shape:?}")));
@@ -163,8 +158,8 @@ fn reason(error: &tch::TchError) -> String {
             .map(str::trim)
             .filter(|line| !line.is_empty())
     };
-    let last = lines()
-        .find(|line| line.starts_with("RuntimeError:"))
-        .or_else(|| lines().next());
-    last.unwrap_or_default().to_owned()
+    let last = lines().find(|line| line.starts_with("RuntimeError:"));
+    last.or_else(|| lines().next())
+        .unwrap_or_default()
+        .to_owned()
 }

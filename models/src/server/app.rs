@@ -25,7 +25,6 @@ pub(crate) struct ServedModel {
 /// Served versions by model and version.
 pub(crate) type Models = BTreeMap<String, BTreeMap<u64, Arc<ServedModel>>>;
 
-/// State of the instance.
 pub(crate) struct App {
     pub(crate) config: Config,
     pub(crate) metrics: Metrics,
@@ -65,29 +64,19 @@ impl App {
     }
 
     /// Fails while starting, while draining, and when a model's worker died.
-    pub(super) fn check_ready(&self) -> Result<&Models, ApiError> {
-        if self.draining.load(Ordering::Relaxed) {
-            return Err(ApiError::Draining);
-        }
+    pub(super) fn check_ready(&self) -> Result<(), ApiError> {
+        self.check_open()?;
         let models = self.models.get().ok_or(ApiError::Starting)?;
-        match models
+        models
             .values()
             .flat_map(BTreeMap::values)
-            .find(|model| !model.batcher.is_alive())
-        {
-            Some(dead) => Err(ApiError::WorkerGone {
-                model: dead.entry.name.clone(),
-            }),
-            None => Ok(models),
-        }
+            .try_for_each(|model| check_alive(model))
     }
 
     /// Names of the models that are served; none while starting.
     pub(super) fn model_names(&self) -> impl Iterator<Item = &str> {
-        self.models
-            .get()
-            .into_iter()
-            .flat_map(|models| models.keys().map(String::as_str))
+        let models = self.models.get().into_iter();
+        models.flat_map(|models| models.keys().map(String::as_str))
     }
 
     pub(super) fn versions(
@@ -95,12 +84,9 @@ impl App {
         model: &str,
     ) -> Result<&BTreeMap<u64, Arc<ServedModel>>, ApiError> {
         let models = self.models.get().ok_or(ApiError::Starting)?;
-        models.get(model).ok_or_else(|| {
-            let available = models.keys().cloned().collect();
-            ApiError::UnknownModel {
-                model: model.into(),
-                available,
-            }
+        models.get(model).ok_or_else(|| ApiError::UnknownModel {
+            model: model.into(),
+            available: models.keys().cloned().collect(),
         })
     }
 
@@ -121,25 +107,26 @@ impl App {
         })
     }
 
-    /// Fails while starting, while draining, for a model that is not here, and when
-    /// its worker died.
+    /// Fails as [`check_ready`](Self::check_ready), for one model, and if that is not here.
     pub(super) fn check_model_ready(&self, path: &ModelPath) -> Result<(), ApiError> {
         let model = self.model(path)?;
         self.check_open()?;
-        match model.batcher.is_alive() {
-            true => Ok(()),
-            false => Err(ApiError::WorkerGone {
-                model: path.model.clone(),
-            }),
-        }
+        check_alive(&model)
     }
 
     /// Fails while draining.
     pub(super) fn check_open(&self) -> Result<(), ApiError> {
-        if self.draining.load(Ordering::Relaxed) {
-            Err(ApiError::Draining)
-        } else {
-            Ok(())
+        match self.draining.load(Ordering::Relaxed) {
+            true => Err(ApiError::Draining),
+            false => Ok(()),
         }
+    }
+}
+
+fn check_alive(model: &ServedModel) -> Result<(), ApiError> {
+    let name = || model.entry.name.clone();
+    match model.batcher.is_alive() {
+        true => Ok(()),
+        false => Err(ApiError::WorkerGone { model: name() }),
     }
 }

@@ -9,8 +9,8 @@ use parapet_net::server::BodyError;
 use parapet_open_inference::compression::{CodingError, UNDERSTOOD};
 use parapet_open_inference::grpc::{MessageError, ReceiveError};
 use parapet_open_inference::{CONTENT_TYPE_JSON, ErrorObject, Excerpt, ProtocolError};
+use serde::Serialize;
 
-use super::admission::InputError;
 use crate::batching::BatchError;
 use crate::metrics::InferenceOutcome;
 
@@ -44,8 +44,8 @@ pub(crate) enum ApiError {
     HeaderLength { value: Excerpt },
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    #[error(transparent)]
-    Input(#[from] InputError),
+    #[error("{0}")]
+    Input(String),
     #[error("the instance is starting; try again later or on another")]
     Starting,
     #[error("the instance is shutting down; try another")]
@@ -63,7 +63,7 @@ pub(crate) enum ApiError {
 }
 
 impl ApiError {
-    pub(crate) fn status(&self) -> StatusCode {
+    pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::NoRoute { .. } | Self::UnknownModel { .. } | Self::UnknownVersion { .. } => {
                 StatusCode::NOT_FOUND
@@ -78,20 +78,20 @@ impl ApiError {
             | Self::Message(_)
             | Self::Input(_)
             | Self::Answer(ProtocolError::NoJsonForm { .. }) => StatusCode::BAD_REQUEST,
-            Self::Starting | Self::Draining | Self::WorkerGone { .. } => {
+            Self::Starting
+            | Self::Draining
+            | Self::WorkerGone { .. }
+            | Self::Batch(BatchError::Full | BatchError::Closed | BatchError::WorkerGone) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::Late { .. } => StatusCode::GATEWAY_TIMEOUT,
-            Self::Batch(BatchError::Full | BatchError::Closed | BatchError::WorkerGone) => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
             Self::Batch(BatchError::Engine(_)) | Self::Answer(_) | Self::Internal(_) => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
         }
     }
 
-    pub(crate) fn outcome(&self) -> InferenceOutcome {
+    pub(super) fn outcome(&self) -> InferenceOutcome {
         match self.status() {
             StatusCode::SERVICE_UNAVAILABLE => InferenceOutcome::Overloaded,
             StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => InferenceOutcome::TimedOut,
@@ -99,10 +99,7 @@ impl ApiError {
             _ => InferenceOutcome::Failed,
         }
     }
-}
 
-impl ApiError {
-    /// Writes it to the log.
     pub(super) fn log(&self) {
         let status = self.status();
         if status.is_server_error() {
@@ -117,20 +114,12 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         self.log();
         let status = self.status();
-        let object = ErrorObject::of(&self);
-        let mut response =
-            Response::new(Body::from(serde_json::to_vec(&object).unwrap_or_default()));
+        let mut response = json(&ErrorObject::of(&self));
         *response.status_mut() = status;
         let headers = response.headers_mut();
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static(CONTENT_TYPE_JSON),
-        );
         if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
-            headers.insert(
-                header::ACCEPT_ENCODING,
-                HeaderValue::from_static(UNDERSTOOD),
-            );
+            let understood = HeaderValue::from_static(UNDERSTOOD);
+            headers.insert(header::ACCEPT_ENCODING, understood);
         }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             // The queue turns over in far less than a second, the header's smallest unit.
@@ -140,16 +129,19 @@ impl IntoResponse for ApiError {
     }
 }
 
+pub(super) fn json(value: &impl Serialize) -> Response {
+    let mut response = Response::new(Body::from(serde_json::to_vec(value).unwrap_or_default()));
+    let json = HeaderValue::from_static(CONTENT_TYPE_JSON);
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
 pub(super) async fn no_route(method: Method, uri: Uri) -> ApiError {
-    ApiError::NoRoute {
-        method: method.as_str().into(),
-        path: uri.path().into(),
-    }
+    let (method, path) = (method.as_str().into(), uri.path().into());
+    ApiError::NoRoute { method, path }
 }
 
 pub(super) async fn no_method(method: Method, uri: Uri) -> ApiError {
-    ApiError::NoMethod {
-        method: method.as_str().into(),
-        path: uri.path().into(),
-    }
+    let (method, path) = (method.as_str().into(), uri.path().into());
+    ApiError::NoMethod { method, path }
 }

@@ -154,9 +154,8 @@ impl InferenceService for Service {
         &self,
         _: Request<ServerReadyRequest>,
     ) -> Result<Response<ServerReadyResponse>, Status> {
-        Ok(Response::new(ServerReadyResponse {
-            ready: self.app.check_ready().is_ok(),
-        }))
+        let ready = self.app.check_ready().is_ok();
+        Ok(Response::new(ServerReadyResponse { ready }))
     }
 
     /// A model that is not here is not ready: that is an answer, not an error.
@@ -202,11 +201,10 @@ impl InferenceService for Service {
         let model = self.app.model(&path(model, version)).map_err(status)?;
         let timeout = timeout_of(request.metadata());
         let result = self.answer(&model, timeout, (message, form)).await;
-        model.metrics.request(
-            result
-                .as_ref()
-                .map_or_else(ApiError::outcome, |_| InferenceOutcome::Ok),
-        );
+        let outcome = result
+            .as_ref()
+            .map_or_else(ApiError::outcome, |_| InferenceOutcome::Ok);
+        model.metrics.request(outcome);
         result.map(Response::new).map_err(status)
     }
 }

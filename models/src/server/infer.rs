@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use parapet_net::server::{BodyError, read_body};
 use parapet_open_inference::compression::{Coding, Reader, in_turn};
 use parapet_open_inference::{
-    Encoded, Excerpt, HEADER_CONTENT_LENGTH, InferRequest, InferResponse, Parameters,
+    Encoded, HEADER_CONTENT_LENGTH, InferRequest, InferResponse, Parameters, compression,
     decode_request, encode_response,
 };
 
-use super::admission::{Admitted, admit};
+use super::admission::admit;
 use super::app::{App, ModelPath, ServedModel};
 use super::error::ApiError;
 use crate::metrics::InferenceOutcome;
@@ -63,9 +63,12 @@ async fn answer(
     let most = app.config.request_timeout;
     let limit = timeout(headers).map_or(most, |asked| asked.min(most));
     let response = predict(app, model, &mut request, limit).await?;
-    let encoded = encode_response(&response, |output| request.wants_binary(output))
-        .map_err(ApiError::Answer)?;
-    Ok(respond(encoded, Coding::for_response(headers)).await)
+    let encoded = encode_response(&response, |output| request.wants_binary(output));
+    Ok(respond(
+        encoded.map_err(ApiError::Answer)?,
+        Coding::for_response(headers),
+    )
+    .await)
 }
 
 /// The answer to a request, whatever protocol it came by, within `limit`.
@@ -75,12 +78,10 @@ pub(super) async fn predict(
     request: &mut InferRequest,
     limit: Duration,
 ) -> Result<InferResponse, ApiError> {
-    let Admitted { inputs, rows } = admit(&model.entry, request, app.config.batch.max_rows)?;
+    let (inputs, rows) = admit(&model.entry, request, app.config.batch.max_rows)?;
     let _in_flight = model.metrics.in_flight();
-    let prediction = tokio::time::timeout(limit, model.batcher.infer(inputs, rows))
-        .await
-        .map_err(|_| ApiError::Late { limit })??;
-    let mut outputs = prediction.outputs;
+    let prediction = tokio::time::timeout(limit, model.batcher.infer(inputs, rows)).await;
+    let mut outputs = prediction.map_err(|_| ApiError::Late { limit })??;
     outputs.retain(|output| request.wants_output(&output.name));
     Ok(InferResponse {
         model_name: model.entry.name.clone(),
@@ -91,15 +92,10 @@ pub(super) async fn predict(
     })
 }
 
-/// Returns the time that the client will wait, if its header can be read.
+/// The time that the client will wait, if its header can be read.
 fn timeout(headers: &HeaderMap) -> Option<Duration> {
-    headers
-        .get(TIMEOUT)?
-        .to_str()
-        .ok()?
-        .parse()
-        .ok()
-        .map(Duration::from_micros)
+    let micros = headers.get(TIMEOUT)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_micros(micros))
 }
 
 fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
@@ -107,13 +103,10 @@ fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
         return Ok(None);
     };
     let length = value.to_str().ok().and_then(|text| text.parse().ok());
-    length.map(Some).ok_or_else(|| ApiError::HeaderLength {
-        value: excerpt(value),
+    length.map(Some).ok_or_else(|| {
+        let value = String::from_utf8_lossy(value.as_bytes()).as_ref().into();
+        ApiError::HeaderLength { value }
     })
-}
-
-fn excerpt(value: &HeaderValue) -> Excerpt {
-    String::from_utf8_lossy(value.as_bytes()).as_ref().into()
 }
 
 /// Undoes the body's coding, and decodes it.
@@ -131,13 +124,7 @@ async fn decode(
     let decoding = async {
         match coding {
             Some(coding) => {
-                parapet_open_inference::compression::decode(
-                    coding,
-                    body,
-                    max_bytes,
-                    Decoding { header_length },
-                )
-                .await
+                compression::decode(coding, body, max_bytes, Decoding(header_length)).await
             }
             None => {
                 let decoded = in_turn(json, move || decode_request(body, header_length)).await;
@@ -146,15 +133,12 @@ async fn decode(
         }
     };
     // Bodies are decoded in turn, so that this takes time as receiving does.
-    tokio::time::timeout(limit, decoding)
-        .await
-        .map_err(|_| BodyError::Timeout { limit })?
+    let late = |_| BodyError::Timeout { limit };
+    tokio::time::timeout(limit, decoding).await.map_err(late)?
 }
 
-/// Decodes a body that was compressed.
-struct Decoding {
-    header_length: Option<usize>,
-}
+/// Decodes a body that was compressed, with the length of its header.
+struct Decoding(Option<usize>);
 
 impl Reader for Decoding {
     type Read = InferRequest;
@@ -165,7 +149,7 @@ impl Reader for Decoding {
     }
 
     fn read(self, body: Bytes) -> Result<InferRequest, ApiError> {
-        Ok(decode_request(body, self.header_length)?)
+        Ok(decode_request(body, self.0)?)
     }
 }
 
@@ -178,7 +162,7 @@ async fn respond(encoded: Encoded, accepted: Option<Coding>) -> Response {
     } = encoded;
     let mut coded = None;
     if let Some(coding) = accepted
-        && let Some(compressed) = parapet_open_inference::compression::encode(coding, &body).await
+        && let Some(compressed) = compression::encode(coding, &body).await
     {
         body = compressed;
         coded = Some(HeaderValue::from_static(coding.name()));
@@ -192,10 +176,7 @@ async fn respond(encoded: Encoded, accepted: Option<Coding>) -> Response {
     }
     if let Some(length) = header_length {
         // Of the body as it was, like the sizes in it.
-        headers.insert(
-            HeaderName::from_static(HEADER_CONTENT_LENGTH),
-            HeaderValue::from(length),
-        );
+        headers.insert(HEADER_CONTENT_LENGTH, length.into());
     }
     response
 }

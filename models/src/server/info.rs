@@ -2,20 +2,15 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::{HeaderValue, header};
+use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
-use parapet_open_inference::{
-    BINARY_EXTENSION, CONTENT_TYPE_JSON, ModelMetadata, ServerMetadata, openapi,
-};
-use serde::Serialize;
+use parapet_open_inference::{BINARY_EXTENSION, ModelMetadata, ServerMetadata, openapi};
 use serde_json::json;
 
 use super::app::{App, ModelPath};
-use super::error::ApiError;
+use super::error::{ApiError, json as answer};
 
-/// Returns the protocol's metadata of the server.
 pub(super) fn server_metadata() -> ServerMetadata {
     ServerMetadata {
         name: "parapet-instance".to_owned(),
@@ -38,9 +33,9 @@ pub(super) async fn live() -> Response {
 }
 
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
+    app.check_ready()?;
     // The specification calls the field "live" here, too; servers call it "ready".
-    app.check_ready()
-        .map(|_| answer(&json!({ "live": true, "ready": true })))
+    Ok(answer(&json!({ "live": true, "ready": true })))
 }
 
 pub(super) async fn model_ready(
@@ -51,7 +46,6 @@ pub(super) async fn model_ready(
     Ok(answer(&json!({ "name": path.model, "ready": true })))
 }
 
-/// The versions that this instance serves, which may be fewer than the repository has.
 pub(super) async fn model(
     State(app): State<Arc<App>>,
     Path(path): Path<ModelPath>,
@@ -59,16 +53,13 @@ pub(super) async fn model(
     Ok(answer(&model_metadata(&app, &path)?))
 }
 
-/// Returns the protocol's metadata of a model.
+/// Metadata of a model, with the versions that this instance serves, which may be fewer than the
+/// repository has.
 pub(super) fn model_metadata(app: &App, path: &ModelPath) -> Result<ModelMetadata, ApiError> {
     let model = app.model(path)?;
-    let versions = app
-        .versions(&path.model)?
-        .keys()
-        .map(u64::to_string)
-        .collect();
+    let versions = app.versions(&path.model)?.keys();
     Ok(ModelMetadata {
-        versions,
+        versions: versions.map(u64::to_string).collect(),
         ..model.entry.metadata()
     })
 }
@@ -77,18 +68,6 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
     if let Some(tls) = &app.tls {
         app.metrics.certificate(tls.expiry());
     }
-    (
-        [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
-        app.metrics.render(),
-    )
-        .into_response()
-}
-
-fn answer(value: &impl Serialize) -> Response {
-    let mut response = Response::new(Body::from(serde_json::to_vec(value).unwrap_or_default()));
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static(CONTENT_TYPE_JSON),
-    );
-    response
+    let content_type = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
+    (content_type, app.metrics.render()).into_response()
 }

@@ -19,36 +19,36 @@ pub(crate) use app::{App, Models, ServedModel};
 
 /// Routes for probes and scrapers, which have no certificate.
 pub(crate) fn health(app: Arc<App>) -> Router {
-    Router::new()
-        .route("/v2/health/live", get(info::live))
-        .route("/v2/health/ready", get(info::ready))
-        .route("/metrics", get(info::metrics))
-        .fallback(error::no_route)
-        .method_not_allowed_fallback(error::no_method)
-        .with_state(app)
+    with_fallbacks(health_routes()).with_state(app)
 }
 
 pub(crate) fn router(app: Arc<App>) -> Router {
-    Router::new()
+    let mut router = health_routes()
         .route("/v2", get(info::server))
-        .route(OPENAPI_PATH, get(info::document))
-        .route("/v2/health/live", get(info::live))
-        .route("/v2/health/ready", get(info::ready))
-        .route("/v2/models/{model}", get(info::model))
-        .route("/v2/models/{model}/ready", get(info::model_ready))
-        .route("/v2/models/{model}/infer", post(infer::infer))
-        .route("/v2/models/{model}/versions/{version}", get(info::model))
-        .route(
-            "/v2/models/{model}/versions/{version}/ready",
-            get(info::model_ready),
-        )
-        .route(
-            "/v2/models/{model}/versions/{version}/infer",
-            post(infer::infer),
-        )
-        .route("/metrics", get(info::metrics))
-        .fallback(error::no_route)
-        .method_not_allowed_fallback(error::no_method)
+        .route(OPENAPI_PATH, get(info::document));
+    for model in [
+        "/v2/models/{model}",
+        "/v2/models/{model}/versions/{version}",
+    ] {
+        router = router
+            .route(model, get(info::model))
+            .route(&format!("{model}/ready"), get(info::model_ready))
+            .route(&format!("{model}/infer"), post(infer::infer));
+    }
+    with_fallbacks(router)
         .with_state(app)
         .layer(from_fn(observe::request_id))
+}
+
+fn health_routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/v2/health/live", get(info::live))
+        .route("/v2/health/ready", get(info::ready))
+        .route("/metrics", get(info::metrics))
+}
+
+fn with_fallbacks(router: Router<Arc<App>>) -> Router<Arc<App>> {
+    router
+        .fallback(error::no_route)
+        .method_not_allowed_fallback(error::no_method)
 }

@@ -9,7 +9,10 @@ use parapet_open_inference::{
     Datatype, Encoding, InferRequest, Tensor, decode_response, encode_request,
 };
 
-use super::support::{Client, start};
+use super::support::{Client, binary, start};
+
+const PATH: &str = "/v2/models/identity/infer";
+const LENGTH: &str = "inference-header-content-length";
 
 const TYPES: [(Datatype, ElementType); 14] = [
     (Datatype::Bool, ElementType::Bool),
@@ -35,10 +38,8 @@ pub(crate) async fn identity(
     flags: &[&str],
 ) -> (Instance, Vec<Tensor>, tempfile::TempDir) {
     let repository = tempfile::tempdir().unwrap();
-    let kept: Vec<_> = TYPES
-        .into_iter()
-        .filter(|(datatype, _)| keep(*datatype))
-        .collect();
+    let kept = TYPES.into_iter().filter(|(datatype, _)| keep(*datatype));
+    let kept: Vec<_> = kept.collect();
     let spec = |suffix: &'static str| {
         let spec = move |(datatype, _): &(Datatype, ElementType)| TensorSpec {
             name: format!("{datatype}{suffix}"),
@@ -58,31 +59,23 @@ pub(crate) async fn identity(
     let folder = repository.path().join("identity");
     model.save(&folder).unwrap();
     std::fs::create_dir_all(folder.join("1")).unwrap();
-    let tensors: Vec<_> = kept
+    let tensors = kept
         .iter()
-        .map(|(datatype, element)| (datatype.name(), *element, &[2][..]))
-        .collect();
-    std::fs::write(folder.join("1/model.onnx"), identity_model(&tensors)).unwrap();
-    let instance = start(repository.path(), &[&["identity"][..], flags].concat())
-        .await
-        .unwrap();
-    (
-        instance,
-        kept.iter().map(|(datatype, _)| tensor(*datatype)).collect(),
-        repository,
-    )
+        .map(|(datatype, element)| (datatype.name(), *element, &[2][..]));
+    let file = identity_model(&tensors.collect::<Vec<_>>());
+    std::fs::write(folder.join("1/model.onnx"), file).unwrap();
+    let flags = [&["identity"][..], flags].concat();
+    let instance = start(repository.path(), &flags).await.unwrap();
+    let tensors = kept.iter().map(|(datatype, _)| tensor(*datatype)).collect();
+    (instance, tensors, repository)
 }
 
 /// Two samples: the numbers 0 to 3, or texts of so many letters.
 fn tensor(datatype: Datatype) -> Tensor {
     let element = |number: u8| match datatype {
         Datatype::Bool => vec![number % 2],
-        Datatype::Fp16 => [0x0000_u16, 0x3c00, 0x4000, 0x4200][usize::from(number)]
-            .to_le_bytes()
-            .to_vec(),
-        Datatype::Bf16 => [0x0000_u16, 0x3f80, 0x4000, 0x4040][usize::from(number)]
-            .to_le_bytes()
-            .to_vec(),
+        Datatype::Fp16 => vec![0, [0x00, 0x3c, 0x40, 0x42][usize::from(number)]],
+        Datatype::Bf16 => f32::from(number).to_le_bytes()[2..].to_vec(),
         Datatype::Fp32 => f32::from(number).to_le_bytes().to_vec(),
         Datatype::Fp64 => f64::from(number).to_le_bytes().to_vec(),
         Datatype::Bytes => text(number),
@@ -98,11 +91,7 @@ fn tensor(datatype: Datatype) -> Tensor {
 
 fn text(letters: u8) -> Vec<u8> {
     let text = "ä".repeat(usize::from(letters));
-    [
-        (text.len() as u32).to_le_bytes().to_vec(),
-        text.into_bytes(),
-    ]
-    .concat()
+    [&(text.len() as u32).to_le_bytes(), text.as_bytes()].concat()
 }
 
 /// Asks, and compares what comes back with what went out.
@@ -116,19 +105,10 @@ async fn comes_back(client: &Client, inputs: &[Tensor], encoding: Encoding) {
     }
     let encoded = encode_request(&request, encoding).unwrap();
     let length = encoded.header_length.map(|length| length.to_string());
-    let headers: Vec<_> = length
-        .iter()
-        .map(|length| ("inference-header-content-length", length.as_str()))
-        .collect();
-    let answer = client
-        .post("/v2/models/identity/infer", &headers, encoded.body)
-        .await;
-    assert_eq!(
-        answer.status,
-        StatusCode::OK,
-        "{encoding:?}: {}",
-        answer.text()
-    );
+    let headers = length.iter().map(|length| (LENGTH, length.as_str()));
+    let headers: Vec<_> = headers.collect();
+    let answer = client.post(PATH, &headers, encoded.body).await;
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
     let length = answer.header_length();
     assert_eq!(length.is_some(), encoding == Encoding::Binary);
     let response = decode_response(answer.body, length).unwrap();
@@ -158,24 +138,14 @@ async fn every_datatype_but_bf16_passes_as_json() {
     let (instance, inputs, _repository) = identity(Datatype::has_json_form, &[]).await;
     let client = Client::new(&instance);
     comes_back(&client, &inputs, Encoding::Json).await;
-    let (instance, inputs, _repository) =
-        identity(|datatype| datatype == Datatype::Bf16, &[]).await;
-    let request = InferRequest {
-        inputs,
-        ..InferRequest::default()
-    };
-    let encoded = encode_request(&request, Encoding::Binary).unwrap();
-    let length = encoded.header_length.unwrap().to_string();
-    let headers = [("inference-header-content-length", length.as_str())];
-    let answer = Client::new(&instance)
-        .post("/v2/models/identity/infer", &headers, encoded.body)
-        .await;
+    let bf16 = |datatype| datatype == Datatype::Bf16;
+    let (instance, inputs, _repository) = identity(bf16, &[]).await;
+    let (body, length) = binary(inputs, false);
+    let headers = [(LENGTH, length.as_str())];
+    let answer = Client::new(&instance).post(PATH, &headers, body).await;
     assert_eq!(answer.status, StatusCode::BAD_REQUEST, "asked for as JSON");
-    assert!(
-        answer.text().contains("use the binary form"),
-        "{}",
-        answer.text()
-    );
+    let error = answer.error();
+    assert!(error.contains("use the binary form"), "{error}");
 }
 
 #[tokio::test]
@@ -193,39 +163,24 @@ async fn compressed_requests_are_read_and_answers_compressed_on_request() {
         encoder.write_all(body).unwrap();
         Bytes::from(encoder.finish().unwrap())
     };
-    let path = "/v2/models/identity/infer";
-    let headers = [
-        ("content-encoding", "gzip"),
-        ("accept-encoding", "deflate, gzip;q=0.5"),
-    ];
-    let answer = client.post(path, &headers, gzip(&plain)).await;
+    let accepted = ("accept-encoding", "deflate, gzip;q=0.5");
+    let headers = [("content-encoding", "gzip"), accepted];
+    let answer = client.post(PATH, &headers, gzip(&plain)).await;
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
     assert_eq!(answer.headers["content-encoding"], "deflate");
     let mut text = String::new();
-    flate2::read::ZlibDecoder::new(&answer.body[..])
-        .read_to_string(&mut text)
-        .unwrap();
-    assert_eq!(text, client.post(path, &[], plain).await.text());
+    let mut decoder = flate2::read::ZlibDecoder::new(&answer.body[..]);
+    decoder.read_to_string(&mut text).unwrap();
+    assert_eq!(text, client.post(PATH, &[], plain).await.text());
 
     let bomb = gzip(&vec![b' '; 17 << 20]);
     assert!(bomb.len() < 200_000);
-    let answer = client.post(path, &headers[..1], bomb).await;
-    assert_eq!(
-        answer.status,
-        StatusCode::PAYLOAD_TOO_LARGE,
-        "{}",
-        answer.text()
-    );
-    let answer = client
-        .post(path, &[("content-encoding", "br")], Bytes::new())
-        .await;
+    let brotli = [("content-encoding", "br")];
+    let answer = client.post(PATH, &brotli, Bytes::new()).await;
     assert_eq!(answer.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
     assert_eq!(answer.headers["accept-encoding"], "gzip, deflate");
-    assert_eq!(
-        client
-            .post(path, &headers[..1], Bytes::from("{}"))
-            .await
-            .status,
-        StatusCode::BAD_REQUEST
-    );
+    for (body, status) in [(bomb, 413), (Bytes::from("{}"), 400)] {
+        let answer = client.post(PATH, &headers[..1], body).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+    }
 }

@@ -25,12 +25,8 @@ const GRPC: [&str; 2] = ["--grpc-listen", "127.0.0.1:0"];
 
 async fn connect(instance: &Instance) -> InferenceClient<Channel> {
     let address = instance.grpc_address().unwrap();
-    let channel = Endpoint::from_shared(format!("http://{address}"))
-        .unwrap()
-        .connect()
-        .await
-        .unwrap();
-    InferenceClient::new(channel)
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    InferenceClient::new(endpoint.connect().await.unwrap())
 }
 
 /// A client that leaves the deadline to the server; tonic's own channel keeps it, too, and ends
@@ -38,13 +34,10 @@ async fn connect(instance: &Instance) -> InferenceClient<Channel> {
 fn without_a_clock(
     instance: &Instance,
 ) -> InferenceClient<Client<HttpConnector, tonic::body::Body>> {
-    let http = Client::builder(TokioExecutor::new())
-        .http2_only(true)
-        .build_http();
-    let origin = format!("http://{}", instance.grpc_address().unwrap())
-        .parse()
-        .unwrap();
-    InferenceClient::with_origin(http, origin)
+    let mut http = Client::builder(TokioExecutor::new());
+    let http = http.http2_only(true).build_http();
+    let origin = format!("http://{}", instance.grpc_address().unwrap());
+    InferenceClient::with_origin(http, origin.parse().unwrap())
 }
 
 fn request(values: &[f32; 3]) -> ModelInferRequest {
@@ -60,26 +53,12 @@ fn request(values: &[f32; 3]) -> ModelInferRequest {
 #[tokio::test]
 async fn health_metadata_and_inference() {
     let repository = repository();
-    let instance = start(repository.path(), &[&["linear@1"][..], &GRPC].concat())
-        .await
-        .unwrap();
+    let flags = [&["linear@1"][..], &GRPC].concat();
+    let instance = start(repository.path(), &flags).await.unwrap();
     let mut client = connect(&instance).await;
-    assert!(
-        client
-            .server_live(ServerLiveRequest {})
-            .await
-            .unwrap()
-            .into_inner()
-            .live
-    );
-    assert!(
-        client
-            .server_ready(ServerReadyRequest {})
-            .await
-            .unwrap()
-            .into_inner()
-            .ready
-    );
+    let live = client.server_live(ServerLiveRequest {}).await.unwrap();
+    let ready = client.server_ready(ServerReadyRequest {}).await.unwrap();
+    assert!(live.into_inner().live && ready.into_inner().ready);
     for (name, version, ready) in [
         ("linear", "", true),
         ("linear", "1", true),
@@ -90,68 +69,45 @@ async fn health_metadata_and_inference() {
             name: name.into(),
             version: version.into(),
         };
-        assert_eq!(
-            client.model_ready(asked).await.unwrap().into_inner().ready,
-            ready,
-            "{name} {version}"
-        );
+        let told = client.model_ready(asked).await.unwrap().into_inner();
+        assert_eq!(told.ready, ready, "{name} {version}");
     }
-    let server = client
-        .server_metadata(ServerMetadataRequest {})
-        .await
-        .unwrap()
-        .into_inner();
-    assert_eq!(server.name, "parapet-instance");
+    let server = client.server_metadata(ServerMetadataRequest {}).await;
+    assert_eq!(server.unwrap().into_inner().name, "parapet-instance");
     let asked = ModelMetadataRequest {
         name: "linear".into(),
         version: String::new(),
     };
     let model = client.model_metadata(asked).await.unwrap().into_inner();
-    assert_eq!(
-        (model.versions, model.inputs[0].shape.clone()),
-        (vec!["1".to_owned()], vec![-1, 3])
-    );
+    assert_eq!(model.versions, ["1"]);
+    assert_eq!(model.inputs[0].shape, [-1, 3]);
 
-    let answer = client
-        .model_infer(request(&[1.0, 2.0, 3.0]))
-        .await
-        .unwrap()
-        .into_inner();
-    assert_eq!(
-        (answer.id.as_str(), answer.raw_output_contents.len()),
-        ("mine", 1)
-    );
-    assert_eq!(
-        read_response(answer).unwrap().outputs[0].f32s().unwrap(),
-        [1.0, 6.0]
-    );
+    let answer = client.model_infer(request(&[1.0, 2.0, 3.0])).await;
+    let answer = answer.unwrap().into_inner();
+    assert_eq!(answer.id, "mine");
+    assert_eq!(answer.raw_output_contents.len(), 1);
+    let outputs = read_response(answer).unwrap().outputs;
+    assert_eq!(outputs[0].f32s().unwrap(), [1.0, 6.0]);
 }
 
 /// Also as large as HTTP/2's first window several times over, and compressed.
 #[tokio::test]
 async fn both_forms_and_compression_pass_every_datatype() {
     let (instance, inputs, _repository) = identity(|_| true, &GRPC).await;
-    let mut client = connect(&instance).await;
     let request = InferRequest {
         inputs: inputs.clone(),
         ..InferRequest::default()
     };
-    let answer = client
-        .model_infer(write_request("identity", None, &request))
-        .await
-        .unwrap()
-        .into_inner();
-    compare(&read_response(answer).unwrap().outputs, &inputs);
-    for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Deflate] {
-        let mut client = connect(&instance).await.send_compressed(encoding);
-        let answer = client
-            .model_infer(write_request("identity", None, &request))
-            .await
-            .unwrap();
-        compare(
-            &read_response(answer.into_inner()).unwrap().outputs,
-            &inputs,
-        );
+    let request = write_request("identity", None, &request);
+    let [gzip, deflate] = [CompressionEncoding::Gzip, CompressionEncoding::Deflate];
+    for encoding in [None, Some(gzip), Some(deflate)] {
+        let mut client = connect(&instance).await;
+        if let Some(encoding) = encoding {
+            client = client.send_compressed(encoding);
+        }
+        let answer = client.model_infer(request.clone()).await.unwrap();
+        let outputs = read_response(answer.into_inner()).unwrap().outputs;
+        compare(&outputs, &inputs);
     }
 
     let typed = |datatype| !matches!(datatype, Datatype::Fp16 | Datatype::Bf16);
@@ -167,10 +123,8 @@ async fn both_forms_and_compression_pass_every_datatype() {
         ..ModelInferRequest::default()
     };
     let answer = client.model_infer(message).await.unwrap().into_inner();
-    assert!(
-        answer.raw_output_contents.is_empty(),
-        "typed contents are answered with typed contents"
-    );
+    let raw = answer.raw_output_contents.len();
+    assert_eq!(raw, 0, "typed contents are answered with typed contents");
     compare(&read_response(answer).unwrap().outputs, &inputs);
 }
 
@@ -181,29 +135,19 @@ async fn mistakes_have_their_codes() {
     let instance = start(repository.path(), &flags).await.unwrap();
     let mut client = connect(&instance).await;
     let good = || request(&[1.0, 2.0, 3.0]);
-    let mut wrong_shape = good();
-    wrong_shape.inputs[0].shape = vec![3];
-    let mut wrong_size = good();
-    wrong_size.inputs[0].shape = vec![2, 3];
-    let mut large = good();
-    large.raw_input_contents[0] = vec![0; 3000].into();
+    let with = |change: &dyn Fn(&mut ModelInferRequest)| {
+        let mut message = good();
+        change(&mut message);
+        message
+    };
+    let other = with(&|message| message.model_name = "other".into());
+    let version = with(&|message| message.model_version = "9".into());
+    let wrong_shape = with(&|message| message.inputs[0].shape = vec![3]);
+    let wrong_size = with(&|message| message.inputs[0].shape = vec![2, 3]);
+    let large = with(&|message| message.raw_input_contents[0] = vec![0; 3000].into());
     for (message, code, named) in [
-        (
-            ModelInferRequest {
-                model_name: "other".into(),
-                ..good()
-            },
-            Code::NotFound,
-            "unknown model",
-        ),
-        (
-            ModelInferRequest {
-                model_version: "9".into(),
-                ..good()
-            },
-            Code::NotFound,
-            "no version",
-        ),
+        (other, Code::NotFound, "unknown model"),
+        (version, Code::NotFound, "no version"),
         (wrong_shape, Code::InvalidArgument, "expected [batch, 3]"),
         (wrong_size, Code::InvalidArgument, "takes 24 bytes, got 12"),
         (large, Code::OutOfRange, "limit is: 2000"),
@@ -212,10 +156,8 @@ async fn mistakes_have_their_codes() {
         assert_eq!(refused.code(), code, "{refused}");
         assert!(refused.message().contains(named), "{refused}");
     }
-    assert!(
-        client.model_infer(good()).await.is_ok(),
-        "and it still serves"
-    );
+    let still = client.model_infer(good()).await;
+    assert!(still.is_ok(), "and it still serves");
 }
 
 #[tokio::test]
@@ -226,35 +168,25 @@ async fn a_clients_deadline_counts_and_draining_refuses() {
     let instance = start_faulty(repository.path(), slow, &flags).await;
     let mut client = connect(&instance).await;
     let mut message = Request::new(request(&[1.0, 2.0, 3.0]));
-    message
-        .metadata_mut()
-        .insert("grpc-timeout", "20m".parse().unwrap());
-    let late = without_a_clock(&instance)
-        .model_infer(message)
-        .await
-        .unwrap_err();
-    assert_eq!(
-        (late.code(), late.message()),
-        (Code::DeadlineExceeded, "no prediction within 20ms")
-    );
+    let timeout = "20m".parse().unwrap();
+    message.metadata_mut().insert("grpc-timeout", timeout);
+    let late = without_a_clock(&instance).model_infer(message).await;
+    let late = late.unwrap_err();
+    assert_eq!(late.code(), Code::DeadlineExceeded);
+    assert_eq!(late.message(), "no prediction within 20ms");
 
     let stuck = {
         let mut client = client.clone();
         tokio::spawn(async move { client.model_infer(request(&[1.0, 2.0, 3.0])).await })
     };
-    while !super::support::Client::new(&instance)
-        .get("/metrics")
-        .await
-        .text()
-        .contains("requests_in_flight{model=\"linear\"} 1")
-    {
+    let scraper = super::support::Client::new(&instance);
+    let in_flight = "requests_in_flight{model=\"linear\"} 1";
+    while !scraper.get("/metrics").await.text().contains(in_flight) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let report = instance.shut_down().await;
     assert_eq!(report.aborted, 1, "the one that is stuck: {report:?}");
     assert!(stuck.await.unwrap().is_err());
-    assert!(
-        client.server_live(ServerLiveRequest {}).await.is_err(),
-        "nothing listens any more"
-    );
+    let live = client.server_live(ServerLiveRequest {}).await;
+    assert!(live.is_err(), "nothing listens any more");
 }

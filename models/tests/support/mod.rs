@@ -17,7 +17,9 @@ use parapet_config::repository::{Datatype, ModelToml, Platform, TensorSpec};
 use parapet_models::config::Settings;
 use parapet_models::{Config, Instance, StartError};
 use parapet_onnx::linear_model;
-use parapet_open_inference::HEADER_CONTENT_LENGTH;
+use parapet_open_inference::{
+    Encoding, HEADER_CONTENT_LENGTH, InferRequest, Tensor, encode_request,
+};
 
 /// Samples of 3 values; outputs the first and the sum, both times the version.
 pub(crate) fn repository() -> tempfile::TempDir {
@@ -52,16 +54,15 @@ pub(crate) fn add_model(root: &Path, name: &str, versions: &[u8]) {
 
 pub(crate) fn config(repository: &Path, flags: &[&str]) -> Config {
     let repository = repository.to_str().unwrap();
-    let fixed = [
-        "parapet-instance",
-        "--repository",
-        repository,
-        "--listen",
-        "127.0.0.1:0",
-        "--model",
-    ];
+    let listen = ["--listen", "127.0.0.1:0", "--model"];
     let flags = if flags.is_empty() { &["linear"] } else { flags };
-    Config::from_flags(Settings::try_parse_from([&fixed[..], flags].concat()).unwrap()).unwrap()
+    let flags = [
+        &["parapet-instance", "--repository", repository],
+        &listen,
+        flags,
+    ]
+    .concat();
+    Config::from_flags(Settings::try_parse_from(flags).unwrap()).unwrap()
 }
 
 /// Starts an instance; the first of `flags` names the models.
@@ -73,12 +74,10 @@ pub(crate) async fn start(repository: &Path, flags: &[&str]) -> Result<Instance,
 pub(crate) async fn start_faulty(repository: &Path, profile: &str, flags: &[&str]) -> Instance {
     let file = repository.join("faults.toml");
     fs::write(&file, profile).unwrap();
-    let faulty = [
-        &["linear", "--fault-profile", file.to_str().unwrap()][..],
-        flags,
-    ]
-    .concat();
-    start(repository, &faulty).await.unwrap()
+    let profile = ["linear", "--fault-profile", file.to_str().unwrap()];
+    start(repository, &[&profile, flags].concat())
+        .await
+        .unwrap()
 }
 
 #[derive(Clone)]
@@ -103,6 +102,16 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap()
     }
 
+    pub(crate) fn error(&self) -> String {
+        self.json()["error"].as_str().unwrap().to_owned()
+    }
+
+    /// The data of the first output of an answer in JSON.
+    pub(crate) fn data(&self) -> serde_json::Value {
+        assert_eq!(self.status, StatusCode::OK, "{}", self.text());
+        self.json()["outputs"][0]["data"].clone()
+    }
+
     pub(crate) fn header_length(&self) -> Option<usize> {
         self.headers
             .get(HEADER_CONTENT_LENGTH)
@@ -117,10 +126,8 @@ impl Client {
 
     pub(crate) fn at(address: SocketAddr) -> Self {
         let http = HyperClient::builder(TokioExecutor::new()).build_http();
-        Self {
-            base: format!("http://{address}"),
-            http,
-        }
+        let base = format!("http://{address}");
+        Self { base, http }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
@@ -129,12 +136,8 @@ impl Client {
 
     /// Asks the model `linear` in JSON.
     pub(crate) async fn infer(&self, body: &str) -> Answer {
-        self.post(
-            "/v2/models/linear/infer",
-            &[],
-            Bytes::copy_from_slice(body.as_bytes()),
-        )
-        .await
+        let body = body.to_owned().into();
+        self.post("/v2/models/linear/infer", &[], body).await
     }
 
     pub(crate) async fn post(&self, path: &str, headers: &[(&str, &str)], body: Bytes) -> Answer {
@@ -148,25 +151,34 @@ impl Client {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Answer {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("{}{path}", self.base));
+        let uri = format!("{}{path}", self.base);
+        let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let response = self
-            .http
-            .request(request.body(Full::new(body)).unwrap())
-            .await
-            .unwrap();
-        let (parts, body) = response.into_parts();
+        let request = request.body(Full::new(body)).unwrap();
+        let (parts, body) = self.http.request(request).await.unwrap().into_parts();
+        let (status, headers) = (parts.status, parts.headers);
         let body = body.collect().await.unwrap().to_bytes();
         Answer {
-            status: parts.status,
-            headers: parts.headers,
+            status,
+            headers,
             body,
         }
     }
+}
+
+/// A request in the binary form, and the length of its header.
+pub(crate) fn binary(inputs: Vec<Tensor>, binary_outputs: bool) -> (Bytes, String) {
+    let mut request = InferRequest {
+        inputs,
+        ..InferRequest::default()
+    };
+    if binary_outputs {
+        request.ask_binary_outputs();
+    }
+    let encoded = encode_request(&request, Encoding::Binary).unwrap();
+    (encoded.body, encoded.header_length.unwrap().to_string())
 }
 
 /// A request for `linear` with these samples.

@@ -1,26 +1,23 @@
-//! Coded redundancy as configured: its code compared with those that the parity models were trained
-//! for.
+//! Codes as configured: compared with those that the entries were trained for, and built.
 
-use std::sync::Arc;
+use std::path::Path;
 
-use parapet_config::repository::ModelEntry;
+use parapet_config::repository::{CodeMetadata, ModelEntry, Platform, TensorSpec};
 use parapet_decoder::build_decoder;
 use parapet_encoder::{Code, CodeError, CodeSpec, EncoderKind, build_encoder};
 use parapet_frontend_core::CodedConfig;
+use parapet_onnx::learned_code::LearnedCode;
+use parapet_onnx::runtime::OnnxRuntime;
+use parapet_open_inference::Datatype;
 
-use super::settings::{Models, Parity};
-use super::tensors::CodedTensors;
-use super::trained::check_trained_for;
-use super::{BuiltCode, Deployed, RedundantPool, learned};
-use crate::config::ConfigError;
-use crate::config::at::At;
-use crate::config::pool::{resolve_pool, resolve_version};
+use super::{Deployed, REDUNDANT_QUEUE, REDUNDANT_SLOTS, RedundantPool};
+use crate::coding::{CodedInput, CodedOutput, Coder};
+use crate::config::pool::PoolSettings;
+use crate::config::settings::{Models, Parity};
+use crate::config::{At, ConfigError};
 
-pub(super) struct Resolved {
-    pub(super) code: BuiltCode,
-    /// Pools of parity models.
-    pub(super) parity: Vec<RedundantPool>,
-}
+/// Pieces of a learned code's coding that may wait by default: some tens of milliseconds of work.
+const MAX_CODING_QUEUE: usize = 64;
 
 /// The code of the strategy, and the pools of its parity models.
 pub(super) fn resolve(
@@ -28,178 +25,256 @@ pub(super) fn resolve(
     deployed: &Deployed<'_>,
     config: &CodedConfig,
     models: &Models,
-) -> Result<Resolved, ConfigError> {
-    let encoder = models.encoder.ok_or_else(|| {
-        let fix = "set encoder = \"sum\", \"concat\" or \"learned\"";
-        at.field("encoder", "missing", fix)
-    })?;
+) -> Result<(Coder, Vec<RedundantPool>), ConfigError> {
+    let fix = "set encoder = \"sum\", \"concat\" or \"learned\"";
+    let encoder = models.encoder.ok_or_else(|| at.field("encoder", "missing", fix))?;
     let asked = CodeSpec::new(encoder, config.k, config.r);
     if !encoder.has_parity_models() {
-        if !models.parity.is_empty() {
-            let problem = format!(
-                "encoder = \"{encoder}\" asks the deployed model itself, and has no parity models"
-            );
-            return Err(at.field(
-                "parity",
-                problem,
-                "leave the [[models.strategy.parity]] tables out",
-            ));
-        }
-        deployed
-            .instances()
-            .check_second()
-            .map_err(|setting| at.refused(setting))?;
+        let problem = format!(
+            "encoder = \"{encoder}\" asks the deployed model itself, and has no parity models"
+        );
+        let fix = "leave the [[models.strategy.parity]] tables out";
+        at.check(models.parity.is_empty(), "parity", problem, fix)?;
+        let instances = deployed.instances().check_second();
+        instances.map_err(|setting| at.field(&setting.field, setting.problem, setting.fix))?;
     }
     let own_entry =
         models.model.is_some() || models.version.is_some() || models.max_coding_queue.is_some();
-    if encoder != EncoderKind::Learned && own_entry {
-        let fix = "leave model, version and max_coding_queue out, or set encoder = \"learned\"";
-        return Err(at.field("model", "only a learned code has an entry of its own", fix));
-    }
+    let problem = "only a learned code has an entry of its own";
+    let fix = "leave model, version and max_coding_queue out, or set encoder = \"learned\"";
+    at.check(encoder == EncoderKind::Learned || !own_entry, "model", problem, fix)?;
     match encoder {
         EncoderKind::Sum | EncoderKind::Concat => {
-            let (trained, parity) = resolve_parities(at, deployed, asked, &models.parity)?;
-            let code =
-                build(deployed.entry, trained, &parity).map_err(|source| ConfigError::Code {
-                    path: at.path.to_owned(),
-                    field: at.prefix.clone(),
-                    source: Box::new(source),
-                })?;
-            Ok(Resolved { code, parity })
+            let (trained, parity) = resolve_parities(at, deployed, &asked, &models.parity)?;
+            let coder = build(deployed.entry, trained, &parity).map_err(|error| {
+                ConfigError(format!("{}: {}: {error}", at.path.display(), at.table))
+            })?;
+            Ok((coder, parity))
         }
-        EncoderKind::Learned => {
-            let code = learned::resolve(at, deployed, &asked, models)?;
-            let parity = Vec::new();
-            Ok(Resolved { code, parity })
-        }
+        EncoderKind::Learned => Ok((resolve_learned(at, deployed, &asked, models)?, Vec::new())),
     }
 }
 
-/// Builds the coders of each covered tensor.
-fn build(
-    deployed: &ModelEntry,
-    Trained { spec, tensors }: Trained,
-    parity: &[RedundantPool],
-) -> Result<BuiltCode, CodeError> {
-    let encoders = tensors
-        .inputs_of(deployed)
-        .map(|input| build_encoder(&spec, &input.shape).map(Arc::from));
-    let decoders = tensors
-        .outputs_of(deployed)
-        .map(|output| build_decoder(&spec, output.sample_len()).map(Arc::from));
-    let names = |index: usize| {
-        let names = parity
-            .iter()
-            .filter_map(|pool| pool.entry.inputs.get(index));
-        names.map(|input| input.name.clone()).collect()
-    };
-    let calibrations = parity
-        .iter()
-        .map(|pool| pool.entry.code.as_ref()?.calibration.clone());
-    Ok(BuiltCode {
-        label: Code::try_from(&spec)?.label(),
-        encoders: encoders.collect::<Result<_, _>>()?,
-        decoders: decoders.collect::<Result<_, _>>()?,
-        parity_names: (0..tensors.inputs.len()).map(names).collect(),
-        calibrations: calibrations.collect::<Option<_>>().unwrap_or_default(),
-        max_queue: None,
-        tensors,
-        spec: Some(spec),
-    })
-}
-
-/// The code that a parity model was trained for, the same for all rows.
-#[derive(Debug, Clone)]
+/// The code that a parity model was trained for, and the positions of the deployed model's inputs
+/// and outputs that it covers, in the order of the parity model's own.
+#[derive(Clone)]
 struct Trained {
     spec: CodeSpec,
-    tensors: CodedTensors,
+    inputs: Vec<usize>,
+    outputs: Vec<usize>,
 }
 
 /// The parity pools, one for each row, and the code that all of their models were trained for.
 fn resolve_parities(
     at: &At<'_>,
     deployed: &Deployed<'_>,
-    asked: CodeSpec,
+    asked: &CodeSpec,
     pools: &[Parity],
 ) -> Result<(Trained, Vec<RedundantPool>), ConfigError> {
-    if pools.len() != asked.r {
-        return Err(at.field(
-            "parity",
-            format!("{} parity pools for r = {}", pools.len(), asked.r),
-            "give one [[models.strategy.parity]] table for each of the r rows",
-        ));
-    }
+    let problem = format!("{} parity pools for r = {}", pools.len(), asked.r);
+    let fix = "give one [[models.strategy.parity]] table for each of the r rows";
+    at.check(pools.len() == asked.r, "parity", problem, fix)?;
     let mut parity = Vec::with_capacity(asked.r);
     let mut code: Option<Trained> = None;
     for (row, pool) in pools.iter().enumerate() {
         let at = at.inside(&format!("parity[{row}]"));
-        let (resolved, trained) = resolve_parity(&at, deployed, &asked, row, pool)?;
+        let (resolved, trained) = resolve_parity(&at, deployed, asked, row, pool)?;
         let first = code.get_or_insert_with(|| trained.clone());
-        if codes_differ(&first.spec, &trained.spec) || first.tensors != trained.tensors {
-            let problem = "another generator, transform, inputs or outputs than row 0's";
-            return Err(at.field("model", problem, "train all rows with one code"));
-        }
+        let alike = are_equal(&first.spec, &trained.spec)
+            && first.inputs == trained.inputs
+            && first.outputs == trained.outputs;
+        let problem = "another generator, transform, inputs or outputs than row 0's";
+        at.check(alike, "model", problem, "train all rows with one code")?;
         parity.push(resolved);
     }
-    let missing = || {
-        at.field(
-            "parity",
-            "missing",
-            "give a [[models.strategy.parity]] table",
-        )
-    };
-    Ok((code.ok_or_else(missing)?, parity))
+    let fix = "give a [[models.strategy.parity]] table";
+    let code = code.ok_or_else(|| at.field("parity", "missing", fix))?;
+    Ok((code, parity))
 }
 
-fn codes_differ(a: &CodeSpec, b: &CodeSpec) -> bool {
-    match (Code::try_from(a), Code::try_from(b)) {
-        (Ok(a), Ok(b)) => a != b,
-        _ => true,
-    }
+fn are_equal(a: &CodeSpec, b: &CodeSpec) -> bool {
+    matches!((Code::try_from(a), Code::try_from(b)), (Ok(a), Ok(b)) if a == b)
 }
 
-/// The parity pool of `row`, and the code its model was trained for: the one asked for,
-/// with its generator.
 fn resolve_parity(
     at: &At<'_>,
     deployed: &Deployed<'_>,
     asked: &CodeSpec,
     row: usize,
-    pool: &Parity,
+    parity: &Parity,
 ) -> Result<(RedundantPool, Trained), ConfigError> {
-    let entry = deployed
-        .repository
-        .load(&pool.model)
-        .map_err(|source| at.repository("model", source))?;
-    let version = resolve_version(at, &entry, pool.version)?;
+    let (entry, version) = deployed.load(at, &parity.model, parity.version)?;
     let toml = entry.toml_file();
-    let Some(code) = entry.code.clone() else {
-        return Err(at.field(
-            "model",
-            format!(
-                "{:?} is no parity model ({} has no [code])",
-                entry.name,
-                toml.display()
-            ),
-            "name a parity model",
-        ));
-    };
-    check_trained_for(at, &toml, deployed.entry, asked, row, &code)?;
-    let tensors = CodedTensors::named(at, &entry, &code, deployed.entry)?;
-    let tls = pool.tls.as_ref();
-    let pool = resolve_pool(at, &pool.instances, pool.slots_per_instance, pool.max_queue)?
-        .with_tls(at, tls)?;
+    let code = entry.code.as_ref().ok_or_else(|| {
+        let problem = format!(
+            "{:?} is no parity model ({} has no [code])",
+            entry.name,
+            toml.display()
+        );
+        at.field("model", problem, "name a parity model")
+    })?;
+    check_trained_for(at, &toml, deployed.entry, asked, row, code)?;
+    let trained = covered(at, &entry, code, deployed.entry)?;
+    let slots = parity.slots_per_instance.unwrap_or(REDUNDANT_SLOTS);
+    let size = (slots, parity.max_queue.unwrap_or(REDUNDANT_QUEUE));
+    let pool = PoolSettings::resolve(at, &parity.instances, size, parity.tls.as_ref())?;
+    let label = format!("parity{row}");
     let pool = RedundantPool {
-        label: format!("parity{row}"),
+        label,
         entry,
         version,
         pool,
     };
-    Ok((
-        pool,
-        Trained {
-            spec: code.spec,
-            tensors,
-        },
-    ))
+    Ok((pool, trained))
+}
+
+/// Compares an entry's `[code]` with the deployed model, the code asked for, and the row.
+fn check_trained_for(
+    at: &At<'_>,
+    toml: &Path,
+    deployed: &ModelEntry,
+    asked: &CodeSpec,
+    row: usize,
+    code: &CodeMetadata,
+) -> Result<(), ConfigError> {
+    let quoted = |encoder: EncoderKind| format!("\"{encoder}\"");
+    let compared = [
+        ("deployed", deployed.name.clone(), code.deployed.clone()),
+        ("row", row.to_string(), code.row.to_string()),
+        ("encoder", quoted(asked.encoder), quoted(code.spec.encoder)),
+        ("k", asked.k.to_string(), code.spec.k.to_string()),
+        ("r", asked.r.to_string(), code.spec.r.to_string()),
+    ];
+    for (what, asked, trained) in compared {
+        let toml = toml.display();
+        let problem = format!("{what} = {asked} here, and code.{what} = {trained} in {toml}");
+        let fix = format!("set {what} = {trained}, or name a model trained for {asked}");
+        at.check(asked == trained, "model", problem, fix)?;
+    }
+    Ok(())
+}
+
+/// The tensors that the `[code]` of `entry` names; all of the deployed model's if it names none.
+fn covered(
+    at: &At<'_>,
+    entry: &ModelEntry,
+    code: &CodeMetadata,
+    deployed: &ModelEntry,
+) -> Result<Trained, ConfigError> {
+    let toml = entry.toml_file();
+    let positions = |field: &str, names: &[String], own: &[TensorSpec], of: &[TensorSpec]| {
+        positions(at, &toml, field, names, own, of)
+    };
+    Ok(Trained {
+        spec: code.spec.clone(),
+        inputs: positions("inputs", &code.inputs, &entry.inputs, &deployed.inputs)?,
+        outputs: positions("outputs", &code.outputs, &entry.outputs, &deployed.outputs)?,
+    })
+}
+
+/// Positions of `names` among `of`, the deployed model's, with `own` in their place.
+fn positions(
+    at: &At<'_>,
+    toml: &Path,
+    field: &str,
+    names: &[String],
+    own: &[TensorSpec],
+    of: &[TensorSpec],
+) -> Result<Vec<usize>, ConfigError> {
+    let toml = toml.display();
+    let all: Vec<String> = of.iter().map(|spec| spec.name.clone()).collect();
+    let names = if names.is_empty() { &all } else { names };
+    let (count, of_deployed) = (own.len(), of.len());
+    let problem = format!("{toml} has {count} {field}, the deployed model {of_deployed}");
+    let fix = format!("name in code.{field} those of the deployed model's that it is for");
+    at.check(names.len() == own.len(), "model", problem, fix)?;
+    let position = |(name, own): (&String, &TensorSpec)| {
+        let found = of.iter().enumerate().find(|(_, spec)| spec.name == *name);
+        let (position, spec) = found.ok_or_else(|| {
+            let problem = format!("code.{field} of {toml} names {name:?}");
+            let fix = format!("name one of the deployed model's {field}");
+            at.field("model", problem, fix)
+        })?;
+        let is_coded = |spec: &TensorSpec| spec.datatype == Datatype::Fp32;
+        let replaces = spec.shape == own.shape && is_coded(own) && is_coded(spec);
+        let problem = format!(
+            "{:?} in {toml} has another shape than the deployed model's {name:?}, or one is not \
+             FP32",
+            own.name
+        );
+        at.check(replaces, "model", problem, "name a parity model of this deployed model")?;
+        Ok(position)
+    };
+    names.iter().zip(own).map(position).collect()
+}
+
+/// Builds the coders of each covered tensor.
+fn build(
+    deployed: &ModelEntry,
+    trained: Trained,
+    parity: &[RedundantPool],
+) -> Result<Coder, CodeError> {
+    let spec = trained.spec;
+    let mut inputs = Vec::new();
+    for (index, position) in trained.inputs.into_iter().enumerate() {
+        let Some(input) = deployed.inputs.get(position) else { continue };
+        let names = parity.iter().filter_map(|pool| pool.entry.inputs.get(index));
+        let parity_names = names.map(|input| input.name.clone()).collect();
+        let encoder = build_encoder(&spec, &input.shape)?;
+        inputs.push(CodedInput::new(position, encoder, parity_names));
+    }
+    let mut outputs = Vec::new();
+    for position in trained.outputs {
+        let Some(output) = deployed.outputs.get(position) else { continue };
+        let decoder = build_decoder(&spec, output.sample_len())?;
+        outputs.push(CodedOutput::new(position, output.clone(), decoder));
+    }
+    let codes = parity.iter().map(|pool| pool.entry.code.as_ref());
+    let calibrations: Option<Vec<_>> = codes.map(|code| code?.calibration.clone()).collect();
+    let label = Code::try_from(&spec)?.label();
+    let coder = Coder::new(label, inputs, outputs, deployed.outputs.len());
+    Ok(coder.built_from(spec).calibrated(calibrations.unwrap_or_default()))
+}
+
+/// The code that `models.model` names, with its networks loaded.
+fn resolve_learned(
+    at: &At<'_>,
+    deployed: &Deployed<'_>,
+    asked: &CodeSpec,
+    models: &Models,
+) -> Result<Coder, ConfigError> {
+    let max_queue = models.max_coding_queue.unwrap_or(MAX_CODING_QUEUE);
+    at.at_least_one("max_coding_queue", max_queue)?;
+    let fix =
+        "name the learned code's entry, as `parity-trainer train --encoder learned` writes one";
+    let name = models.model.as_ref().ok_or_else(|| at.field("model", "missing", fix))?;
+    let (entry, version) = deployed.load(at, name, models.version)?;
+    let toml = entry.toml_file();
+    let (Platform::LearnedCode, Some(code)) = (entry.platform, &entry.code) else {
+        let toml = toml.display();
+        let problem = format!("{name:?} is no learned code ({toml} has another platform)");
+        return Err(at.field("model", problem, "name a learned code"));
+    };
+    check_trained_for(at, &toml, deployed.entry, asked, code.row, code)?;
+    let Trained { inputs, outputs, .. } = covered(at, &entry, code, deployed.entry)?;
+    let ([input], [output]) = (&inputs[..], &outputs[..]) else {
+        let problem = format!("{} has several inputs or outputs", toml.display());
+        let fix = "a learned code is for one of each: name it in [code]";
+        return Err(at.field("model", problem, fix));
+    };
+    let runtime = OnnxRuntime::load(None).map_err(|error| {
+        at.because("encoder", format!("\"learned\" needs ONNX Runtime: {error}"))
+    })?;
+    let networks = LearnedCode::load(&runtime, &entry, version)
+        .map_err(|error| at.because("model", error))?;
+    // One table stands for all rows.
+    let calibrations = (0..networks.code().r()).map_while(|_| networks.calibration().cloned());
+    let (calibrations, label) = (calibrations.collect(), networks.code().label());
+    let (encoder, decoder) = networks.into_coders();
+    let specs = &deployed.entry.outputs;
+    let spec = specs.get(*output).cloned();
+    let outputs = spec.map(|spec| CodedOutput::new(*output, spec, decoder));
+    let inputs = vec![CodedInput::new(*input, encoder, Vec::new())];
+    let coder = Coder::new(label, inputs, outputs.into_iter().collect(), specs.len());
+    Ok(coder.calibrated(calibrations).queued(max_queue))
 }

@@ -2,30 +2,22 @@
 //! pools that they need.
 
 mod coded;
-mod learned;
-pub(super) mod settings;
-mod tensors;
-mod trained;
 
 use std::sync::Arc;
 
 use parapet_config::repository::{ModelEntry, ModelRepository, TensorSpec};
-use parapet_decoder::{Calibration, Decoder};
-use parapet_encoder::{CodeSpec, Encoder};
 use parapet_frontend_core::{DeployedInstances, PoolId, StrategyConfig};
 
-pub use self::tensors::CodedTensors;
+use super::pool::{PoolSettings, resolve_version};
+use super::settings::{Class, Models, Strategy};
+use super::{At, ConfigError};
+use crate::coding::Coder;
 
-use self::settings::{Models, Strategy, max_redundant_queue};
-use super::ConfigError;
-use super::at::At;
-use super::pool::{PoolSettings, default_slots, resolve_pool, resolve_version};
-use super::settings::Class;
-
-/// The name of the class of requests that name none.
-pub const DEFAULT_CLASS: &str = "default";
 /// Most classes beside the default one.
 const MAX_CLASSES: usize = 16;
+/// Requests to one instance of a redundant pool at a time, and those that wait, by default.
+const REDUNDANT_SLOTS: u32 = 2;
+const REDUNDANT_QUEUE: usize = 16;
 
 /// A class of requests, and its redundancy.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,35 +25,7 @@ pub struct ClassConfig {
     pub name: String,
     pub strategy: StrategyConfig,
     /// The code of a coded strategy.
-    pub code: Option<BuiltCode>,
-}
-
-/// A code as it is served, with its encoders and decoders.
-#[derive(Debug, Clone)]
-pub struct BuiltCode {
-    /// Short name, as `sum-k2-r1`.
-    pub label: String,
-    /// The inputs and outputs of the model that it covers.
-    pub tensors: CodedTensors,
-    /// One for each covered input.
-    pub encoders: Vec<Arc<dyn Encoder>>,
-    /// One for each covered output.
-    pub decoders: Vec<Arc<dyn Decoder>>,
-    /// For each covered input its names at the parity models, by row.
-    pub parity_names: Vec<Vec<String>>,
-    /// For each parity row; empty unless all rows have one.
-    pub calibrations: Vec<Calibration>,
-    /// Pieces of a learned code's coding that may wait for each other.
-    pub max_queue: Option<usize>,
-    /// Specification that the coders were built from; `None` for networks.
-    pub(super) spec: Option<CodeSpec>,
-}
-
-/// Networks are never equal: they may have changed in their files.
-impl PartialEq for BuiltCode {
-    fn eq(&self, other: &Self) -> bool {
-        self.spec.is_some() && self.spec == other.spec && self.tensors == other.tensors
-    }
+    pub code: Option<Arc<Coder>>,
 }
 
 /// The instances of one parity or backup model.
@@ -85,9 +49,19 @@ impl Deployed<'_> {
     /// Instances that are listed; discovery may find any number.
     fn instances(&self) -> DeployedInstances {
         let listed = self.pool.discovery.is_none();
-        DeployedInstances {
-            count: listed.then_some(self.pool.instances.len()),
-        }
+        DeployedInstances { count: listed.then_some(self.pool.instances.len()) }
+    }
+
+    /// The entry that the field `model` names, and its version.
+    fn load(
+        &self,
+        at: &At<'_>,
+        model: &str,
+        version: Option<u64>,
+    ) -> Result<(ModelEntry, u64), ConfigError> {
+        let entry = self.repository.load(model).map_err(|error| at.because("model", error))?;
+        let version = resolve_version(at, &entry, version)?;
+        Ok((entry, version))
     }
 }
 
@@ -95,38 +69,26 @@ impl Deployed<'_> {
 pub(super) fn resolve_classes(
     at: &At<'_>,
     deployed: &Deployed<'_>,
-    strategy: Strategy,
-    others: Vec<Class>,
+    strategy: &Strategy,
+    others: &[Class],
 ) -> Result<(Vec<ClassConfig>, Vec<RedundantPool>), ConfigError> {
-    if others.len() > MAX_CLASSES {
-        let problem = format!("{} classes", others.len());
-        return Err(at.field("classes", problem, format!("give at most {MAX_CLASSES}")));
-    }
+    let (problem, fix) = (format!("{} classes", others.len()), format!("give at most {MAX_CLASSES}"));
+    at.check(others.len() <= MAX_CLASSES, "classes", problem, fix)?;
     let mut pools = Vec::new();
-    let default = resolve_strategy(&at.inside("strategy"), deployed, strategy, &mut pools)?;
-    let mut classes = vec![ClassConfig {
-        name: DEFAULT_CLASS.to_owned(),
-        ..default
-    }];
-    for (index, class) in others.into_iter().enumerate() {
+    let at_default = at.inside("strategy");
+    let mut classes =
+        vec![resolve_strategy(&at_default, deployed, "default", strategy, &mut pools)?];
+    for (index, Class { name, strategy }) in others.iter().enumerate() {
         let at = at.inside(&format!("classes[{index}]"));
-        if class.name.is_empty() || classes.iter().any(|other| other.name == class.name) {
-            let problem = format!(
-                "{:?} is empty, there twice, or the default class",
-                class.name
-            );
-            return Err(at.field("name", problem, "give each class a name of its own"));
-        }
+        let is_own = !name.is_empty() && classes.iter().all(|other| other.name != *name);
+        let problem = format!("{name:?} is empty, there twice, or the default class");
+        at.check(is_own, "name", problem, "give each class a name of its own")?;
         let first = pools.len();
-        let resolved =
-            resolve_strategy(&at.inside("strategy"), deployed, class.strategy, &mut pools)?;
+        let at = at.inside("strategy");
+        classes.push(resolve_strategy(&at, deployed, name, strategy, &mut pools)?);
         for pool in pools.iter_mut().skip(first) {
-            pool.label = format!("{}-{}", class.name, pool.label);
+            pool.label = format!("{name}-{}", pool.label);
         }
-        classes.push(ClassConfig {
-            name: class.name,
-            ..resolved
-        });
     }
     Ok((classes, pools))
 }
@@ -134,110 +96,66 @@ pub(super) fn resolve_classes(
 fn resolve_strategy(
     at: &At<'_>,
     deployed: &Deployed<'_>,
-    strategy: Strategy,
+    class: &str,
+    Strategy { settings, models }: &Strategy,
     pools: &mut Vec<RedundantPool>,
 ) -> Result<ClassConfig, ConfigError> {
     // Pool 0 is the deployed model's.
     let next = u8::try_from(pools.len() + 1).map(PoolId).map_err(|_| {
-        at.field(
-            "kind",
-            "more than 255 pools",
-            "use fewer parity rows or classes",
-        )
+        at.field("kind", "more than 255 pools", "use fewer parity rows or classes")
     })?;
-    let Strategy {
-        mut settings,
-        models,
-    } = strategy;
-    settings
+    let mut strategy = settings.clone();
+    strategy
         .check(deployed.instances())
-        .map_err(|setting| at.refused(setting))?;
+        .map_err(|setting| at.field(&setting.field, setting.problem, setting.fix))?;
     let mut code = None;
-    match &mut settings {
+    match &mut strategy {
         StrategyConfig::None | StrategyConfig::Replicate(_) | StrategyConfig::Hedge(_) => {}
         StrategyConfig::ApproximateBackup(config) => {
             config.pool = next;
             pools.push(resolve_backup(at, deployed, models)?);
         }
         StrategyConfig::Coded(config) | StrategyConfig::CodedHedged(config) => {
-            let resolved = coded::resolve(at, deployed, config, &models)?;
-            config.first_parity = match resolved.parity.is_empty() {
-                true => PoolId::DEPLOYED,
-                false => next,
-            };
-            code = Some(resolved.code);
-            pools.extend(resolved.parity);
+            let (built, parity) = coded::resolve(at, deployed, config, models)?;
+            config.first_parity = if parity.is_empty() { PoolId::DEPLOYED } else { next };
+            code = Some(Arc::new(built));
+            pools.extend(parity);
         }
     }
-    Ok(ClassConfig {
-        name: String::new(),
-        strategy: settings,
-        code,
-    })
+    Ok(ClassConfig { name: class.to_owned(), strategy, code })
 }
 
 fn resolve_backup(
     at: &At<'_>,
     deployed: &Deployed<'_>,
-    models: Models,
+    models: &Models,
 ) -> Result<RedundantPool, ConfigError> {
     let missing = |name: &str| at.field(name, "missing", "give the backup model and its instances");
-    let model = models.model.ok_or_else(|| missing("model"))?;
-    let instances = models.instances.ok_or_else(|| missing("instances"))?;
-    let entry = deployed
-        .repository
-        .load(&model)
-        .map_err(|source| at.repository("model", source))?;
-    let version = resolve_version(at, &entry, models.version)?;
-    if entry.code.is_some() {
-        return Err(at.field(
-            "model",
-            format!("{:?} is a parity model", entry.name),
-            "name a model for queries",
-        ));
-    }
-    if entry.name == deployed.entry.name && version == deployed.version {
-        let problem = format!("{:?} is the deployed model itself", entry.name);
-        return Err(at.field(
-            "model",
-            problem,
-            "name a cheaper model, or use kind = \"hedge\"",
-        ));
-    }
-    let same_names =
-        |a: &[TensorSpec], b: &[TensorSpec]| a.iter().zip(b).all(|(a, b)| a.name == b.name);
-    let named_alike = same_names(&entry.inputs, &deployed.entry.inputs)
-        && same_names(&entry.outputs, &deployed.entry.outputs);
-    if !has_same_signature(&entry, deployed.entry) || !named_alike {
-        let toml = entry.toml_file();
-        let problem = format!(
-            "inputs or outputs of {} have other names or shapes than the deployed model's",
-            toml.display()
-        );
-        return Err(at.field(
-            "model",
-            problem,
-            "name a model that takes and gives the same tensors",
-        ));
-    }
-    let slots = models.slots_per_instance.unwrap_or(default_slots());
-    let queue = models.max_queue.unwrap_or(max_redundant_queue());
-    let pool = resolve_pool(at, &instances, slots, queue)?.with_tls(at, models.tls.as_ref())?;
-    Ok(RedundantPool {
-        label: "backup".to_owned(),
-        entry,
-        version,
-        pool,
-    })
+    let model = models.model.as_ref().ok_or_else(|| missing("model"))?;
+    let instances = models.instances.as_ref().ok_or_else(|| missing("instances"))?;
+    let (entry, version) = deployed.load(at, model, models.version)?;
+    let problem = format!("{model:?} is a parity model");
+    at.check(entry.code.is_none(), "model", problem, "name a model for queries")?;
+    let is_other = entry.name != deployed.entry.name || version != deployed.version;
+    let problem = format!("{model:?} is the deployed model itself");
+    let fix = "name a cheaper model, or use kind = \"hedge\"";
+    at.check(is_other, "model", problem, fix)?;
+    let alike = have_same_signature(&entry.inputs, &deployed.entry.inputs)
+        && have_same_signature(&entry.outputs, &deployed.entry.outputs);
+    let toml = entry.toml_file();
+    let toml = toml.display();
+    let problem =
+        format!("inputs or outputs of {toml} have other names or shapes than the deployed model's");
+    at.check(alike, "model", problem, "name a model that takes and gives the same tensors")?;
+    let slots = models.slots_per_instance.unwrap_or(REDUNDANT_SLOTS);
+    let queue = models.max_queue.unwrap_or(REDUNDANT_QUEUE);
+    let pool = PoolSettings::resolve(at, instances, (slots, queue), models.tls.as_ref())?;
+    Ok(RedundantPool { label: "backup".to_owned(), entry, version, pool })
 }
 
-/// Returns true if its inputs and outputs have the shapes and types of the deployed model's.
-fn has_same_signature(entry: &ModelEntry, deployed: &ModelEntry) -> bool {
-    let alike = |a: &[TensorSpec], b: &[TensorSpec]| {
-        a.len() == b.len()
-            && a.iter()
-                .zip(b)
-                .all(|(a, b)| a.shape == b.shape && a.datatype == b.datatype)
+fn have_same_signature(a: &[TensorSpec], b: &[TensorSpec]) -> bool {
+    let alike = |(a, b): (&TensorSpec, &TensorSpec)| {
+        a.name == b.name && a.shape == b.shape && a.datatype == b.datatype
     };
-    alike(&entry.inputs, &deployed.inputs) && alike(&entry.outputs, &deployed.outputs)
+    a.len() == b.len() && a.iter().zip(b).all(alike)
 }

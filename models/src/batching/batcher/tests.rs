@@ -1,7 +1,10 @@
 //! The batcher with engines that tests hold in hand.
 
 use parking_lot::Mutex;
+use std::time::Duration;
+
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use super::*;
 use crate::metrics::Metrics;
@@ -18,16 +21,16 @@ impl InferenceEngine for Gated {
         self.gate.lock().recv().unwrap();
         let values = inputs[0].f32s().unwrap();
         if values.iter().any(|&value| value < 0.0) {
-            return Err(EngineError::Run {
-                reason: "negative".to_owned(),
-            });
+            let reason = "negative".to_owned();
+            return Err(EngineError::Run { reason });
         }
         let sums: Vec<f32> = values.iter().map(|value| value + 1.0).collect();
-        Ok(vec![
-            Tensor::from_f32("y", inputs[0].shape.clone(), &sums).unwrap(),
-        ])
+        let shape = inputs[0].shape.clone();
+        Ok(vec![Tensor::from_f32("y", shape, &sums).unwrap()])
     }
 }
+
+type Answered = Result<Vec<f32>, BatchError>;
 
 struct Setup {
     batcher: Arc<Batcher>,
@@ -56,20 +59,19 @@ fn start(capacity: usize) -> Setup {
 }
 
 impl Setup {
-    fn send(&self, values: &[f32]) -> tokio::task::JoinHandle<Result<Vec<f32>, BatchError>> {
+    fn send(&self, values: &[f32]) -> JoinHandle<Answered> {
         let batcher = self.batcher.clone();
         let input = Tensor::from_f32("x", [values.len(), 1], values).unwrap();
         let rows = values.len();
         tokio::spawn(async move {
-            Ok(batcher.infer(vec![input], rows).await?.outputs[0]
-                .f32s()
-                .unwrap())
+            let outputs = batcher.infer(vec![input], rows).await?;
+            Ok(outputs[0].f32s().unwrap())
         })
     }
 
     /// Sends a request and waits until the engine holds it, so that what follows waits
     /// in the queue.
-    async fn occupy(&mut self) -> tokio::task::JoinHandle<Result<Vec<f32>, BatchError>> {
+    async fn occupy(&mut self) -> JoinHandle<Answered> {
         let occupying = self.send(&[0.0]);
         assert_eq!(self.batches.recv().await.unwrap(), [1, 1]);
         occupying
@@ -107,8 +109,9 @@ async fn a_request_that_fails_does_not_hurt_its_neighbours() {
     // The first, the failing batch, and its two requests one by one.
     (0..4).for_each(|_| setup.gate.send(()).unwrap());
     assert_eq!(good.await.unwrap().unwrap(), [2.0]);
+    let failed = bad.await.unwrap();
     assert!(matches!(
-        bad.await.unwrap(),
+        failed,
         Err(BatchError::Engine(EngineError::Run { .. }))
     ));
 }
@@ -132,10 +135,8 @@ async fn a_full_queue_refuses() {
     let _first = setup.occupy().await;
     let waiting = setup.send(&[1.0]);
     reach_the_queue().await;
-    assert!(matches!(
-        setup.send(&[2.0]).await.unwrap(),
-        Err(BatchError::Full)
-    ));
+    let refused = setup.send(&[2.0]).await.unwrap();
+    assert!(matches!(refused, Err(BatchError::Full)));
     (0..2).for_each(|_| setup.gate.send(()).unwrap());
     assert_eq!(waiting.await.unwrap().unwrap(), [2.0]);
 }
@@ -147,11 +148,12 @@ async fn requests_hear_of_a_worker_that_dies() {
     let waiting = setup.send(&[1.0]);
     reach_the_queue().await;
     drop(setup.gate);
-    assert!(matches!(first.await.unwrap(), Err(BatchError::WorkerGone)));
-    assert!(matches!(
-        waiting.await.unwrap(),
-        Err(BatchError::WorkerGone)
-    ));
+    for request in [first, waiting] {
+        assert!(matches!(
+            request.await.unwrap(),
+            Err(BatchError::WorkerGone)
+        ));
+    }
     while setup.batcher.is_alive() {
         tokio::task::yield_now().await;
     }

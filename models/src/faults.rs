@@ -1,4 +1,8 @@
-//! An engine that acts out a fault profile.
+//! Seeded faults for experiments, acted out: see [`parapet_config::faults`] for what can happen.
+//!
+//! [`FaultyEngine`] wraps a model's engine. It sleeps on the batcher's thread, so that an emulated
+//! service time occupies the model as a real one would: batches run one after the other, and the
+//! queue fills up behind.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -20,7 +24,6 @@ pub struct Injection {
     pub epoch_unix_ms: Option<u64>,
 }
 
-/// Wraps an engine; see the module.
 pub struct FaultyEngine {
     inner: Box<dyn InferenceEngine>,
     started: Instant,

@@ -1,0 +1,366 @@
+//! The bridge between tensors and the pure encoders and decoders.
+
+use std::sync::Arc;
+
+use parapet_config::repository::{Datatype, TensorSpec};
+use parapet_decoder::{
+    Calibration, ClassAxis, ClassScores, DecodeError, Decoder, NotClassScores, Score,
+};
+use parapet_encoder::{CodeSpec, EncodeError, Encoder, OutputDomain};
+use parapet_frontend_core::{Row, Slot};
+use parapet_open_inference::{ProtocolError, Tensor};
+use thiserror::Error;
+use tokio::sync::Semaphore;
+
+use crate::payload::{Input, Output};
+
+/// Reason why a parity query or a reconstruction could not be computed. The group goes on without
+/// it.
+#[derive(Debug, Error)]
+pub enum CodingError {
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    #[error(transparent)]
+    Tensor(#[from] ProtocolError),
+    #[error("a member of the group has no tensor")]
+    NoTensor,
+    #[error("the reconstruction is not finite")]
+    NotFinite,
+}
+
+/// Encodes and decodes the groups of one class of a model's requests: each coded input and output
+/// by itself, with one code.
+#[derive(Debug)]
+pub struct Coder {
+    /// Short name of the code, as `concat-k2-r1`.
+    pub label: String,
+    inputs: Vec<CodedInput>,
+    outputs: Vec<CodedOutput>,
+    /// The first output, if it has class scores.
+    pub judged: Option<JudgedOutput>,
+    /// For each parity row; empty unless all rows have one.
+    calibrations: Vec<Calibration>,
+    /// True if no output of the model is left out.
+    covers_all: bool,
+    /// For codes that compute networks: no request should wait behind them.
+    pub queue: Option<CodingQueue>,
+    /// Specification that the coders were built from; `None` for networks.
+    spec: Option<CodeSpec>,
+}
+
+#[derive(Debug)]
+pub struct CodedInput {
+    /// Place among the deployed model's inputs.
+    position: usize,
+    encoder: Box<dyn Encoder>,
+    /// Its name at each row's parity model; none where the deployed model itself is asked.
+    parity_names: Vec<String>,
+}
+
+#[derive(Debug)]
+pub struct CodedOutput {
+    /// Place among the deployed model's outputs; a parity model's are in the code's own order.
+    position: usize,
+    spec: TensorSpec,
+    decoder: Box<dyn Decoder>,
+}
+
+/// Networks are never equal: they may have changed in their files.
+impl PartialEq for Coder {
+    fn eq(&self, other: &Self) -> bool {
+        let inputs = |coder: &Self| coder.inputs.iter().map(|input| input.position).collect();
+        let outputs = |coder: &Self| coder.outputs.iter().map(|output| output.position).collect();
+        let positions = |coder: &Self| -> [Vec<usize>; 2] { [inputs(coder), outputs(coder)] };
+        self.spec.is_some() && self.spec == other.spec && positions(self) == positions(other)
+    }
+}
+
+impl Coder {
+    /// A code over these tensors of a model with `all_outputs` outputs.
+    pub(crate) fn new(
+        label: String,
+        inputs: Vec<CodedInput>,
+        outputs: Vec<CodedOutput>,
+        all_outputs: usize,
+    ) -> Self {
+        let judged = outputs.first().and_then(|first| JudgedOutput::of(&first.spec).ok()?);
+        Self {
+            label,
+            covers_all: outputs.len() == all_outputs,
+            inputs,
+            outputs,
+            judged,
+            calibrations: Vec::new(),
+            queue: None,
+            spec: None,
+        }
+    }
+
+    pub(crate) fn built_from(self, spec: CodeSpec) -> Self {
+        let spec = Some(spec);
+        Self { spec, ..self }
+    }
+
+    pub(crate) fn calibrated(mut self, calibrations: Vec<Calibration>) -> Self {
+        self.calibrations = calibrations;
+        self
+    }
+
+    /// Takes long: at most `places` pieces wait for each other.
+    pub(crate) fn queued(mut self, places: usize) -> Self {
+        self.queue = Some(CodingQueue::new(places));
+        self
+    }
+
+    /// Returns true if a reconstruction holds every output of the model that is `wanted`.
+    pub fn covers(&self, model: &[TensorSpec], wanted: impl Fn(&str) -> bool) -> bool {
+        let is_coded = |name: &str| self.outputs.iter().any(|output| output.spec.name == name);
+        let mut wanted = model.iter().filter(|output| wanted(&output.name));
+        self.covers_all || wanted.all(|output| is_coded(&output.name))
+    }
+
+    /// The scale of a reconstruction's numbers.
+    pub fn output_domain(&self) -> OutputDomain {
+        let first = self.outputs.first();
+        first.map_or(OutputDomain::Deployed, |first| first.decoder.output_domain())
+    }
+
+    /// Returns true if the confidence of reconstructions is a measured agreement.
+    pub fn is_calibrated(&self) -> bool {
+        self.judged.is_some() && !self.calibrations.is_empty()
+    }
+
+    /// The parity query of `row` for these k inputs of equal shapes.
+    pub fn encode(&self, row: Row, inputs: &[Arc<Input>]) -> Result<Input, CodingError> {
+        let rows = inputs.first().map_or(0, |input| input.rows);
+        let row = usize::from(row.0);
+        let tensors = self.inputs.iter().map(|coded| coded.encode(row, inputs));
+        Ok(Input::new(tensors.collect::<Result<_, _>>()?, rows))
+    }
+
+    /// The coded outputs of `slot`, in the code's [`output_domain`](Self::output_domain).
+    pub fn decode(
+        &self,
+        slot: Slot,
+        predictions: &[Option<Arc<Output>>],
+        parity: &[Option<Arc<Output>>],
+    ) -> Result<Output, CodingError> {
+        let answered = |row: usize| parity.get(row).is_some_and(Option::is_some);
+        let mut confidence = None;
+        let mut tensors = Vec::with_capacity(self.outputs.len());
+        for (index, output) in self.outputs.iter().enumerate() {
+            let known = values(predictions, output.position)?;
+            let coded = values(parity, index)?;
+            let out = output.decode(slot, &known, &coded)?;
+            if let (0, Some(judged)) = (index, &self.judged) {
+                confidence = Some(self.confidence(judged.classes, &out, answered));
+            }
+            let spec = &output.spec;
+            let mut shape = vec![out.len() / spec.sample_len().max(1)];
+            shape.extend(&spec.shape);
+            tensors.push(Tensor::from_f32(spec.name.clone(), shape, &out)?);
+        }
+        Ok(Output {
+            tensors,
+            confidence,
+        })
+    }
+
+    /// Trust in the samples of a reconstruction, that of the least certain: as measured for the
+    /// rows that answered, the least of them; if nothing was measured, the top class's probability.
+    fn confidence(
+        &self,
+        classes: ClassAxis,
+        samples: &[f32],
+        answered: impl Fn(usize) -> bool,
+    ) -> f32 {
+        let measured = |scores: ClassScores<'_>| {
+            let rows = self.calibrations.iter().enumerate();
+            rows.filter(|(row, _)| answered(*row))
+                .map(|(_, calibration)| calibration.confidence(scores))
+                .fold(1.0, f32::min)
+        };
+        let of_sample = |scores: ClassScores<'_>| match self.is_calibrated() {
+            true => measured(scores),
+            false => Score::TopProbability.of(scores),
+        };
+        classes.samples(samples).map(of_sample).fold(1.0, f32::min)
+    }
+}
+
+impl CodedInput {
+    pub(crate) fn new(
+        position: usize,
+        encoder: Box<dyn Encoder>,
+        parity_names: Vec<String>,
+    ) -> Self {
+        Self {
+            position,
+            encoder,
+            parity_names,
+        }
+    }
+
+    fn encode(&self, row: usize, inputs: &[Arc<Input>]) -> Result<Tensor, CodingError> {
+        let tensor = |input: &Arc<Input>| -> Result<Vec<f32>, CodingError> {
+            let tensor = input.tensors.get(self.position).ok_or(CodingError::NoTensor)?;
+            Ok(tensor.f32s()?)
+        };
+        let queries = inputs.iter().map(tensor).collect::<Result<Vec<_>, _>>()?;
+        let views: Vec<&[f32]> = queries.iter().map(Vec::as_slice).collect();
+        let mut parity = vec![0.0; views.first().map_or(0, |query| query.len())];
+        self.encoder.encode(row, &views, &mut parity)?;
+        let first = inputs.first().and_then(|input| input.tensors.get(self.position));
+        let first = first.ok_or(CodingError::NoTensor)?;
+        let name = self.parity_names.get(row).unwrap_or(&first.name);
+        let shape = first.shape.clone();
+        Ok(Tensor::from_f32(name.clone(), shape, &parity)?)
+    }
+}
+
+impl CodedOutput {
+    pub(crate) fn new(position: usize, spec: TensorSpec, decoder: Box<dyn Decoder>) -> Self {
+        Self {
+            position,
+            spec,
+            decoder,
+        }
+    }
+
+    fn decode(
+        &self,
+        slot: Slot,
+        predictions: &[Option<Vec<f32>>],
+        parity: &[Option<Vec<f32>>],
+    ) -> Result<Vec<f32>, CodingError> {
+        let mut known = predictions.iter().chain(parity).flatten();
+        let mut out = vec![0.0; known.next().map_or(0, Vec::len)];
+        let (predictions, parity) = (views(predictions), views(parity));
+        let slot = usize::from(slot.0);
+        self.decoder.decode(&predictions, &parity, slot, &mut out)?;
+        match out.iter().all(|value| value.is_finite()) {
+            true => Ok(out),
+            false => Err(CodingError::NotFinite),
+        }
+    }
+}
+
+fn values(
+    outputs: &[Option<Arc<Output>>],
+    position: usize,
+) -> Result<Vec<Option<Vec<f32>>>, CodingError> {
+    let values = |output: &Arc<Output>| -> Result<Vec<f32>, CodingError> {
+        let tensor = output.tensors.get(position).ok_or(CodingError::NoTensor)?;
+        Ok(tensor.f32s()?)
+    };
+    let outputs = outputs.iter().map(Option::as_ref);
+    outputs.map(|output| output.map(values).transpose()).collect()
+}
+
+fn views(values: &[Option<Vec<f32>>]) -> Vec<Option<&[f32]>> {
+    values.iter().map(Option::as_deref).collect()
+}
+
+/// An output of class scores: confidence and agreement are those of its top class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JudgedOutput {
+    name: String,
+    classes: ClassAxis,
+}
+
+impl JudgedOutput {
+    /// The output `spec` of a model; `None` if it is not FP32, an error for an output of one value
+    /// or of several axes.
+    pub fn of(spec: &TensorSpec) -> Result<Option<Self>, NotClassScores> {
+        if spec.datatype != Datatype::Fp32 {
+            return Ok(None);
+        }
+        let classes = ClassAxis::of(&spec.shape)?;
+        let name = spec.name.clone();
+        Ok(Some(Self { name, classes }))
+    }
+
+    /// Tells whether an approximation names the truth's top class for every sample. They may be
+    /// in different domains: every output transform keeps the top class. `None` if one of them
+    /// has no such output.
+    pub fn agrees(&self, approximation: &Output, truth: &Output) -> Option<bool> {
+        let values = |given: &Output| given.tensor(&self.name)?.f32s().ok();
+        let (approximation, truth) = (values(approximation)?, values(truth)?);
+        Some(self.classes.agrees(&approximation, &truth))
+    }
+}
+
+/// Queue of one class's pieces of coding that take long: off the threads that serve requests, one
+/// after another, and bounded.
+#[derive(Debug, Clone)]
+pub struct CodingQueue {
+    places: Arc<Semaphore>,
+    turn: Arc<Semaphore>,
+}
+
+impl CodingQueue {
+    /// A queue in which `places` pieces may wait, the one that is being computed among them.
+    pub fn new(places: usize) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(places)),
+            turn: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    /// Has `piece` computed on another thread when it is its turn. False, and nothing is done, when
+    /// the queue is full.
+    pub fn join(&self, piece: impl FnOnce() + Send + 'static) -> bool {
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            return false;
+        };
+        let turn = Arc::clone(&self.turn);
+        tokio::spawn(async move {
+            if let Ok(turn) = turn.acquire_owned().await {
+                tokio::task::spawn_blocking(move || {
+                    // Given back at the end of the piece, even if it panics.
+                    let _given_back = (place, turn);
+                    piece();
+                });
+            }
+        });
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn pieces_keep_their_order_and_a_full_queue_takes_none() {
+        let queue = CodingQueue::new(3);
+        let (go, gate) = mpsc::channel::<()>();
+        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let mut gate = Some(gate);
+        for piece in 0..3 {
+            let (tell, gate) = (told.clone(), gate.take());
+            assert!(queue.join(move || {
+                gate.map(|gate| gate.recv().unwrap());
+                tell.send(piece).unwrap();
+            }));
+        }
+        assert!(!queue.join(|| panic!("a fourth has no place")));
+        go.send(()).unwrap();
+        for piece in 0..3 {
+            assert_eq!(heard.recv().await, Some(piece));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_piece_that_panics_holds_up_none_behind_it() {
+        let queue = CodingQueue::new(2);
+        assert!(queue.join(|| panic!("on purpose")));
+        let (told, heard) = tokio::sync::oneshot::channel();
+        assert!(queue.join(move || told.send(()).unwrap()));
+        heard.await.unwrap();
+    }
+}
