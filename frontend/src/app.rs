@@ -1,5 +1,6 @@
 //! State of the application, which every request shares.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,12 +11,12 @@ use parapet_net::tls::ServerTls;
 use parapet_open_inference::{BINARY_EXTENSION, ServerMetadata};
 
 use crate::busy_poll::BusyPoll;
-use crate::config::{FrontendConfig, ServerSettings};
+use crate::config::{AdminSettings, FrontendConfig, ModelConfig, ServerSettings};
 use crate::error::ServeError;
-use crate::metrics::{Metrics, ServerMeters, ShownCertificate};
+use crate::metrics::Metrics;
 use crate::model::ServedModel;
-use crate::serving::Serving;
-use crate::traces::Traces;
+use crate::tenants::Tenants;
+use crate::traces::{TraceSettings, Traces};
 
 /// TLS of the listeners, those that speak it; a reload reads their files again.
 #[derive(Debug, Clone, Default)]
@@ -27,10 +28,9 @@ pub(crate) struct ListenersTls {
 
 impl ListenersTls {
     pub(crate) fn of(config: &FrontendConfig) -> Self {
-        let admin = config.admin.as_ref().and_then(|admin| admin.tls.clone());
         Self {
             data: config.server_tls.clone(),
-            admin,
+            admin: config.admin.as_ref().and_then(|admin| admin.tls.clone()),
         }
     }
 
@@ -39,69 +39,92 @@ impl ListenersTls {
     }
 }
 
+/// All that a reload of the configuration replaces, as one: the models, the tenants, and the
+/// settings that requests are held to.
+#[derive(Debug)]
+pub struct Serving {
+    pub models: BTreeMap<String, Arc<ServedModel>>,
+    pub(crate) tenants: Tenants,
+    pub(crate) server: ServerSettings,
+    pub(crate) admin: Option<AdminSettings>,
+    pub(crate) traces: Option<TraceSettings>,
+}
+
+impl Serving {
+    /// Starts what `config` says. Models that are configured as they are in `before` go on as
+    /// they are there.
+    pub(crate) fn start(config: FrontendConfig, before: Option<&Self>, metrics: &Metrics) -> Self {
+        let model = |model: ModelConfig| {
+            let name = model.entry.name.clone();
+            let served = before.and_then(|before| before.models.get(&name));
+            let same = served.filter(|served| served.config == model).cloned();
+            (
+                name,
+                same.unwrap_or_else(|| Arc::new(ServedModel::start(model, metrics))),
+            )
+        };
+        Self {
+            models: config.models.into_iter().map(model).collect(),
+            tenants: Tenants::new(&config.tenants, metrics),
+            server: config.server,
+            admin: config.admin,
+            traces: config.traces,
+        }
+    }
+}
+
 /// Everything that requests need.
 #[derive(Debug)]
 pub struct App {
     serving: ArcSwap<Serving>,
-    config_path: PathBuf,
-    tls: ListenersTls,
-    reloading: tokio::sync::Mutex<()>,
-    metrics: Metrics,
+    pub(crate) config_path: PathBuf,
+    pub(crate) tls: ListenersTls,
+    pub(crate) reloading: tokio::sync::Mutex<()>,
+    pub(crate) metrics: Metrics,
     draining: AtomicBool,
-    busy_poll: BusyPoll,
-    connections: Arc<Connections>,
-    body_memory: Arc<BodyMemory>,
-    meters: ServerMeters,
-    traces: Option<Traces>,
+    /// Keeps the serving thread awake while there is load.
+    pub(crate) busy_poll: BusyPoll,
+    pub(crate) connections: Arc<Connections>,
+    /// Memory that the bodies of all requests share.
+    pub(crate) body_memory: Arc<BodyMemory>,
+    pub(crate) traces: Option<Traces>,
 }
 
 impl App {
-    /// An application that serves these models to everybody; a reload finds no configuration.
-    pub fn new(models: Vec<ServedModel>, metrics: Metrics, settings: ServerSettings) -> Self {
-        let serving = Serving::of_models(models, settings, &metrics);
-        Self::of(serving, metrics, PathBuf::new(), ListenersTls::default())
-    }
-
-    /// Traces requests from now on.
-    #[must_use]
-    pub fn with_traces(self, traces: Option<Traces>) -> Self {
-        Self { traces, ..self }
-    }
-
-    /// Returns the exporter of traces, if there is one.
-    pub(crate) fn traces(&self) -> Option<&Traces> {
-        self.traces.as_ref()
-    }
-
-    /// An application that serves as configured.
-    pub fn start(config: FrontendConfig, metrics: Metrics) -> Self {
-        let path = config.path.clone();
-        let tls = ListenersTls::of(&config);
+    pub(crate) fn start(config: FrontendConfig, metrics: Metrics, traces: Option<Traces>) -> Self {
+        let (config_path, tls) = (config.path.clone(), ListenersTls::of(&config));
         let serving = Serving::start(config, None, &metrics);
-        Self::of(serving, metrics, path, tls)
-    }
-
-    fn of(serving: Serving, metrics: Metrics, config_path: PathBuf, tls: ListenersTls) -> Self {
-        let busy_poll = BusyPoll::new(serving.server().busy_poll);
-        let body_memory = Arc::new(BodyMemory::new(serving.server().max_bodies_bytes));
-        let meters = metrics.server();
         Self {
-            serving: ArcSwap::from_pointee(serving),
             config_path,
             tls,
             reloading: tokio::sync::Mutex::new(()),
             metrics,
             draining: AtomicBool::new(false),
-            busy_poll,
+            busy_poll: BusyPoll::new(serving.server.busy_poll),
             connections: Arc::default(),
-            body_memory,
-            meters,
-            traces: None,
+            body_memory: Arc::new(BodyMemory::new(serving.server.max_bodies_bytes)),
+            traces,
+            serving: ArcSwap::from_pointee(serving),
         }
     }
 
+    #[cfg(test)]
+    #[allow(clippy::unwrap_used, reason = "tests")]
+    pub(crate) fn without_models() -> Self {
+        let config = FrontendConfig {
+            path: PathBuf::new(),
+            server: ServerSettings::default(),
+            server_tls: None,
+            admin: None,
+            tenants: Vec::new(),
+            models: Vec::new(),
+            traces: None,
+        };
+        Self::start(config, Metrics::new().unwrap(), None)
+    }
+
     /// From now on: not ready, and every answer asks its client to go elsewhere.
-    pub fn drain(&self) {
+    pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
 
@@ -116,34 +139,14 @@ impl App {
     }
 
     /// Serves this from now on.
-    pub(crate) fn serve(&self, serving: Serving) {
-        self.serving.store(Arc::new(serving));
-    }
-
-    pub(crate) fn config_path(&self) -> &std::path::Path {
-        &self.config_path
-    }
-
-    pub(crate) fn tls(&self) -> &ListenersTls {
-        &self.tls
-    }
-
-    pub(crate) fn reloading(&self) -> &tokio::sync::Mutex<()> {
-        &self.reloading
-    }
-
-    pub(crate) fn count_reload(&self, done: bool) {
-        self.meters.reloaded(done);
+    pub(crate) fn serve(&self, serving: Arc<Serving>) {
+        self.serving.store(serving);
     }
 
     /// Returns true if every model has an instance that answers.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.is_draining()
-            && self
-                .serving
-                .load()
-                .models()
-                .all(|model| model.driver().is_ready())
+        let serving = self.serving.load();
+        !self.is_draining() && serving.models.values().all(|model| model.driver.is_ready())
     }
 
     pub(crate) fn metadata() -> ServerMetadata {
@@ -154,72 +157,45 @@ impl App {
         }
     }
 
-    pub fn metrics(&self) -> &Metrics {
-        &self.metrics
-    }
-
-    /// Returns the task that keeps the serving thread awake while there is load.
-    pub(crate) fn busy_poll(&self) -> &BusyPoll {
-        &self.busy_poll
-    }
-
-    /// The connections of its listeners.
-    pub(crate) fn connections(&self) -> &Arc<Connections> {
-        &self.connections
-    }
-
-    /// Returns the memory that the bodies of all requests share.
-    pub(crate) fn body_memory(&self) -> &Arc<BodyMemory> {
-        &self.body_memory
-    }
-
     pub(crate) fn model(
         &self,
         name: &str,
         version: Option<&str>,
     ) -> Result<Arc<ServedModel>, ServeError> {
         let serving = self.serving.load();
-        let model = serving
-            .model(name)
-            .ok_or_else(|| ServeError::UnknownModel { model: name.into() })?;
+        let model = serving.models.get(name);
+        let model = model.ok_or_else(|| ServeError::UnknownModel { model: name.into() })?;
+        let served = model.config.version;
         match version {
-            Some(version) if version != model.version().to_string() => {
-                Err(ServeError::UnknownVersion {
-                    model: name.into(),
-                    version: version.into(),
-                    served: model.version(),
-                })
-            }
+            Some(version) if version != served.to_string() => Err(ServeError::UnknownVersion {
+                model: name.into(),
+                version: version.into(),
+                served,
+            }),
             _ => Ok(Arc::clone(model)),
         }
     }
 
     /// Brings all meters up to date.
     pub(crate) fn publish(&self) {
-        for model in self.serving.load().models() {
-            model.driver().publish();
-        }
-        self.meters.publish(&self.connections, &self.body_memory);
-        self.metrics.certificates(self.certificates());
-    }
-
-    /// Returns every certificate that this frontend presents, as it was read last.
-    fn certificates(&self) -> Vec<ShownCertificate> {
         let serving = self.serving.load();
-        let listener = |role, tls: Option<&Arc<ServerTls>>| {
-            tls.map(|tls| ShownCertificate {
-                role,
-                pool: None,
-                expiry: tls.expiry(),
-            })
-        };
-        let grpc = serving.server().grpc_listen.and(self.tls.data.as_ref());
+        let data = self.tls.data.as_ref();
+        let grpc = serving.server.grpc_listen.and(data);
         let listeners = [
-            listener("data", self.tls.data.as_ref()),
-            listener("grpc", grpc),
-            listener("admin", self.tls.admin.as_ref()),
+            ("data", data),
+            ("grpc", grpc),
+            ("admin", self.tls.admin.as_ref()),
         ];
-        let clients = serving.models().flat_map(|model| model.certificates());
-        listeners.into_iter().flatten().chain(clients).collect()
+        let listeners = listeners.into_iter();
+        let mut certificates: Vec<_> = listeners
+            .filter_map(|(role, tls)| Some((role, None, tls?.expiry())))
+            .collect();
+        for model in serving.models.values() {
+            model.driver.publish();
+            certificates.extend(model.certificates());
+        }
+        self.metrics.certificates(&certificates);
+        self.metrics
+            .publish_server(&self.connections, &self.body_memory);
     }
 }

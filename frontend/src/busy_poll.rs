@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// Says when there was load last. Touched by every request, at its beginning and its end.
+/// Time of the last load. Touched by every request, at its beginning and its end.
 #[derive(Debug)]
 pub(crate) struct BusyPoll {
     window: Duration,
@@ -38,7 +38,6 @@ impl BusyPoll {
         !self.window.is_zero()
     }
 
-    /// There is load.
     pub(crate) fn touch(&self) {
         if self.is_enabled() {
             self.touched_ns.store(self.now_ns(), Ordering::Relaxed);
@@ -65,10 +64,8 @@ impl BusyPoll {
     }
 
     fn quiet_for(&self) -> Duration {
-        Duration::from_nanos(
-            self.now_ns()
-                .saturating_sub(self.touched_ns.load(Ordering::Relaxed)),
-        )
+        let touched = self.touched_ns.load(Ordering::Relaxed);
+        Duration::from_nanos(self.now_ns().saturating_sub(touched))
     }
 
     fn now_ns(&self) -> u64 {
@@ -103,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_touch_without_a_window_wakes_nobody() {
+    async fn a_touch_without_a_window_wakes_no_thread() {
         let busy = BusyPoll::new(Duration::ZERO);
         busy.touch();
         assert!(!busy.is_enabled() && !busy.is_polling.load(Ordering::Acquire));

@@ -85,7 +85,9 @@ impl Coder {
         outputs: Vec<CodedOutput>,
         all_outputs: usize,
     ) -> Self {
-        let judged = outputs.first().and_then(|first| JudgedOutput::of(&first.spec).ok()?);
+        let judged = outputs
+            .first()
+            .and_then(|first| JudgedOutput::of(&first.spec).ok()?);
         Self {
             label,
             covers_all: outputs.len() == all_outputs,
@@ -124,7 +126,9 @@ impl Coder {
     /// The scale of a reconstruction's numbers.
     pub fn output_domain(&self) -> OutputDomain {
         let first = self.outputs.first();
-        first.map_or(OutputDomain::Deployed, |first| first.decoder.output_domain())
+        first.map_or(OutputDomain::Deployed, |first| {
+            first.decoder.output_domain()
+        })
     }
 
     /// Returns true if the confidence of reconstructions is a measured agreement.
@@ -205,14 +209,19 @@ impl CodedInput {
 
     fn encode(&self, row: usize, inputs: &[Arc<Input>]) -> Result<Tensor, CodingError> {
         let tensor = |input: &Arc<Input>| -> Result<Vec<f32>, CodingError> {
-            let tensor = input.tensors.get(self.position).ok_or(CodingError::NoTensor)?;
+            let tensor = input
+                .tensors
+                .get(self.position)
+                .ok_or(CodingError::NoTensor)?;
             Ok(tensor.f32s()?)
         };
         let queries = inputs.iter().map(tensor).collect::<Result<Vec<_>, _>>()?;
         let views: Vec<&[f32]> = queries.iter().map(Vec::as_slice).collect();
         let mut parity = vec![0.0; views.first().map_or(0, |query| query.len())];
         self.encoder.encode(row, &views, &mut parity)?;
-        let first = inputs.first().and_then(|input| input.tensors.get(self.position));
+        let first = inputs
+            .first()
+            .and_then(|input| input.tensors.get(self.position));
         let first = first.ok_or(CodingError::NoTensor)?;
         let name = self.parity_names.get(row).unwrap_or(&first.name);
         let shape = first.shape.clone();
@@ -256,7 +265,9 @@ fn values(
         Ok(tensor.f32s()?)
     };
     let outputs = outputs.iter().map(Option::as_ref);
-    outputs.map(|output| output.map(values).transpose()).collect()
+    outputs
+        .map(|output| output.map(values).transpose())
+        .collect()
 }
 
 fn views(values: &[Option<Vec<f32>>]) -> Vec<Option<&[f32]>> {
@@ -344,7 +355,7 @@ mod tests {
         for piece in 0..3 {
             let (tell, gate) = (told.clone(), gate.take());
             assert!(queue.join(move || {
-                gate.map(|gate| gate.recv().unwrap());
+                let _gone = gate.map(|gate| gate.recv().unwrap());
                 tell.send(piece).unwrap();
             }));
         }

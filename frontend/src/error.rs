@@ -102,49 +102,35 @@ impl ErrorKind {
 impl ServeError {
     /// The status and kind of this error.
     pub fn classify(&self) -> (StatusCode, ErrorKind) {
-        use ErrorKind as Kind;
+        use ErrorKind::*;
         match self {
             Self::UnknownModel { .. } | Self::UnknownVersion { .. } | Self::UnknownPath { .. } => {
-                (StatusCode::NOT_FOUND, Kind::InvalidRequest)
+                (StatusCode::NOT_FOUND, InvalidRequest)
             }
-            Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, Kind::InvalidRequest),
-            Self::Protocol(ProtocolError::NoMemory) => {
-                (StatusCode::SERVICE_UNAVAILABLE, Kind::Overloaded)
+            Self::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, InvalidRequest),
+            Self::Protocol(ProtocolError::NoMemory) | Self::Rejected(Rejected::Overloaded) => {
+                (StatusCode::SERVICE_UNAVAILABLE, Overloaded)
             }
             // Only the client can ask for another form of the answer.
             Self::Protocol(_)
             | Self::Message(_)
             | Self::Input(_)
             | Self::Response(ProtocolError::NoJsonForm { .. }) => {
-                (StatusCode::BAD_REQUEST, Kind::InvalidRequest)
+                (StatusCode::BAD_REQUEST, InvalidRequest)
             }
-            Self::Body(error @ BodyError::NoMemory { .. }) => (error.status(), Kind::Overloaded),
-            Self::Body(error) => (error.status(), Kind::InvalidRequest),
-            Self::Receive(error @ ReceiveError::NoMemory) => (error.status(), Kind::Overloaded),
-            Self::Receive(error) => (error.status(), Kind::InvalidRequest),
-            Self::Coding(error) => (error.status(), Kind::InvalidRequest),
-            Self::Unauthenticated => (StatusCode::UNAUTHORIZED, Kind::InvalidRequest),
-            Self::OtherSite => (StatusCode::FORBIDDEN, Kind::InvalidRequest),
-            Self::OverQuota { .. } => (StatusCode::TOO_MANY_REQUESTS, Kind::Overloaded),
-            Self::Rejected(Rejected::Overloaded) => {
-                (StatusCode::SERVICE_UNAVAILABLE, Kind::Overloaded)
-            }
+            Self::Body(error @ BodyError::NoMemory { .. }) => (error.status(), Overloaded),
+            Self::Body(error) => (error.status(), InvalidRequest),
+            Self::Receive(error @ ReceiveError::NoMemory) => (error.status(), Overloaded),
+            Self::Receive(error) => (error.status(), InvalidRequest),
+            Self::Coding(error) => (error.status(), InvalidRequest),
+            Self::Unauthenticated => (StatusCode::UNAUTHORIZED, InvalidRequest),
+            Self::OtherSite => (StatusCode::FORBIDDEN, InvalidRequest),
+            Self::OverQuota { .. } => (StatusCode::TOO_MANY_REQUESTS, Overloaded),
             Self::Rejected(Rejected::DeadlinePassed) => {
-                (StatusCode::GATEWAY_TIMEOUT, Kind::DeadlineExceeded)
+                (StatusCode::GATEWAY_TIMEOUT, DeadlineExceeded)
             }
-            Self::Failed(failure) => match failure.kind {
-                FailureKind::DeadlineExceeded => {
-                    (StatusCode::GATEWAY_TIMEOUT, Kind::DeadlineExceeded)
-                }
-                FailureKind::Unreachable
-                | FailureKind::ConnectionLost
-                | FailureKind::InstanceBusy => (StatusCode::SERVICE_UNAVAILABLE, Kind::Unavailable),
-                FailureKind::InstanceError | FailureKind::InvalidOutput => {
-                    (StatusCode::BAD_GATEWAY, Kind::Upstream)
-                }
-                FailureKind::Refused => (StatusCode::BAD_REQUEST, Kind::InvalidRequest),
-            },
-            Self::Response(_) => (StatusCode::INTERNAL_SERVER_ERROR, Kind::Internal),
+            Self::Failed(failure) => classify_failure(failure.kind),
+            Self::Response(_) => (StatusCode::INTERNAL_SERVER_ERROR, Internal),
         }
     }
 
@@ -157,22 +143,35 @@ impl ServeError {
     }
 }
 
+fn classify_failure(kind: FailureKind) -> (StatusCode, ErrorKind) {
+    match kind {
+        FailureKind::DeadlineExceeded => (StatusCode::GATEWAY_TIMEOUT, ErrorKind::DeadlineExceeded),
+        FailureKind::Unreachable | FailureKind::ConnectionLost | FailureKind::InstanceBusy => {
+            (StatusCode::SERVICE_UNAVAILABLE, ErrorKind::Unavailable)
+        }
+        FailureKind::InstanceError | FailureKind::InvalidOutput => {
+            (StatusCode::BAD_GATEWAY, ErrorKind::Upstream)
+        }
+        FailureKind::Refused => (StatusCode::BAD_REQUEST, ErrorKind::InvalidRequest),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_client_sees_no_reason_that_could_name_an_instance() {
-        let told =
-            |kind| ServeError::from(Failure::new(kind, "certificate of 10.0.0.7")).to_string();
-        assert_eq!(told(FailureKind::Unreachable), "instance unreachable");
-        assert_eq!(
-            told(FailureKind::ConnectionLost),
-            "instance connection lost"
-        );
-        assert_eq!(
-            told(FailureKind::Refused),
-            "query refused by the instance: certificate of 10.0.0.7"
-        );
+        for (kind, seen) in [
+            (FailureKind::Unreachable, "instance unreachable"),
+            (FailureKind::ConnectionLost, "instance connection lost"),
+            (
+                FailureKind::Refused,
+                "query refused by the instance: at 10.0.0.7",
+            ),
+        ] {
+            let error = ServeError::from(Failure::new(kind, "at 10.0.0.7"));
+            assert_eq!(error.to_string(), seen);
+        }
     }
 }

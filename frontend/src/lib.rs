@@ -1,23 +1,24 @@
-//! The frontend: takes inference requests over HTTP, has instances of the deployed model answer
-//! them, and answers late ones from their coding group.
+//! The frontend: takes inference requests over HTTP and gRPC, has instances of the deployed model
+//! answer them, and answers late ones from their coding group.
 //!
 //! The rules of coding, dispatch and deadlines are in [`parapet_frontend_core`]; here is the IO
-//! around them: [`config`] reads and validates, [`http`] (and, over gRPC, `grpc`) speaks the
-//! protocol with clients, [`upstream`] with instances, and [`driver`] feeds one engine for each
-//! model; [`traces`] shows where the time went. [`serving`] is what a [`reload`] replaces,
-//! [`tenants`] who may ask, [`admin`] what operators ask.
+//! around them: [`config`] reads and validates, `http` and `grpc` speak the protocol with clients,
+//! [`upstream`] with instances, and [`driver`] feeds one engine for each model; [`traces`] shows
+//! where the time went. [`app`] holds what a [`reload`] replaces, [`tenants`] who may ask, `admin`
+//! what operators ask.
 
 #![allow(missing_docs, reason = "the programs build on it alone")]
 
-pub mod admin;
+mod admin;
 pub mod app;
 mod busy_poll;
+pub mod coding;
 pub mod config;
 pub mod discovery;
 pub mod driver;
 pub mod error;
 mod grpc;
-pub mod http;
+mod http;
 pub mod metrics;
 pub mod model;
 pub mod payload;
@@ -25,7 +26,6 @@ mod provenance;
 pub mod reload;
 mod request_context;
 mod server;
-pub mod serving;
 pub mod tenants;
 pub mod traces;
 pub mod upstream;

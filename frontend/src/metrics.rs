@@ -196,6 +196,9 @@ impl From<Counter> for Total {
     }
 }
 
+type ReadTotal = fn(&Stats) -> u64;
+type ReadGauge = fn(&Stats, &Switches) -> f64;
+
 /// One model's meters, registered once.
 #[derive(Debug)]
 pub struct ModelMeters {
@@ -205,8 +208,8 @@ pub struct ModelMeters {
     errors: Vec<(ErrorKind, Counter)>,
     pools: Vec<PoolMeters>,
     classes: Vec<ClassMeters>,
-    totals: Vec<(Total, fn(&Stats) -> u64)>,
-    gauges: Vec<(Gauge, fn(&Stats, &Switches) -> f64)>,
+    totals: Vec<(Total, ReadTotal)>,
+    gauges: Vec<(Gauge, ReadGauge)>,
 }
 
 #[derive(Debug)]
@@ -271,12 +274,17 @@ impl ModelMeters {
                 failures: counter!(UPSTREAM_FAILURES, &labels),
             }
         };
-        let errors = ErrorKind::ALL.iter().map(|kind| (*kind, requests(kind.name())));
+        let errors = ErrorKind::ALL
+            .iter()
+            .map(|kind| (*kind, requests(kind.name())));
         Self {
             answers: Provenance::KINDS.map(answers),
             errors: errors.collect(),
             pools: pools.map(pool).collect(),
-            classes: classes.iter().map(|labels| ClassMeters::new(&model, labels)).collect(),
+            classes: classes
+                .iter()
+                .map(|labels| ClassMeters::new(&model, labels))
+                .collect(),
             totals: totals(&model),
             gauges: gauges(&model),
             presence,
@@ -313,11 +321,13 @@ impl ModelMeters {
     }
 
     pub fn instance_up(&self, pool: PoolId, name: &str, up: bool) {
-        self.presence.set(INSTANCE_UP, self.instance_labels(pool, name), up);
+        self.presence
+            .set(INSTANCE_UP, self.instance_labels(pool, name), up);
     }
 
     pub fn instance_left(&self, pool: PoolId, name: &str) {
-        self.presence.remove(INSTANCE_UP, self.instance_labels(pool, name));
+        self.presence
+            .remove(INSTANCE_UP, self.instance_labels(pool, name));
     }
 
     pub fn discovery_up(&self, pool: PoolId, up: bool) {
@@ -379,16 +389,21 @@ impl ModelMeters {
     }
 }
 
-fn totals(model: &str) -> Vec<(Total, fn(&Stats) -> u64)> {
-    let total = |name, read| (Total::from(counter!(name, "model" => model.to_owned())), read);
-    let groups = |fillers| {
-        Total::from(counter!(GROUPS, "model" => model.to_owned(), "fillers" => fillers))
+fn totals(model: &str) -> Vec<(Total, ReadTotal)> {
+    let total = |name, read: ReadTotal| {
+        (
+            Total::from(counter!(name, "model" => model.to_owned())),
+            read,
+        )
     };
-    let violations =
-        counter!(VIOLATIONS, "model" => model.to_owned(), "invariant" => "CG-1");
+    let groups =
+        |fillers| Total::from(counter!(GROUPS, "model" => model.to_owned(), "fillers" => fillers));
+    let violations = counter!(VIOLATIONS, "model" => model.to_owned(), "invariant" => "CG-1");
     vec![
         (groups("false"), |stats| {
-            stats.groups_encoded.saturating_sub(stats.groups_completed_with_fillers)
+            stats
+                .groups_encoded
+                .saturating_sub(stats.groups_completed_with_fillers)
         }),
         (groups("true"), |stats| stats.groups_completed_with_fillers),
         (violations.into(), |stats| stats.cg1_violations),
@@ -400,8 +415,8 @@ fn totals(model: &str) -> Vec<(Total, fn(&Stats) -> u64)> {
     ]
 }
 
-fn gauges(model: &str) -> Vec<(Gauge, fn(&Stats, &Switches) -> f64)> {
-    let gauge = |name, read| (gauge!(name, "model" => model.to_owned()), read);
+fn gauges(model: &str) -> Vec<(Gauge, ReadGauge)> {
+    let gauge = |name, read: ReadGauge| (gauge!(name, "model" => model.to_owned()), read);
     vec![
         gauge(IN_FLIGHT, |stats, _| stats.queries_tracked as f64),
         gauge(GROUPS_OPEN, |stats, _| stats.groups_tracked as f64),

@@ -30,7 +30,6 @@ pub struct Input {
 }
 
 impl Input {
-    /// A query of `rows` samples.
     pub fn new(tensors: Vec<Tensor>, rows: usize) -> Self {
         Self {
             tensors,
@@ -43,9 +42,6 @@ impl Input {
     }
 
     /// The upstream request's body, written once, however often it is sent.
-    ///
-    /// # Errors
-    /// [`ProtocolError`] when the tensors cannot be written in this form.
     pub fn body(&self, encoding: Encoding) -> Result<&Encoded, ProtocolError> {
         let (cell, parameters) = match encoding {
             Encoding::Binary => (&self.binary, &*BINARY_ANSWER),
@@ -58,14 +54,12 @@ impl Input {
         Ok(cell.get_or_init(|| encoded))
     }
 
-    /// It is for these traced requests.
     #[must_use]
     pub fn traced(mut self, traces: Members) -> Self {
         self.traces = traces;
         self
     }
 
-    /// Its answer is of no use after `deadline`.
     #[must_use]
     pub fn by(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);
@@ -77,7 +71,6 @@ impl Input {
         self.tensors.iter().map(|tensor| tensor.data.len()).sum()
     }
 
-    /// Returns true if its tensors are without contents.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -94,7 +87,6 @@ pub struct Output {
 }
 
 impl Output {
-    /// The output of this name.
     pub fn tensor(&self, name: &str) -> Option<&Tensor> {
         self.tensors.iter().find(|tensor| tensor.name == name)
     }

@@ -3,7 +3,7 @@
 use parapet_encoder::OutputDomain;
 use parapet_open_inference::Parameters;
 
-/// Provenance of an answer; in the response's parameters and headers.
+/// In the response's parameters and headers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Provenance {
     /// One of [`Provenance::KINDS`].

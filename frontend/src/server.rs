@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin;
-use crate::app::{App, ListenersTls};
+use crate::app::App;
 use crate::config::{FrontendConfig, ServerSettings};
 use crate::grpc;
 use crate::http::router;
@@ -33,72 +33,51 @@ pub struct Frontend {
     grpc: Option<TcpListener>,
     app: Arc<App>,
     settings: ServerSettings,
-    tls: ListenersTls,
 }
 
 impl Frontend {
     /// Binds the listeners and starts the models' drivers. Async because it starts tasks.
-    ///
-    /// # Errors
-    /// When an address cannot be listened on, or the metrics registry cannot be made.
     pub async fn bind(config: FrontendConfig) -> io::Result<Self> {
-        let listener = listen_on(config.server.listen, "server.listen")?;
-        let grpc = config.server.grpc_listen;
+        let settings = config.server.clone();
+        let listener = listen_on(settings.listen, "server.listen")?;
+        let grpc = settings.grpc_listen;
         let grpc = grpc
             .map(|address| listen_on(address, "server.grpc_listen"))
             .transpose()?;
-        let admin = config
-            .admin
-            .as_ref()
+        let admin = config.admin.as_ref();
+        let admin = admin
             .map(|admin| listen_on(admin.listen, "admin.listen"))
             .transpose()?;
-        let settings = config.server.clone();
-        let tls = ListenersTls::of(&config);
-        let traces = config
-            .traces
-            .as_ref()
-            .map(Traces::export)
-            .transpose()
-            .map_err(|error| {
-                io::Error::other(format!(
-                    "traces: the exporter cannot be made: {error}; check traces.endpoint"
-                ))
-            })?;
-        let app = App::start(config, Metrics::new().map_err(io::Error::other)?).with_traces(traces);
+        let traces = config.traces.as_ref().map(Traces::export).transpose();
+        let traces = traces.map_err(|error| {
+            io::Error::other(format!(
+                "traces: the exporter cannot be made: {error}; check traces.endpoint"
+            ))
+        })?;
+        let metrics = Metrics::new().map_err(io::Error::other)?;
+        let app = Arc::new(App::start(config, metrics, traces));
         Ok(Self {
             listener,
             admin,
             grpc,
-            app: Arc::new(app),
+            app,
             settings,
-            tls,
         })
     }
 
-    /// The address that it listens on.
-    ///
-    /// # Errors
-    /// When the system cannot tell.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Returns true if the data listener speaks TLS.
+    /// Returns true if the data listeners speak TLS.
     pub fn is_secure(&self) -> bool {
-        self.tls.data.is_some()
+        self.app.tls.data.is_some()
     }
 
-    /// The address of the admin listener, if there is one.
     pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.admin
-            .as_ref()
-            .and_then(|admin| admin.local_addr().ok())
+        self.admin.as_ref()?.local_addr().ok()
     }
 
-    /// The address that it listens on for gRPC, if it does.
-    ///
-    /// # Errors
-    /// When the system cannot tell.
     pub fn grpc_address(&self) -> io::Result<Option<SocketAddr>> {
         self.grpc.as_ref().map(TcpListener::local_addr).transpose()
     }
@@ -113,61 +92,44 @@ impl Frontend {
     /// in flight finish within the grace period, and with them their coding groups; and drops
     /// what is left.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> DrainReport {
-        let Self {
-            listener,
-            admin,
-            grpc,
-            app,
-            settings,
-            tls,
-        } = self;
+        let Self { app, settings, .. } = self;
         let mut tasks = JoinSet::new();
         tasks.spawn(upkeep(Arc::clone(&app)));
         tasks.spawn(watch_certificates(Arc::clone(&app)));
-        if app.busy_poll().is_enabled() {
+        if app.busy_poll.is_enabled() {
             let app = Arc::clone(&app);
-            tasks.spawn(async move { app.busy_poll().run().await });
+            tasks.spawn(async move { app.busy_poll.run().await });
         }
         let stopped = CancellationToken::new();
-        let admin = admin.map(|listener| {
+        let admin = self.admin.map(|listener| {
             let limits = Limits::of_connections(ADMIN_CONNECTIONS);
             let server = Server::new(admin::router(Arc::clone(&app)), limits)
-                .with_tls(tls.admin)
+                .with_tls(app.tls.admin.clone())
                 .telling_peers();
-            let stopped = stopped.clone();
-            tokio::spawn(
-                async move { server.run(listener, stopped.cancelled(), ADMIN_GRACE).await },
-            )
+            let stopped = stopped.clone().cancelled_owned();
+            tokio::spawn(server.run(listener, stopped, ADMIN_GRACE))
         });
         let draining = CancellationToken::new();
-        let drain = {
-            let (app, delay, draining) = (Arc::clone(&app), settings.drain_delay, draining.clone());
-            async move {
-                shutdown.await;
-                app.drain();
-                tokio::time::sleep(delay).await;
-                draining.cancel();
-            }
+        let drain = async {
+            shutdown.await;
+            app.drain();
+            tokio::time::sleep(settings.drain_delay).await;
+            draining.cancel();
         };
-        let server = Server::new(router(Arc::clone(&app)), limits(&settings))
-            .counting(Arc::clone(app.connections()))
-            .with_tls(tls.data.clone());
-        let grace = settings.drain_grace;
-        let over_http = server.run(listener, drain, grace);
-        let over_grpc = {
-            let (app, settings) = (Arc::clone(&app), &settings);
-            async move {
-                let Some(listener) = grpc else {
-                    return DrainReport::default();
-                };
-                let connections = Arc::clone(app.connections());
-                let service = grpc::service(app);
-                Server::over_http2(service, limits(settings), settings.grpc_max_streams)
-                    .counting(connections)
-                    .with_tls(tls.data)
-                    .run(listener, draining.cancelled_owned(), grace)
-                    .await
-            }
+        let (limits, grace) = (limits(&settings), settings.drain_grace);
+        let server = Server::new(router(Arc::clone(&app)), limits)
+            .counting(Arc::clone(&app.connections))
+            .with_tls(app.tls.data.clone());
+        let over_http = server.run(self.listener, drain, grace);
+        let over_grpc = async {
+            let Some(listener) = self.grpc else {
+                return DrainReport::default();
+            };
+            let service = grpc::service(Arc::clone(&app));
+            let server = Server::over_http2(service, limits, settings.grpc_max_streams)
+                .counting(Arc::clone(&app.connections))
+                .with_tls(app.tls.data.clone());
+            server.run(listener, draining.cancelled(), grace).await
         };
         let (mut report, over_grpc) = tokio::join!(over_http, over_grpc);
         report.drained += over_grpc.drained;
@@ -176,14 +138,14 @@ impl Frontend {
         if let Some(admin) = admin {
             let _ = admin.await;
         }
-        for model in app.serving().models() {
-            model.driver().stop();
+        for model in app.serving().models.values() {
+            model.driver.stop();
         }
-        if app.traces().is_some() {
+        if app.traces.is_some() {
             let app = Arc::clone(&app);
             // It waits for the collector, which this thread serves.
-            let _ended =
-                tokio::task::spawn_blocking(move || app.traces().map(Traces::shutdown)).await;
+            let shutdown = move || app.traces.as_ref().map(Traces::shutdown);
+            let _ended = tokio::task::spawn_blocking(shutdown).await;
         }
         tasks.shutdown().await;
         report
@@ -198,10 +160,10 @@ fn listen_on(address: SocketAddr, field: &str) -> io::Result<TcpListener> {
 }
 
 fn limits(server: &ServerSettings) -> Limits {
+    let per_peer = server.max_connections_per_peer;
     Limits {
         max_connections: server.max_connections,
-        max_connections_per_peer: server
-            .max_connections_per_peer
+        max_connections_per_peer: per_peer
             .unwrap_or(Limits::share_of_one_peer(server.max_connections)),
         max_connection_age: server.max_connection_age,
         header_read_timeout: server.header_read_timeout,
@@ -224,6 +186,6 @@ async fn upkeep(app: Arc<App>) {
     let mut interval = tokio::time::interval(UPKEEP);
     loop {
         interval.tick().await;
-        app.metrics().upkeep();
+        app.metrics.upkeep();
     }
 }

@@ -22,14 +22,12 @@ use opentelemetry_sdk::trace::{
 };
 use parapet_frontend_core::{GroupId, InstanceId, Row, Slot};
 use rand::Rng as _;
+use serde::Deserialize;
 use smallvec::SmallVec;
 
 use crate::error::ErrorKind;
 
 mod parent;
-mod settings;
-
-pub use settings::TraceSettings;
 
 pub(crate) use parent::TRACEPARENT;
 
@@ -37,6 +35,29 @@ pub(crate) use parent::TRACEPARENT;
 const MAX_QUEUED: usize = 8192;
 /// For the collector to take a batch, and at the end all that is left.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// `[traces]`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraceSettings {
+    /// The collector: `http://HOST:PORT`, OTLP over gRPC.
+    pub endpoint: String,
+    /// The share of requests that are traced, 0 to 1, of those whose clients do not say by
+    /// `traceparent`.
+    #[serde(default = "one_percent")]
+    pub share: f64,
+    /// Name of this frontend at the collector.
+    #[serde(default = "service_name")]
+    pub service_name: String,
+}
+
+const fn one_percent() -> f64 {
+    0.01
+}
+
+fn service_name() -> String {
+    "parapet-frontend".to_owned()
+}
 
 tokio::task_local! {
     static CURRENT: Trace;
@@ -52,11 +73,7 @@ pub struct Traces {
 
 impl Traces {
     /// Sends spans to the collector that the settings name, by OTLP over gRPC. To be called on a
-    /// runtime, which connects.
-    ///
-    /// # Errors
-    /// When the exporter cannot be made of the settings. A collector that is away is none: its
-    /// spans are dropped.
+    /// runtime, which connects. While the collector is away its spans are dropped.
     pub fn export(settings: &TraceSettings) -> Result<Self, ExporterBuildError> {
         let exporter = SpanExporter::builder()
             .with_tonic()
@@ -69,9 +86,8 @@ impl Traces {
         let processor = BatchSpanProcessor::builder(exporter)
             .with_batch_config(batches)
             .build();
-        let resource = Resource::builder()
-            .with_service_name(settings.service_name.clone())
-            .build();
+        let name = settings.service_name.clone();
+        let resource = Resource::builder().with_service_name(name).build();
         // Which requests are traced is decided before a span is made.
         let provider = SdkTracerProvider::builder()
             .with_span_processor(processor)
@@ -101,14 +117,18 @@ impl Traces {
         if !sampled {
             return None;
         }
-        let parent = parent.map_or_else(Context::new, |parent| {
-            Context::new().with_remote_span_context(parent)
-        });
-        let span = self
+        let context = Context::new();
+        let parent = match parent {
+            Some(parent) => context.with_remote_span_context(parent),
+            None => context,
+        };
+        let model = model.map(|model| KeyValue::new("parapet.model", model.to_owned()));
+        let builder = self
             .tracer
             .span_builder("infer")
-            .with_kind(SpanKind::Server)
-            .with_attributes(model.map(|model| KeyValue::new("parapet.model", model.to_owned())))
+            .with_kind(SpanKind::Server);
+        let span = builder
+            .with_attributes(model)
             .start_with_context(&self.tracer, &parent);
         let trace = Trace {
             tracer: self.tracer.clone(),
@@ -143,23 +163,21 @@ impl TracedRequest {
         CURRENT.scope(self.trace.clone(), answering).await
     }
 
-    /// It was answered.
     pub fn answered(mut self, provenance: &'static str, confidence: Option<f32>) {
         self.span
             .set_attribute(KeyValue::new("parapet.provenance", provenance));
-        if let Some(confidence) = confidence {
+        if let Some(confidence) = confidence.map(f64::from) {
             self.span
-                .set_attribute(KeyValue::new("parapet.confidence", f64::from(confidence)));
+                .set_attribute(KeyValue::new("parapet.confidence", confidence));
         }
     }
 
-    /// It was refused or failed. Error texts may repeat inputs, so that the span has
-    /// the kind alone.
+    /// Ends the span of a request that was refused or failed. Error texts may repeat inputs, so
+    /// that the span has the kind alone.
     pub fn failed(mut self, status: StatusCode, kind: ErrorKind) {
-        self.span.set_attribute(KeyValue::new(
-            "http.response.status_code",
-            i64::from(status.as_u16()),
-        ));
+        let status = i64::from(status.as_u16());
+        self.span
+            .set_attribute(KeyValue::new("http.response.status_code", status));
         self.span.set_status(Status::error(kind.name()));
     }
 }
@@ -180,28 +198,16 @@ impl Trace {
     /// A span that begins now, and ends when it is dropped.
     fn span(&self, name: &'static str, kind: SpanKind, attributes: Vec<KeyValue>) -> Span {
         let parent = Context::new().with_remote_span_context(self.parent.clone());
-        let builder = self
-            .tracer
-            .span_builder(name)
-            .with_kind(kind)
-            .with_attributes(attributes);
-        builder.start_with_context(&self.tracer, &parent)
-    }
-
-    fn below(&self, span: &Span) -> Self {
-        Self {
-            tracer: self.tracer.clone(),
-            parent: span.span_context().clone(),
-        }
+        let builder = self.tracer.span_builder(name).with_kind(kind);
+        builder
+            .with_attributes(attributes)
+            .start_with_context(&self.tracer, &parent)
     }
 
     /// The span of a reconstruction of `slot`.
     pub(crate) fn decode(&self, slot: Slot) -> Span {
-        self.span(
-            "decode",
-            SpanKind::Internal,
-            vec![KeyValue::new("parapet.slot", i64::from(slot.0))],
-        )
+        let attributes = vec![KeyValue::new("parapet.slot", i64::from(slot.0))];
+        self.span("decode", SpanKind::Internal, attributes)
     }
 }
 
@@ -232,15 +238,11 @@ impl Member {
 
 impl Members {
     pub(crate) fn of_query(trace: Option<&Trace>) -> Self {
-        Self(
-            trace
-                .map(|trace| Member {
-                    trace: trace.clone(),
-                    coded: None,
-                })
-                .into_iter()
-                .collect(),
-        )
+        let member = |trace: &Trace| Member {
+            trace: trace.clone(),
+            coded: None,
+        };
+        Self(trace.map(member).into_iter().collect())
     }
 
     /// The spans of a request to `instance`.
@@ -271,7 +273,7 @@ impl Members {
                 let span = member
                     .trace
                     .span("encode", SpanKind::Internal, member.attributes());
-                member.trace = member.trace.below(&span);
+                member.trace.parent = span.span_context().clone();
                 spans.0.push(span);
                 members.0.push(member);
             }
@@ -284,12 +286,8 @@ impl Members {
     pub(crate) fn traceparent(&self) -> Option<HeaderValue> {
         let context = &self.0.first()?.trace.parent;
         let flags = context.trace_flags() & TraceFlags::SAMPLED;
-        let text = format!(
-            "00-{}-{}-{:02x}",
-            context.trace_id(),
-            context.span_id(),
-            flags.to_u8()
-        );
+        let (trace, span) = (context.trace_id(), context.span_id());
+        let text = format!("00-{trace}-{span}-{:02x}", flags.to_u8());
         HeaderValue::from_str(&text).ok()
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::trace::{SpanId, Status};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -17,18 +17,20 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
-use parapet_frontend::Frontend;
 use parapet_frontend::tenants::{Key, MixingDomain};
 use parapet_frontend::traces::{TraceSettings, Traces};
-use parapet_open_inference::grpc::{InferenceClient, write_request};
-use parapet_open_inference::{InferRequest, Parameters, Tensor};
-use support::fixture::{Fixture, coded, config_error};
+use parapet_open_inference::Parameters;
+use parapet_open_inference::grpc::write_request;
+use support::fixture::{Answered, Fixture, coded};
 use support::memory::{SERVICE, State, id};
-use support::{INPUTS, body, plain_toml, repository, request};
-use tokio::sync::{mpsc, oneshot};
+use support::served::{LIMIT, serve};
+use support::{
+    GRPC, INPUTS, SAMPLE, addresses, body, infer_request, plain_toml, post, refused, repository,
+    with_server,
+};
+use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
-use tonic::transport::Endpoint;
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -42,112 +44,91 @@ fn traces() -> (Traces, InMemorySpanExporter) {
 }
 
 fn headers(parent: &'static str) -> HeaderMap {
-    HeaderMap::from_iter([(
-        http::header::HeaderName::from_static("traceparent"),
-        HeaderValue::from_static(parent),
-    )])
+    let name = HeaderName::from_static("traceparent");
+    HeaderMap::from_iter([(name, HeaderValue::from_static(parent))])
 }
 
 /// Asks as the HTTP server does.
-async fn ask(fixture: &Fixture, traces: &Traces, headers: &HeaderMap, sample: f32) -> &'static str {
+async fn ask(fixture: &Fixture, traces: &Traces, headers: &HeaderMap) -> Answered {
     let traced = traces.begin(headers, Some("linear")).unwrap();
-    let answering = fixture.model.infer(
-        MixingDomain::SHARED,
-        Fixture::request(sample, Parameters::new()),
-    );
-    let (_, provenance) = traced.scope(answering).await.unwrap();
-    traced.answered(provenance.kind, provenance.confidence);
-    provenance.kind
+    let request = Fixture::request(1.0, Parameters::new());
+    let answering = fixture.model.infer(MixingDomain::SHARED, request);
+    let answered = traced.scope(answering).await;
+    match &answered {
+        Ok((_, provenance)) => traced.answered(provenance.kind, provenance.confidence),
+        Err(refused) => {
+            let (status, kind) = refused.classify();
+            traced.failed(status, kind);
+        }
+    }
+    answered
 }
 
 fn attributes(span: &SpanData) -> BTreeMap<&str, String> {
-    span.attributes
-        .iter()
+    let pairs = span.attributes.iter();
+    pairs
         .map(|pair| (pair.key.as_str(), pair.value.to_string()))
         .collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_straggler_s_trace_shows_encoding_the_parity_query_and_decoding() {
-    let fixture = Arc::new(coded(2, 1).await);
+    let fixture = coded(2, 1).await;
     fixture.memory.set(id(0, 0), State::Frozen);
     let (traces, exporter) = traces();
     let untraced = fixture.ask(2.0);
-    let kind = ask(&fixture, &traces, &headers(PARENT), 1.0).await;
+    let (_, provenance) = ask(&fixture, &traces, &headers(PARENT)).await.unwrap();
     untraced.await.unwrap().0.unwrap();
-    assert_eq!(kind, "reconstructed");
+    assert_eq!(provenance.kind, "reconstructed");
     fixture.memory.set(id(0, 0), State::Well(SERVICE));
     sleep(Duration::from_secs(1)).await; // the late truth ends the query's own request
 
     let spans = exporter.get_finished_spans().unwrap();
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
-    assert!(
-        spans
-            .iter()
-            .all(|span| span.span_context.trace_id().to_string() == trace),
-        "{spans:?}"
-    );
-    let one = |name: &str, parent: SpanId| {
-        let mut found = spans
-            .iter()
-            .filter(|span| span.name == name && span.parent_span_id == parent);
-        let span = found
-            .next()
-            .unwrap_or_else(|| panic!("no {name} below {parent}: {spans:#?}"));
-        assert!(found.next().is_none(), "two {name}");
-        (span.span_context.span_id(), attributes(span))
+    let of_trace = |span: &SpanData| span.span_context.trace_id().to_string() == trace;
+    assert!(spans.iter().all(of_trace), "{spans:?}");
+    // The one span of this name below this parent, and its attributes, but for their prefix.
+    let one = |name: &str, parent: SpanId, expected: &[(&str, &str)]| {
+        let named = spans.iter().filter(|span| span.name == name);
+        let found: Vec<_> = named.filter(|span| span.parent_span_id == parent).collect();
+        assert_eq!(found.len(), 1, "{name} below {parent}: {spans:#?}");
+        let attributes = attributes(found[0]);
+        for (attribute, value) in expected {
+            assert_eq!(
+                attributes[format!("parapet.{attribute}").as_str()],
+                *value,
+                "{name}"
+            );
+        }
+        (found[0].span_context.span_id(), attributes)
     };
-    let (infer, said) = one("infer", SpanId::from_hex("00f067aa0ba902b7").unwrap());
-    assert_eq!(
-        (
-            said["parapet.model"].as_str(),
-            said["parapet.provenance"].as_str()
-        ),
-        ("linear", "reconstructed")
+    let client = SpanId::from_hex("00f067aa0ba902b7").unwrap();
+    let (infer, _) = one(
+        "infer",
+        client,
+        &[("model", "linear"), ("provenance", "reconstructed")],
     );
-    let (_, said) = one("predict", infer);
-    assert_eq!(
-        (said["parapet.pool"].as_str(), said.get("parapet.slot")),
-        ("0", None)
-    );
-    let (encode, said) = one("encode", infer);
-    let slot = said["parapet.slot"].clone();
-    assert_eq!(
-        (said["parapet.row"].as_str(), slot.as_str()),
-        ("0", "0"),
-        "the other client's task runs later"
-    );
-    let (_, said) = one("predict", encode);
-    assert_eq!(
-        (&said["parapet.slot"], said["parapet.pool"].as_str()),
-        (&slot, "1")
-    );
+    let (_, said) = one("predict", infer, &[("pool", "0")]);
+    assert_eq!(said.get("parapet.slot"), None);
+    // The other client's task runs later.
+    let (encode, _) = one("encode", infer, &[("row", "0"), ("slot", "0")]);
+    let (_, said) = one("predict", encode, &[("slot", "0"), ("pool", "1")]);
     assert!(said["parapet.group"].starts_with('g'));
-    let (_, said) = one("decode", infer);
-    assert_eq!(said["parapet.slot"], slot);
+    one("decode", infer, &[("slot", "0")]);
     assert_eq!(spans.len(), 5, "{spans:#?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn failures_and_withdrawn_requests_are_told() {
     let fixture = coded(2, 1).await;
-    for instance in [id(0, 0), id(0, 1), id(1, 0)] {
-        fixture.memory.set(instance, State::Broken);
-    }
+    fixture.set_all([(0, 0), (0, 1), (1, 0)], State::Broken);
     let (traces, exporter) = traces();
-    let traced = traces.begin(&HeaderMap::new(), Some("linear")).unwrap();
-    let answering = fixture.model.infer(
-        MixingDomain::SHARED,
-        Fixture::request(1.0, Parameters::new()),
-    );
-    let refused = traced.scope(answering).await.unwrap_err();
-    let (status, kind) = refused.classify();
-    traced.failed(status, kind);
+    ask(&fixture, &traces, &HeaderMap::new()).await.unwrap_err();
     sleep(Duration::from_secs(2)).await;
     let spans = exporter.get_finished_spans().unwrap();
     let failed = |name: &str| {
-        let spans = spans.iter().filter(|span| span.name == name);
-        spans
+        let named = spans.iter().filter(|span| span.name == name);
+        named
             .filter(|span| matches!(span.status, Status::Error { .. }))
             .count()
     };
@@ -193,25 +174,15 @@ async fn spans_reach_a_collector_before_the_frontend_ends() {
         service_name: "edge".to_owned(),
     };
     let traces = Arc::new(Traces::export(&settings).unwrap());
-    traces
-        .begin(&HeaderMap::new(), Some("linear"))
-        .unwrap()
-        .answered("exact", Some(1.0));
+    let traced = traces.begin(&HeaderMap::new(), Some("linear")).unwrap();
+    traced.answered("exact", Some(1.0));
     tokio::task::spawn_blocking(move || traces.shutdown())
         .await
         .unwrap();
-    let batch = timeout(Duration::from_secs(10), received.recv())
-        .await
-        .unwrap()
-        .unwrap();
+    let batch = timeout(LIMIT, received.recv()).await.unwrap().unwrap();
     let spans = &batch.resource_spans[0];
-    let service = spans
-        .resource
-        .as_ref()
-        .unwrap()
-        .attributes
-        .iter()
-        .find(|pair| pair.key == "service.name");
+    let mut attributes = spans.resource.as_ref().unwrap().attributes.iter();
+    let service = attributes.find(|pair| pair.key == "service.name");
     assert!(format!("{service:?}").contains("edge"), "{service:?}");
     assert_eq!(spans.scope_spans[0].spans[0].name, "infer");
 }
@@ -234,43 +205,24 @@ async fn spans_repeat_nothing_of_requests_and_calls_without_a_key_have_none() {
     let key = Key::generate();
     let repository = repository();
     let instance = support::instance::start(None).await;
-    let text = plain_toml(repository.path(), &[instance], "")
-        .replace("[server]\n", "[server]\ngrpc_listen = \"127.0.0.1:0\"\n");
+    let text = with_server(&plain_toml(repository.path(), &[instance], ""), GRPC);
     let text = format!(
         "[traces]\nendpoint = \"{endpoint}\"\nshare = 1.0\n\
          [[tenants]]\nname = \"a\"\nkey_sha256 = [\"{}\"]\n{text}",
         key.hash()
     );
-    let frontend = Frontend::bind(support::config(&text).unwrap())
-        .await
-        .unwrap();
-    let (address, grpc) = (
-        frontend.address().unwrap(),
-        frontend.grpc_address().unwrap().unwrap(),
-    );
-    let (shutdown, asked) = oneshot::channel::<()>();
-    let running = tokio::spawn(frontend.run(async move { drop(asked.await) }));
+    let served = serve(repository, &text).await;
 
     let authorization = format!("Bearer {}", key.text());
     let headers = [("authorization", authorization.as_str())];
     let secret = body(&[1.0; INPUTS], "").replace("FP32", "SECRET");
     for (model, status) in [("linear", 400), ("SECRET", 404)] {
         let path = format!("/v2/models/{model}/infer");
-        let refused = request(address, Method::POST, &path, &headers, secret.as_bytes()).await;
+        let refused = post(served.address, &path, &headers, &secret).await;
         assert_eq!(refused.status.as_u16(), status);
     }
-    let channel = Endpoint::from_shared(format!("http://{grpc}"))
-        .unwrap()
-        .connect()
-        .await
-        .unwrap();
-    let mut client = InferenceClient::new(channel);
-    let input = Tensor::from_f32("input", [1, INPUTS], &[1.0; INPUTS]).unwrap();
-    let asked = InferRequest {
-        inputs: vec![input],
-        ..InferRequest::default()
-    };
-    let mut message = write_request("linear", None, &asked);
+    let mut client = served.grpc_client().await;
+    let mut message = write_request("linear", None, &infer_request(&SAMPLE));
     message.inputs[0].datatype = "SECRET".to_owned();
     let refused = client.model_infer(message.clone()).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated);
@@ -278,18 +230,13 @@ async fn spans_repeat_nothing_of_requests_and_calls_without_a_key_have_none() {
     asked
         .metadata_mut()
         .insert("authorization", authorization.parse().unwrap());
-    assert_eq!(
-        client.model_infer(asked).await.unwrap_err().code(),
-        Code::InvalidArgument
-    );
+    let refused = client.model_infer(asked).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
 
-    shutdown.send(()).unwrap();
-    running.await.unwrap();
+    served.stop().await;
     let batches: Vec<_> = std::iter::from_fn(|| received.try_recv().ok()).collect();
-    let scopes = batches
-        .iter()
-        .flat_map(|batch| &batch.resource_spans)
-        .flat_map(|of| &of.scope_spans);
+    let resources = batches.iter().flat_map(|batch| &batch.resource_spans);
+    let scopes = resources.flat_map(|of| &of.scope_spans);
     let spans: Vec<_> = scopes.flat_map(|scope| &scope.spans).collect();
     assert_eq!(spans.len(), 3, "one of each request with a key: {spans:#?}");
     assert!(!format!("{spans:?}").contains("SECRET"), "{spans:#?}");
@@ -297,21 +244,17 @@ async fn spans_repeat_nothing_of_requests_and_calls_without_a_key_have_none() {
 
 #[test]
 fn settings_that_cannot_be_are_one_line() {
-    for (traces, says) in [
-        (
-            "endpoint = \"collector\"",
-            "traces.endpoint: \"collector\" is no collector's address; give http://",
-        ),
+    let repository = repository();
+    let text = plain_toml(repository.path(), &addresses(1, 7000), "");
+    let no_address = "traces.endpoint: \"collector\" is no collector's address; give http://";
+    for (traces, part) in [
+        ("endpoint = \"collector\"", no_address),
         ("endpoint = \"https://collector:4317\"", "traces.endpoint"),
         (
             "endpoint = \"http://collector:4317\"\nshare = 1.5",
             "traces.share: 1.5; give a share",
         ),
     ] {
-        let message = config_error(&format!("[traces]\n{traces}\n"));
-        assert!(
-            message.contains(says) && message.lines().count() == 1,
-            "{message}"
-        );
+        refused(&format!("[traces]\n{traces}\n{text}"), &[part]);
     }
 }

@@ -7,117 +7,87 @@
 //! | `GET /v2/health/live`, `/v2/health/ready` | as on the data listener; no key |
 //! | `GET /debug/groups` | coding groups in memory, at most [`MOST_GROUPS`] of each model |
 //! | `POST /admin/reload` | reads the configuration again; the old one stays on a mistake |
-//! | `GET /`, `/live`, ... | the live page and what it asks for ([`live`]) |
+//! | `GET /`, `GET /live` | the live page; no key, since there is nothing in it |
+//! | `GET /live/state` | what it shows, as JSON |
+//! | `POST /live/models/NAME/redundancy` | `{"on": false}`: queries get no redundancy from now on |
+//! | `POST /live/models/NAME/hold_back` | `{"fixed_ms": 20}`, `{"percentile": 0.95}`, or `{"configured": true}` |
 //!
 //! Without keys in the configuration it listens on a loopback address only; [`access`] says who may
 //! enter then.
 
 mod access;
-mod live;
+mod page;
+mod state;
+mod switches;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::StatusCode;
-use parapet_frontend_core::GroupView;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::app::App;
-use crate::error::ServeError;
-use crate::http::{error, json as json_response, metrics, server_ready};
+use crate::http::{json as json_response, metrics, server_ready, unknown_path};
 use crate::reload::ReloadError;
 
 /// Groups of one model that `/debug/groups` shows.
-pub const MOST_GROUPS: usize = 200;
+const MOST_GROUPS: usize = 200;
 
 /// The router of the admin listener.
-pub fn router(app: Arc<App>) -> Router {
+pub(crate) fn router(app: Arc<App>) -> Router {
     let guarded = Router::new()
         .route("/debug/groups", get(groups))
         .route("/admin/reload", post(reload))
-        .merge(live::guarded())
+        .route("/live/state", get(state::state))
+        .route(
+            "/live/models/{model}/redundancy",
+            post(switches::redundancy),
+        )
+        .route("/live/models/{model}/hold_back", post(switches::hold_back))
         .layer(from_fn_with_state(Arc::clone(&app), access::authenticate));
     Router::new()
-        .route("/", get(live::page))
-        .route("/live", get(live::page))
+        .route("/", get(page::page))
+        .route("/live", get(page::page))
         .route("/metrics", get(metrics))
         .route("/v2/health/live", get(async || StatusCode::OK))
         .route("/v2/health/ready", get(server_ready))
         .merge(guarded)
-        .fallback(async |request: Request| {
-            error(&ServeError::UnknownPath {
-                path: request.uri().path().into(),
-            })
-        })
+        .fallback(unknown_path)
         .with_state(app)
 }
 
 async fn groups(State(app): State<Arc<App>>) -> Response {
-    let serving = app.serving();
-    let models: serde_json::Map<String, Value> = serving
-        .models()
-        .map(|model| {
-            let now = model.driver().snapshot(0, MOST_GROUPS);
-            let groups: Vec<Value> = now.groups.iter().map(|view| group(view, now.at)).collect();
-            (
-                model.name().to_owned(),
-                json!({ "in_memory": now.stats.groups_tracked, "groups": groups }),
-            )
-        })
-        .collect();
-    json_response(&json!({ "models": models }))
-}
-
-/// A group as it stands, or stood, so long after the driver's start.
-fn group(view: &GroupView, at: Duration) -> Value {
-    let members: Vec<Value> = view
-        .members
-        .iter()
-        .map(|member| {
-            json!({
-                "status": member.status,
-                "predicted": member.predicted,
-                "reconstructed": member.reconstructed,
-                "late": member.late,
-            })
-        })
-        .collect();
-    let ended = view
-        .closed
-        .map_or(at, |closed| Duration::from_nanos(closed.as_nanos()));
-    let age = ended.saturating_sub(Duration::from_nanos(view.opened.as_nanos()));
-    json!({
-        "id": view.id.to_string(),
-        "age_ms": live::millis(age),
-        "class": view.id.class().0,
-        "k": view.k,
-        "sealed": view.sealed,
-        "members": members,
-        "parity": view.parity,
-    })
+    let mut models = Map::new();
+    for (name, model) in &app.serving().models {
+        let now = model.driver.snapshot(0, MOST_GROUPS);
+        let groups = now.groups.iter().map(|view| state::group(view, now.at));
+        let groups: Vec<Value> = groups.collect();
+        let shown = json!({ "in_memory": now.stats.groups_tracked, "groups": groups });
+        models.insert(name.clone(), shown);
+    }
+    json_response(StatusCode::OK, &json!({ "models": models }))
 }
 
 async fn reload(State(app): State<Arc<App>>) -> Response {
     // It goes on if its client does not wait.
     let reloaded = tokio::spawn(async move { app.reload().await }).await;
-    let reloaded = reloaded.unwrap_or(Err(ReloadError::NotNow(
-        "the reload broke off; the log says where",
-    )));
-    match reloaded {
-        Ok(done) => json_response(&json!({
-            "models_kept": done.kept,
-            "models_started": done.started,
-            "models_stopped": done.stopped,
-        })),
-        Err(refused) => {
-            let mut response = json_response(&json!({ "error": refused.to_string() }));
-            *response.status_mut() = StatusCode::CONFLICT;
-            response
+    let broken = ReloadError::NotNow("the reload broke off; the log says where");
+    match reloaded.unwrap_or(Err(broken)) {
+        Ok(done) => {
+            let done = json!({
+                "models_kept": done.kept,
+                "models_started": done.started,
+                "models_stopped": done.stopped,
+            });
+            json_response(StatusCode::OK, &done)
         }
+        Err(refused) => json_response(
+            StatusCode::CONFLICT,
+            &json!({ "error": refused.to_string() }),
+        ),
     }
 }

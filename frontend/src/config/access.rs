@@ -27,9 +27,8 @@ pub(super) fn resolve_admin(
     let listen = admin.listen;
     let keys = keys(at, &admin.key_sha256)?;
     let is_guarded = !keys.is_empty() || listen.ip().is_loopback();
-    let problem = format!(
-        "{listen} can be reached from other machines, and there is no admin.key_sha256"
-    );
+    let problem =
+        format!("{listen} can be reached from other machines, and there is no admin.key_sha256");
     let fix = "add a key (`parapet-frontend hash-key`) or listen on 127.0.0.1";
     at.check(is_guarded, "listen", problem, fix)?;
     let is_own = listen != data || data.port() == 0;
@@ -85,7 +84,12 @@ pub(super) fn resolve_tenants(
         at.check(is_own, "key_sha256", "another tenant has this key", fix)?;
         let quota = quota(&at, tenant.requests_per_second, tenant.burst)?;
         let may_mix = tenant.may_mix;
-        resolved.push(TenantConfig { name, keys, quota, may_mix });
+        resolved.push(TenantConfig {
+            name,
+            keys,
+            quota,
+            may_mix,
+        });
     }
     Ok(resolved)
 }
@@ -106,11 +110,21 @@ fn quota(
 ) -> Result<Option<(f64, f64)>, ConfigError> {
     let Some(rate) = rate else {
         let problem = "there is no requests_per_second";
-        at.check(burst.is_none(), "burst", problem, "add it, or leave this out")?;
+        at.check(
+            burst.is_none(),
+            "burst",
+            problem,
+            "add it, or leave this out",
+        )?;
         return Ok(None);
     };
     let is_rate = rate > 0.0 && rate.is_finite();
-    at.check(is_rate, "requests_per_second", rate, "give a number above 0")?;
+    at.check(
+        is_rate,
+        "requests_per_second",
+        rate,
+        "give a number above 0",
+    )?;
     let burst = burst.unwrap_or(rate.max(1.0));
     let is_burst = burst >= 1.0 && burst.is_finite();
     at.check(is_burst, "burst", burst, "give a number of requests from 1")?;

@@ -100,7 +100,11 @@ impl<'a> At<'a> {
 
     /// An error that names its fix itself.
     fn because(&self, field: &str, error: impl Display) -> ConfigError {
-        ConfigError(format!("{}: {}.{field}: {error}", self.path.display(), self.table))
+        ConfigError(format!(
+            "{}: {}.{field}: {error}",
+            self.path.display(),
+            self.table
+        ))
     }
 
     fn check(

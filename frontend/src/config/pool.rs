@@ -30,7 +30,7 @@ pub struct PoolSettings {
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::config) enum Instances {
     Listed(Vec<String>),
-    Discovered(Settings),
+    Discovered(Box<Settings>),
 }
 
 impl<'de> Deserialize<'de> for Instances {
@@ -54,7 +54,7 @@ impl<'de> Visitor<'de> for ListOrTable {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Instances, A::Error> {
-        Settings::deserialize(MapAccessDeserializer::new(table)).map(Instances::Discovered)
+        Box::deserialize(MapAccessDeserializer::new(table)).map(Instances::Discovered)
     }
 }
 
@@ -67,16 +67,28 @@ impl PoolSettings {
         tls: Option<&ClientSettings>,
     ) -> Result<Self, ConfigError> {
         at.at_least_one("slots_per_instance", slots)?;
-        let mut pool = Self { instances: Vec::new(), discovery: None, slots, queue, tls: None };
+        let mut pool = Self {
+            instances: Vec::new(),
+            discovery: None,
+            slots,
+            queue,
+            tls: None,
+        };
         match instances {
             Instances::Listed(instances) => pool.instances = resolve_addresses(at, instances)?,
             Instances::Discovered(settings) => {
                 let mut settings = settings.clone();
                 let loaded = settings.check().and_then(|()| settings.load(at.folder()));
-                loaded.map_err(|Mistake { field, problem, fix }| {
-                    at.field(&format!("instances.{field}"), problem, fix)
-                })?;
-                pool.discovery = Some(settings);
+                loaded.map_err(
+                    |Mistake {
+                         field,
+                         problem,
+                         fix,
+                     }| {
+                        at.field(&format!("instances.{field}"), problem, fix)
+                    },
+                )?;
+                pool.discovery = Some(*settings);
             }
         }
         if let Some(tls) = tls {
@@ -100,7 +112,8 @@ const UNUSED: (&str, &str) = (
 );
 
 fn load(at: &At<'_>, tls: &ClientSettings) -> Result<ClientTls, ConfigError> {
-    tls.load(at.folder()).map_err(|error| at.field("tls", &error, error.fix()))
+    tls.load(at.folder())
+        .map_err(|error| at.field("tls", &error, error.fix()))
 }
 
 /// Gives the model's certificates to those of its pools that need some and have none of their own.
@@ -130,7 +143,9 @@ pub(super) fn resolve_version(
     version: Option<u64>,
 ) -> Result<u64, ConfigError> {
     let version = version.unwrap_or_else(|| entry.latest());
-    entry.model_file(version).map_err(|error| at.because("version", error))?;
+    entry
+        .model_file(version)
+        .map_err(|error| at.because("version", error))?;
     Ok(version)
 }
 
@@ -145,9 +160,12 @@ fn resolve_addresses(
         let field = format!("instances[{index}]");
         let wrong = |problem: String| at.field(&field, problem, "give host:port");
         let (scheme, host) = Scheme::split(name);
-        let mut found =
-            host.to_socket_addrs().map_err(|error| wrong(format!("{name:?}: {error}")))?;
-        let address = found.next().ok_or_else(|| wrong(format!("{name:?} has no address")))?;
+        let mut found = host
+            .to_socket_addrs()
+            .map_err(|error| wrong(format!("{name:?}: {error}")))?;
+        let address = found
+            .next()
+            .ok_or_else(|| wrong(format!("{name:?} has no address")))?;
         let is_new = resolved.iter().all(|(_, other)| *other != address);
         let problem = format!("{name:?} is there twice");
         at.check(is_new, &field, problem, "list each instance once")?;

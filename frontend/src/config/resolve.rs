@@ -43,14 +43,20 @@ pub(super) fn resolve(path: &Path, file: File) -> Result<FrontendConfig, ConfigE
     check_server(&at_server, &file.server)?;
     let server_tls = resolve_listener(&at_server, file.server.tls.as_ref())?;
     let admin = file.admin.as_ref();
-    let admin = admin.map(|admin| resolve_admin(&At::new(path, "admin"), admin, file.server.listen));
+    let admin =
+        admin.map(|admin| resolve_admin(&At::new(path, "admin"), admin, file.server.listen));
     let admin = admin.transpose()?;
     let tenants = resolve_tenants(path, file.tenants)?;
     let at = At::new(path, "repository");
     let repository = ModelRepository::open(at.folder().join(&file.repository.path))
         .map_err(|error| at.because("path", error))?;
     let at = At::new(path, "models");
-    at.check(!file.models.is_empty(), "[]", "no model", "add a [[models]] table")?;
+    at.check(
+        !file.models.is_empty(),
+        "[]",
+        "no model",
+        "add a [[models]] table",
+    )?;
     let mut models: Vec<ModelConfig> = Vec::with_capacity(file.models.len());
     for (index, model) in file.models.into_iter().enumerate() {
         let at = At::new(path, format!("models[{index}]"));
@@ -61,7 +67,15 @@ pub(super) fn resolve(path: &Path, file: File) -> Result<FrontendConfig, ConfigE
     }
     check_traces(path, file.traces.as_ref())?;
     let (path, server, traces) = (path.to_owned(), file.server, file.traces);
-    Ok(FrontendConfig { path, server, server_tls, admin, tenants, models, traces })
+    Ok(FrontendConfig {
+        path,
+        server,
+        server_tls,
+        admin,
+        tenants,
+        models,
+        traces,
+    })
 }
 
 /// Checks that need no other file.
@@ -104,7 +118,12 @@ fn check_server(at: &At<'_>, server: &ServerSettings) -> Result<(), ConfigError>
 }
 
 fn check_traces(path: &Path, traces: Option<&TraceSettings>) -> Result<(), ConfigError> {
-    let Some(TraceSettings { endpoint, share, .. }) = traces else { return Ok(()) };
+    let Some(TraceSettings {
+        endpoint, share, ..
+    }) = traces
+    else {
+        return Ok(());
+    };
     let at = At::new(path, "traces");
     let uri: http::Uri = endpoint.parse().unwrap_or_default();
     let is_plain = uri.scheme_str() == Some("http") && uri.port().is_some();
@@ -112,7 +131,12 @@ fn check_traces(path: &Path, traces: Option<&TraceSettings>) -> Result<(), Confi
     let fix = "give http://HOST:PORT of its OTLP/gRPC port, usually 4317";
     at.check(is_plain, "endpoint", problem, fix)?;
     let is_share = (0.0..=1.0).contains(share);
-    at.check(is_share, "share", share, "give a share of the requests, 0 to 1")
+    at.check(
+        is_share,
+        "share",
+        share,
+        "give a share of the requests, 0 to 1",
+    )
 }
 
 fn resolve_model(
@@ -120,17 +144,31 @@ fn resolve_model(
     repository: &ModelRepository,
     settings: ModelSettings,
 ) -> Result<ModelConfig, ConfigError> {
-    let entry = repository.load(&settings.name).map_err(|error| at.because("name", error))?;
+    let entry = repository
+        .load(&settings.name)
+        .map_err(|error| at.because("name", error))?;
     let version = resolve_version(at, &entry, settings.version)?;
     check_model(at, &settings)?;
     let size = (settings.slots_per_instance, settings.max_queue);
     let mut pool = PoolSettings::resolve(at, &settings.instances, size, None)?;
-    let deployed = Deployed { repository, entry: &entry, version, pool: &pool };
+    let deployed = Deployed {
+        repository,
+        entry: &entry,
+        version,
+        pool: &pool,
+    };
     let (classes, mut redundant) =
         resolve_classes(at, &deployed, &settings.strategy, &settings.classes)?;
     let pools = std::iter::once(&mut pool).chain(redundant.iter_mut().map(|other| &mut other.pool));
     share_tls(at, settings.tls.as_ref(), pools)?;
-    Ok(ModelConfig { settings, entry, version, pool, redundant, classes })
+    Ok(ModelConfig {
+        settings,
+        entry,
+        version,
+        pool,
+        redundant,
+        classes,
+    })
 }
 
 fn check_model(at: &At<'_>, model: &ModelSettings) -> Result<(), ConfigError> {
@@ -154,11 +192,21 @@ fn check_model(at: &At<'_>, model: &ModelSettings) -> Result<(), ConfigError> {
     ];
     for (field, share) in shares {
         let is_share = (0.0..=16.0).contains(&share);
-        at.check(is_share, field, share, "give a share of the queries, 0 to 16")?;
+        at.check(
+            is_share,
+            field,
+            share,
+            "give a share of the queries, 0 to 16",
+        )?;
     }
     let share = health.max_ejected_share;
     let fix = "give a share of the instances, 0 to 1";
-    at.check((0.0..=1.0).contains(&share), "health.max_ejected_share", share, fix)?;
+    at.check(
+        (0.0..=1.0).contains(&share),
+        "health.max_ejected_share",
+        share,
+        fix,
+    )?;
     let is_longest = model.max_timeout >= model.timeout;
     let fix = "raise it to at least timeout_ms";
     at.check(is_longest, "max_timeout_ms", "less than timeout_ms", fix)

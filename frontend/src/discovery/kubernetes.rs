@@ -115,7 +115,10 @@ impl Kubernetes {
 /// left out, too; Kubernetes' check and ours have to agree on who gets requests.
 fn addresses(slice: &EndpointSlice, name: Option<&str>) -> Addresses {
     let mut ports = slice.ports.iter().flatten().filter(|port| {
-        let is_tcp = port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
+        let is_tcp = port
+            .protocol
+            .as_deref()
+            .is_none_or(|protocol| protocol == "TCP");
         is_tcp && name.is_none_or(|name| port.name.as_deref() == Some(name))
     });
     let Some(port) = ports.next().and_then(|port| u16::try_from(port.port?).ok()) else {

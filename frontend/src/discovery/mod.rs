@@ -95,7 +95,10 @@ fn learn(view: &watch::Sender<View>, name: &str, found: Result<Addresses, Discov
             let addresses: Addresses = found.iter().take(MAX_INSTANCES).collect();
             let instances = addresses.len();
             let is_current = true;
-            let found = View { addresses, is_current };
+            let found = View {
+                addresses,
+                is_current,
+            };
             if view.send_if_modified(|view| std::mem::replace(view, found) != *view) {
                 tracing::info!(pool = name, instances, "instances found");
             }
@@ -107,20 +110,35 @@ fn learn(view: &watch::Sender<View>, name: &str, found: Result<Addresses, Discov
     let was_current = view.send_if_modified(|view| std::mem::take(&mut view.is_current));
     let kept = view.borrow().addresses.len();
     if was_current || kept == 0 {
-        tracing::warn!(pool = name, kept, reason, "where instances are is not known now");
+        tracing::warn!(
+            pool = name,
+            kept,
+            reason,
+            "where instances are is not known now"
+        );
     } else {
-        tracing::debug!(pool = name, kept, reason, "where instances are is still not known");
+        tracing::debug!(
+            pool = name,
+            kept,
+            reason,
+            "where instances are is still not known"
+        );
     }
 }
 
 /// After so many failures in a row; jittered, so that many frontends do not ask in step.
 fn pause(failures: u32) -> Duration {
-    let Some(before) = failures.checked_sub(1) else { return Duration::ZERO };
-    let longest = FIRST_PAUSE.saturating_mul(1 << before.min(10)).min(LAST_PAUSE);
+    let Some(before) = failures.checked_sub(1) else {
+        return Duration::ZERO;
+    };
+    let longest = FIRST_PAUSE
+        .saturating_mul(1 << before.min(10))
+        .min(LAST_PAUSE);
     longest.mul_f64(rand::rng().random_range(0.5..1.0))
 }
 
 /// Sleeps for an interval, a tenth more or less, so that many frontends do not ask in step.
 pub(crate) async fn sleep_about(interval: Duration) {
-    sleep(interval.mul_f64(rand::rng().random_range(0.9..1.1))).await;
+    let jitter = rand::rng().random_range(0.9..1.1);
+    sleep(interval.mul_f64(jitter)).await;
 }

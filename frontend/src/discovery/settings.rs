@@ -68,7 +68,11 @@ fn mistake(
     fix: &'static str,
 ) -> Result<(), Mistake> {
     let problem = problem.into();
-    Err(Mistake { field, problem, fix })
+    Err(Mistake {
+        field,
+        problem,
+        fix,
+    })
 }
 
 impl Settings {
@@ -94,9 +98,11 @@ impl Settings {
 
     fn check_dns(&self) -> Result<(), Mistake> {
         match (&self.dns, &self.srv, self.port) {
-            (Some(_), Some(_), _) => {
-                mistake("srv", "dns stands beside it", "give dns with a port, or srv")
-            }
+            (Some(_), Some(_), _) => mistake(
+                "srv",
+                "dns stands beside it",
+                "give dns with a port, or srv",
+            ),
             (Some(_), None, None | Some(0)) => {
                 let fix = "give the instances' port, or use srv";
                 mistake("port", "address records name no port", fix)
@@ -119,7 +125,9 @@ impl Settings {
 
     /// Reads the certificates that it takes to ask, if any; relative paths count from `folder`.
     pub fn load(&mut self, folder: &Path) -> Result<(), Mistake> {
-        let Some(etcd) = &mut self.etcd else { return Ok(()) };
+        let Some(etcd) = &mut self.etcd else {
+            return Ok(());
+        };
         let loaded = etcd.tls.as_ref().map(|tls| tls.load(folder)).transpose();
         etcd.loaded = loaded.map_err(|error| Mistake {
             field: "etcd.tls",
@@ -172,7 +180,11 @@ impl EtcdSettings {
             }
             Some(_) if secure < self.endpoints.len() => {
                 let problem = "there is tls, and not all of them are https:// ones";
-                mistake("etcd.endpoints", problem, "write https:// before all of them")
+                mistake(
+                    "etcd.endpoints",
+                    problem,
+                    "write https:// before all of them",
+                )
             }
             _ => Ok(()),
         }

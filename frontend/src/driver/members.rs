@@ -55,7 +55,9 @@ impl<T: Transport> Driver<T> {
         let mut logged = LoggedState::default();
         loop {
             let checked = timeout(health.timeout, self.transport.ready(instance)).await;
-            let reason = checked.unwrap_or(Err(Unready::TooLate(health.timeout))).err();
+            let reason = checked
+                .unwrap_or(Err(Unready::TooLate(health.timeout)))
+                .err();
             let ready = reason.is_none();
             failures = if ready { 0 } else { failures.saturating_add(1) };
             let up = failures < health.failures;
@@ -73,7 +75,11 @@ impl<T: Transport> Driver<T> {
             if ready || !up {
                 self.found(instance, ready);
             }
-            let interval = if ready { health.interval } else { health.recovery_interval };
+            let interval = if ready {
+                health.interval
+            } else {
+                health.recovery_interval
+            };
             tokio::select! {
                 () = member.asked.notified() => {}
                 () = sleep_about(interval) => {}
@@ -84,7 +90,9 @@ impl<T: Transport> Driver<T> {
     /// Names of the instances, with their pools.
     pub(crate) fn instances(&self) -> Vec<(PoolId, String)> {
         let members = self.members.lock();
-        let named = members.iter().map(|(instance, member)| (instance.pool, member.name.clone()));
+        let named = members
+            .iter()
+            .map(|(instance, member)| (instance.pool, member.name.clone()));
         named.collect()
     }
 
@@ -202,13 +210,22 @@ mod tests {
         let refused = Unready::Unreachable("refused".to_owned());
         let (refused, late) = (Some(&refused), Some(&Unready::TooLate(LOG_AGAIN)));
         let mut logged = LoggedState::default();
-        assert!(logged.is_new(false, refused), "the first check counts as news");
+        assert!(
+            logged.is_new(false, refused),
+            "the first check counts as news"
+        );
         assert!(!logged.is_new(false, refused) && !logged.is_new(false, late));
         tokio::time::advance(LOG_AGAIN).await;
-        assert!(!logged.is_new(false, refused), "the same reason is never logged again");
+        assert!(
+            !logged.is_new(false, refused),
+            "the same reason is never logged again"
+        );
         assert!(logged.is_new(false, late) && !logged.is_new(false, refused));
         assert!(logged.is_new(true, None) && !logged.is_new(true, None));
-        assert!(!logged.is_new(true, late), "one failure of several does not take it down");
+        assert!(
+            !logged.is_new(true, late),
+            "one failure of several does not take it down"
+        );
         assert!(logged.is_new(false, late));
     }
 }

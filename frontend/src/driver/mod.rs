@@ -86,7 +86,7 @@ impl<T> Driver<T> {
 /// A model that was replaced is asked for its metrics no more; its last counts are not lost.
 impl<T> Drop for Driver<T> {
     fn drop(&mut self) {
-        let engine = &self.locked.get_mut().engine;
+        let engine = &mut self.locked.get_mut().engine;
         let outcomes = outcomes(engine, self.meters.classes());
         self.meters.publish_totals(&engine.stats(), &outcomes);
     }
@@ -94,7 +94,9 @@ impl<T> Drop for Driver<T> {
 
 fn outcomes(engine: &Engine<Input, Output>, classes: usize) -> Vec<RedundancyOutcomes> {
     let classes = (0u8..).map(ClassId).take(classes);
-    classes.map(|class| engine.core().redundancy_outcomes(class)).collect()
+    classes
+        .map(|class| engine.core().redundancy_outcomes(class))
+        .collect()
 }
 
 impl<T: Transport> Driver<T> {
@@ -120,7 +122,9 @@ impl<T: Transport> Driver<T> {
         }
         let stop = CancellationToken::new();
         let outputs = config.entry.outputs.clone();
-        let judged = outputs.first().and_then(|first| JudgedOutput::of(first).ok()?);
+        let judged = outputs
+            .first()
+            .and_then(|first| JudgedOutput::of(first).ok()?);
         let driver = Arc::new(Self {
             locked: Mutex::new(Locked {
                 engine,
@@ -130,7 +134,11 @@ impl<T: Transport> Driver<T> {
                 armed: None,
             }),
             transport,
-            coders: config.classes.iter().map(|class| class.code.clone()).collect(),
+            coders: config
+                .classes
+                .iter()
+                .map(|class| class.code.clone())
+                .collect(),
             judged,
             outputs,
             meters,
@@ -173,7 +181,7 @@ impl<T: Transport> Driver<T> {
 
     /// Brings the model's meters up to date with the engine.
     pub fn publish(&self) {
-        let locked = self.locked.lock();
+        let mut locked = self.locked.lock();
         let (stats, switches) = (locked.engine.stats(), locked.engine.switches());
         let outcomes = outcomes(&locked.engine, self.meters.classes());
         drop(locked);

@@ -149,7 +149,8 @@ impl<T: Transport> Driver<T> {
             outcome = self.transport.infer(instance, input) => outcome,
             _ = withdrawn => return spans.withdrawn(),
         };
-        self.meters.upstream(instance, started.elapsed(), outcome.is_err());
+        self.meters
+            .upstream(instance, started.elapsed(), outcome.is_err());
         if let Err(failure) = &outcome {
             tracing::debug!(%job, ?instance, %failure, "upstream request failed");
             spans.failed(failure.kind.to_string());
@@ -157,7 +158,9 @@ impl<T: Transport> Driver<T> {
         drop(spans);
         self.feed_locked(|locked, now| {
             locked.running.remove(&job);
-            locked.engine.finished(now, job, outcome, &mut locked.actions);
+            locked
+                .engine
+                .finished(now, job, outcome, &mut locked.actions);
         });
     }
 
@@ -180,7 +183,9 @@ impl<T: Transport> Driver<T> {
     fn encode(self: &Arc<Self>, group: GroupId, row: Row, inputs: &[Arc<Input>]) {
         let of_members = inputs.iter().map(|input| &input.traces);
         let (mut spans, traces) = Members::encode(group, row, of_members);
-        let parity = self.coder(group.class()).map(|coder| coder.encode(row, inputs));
+        let parity = self
+            .coder(group.class())
+            .map(|coder| coder.encode(row, inputs));
         let parity = match parity {
             Some(Ok(parity)) => Some(parity.traced(traces)),
             Some(Err(error)) => {
@@ -207,9 +212,11 @@ impl<T: Transport> Driver<T> {
     fn reconstruct(self: &Arc<Self>, of: &Reconstruction) {
         let query = of.query;
         let decoded = self.coder(query.class()).map(|coder| {
-            coder.decode(of.slot, &of.predictions, &of.parity).inspect_err(|error| {
-                tracing::warn!(%query, %error, "a prediction could not be reconstructed");
-            })
+            coder
+                .decode(of.slot, &of.predictions, &of.parity)
+                .inspect_err(|error| {
+                    tracing::warn!(%query, %error, "a prediction could not be reconstructed");
+                })
         });
         self.feed_reconstructed(query, decoded.and_then(Result::ok));
     }
@@ -252,7 +259,8 @@ impl<T: Transport> Driver<T> {
                     .collect();
                 // A reconstruction that is not finite agrees with nothing.
                 let decoded = coder.decode(*slot, &others, parity);
-                let agrees = decoded.is_ok_and(|decoded| judged.agrees(&decoded, truth) == Some(true));
+                let agrees =
+                    decoded.is_ok_and(|decoded| judged.agrees(&decoded, truth) == Some(true));
                 self.meters.compared(*class, Source::Audit, agrees);
             }
         }
@@ -314,7 +322,9 @@ impl<T: Transport> Drop for Waiting<'_, T> {
         if !self.answered {
             self.driver.feed_locked(|locked, now| {
                 locked.waiters.remove(&self.query);
-                locked.engine.abandoned(now, self.query, &mut locked.actions);
+                locked
+                    .engine
+                    .abandoned(now, self.query, &mut locked.actions);
             });
         }
     }

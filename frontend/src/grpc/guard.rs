@@ -11,12 +11,10 @@ use parapet_open_inference::grpc::{Call, Hold, Message, Room, receive, receive_r
 use tonic::body::Body;
 use tower::{Service, service_fn};
 
-use super::service::{Names, server, status};
-use crate::app::App;
+use super::service::{server, status, write_names};
+use crate::app::{App, Serving};
 use crate::error::ServeError;
-use crate::request_context::RequestContext;
-use crate::serving::Serving;
-use crate::tenants::MixingDomain;
+use crate::request_context::{answer, request_id};
 
 /// Calls of health checks, which have no keys.
 const HEALTH: [&str; 2] = [
@@ -60,7 +58,7 @@ async fn admit(
     identify(app, &mut parts, infers).map_err(|refused| status(&refused))?;
     match message(app, &mut parts, body, infers).await {
         Ok((message, held)) => Ok((Request::from_parts(parts, message), held)),
-        Err(refused) if infers => Err(refuse(app, &parts.headers, &refused)),
+        Err(refused) if infers => Err(refuse(app, &parts.headers, refused).await),
         Err(refused) => Err(status(&refused)),
     }
 }
@@ -81,7 +79,12 @@ impl Room for Held {
     type Error = ServeError;
 
     fn admit(&self, model: &str, bytes: usize) -> Result<(), ServeError> {
-        match self.serving.model(model).map(|model| model.max_contents()) {
+        match self
+            .serving
+            .models
+            .get(model)
+            .map(|model| model.max_contents())
+        {
             Some(limit) if bytes > limit => Err(ProtocolError::Contents { bytes, limit }.into()),
             None if bytes > 0 => Err(ServeError::UnknownModel {
                 model: model.into(),
@@ -99,12 +102,12 @@ async fn message(
 ) -> Result<(Message, Held), ServeError> {
     let serving = app.serving();
     let (limit, time) = (
-        serving.server().max_body_bytes,
-        serving.server().body_read_timeout,
+        serving.server.max_body_bytes,
+        serving.server.body_read_timeout,
     );
     let allowance: Arc<Allowance> = parts.extensions.get().cloned().unwrap_or_default();
     let held = Held {
-        reserved: app.body_memory().reserve_within(allowance),
+        reserved: app.body_memory.reserve_within(allowance),
         serving,
     };
     let headers = &mut parts.headers;
@@ -123,31 +126,21 @@ async fn message(
     Ok((message, room))
 }
 
-/// As [`crate::http`]'s guard has it: health needs no key, and only predictions count
-/// against the quota.
+/// As over HTTP: health needs no key, and only predictions count against the quota.
 fn identify(app: &App, parts: &mut Parts, infers: bool) -> Result<(), ServeError> {
-    if HEALTH.contains(&parts.uri.path()) {
-        return Ok(());
+    if !HEALTH.contains(&parts.uri.path()) {
+        let domain = app.serving().tenants.admit(&parts.headers, infers)?;
+        parts.extensions.insert(domain);
     }
-    let serving = app.serving();
-    let tenant = serving.tenants().identify(&parts.headers)?;
-    if let Some(tenant) = &tenant
-        && infers
-    {
-        serving.tenants().admit(tenant)?;
-    }
-    let domain = tenant.map_or(MixingDomain::SHARED, |tenant| tenant.domain());
-    parts.extensions.insert(domain);
     Ok(())
 }
 
 /// Refuses a call for inference. The message, which names the model, could not be read.
-fn refuse(app: &App, headers: &HeaderMap, error: &ServeError) -> tonic::Status {
-    let mut refused = status(error);
-    let mut names = Names::of(headers);
-    let request_context = RequestContext::begin(app, None, &names.request_id, headers);
-    names.trace_id = request_context.trace_id();
-    request_context.unknown(error);
-    names.write(refused.metadata_mut());
+async fn refuse(app: &App, headers: &HeaderMap, error: ServeError) -> tonic::Status {
+    let mut refused = status(&error);
+    let id = request_id(headers);
+    let answering = std::future::ready(Err(error));
+    let (_, trace_id) = answer::<()>(app, headers, &id, None, answering).await;
+    write_names(refused.metadata_mut(), &id, trace_id);
     refused
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use parapet_frontend_core::Rejected;
 use parapet_open_inference::grpc::message::{
     ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse,
@@ -19,10 +19,10 @@ use tonic::{Request, Response, Status};
 
 use crate::app::App;
 use crate::error::ServeError;
-use crate::model::{CLASS, MAX_REQUEST_ID, Provenance, ServedModel};
+use crate::model::{CLASS, Provenance, ServedModel};
 use crate::request_context::{
-    CLASS_HEADER, CODE, CONFIDENCE, PROVENANCE, REQUEST_ID, RequestContext, TRACE_ID,
-    fresh_request_id,
+    CLASS_HEADER, CODE, CONFIDENCE, PROVENANCE, REQUEST_ID, TRACE_ID, answer, confidence,
+    request_id,
 };
 use crate::tenants::MixingDomain;
 
@@ -42,8 +42,8 @@ struct Service {
 
 impl Service {
     fn model(&self, name: &str, version: &str) -> Result<Arc<ServedModel>, ServeError> {
-        self.app
-            .model(name, Some(version).filter(|version| !version.is_empty()))
+        let version = Some(version).filter(|version| !version.is_empty());
+        self.app.model(name, version)
     }
 
     async fn infer_on(
@@ -54,26 +54,19 @@ impl Service {
         (mut request, form): (InferRequest, Form),
     ) -> Result<(Response<ModelInferResponse>, Provenance), ServeError> {
         take_metadata(&mut request, &MetadataMap::from_headers(headers.clone()));
-        if !model.driver().has_room() {
+        if !model.driver.has_room() {
             return Err(Rejected::Overloaded.into());
         }
         let (response, provenance) = model.infer(domain, request).await?;
         let mut response = Response::new(write_response(&response, form));
         let metadata = response.metadata_mut();
         metadata.insert(PROVENANCE, MetadataValue::from_static(provenance.kind));
-        if let Some(Ok(confidence)) = provenance
-            .confidence
-            .map(|confidence| format!("{confidence:.4}").parse())
-        {
-            metadata.insert(CONFIDENCE, confidence);
-        }
-        if let Some(code) = provenance
-            .code
-            .as_deref()
-            .and_then(|code| code.parse().ok())
-        {
-            metadata.insert(CODE, code);
-        }
+        let confidence = confidence(&provenance);
+        let confidence = confidence
+            .as_ref()
+            .and_then(|confidence| confidence.to_str().ok());
+        insert(metadata, CONFIDENCE, confidence);
+        insert(metadata, CODE, provenance.code.as_deref());
         Ok((response, provenance))
     }
 }
@@ -87,7 +80,7 @@ fn take_metadata(request: &mut InferRequest, metadata: &MetadataMap) {
     {
         request
             .parameters
-            .entry(CLASS.to_owned())
+            .entry(CLASS)
             .or_insert_with(|| class.into());
     }
     if let Some(limit) = timeout_of(metadata) {
@@ -115,9 +108,8 @@ impl InferenceService for Service {
         &self,
         _: Request<ServerReadyRequest>,
     ) -> Result<Response<ServerReadyResponse>, Status> {
-        Ok(Response::new(ServerReadyResponse {
-            ready: self.app.is_ready(),
-        }))
+        let ready = self.app.is_ready();
+        Ok(Response::new(ServerReadyResponse { ready }))
     }
 
     /// A model that is not here is not ready: that is an answer, not an error.
@@ -126,12 +118,9 @@ impl InferenceService for Service {
         request: Request<ModelReadyRequest>,
     ) -> Result<Response<ModelReadyResponse>, Status> {
         let ModelReadyRequest { name, version } = request.into_inner();
-        let ready = self
-            .model(&name, &version)
-            .is_ok_and(|model| model.driver().is_ready());
-        Ok(Response::new(ModelReadyResponse {
-            ready: ready && !self.app.is_draining(),
-        }))
+        let model = self.model(&name, &version);
+        let ready = model.is_ok_and(|model| model.driver.is_ready()) && !self.app.is_draining();
+        Ok(Response::new(ModelReadyResponse { ready }))
     }
 
     async fn server_metadata(
@@ -172,67 +161,34 @@ impl InferenceService for Service {
             return Err(Status::internal("the message was not decoded"));
         };
         let headers = metadata.into_headers();
-        let mut names = Names::of(&headers);
+        let id = request_id(&headers);
         let model = self.model(&model, &version);
-        let known = model.as_ref().ok().map(|model| model.name());
-        let request_context = RequestContext::begin(&self.app, known, &names.request_id, &headers);
-        names.trace_id = request_context.trace_id();
-        let mut result = match &model {
-            Ok(model) => {
-                let result = request_context
-                    .scope(self.infer_on(model, domain, &headers, (request, form)))
-                    .await;
-                request_context.end(model, &result);
-                result
-                    .map(|(response, _)| response)
-                    .map_err(|refused| status(&refused))
-            }
-            Err(unknown) => {
-                request_context.unknown(unknown);
-                Err(status(unknown))
-            }
+        let known = model.as_ref().ok().cloned();
+        let answering = async {
+            self.infer_on(&*model?, domain, &headers, (request, form))
+                .await
         };
-        names.write(match &mut result {
+        let (result, trace_id) =
+            answer(&self.app, &headers, &id, known.as_deref(), answering).await;
+        let mut result = result.map_err(|refused| status(&refused));
+        let metadata = match &mut result {
             Ok(response) => response.metadata_mut(),
             Err(status) => status.metadata_mut(),
-        });
+        };
+        write_names(metadata, &id, trace_id);
         result
     }
 }
 
-/// Names that the answer repeats from its request.
-pub(super) struct Names {
-    pub(super) request_id: String,
-    pub(super) trace_id: Option<String>,
+/// Writes the names that the answer repeats from its request.
+pub(super) fn write_names(metadata: &mut MetadataMap, id: &HeaderValue, trace_id: Option<String>) {
+    insert(metadata, REQUEST_ID, id.to_str().ok());
+    insert(metadata, TRACE_ID, trace_id.as_deref());
 }
 
-impl Names {
-    /// As the client calls it, if it does.
-    pub(super) fn of(headers: &HeaderMap) -> Self {
-        let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
-        let usable = |id: &&str| {
-            !id.is_empty()
-                && id.len() <= MAX_REQUEST_ID
-                && id.bytes().all(|byte| byte.is_ascii_graphic())
-        };
-        let request_id = given
-            .filter(usable)
-            .map_or_else(fresh_request_id, str::to_owned);
-        Self {
-            request_id,
-            trace_id: None,
-        }
-    }
-
-    pub(super) fn write(self, metadata: &mut MetadataMap) {
-        for (name, id) in [
-            (REQUEST_ID, Some(self.request_id)),
-            (TRACE_ID, self.trace_id),
-        ] {
-            if let Some(id) = id.and_then(|id| id.parse().ok()) {
-                metadata.insert(name, id);
-            }
-        }
+fn insert(metadata: &mut MetadataMap, name: &'static str, value: Option<&str>) {
+    if let Some(value) = value.and_then(|value| value.parse().ok()) {
+        metadata.insert(name, value);
     }
 }
 
@@ -245,9 +201,10 @@ pub(super) fn status(error: &ServeError) -> Status {
     let mut status = Status::new(code, error_text(error));
     if let Some(seconds) = error.retry_after() {
         // What gRPC calls Retry-After.
+        let pushback = (seconds * 1000).into();
         status
             .metadata_mut()
-            .insert("grpc-retry-pushback-ms", (seconds * 1000).into());
+            .insert("grpc-retry-pushback-ms", pushback);
     }
     status
 }
@@ -255,21 +212,12 @@ pub(super) fn status(error: &ServeError) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ServerSettings;
-    use crate::metrics::Metrics;
 
     #[tokio::test]
     async fn call_without_a_mixing_domain_is_refused() {
-        let app = App::new(
-            Vec::new(),
-            Metrics::new().unwrap(),
-            ServerSettings::default(),
-        );
-        let service = Service { app: Arc::new(app) };
-        let refused = service
-            .model_infer(Request::new(ModelInferRequest::default()))
-            .await
-            .unwrap_err();
+        let app = Arc::new(App::without_models());
+        let call = Request::new(ModelInferRequest::default());
+        let refused = Service { app }.model_infer(call).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::Unauthenticated);
     }
 }

@@ -26,10 +26,10 @@ pub(super) async fn read(
     let header_length = header_length(headers)?;
     let serving = app.serving();
     let (max_bytes, limit) = (
-        serving.server().max_body_bytes,
-        serving.server().body_read_timeout,
+        serving.server.max_body_bytes,
+        serving.server.body_read_timeout,
     );
-    let (body, reserved) = read_body_within(body, max_bytes, limit, app.body_memory()).await?;
+    let (body, reserved) = read_body_within(body, max_bytes, limit, &app.body_memory).await?;
     let max_contents = model.max_contents();
     let reading = Reading {
         header_length,
@@ -45,19 +45,16 @@ pub(super) async fn read(
     let reading = async {
         match coding {
             Some(coding) => decode(coding, body, max_bytes, reading).await,
-            None => in_turn(json, move || reading.read(body))
-                .await
-                .unwrap_or_else(|| Err(unreadable())),
+            None => {
+                let unreadable = || ServeError::Input("the body could not be read".to_owned());
+                let read = in_turn(json, move || reading.read(body)).await;
+                read.unwrap_or_else(|| Err(unreadable()))
+            }
         }
     };
     // Bodies are read in turn, so that this takes time as receiving does.
-    tokio::time::timeout(limit, reading)
-        .await
-        .map_err(|_| BodyError::Timeout { limit })?
-}
-
-fn unreadable() -> ServeError {
-    ServeError::Input("the body could not be read".to_owned())
+    let late = |_| BodyError::Timeout { limit };
+    tokio::time::timeout(limit, reading).await.map_err(late)?
 }
 
 /// Reads a body, and counts what it holds.
@@ -106,14 +103,12 @@ fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ServeError> {
     let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else {
         return Ok(None);
     };
-    value
+    let length = value
         .to_str()
         .ok()
-        .and_then(|value| value.trim().parse().ok())
-        .map(Some)
-        .ok_or_else(|| {
-            ServeError::Input(format!(
-                "header {HEADER_CONTENT_LENGTH} must be a number of bytes"
-            ))
-        })
+        .and_then(|value| value.trim().parse().ok());
+    length.map(Some).ok_or_else(|| {
+        let problem = format!("header {HEADER_CONTENT_LENGTH} must be a number of bytes");
+        ServeError::Input(problem)
+    })
 }

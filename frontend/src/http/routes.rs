@@ -1,117 +1,129 @@
-//! Paths of the protocol, and what the server says about itself.
+//! Paths of the protocol, the layer of every request, and what the server says about itself.
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, State};
-use axum::middleware::from_fn_with_state;
+use axum::extract::{Path, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
-use http::{Method, StatusCode, Uri};
+use http::header::CONNECTION;
+use http::{HeaderValue, Method, StatusCode, Uri, Version};
 use parapet_open_inference::{OPENAPI_PATH, ServerMetadata, openapi};
+use serde::Deserialize;
 use serde_json::json;
 
-use super::guard::guard;
-use super::infer;
-use super::response::{error, json, text};
+use super::{error, infer, json, with_type};
 use crate::app::App;
 use crate::error::ServeError;
 
+/// Paths that health checks ask, which have no keys.
+const HEALTH: [&str; 2] = ["/v2/health/live", "/v2/health/ready"];
+
+/// The part of a path that names a model.
+#[derive(Debug, Deserialize)]
+pub(super) struct ModelPath {
+    pub(super) model: String,
+    pub(super) version: Option<String>,
+}
+
 /// The router of the data listener.
-pub fn router(app: Arc<App>) -> Router {
-    Router::new()
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let [live, ready] = HEALTH;
+    let mut router = Router::new()
         .route("/v2", get(server_metadata))
         .route("/v2/", get(server_metadata))
         .route(OPENAPI_PATH, get(document))
-        .route("/v2/health/live", get(server_live))
-        .route("/v2/health/ready", get(server_ready))
-        .route("/v2/models/{model}", get(model_metadata))
-        .route("/v2/models/{model}/ready", get(model_ready))
-        .route("/v2/models/{model}/infer", post(infer::infer))
         .route(
-            "/v2/models/{model}/versions/{version}",
-            get(version_metadata),
+            live,
+            get(async || json(StatusCode::OK, &json!({ "live": true }))),
         )
-        .route(
-            "/v2/models/{model}/versions/{version}/ready",
-            get(version_ready),
-        )
-        .route(
-            "/v2/models/{model}/versions/{version}/infer",
-            post(infer::infer_version),
-        )
-        .route("/metrics", get(data_metrics))
+        .route(ready, get(server_ready))
+        .route("/metrics", get(data_metrics));
+    for model in [
+        "/v2/models/{model}",
+        "/v2/models/{model}/versions/{version}",
+    ] {
+        router = router
+            .route(model, get(model_metadata))
+            .route(&format!("{model}/ready"), get(model_ready))
+            .route(&format!("{model}/infer"), post(infer::infer));
+    }
+    router
         .fallback(unknown_path)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(Arc::clone(&app), guard))
         .with_state(app)
 }
 
+/// On a request's way in checks the key and the quota; on its way out, while the server drains,
+/// asks its client to go elsewhere.
+async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let version = request.version();
+    let mut response = match admit(&app, &mut request) {
+        Ok(()) => next.run(request).await,
+        Err(refused) => error(&refused),
+    };
+    // Kept connections would be closed soon, perhaps just when their clients send; told so, clients
+    // open one elsewhere.
+    if app.is_draining() && version <= Version::HTTP_11 {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+    }
+    response
+}
+
+/// Puts the request's mixing domain into its extensions.
+fn admit(app: &App, request: &mut Request) -> Result<(), ServeError> {
+    if !HEALTH.contains(&request.uri().path()) {
+        // Metadata costs nothing; predictions are asked for by POST.
+        let counts = request.method() == Method::POST;
+        let domain = app.serving().tenants.admit(request.headers(), counts)?;
+        request.extensions_mut().insert(domain);
+    }
+    Ok(())
+}
+
 async fn server_metadata() -> Response {
-    json(&App::metadata())
+    json(StatusCode::OK, &App::metadata())
 }
 
 async fn document(State(app): State<Arc<App>>) -> Response {
     let ServerMetadata { name, version, .. } = App::metadata();
     let serving = app.serving();
-    json(&openapi(
-        &name,
-        &version,
-        serving.models().map(|model| model.name()),
-    ))
+    let models = serving.models.keys().map(String::as_str);
+    json(StatusCode::OK, &openapi(&name, &version, models))
 }
 
-async fn server_live() -> Response {
-    json(&json!({ "live": true }))
+fn status_of(ready: bool) -> StatusCode {
+    if ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    }
 }
 
 pub(crate) async fn server_ready(State(app): State<Arc<App>>) -> Response {
     // The specification calls the field "live" here, too; servers call it "ready".
     let ready = app.is_ready();
-    let mut response = json(&json!({ "live": true, "ready": ready }));
-    if !ready {
-        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    }
-    response
+    json(status_of(ready), &json!({ "live": true, "ready": ready }))
 }
 
-async fn model_metadata(State(app): State<Arc<App>>, Path(name): Path<String>) -> Response {
-    match app.model(&name, None) {
-        Ok(model) => json(&model.metadata()),
+async fn model_metadata(State(app): State<Arc<App>>, Path(path): Path<ModelPath>) -> Response {
+    match app.model(&path.model, path.version.as_deref()) {
+        Ok(model) => json(StatusCode::OK, &model.metadata()),
         Err(refused) => error(&refused),
     }
 }
 
-async fn version_metadata(
-    State(app): State<Arc<App>>,
-    Path((name, version)): Path<(String, String)>,
-) -> Response {
-    match app.model(&name, Some(&version)) {
-        Ok(model) => json(&model.metadata()),
-        Err(refused) => error(&refused),
-    }
-}
-
-async fn model_ready(State(app): State<Arc<App>>, Path(name): Path<String>) -> Response {
-    ready(&app, &name, None)
-}
-
-async fn version_ready(
-    State(app): State<Arc<App>>,
-    Path((name, version)): Path<(String, String)>,
-) -> Response {
-    ready(&app, &name, Some(&version))
-}
-
-fn ready(app: &App, name: &str, version: Option<&str>) -> Response {
-    match app.model(name, version) {
+async fn model_ready(State(app): State<Arc<App>>, Path(path): Path<ModelPath>) -> Response {
+    match app.model(&path.model, path.version.as_deref()) {
         Ok(model) => {
-            let ready = !app.is_draining() && model.driver().is_ready();
-            let mut response = json(&json!({ "name": name, "ready": ready }));
-            if !ready {
-                *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-            }
-            response
+            let ready = !app.is_draining() && model.driver.is_ready();
+            json(
+                status_of(ready),
+                &json!({ "name": path.model, "ready": ready }),
+            )
         }
         Err(refused) => error(&refused),
     }
@@ -120,27 +132,27 @@ fn ready(app: &App, name: &str, version: Option<&str>) -> Response {
 /// Prometheus' text format.
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.publish();
-    text(app.metrics().render())
+    let content_type = "text/plain; version=0.0.4; charset=utf-8";
+    with_type(StatusCode::OK, content_type, app.metrics.render())
 }
 
 /// Tenants must not see each other: where there are any, metrics are the admin listener's.
 async fn data_metrics(State(app): State<Arc<App>>, uri: Uri) -> Response {
     let serving = app.serving();
-    if serving
-        .server()
+    let here = serving
+        .server
         .metrics
-        .unwrap_or_else(|| serving.tenants().is_open())
-    {
+        .unwrap_or_else(|| serving.tenants.is_open());
+    if here {
         metrics(State(app)).await
     } else {
         unknown_path(uri).await
     }
 }
 
-async fn unknown_path(uri: Uri) -> Response {
-    error(&ServeError::UnknownPath {
-        path: uri.path().into(),
-    })
+pub(crate) async fn unknown_path(uri: Uri) -> Response {
+    let path = uri.path().into();
+    error(&ServeError::UnknownPath { path })
 }
 
 async fn method_not_allowed(method: Method, uri: Uri) -> Response {

@@ -7,61 +7,67 @@ pub(super) const SECONDS: [f64; 18] = [
 ];
 
 macro_rules! declare {
-    ($($constant:ident = $name:literal: $description:literal;)*) => {
+    ($($constant:ident: &str = $name:literal: $description:literal;)*) => {
         $(pub(super) const $constant: &str = $name;)*
         const DESCRIPTIONS: &[(&str, &str)] = &[$(($name, $description)),*];
     };
 }
 
 declare! {
-    REQUESTS = "parapet_requests_total":
+    REQUESTS: &str = "parapet_requests_total":
         "Requests by outcome: exact, hedged, backup, reconstructed, or a kind of error";
-    REQUEST_SECONDS = "parapet_request_duration_seconds": "From a request's arrival to its answer";
-    UPSTREAM_SECONDS = "parapet_upstream_request_duration_seconds": "One upstream request";
-    UPSTREAM_FAILURES = "parapet_upstream_failures_total": "Upstream requests that failed";
-    AGREEMENT = "parapet_reconstruction_agreement_total":
+    REQUEST_SECONDS: &str = "parapet_request_duration_seconds":
+        "From a request's arrival to its answer";
+    UPSTREAM_SECONDS: &str = "parapet_upstream_request_duration_seconds": "One upstream request";
+    UPSTREAM_FAILURES: &str = "parapet_upstream_failures_total": "Upstream requests that failed";
+    AGREEMENT: &str = "parapet_reconstruction_agreement_total":
         "Approximate answers compared with the deployed model's prediction";
-    INSTANCE_UP = "parapet_instance_up": "1 when the instance is up";
-    DISCOVERY_UP = "parapet_discovery_up":
+    INSTANCE_UP: &str = "parapet_instance_up": "1 when the instance is up";
+    DISCOVERY_UP: &str = "parapet_discovery_up":
         "1 when the backend that says where the instances are answers";
-    REDUNDANT = "parapet_redundant_requests_total":
+    REDUNDANT: &str = "parapet_redundant_requests_total":
         "Redundant requests by strategy and what became of them";
-    GROUPS = "parapet_coding_groups_total": "Coding groups encoded";
-    RETRIES = "parapet_retries_total": "Attempts after a failed one";
-    UNRECOVERABLE = "parapet_late_unrecoverable_total":
+    GROUPS: &str = "parapet_coding_groups_total": "Coding groups encoded";
+    RETRIES: &str = "parapet_retries_total": "Attempts after a failed one";
+    UNRECOVERABLE: &str = "parapet_late_unrecoverable_total":
         "Late queries that could not be reconstructed when they came to be late";
-    IN_FLIGHT = "parapet_queries_in_flight": "Queries in the table, awaited late truths included";
-    GROUPS_SPARED = "parapet_coding_groups_spared_total":
+    IN_FLIGHT: &str = "parapet_queries_in_flight":
+        "Queries in the table, awaited late truths included";
+    GROUPS_SPARED: &str = "parapet_coding_groups_spared_total":
         "Coding groups all answered before their parity queries were due";
-    UNCODED = "parapet_queries_uncoded_total":
+    UNCODED: &str = "parapet_queries_uncoded_total":
         "Queries that joined no coding group, since too many kinds of query were about";
-    KEPT_BYTES = "parapet_kept_inputs_bytes":
+    KEPT_BYTES: &str = "parapet_kept_inputs_bytes":
         "Bytes of answered queries' inputs that are kept for coding groups";
-    GROUPS_OPEN = "parapet_coding_groups_in_flight": "Coding groups in memory";
-    HOLD_BACK = "parapet_hold_back_seconds": "How long reconstructions are held back";
-    CONNECTIONS_OPEN = "parapet_connections_open": "Connections that are open";
-    CONNECTIONS = "parapet_connections_total": "Connections accepted";
-    CONNECTIONS_REFUSED = "parapet_connections_refused_total":
+    GROUPS_OPEN: &str = "parapet_coding_groups_in_flight": "Coding groups in memory";
+    HOLD_BACK: &str = "parapet_hold_back_seconds": "How long reconstructions are held back";
+    CONNECTIONS_OPEN: &str = "parapet_connections_open": "Connections that are open";
+    CONNECTIONS: &str = "parapet_connections_total": "Connections accepted";
+    CONNECTIONS_REFUSED: &str = "parapet_connections_refused_total":
         "Connections closed at once, since their peer had its share";
-    UNAUTHENTICATED = "parapet_requests_unauthenticated_total": "Requests without a known key";
-    TENANT_REQUESTS = "parapet_tenant_requests_total":
+    UNAUTHENTICATED: &str = "parapet_requests_unauthenticated_total":
+        "Requests without a known key";
+    TENANT_REQUESTS: &str = "parapet_tenant_requests_total":
         "Requests of tenants, admitted and over their quota";
-    RELOADS = "parapet_config_reloads_total": "Reloads of the configuration, taken and refused";
-    BODY_BYTES = "parapet_request_bodies_bytes": "Bytes that the bodies of requests hold";
-    QUEUED = "parapet_queries_queued": "Queries that wait for a slot of the deployed model";
-    QUEUE_LIMIT = "parapet_queue_limit": "Queries that may wait for a slot of the deployed model";
-    EJECTED = "parapet_instances_ejected":
+    RELOADS: &str = "parapet_config_reloads_total":
+        "Reloads of the configuration, taken and refused";
+    BODY_BYTES: &str = "parapet_request_bodies_bytes": "Bytes that the bodies of requests hold";
+    QUEUED: &str = "parapet_queries_queued": "Queries that wait for a slot of the deployed model";
+    QUEUE_LIMIT: &str = "parapet_queue_limit":
+        "Queries that may wait for a slot of the deployed model";
+    EJECTED: &str = "parapet_instances_ejected":
         "Instances of the deployed model that are ejected for their bad answers";
-    EJECTIONS = "parapet_instance_ejections_total":
+    EJECTIONS: &str = "parapet_instance_ejections_total":
         "Times that an instance was ejected for its bad answers";
-    REDUNDANCY_ON = "parapet_redundancy_on": "0 while an operator has switched redundancy off";
-    HOLD_BACK_OVERRIDDEN = "parapet_hold_back_overridden":
+    REDUNDANCY_ON: &str = "parapet_redundancy_on":
+        "0 while an operator has switched redundancy off";
+    HOLD_BACK_OVERRIDDEN: &str = "parapet_hold_back_overridden":
         "1 while an operator has changed the hold-back";
-    VIOLATIONS = "parapet_invariant_violations_total":
+    VIOLATIONS: &str = "parapet_invariant_violations_total":
         "Violations of a numbered invariant; always 0";
-    CERTIFICATE_EXPIRY = "parapet_certificate_expiry_timestamp_seconds":
+    CERTIFICATE_EXPIRY: &str = "parapet_certificate_expiry_timestamp_seconds":
         "When a certificate expires, in seconds since 1970";
-    REVOCATION_LIST_EXPIRY = "parapet_revocation_list_expiry_timestamp_seconds":
+    REVOCATION_LIST_EXPIRY: &str = "parapet_revocation_list_expiry_timestamp_seconds":
         "When the next revocation list is due, in seconds since 1970";
 }
 

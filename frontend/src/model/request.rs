@@ -41,17 +41,25 @@ impl Options {
     ) -> Result<Self, ServeError> {
         let number = |name: &str, expected: &str| {
             let value = parameters.get(name);
-            let number = value.map(|value| value.as_u64().ok_or_else(|| wrong(name, expected, value)));
+            let number =
+                value.map(|value| value.as_u64().ok_or_else(|| wrong(name, expected, value)));
             number.transpose()
         };
         let timeout = number("timeout", "a number of microseconds")?.map(Duration::from_micros);
         let deadline = number("deadline_unix_ms", "milliseconds since 1970")?;
         let left = deadline.map(|millis| {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default();
             Duration::from_millis(millis).saturating_sub(now)
         });
         // Where the client gives both, both hold.
-        let timeout = timeout.into_iter().chain(left).min().unwrap_or(default).min(max);
+        let timeout = timeout
+            .into_iter()
+            .chain(left)
+            .min()
+            .unwrap_or(default)
+            .min(max);
         if timeout.is_zero() {
             return Err(Rejected::DeadlinePassed.into());
         }
@@ -90,7 +98,9 @@ fn wrong(parameter: &str, expected: &str, value: &Value) -> ServeError {
         Value::String(text) => format!("{:?}", Excerpt::from(text)),
         other => Excerpt::from(&other.to_string()).to_string(),
     };
-    input(format!("parameter {parameter:?} must be {expected}, not {shown}"))
+    input(format!(
+        "parameter {parameter:?} must be {expected}, not {shown}"
+    ))
 }
 
 fn input(problem: String) -> ServeError {
@@ -144,10 +154,14 @@ fn check_inputs(
 fn check_input(tensor: &Tensor, spec: &TensorSpec, max_rows: usize) -> Result<usize, ServeError> {
     let (name, given, taken) = (&spec.name, tensor.datatype, spec.datatype);
     if given != taken {
-        return Err(input(format!("input {name:?} is {given}; the model takes {taken}")));
+        return Err(input(format!(
+            "input {name:?} is {given}; the model takes {taken}"
+        )));
     }
     let shape = &tensor.shape;
-    let sample = shape.split_first().filter(|(_, sample)| *sample == spec.shape);
+    let sample = shape
+        .split_first()
+        .filter(|(_, sample)| *sample == spec.shape);
     let Some((&rows, _)) = sample else {
         let expected: Vec<String> = spec.shape.iter().map(usize::to_string).collect();
         let expected = expected.join(", ");
@@ -156,7 +170,9 @@ fn check_input(tensor: &Tensor, spec: &TensorSpec, max_rows: usize) -> Result<us
         )));
     };
     if rows == 0 || rows > max_rows {
-        return Err(input(format!("input {name:?} has {rows} samples; send 1 to {max_rows}")));
+        return Err(input(format!(
+            "input {name:?} has {rows} samples; send 1 to {max_rows}"
+        )));
     }
     if tensor.has_non_finite() {
         return Err(input(format!("input {name:?} holds a NaN or an infinity")));
@@ -176,7 +192,11 @@ impl<T: Transport> ServedModel<T> {
         let options = Options::parse(parameters, settings.timeout, settings.max_timeout)?;
         let class = class(parameters, &self.config.classes)?;
         let is_known = |name: &str| entry.outputs.iter().any(|output| output.name == name);
-        if let Some(unknown) = request.outputs.iter().find(|output| !is_known(&output.name)) {
+        if let Some(unknown) = request
+            .outputs
+            .iter()
+            .find(|output| !is_known(&output.name))
+        {
             let name = Excerpt::from(&unknown.name);
             return Err(input(format!("the model has no output {name:?}")));
         }
@@ -184,19 +204,27 @@ impl<T: Transport> ServedModel<T> {
         let wanted =
             |name: &str| named.is_empty() || named.iter().any(|output| output.name == name);
         let (tensors, rows) = check_inputs(request.inputs, &entry.inputs, settings.max_rows)?;
-        let kind = u32::try_from(rows).map_err(|_| input(format!("{rows} samples are too many")))?;
+        let kind =
+            u32::try_from(rows).map_err(|_| input(format!("{rows} samples are too many")))?;
         // Shape and datatype are fixed by the model but for the number of samples; that and the
         // domain must agree (CG-6).
         let domain = DomainId(domain.number());
         let key = GroupKey { domain, kind };
-        let timeout = options.timeout.saturating_sub(answer_margin(options.timeout));
+        let timeout = options
+            .timeout
+            .saturating_sub(answer_margin(options.timeout));
         // Some requests go on when their client is answered: they are not to be given up before the
         // engine does that.
         let config = self.config.classes.get(usize::from(class.0));
-        let kept = config.map(|class| class.strategy.keeps_requests_for()).unwrap_or_default();
+        let kept = config
+            .map(|class| class.strategy.keeps_requests_for())
+            .unwrap_or_default();
         let query = Input::new(tensors, rows).by(Instant::now() + timeout + kept);
         let approximate = options.allow_approximate && self.driver.approximates(class, wanted);
-        let answer = self.driver.infer(query, key, class, timeout, approximate).await?;
+        let answer = self
+            .driver
+            .infer(query, key, class, timeout, approximate)
+            .await?;
         let (output, provenance) = self.provenance(answer, class)?;
         let outputs = entry.outputs.iter().filter(|spec| wanted(&spec.name));
         let response = InferResponse {
@@ -204,7 +232,9 @@ impl<T: Transport> ServedModel<T> {
             model_version: Some(self.config.version.to_string()),
             id: request.id,
             parameters: provenance.parameters(),
-            outputs: outputs.filter_map(|spec| output.tensor(&spec.name).cloned()).collect(),
+            outputs: outputs
+                .filter_map(|spec| output.tensor(&spec.name).cloned())
+                .collect(),
         };
         Ok((response, provenance))
     }

@@ -65,7 +65,7 @@ impl fmt::Debug for KeyHash {
     }
 }
 
-/// Not 64 hexadecimal digits.
+/// Text that is not 64 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a SHA-256 in 64 hexadecimal digits; `parapet-frontend hash-key` prints one")]
 pub struct NoKeyHash;
@@ -74,16 +74,13 @@ impl FromStr for KeyHash {
     type Err = NoKeyHash;
 
     fn from_str(text: &str) -> Result<Self, NoKeyHash> {
-        let mut hash = [0; 32];
-        if text.len() != 64 || !text.is_ascii() {
+        // `from_str_radix` takes a sign.
+        if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(NoKeyHash);
         }
-        for (byte, digits) in hash.iter_mut().zip(text.as_bytes().chunks(2)) {
-            let digits = std::str::from_utf8(digits).map_err(|_| NoKeyHash)?;
-            // `from_str_radix` takes a sign.
-            if digits.starts_with('+') {
-                return Err(NoKeyHash);
-            }
+        let mut hash = [0; 32];
+        for (byte, index) in hash.iter_mut().zip((0..).step_by(2)) {
+            let digits = text.get(index..index + 2).ok_or(NoKeyHash)?;
             *byte = u8::from_str_radix(digits, 16).map_err(|_| NoKeyHash)?;
         }
         Ok(Self(hash))

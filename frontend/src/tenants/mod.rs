@@ -10,9 +10,6 @@ mod quota;
 pub use key::{Key, KeyHash};
 pub use quota::Quota;
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use metrics::Counter;
@@ -60,7 +57,7 @@ impl MixingDomain {
 
 /// Client with a key.
 #[derive(Debug)]
-pub struct Tenant {
+struct Tenant {
     config: TenantConfig,
     quota: Option<Mutex<Quota>>,
     admitted: Counter,
@@ -68,16 +65,11 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    pub fn name(&self) -> &str {
-        &self.config.name
-    }
-
-    /// Returns the mixing domain of its queries.
-    pub fn domain(&self) -> MixingDomain {
-        if self.config.may_mix {
-            MixingDomain::SHARED
-        } else {
-            MixingDomain::of_tenant(&self.config.name)
+    /// The mixing domain of its queries.
+    fn domain(&self) -> MixingDomain {
+        match self.config.may_mix {
+            true => MixingDomain::SHARED,
+            false => MixingDomain::of_tenant(&self.config.name),
         }
     }
 }
@@ -85,7 +77,7 @@ impl Tenant {
 /// All who may ask; everybody, if there are none.
 #[derive(Debug)]
 pub struct Tenants {
-    tenants: Vec<Arc<Tenant>>,
+    tenants: Vec<Tenant>,
     since: Instant,
     no_key: Counter,
 }
@@ -94,16 +86,16 @@ impl Tenants {
     /// Tenants with full quotas.
     pub fn new(configs: &[TenantConfig], metrics: &Metrics) -> Self {
         let tenant = |config: &TenantConfig| {
-            let (admitted, over_quota) = metrics.tenant(&config.name);
+            let [admitted, over_quota] = metrics.tenant(&config.name);
             let quota = config
                 .quota
                 .map(|(rate, burst)| Mutex::new(Quota::new(rate, burst)));
-            Arc::new(Tenant {
+            Tenant {
                 config: config.clone(),
                 quota,
                 admitted,
                 over_quota,
-            })
+            }
         };
         Self {
             tenants: configs.iter().map(tenant).collect(),
@@ -117,56 +109,49 @@ impl Tenants {
         self.tenants.is_empty()
     }
 
-    /// Returns the tenant of a request; `None` where no key is needed.
-    ///
-    /// # Errors
-    /// [`ServeError::Unauthenticated`].
-    pub fn identify(&self, headers: &HeaderMap) -> Result<Option<Arc<Tenant>>, ServeError> {
-        if self.is_open() {
-            return Ok(None);
-        }
-        let given = bearer(headers).map(KeyHash::of);
+    /// The tenant of a request.
+    fn identify(&self, headers: &HeaderMap) -> Option<&Tenant> {
+        let given = bearer(headers).map(KeyHash::of)?;
         let mut found = None;
         for tenant in &self.tenants {
             for key in &tenant.config.keys {
                 // All are compared, whether or not one was found.
-                if given.as_ref().is_some_and(|given| given.equals(key)) {
+                if given.equals(key) {
                     found = Some(tenant);
                 }
             }
         }
-        if found.is_none() {
-            self.no_key.increment(1);
-        }
-        found.cloned().map(Some).ok_or(ServeError::Unauthenticated)
+        found
     }
 
-    /// Counts a request against the tenant's quota.
-    ///
-    /// # Errors
-    /// [`ServeError::OverQuota`].
-    pub fn admit(&self, tenant: &Tenant) -> Result<(), ServeError> {
-        let taken = tenant
-            .quota
-            .as_ref()
-            .map_or(Ok(()), |quota| quota.lock().take(self.since.elapsed()));
-        match taken {
-            Ok(()) => tenant.admitted.increment(1),
-            Err(wait) => {
+    /// Admits a request, and counts it against its tenant's quota if it asks for a prediction.
+    pub fn admit(&self, headers: &HeaderMap, counts: bool) -> Result<MixingDomain, ServeError> {
+        if self.is_open() {
+            return Ok(MixingDomain::SHARED);
+        }
+        let Some(tenant) = self.identify(headers) else {
+            self.no_key.increment(1);
+            return Err(ServeError::Unauthenticated);
+        };
+        if counts {
+            let now = self.since.elapsed();
+            let taken = tenant
+                .quota
+                .as_ref()
+                .map_or(Ok(()), |quota| quota.lock().take(now));
+            if let Err(wait) = taken {
                 tenant.over_quota.increment(1);
+                // Rounded up, for `Retry-After`.
+                let seconds = wait.as_millis().div_ceil(1000);
                 return Err(ServeError::OverQuota {
-                    tenant: tenant.name().to_owned(),
-                    retry_after: in_seconds(wait),
+                    tenant: tenant.config.name.clone(),
+                    retry_after: u32::try_from(seconds).unwrap_or(u32::MAX),
                 });
             }
+            tenant.admitted.increment(1);
         }
-        Ok(())
+        Ok(tenant.domain())
     }
-}
-
-/// Rounded up, for `Retry-After`.
-fn in_seconds(wait: Duration) -> u32 {
-    u32::try_from(wait.as_millis().div_ceil(1000)).unwrap_or(u32::MAX)
 }
 
 /// The key that a request carries: `Authorization: Bearer KEY`. One with two such
@@ -183,6 +168,8 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn headers(value: &str) -> HeaderMap {
@@ -198,29 +185,23 @@ mod tests {
         }
     }
 
+    fn tenants(configs: &[TenantConfig]) -> Tenants {
+        Tenants::new(configs, &Metrics::new().unwrap())
+    }
+
     #[test]
     fn a_key_names_its_tenant_and_nothing_else_does() {
         let (a, b, c) = (Key::generate(), Key::generate(), Key::generate());
-        let configs = [
-            tenant("one", &[&a, &b], None, false),
-            tenant("two", &[&c], None, true),
-        ];
-        let tenants = Tenants::new(&configs, &Metrics::new().unwrap());
-        let name = |value: String| {
-            tenants
-                .identify(&headers(&value))
-                .map(|tenant| tenant.unwrap().name().to_owned())
-                .ok()
+        let one = tenant("one", &[&a, &b], None, false);
+        let tenants = tenants(&[one, tenant("two", &[&c], None, true)]);
+        let name = |value: &str| {
+            let tenant = tenants.identify(&headers(value));
+            tenant.map(|tenant| tenant.config.name.as_str())
         };
         for (key, expected) in [(&a, "one"), (&b, "one"), (&c, "two")] {
-            assert_eq!(
-                name(format!("Bearer {}", key.text())).as_deref(),
-                Some(expected)
-            );
-            assert_eq!(
-                name(format!("bearer {}", key.text())).as_deref(),
-                Some(expected)
-            );
+            for scheme in ["Bearer", "bearer"] {
+                assert_eq!(name(&format!("{scheme} {}", key.text())), Some(expected));
+            }
         }
         for wrong in [
             format!("Bearer {}", Key::generate().text()),
@@ -233,25 +214,25 @@ mod tests {
             "Bearer ".to_owned(),
             String::new(),
         ] {
-            assert_eq!(name(wrong.clone()), None, "{wrong}");
+            assert_eq!(name(&wrong), None, "{wrong}");
         }
         let mut twice = headers(&format!("Bearer {}", a.text()));
         twice.append(
             AUTHORIZATION,
             format!("Bearer {}", c.text()).parse().unwrap(),
         );
-        assert!(tenants.identify(&twice).is_err() && tenants.identify(&HeaderMap::new()).is_err());
+        for refused in [twice, HeaderMap::new()] {
+            assert!(matches!(
+                tenants.admit(&refused, true),
+                Err(ServeError::Unauthenticated)
+            ));
+        }
     }
 
     #[test]
-    fn those_who_allow_it_share_groups_and_nobody_else() {
-        let domain = |name: &str, may_mix| {
-            let tenants = Tenants::new(
-                &[tenant(name, &[], None, may_mix)],
-                &Metrics::new().unwrap(),
-            );
-            tenants.tenants[0].domain()
-        };
+    fn tenants_that_allow_it_share_groups_and_no_others() {
+        let domain =
+            |name: &str, may_mix| tenants(&[tenant(name, &[], None, may_mix)]).tenants[0].domain();
         assert_eq!(domain("one", true), domain("two", true));
         assert_ne!(domain("one", false), domain("two", false));
         assert_ne!(domain("one", false), domain("one", true));
@@ -263,29 +244,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_over_quota_hears_when_to_come_again() {
+    async fn a_request_over_the_quota_is_told_when_to_come_again() {
         let key = Key::generate();
-        let tenants = Tenants::new(
-            &[tenant("one", &[&key], Some((0.5, 1.0)), false)],
-            &Metrics::new().unwrap(),
-        );
-        let one = tenants
-            .identify(&headers(&format!("Bearer {}", key.text())))
-            .unwrap()
-            .unwrap();
-        assert!(tenants.admit(&one).is_ok());
-        let refused = tenants.admit(&one).unwrap_err();
+        let tenants = tenants(&[tenant("one", &[&key], Some((0.5, 1.0)), false)]);
+        let headers = headers(&format!("Bearer {}", key.text()));
+        assert!(tenants.admit(&headers, true).is_ok());
+        let refused = tenants.admit(&headers, true).unwrap_err();
         assert_eq!(
             (refused.classify().0.as_u16(), refused.retry_after()),
             (429, Some(2))
         );
+        assert!(
+            tenants.admit(&headers, false).is_ok(),
+            "metadata costs nothing"
+        );
         tokio::time::sleep(Duration::from_secs(2)).await;
-        assert!(tenants.admit(&one).is_ok());
+        assert!(tenants.admit(&headers, true).is_ok());
     }
 
     #[test]
-    fn where_there_are_no_tenants_everybody_may_ask() {
-        let tenants = Tenants::new(&[], &Metrics::new().unwrap());
-        assert!(tenants.identify(&HeaderMap::new()).unwrap().is_none());
+    fn without_tenants_every_client_may_ask() {
+        let domain = tenants(&[]).admit(&HeaderMap::new(), true).unwrap();
+        assert_eq!(domain, MixingDomain::SHARED);
     }
 }

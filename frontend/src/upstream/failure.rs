@@ -31,7 +31,9 @@ fn is_due(now: Duration) -> bool {
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let (now, next) = (millis(now), millis(now + WARN_EVERY));
     let later = |at| (now >= at).then_some(next);
-    WARN_AT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later).is_ok()
+    WARN_AT
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later)
+        .is_ok()
 }
 
 #[cfg(test)]

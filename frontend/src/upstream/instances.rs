@@ -56,7 +56,11 @@ impl Instances {
             expected: Arc::new(Expected::of(entry, settings.max_rows)),
             connect_timeout: settings.health.connect_timeout,
             max_idle: pool.slots as usize + 1,
-            scheme: pool.discovery.as_ref().map(|discovery| discovery.scheme).unwrap_or_default(),
+            scheme: pool
+                .discovery
+                .as_ref()
+                .map(|discovery| discovery.scheme)
+                .unwrap_or_default(),
             tls: pool.tls.clone(),
         };
         let mut pools = vec![pool(&config.entry, config.version, &config.pool)];

@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
 
-use crate::site::{INFER, Site, read_response, status_of, until_closed};
+use crate::site::{Site, read_response, status_of, twenty, until_closed};
+use crate::support::INFER;
+
+/// Time between two pieces of a body that trickles.
+const PAUSE: Duration = Duration::from_millis(20);
 
 async fn begin(site: &Site, fields: &str) -> TcpStream {
     let mut stream = site.abuser().await;
@@ -35,44 +38,20 @@ async fn repeat(mut stream: TcpStream, piece: &[u8], pause: Duration) -> String 
     said
 }
 
-async fn twenty_times(
-    site: &Site,
-    fields: &str,
-    piece: &'static [u8],
-    pause: Duration,
-    status: u16,
-) {
-    let mut abusers = JoinSet::new();
-    for _ in 0..20 {
-        abusers.spawn(repeat(begin(site, fields).await, piece, pause));
-    }
-    while let Some(said) = abusers.join_next().await {
-        let said = said.unwrap();
-        assert_eq!(status_of(&said), status, "{said}");
+/// Slowloris in the body: cut off at the body's timeout, however many bytes came.
+async fn trickle_of(site: &Site, fields: &str, piece: &'static [u8]) {
+    let repeat = |stream| repeat(stream, piece, PAUSE);
+    for said in twenty(async || begin(site, fields).await, repeat).await {
+        assert_eq!(status_of(&said), 408, "{said}");
     }
 }
 
-/// Slowloris in the body: cut off at the body's timeout, however many bytes came.
 pub async fn trickle(site: &Site) {
-    twenty_times(
-        site,
-        "content-length: 50000",
-        b" ",
-        Duration::from_millis(20),
-        408,
-    )
-    .await;
+    trickle_of(site, "content-length: 50000", b" ").await;
 }
 
 pub async fn trickling_chunks(site: &Site) {
-    twenty_times(
-        site,
-        "transfer-encoding: chunked",
-        b"1\r\n \r\n",
-        Duration::from_millis(20),
-        408,
-    )
-    .await;
+    trickle_of(site, "transfer-encoding: chunked", b"1\r\n \r\n").await;
 }
 
 /// Refused before it is sent; and while it is sent, the answer still gets through.

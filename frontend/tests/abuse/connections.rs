@@ -7,8 +7,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::site::{INFER, Site, ask, metric, until_closed};
-use crate::support::{INPUTS, body};
+use crate::site::{Site, ask_status, metric, until_closed, whole};
+use crate::support::instance::HANG;
+use crate::support::{INPUTS, SAMPLE, body};
 
 /// Connections that send nothing, and ones that have sent something before, are closed.
 pub async fn idle(site: &Site) {
@@ -16,12 +17,7 @@ pub async fn idle(site: &Site) {
     for i in 0..20 {
         let mut stream = site.abuser().await;
         if i % 2 == 0 {
-            assert_eq!(
-                ask(&mut stream, &[1.0; INPUTS])
-                    .await
-                    .map(|(status, _)| status),
-                Some(200)
-            );
+            assert_eq!(ask_status(&mut stream).await, Some(200));
         }
         abusers.push(stream);
     }
@@ -38,12 +34,7 @@ pub async fn flood_from_one(site: &Site) {
     // A client without a place is refused at once, well before idle connections are closed; another
     // peer still has room.
     let mut other = TcpStream::connect(site.address).await.unwrap();
-    assert_eq!(
-        ask(&mut other, &[1.0; INPUTS])
-            .await
-            .map(|(status, _)| status),
-        Some(200)
-    );
+    assert_eq!(ask_status(&mut other).await, Some(200));
     drop(other);
     for stream in &mut abusers {
         assert_eq!(until_closed(stream).await, "");
@@ -52,7 +43,7 @@ pub async fn flood_from_one(site: &Site) {
     assert!(refused >= 200.0, "{refused} were refused");
 }
 
-/// All places are taken: who has one is served, who comes waits until idle ones are closed.
+/// All places are taken: a newcomer waits until idle ones are closed.
 pub async fn flood_from_everywhere(site: &Site) {
     let mut abusers = JoinSet::new();
     for i in 0..150_u8 {
@@ -60,12 +51,7 @@ pub async fn flood_from_everywhere(site: &Site) {
         abusers.spawn(async move { until_closed(&mut stream).await });
     }
     let mut newcomer = TcpStream::connect(site.address).await.unwrap();
-    assert_eq!(
-        ask(&mut newcomer, &[1.0; INPUTS])
-            .await
-            .map(|(status, _)| status),
-        Some(200)
-    );
+    assert_eq!(ask_status(&mut newcomer).await, Some(200));
     while let Some(said) = abusers.join_next().await {
         assert_eq!(said.unwrap(), "");
     }
@@ -73,31 +59,23 @@ pub async fn flood_from_everywhere(site: &Site) {
 
 /// A reset in the middle of a request, instead of an orderly end.
 pub async fn reset(site: &Site) {
-    let body = body(&[1.0; INPUTS], "");
-    let request = format!(
-        "POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
+    let request = whole("", body(&SAMPLE, ""));
     for i in 0..200 {
         let mut stream = site.abuser().await;
         stream.set_zero_linger().unwrap();
-        let part = &request.as_bytes()[..request.len() * (i % 11) / 10];
+        let part = &request[..request.len() * (i % 11) / 10];
         stream.write_all(part).await.unwrap();
     }
 }
 
 /// A client that closes its half has no interest in an answer; its connection does not stay.
 pub async fn half_closed(site: &Site) {
-    let body = body(&[crate::support::instance::HANG; INPUTS], "");
-    let request = format!(
-        "POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
+    let request = whole("", body(&[HANG; INPUTS], ""));
     let mut abusers = Vec::new();
     for part in [0, 10, request.len() - 5, request.len()] {
         for _ in 0..5 {
             let mut stream = site.abuser().await;
-            stream.write_all(&request.as_bytes()[..part]).await.unwrap();
+            stream.write_all(&request[..part]).await.unwrap();
             stream.shutdown().await.unwrap();
             abusers.push(stream);
         }
@@ -157,7 +135,7 @@ pub async fn trickling_reader(site: &Site) {
 pub async fn endless_keep_alive(site: &Site) {
     let mut stream = site.abuser().await;
     let mut answers = 0;
-    while ask(&mut stream, &[1.0; INPUTS]).await.is_some() {
+    while ask_status(&mut stream).await.is_some() {
         answers += 1;
         // The abuser's pace: nothing is awaited.
         tokio::time::sleep(Duration::from_millis(10)).await;

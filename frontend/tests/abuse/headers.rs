@@ -1,31 +1,14 @@
 //! Abuse of the request's header.
 
-use std::time::Duration;
-
 use tokio::io::AsyncWriteExt as _;
-use tokio::task::JoinSet;
 
-use crate::site::{INFER, Site, status_of, until_closed};
+use crate::site::{self, Random, Site, status_of, until_closed};
+use crate::support::INFER;
 
-/// Slowloris: a byte now and then, the end never. Cut off at the header's timeout, however
-/// many bytes came.
+/// The end never comes. Cut off at the header's timeout, however many bytes came.
 pub async fn trickle(site: &Site) {
-    let mut abusers = JoinSet::new();
-    for _ in 0..20 {
-        let mut stream = site.abuser().await;
-        abusers.spawn(async move {
-            stream.write_all(b"POST / HTTP/1.1\r\nx: ").await.unwrap();
-            let mut sent = 0;
-            while stream.write_all(b"x").await.is_ok() {
-                sent += 1;
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            sent
-        });
-    }
-    while let Some(sent) = abusers.join_next().await {
-        assert!(sent.unwrap() < 1000, "a header of 20 s was waited for");
-    }
+    let start = b"POST / HTTP/1.1\r\nx: ";
+    site::trickle(async || site.abuser().await, start, b'x', 1000).await;
 }
 
 pub async fn field_too_long(site: &Site) {
@@ -49,11 +32,9 @@ pub async fn too_many_fields(site: &Site) {
 }
 
 pub async fn path_too_long(site: &Site) {
+    let path = "x".repeat(70_000);
     let said = site
-        .send(format!(
-            "GET /{} HTTP/1.1\r\nhost: x\r\n\r\n",
-            "x".repeat(70_000)
-        ))
+        .send(format!("GET /{path} HTTP/1.1\r\nhost: x\r\n\r\n"))
         .await;
     assert!([414, 431].contains(&status_of(&said)), "{said}");
 }
@@ -65,11 +46,8 @@ pub async fn two_lengths(site: &Site) {
         "content-length: 3, 30",
         "content-length: +3",
     ] {
-        let said = site
-            .send(format!(
-                "POST {INFER} HTTP/1.1\r\nhost: x\r\n{lengths}\r\n\r\nabc"
-            ))
-            .await;
+        let request = format!("POST {INFER} HTTP/1.1\r\nhost: x\r\n{lengths}\r\n\r\nabc");
+        let said = site.send(request).await;
         assert_eq!(status_of(&said), 400, "{lengths}: {said}");
     }
 }
@@ -84,11 +62,8 @@ pub async fn length_and_chunks(site: &Site) {
         let request =
             format!("POST {INFER} HTTP/1.1\r\nhost: x\r\n{fields}\r\n\r\n0\r\n\r\n{smuggled}");
         let said = site.send(request).await;
-        assert_eq!(
-            (status_of(&said), said.matches("HTTP/1.1").count()),
-            (400, 1),
-            "{said}"
-        );
+        let seen = (status_of(&said), said.matches("HTTP/1.1").count());
+        assert_eq!(seen, (400, 1), "{said}");
     }
     for encoding in ["identity", "gzip, identity", "chunked, gzip", "\x0bchunked"] {
         let request = format!(
@@ -100,17 +75,9 @@ pub async fn length_and_chunks(site: &Site) {
 }
 
 pub async fn garbage(site: &Site) {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for _ in 0..20 {
-        let bytes: Vec<u8> = (0..300)
-            .map(|_| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                state as u8
-            })
-            .collect();
-        let said = site.send(bytes).await;
+        let said = site.send(random.bytes(300)).await;
         assert!([0, 400].contains(&status_of(&said)), "{said}");
     }
     for line in [
@@ -128,14 +95,7 @@ pub async fn garbage(site: &Site) {
 }
 
 pub async fn tls_hello(site: &Site) {
-    let hello = [
-        &[
-            0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03,
-        ][..],
-        &[0x5a; 508],
-    ]
-    .concat();
-    let said = site.send(hello).await;
+    let said = site.send(crate::site::tls_hello()).await;
     assert!([0, 400].contains(&status_of(&said)), "{said}");
 }
 
@@ -149,16 +109,10 @@ pub async fn http_2_preface(site: &Site) {
     let _ = stream.write_all(&settings).await;
     // Streams that are opened and reset at once, without end: none is served.
     let mut sent = 0;
-    let (open, reset) = (
-        [0, 0, 1, 1, 5, 0, 0, 0, 1, 0x82],
-        [0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 8],
-    );
-    while sent < 1_000_000
-        && stream
-            .write_all(&[&open[..], &reset].concat())
-            .await
-            .is_ok()
-    {
+    let open = [0, 0, 1, 1, 5, 0, 0, 0, 1, 0x82];
+    let reset = [0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 8];
+    let both = [&open[..], &reset].concat();
+    while sent < 1_000_000 && stream.write_all(&both).await.is_ok() {
         sent += 1;
     }
     assert!(sent < 1_000_000, "a million streams were taken");

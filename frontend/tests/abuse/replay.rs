@@ -1,7 +1,9 @@
 //! The fuzzers' corpora, and changes of them: the same bodies as under `cargo fuzz`, for compilers
 //! that cannot fuzz.
 
-use std::path::PathBuf;
+use std::path::Path;
+
+use crate::site::Random;
 
 #[path = "../../fuzz/bodies.rs"]
 mod bodies;
@@ -26,14 +28,13 @@ const WORDS: [&[u8]; 14] = [
     b" = ",
 ];
 
-struct Random(u64);
-
 impl Random {
     fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % limit.max(1) as u64) as usize
+        (self.next() % limit.max(1) as u64) as usize
+    }
+
+    fn word(&mut self) -> impl Iterator<Item = u8> + use<> {
+        WORDS[self.below(WORDS.len())].iter().copied()
     }
 
     /// One to four changes: a bit, a byte, a word put in or over, a piece doubled or cut out, the
@@ -46,11 +47,8 @@ impl Random {
             match self.below(6) {
                 0 if at < data.len() => data[at] ^= 1 << self.below(8),
                 1 if at < data.len() => data[at] = self.below(256) as u8,
-                2 => drop(data.splice(at..at, WORDS[self.below(WORDS.len())].iter().copied())),
-                3 => drop(data.splice(
-                    at..at + length.min(8),
-                    WORDS[self.below(WORDS.len())].iter().copied(),
-                )),
+                2 => drop(data.splice(at..at, self.word())),
+                3 => drop(data.splice(at..at + length.min(8), self.word())),
                 4 => {
                     let piece = data[at..at + length].to_vec();
                     let to = self.below(data.len() + 1);
@@ -64,13 +62,11 @@ impl Random {
 }
 
 fn replay(target: &str, body: fn(&[u8])) {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("fuzz/corpus")
         .join(target);
-    let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
-        .unwrap()
-        .map(|file| file.unwrap().path())
-        .collect();
+    let files = std::fs::read_dir(&folder).unwrap();
+    let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
     files.sort();
     assert!(
         files.len() >= 4,

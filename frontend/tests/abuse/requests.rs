@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
 
-use crate::site::{INFER, Site, metric, status_of};
+use crate::site::{Site, metric, status_of, whole};
 use crate::support::instance::HANG;
 use crate::support::{INPUTS, body, wait_until};
 
@@ -29,44 +29,29 @@ pub async fn deep_json(site: &Site) {
 
 /// Many small things, each of which takes more memory than its text.
 pub async fn wide_json(site: &Site) {
-    let many = |part: &str| format!("{part},").repeat(90_000 / (part.len() + 1));
+    let many = |part: &str| vec![part; 90_000 / (part.len() + 1)].join(",");
     let inputs = many(r#"{"name":"","datatype":"FP32","shape":[0],"data":[]}"#);
+    let (outputs, lists, ones) = (many(r#"{"name":""}"#), many("[]"), many("1"));
     let bodies = [
-        format!(r#"{{"inputs":[{}]}}"#, inputs.trim_end_matches(',')),
-        format!(
-            r#"{{"inputs":[],"outputs":[{}]}}"#,
-            many(r#"{"name":""}"#).trim_end_matches(',')
-        ),
-        format!(
-            r#"{{"inputs":[],"parameters":{{"a":[{}]}}}}"#,
-            many("[]").trim_end_matches(',')
-        ),
-        input(
-            &format!("[{}]", many("1").trim_end_matches(',')),
-            "FP32",
-            r#""data":[]"#,
-        ),
-        input(
-            "[1,4]",
-            "FP32",
-            &format!(r#""data":[{}]"#, many("1").trim_end_matches(',')),
-        ),
+        format!(r#"{{"inputs":[{inputs}]}}"#),
+        format!(r#"{{"inputs":[],"outputs":[{outputs}]}}"#),
+        format!(r#"{{"inputs":[],"parameters":{{"a":[{lists}]}}}}"#),
+        input(&format!("[{ones}]"), "FP32", r#""data":[]"#),
+        input("[1,4]", "FP32", &format!(r#""data":[{ones}]"#)),
     ];
-    // What the allocator keeps is a matter of sizes, and of chance, not of how often they are asked
-    // for: at some time it has enough.
+    // The memory that the allocator keeps is a matter of sizes, and of chance, not of how often
+    // they are asked for: at some time it has enough.
     let mut most = Vec::new();
     for _ in 0..100 {
         for body in &bodies {
             assert_eq!(site.status("", body).await, 400, "{}", &body[..80]);
         }
         most.push(site.memory_kb("VmHWM:"));
-        if most
+        let same = most
             .iter()
             .rev()
-            .take_while(|memory| Some(*memory) == most.last())
-            .count()
-            > 8
-        {
+            .take_while(|memory| Some(*memory) == most.last());
+        if same.count() > 8 {
             return;
         }
     }
@@ -86,18 +71,11 @@ pub async fn claimed_sizes(site: &Site) {
         let json = input(shape, "FP32", r#""data":[1]"#);
         assert_eq!(site.status("", &json).await, 400, "{shape}");
         for size in ["16", "18446744073709551615", "-16"] {
-            let header = input(
-                shape,
-                "FP32",
-                &format!(r#""parameters":{{"binary_data_size":{size}}}"#),
-            );
+            let parameters = format!(r#""parameters":{{"binary_data_size":{size}}}"#);
+            let header = input(shape, "FP32", &parameters);
             let length = format!("inference-header-content-length: {}\r\n", header.len());
-            assert_eq!(
-                site.status(&length, [header.as_bytes(), &[0; 16]].concat())
-                    .await,
-                400,
-                "{shape} {size}"
-            );
+            let body = [header.as_bytes(), &[0; 16]].concat();
+            assert_eq!(site.status(&length, body).await, 400, "{shape} {size}");
         }
     }
     let strings = input("[1,4]", "BYTES", r#""parameters":{"binary_data_size":8}"#);
@@ -108,7 +86,7 @@ pub async fn claimed_sizes(site: &Site) {
 
 pub async fn header_beyond_body(site: &Site) {
     let body = body(&[1.0; INPUTS], "");
-    for length in [
+    let lengths = [
         "100000",
         "18446744073709551615",
         "18446744073709551616",
@@ -116,7 +94,8 @@ pub async fn header_beyond_body(site: &Site) {
         "0",
         "1e3",
         "",
-    ] {
+    ];
+    for length in lengths {
         let field = format!("inference-header-content-length: {length}\r\n");
         assert_eq!(site.status(&field, &body).await, 400, "{length}");
     }
@@ -144,12 +123,8 @@ pub async fn numbers(site: &Site) {
         let body = input("[1,1]", datatype, &format!("\"data\":[{data}]"));
         assert_eq!(site.status("", body).await, 400, "{datatype} {data}");
     }
-    let long = input(
-        "[1,4]",
-        "FP32",
-        &format!("\"data\":[{},1,1,1]", "1".repeat(90_000)),
-    );
-    assert_eq!(site.status("", long).await, 400);
+    let long = format!("\"data\":[{},1,1,1]", "1".repeat(90_000));
+    assert_eq!(site.status("", input("[1,4]", "FP32", &long)).await, 400);
 }
 
 /// A client's deadline is bounded by the server's: an instance that hangs is waited for no longer.
@@ -163,10 +138,8 @@ pub async fn deadlines(site: &Site) {
     // The first that is given up speaks against the instance: it may count as down by the time of
     // the others.
     let statuses = [statuses.0, statuses.1, statuses.2];
-    assert!(
-        statuses.contains(&504) && statuses.iter().all(|status| [503, 504].contains(status)),
-        "{statuses:?}"
-    );
+    let late = statuses.iter().all(|status| [503, 504].contains(status));
+    assert!(late && statuses.contains(&504), "{statuses:?}");
     for (parameters, status) in [
         (r#""timeout":0"#, 504),
         (r#""timeout":-1"#, 400),
@@ -175,11 +148,8 @@ pub async fn deadlines(site: &Site) {
         (r#""deadline_unix_ms":0"#, 504),
         (r#""deadline_unix_ms":"soon""#, 400),
     ] {
-        assert_eq!(
-            site.status("", body(&[1.0; INPUTS], parameters)).await,
-            status,
-            "{parameters}"
-        );
+        let body = body(&[1.0; INPUTS], parameters);
+        assert_eq!(site.status("", body).await, status, "{parameters}");
     }
 }
 
@@ -191,24 +161,18 @@ pub async fn cardinality(site: &Site) {
     let before = series(&site.metrics().await);
     let body = body(&[1.0; INPUTS], "");
     for i in 0..100 {
-        assert_eq!(
-            site.status(&format!("x-request-id: {i}\r\n"), &body).await,
-            200
-        );
-        assert_eq!(
-            site.status(&format!("parapet-class: class-{i}\r\n"), &body)
-                .await,
-            400
-        );
+        let id = format!("x-request-id: {i}\r\n");
+        assert_eq!(site.status(&id, &body).await, 200);
+        let class = format!("parapet-class: class-{i}\r\n");
+        assert_eq!(site.status(&class, &body).await, 400);
         for path in [
             format!("/v2/models/m{i}/infer"),
             format!("/{i}"),
             format!("/v2/models/linear/versions/{i}x/ready"),
         ] {
+            let fields = "host: x\r\nconnection: close";
             let said = site
-                .send(format!(
-                    "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
-                ))
+                .send(format!("GET {path} HTTP/1.1\r\n{fields}\r\n\r\n"))
                 .await;
             assert!([404, 405].contains(&status_of(&said)), "{said}");
         }
@@ -218,22 +182,19 @@ pub async fn cardinality(site: &Site) {
 
 /// Clients that ask for what takes long and leave: their work is withdrawn (CG-8).
 pub async fn given_up(site: &Site) {
-    let body = body(&[HANG; INPUTS], r#""timeout":2500000"#);
-    let request = format!(
-        "POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
+    let request = whole("", body(&[HANG; INPUTS], r#""timeout":2500000"#));
+    let in_flight = async || metric(&site.metrics().await, "parapet_queries_in_flight");
     for _ in 0..5 {
         let mut abusers = Vec::new();
         for _ in 0..30 {
             let mut stream = site.abuser().await;
-            stream.write_all(request.as_bytes()).await.unwrap();
+            stream.write_all(&request).await.unwrap();
             abusers.push(stream);
         }
-        let asked = async || metric(&site.metrics().await, "parapet_queries_in_flight") >= 25.0;
+        let asked = async || in_flight().await >= 25.0;
         wait_until("asked", Duration::from_secs(5), asked).await;
         drop(abusers);
-        let withdrawn = async || metric(&site.metrics().await, "parapet_queries_in_flight") <= 2.0;
+        let withdrawn = async || in_flight().await <= 2.0;
         wait_until("withdrawn", Duration::from_millis(1500), withdrawn).await;
     }
 }

@@ -1,24 +1,25 @@
 //! A frontend as a process of its own, so that its memory can be looked at; an instance behind it;
 //! a bystander and abusers in front of it.
 
-use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
-use crate::support::{INPUTS, body, close, instance, linear, plain_toml, repository, wait_until};
+use crate::support::process::Process;
+use crate::support::{
+    GRPC, INFER, SAMPLE, body, close, get, instance, linear, plain_toml, repository, wait_until,
+    with_server,
+};
 
 /// The bounds under which most kinds of abuse take place.
-const SERVER: &str = "max_connections = 60\nmax_connections_per_peer = 24\nheader_read_timeout_ms \
-    = 400\n\
-                      body_read_timeout_ms = 400\nwrite_timeout_ms = 400\nmax_bodies_bytes = \
-                      300000\n";
+const SERVER: &str = "max_connections = 60\nmax_connections_per_peer = 24\n\
+                      header_read_timeout_ms = 400\nbody_read_timeout_ms = 400\n\
+                      write_timeout_ms = 400\nmax_bodies_bytes = 300000\n";
 /// The most that abuse may make the frontend grow by.
 const MEMORY_KB: u64 = 64 * 1024;
 /// Time that anything may take before the test counts it as hung.
@@ -26,21 +27,11 @@ pub const HUNG: Duration = Duration::from_secs(20);
 /// Where abusers come from, unless they come from everywhere.
 const ABUSER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
 
-pub const INFER: &str = "/v2/models/linear/infer";
-pub const SAMPLE: [f32; INPUTS] = [1.0, 2.0, 3.0, 4.0];
-
 pub struct Site {
-    frontend: Child,
+    frontend: Process,
     pub address: SocketAddr,
     pub grpc_address: SocketAddr,
     _repository: tempfile::TempDir,
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = self.frontend.kill();
-        let _ = self.frontend.wait();
-    }
 }
 
 /// Number of a bystander's answers, and the time that the slowest one took.
@@ -99,10 +90,8 @@ pub async fn while_one_is_served(
     let before = site.memory_kb("VmRSS:");
     let answered = Answered::default();
     let bystander = bystander(&site, answered.clone());
-    wait_until("asked once", HUNG, async || {
-        answered.number() > 0 || bystander.is_finished()
-    })
-    .await;
+    let asked = async || answered.number() > 0 || bystander.is_finished();
+    wait_until("asked once", HUNG, asked).await;
 
     tokio::time::timeout(HUNG, abuse(&site))
         .await
@@ -110,11 +99,9 @@ pub async fn while_one_is_served(
 
     // The first of these may have been on its way before the abuse ended, the second was asked
     // after the first.
-    let so_far = answered.number();
-    wait_until("answered", HUNG, async || {
-        bystander.is_finished() || answered.number() >= so_far + 2
-    })
-    .await;
+    let enough = answered.number() + 2;
+    let go_on = async || bystander.is_finished() || answered.number() >= enough;
+    wait_until("answered", HUNG, go_on).await;
     assert!(
         !bystander.is_finished(),
         "the bystander gave up: {:?}",
@@ -124,10 +111,8 @@ pub async fn while_one_is_served(
     wait_until("rid of the abusers' connections", HUNG, left).await;
     bystander.abort();
     let grown = site.memory_kb("VmHWM:").saturating_sub(before);
-    eprintln!(
-        "memory grew by {grown} KB; the bystander's slowest answer took {:?}",
-        answered.worst()
-    );
+    let worst = answered.worst();
+    eprintln!("memory grew by {grown} KB; the bystander's slowest answer took {worst:?}");
     assert!(grown < MEMORY_KB, "memory grew by {grown} KB");
 }
 
@@ -143,17 +128,15 @@ async fn bystander(address: SocketAddr, answered: Answered) {
                 .expect("a bystander may connect"),
         };
         let asked = Instant::now();
-        let answer = tokio::time::timeout(HUNG, ask(&mut stream, &SAMPLE))
-            .await
-            .expect("an answer");
+        let answer = tokio::time::timeout(HUNG, ask(&mut stream, &SAMPLE)).await;
         // A connection that was closed while it was idle is no missing answer.
-        let Some((status, text)) = answer else {
+        let Some((status, text)) = answer.expect("an answer") else {
             continue;
         };
         assert_eq!(status, 200, "{text}");
         let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        let values: Vec<f32> =
-            serde_json::from_value(json["outputs"][0]["data"].clone()).expect("values");
+        let data = json["outputs"][0]["data"].clone();
+        let values: Vec<f32> = serde_json::from_value(data).expect("values");
         assert!(close(&values, &linear(&SAMPLE)), "{values:?}");
         answered.note(asked);
         connection = Some(stream);
@@ -161,18 +144,78 @@ async fn bystander(address: SocketAddr, answered: Answered) {
     }
 }
 
+/// A whole request for a prediction, with these header fields.
+pub fn whole(fields: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
+    let (body, length) = (body.as_ref(), body.as_ref().len());
+    let head = format!("POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n");
+    [head.as_bytes(), fields.as_bytes(), b"\r\n", body].concat()
+}
+
 /// One inference; `None` if the connection was closed before any of an answer.
 pub async fn ask(stream: &mut TcpStream, sample: &[f32]) -> Option<(u16, String)> {
-    let body = body(sample, "");
-    let head = format!(
-        "POST {INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    stream
-        .write_all(format!("{head}{body}").as_bytes())
-        .await
-        .ok()?;
+    stream.write_all(&whole("", body(sample, ""))).await.ok()?;
     read_response(stream).await
+}
+
+/// The status of the answer to the sample.
+pub async fn ask_status(stream: &mut TcpStream) -> Option<u16> {
+    ask(stream, &SAMPLE).await.map(|(status, _)| status)
+}
+
+/// Has twenty abusers at the same time; their ends.
+pub async fn twenty<F: Future<Output: Send> + Send + 'static>(
+    connect: impl AsyncFn() -> TcpStream,
+    abuse: impl Fn(TcpStream) -> F,
+) -> Vec<F::Output> {
+    let mut abusers = JoinSet::new();
+    for _ in 0..20 {
+        abusers.spawn(abuse(connect().await));
+    }
+    abusers.join_all().await
+}
+
+/// Slowloris: twenty that send `start` and then `byte` now and then. All are cut off before they
+/// sent `limit`.
+pub async fn trickle(connect: impl AsyncFn() -> TcpStream, start: &[u8], byte: u8, limit: usize) {
+    let abuse = |mut stream: TcpStream| {
+        let start = start.to_vec();
+        async move {
+            stream.write_all(&start).await.unwrap();
+            let mut sent = 0;
+            while stream.write_all(&[byte]).await.is_ok() {
+                sent += 1;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            sent
+        }
+    };
+    let sent = twenty(connect, abuse).await;
+    let cut_off = sent.iter().all(|sent| *sent < limit);
+    assert!(cut_off, "waited for: {sent:?}");
+}
+
+/// Bytes without meaning, the same each time.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn bytes(&mut self, length: usize) -> Vec<u8> {
+        (0..length).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// The first bytes of a TLS client.
+pub fn tls_hello() -> Vec<u8> {
+    let head = [
+        0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03,
+    ];
+    [&head[..], &[0x5a; 508]].concat()
 }
 
 /// The next response of known length: its status and body.
@@ -185,25 +228,19 @@ pub async fn read_response(stream: &mut TcpStream) -> Option<(u16, String)> {
         .expect("a header in ASCII")
         .to_lowercase();
     let status = head.split(' ').nth(1)?.parse().ok()?;
-    let length = head
-        .split("content-length: ")
-        .nth(1)
-        .and_then(|rest| rest.split("\r\n").next());
+    let length = head.split("content-length: ").nth(1);
+    let length = length.and_then(|rest| rest.split("\r\n").next());
     let mut body = vec![0; length.map_or(0, |length| length.parse().expect("a length"))];
     stream.read_exact(&mut body).await.ok()?;
     Some((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
+/// The value of the first series of a metric.
 pub fn metric(text: &str, name: &str) -> f64 {
-    let line = text.lines().find(|line| {
-        line.strip_prefix(name)
-            .is_some_and(|rest| rest.starts_with([' ', '{']))
-    });
-    let value = line.and_then(|line| line.rsplit(' ').next());
-    value
-        .unwrap_or_else(|| panic!("no {name} in\n{text}"))
-        .parse()
-        .expect("a number")
+    let value = [" ", "{"]
+        .iter()
+        .find_map(|end| crate::support::metric(text, &format!("{name}{end}")));
+    value.unwrap_or_else(|| panic!("no {name} in\n{text}"))
 }
 
 impl Site {
@@ -212,37 +249,15 @@ impl Site {
         let repository = repository();
         let model = "slots_per_instance = 64\nmax_queue = 8\nmax_timeout_ms = 2500";
         let text = plain_toml(repository.path(), &[instance], model);
-        let (text, server) = match limits {
-            Limits::Tight(server) => (text, merged(server)),
-            Limits::Default => (
-                text.replacen("max_body_bytes = 100000\n", "", 1),
-                String::new(),
-            ),
+        let text = match limits {
+            Limits::Tight(server) => with_server(&text, &merged(server)),
+            Limits::Default => text.replacen("max_body_bytes = 100000\n", "", 1),
         };
-        let text = text.replacen(
-            "[server]\n",
-            &format!("[server]\ngrpc_listen = \"127.0.0.1:0\"\n{server}"),
-            1,
-        );
         let config = repository.path().join("parapet.toml");
-        std::fs::write(&config, text).unwrap();
-        let mut frontend = Command::new(env!("CARGO_BIN_EXE_parapet-frontend"))
-            .arg("--config")
-            .arg(&config)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(frontend.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let mut addresses = line
-            .split("://")
-            .skip(1)
-            .filter_map(|rest| rest.split_whitespace().next()?.parse().ok());
-        let (Some(address), Some(grpc_address)) = (addresses.next(), addresses.next()) else {
-            panic!("the frontend said {line:?}")
+        std::fs::write(&config, with_server(&text, GRPC)).unwrap();
+        let frontend = Process::frontend(&config);
+        let [address, grpc_address] = frontend.addresses[..] else {
+            panic!("the frontend listens on {:?}", frontend.addresses)
         };
         let site = Self {
             frontend,
@@ -250,12 +265,7 @@ impl Site {
             grpc_address,
             _repository: repository,
         };
-        let ready = async || {
-            crate::support::get(address, "/v2/health/ready")
-                .await
-                .status
-                == 200
-        };
+        let ready = async || get(address, "/v2/health/ready").await.status == 200;
         wait_until("ready", HUNG, ready).await;
         site
     }
@@ -282,27 +292,19 @@ impl Site {
 
     /// Sends a whole request that asks for its connection's end; the status that comes back.
     pub async fn status(&self, headers: &str, body: impl AsRef<[u8]>) -> u16 {
-        let body = body.as_ref();
-        let head = format!(
-            "POST {INFER} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: \
-                {}\r\n{headers}\r\n",
-            body.len()
-        );
-        status_of(&self.send([head.as_bytes(), body].concat()).await)
+        let fields = format!("connection: close\r\n{headers}");
+        status_of(&self.send(whole(&fields, body)).await)
     }
 
     pub async fn metrics(&self) -> String {
-        let answer = crate::support::get(self.address, "/metrics").await;
-        String::from_utf8_lossy(&answer.body).into_owned()
+        get(self.address, "/metrics").await.text()
     }
 
     pub fn memory_kb(&self, field: &str) -> u64 {
-        let status =
-            std::fs::read_to_string(format!("/proc/{}/status", self.frontend.id())).unwrap();
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix(field))
-            .unwrap();
+        let status = format!("/proc/{}/status", self.frontend.child.id());
+        let status = std::fs::read_to_string(status).unwrap();
+        let mut lines = status.lines();
+        let line = lines.find_map(|line| line.strip_prefix(field)).unwrap();
         line.trim().trim_end_matches("kB").trim().parse().unwrap()
     }
 }
@@ -325,10 +327,8 @@ pub async fn until_closed(stream: &mut TcpStream) -> String {
     let mut said = Vec::new();
     let mut buffer = [0; 4096];
     loop {
-        match tokio::time::timeout(HUNG, stream.read(&mut buffer))
-            .await
-            .expect("the server closes")
-        {
+        let read = tokio::time::timeout(HUNG, stream.read(&mut buffer)).await;
+        match read.expect("the server closes") {
             Ok(0) | Err(_) => return String::from_utf8_lossy(&said).into_owned(),
             Ok(bytes) => said.extend_from_slice(&buffer[..bytes]),
         }
@@ -337,8 +337,8 @@ pub async fn until_closed(stream: &mut TcpStream) -> String {
 
 /// The status of the first response; 0 if there is none.
 pub fn status_of(said: &str) -> u16 {
-    said.strip_prefix("HTTP/1.1 ")
-        .and_then(|rest| rest.get(..3)?.parse().ok())
+    let rest = said.strip_prefix("HTTP/1.1 ");
+    rest.and_then(|rest| rest.get(..3)?.parse().ok())
         .unwrap_or(0)
 }
 
@@ -347,7 +347,5 @@ fn merged(server: &str) -> String {
     let field = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
     let given: Vec<String> = server.lines().map(field).collect();
     let kept = SERVER.lines().filter(|line| !given.contains(&field(line)));
-    kept.chain(server.lines())
-        .map(|line| format!("{line}\n"))
-        .collect()
+    kept.chain(server.lines()).collect::<Vec<_>>().join("\n")
 }

@@ -2,12 +2,11 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use hickory_resolver::proto::op::{Message, MessageType, ResponseCode};
 use hickory_resolver::proto::rr::rdata::{A, SRV};
 use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
-use parapet_frontend::discovery::{Discovery, Dns, DnsSettings, follow};
+use parapet_frontend::discovery::{Discovery, Dns, Settings, follow};
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 
@@ -25,21 +24,22 @@ struct Zone {
 impl Zone {
     fn records(&self, name: &Name, kind: RecordType) -> Vec<Record> {
         let asked = name.to_utf8().to_lowercase();
-        let record = |data| Record::from_rdata(name.clone(), 60, data);
-        match kind {
-            RecordType::A => {
-                let here = self.addresses.iter().filter(|(name, _)| *name == asked);
-                here.map(|(_, ip)| record(RData::A(A(Ipv4Addr::from(*ip)))))
-                    .collect()
-            }
-            RecordType::SRV => {
-                let here = self.services.iter().filter(|(name, ..)| *name == asked);
-                let target = |name: &str| Name::from_utf8(name).unwrap();
-                here.map(|(_, port, host)| record(RData::SRV(SRV::new(0, 0, *port, target(host)))))
-                    .collect()
-            }
+        let addresses = self.addresses.iter().filter(|(name, _)| *name == asked);
+        let services = self.services.iter().filter(|(name, ..)| *name == asked);
+        let target = |name: &str| Name::from_utf8(name).unwrap();
+        let data: Vec<RData> = match kind {
+            RecordType::A => addresses
+                .map(|(_, ip)| RData::A(A(Ipv4Addr::from(*ip))))
+                .collect(),
+            RecordType::SRV => services
+                .map(|(_, port, host)| RData::SRV(SRV::new(0, 0, *port, target(host))))
+                .collect(),
             _ => Vec::new(),
-        }
+        };
+        let records = data
+            .into_iter()
+            .map(|data| Record::from_rdata(name.clone(), 60, data));
+        records.collect()
     }
 }
 
@@ -65,23 +65,28 @@ async fn serve(zone: Zone) -> (watch::Sender<Zone>, SocketAddr) {
             }
             message.additionals.clear();
             message.add_answers(records);
-            socket
-                .send_to(&message.to_vec().unwrap(), from)
-                .await
-                .unwrap();
+            let answer = message.to_vec().unwrap();
+            socket.send_to(&answer, from).await.unwrap();
         }
     });
     (sender, address)
 }
 
-fn settings(resolver: SocketAddr) -> DnsSettings {
-    DnsSettings {
-        dns: None,
-        port: None,
-        srv: None,
+fn settings(resolver: SocketAddr) -> Settings {
+    Settings {
         resolver: Some(resolver),
-        interval: Duration::from_millis(100),
+        interval_ms: Some(100),
+        ..Settings::default()
     }
+}
+
+fn by_address(resolver: SocketAddr, name: &str) -> Dns {
+    let (dns, port) = (Some(name.to_owned()), Some(9001));
+    Dns::new(Settings {
+        dns,
+        port,
+        ..settings(resolver)
+    })
 }
 
 #[tokio::test]
@@ -92,23 +97,13 @@ async fn address_records_are_instances_at_one_port_and_are_asked_for_again() {
         ..Zone::default()
     };
     let (change, server) = serve(zone.clone()).await;
-    let dns = Dns::new(DnsSettings {
-        dns: Some(NAME.to_owned()),
-        port: Some(9001),
-        ..settings(server)
-    });
-    let mut view = follow(dns, "test".to_owned());
-    let both = named(&[
-        ("10.0.0.1:9001", "replicas.test"),
-        ("10.0.0.2:9001", "replicas.test"),
-    ]);
+    let mut view = follow(by_address(server, NAME), "test".to_owned());
+    let of = |addresses: [&'static str; 2]| named(&addresses.map(|at| (at, "replicas.test")));
+    let both = of(["10.0.0.1:9001", "10.0.0.2:9001"]);
     until(&mut view, "both", |view| view.addresses == both).await;
 
     change.send_modify(|zone| zone.addresses[0].1 = [10, 0, 0, 3]);
-    let changed = named(&[
-        ("10.0.0.2:9001", "replicas.test"),
-        ("10.0.0.3:9001", "replicas.test"),
-    ]);
+    let changed = of(["10.0.0.2:9001", "10.0.0.3:9001"]);
     until(&mut view, "changed", |view| view.addresses == changed).await;
 
     change.send_modify(|zone| zone.addresses.clear());
@@ -127,17 +122,16 @@ async fn address_records_are_instances_at_one_port_and_are_asked_for_again() {
 
 #[tokio::test]
 async fn service_records_name_ports() {
+    const SERVICE: &str = "_oip._tcp.test.";
     let zone = Zone {
         addresses: vec![("one.test.", [10, 0, 0, 1]), ("two.test.", [10, 0, 0, 2])],
-        services: vec![
-            ("_oip._tcp.test.", 9001, "one.test."),
-            ("_oip._tcp.test.", 9102, "two.test."),
-        ],
+        services: vec![(SERVICE, 9001, "one.test."), (SERVICE, 9102, "two.test.")],
         silent: false,
     };
     let (change, server) = serve(zone).await;
-    let mut dns = Dns::new(DnsSettings {
-        srv: Some("_oip._tcp.test.".to_owned()),
+    let srv = Some(SERVICE.to_owned());
+    let mut dns = Dns::new(Settings {
+        srv,
         ..settings(server)
     });
     let found = named(&[("10.0.0.1:9001", "one.test"), ("10.0.0.2:9102", "two.test")]);
@@ -145,7 +139,7 @@ async fn service_records_name_ports() {
 
     // The address of another name is another instance: it has another certificate.
     change.send_modify(|zone| zone.addresses[1].1 = [10, 0, 0, 1]);
-    change.send_modify(|zone| zone.services = vec![("_oip._tcp.test.", 9001, "two.test.")]);
+    change.send_modify(|zone| zone.services = vec![(SERVICE, 9001, "two.test.")]);
     assert_eq!(
         dns.next().await.unwrap(),
         named(&[("10.0.0.1:9001", "two.test")])
@@ -153,7 +147,7 @@ async fn service_records_name_ports() {
 
     // Of several names of one address the first in the alphabet counts, in whatever order they
     // come.
-    change.send_modify(|zone| zone.services.push(("_oip._tcp.test.", 9001, "one.test.")));
+    change.send_modify(|zone| zone.services.push((SERVICE, 9001, "one.test.")));
     assert_eq!(
         dns.next().await.unwrap(),
         named(&[("10.0.0.1:9001", "one.test")])
@@ -162,19 +156,15 @@ async fn service_records_name_ports() {
 
 #[tokio::test]
 async fn a_name_server_that_says_nothing_is_an_error_that_names_it() {
-    let (_change, server) = serve(Zone {
+    let silent = Zone {
         silent: true,
         ..Zone::default()
-    })
-    .await;
-    let mut dns = Dns::new(DnsSettings {
-        dns: Some("replicas.test.".to_owned()),
-        port: Some(9001),
-        ..settings(server)
-    });
-    let error = dns.next().await.unwrap_err();
-    assert!(
-        error.to_string().starts_with("DNS, replicas.test.: "),
-        "{error}"
-    );
+    };
+    let (_change, server) = serve(silent).await;
+    let error = by_address(server, "replicas.test.")
+        .next()
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(error.starts_with("DNS, replicas.test.: "), "{error}");
 }

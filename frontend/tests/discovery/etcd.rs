@@ -7,9 +7,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use parapet_frontend::discovery::{
-    Addresses, Discovery as _, Etcd as Backend, EtcdSettings, Scheme, Settings, follow,
-};
+use parapet_frontend::discovery::{Discovery as _, Etcd as Backend, Settings, follow};
 use parapet_net::test_certificates::{authority, identity};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
@@ -27,13 +25,12 @@ struct Etcd {
 
 impl Etcd {
     async fn start() -> Option<Self> {
-        if Command::new("etcd")
+        let version = Command::new("etcd")
             .arg("--version")
             .stdout(Stdio::null())
             .status()
-            .await
-            .is_err()
-        {
+            .await;
+        if version.is_err() {
             let hint = "etcd is not installed (Debian, Ubuntu: `apt install etcd-server`)";
             assert!(std::env::var_os("PARAPET_TEST_ETCD").is_none(), "{hint}");
             eprintln!("skipped: {hint}");
@@ -59,40 +56,52 @@ impl Etcd {
     }
 
     async fn post(&self, path: &str, body: &serde_json::Value) -> bool {
-        let request = format!(
-            "POST {path} HTTP/1.1\r\nhost: etcd\r\nconnection: close\r\ncontent-length: \
-                {}\r\n\r\n{body}",
-            body.to_string().len()
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let (body, head) = (
+            body.to_string(),
+            format!("POST {path} HTTP/1.1\r\nhost: etcd\r\n"),
         );
+        let length = body.len();
+        let request = format!("{head}connection: close\r\ncontent-length: {length}\r\n\r\n{body}");
         let asking = async {
-            use tokio::io::{AsyncReadExt, AsyncWriteExt};
-            let mut stream = tokio::net::TcpStream::connect(self.endpoint()).await.ok()?;
-            stream.write_all(request.as_bytes()).await.ok()?;
+            let mut stream = tokio::net::TcpStream::connect(self.endpoint()).await?;
+            stream.write_all(request.as_bytes()).await?;
             let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.ok()?;
-            answer.starts_with("HTTP/1.1 200").then_some(())
+            stream.read_to_string(&mut answer).await?;
+            std::io::Result::Ok(answer)
         };
-        asking.await.is_some()
+        asking
+            .await
+            .is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
     }
 
     async fn answers(&self) {
+        let question = serde_json::json!({ "key": base64("x") });
         let asking = async {
             let mut turns = tokio::time::interval(Duration::from_millis(50));
-            while !self
-                .post("/v3/kv/range", &serde_json::json!({ "key": base64("x") }))
-                .await
-            {
+            while !self.post("/v3/kv/range", &question).await {
                 turns.tick().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), asking)
-            .await
-            .expect("etcd does not answer");
+        let answered = tokio::time::timeout(Duration::from_secs(10), asking).await;
+        answered.expect("etcd does not answer");
+    }
+
+    /// A backend of this etcd, with this table and scheme in its settings.
+    fn backend(&self, table: &str, scheme: &str) -> Result<Backend, String> {
+        let etcd = format!(r#"{{"prefix": "{PREFIX}", {table}}}"#);
+        let json = format!(r#"{{"etcd": {etcd}, "scheme": "{scheme}"}}"#);
+        let mut settings: Settings = serde_json::from_str(&json).unwrap();
+        settings.check().unwrap();
+        settings
+            .load(self.folder.path())
+            .map_err(|mistake| mistake.problem)?;
+        Ok(Backend::new(settings.etcd.unwrap(), settings.scheme))
     }
 
     async fn put(&self, key: &str, value: &str) {
-        let put =
-            serde_json::json!({ "key": base64(&format!("{PREFIX}{key}")), "value": base64(value) });
+        let key = base64(&format!("{PREFIX}{key}"));
+        let put = serde_json::json!({ "key": key, "value": base64(value) });
         assert!(self.post("/v3/kv/put", &put).await);
     }
 
@@ -122,40 +131,35 @@ fn spawn(folder: &TempDir, ports: [u16; 3]) -> Child {
     let secure = format!("https://127.0.0.1:{secure}");
     let [client, peer] = [plain, peer].map(|port| format!("http://127.0.0.1:{port}"));
     let clients = format!("{client},{secure}");
-    let file = |name: &str| folder.path().join(name);
-    Command::new("etcd")
-        .args(["--name", "test", "--log-level", "error", "--data-dir"])
-        .arg(folder.path().join("data"))
-        .args([
-            "--listen-client-urls",
-            &clients,
-            "--advertise-client-urls",
-            &clients,
-        ])
-        .args([
-            "--listen-peer-urls",
-            &peer,
-            "--initial-advertise-peer-urls",
-            &peer,
-        ])
-        .args([
-            "--initial-cluster",
-            &format!("test={peer}"),
-            "--client-cert-auth",
-            "--trusted-ca-file",
-        ])
-        .args([
-            file("ca.pem"),
-            "--cert-file".into(),
-            file("etcd.crt"),
-            "--key-file".into(),
-            file("etcd.key"),
-        ])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap()
+    let flags = [
+        ("--listen-client-urls", &clients),
+        ("--advertise-client-urls", &clients),
+        ("--listen-peer-urls", &peer),
+        ("--initial-advertise-peer-urls", &peer),
+        ("--initial-cluster", &format!("test={peer}")),
+    ];
+    let files = [
+        ("--data-dir", "data"),
+        ("--trusted-ca-file", "ca.pem"),
+        ("--cert-file", "etcd.crt"),
+        ("--key-file", "etcd.key"),
+    ];
+    let mut command = Command::new("etcd");
+    command.args([
+        "--name",
+        "test",
+        "--log-level",
+        "error",
+        "--client-cert-auth",
+    ]);
+    for (flag, value) in flags {
+        command.args([flag, value.as_str()]);
+    }
+    for (flag, name) in files {
+        command.arg(flag).arg(folder.path().join(name));
+    }
+    let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.kill_on_drop(true).spawn().unwrap()
 }
 
 #[tokio::test]
@@ -165,15 +169,8 @@ async fn keys_under_a_prefix_are_instances_and_an_outage_changes_nothing() {
     };
     etcd.put("one", "10.0.0.1:9001").await;
     // The first member does not exist: the next one is asked.
-    let endpoints = vec!["127.0.0.1:9".to_owned(), etcd.endpoint()];
-    let settings = EtcdSettings {
-        endpoints,
-        prefix: PREFIX.to_owned(),
-        tls: None,
-        loaded: None,
-    };
-    let backend = Backend::new(settings, Scheme::Http);
-    let mut view = follow(backend, "test".to_owned());
+    let endpoints = format!(r#""endpoints": ["127.0.0.1:9", "{}"]"#, etcd.endpoint());
+    let mut view = follow(etcd.backend(&endpoints, "http").unwrap(), "test".to_owned());
     let one = addresses(&["10.0.0.1:9001"]);
     until(&mut view, "one", |view| {
         view.is_current && view.addresses == one
@@ -194,7 +191,7 @@ async fn keys_under_a_prefix_are_instances_and_an_outage_changes_nothing() {
     etcd.child = spawn(&etcd.folder, etcd.ports);
     etcd.answers().await;
     etcd.put("three", "10.0.0.3:9001").await;
-    let now: Addresses = addresses(&["10.0.0.2:9001", "10.0.0.3:9001"]);
+    let now = addresses(&["10.0.0.2:9001", "10.0.0.3:9001"]);
     until(&mut view, "found again", |view| {
         view.is_current && view.addresses == now
     })
@@ -210,18 +207,14 @@ async fn members_are_asked_within_tls() {
     etcd.put("one", "https://10.0.0.1:9001").await;
     let backend = |tls: &str| {
         let endpoint = format!("https://127.0.0.1:{}", etcd.ports[1]);
-        let json = format!(
-            r#"{{"etcd": {{"endpoints": ["{endpoint}"], "prefix": "{PREFIX}", "tls": {tls}}}, "scheme": "https"}}"#
-        );
-        let mut settings: Settings = serde_json::from_str(&json).unwrap();
-        settings.check().unwrap();
-        settings
-            .load(etcd.folder.path())
-            .map(|()| settings.build())
-            .map_err(|mistake| mistake.problem)
+        etcd.backend(
+            &format!(r#""endpoints": ["{endpoint}"], "tls": {{{tls}}}"#),
+            "https",
+        )
     };
-    let known = r#"{"ca": "ca.pem", "certificate": "client.crt", "key": "client.key"}"#;
-    let mut view = follow(backend(known).unwrap(), "test".to_owned());
+    let own = r#""certificate": "client.crt", "key": "client.key""#;
+    let known = backend(&format!(r#""ca": "ca.pem", {own}"#)).unwrap();
+    let mut view = follow(known, "test".to_owned());
     let one = addresses(&["10.0.0.1:9001"]);
     until(&mut view, "one", |view| {
         view.is_current && view.addresses == one
@@ -231,21 +224,19 @@ async fn members_are_asked_within_tls() {
     let both = addresses(&["10.0.0.1:9001", "10.0.0.2:9001"]);
     until(&mut view, "both", |view| view.addresses == both).await;
 
+    let another = format!(r#""ca": "ca.pem", {own}, "server_name": "other.example""#);
     for (tls, said) in [
-        (r#"{"ca": "ca.pem"}"#, "refused this client's certificate"),
+        (r#""ca": "ca.pem""#, "refused this client's certificate"),
         (
-            r#"{"ca": "other.pem", "certificate": "client.crt", "key": "client.key"}"#,
+            &format!(r#""ca": "other.pem", {own}"#),
             "none of the configured",
         ),
-        (
-            r#"{"ca": "ca.pem", "certificate": "client.crt", "key": "client.key", "server_name": "other.example"}"#,
-            "another name",
-        ),
+        (&another, "another name"),
     ] {
         let error = backend(tls).unwrap().next().await.unwrap_err();
         assert!(error.reason.contains(said), "{tls}: {error}");
     }
-    let missing = backend(r#"{"ca": "nowhere.pem"}"#).unwrap_err();
+    let missing = backend(r#""ca": "nowhere.pem""#).unwrap_err();
     assert!(missing.contains("nowhere.pem"), "{missing}");
 }
 
@@ -256,16 +247,12 @@ async fn certificates_for_members_are_read_again() {
         return;
     };
     etcd.put("one", "10.0.0.1:9001").await;
-    let json = format!(
-        r#"{{"etcd": {{"endpoints": ["https://localhost:{}"], "prefix": "{PREFIX}",
-            "tls": {{"ca": "trusted.pem", "certificate": "client.crt", "key": "client.key"}}}}}}"#,
-        etcd.ports[1]
-    );
+    let tls = r#""tls": {"ca": "trusted.pem", "certificate": "client.crt", "key": "client.key"}"#;
+    let endpoint = format!("https://localhost:{}", etcd.ports[1]);
     let file = |name: &str| etcd.folder.path().join(name);
     fs::copy(file("other.pem"), file("trusted.pem")).unwrap();
-    let mut settings: Settings = serde_json::from_str(&json).unwrap();
-    settings.load(etcd.folder.path()).unwrap();
-    let mut backend = settings.build();
+    let table = format!(r#""endpoints": ["{endpoint}"], {tls}"#);
+    let mut backend = etcd.backend(&table, "http").unwrap();
     assert!(backend.next().await.is_err());
     fs::copy(file("ca.pem"), file("trusted.pem")).unwrap();
     assert_eq!(backend.next().await.unwrap(), addresses(&["10.0.0.1:9001"]));

@@ -15,8 +15,8 @@ use super::addresses;
 
 /// Slice `name`, with endpoints and whether each is ready; `ready` is left out where it
 /// is not known.
-fn slice(name: &str, endpoints: &[(&str, Option<bool>, bool)]) -> Value {
-    let endpoint = |(ip, ready, terminating): &(&str, Option<bool>, bool)| {
+fn slice(name: &str, endpoints: &[(String, Option<bool>, bool)]) -> Value {
+    let endpoint = |(ip, ready, terminating): &(String, Option<bool>, bool)| {
         json!({ "addresses": [ip],
             "conditions": { "ready": ready, "terminating": terminating } })
     };
@@ -75,22 +75,14 @@ fn settings(port: Option<&str>) -> KubernetesSettings {
 
 #[tokio::test]
 async fn endpoints_that_take_requests_are_instances_as_slices_come_and_go() {
+    let of = |last: u8, ready, terminating| (format!("10.0.0.{last}"), ready, terminating);
+    let unready = of(2, Some(false), false);
     let first = slice(
         "a",
-        &[
-            ("10.0.0.1", Some(true), false),
-            ("10.0.0.2", Some(false), false),
-            ("10.0.0.3", None, false),
-        ],
+        &[of(1, Some(true), false), unready, of(3, None, false)],
     );
-    let grown = slice(
-        "a",
-        &[
-            ("10.0.0.1", Some(true), true),
-            ("10.0.0.2", Some(true), false),
-        ],
-    );
-    let second = slice("b", &[("10.0.0.9", Some(true), false)]);
+    let grown = slice("a", &[of(1, Some(true), true), of(2, Some(true), false)]);
+    let second = slice("b", &[of(9, Some(true), false)]);
     let expired = json!({ "kind": "Status", "status": "Failure", "message": "too old",
         "reason": "Expired", "code": 410 });
     let events = [
@@ -107,30 +99,20 @@ async fn endpoints_that_take_requests_are_instances_as_slices_come_and_go() {
     ]);
     let mut backend = Kubernetes::with_client(settings(Some("http")), client);
 
-    assert_eq!(
-        backend.next().await.unwrap(),
-        addresses(&["10.0.0.1:9001", "10.0.0.3:9001"])
-    );
-    assert_eq!(
-        backend.next().await.unwrap(),
-        addresses(&["10.0.0.2:9001"]),
-        "one shuts down, one is ready now"
-    );
-    assert_eq!(
-        backend.next().await.unwrap(),
-        addresses(&["10.0.0.2:9001", "10.0.0.9:9001"])
-    );
-    assert_eq!(backend.next().await.unwrap(), addresses(&["10.0.0.9:9001"]));
+    for found in [
+        &["10.0.0.1:9001", "10.0.0.3:9001"][..],
+        // One shuts down, one is ready now.
+        &["10.0.0.2:9001"],
+        &["10.0.0.2:9001", "10.0.0.9:9001"],
+        &["10.0.0.9:9001"],
+    ] {
+        assert_eq!(backend.next().await.unwrap(), addresses(found));
+    }
     let error = backend.next().await.unwrap_err().to_string();
-    assert!(
-        error.contains("service replicas in serving") && error.contains("too old"),
-        "{error}"
-    );
-    assert_eq!(
-        backend.next().await.unwrap(),
-        addresses(&["10.0.0.1:9001", "10.0.0.3:9001"]),
-        "listed anew"
-    );
+    let named = error.contains("service replicas in serving") && error.contains("too old");
+    assert!(named, "{error}");
+    let listed_anew = backend.next().await.unwrap();
+    assert_eq!(listed_anew, addresses(&["10.0.0.1:9001", "10.0.0.3:9001"]));
 
     let asked = asked.lock();
     assert!(
@@ -143,16 +125,15 @@ async fn endpoints_that_take_requests_are_instances_as_slices_come_and_go() {
             .all(|uri| uri.contains("service-name%3Dreplicas")),
         "{asked:?}"
     );
-    assert!(
-        asked[1].contains("watch=true") && asked[1].contains("resourceVersion=7"),
-        "{asked:?}"
-    );
+    for part in ["watch=true", "resourceVersion=7"] {
+        assert!(asked[1].contains(part), "{asked:?}");
+    }
 }
 
 #[tokio::test]
 async fn a_port_that_is_not_there_gives_no_instance() {
     let (client, _) = client(vec![
-        list(&[slice("a", &[("10.0.0.1", Some(true), false)])]),
+        list(&[slice("a", &[("10.0.0.1".to_owned(), Some(true), false)])]),
         String::new(),
     ]);
     let mut backend = Kubernetes::with_client(settings(Some("grpc")), client);

@@ -10,10 +10,10 @@
 
 mod dns;
 mod etcd;
-mod follow;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 mod settings;
+mod views;
 
 use std::net::SocketAddr;
 use std::time::Duration;

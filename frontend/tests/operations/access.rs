@@ -5,11 +5,13 @@ use std::sync::atomic::Ordering;
 use http::{Method, StatusCode};
 use parapet_frontend::tenants::Key;
 
-use crate::served::{
-    INFER, LIMIT, SAMPLE, ask_as, bearer, metrics, reload, serve, serve_plain, tenant, with_admin,
-};
 use crate::support::instance::{self, HANG};
-use crate::support::{INPUTS, coded_toml, get, infer, plain_toml, repository, request, wait_until};
+use crate::support::served::{LIMIT, serve, serve_plain, with_admin};
+use crate::support::{
+    INFER, INPUTS, SAMPLE, coded_toml, get, infer, plain_toml, post, repository, request,
+    wait_until,
+};
+use crate::{ask_as, bearer, reload, status_as, tenant};
 
 #[tokio::test]
 async fn tenants_have_keys_and_quotas() {
@@ -22,23 +24,13 @@ async fn tenants_have_keys_and_quotas() {
     let served = serve(repository, &text).await;
 
     let refused = infer(served.address, &SAMPLE, "").await;
-    assert_eq!(
-        (refused.status, refused.header("www-authenticate")),
-        (StatusCode::UNAUTHORIZED, Some("Bearer"))
-    );
-    assert_eq!(
-        ask_as(served.address, &Key::generate(), &SAMPLE)
-            .await
-            .status,
-        StatusCode::UNAUTHORIZED
-    );
-    assert_eq!(
-        get(served.address, "/v2/models/linear").await.status,
-        StatusCode::UNAUTHORIZED
-    );
+    assert_eq!(refused.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(refused.header("www-authenticate"), Some("Bearer"));
+    assert_eq!(status_as(served.address, &Key::generate()).await, 401);
+    assert_eq!(get(served.address, "/v2/models/linear").await.status, 401);
     assert_eq!(
         get(served.address, "/v2/health/ready").await.status,
-        StatusCode::OK,
+        200,
         "health needs no key"
     );
 
@@ -52,7 +44,7 @@ async fn tenants_have_keys_and_quotas() {
     ];
     for (key, status) in statuses {
         let answer = ask_as(served.address, key, &SAMPLE).await;
-        assert_eq!(answer.status.as_u16(), status, "{:?}", answer.body);
+        assert_eq!(answer.status.as_u16(), status, "{}", answer.text());
         assert_eq!(answer.header("retry-after").is_some(), status == 429);
     }
     let key = bearer(&b);
@@ -61,9 +53,9 @@ async fn tenants_have_keys_and_quotas() {
     assert_eq!(
         hidden.status,
         StatusCode::NOT_FOUND,
-        "what tenants do is nothing for each other"
+        "tenants do not see each other"
     );
-    let text = metrics(served.admin).await;
+    let text = served.metrics().await;
     for expected in [
         r#"parapet_tenant_requests_total{tenant="a",outcome="admitted"} 2"#,
         r#"parapet_tenant_requests_total{tenant="a",outcome="over_quota"} 1"#,
@@ -79,13 +71,8 @@ async fn groups_of_two_tenants(mix: [bool; 2]) -> Vec<usize> {
     let keys = [Key::generate(), Key::generate()];
     let repository = repository();
     let [deployed, parity] = [instance::start(None).await, instance::start(None).await];
-    let coded = coded_toml(
-        repository.path(),
-        &[deployed],
-        &[parity],
-        "timeout_ms = 60000\nslots_per_instance = 8",
-    );
-    let coded = coded
+    let slots = "timeout_ms = 60000\nslots_per_instance = 8";
+    let coded = coded_toml(repository.path(), &[deployed], &[parity], slots)
         .replace("k = 2", "k = 2\nflush_after_ms = 60000")
         .replace("fixed_ms = 30", "fixed_ms = 60000");
     let text = with_admin(&tenant("a", &keys[0], &format!("may_mix = {}", mix[0])))
@@ -102,15 +89,13 @@ async fn groups_of_two_tenants(mix: [bool; 2]) -> Vec<usize> {
             .as_array()
             .unwrap()
             .clone();
-        groups
+        let members = groups
             .iter()
-            .map(|group| group["members"].as_array().unwrap().len())
-            .collect::<Vec<_>>()
+            .map(|group| group["members"].as_array().unwrap().len());
+        members.collect::<Vec<_>>()
     };
-    wait_until("in groups", LIMIT, async || {
-        members().await.iter().sum::<usize>() == 2
-    })
-    .await;
+    let in_groups = async || members().await.iter().sum::<usize>() == 2;
+    wait_until("in groups", LIMIT, in_groups).await;
     members().await
 }
 
@@ -135,51 +120,48 @@ async fn the_admin_listener_asks_for_its_key() {
         (Method::GET, "/debug/groups"),
         (Method::POST, "/admin/reload"),
     ] {
-        let without = request(served.admin, method.clone(), path, &[], b"").await;
-        assert_eq!(without.status, StatusCode::UNAUTHORIZED, "{path}");
-        let with = request(
-            served.admin,
-            method,
-            path,
-            &[("authorization", &authorization)],
-            b"",
-        )
-        .await;
-        assert_eq!(with.status, StatusCode::OK, "{path}: {:?}", with.body);
+        let ask = async |headers: &[(&str, &str)]| {
+            request(served.admin, method.clone(), path, headers, b"")
+                .await
+                .status
+        };
+        assert_eq!(ask(&[]).await, StatusCode::UNAUTHORIZED, "{path}");
+        assert_eq!(
+            ask(&[("authorization", &authorization)]).await,
+            StatusCode::OK,
+            "{path}"
+        );
         assert_eq!(
             get(served.address, path).await.status,
-            StatusCode::NOT_FOUND,
+            404,
             "{path} is not for clients"
         );
     }
     assert!(
-        metrics(served.admin)
+        served
+            .metrics()
             .await
             .contains("parapet_config_reloads_total")
     );
     assert_eq!(
         get(served.admin, INFER).await.status,
-        StatusCode::NOT_FOUND,
+        404,
         "predictions are not for operators"
     );
 }
 
 #[tokio::test]
 async fn without_a_key_pages_of_other_sites_are_refused() {
-    let repository = repository();
-    let instances = [instance::start(None).await];
-    let served = serve_plain(repository, &instances).await;
+    let served = serve_plain(repository(), &[instance::start(None).await]).await;
     let other = [("origin", "http://evil.example")];
-    let refused = request(served.admin, Method::POST, "/admin/reload", &other, b"").await;
+    let refused = post(served.admin, "/admin/reload", &other, "").await;
     assert_eq!(refused.status, StatusCode::FORBIDDEN);
     assert_eq!(reload(served.admin).await.status, StatusCode::OK);
 }
 
 #[tokio::test]
-async fn instances_hear_how_long_somebody_waits() {
-    let repository = repository();
-    let instances = [instance::start(None).await];
-    let served = serve_plain(repository, &instances).await;
+async fn instances_hear_how_long_a_client_waits() {
+    let served = serve_plain(repository(), &[instance::start(None).await]).await;
     let left = async |parameters: &str| {
         assert_eq!(
             infer(served.address, &SAMPLE, parameters).await.status,

@@ -4,130 +4,110 @@ use http::{Method, StatusCode};
 use parapet_frontend::tenants::Key;
 use serde_json::{Value, json};
 
-use crate::served::{
-    LIMIT, SAMPLE, Served, bearer, metrics, reload, serve, serve_plain, with_admin,
-};
 use crate::support::instance::{self, HANG};
-use crate::support::{Answer, INPUTS, coded_toml, get, infer, repository, request, wait_until};
+use crate::support::served::{LIMIT, Served, serve, serve_plain, with_admin};
+use crate::support::{
+    Answer, INPUTS, SAMPLE, coded_toml, get, infer, post, repository, request, wait_until,
+};
+use crate::{bearer, reload};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
+const REDUNDANCY: &str = "/live/models/linear/redundancy";
+const OFF: &[u8] = br#"{"on": false}"#;
 
 async fn coded() -> Served {
+    coded_with("").await
+}
+
+/// Two replicas and a parity instance; `admin` stands in `[admin]`.
+async fn coded_with(admin: &str) -> Served {
     let repository = repository();
-    let [first, second, parity] = [
-        instance::start(None).await,
-        instance::start(None).await,
-        instance::start(None).await,
-    ];
-    let text = with_admin(&coded_toml(
-        repository.path(),
-        &[first, second],
-        &[parity],
-        "",
-    ));
-    serve(repository, &text).await
+    let mut at = Vec::new();
+    for _ in 0..3 {
+        at.push(instance::start(None).await);
+    }
+    let text = coded_toml(repository.path(), &at[..2], &at[2..], "");
+    serve(repository, &with_admin(&format!("{admin}{text}"))).await
 }
 
 async fn state(served: &Served) -> Value {
     let answer = get(served.admin, "/live/state").await;
-    assert_eq!(answer.status, StatusCode::OK, "{:?}", answer.body);
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
     answer.json()["models"][0].clone()
 }
 
 async fn switch(served: &Served, path: &str, body: &Value) -> Answer {
     let path = format!("/live/models/linear/{path}");
-    request(
-        served.admin,
-        Method::POST,
-        &path,
-        &[JSON],
-        body.to_string().as_bytes(),
-    )
-    .await
+    post(served.admin, &path, &[JSON], body.to_string()).await
 }
 
-/// Two at once, one of which its instance never answers.
-async fn with_a_straggler(served: &Served) -> [Answer; 2] {
+/// Two at once, one of which its instance never answers; provenance and status of that one.
+async fn straggler(served: &Served) -> (Option<String>, StatusCode) {
     let (quick, late) = tokio::join!(
         infer(served.address, &SAMPLE, ""),
         infer(served.address, &[HANG; INPUTS], r#""timeout":400000"#)
     );
-    [quick, late]
+    assert_eq!(quick.status, StatusCode::OK);
+    (
+        late.header("parapet-provenance").map(str::to_owned),
+        late.status,
+    )
+}
+
+fn reconstructed() -> (Option<String>, StatusCode) {
+    (Some("reconstructed".to_owned()), StatusCode::OK)
 }
 
 #[tokio::test]
 async fn the_state_shows_what_coding_does() {
     let served = coded().await;
-    wait_until("all up", LIMIT, async || {
+    let all_up = async || {
         let state = state(&served).await;
         state["instances"]
             .as_array()
             .unwrap()
             .iter()
             .all(|instance| instance["state"] == "up")
-    })
-    .await;
+    };
+    wait_until("all up", LIMIT, all_up).await;
     // A group takes the straggler and the query that comes beside it.
-    let [_, late] = with_a_straggler(&served).await;
-    assert_eq!(
-        late.header("parapet-provenance"),
-        Some("reconstructed"),
-        "{:?}",
-        late.body
-    );
+    assert_eq!(straggler(&served).await, reconstructed());
     let state = state(&served).await;
-    assert_eq!(state["name"], "linear");
-    assert_eq!(
-        state["switches"],
-        json!({"redundancy": true, "hold_back": null, "has_redundancy": true,
-            "has_hold_back": true})
-    );
-    assert_eq!(
-        (
-            &state["totals"]["accepted"],
-            &state["totals"]["reconstructed"]
-        ),
-        (&json!(2), &json!(1))
-    );
-    assert_eq!(state["hold_back_ms"], 30.0);
-    let latency = &state["latency"];
-    assert_eq!(
-        (&latency["answered"]["count"], &latency["approximated"]),
-        (&json!(2), &json!(1))
-    );
-    assert!(
-        latency["answered"]["p999_ms"].as_f64().unwrap() >= 29.0,
-        "{latency}"
-    );
-    let class = &state["classes"][0];
-    assert_eq!(
-        (&class["class"], &class["strategy"]),
-        (&json!("default"), &json!("coded"))
-    );
-    assert!(class["budget"]["left"].as_f64().unwrap() < class["budget"]["burst"].as_f64().unwrap());
-    let instances = state["instances"].as_array().unwrap();
-    let pools: Vec<&str> = instances
-        .iter()
-        .filter_map(|instance| instance["pool"].as_str())
-        .collect();
-    assert_eq!(pools, ["deployed", "deployed", "parity0"]);
+    let switches = json!({
+        "redundancy": true, "hold_back": null, "has_redundancy": true, "has_hold_back": true,
+    });
+    for (path, value) in [
+        ("/name", json!("linear")),
+        ("/switches", switches),
+        ("/totals/accepted", json!(2)),
+        ("/totals/reconstructed", json!(1)),
+        ("/hold_back_ms", json!(30.0)),
+        ("/latency/answered/count", json!(2)),
+        ("/latency/approximated", json!(1)),
+        ("/classes/0/class", json!("default")),
+        ("/classes/0/strategy", json!("coded")),
+        ("/instances/0/pool", json!("deployed")),
+        ("/instances/1/pool", json!("deployed")),
+        ("/instances/2/pool", json!("parity0")),
+    ] {
+        assert_eq!(state.pointer(path), Some(&value), "{path}: {state}");
+    }
+    let number = |path: &str| state.pointer(path).unwrap().as_f64().unwrap();
+    assert!(number("/latency/answered/p999_ms") >= 29.0, "{state}");
+    assert!(number("/classes/0/budget/left") < number("/classes/0/budget/burst"));
     // The straggler's own request is awaited still, to compare.
+    let awaited = |each: &Value| each["in_flight"] == 1 && each["oldest_ms"].as_f64() > Some(29.0);
+    let instances = state["instances"].as_array().unwrap();
     assert!(
-        instances
-            .iter()
-            .any(|each| each["in_flight"] == 1 && each["oldest_ms"].as_f64().unwrap() > 29.0)
+        instances.len() == 3 && instances.iter().any(awaited),
+        "{state}"
     );
-    let groups = state["groups"].as_array().unwrap();
-    let members = groups
-        .iter()
-        .flat_map(|group| group["members"].as_array().unwrap());
-    assert_eq!(
-        members
-            .filter(|member| member["reconstructed"] == true)
-            .count(),
-        1,
-        "{groups:?}"
-    );
+    let groups = state["groups"].as_array().unwrap().iter();
+    let members = groups.flat_map(|group| group["members"].as_array().unwrap());
+    let given_back = members
+        .filter(|member| member["reconstructed"] == true)
+        .count();
+    assert_eq!(given_back, 1, "{state}");
 }
 
 #[tokio::test]
@@ -135,52 +115,38 @@ async fn switches_hold_until_a_reload_and_are_seen_in_the_metrics() {
     let served = coded().await;
     let off = switch(&served, "redundancy", &json!({"on": false})).await;
     assert_eq!(
-        (off.status, off.json()["redundancy"].clone()),
-        (StatusCode::OK, json!(false))
+        (off.status, &off.json()["redundancy"]),
+        (StatusCode::OK, &json!(false))
     );
     let changed = switch(&served, "hold_back", &json!({"fixed_ms": 12.5})).await;
     assert_eq!(changed.json()["hold_back"], json!({"fixed_ms": 12.5}));
     assert_eq!(state(&served).await["hold_back_ms"], 12.5);
-    let [quick, late] = with_a_straggler(&served).await;
+    let unanswered = (None, StatusCode::GATEWAY_TIMEOUT);
     assert_eq!(
-        (quick.status, late.status),
-        (StatusCode::OK, StatusCode::GATEWAY_TIMEOUT),
+        straggler(&served).await,
+        unanswered,
         "nothing stands in for it"
     );
-    let text = metrics(served.admin).await;
-    for line in [
-        r#"parapet_redundancy_on{model="linear"} 0"#,
-        r#"parapet_hold_back_overridden{model="linear"} 1"#,
-    ] {
-        assert!(text.contains(line), "{line} is not in\n{text}");
-    }
+    let on = r#"parapet_redundancy_on{model="linear"}"#;
+    let text = served.metrics().await;
+    let overridden = r#"parapet_hold_back_overridden{model="linear"} 1"#;
+    assert!(
+        text.contains(&format!("{on} 0")) && text.contains(overridden),
+        "{text}"
+    );
     assert_eq!(reload(served.admin).await.status, StatusCode::OK);
     let after = state(&served).await;
-    assert_eq!(
-        (
-            &after["switches"]["redundancy"],
-            &after["switches"]["hold_back"]
-        ),
-        (&json!(true), &Value::Null)
-    );
+    assert_eq!(after["switches"]["redundancy"], true);
+    assert_eq!(after["switches"]["hold_back"], Value::Null);
     assert_eq!(after["hold_back_ms"], 30.0);
-    assert!(
-        metrics(served.admin)
-            .await
-            .contains(r#"parapet_redundancy_on{model="linear"} 1"#)
-    );
-    let [_, late] = with_a_straggler(&served).await;
-    assert_eq!(
-        late.header("parapet-provenance"),
-        Some("reconstructed"),
-        "{:?}",
-        late.body
-    );
+    assert!(served.metrics().await.contains(&format!("{on} 1")));
+    assert_eq!(straggler(&served).await, reconstructed());
 }
 
 #[tokio::test]
-async fn what_is_no_switch_is_refused_with_the_reason() {
+async fn other_bodies_than_switches_are_refused_with_the_reason() {
     let served = coded().await;
+    let long = json!({"fixed_ms": 20, "more": "x".repeat(4096)});
     for (path, body, status, reason) in [
         ("redundancy", json!({}), 400, "on"),
         ("redundancy", json!({"on": "no"}), 400, "boolean"),
@@ -191,35 +157,21 @@ async fn what_is_no_switch_is_refused_with_the_reason() {
             400,
             "one of",
         ),
-        (
-            "hold_back",
-            json!({"fixed_ms": 20, "more": "x".repeat(4096)}),
-            413,
-            "larger",
-        ),
+        ("hold_back", long, 413, "larger"),
     ] {
         let refused = switch(&served, path, &body).await;
-        let error = refused.json()["error"].as_str().unwrap().to_owned();
+        let error = refused.error();
         assert!(
-            refused.status.as_u16() == status && error.contains(reason),
+            refused.status == status && error.contains(reason),
             "{body}: {error}"
         );
     }
-    let path = "/live/models/linear/redundancy";
-    let untyped = request(served.admin, Method::POST, path, &[], br#"{"on": false}"#).await;
+    let untyped = post(served.admin, REDUNDANCY, &[], OFF).await;
     assert_eq!(
-        untyped.status,
-        StatusCode::BAD_REQUEST,
+        untyped.status, 400,
         "any page may send what is not called JSON"
     );
-    let elsewhere = request(
-        served.admin,
-        Method::POST,
-        "/live/models/no/redundancy",
-        &[JSON],
-        br#"{"on": true}"#,
-    )
-    .await;
+    let elsewhere = post(served.admin, "/live/models/no/redundancy", &[JSON], OFF).await;
     assert_eq!(elsewhere.status, StatusCode::NOT_FOUND);
     assert_eq!(
         state(&served).await["switches"]["redundancy"],
@@ -227,8 +179,7 @@ async fn what_is_no_switch_is_refused_with_the_reason() {
         "nothing was switched"
     );
 
-    let repository = repository();
-    let plain = serve_plain(repository, &[instance::start(None).await]).await;
+    let plain = serve_plain(repository(), &[instance::start(None).await]).await;
     for (path, body) in [
         ("redundancy", json!({"on": false})),
         ("hold_back", json!({"configured": true})),
@@ -243,79 +194,54 @@ async fn what_is_no_switch_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn the_page_is_for_everybody_and_what_it_shows_is_not() {
+async fn the_page_needs_no_key_and_what_it_shows_does() {
     let key = Key::generate();
-    let repository = repository();
-    let [deployed, parity] = [instance::start(None).await, instance::start(None).await];
-    let text = with_admin(&format!("key_sha256 = [\"{}\"]\n", key.hash()))
-        + &coded_toml(repository.path(), &[deployed], &[parity], "");
-    let served = serve(repository, &text).await;
+    let served = coded_with(&format!("key_sha256 = [\"{}\"]\n", key.hash())).await;
     for path in ["/", "/live"] {
         let page = get(served.admin, path).await;
+        assert_eq!(page.status, StatusCode::OK);
         assert_eq!(
-            (page.status, page.header("content-type")),
-            (StatusCode::OK, Some("text/html; charset=utf-8"))
+            page.header("content-type"),
+            Some("text/html; charset=utf-8")
         );
         let policy = page.header("content-security-policy").unwrap();
-        assert!(
-            policy.starts_with("default-src 'none'; script-src 'sha256-")
-                && !policy.contains("unsafe"),
-            "{policy}"
-        );
+        let hashed = policy.starts_with("default-src 'none'; script-src 'sha256-");
+        assert!(hashed && !policy.contains("unsafe"), "{policy}");
         assert_eq!(page.header("x-frame-options"), Some("DENY"));
         assert_eq!(
             get(served.address, path).await.status,
-            StatusCode::NOT_FOUND,
+            404,
             "not for clients"
         );
     }
-    let authorization = bearer(&key);
-    let with = [("authorization", authorization.as_str()), JSON];
-    let wrong = bearer(&Key::generate());
-    let redundancy = (
-        "/live/models/linear/redundancy",
-        Method::POST,
-        br#"{"on": false}"#.as_slice(),
-    );
-    for (path, method, body) in [("/live/state", Method::GET, b"".as_slice()), redundancy] {
-        let without = request(served.admin, method.clone(), path, &[JSON], body).await;
-        assert_eq!(without.status, StatusCode::UNAUTHORIZED, "{path}");
-        let with_wrong = [("authorization", wrong.as_str()), JSON];
-        let refused = request(served.admin, method.clone(), path, &with_wrong, body).await;
-        assert_eq!(refused.status, StatusCode::UNAUTHORIZED, "{path}");
-        assert_eq!(
-            request(served.admin, method, path, &with, body)
-                .await
-                .status,
-            StatusCode::OK,
-            "{path}"
-        );
+    let (own, wrong) = (bearer(&key), bearer(&Key::generate()));
+    for (path, method, body) in [
+        ("/live/state", Method::GET, b"".as_slice()),
+        (REDUNDANCY, Method::POST, OFF),
+    ] {
+        for (key, status) in [(None, 401), (Some(&wrong), 401), (Some(&own), 200)] {
+            let key = key.map(|key| ("authorization", key.as_str()));
+            let headers: Vec<_> = key.into_iter().chain([JSON]).collect();
+            let answer = request(served.admin, method.clone(), path, &headers, body).await;
+            assert_eq!(answer.status, status, "{path}");
+        }
     }
 }
 
 #[tokio::test]
 async fn without_a_key_other_sites_and_other_names_of_this_machine_are_refused() {
     let served = coded().await;
-    let path = "/live/models/linear/redundancy";
-    let origin = [JSON, ("origin", "http://evil.example")];
-    let refused = request(
-        served.admin,
-        Method::POST,
-        path,
-        &origin,
-        br#"{"on": false}"#,
-    )
-    .await;
-    assert_eq!(refused.status, StatusCode::FORBIDDEN);
+    let origin = ("origin", "http://evil.example");
     // A name that was made to resolve to this machine: the browser takes it for the page's own
     // site.
-    let renamed = [JSON, ("host", "evil.example")];
-    for (method, path) in [
-        (Method::POST, path),
-        (Method::GET, "/live/state"),
-        (Method::POST, "/admin/reload"),
+    let renamed = ("host", "evil.example");
+    for (header, method, path) in [
+        (origin, Method::POST, REDUNDANCY),
+        (renamed, Method::POST, REDUNDANCY),
+        (renamed, Method::GET, "/live/state"),
+        (renamed, Method::POST, "/admin/reload"),
     ] {
-        let refused = request(served.admin, method, path, &renamed, br#"{"on": false}"#).await;
+        let refused = request(served.admin, method, path, &[JSON, header], OFF).await;
         assert_eq!(refused.status, StatusCode::FORBIDDEN, "{path}");
     }
     assert_eq!(state(&served).await["switches"]["redundancy"], true);

@@ -1,11 +1,9 @@
-//! Operations: keys and quotas, the admin listener, TLS, reloads, and restarts that
-//! lose no request.
+//! Operations: keys and quotas, the admin listener, TLS, reloads, and restarts that lose no request.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    unreachable_pub,
     reason = "tests"
 )]
 
@@ -16,5 +14,38 @@ mod access;
 mod live;
 mod reload;
 mod rolling;
-mod served;
 mod tls;
+
+use std::net::SocketAddr;
+
+use parapet_frontend::tenants::Key;
+
+use support::{Answer, INFER, SAMPLE, body, post};
+
+fn tenant(name: &str, key: &Key, more: &str) -> String {
+    let hash = key.hash();
+    format!("[[tenants]]\nname = \"{name}\"\nkey_sha256 = [\"{hash}\"]\n{more}\n")
+}
+
+fn bearer(key: &Key) -> String {
+    format!("Bearer {}", key.text())
+}
+
+async fn ask_as(address: SocketAddr, key: &Key, sample: &[f32]) -> Answer {
+    post(
+        address,
+        INFER,
+        &[("authorization", &bearer(key))],
+        body(sample, ""),
+    )
+    .await
+}
+
+/// The status of the answer to the sample.
+async fn status_as(address: SocketAddr, key: &Key) -> u16 {
+    ask_as(address, key, &SAMPLE).await.status.as_u16()
+}
+
+async fn reload(admin: SocketAddr) -> Answer {
+    post(admin, "/admin/reload", &[], "").await
+}

@@ -1,10 +1,8 @@
 //! Frontends that are restarted one after the other.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,74 +11,42 @@ use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::Full;
 
-use crate::served::{INFER, LIMIT, SAMPLE};
-use crate::support::{body, instance, plain_toml, repository, wait_until};
+use crate::support::process::Process;
+use crate::support::served::LIMIT;
+use crate::support::{INFER, SAMPLE, body, instance, plain_toml, repository, wait_until};
 
-/// A frontend as a process.
-struct Process {
-    config: PathBuf,
-    child: Child,
-}
-
-impl Process {
-    fn start(config: PathBuf) -> Self {
-        let child = Self::spawn(&config);
-        Self { config, child }
-    }
-
-    fn spawn(config: &Path) -> Child {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_parapet-frontend"))
-            .arg("--config")
-            .arg(config)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        assert!(line.contains("http://"), "it said {line:?}");
-        child
-    }
-
-    /// Asked to stop as a service manager does it; then started again.
-    async fn restart(&mut self) {
-        let asked = Command::new("sh")
-            .args(["-c", &format!("kill -TERM {}", self.child.id())])
+/// Asked to stop as a service manager does it; then started again.
+async fn restart(process: &mut Process) {
+    let kill = format!("kill -TERM {}", process.child.id());
+    assert!(
+        Command::new("sh")
+            .args(["-c", &kill])
             .status()
-            .unwrap();
-        assert!(asked.success());
-        let mut status = None;
-        while status.is_none() {
-            status = self.child.try_wait().unwrap();
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        assert!(status.unwrap().success(), "an orderly end");
-        self.child = Self::spawn(&self.config);
+            .unwrap()
+            .success()
+    );
+    let mut status = None;
+    while status.is_none() {
+        status = process.child.try_wait().unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    assert!(status.unwrap().success(), "an orderly end");
+    process.restart();
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Two frontends behind clients that look who is ready, as a load balancer does. Each is stopped
+/// Two frontends behind clients that look which is ready, as a load balancer does. Each is stopped
 /// and started again, twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_restart_under_load_loses_no_request() {
     let repository = repository();
     let instances = [instance::start(None).await, instance::start(None).await];
-    let free = || {
+    let free = |_| {
         std::net::TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap()
     };
-    let addresses = [free(), free()];
+    let addresses = [(); 2].map(free);
     let mut processes = Vec::new();
     for address in addresses {
         let text = plain_toml(repository.path(), &instances, "")
@@ -88,40 +54,29 @@ async fn a_rolling_restart_under_load_loses_no_request() {
             .replace("[repository]", "drain_delay_ms = 400\n[repository]");
         let config = repository.path().join(format!("{}.toml", address.port()));
         fs::write(&config, text).unwrap();
-        processes.push(Process::start(config));
+        processes.push(Process::frontend(&config));
     }
     let ready: Arc<[AtomicBool; 2]> = Arc::default();
-    let watching = {
-        let ready = Arc::clone(&ready);
-        tokio::spawn(async move {
-            loop {
-                for (address, ready) in addresses.iter().zip(&*ready) {
-                    ready.store(is_ready(*address).await, Ordering::SeqCst);
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
+    let looked_at = Arc::clone(&ready);
+    let watching = tokio::spawn(async move {
+        loop {
+            for (address, ready) in addresses.iter().zip(&*looked_at) {
+                ready.store(is_ready(*address).await, Ordering::SeqCst);
             }
-        })
-    };
-    wait_until("ready", LIMIT, async || {
-        ready.iter().all(|ready| ready.load(Ordering::SeqCst))
-    })
-    .await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let both_ready = async || ready.iter().all(|ready| ready.load(Ordering::SeqCst));
+    wait_until("ready", LIMIT, both_ready).await;
     let stop = Arc::new(AtomicBool::new(false));
     let mut clients = tokio::task::JoinSet::new();
     for client in 0..4 {
-        clients.spawn(keep_asking(
-            client,
-            addresses,
-            Arc::clone(&ready),
-            Arc::clone(&stop),
-        ));
+        let (ready, stop) = (Arc::clone(&ready), Arc::clone(&stop));
+        clients.spawn(keep_asking(client, addresses, ready, stop));
     }
     for round in 0..4 {
-        processes[round % 2].restart().await;
-        wait_until("ready", LIMIT, async || {
-            ready.iter().all(|ready| ready.load(Ordering::SeqCst))
-        })
-        .await;
+        restart(&mut processes[round % 2]).await;
+        wait_until("ready", LIMIT, both_ready).await;
     }
     stop.store(true, Ordering::SeqCst);
     let answered: usize = clients.join_all().await.into_iter().sum();
@@ -150,36 +105,26 @@ async fn keep_asking(
 ) -> usize {
     let mut answered = 0;
     while !stop.load(Ordering::SeqCst) {
-        let target = (0..2)
-            .map(|i| (client + i) % 2)
-            .find(|&target| ready[target].load(Ordering::SeqCst));
-        let target = target.expect("one is always ready");
-        let stream = tokio::net::TcpStream::connect(addresses[target])
-            .await
-            .expect("whoever is ready accepts");
+        let mut targets = (0..2).map(|i| (client + i) % 2);
+        let target = targets.find(|&target| ready[target].load(Ordering::SeqCst));
+        let target = addresses[target.expect("one is always ready")];
+        let stream = tokio::net::TcpStream::connect(target).await;
+        let stream = stream.expect("a frontend that is ready accepts");
         let io = hyper_util::rt::TokioIo::new(stream);
         let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
         tokio::spawn(connection);
         loop {
-            let request = Request::post(INFER)
-                .header("host", "x")
-                .body(Full::new(Bytes::from(body(&SAMPLE, ""))))
-                .unwrap();
+            let body = Full::new(Bytes::from(body(&SAMPLE, "")));
+            let request = Request::post(INFER).header("host", "x").body(body).unwrap();
             let response = sender.send_request(request).await.expect("an answer");
             assert_eq!(response.status(), StatusCode::OK);
-            let closes = response
-                .headers()
-                .get("connection")
-                .is_some_and(|value| value == "close");
-            http_body_util::BodyExt::collect(response.into_body())
-                .await
-                .expect("a whole answer");
+            let connection = response.headers().get("connection");
+            let closes = connection.is_some_and(|value| value == "close");
+            let whole = http_body_util::BodyExt::collect(response.into_body()).await;
+            whole.expect("a whole answer");
             answered += 1;
             tokio::time::sleep(Duration::from_millis(2)).await;
-            if closes || stop.load(Ordering::SeqCst) {
-                break;
-            }
-            if sender.ready().await.is_err() {
+            if closes || stop.load(Ordering::SeqCst) || sender.ready().await.is_err() {
                 break;
             }
         }

@@ -10,17 +10,13 @@ fn input(shape: &str, dtype: &str, data: &str) -> String {
 
 /// A request that asks for `outputs`.
 fn asking_for(outputs: &str) -> String {
-    let good = support::body(&[1.0; 4], "");
-    good.replacen(
-        r#""inputs""#,
-        &format!(r#""outputs":[{outputs}],"inputs""#),
-        1,
-    )
+    let outputs = format!(r#""outputs":[{outputs}],"inputs""#);
+    body(&[1.0; 4], "").replacen(r#""inputs""#, &outputs, 1)
 }
 
 /// Sends bad input between two good requests, which share a group with it if it gets into one.
 async fn is_refused_alone(cluster: &Cluster, headers: &[(&str, &str)], body: &[u8], status: u16) {
-    let samples = [[1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, 1.0]];
+    let samples = [SAMPLE, [4.0, 3.0, 2.0, 1.0]];
     let (before, error, after) = tokio::join!(
         infer(cluster.address, &samples[0], ""),
         cluster.refused(headers, body, status),
@@ -37,7 +33,7 @@ async fn bad_input_gets_the_error_object_and_harms_no_other_request() {
     let cluster = Cluster::start().await;
     let nothing = asking_for(r#"{"name":"nothing"}"#);
     let classes = asking_for(r#"{"name":"output","parameters":{"classification":1}}"#);
-    let past = support::body(&[1.0; 4], r#""deadline_unix_ms":1000"#);
+    let past = body(&[1.0; 4], r#""deadline_unix_ms":1000"#);
     for (body, status) in [
         ("{", 400),
         ("", 400),
@@ -55,21 +51,19 @@ async fn bad_input_gets_the_error_object_and_harms_no_other_request() {
     ] {
         is_refused_alone(&cluster, &[], body.as_bytes(), status).await;
     }
-    let good = support::body(&[1.0; 4], "");
     for path in [
         "/v2/models/other/infer",
         "/v2/models/linear/versions/9/infer",
     ] {
-        let answer = cluster.post(path, &[], good.as_bytes()).await;
-        assert_eq!(answer.status, StatusCode::NOT_FOUND);
-        assert!(answer.json()["error"].is_string());
+        let answer = cluster.post(path, &[], body(&[1.0; 4], "")).await;
+        assert_eq!(answer.status, StatusCode::NOT_FOUND, "{}", answer.error());
     }
 }
 
 #[tokio::test]
 async fn bad_framing_gets_the_error_object_and_harms_no_other_request() {
     let cluster = Cluster::start().await;
-    let good = support::body(&[1.0; 4], "").into_bytes();
+    let good = body(&[1.0; 4], "").into_bytes();
     let unfolds = gzipped(&[b' '; 100_001]);
     let tensor = Tensor::from_f32("input", vec![1, INPUTS], &[0.0, f32::NAN, 0.0, 0.0]);
     let nan = InferRequest {
@@ -113,14 +107,14 @@ async fn compressed_bodies_are_read_and_long_answers_compressed_on_request() {
         r#"{{"id":"{id}","parameters":{{"allow_approximate":false}},"inputs":[{{"name":"input","datatype":"FP32","shape":[8,4],"data":[{}]}}]}}"#,
         rows.join(",")
     );
-    let plain = cluster.post(INFER, &[], body.as_bytes()).await;
+    let plain = cluster.post(INFER, &[], &body).await;
     assert_eq!(
         (plain.status, plain.header("content-encoding")),
         (StatusCode::OK, None)
     );
     let headers = [("content-encoding", "gzip"), ("accept-encoding", "gzip")];
     let answer = cluster
-        .post(INFER, &headers, &gzipped(body.as_bytes()))
+        .post(INFER, &headers, gzipped(body.as_bytes()))
         .await;
     assert_eq!(
         answer.header("content-encoding"),

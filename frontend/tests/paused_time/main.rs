@@ -7,26 +7,22 @@ mod instances;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parapet_frontend::discovery::{Addresses, Memory as Discovery};
 use parapet_frontend::error::ServeError;
-use parapet_frontend_core::{FailureKind, PoolId};
-use parapet_open_inference::Parameters;
+use parapet_frontend_core::FailureKind;
+use serde_json::json;
 use support::close;
 use support::fixture::{
-    Fixture, MS, addresses, coded, coded_with, discovered, expected, plain, with_strategy,
+    Fixture, HOLD_BACK, MS, ONE_SLOT, coded, coded_with, discovered, expected, plain, with_strategy,
 };
 use support::memory::{SERVICE, State, id};
 use tokio::time::{sleep, timeout};
 
-const HOLD_BACK: Duration = Duration::from_millis(30);
-
+const SECOND: Duration = Duration::from_secs(1);
 const HEDGE: &str = "kind = \"hedge\"\ndelay = { fixed_ms = 30 }\nshare = 0.5";
 const BACKUP: &str = "kind = \"approximate_backup\"\nmodel = \"cheap\"\ninstances = \
-    [\"127.0.0.1:7100\"]\n\
-                      delay = { fixed_ms = 30 }";
+    [\"127.0.0.1:7100\"]\ndelay = { fixed_ms = 30 }";
 
 #[tokio::test(start_paused = true)]
 async fn a_query_on_a_frozen_instance_is_reconstructed_when_it_is_late() {
@@ -44,10 +40,8 @@ async fn a_query_on_a_frozen_instance_is_reconstructed_when_it_is_late() {
     assert_eq!(provenance.code.as_deref(), Some("sum-k2-r1"));
     let confidence = provenance.confidence.unwrap();
     assert!(confidence > 0.0 && confidence <= 1.0);
-    assert!(
-        close(&response.outputs[0].f32s().unwrap(), &expected(1.0)),
-        "{response:?}"
-    );
+    let values = response.outputs[0].f32s().unwrap();
+    assert!(close(&values, &expected(1.0)), "{response:?}");
     assert!(
         took >= HOLD_BACK && took < HOLD_BACK + 5 * MS,
         "CG-4: {took:?}"
@@ -55,28 +49,24 @@ async fn a_query_on_a_frozen_instance_is_reconstructed_when_it_is_late() {
 
     fixture.memory.set(id(0, 0), State::Well(SERVICE));
     sleep(10 * SERVICE).await;
-    let agreed = fixture.metric(r#"parapet_reconstruction_agreement_total{model="linear",code="sum-k2-r1",source="late_truth",agrees="true"}"#);
-    assert!(
-        (agreed - 1.0).abs() < 1e-9,
-        "the late truth was compared: {agreed}"
-    );
+    let agreed = fixture.compared("sum-k2-r1", "late_truth", true);
+    assert_eq!(agreed, 1.0, "the late truth was compared");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lone_query_is_completed_with_answered_ones() {
     let fixture = coded(2, 1).await;
     for sample in [1.0, 2.0, 3.0] {
-        fixture.ask(sample).await.unwrap().0.unwrap();
+        fixture.kind(sample).await;
     }
-    sleep(Duration::from_secs(1)).await;
+    sleep(SECOND).await;
     // Three queries make one full group and one open one with an answered member; a fourth fills
     // it.
-    fixture.ask(4.0).await.unwrap().0.unwrap();
-    sleep(Duration::from_secs(1)).await;
-    fixture.memory.set(id(0, 0), State::Frozen);
-    fixture.memory.set(id(0, 1), State::Frozen);
-    let (answered, took) = fixture.ask(5.0).await.unwrap();
-    assert_eq!(answered.unwrap().1.kind, "reconstructed");
+    fixture.kind(4.0).await;
+    sleep(SECOND).await;
+    fixture.set_all([(0, 0), (0, 1)], State::Frozen);
+    let (kind, took) = fixture.kind(5.0).await;
+    assert_eq!(kind, "reconstructed");
     assert!(took < HOLD_BACK + 5 * MS, "CG-5: {took:?}");
     assert!(fixture.metric(r#"parapet_coding_groups_total{model="linear",fillers="true"}"#) >= 1.0);
 }
@@ -84,22 +74,14 @@ async fn a_lone_query_is_completed_with_answered_ones() {
 #[tokio::test(start_paused = true)]
 async fn deadlines_hold_when_everything_is_frozen() {
     let fixture = coded(2, 1).await;
-    for instance in [id(0, 0), id(0, 1), id(1, 0)] {
-        fixture.memory.set(instance, State::Frozen);
-    }
-    let mut parameters = Parameters::new();
-    parameters.insert("timeout".to_owned(), 80_000.into());
-    for asked in [
-        fixture.ask_with(1.0, parameters.clone()),
-        fixture.ask_with(2.0, parameters),
-    ] {
+    fixture.set_all([(0, 0), (0, 1), (1, 0)], State::Frozen);
+    let timeout = [("timeout", json!(80_000))];
+    for asked in [1.0, 2.0].map(|sample| fixture.ask_with(sample, &timeout)) {
         let (answered, took) = asked.await.unwrap();
-        match answered {
-            Err(ServeError::Failed(failure)) => {
-                assert_eq!(failure.kind, FailureKind::DeadlineExceeded)
-            }
-            other => panic!("{other:?}"),
-        }
+        let Err(ServeError::Failed(failure)) = answered else {
+            panic!("{answered:?}");
+        };
+        assert_eq!(failure.kind, FailureKind::DeadlineExceeded);
         assert!(took <= 80 * MS, "CG-1: {took:?}");
     }
 }
@@ -108,18 +90,21 @@ async fn deadlines_hold_when_everything_is_frozen() {
 async fn without_parity_instances_serving_goes_on() {
     let fixture = coded(2, 1).await;
     fixture.memory.set(id(1, 0), State::Dead);
-    sleep(Duration::from_secs(2)).await;
+    sleep(2 * SECOND).await;
     for sample in 0..10u8 {
-        let (answered, took) = fixture.ask(f32::from(sample)).await.unwrap();
-        assert_eq!(answered.unwrap().1.kind, "exact");
+        let (kind, took) = fixture.kind(f32::from(sample)).await;
+        assert_eq!(kind, "exact");
         assert!(took < SERVICE + 2 * MS, "CG-7: {took:?}");
     }
-    assert!(
-        fixture.metric(
-            r#"parapet_redundant_requests_total{model="linear",class="default",strategy="coded",fate="shed"}"#
-        ) >= 1.0
-    );
+    assert!(fixture.metric(&redundant("coded", "shed")) >= 1.0);
     assert!(fixture.metric(r#"parapet_instance_up{model="linear",pool="parity0""#) < 0.5);
+}
+
+fn redundant(strategy: &str, fate: &str) -> String {
+    format!(
+        "parapet_redundant_requests_total{{model=\"linear\",class=\"default\",\
+         strategy=\"{strategy}\",fate=\"{fate}\"}}"
+    )
 }
 
 #[tokio::test(start_paused = true)]
@@ -128,16 +113,16 @@ async fn a_client_that_goes_away_cancels_its_work() {
     fixture.memory.set(id(0, 0), State::Frozen);
     let asked = fixture.ask(1.0);
     sleep(10 * MS).await;
-    assert_eq!(fixture.memory.in_flight.load(Ordering::SeqCst), 1);
+    assert_eq!(fixture.memory.in_flight(), 1);
     asked.abort();
     sleep(MS).await;
-    assert_eq!(fixture.memory.in_flight.load(Ordering::SeqCst), 0, "CG-8");
-    assert_eq!(fixture.model.driver().stats().queries_tracked, 0);
+    assert_eq!(fixture.memory.in_flight(), 0, "CG-8");
+    assert_eq!(fixture.model.driver.stats().queries_tracked, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_refuses_and_says_when_to_come_back() {
-    let fixture = coded_with(1, 1, "slots_per_instance = 1\nmax_queue = 2").await;
+    let fixture = coded_with(1, 1, &format!("{ONE_SLOT}\nmax_queue = 2")).await;
     fixture.memory.set(id(0, 0), State::Frozen);
     let _waiting: Vec<_> = (0..3u8).map(|i| fixture.ask(f32::from(i))).collect();
     sleep(MS).await;
@@ -153,113 +138,88 @@ async fn a_full_queue_refuses_and_says_when_to_come_back() {
 #[tokio::test(start_paused = true)]
 async fn undisturbed_groups_are_audited() {
     let fixture = coded(2, 1).await;
-    let (a, b) = (fixture.ask(1.0), fixture.ask(2.0));
-    a.await.unwrap().0.unwrap();
-    b.await.unwrap().0.unwrap();
+    for asked in [fixture.ask(1.0), fixture.ask(2.0)] {
+        asked.await.unwrap().0.unwrap();
+    }
     sleep(10 * SERVICE).await;
-    let agreed = fixture.metric(r#"parapet_reconstruction_agreement_total{model="linear",code="sum-k2-r1",source="audit",agrees="true"}"#);
-    assert!(agreed >= 1.0);
+    assert!(fixture.compared("sum-k2-r1", "audit", true) >= 1.0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn memory_does_not_grow_with_the_requests_served() {
     let fixture = coded_with(4, 2, "slots_per_instance = 4").await;
     for round in 0..50u8 {
-        let asked: Vec<_> = (0..8u8)
-            .map(|i| fixture.ask(f32::from(i) + f32::from(round)))
+        let asked: Vec<_> = (round..round + 8)
+            .map(|i| fixture.ask(f32::from(i)))
             .collect();
         for asked in asked {
             asked.await.unwrap().0.unwrap();
         }
     }
-    sleep(Duration::from_secs(3)).await;
-    let stats = fixture.model.driver().stats();
-    assert_eq!(stats.accepted, 400);
-    assert_eq!(stats.queries_tracked, 0);
+    sleep(3 * SECOND).await;
+    let stats = fixture.model.driver.stats();
+    assert_eq!(
+        (stats.accepted, stats.queries_tracked, stats.cg1_violations),
+        (400, 0, 0)
+    );
     assert!(stats.groups_tracked <= 1, "{stats:?}");
-    assert_eq!(stats.cg1_violations, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_query_on_a_frozen_instance_is_hedged_when_it_is_late() {
     let fixture = with_strategy(2, 0, HEDGE).await;
     fixture.memory.set(id(0, 0), State::Frozen);
-    let mut parameters = Parameters::new();
-    parameters.insert("allow_approximate".to_owned(), false.into());
-    let (answered, took) = fixture.ask_with(1.0, parameters).await.unwrap();
+    let exact = [("allow_approximate", json!(false))];
+    let (answered, took) = fixture.ask_with(1.0, &exact).await.unwrap();
     let (response, provenance) = answered.unwrap();
     assert_eq!(provenance.kind, "hedged");
     assert!(
         close(&response.outputs[0].f32s().unwrap(), &expected(1.0)),
         "exact in value"
     );
-    assert!(
-        took >= HOLD_BACK + SERVICE && took < HOLD_BACK + SERVICE + 3 * MS,
-        "{took:?}"
-    );
+    let due = HOLD_BACK + SERVICE;
+    assert!(took >= due && took < due + 3 * MS, "{took:?}");
     sleep(MS).await;
-    assert_eq!(
-        fixture.memory.in_flight.load(Ordering::SeqCst),
-        0,
-        "the loser is withdrawn"
-    );
-    let won = r#"parapet_redundant_requests_total{model="linear",class="default",strategy="hedge",fate="won"}"#;
-    assert!((fixture.metric(won) - 1.0).abs() < 1e-9);
+    assert_eq!(fixture.memory.in_flight(), 0, "the loser is withdrawn");
+    assert_eq!(fixture.metric(&redundant("hedge", "won")), 1.0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_error_of_one_copy_does_not_end_the_request() {
     let fixture = with_strategy(2, 0, "kind = \"replicate\"").await;
     fixture.memory.set(id(0, 0), State::Broken);
-    let (answered, took) = fixture.ask(1.0).await.unwrap();
-    assert_eq!(answered.unwrap().1.kind, "hedged");
+    let (kind, took) = fixture.kind(1.0).await;
+    assert_eq!(kind, "hedged");
     assert!(took < SERVICE + 2 * MS, "with no retry: {took:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_backup_model_answers_when_the_deployed_one_is_late() {
-    for (eager, expected_wait) in [
+    for (eager, wait) in [
         ("eager = true", HOLD_BACK),
         ("eager = false", HOLD_BACK + SERVICE),
     ] {
         let fixture = with_strategy(2, 1, &format!("{BACKUP}\n{eager}")).await;
-        assert_eq!(
-            fixture.ask(3.0).await.unwrap().0.unwrap().1.kind,
-            "exact",
-            "in time"
-        );
-        fixture.memory.set(id(0, 0), State::Frozen);
-        fixture.memory.set(id(0, 1), State::Frozen);
-        let (answered, took) = fixture.ask(1.0).await.unwrap();
-        assert_eq!(answered.unwrap().1.kind, "backup");
-        assert!(
-            took >= expected_wait && took < expected_wait + 3 * MS,
-            "{eager}: {took:?}"
-        );
-        for index in 0..2 {
-            fixture.memory.set(id(0, index), State::Well(SERVICE));
-        }
+        assert_eq!(fixture.kind(3.0).await.0, "exact", "in time");
+        fixture.set_all([(0, 0), (0, 1)], State::Frozen);
+        let (kind, took) = fixture.kind(1.0).await;
+        assert_eq!(kind, "backup");
+        assert!(took >= wait && took < wait + 3 * MS, "{eager}: {took:?}");
+        fixture.set_all([(0, 0), (0, 1)], State::Well(SERVICE));
         sleep(10 * SERVICE).await;
-        let agreed = r#"parapet_reconstruction_agreement_total{model="linear",code="backup",source="late_truth",agrees="true"}"#;
-        assert!(
-            (fixture.metric(agreed) - 1.0).abs() < 1e-9,
-            "the late truth was compared"
-        );
+        let agreed = fixture.compared("backup", "late_truth", true);
+        assert_eq!(agreed, 1.0, "the late truth was compared");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn coded_and_hedged_two_frozen_instances_cost_no_answer() {
     let coded = "kind = \"coded_hedged\"\nencoder = \"sum\"\nk = 2\nhold_back = { fixed_ms = 30 }\n\
-                 hedge = { share = 0.5, burst = 4 }\n\
-                 [[models.strategy.parity]]\nmodel = \"linear-parity\"\ninstances = \
-                 [\"127.0.0.1:7100\"]";
+                 hedge = { share = 0.5, burst = 4 }\n[[models.strategy.parity]]\n\
+                 model = \"linear-parity\"\ninstances = [\"127.0.0.1:7100\"]";
     let fixture = with_strategy(4, 1, coded).await;
-    for index in 0..2 {
-        fixture.memory.set(id(0, index), State::Frozen);
-    }
-    let asked = [fixture.ask(1.0), fixture.ask(2.0)];
-    for asked in asked {
+    fixture.set_all([(0, 0), (0, 1)], State::Frozen);
+    for asked in [fixture.ask(1.0), fixture.ask(2.0)] {
         let (answered, took) = asked.await.unwrap();
         let kind = answered.unwrap().1.kind;
         assert!(matches!(kind, "hedged" | "reconstructed"), "{kind}");
@@ -274,41 +234,30 @@ async fn a_request_names_its_class() {
     );
     let fixture = with_strategy(2, 0, &classes).await;
     fixture.memory.set(id(0, 0), State::Frozen);
-    let of_class = |class: &str| {
-        let mut parameters = Parameters::new();
-        parameters.insert("class".to_owned(), class.into());
-        parameters
-    };
-    let plain = fixture.ask_with(1.0, of_class("default"));
+    let of_class = |sample, class| fixture.ask_with(sample, &[("class", json!(class))]);
+    let plain = of_class(1.0, "default");
     sleep(MS).await;
     fixture.memory.set(id(0, 1), State::Frozen);
-    let urgent = fixture.ask_with(2.0, of_class("urgent"));
+    let urgent = of_class(2.0, "urgent");
     sleep(MS).await;
     fixture.memory.set(id(0, 0), State::Well(SERVICE));
     assert_eq!(plain.await.unwrap().0.unwrap().1.kind, "exact");
     let (answered, took) = urgent.await.unwrap();
     assert_eq!(answered.unwrap().1.kind, "hedged");
     assert!(took < HOLD_BACK + SERVICE + 3 * MS, "{took:?}");
-    let error = fixture
-        .ask_with(1.0, of_class("vip"))
-        .await
-        .unwrap()
-        .0
-        .unwrap_err();
+    let error = of_class(1.0, "vip").await.unwrap().0.unwrap_err();
     assert_eq!(error.classify().0.as_u16(), 400);
     assert!(error.to_string().contains("default, urgent"), "{error}");
 }
 
-/// Five times what two instances can do, for two seconds, in bursts: they stay busy, and who is let
-/// in waits for no longer than a few service times.
+/// Five times what two instances can do, for two seconds, in bursts: they stay busy, and accepted
+/// queries wait for no longer than a few service times.
 #[tokio::test(start_paused = true)]
-async fn under_overload_few_wait_and_the_others_hear_so_at_once() {
+async fn overload_lets_few_wait_and_rejects_the_others_at_once() {
     let fixture = plain(2).await;
     let (mut asked, mut accepted, mut longest) = (Vec::new(), 0, Duration::ZERO);
     for round in 0..400 {
-        for _ in 0..10 {
-            asked.push((round, fixture.ask(1.0)));
-        }
+        asked.extend((0..10).map(|_| (round, fixture.ask(1.0))));
         sleep(SERVICE).await;
     }
     for (round, asked) in asked {
@@ -336,37 +285,23 @@ async fn under_overload_few_wait_and_the_others_hear_so_at_once() {
 /// the model gets no more queries.
 #[tokio::test(start_paused = true)]
 async fn redundant_requests_of_a_model_that_was_replaced_end_in_the_counters() {
-    let fixture = coded_with(2, 1, "slots_per_instance = 1").await;
-    for instance in [id(0, 0), id(1, 0)] {
-        fixture.memory.set(instance, State::Frozen);
-    }
+    let fixture = coded(2, 1).await;
+    fixture.set_all([(0, 0), (1, 0)], State::Frozen);
     let (first, second) = (fixture.ask(1.0), fixture.ask(2.0));
     sleep(2 * HOLD_BACK).await;
-    let fate = |fate: &str| {
-        format!(
-            r#"parapet_redundant_requests_total{{model="linear",class="default",strategy="coded",fate="{fate}"}}"#
-        )
-    };
-    let ends = [fate("won"), fate("wasted"), fate("failed")];
-    assert!(
-        (fixture.metric(&fate("issued")) - 1.0).abs() < 0.5,
-        "it is out"
-    );
-    assert!(
-        ends.iter().all(|end| fixture.metric(end) < 0.5),
-        "and has no answer"
+    let fates = ["issued", "won", "wasted", "failed"].map(|fate| redundant("coded", fate));
+    let counted = fates.each_ref().map(|fate| fixture.metric(fate));
+    assert_eq!(
+        counted,
+        [1.0, 0.0, 0.0, 0.0],
+        "it is out, and has no answer"
     );
     let Fixture { model, metrics, .. } = fixture;
     let _ = (first.await.unwrap().0, second.await.unwrap().0);
     drop(model);
-    sleep(Duration::from_secs(10)).await;
+    sleep(10 * SECOND).await;
     let text = metrics.render();
-    let counted = |line: &str| {
-        let found = text
-            .lines()
-            .find_map(|candidate| candidate.strip_prefix(line));
-        found.map_or(0, |value| value.trim().parse::<u64>().unwrap())
-    };
-    let ended: u64 = ends.iter().map(|end| counted(end)).sum();
-    assert_eq!((counted(&fate("issued")), ended), (1, 1), "{text}");
+    let [issued, won, wasted, failed] =
+        fates.map(|fate| support::metric(&text, &fate).unwrap_or_default());
+    assert_eq!((issued, won + wasted + failed), (1.0, 1.0), "{text}");
 }

@@ -1,6 +1,5 @@
 //! A served model over instances in memory, and a client that says how long its answers took.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,13 +7,21 @@ use parapet_frontend::error::ServeError;
 use parapet_frontend::metrics::Metrics;
 use parapet_frontend::model::{Provenance, ServedModel};
 use parapet_frontend::tenants::MixingDomain;
-use parapet_open_inference::{InferRequest, InferResponse, Parameters, Tensor};
+use parapet_open_inference::{InferRequest, InferResponse, Parameters};
+use serde_json::Value;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use super::memory::Memory;
-use super::{INPUTS, add_model, coded_toml, config, linear, plain_toml, repository, strategy_toml};
+use super::memory::{Memory, State, id};
+use super::{
+    INPUTS, add_model, addresses, coded_toml, config, infer_request, linear, metric, plain_toml,
+    repository, strategy_toml,
+};
 
 pub const MS: Duration = Duration::from_millis(1);
+/// The fixed hold-back of coded fixtures.
+pub const HOLD_BACK: Duration = Duration::from_millis(30);
+pub const ONE_SLOT: &str = "slots_per_instance = 1";
 
 pub struct Fixture {
     pub model: Arc<ServedModel<Memory>>,
@@ -23,52 +30,34 @@ pub struct Fixture {
     _repository: tempfile::TempDir,
 }
 
-/// Addresses are never connected to: the transport is in memory.
-pub fn addresses(count: u32, first_port: u16) -> Vec<SocketAddr> {
-    (0..count)
-        .map(|i| SocketAddr::from(([127, 0, 0, 1], first_port + i as u16)))
-        .collect()
-}
-
 pub async fn coded(deployed: u32, parity: u32) -> Fixture {
-    coded_with(deployed, parity, "slots_per_instance = 1").await
+    coded_with(deployed, parity, ONE_SLOT).await
 }
 
 pub async fn coded_with(deployed: u32, parity: u32, extra: &str) -> Fixture {
-    let repository = repository();
-    let text = coded_toml(
-        repository.path(),
-        &addresses(deployed, 7000),
-        &addresses(parity, 7100),
-        extra,
-    );
-    fixture(repository, &text, Memory::new(deployed, parity)).await
+    coded_in(repository(), Memory::new(deployed, parity), extra).await
 }
 
-/// Returns the error of a configuration with these lines in it.
-pub fn config_error(lines: &str) -> String {
-    let repository = repository();
-    let text = plain_toml(repository.path(), &addresses(1, 7000), "");
-    config(&format!("{lines}{text}")).unwrap_err().to_string()
+/// The coded strategy in a repository of its own, over as many instances as `memory` has.
+pub async fn coded_in(root: tempfile::TempDir, memory: Memory, extra: &str) -> Fixture {
+    let pools = memory.pools();
+    let (deployed, parity) = (pools[0].len() as u32, pools[1].len() as u32);
+    let (deployed, parity) = (addresses(deployed, 7000), addresses(parity, 7100));
+    let text = coded_toml(root.path(), &deployed, &parity, extra);
+    fixture(root, &text, memory).await
 }
 
 /// No instance is there before it is discovered.
 pub async fn discovered() -> Fixture {
     let repository = repository();
-    let text = plain_toml(repository.path(), &[], "slots_per_instance = 1").replace(
-        "instances = []",
-        "instances = { dns = \"replicas.test\", port = 9001 }",
-    );
+    let found = "instances = { dns = \"replicas.test\", port = 9001 }";
+    let text = plain_toml(repository.path(), &[], ONE_SLOT).replace("instances = []", found);
     fixture(repository, &text, Memory::new(0, 0)).await
 }
 
 pub async fn plain(deployed: u32) -> Fixture {
     let repository = repository();
-    let text = plain_toml(
-        repository.path(),
-        &addresses(deployed, 7000),
-        "slots_per_instance = 1",
-    );
+    let text = plain_toml(repository.path(), &addresses(deployed, 7000), ONE_SLOT);
     fixture(repository, &text, Memory::new(deployed, 0)).await
 }
 
@@ -82,17 +71,12 @@ pub async fn with_strategy(deployed: u32, redundant: u32, strategy: &str) -> Fix
 }
 
 pub async fn fixture(repository: tempfile::TempDir, text: &str, memory: Memory) -> Fixture {
-    let model = config(text).unwrap().models.remove(0);
+    let config = config(text).unwrap().models.remove(0);
     let metrics = Metrics::new().unwrap();
-    let model = Arc::new(ServedModel::start_with(
-        model,
-        &metrics,
-        memory.clone(),
-        memory.pools(),
-    ));
+    let model = ServedModel::start_with(config, &metrics, memory.clone(), &memory.pools());
     sleep(MS).await; // the first health checks
     Fixture {
-        model,
+        model: Arc::new(model),
         memory,
         metrics,
         _repository: repository,
@@ -101,47 +85,85 @@ pub async fn fixture(repository: tempfile::TempDir, text: &str, memory: Memory) 
 
 pub type Answered = Result<(InferResponse, Provenance), ServeError>;
 
+pub fn parameters(parameters: &[(&str, Value)]) -> Parameters {
+    parameters
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), value.clone()))
+        .collect()
+}
+
 impl Fixture {
     pub fn request(sample: f32, parameters: Parameters) -> InferRequest {
-        let values: Vec<f32> = (0..INPUTS).map(|i| sample + i as f32).collect();
-        let input = Tensor::from_f32("input", vec![1, INPUTS], &values).unwrap();
         InferRequest {
-            inputs: vec![input],
             parameters,
-            ..InferRequest::default()
+            ..infer_request(&sample_of(sample))
         }
     }
 
     /// Asks in a task of its own; the answer comes with the time it took.
-    pub fn ask(&self, sample: f32) -> tokio::task::JoinHandle<(Answered, Duration)> {
-        self.ask_with(sample, Parameters::new())
+    pub fn ask(&self, sample: f32) -> JoinHandle<(Answered, Duration)> {
+        self.ask_with(sample, &[])
     }
 
     pub fn ask_with(
         &self,
         sample: f32,
-        parameters: Parameters,
-    ) -> tokio::task::JoinHandle<(Answered, Duration)> {
-        let model = Arc::clone(&self.model);
+        with: &[(&str, Value)],
+    ) -> JoinHandle<(Answered, Duration)> {
+        let (model, request) = (
+            Arc::clone(&self.model),
+            Self::request(sample, parameters(with)),
+        );
         tokio::spawn(async move {
             let started = Instant::now();
-            let answered = model
-                .infer(MixingDomain::SHARED, Self::request(sample, parameters))
-                .await;
+            let answered = model.infer(MixingDomain::SHARED, request).await;
             (answered, started.elapsed())
         })
     }
 
+    /// The kind of the answer, and the time it took.
+    pub async fn kind(&self, sample: f32) -> (&'static str, Duration) {
+        let (answered, took) = self.ask(sample).await.unwrap();
+        (answered.unwrap().1.kind, took)
+    }
+
+    /// Freezes the instance that gets the first of two queries, and asks both; the first one's
+    /// answer, which is an approximation, and the time it took.
+    pub async fn first_of_two_late(&self) -> (InferResponse, Provenance, Duration) {
+        self.memory.set(id(0, 0), State::Frozen);
+        let (first, second) = (self.ask(1.0), self.ask(2.0));
+        assert_eq!(second.await.unwrap().0.unwrap().1.kind, "exact");
+        let (answered, took) = first.await.unwrap();
+        let (response, provenance) = answered.unwrap();
+        assert_eq!(provenance.kind, "reconstructed");
+        (response, provenance, took)
+    }
+
+    pub fn set_all(&self, instances: impl IntoIterator<Item = (u8, u32)>, state: State) {
+        for (pool, index) in instances {
+            self.memory.set(id(pool, index), state);
+        }
+    }
+
     pub fn metric(&self, line: &str) -> f64 {
-        self.model.driver().publish();
-        let text = self.metrics.render();
-        let found = text.lines().find(|candidate| candidate.starts_with(line));
-        found
-            .and_then(|line| line.rsplit(' ').next())
-            .map_or(0.0, |value| value.parse().unwrap())
+        self.model.driver.publish();
+        metric(&self.metrics.render(), line).unwrap_or(0.0)
+    }
+
+    /// Comparisons with the truth that were counted.
+    pub fn compared(&self, code: &str, source: &str, agrees: bool) -> f64 {
+        self.metric(&format!(
+            "parapet_reconstruction_agreement_total{{model=\"linear\",code=\"{code}\",\
+             source=\"{source}\",agrees=\"{agrees}\"}}"
+        ))
     }
 }
 
+/// The sample that a number stands for.
+pub fn sample_of(sample: f32) -> Vec<f32> {
+    (0..INPUTS).map(|i| sample + i as f32).collect()
+}
+
 pub fn expected(sample: f32) -> Vec<f32> {
-    linear(&(0..INPUTS).map(|i| sample + i as f32).collect::<Vec<f32>>())
+    linear(&sample_of(sample))
 }

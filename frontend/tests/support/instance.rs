@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Bytes;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use http::{HeaderMap, StatusCode};
 use parapet_net::server::{Limits, Server};
 use parapet_net::tls::ServerTls;
@@ -32,65 +32,54 @@ pub async fn start(tls: Option<Arc<ServerTls>>) -> SocketAddr {
 
 /// The same with the first `outputs` of the linear model's values as its only ones.
 pub async fn start_of(outputs: usize, tls: Option<Arc<ServerTls>>) -> SocketAddr {
-    let infer =
-        post(async move |headers: HeaderMap, body: Bytes| predict(outputs, headers, body).await);
-    let app = Router::new()
-        .route("/v2/models/{model}/versions/1/ready", get(async || "{}"))
-        .route("/v2/models/{model}/versions/1/infer", infer);
-    serve(app, tls).await
+    let predict =
+        async move |headers: HeaderMap, body: Bytes| predict(outputs, headers, body).await;
+    serve(ready_to(post(predict)), tls).await
 }
 
 /// Is ready, and answers every query with an error of its own.
 pub async fn broken(error: &'static str) -> SocketAddr {
-    let infer = post(async move || {
-        (
-            StatusCode::INTERNAL_SERVER_ERROR,
-            format!("{{\"error\":\"{error}\"}}"),
-        )
-    });
-    let app = Router::new()
+    let error = format!("{{\"error\":\"{error}\"}}");
+    let infer = post(async move || (StatusCode::INTERNAL_SERVER_ERROR, error));
+    serve(ready_to(infer), None).await
+}
+
+fn ready_to(infer: MethodRouter) -> Router {
+    Router::new()
         .route("/v2/models/{model}/versions/1/ready", get(async || "{}"))
-        .route("/v2/models/{model}/versions/1/infer", infer);
-    serve(app, None).await
+        .route("/v2/models/{model}/versions/1/infer", infer)
 }
 
 async fn serve(app: Router, tls: Option<Arc<ServerTls>>) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = Server::new(app, Limits::default()).with_tls(tls);
-    tokio::spawn(async move {
-        server
-            .run(listener, std::future::pending(), Duration::ZERO)
-            .await
-    });
+    tokio::spawn(server.run(listener, std::future::pending(), Duration::ZERO));
     address
 }
 
 async fn predict(outputs: usize, headers: HeaderMap, body: Bytes) -> Response {
-    let length = headers[HEADER_CONTENT_LENGTH]
-        .to_str()
-        .unwrap()
-        .parse()
-        .unwrap();
+    let number = |value: &http::HeaderValue| value.to_str().unwrap().parse().unwrap();
     if let Some(timeout) = headers.get("parapet-timeout-us") {
-        TIMEOUT_US.store(timeout.to_str().unwrap().parse().unwrap(), Ordering::SeqCst);
+        TIMEOUT_US.store(number(timeout), Ordering::SeqCst);
     }
+    let length = number(&headers[HEADER_CONTENT_LENGTH]) as usize;
     let request = decode_request(body, Some(length)).unwrap();
     let values = request.inputs[0].f32s().unwrap();
     if values[0] == HANG {
         std::future::pending::<()>().await;
     }
-    let rows = values.len() / INPUTS;
-    let answers: Vec<f32> = values
-        .chunks(INPUTS)
-        .flat_map(|sample| linear(sample).into_iter().take(outputs))
+    let samples = values.chunks(INPUTS);
+    let shape = vec![samples.len(), outputs];
+    let answers: Vec<f32> = samples
+        .flat_map(|one| linear(one).into_iter().take(outputs))
         .collect();
     let response = InferResponse {
         model_name: "linear".to_owned(),
         model_version: None,
         id: None,
         parameters: serde_json::Map::new(),
-        outputs: vec![Tensor::from_f32("output", vec![rows, outputs], &answers).unwrap()],
+        outputs: vec![Tensor::from_f32("output", shape, &answers).unwrap()],
     };
     let encoded = encode_response(&response, |_| true).unwrap();
     let length = encoded.header_length.unwrap().to_string();

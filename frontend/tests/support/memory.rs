@@ -12,7 +12,7 @@ use parapet_open_inference::Tensor;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::{INPUTS, OUTPUTS, linear};
+use super::{OUTPUTS, linear_all};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
@@ -37,68 +37,49 @@ pub struct Memory {
     pub in_flight: Arc<AtomicUsize>,
     /// Instances in the order in which they got requests.
     pub log: Arc<Mutex<Vec<InstanceId>>>,
-    answer: Answer,
+    model: Model,
 }
 
-/// Answer of the instances of a pool to a request's values.
-pub type Model = fn(PoolId, &[f32]) -> Vec<f32>;
-
-#[derive(Debug, Clone, Copy)]
-enum Answer {
-    /// One input, and one output by the name of `output`.
-    One(Model),
-    Tensors(fn(PoolId, &Input) -> Vec<Tensor>),
-}
-
-impl Answer {
-    fn to(self, pool: PoolId, input: &Input) -> Vec<Tensor> {
-        match self {
-            Self::One(model) => {
-                let out = model(pool, &input.tensors[0].f32s().unwrap());
-                vec![Tensor::from_f32("output", vec![input.rows, OUTPUTS], &out).unwrap()]
-            }
-            Self::Tensors(model) => model(pool, input),
-        }
-    }
-}
+/// Answer of the instances of a pool to a request.
+pub type Model = fn(PoolId, &Input) -> Vec<Tensor>;
 
 pub const SERVICE: Duration = Duration::from_millis(5);
 
 pub fn id(pool: u8, index: u32) -> InstanceId {
-    InstanceId {
-        pool: PoolId(pool),
-        index,
-    }
+    let pool = PoolId(pool);
+    InstanceId { pool, index }
+}
+
+/// The one input's values.
+pub fn values(input: &Input) -> Vec<f32> {
+    input.tensors[0].f32s().unwrap()
+}
+
+/// The output of a model with the outputs of the linear one.
+pub fn output(values: &[f32]) -> Vec<Tensor> {
+    vec![Tensor::from_f32("output", vec![values.len() / OUTPUTS, OUTPUTS], values).unwrap()]
 }
 
 impl Memory {
     /// Pool 0 and, with a second number, pool 1; all of them the linear model.
     pub fn new(deployed: u32, parity: u32) -> Self {
-        Self::of(&[deployed, parity], |_, values| {
-            values.chunks(INPUTS).flat_map(linear).collect()
-        })
+        Self::linear(&[deployed, parity])
+    }
+
+    pub fn linear(pools: &[u32]) -> Self {
+        Self::of(pools, |_, input| output(&linear_all(&values(input))))
     }
 
     /// Pools of so many instances.
     pub fn of(pools: &[u32], model: Model) -> Self {
-        Self::answering(pools, Answer::One(model))
-    }
-
-    /// Pools of so many instances of a model with any inputs and outputs.
-    pub fn of_tensors(pools: &[u32], model: fn(PoolId, &Input) -> Vec<Tensor>) -> Self {
-        Self::answering(pools, Answer::Tensors(model))
-    }
-
-    fn answering(pools: &[u32], answer: Answer) -> Self {
-        let ids = (0u8..)
-            .zip(pools)
-            .flat_map(|(pool, &count)| (0..count).map(move |index| id(pool, index)));
+        let pools = (0u8..).zip(pools);
+        let ids = pools.flat_map(|(pool, &count)| (0..count).map(move |index| id(pool, index)));
+        let instances = ids
+            .map(|id| (id, watch::Sender::new(State::Well(SERVICE))))
+            .collect();
         Self {
-            answer,
-            instances: Arc::new(Mutex::new(
-                ids.map(|id| (id, watch::Sender::new(State::Well(SERVICE))))
-                    .collect(),
-            )),
+            model,
+            instances: Arc::new(Mutex::new(instances)),
             gone: Arc::default(),
             in_flight: Arc::default(),
             log: Arc::default(),
@@ -109,13 +90,18 @@ impl Memory {
         self.instances.lock()[&instance].send_replace(state);
     }
 
+    /// Names of the instances of each pool.
     pub fn pools(&self) -> Vec<Vec<String>> {
-        let mut pools: Vec<Vec<String>> = Vec::new();
+        let mut pools: Vec<Vec<String>> = vec![Vec::new(); 2];
         for id in self.instances.lock().keys() {
             pools.resize(pools.len().max(usize::from(id.pool.0) + 1), Vec::new());
             pools[usize::from(id.pool.0)].push(format!("memory-{}-{}", id.pool.0, id.index));
         }
         pools
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::SeqCst)
     }
 
     async fn served(&self, id: InstanceId) -> Result<(), Failure> {
@@ -162,14 +148,15 @@ impl Transport for Memory {
         self.in_flight.fetch_add(1, Ordering::SeqCst);
         let _guard = InFlight(Arc::clone(&self.in_flight));
         self.served(instance).await?;
-        let tensors = self.answer.to(instance.pool, &input);
+        let tensors = (self.model)(instance.pool, &input);
         // As the upstream client checks what an instance answers.
         if tensors.iter().any(Tensor::has_non_finite) {
             return Err(not_finite());
         }
+        let confidence = Some(1.0);
         Ok(Output {
             tensors,
-            confidence: Some(1.0),
+            confidence,
         })
     }
 
@@ -186,9 +173,8 @@ impl Transport for Memory {
     }
 
     fn join(&self, instance: InstanceId, place: &Place) -> String {
-        self.instances
-            .lock()
-            .insert(instance, watch::Sender::new(State::Well(SERVICE)));
+        let well = watch::Sender::new(State::Well(SERVICE));
+        self.instances.lock().insert(instance, well);
         place.address.to_string()
     }
 

@@ -3,18 +3,17 @@
 #![allow(
     dead_code,
     unreachable_pub,
-    reason = "each test file uses its own part"
-)]
-#![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "test support"
+    reason = "test support; each test file uses its own part"
 )]
 
 pub mod fixture;
 pub mod instance;
 pub mod memory;
+pub mod process;
+pub mod served;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -25,25 +24,29 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
-use parapet_config::repository::{
-    Calibration, CodeMetadata, ModelToml, Platform, Score, TensorSpec,
-};
+use parapet_config::repository::{Calibration, CodeMetadata, ModelToml, Platform, TensorSpec};
 use parapet_encoder::{CodeSpec, EncoderKind};
 use parapet_frontend::config::{ConfigError, FrontendConfig};
 use parapet_onnx::linear_model;
-use parapet_open_inference::Datatype;
+use parapet_open_inference::{Datatype, InferRequest, Tensor};
 
 pub const INPUTS: usize = 4;
 pub const OUTPUTS: usize = 3;
 const WEIGHTS: [f32; INPUTS * OUTPUTS] =
     [1.0, 2.0, 0.0, -1.0, 0.5, 0.0, 3.0, 1.0, -2.0, 1.0, 1.0, 0.0];
 
+pub const INFER: &str = "/v2/models/linear/infer";
+pub const SAMPLE: [f32; INPUTS] = [1.0, 2.0, 3.0, 4.0];
+
 /// Returns the outputs of the model `linear` for one sample.
 pub fn linear(sample: &[f32]) -> Vec<f32> {
-    WEIGHTS
-        .chunks(INPUTS)
-        .map(|row| row.iter().zip(sample).map(|(w, x)| w * x).sum())
-        .collect()
+    let row = |row: &[f32]| row.iter().zip(sample).map(|(w, x)| w * x).sum();
+    WEIGHTS.chunks(INPUTS).map(row).collect()
+}
+
+/// The same for several samples.
+pub fn linear_all(samples: &[f32]) -> Vec<f32> {
+    samples.chunks(INPUTS).flat_map(linear).collect()
 }
 
 /// Models `linear` and, since a linear model is its own parity model for the sum code,
@@ -51,12 +54,12 @@ pub fn linear(sample: &[f32]) -> Vec<f32> {
 pub fn repository() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     add_model(root.path(), "linear", None);
-    add_parity_model(root.path(), "linear-parity", 2);
+    add_parity_row(root.path(), "linear-parity", 0, sum(2, 1));
     root
 }
 
-pub fn add_parity_model(root: &Path, name: &str, k: usize) {
-    add_parity_row(root, name, 0, CodeSpec::new(EncoderKind::Sum, k, 1));
+pub fn sum(k: usize, r: usize) -> CodeSpec {
+    CodeSpec::new(EncoderKind::Sum, k, r)
 }
 
 /// The parity model of one row of any code.
@@ -70,20 +73,37 @@ pub fn add_model(root: &Path, name: &str, code: Option<CodeMetadata>) {
     fs::write(root.join(name).join("1/model.onnx"), file).unwrap();
 }
 
+pub fn spec(name: &str, datatype: Datatype, shape: &[usize]) -> TensorSpec {
+    let (name, shape) = (name.to_owned(), shape.to_vec());
+    TensorSpec {
+        name,
+        datatype,
+        shape,
+    }
+}
+
 /// An entry whose one output has `shape`, without a graph: for instances that need none.
 pub fn add_model_of(root: &Path, name: &str, shape: &[usize], code: Option<CodeMetadata>) {
-    let tensor = |name: &str, shape: &[usize]| TensorSpec {
-        name: name.to_owned(),
-        datatype: Datatype::Fp32,
-        shape: shape.to_vec(),
-    };
+    let inputs = vec![spec("input", Datatype::Fp32, &[INPUTS])];
+    let outputs = vec![spec("output", Datatype::Fp32, shape)];
+    add_entry(root, name, Platform::OnnxRuntime, (inputs, outputs), code);
+}
+
+pub fn add_entry(
+    root: &Path,
+    name: &str,
+    platform: Platform,
+    (inputs, outputs): (Vec<TensorSpec>, Vec<TensorSpec>),
+    code: Option<CodeMetadata>,
+) {
+    let (training, model) = (toml::Table::new(), name.to_owned());
     let model = ModelToml {
-        name: name.to_owned(),
-        platform: Platform::OnnxRuntime,
-        inputs: vec![tensor("input", &[INPUTS])],
-        outputs: vec![tensor("output", shape)],
+        name: model,
+        platform,
+        inputs,
+        outputs,
         code,
-        training: toml::Table::new(),
+        training,
     };
     model.save(&root.join(name)).unwrap();
     fs::create_dir_all(root.join(name).join("1")).unwrap();
@@ -95,15 +115,16 @@ pub fn add_model_of(root: &Path, name: &str, shape: &[usize], code: Option<CodeM
 pub fn repository_of(shape: &[usize]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     add_model_of(root.path(), "linear", shape, None);
+    let (edges, agreement) = (Vec::new(), vec![1.0]);
     let certain = Calibration {
-        score: Score::default(),
-        edges: Vec::new(),
-        agreement: vec![1.0],
+        score: Default::default(),
+        edges,
+        agreement,
     };
-    let code = CodeMetadata::new("linear", 0, CodeSpec::new(EncoderKind::Sum, 2, 1));
+    let calibration = Some(certain);
     let code = CodeMetadata {
-        calibration: Some(certain),
-        ..code
+        calibration,
+        ..CodeMetadata::new("linear", 0, sum(2, 1))
     };
     add_model_of(root.path(), "linear-parity", shape, Some(code));
     root
@@ -112,28 +133,18 @@ pub fn repository_of(shape: &[usize]) -> tempfile::TempDir {
 /// A learned code for `linear`, k = 2 and r = 1, exact since the model is linear: the parity query
 /// is the sum of both, and each prediction the parity's output less the other's.
 pub fn add_learned_code(root: &Path, name: &str, code: CodeMetadata) {
-    let tensor = |name: &str, len| TensorSpec {
-        name: name.to_owned(),
-        datatype: Datatype::Fp32,
-        shape: vec![len],
-    };
-    let model = ModelToml {
-        name: name.to_owned(),
-        platform: Platform::LearnedCode,
-        inputs: vec![tensor("input", INPUTS)],
-        outputs: vec![tensor("output", OUTPUTS)],
-        code: Some(code),
-        training: toml::Table::new(),
-    };
-    model.save(&root.join(name)).unwrap();
+    let inputs = vec![spec("input", Datatype::Fp32, &[INPUTS])];
+    let outputs = vec![spec("output", Datatype::Fp32, &[OUTPUTS])];
+    add_entry(
+        root,
+        name,
+        Platform::LearnedCode,
+        (inputs, outputs),
+        Some(code),
+    );
     let version = root.join(name).join("1");
-    fs::create_dir_all(&version).unwrap();
-    let encoder = linear_model(
-        &[2 * INPUTS],
-        &blocks(INPUTS, &[&[1.0, 1.0]]),
-        &[0.0; INPUTS],
-    )
-    .unwrap();
+    let encoder = blocks(INPUTS, &[&[1.0, 1.0]]);
+    let encoder = linear_model(&[2 * INPUTS], &encoder, &[0.0; INPUTS]).unwrap();
     fs::write(version.join("encoder.onnx"), encoder).unwrap();
     let decoder = blocks(OUTPUTS, &[&[0.0, -1.0, 1.0], &[-1.0, 0.0, 1.0]]);
     let decoder = linear_model(&[3 * OUTPUTS], &decoder, &[0.0; 2 * OUTPUTS]).unwrap();
@@ -157,6 +168,14 @@ fn blocks(size: usize, factors: &[&[f32]]) -> Vec<f32> {
     weights
 }
 
+/// Loopback addresses with ports from `first_port`.
+pub fn addresses(count: u32, first_port: u16) -> Vec<SocketAddr> {
+    let ports = (first_port..).take(count as usize);
+    ports
+        .map(|port| SocketAddr::from(([127, 0, 0, 1], port)))
+        .collect()
+}
+
 /// `[[models]]` with no strategy.
 pub fn plain_toml(repository: &Path, instances: &[SocketAddr], extra: &str) -> String {
     format!(
@@ -176,22 +195,32 @@ pub fn coded_toml(
     extra: &str,
 ) -> String {
     format!(
-        "{}\n[models.strategy]\nkind = \"coded\"\nencoder = \"sum\"\nk = 2\nhold_back = {{ fixed_ms = 30 }}\n\
-         audit_every = 1\n\
+        "{}\n[models.strategy]\nkind = \"coded\"\nencoder = \"sum\"\nk = 2\n\
+         hold_back = {{ fixed_ms = 30 }}\naudit_every = 1\n\
          [[models.strategy.parity]]\nmodel = \"linear-parity\"\ninstances = {}\n",
         plain_toml(repository, deployed, extra),
         list(parity),
     )
 }
 
-/// The same as [`plain_toml`], with what is to stand under `[models.strategy]`; one
-/// slot an instance.
+/// As [`plain_toml`], with `strategy` under `[models.strategy]`; one slot an instance.
 pub fn strategy_toml(repository: &Path, deployed: &[SocketAddr], strategy: &str) -> String {
-    format!(
-        "{}\n[models.strategy]\n{strategy}\n",
-        plain_toml(repository, deployed, "slots_per_instance = 1")
-    )
+    let plain = plain_toml(repository, deployed, "slots_per_instance = 1");
+    format!("{plain}\n[models.strategy]\n{strategy}\n")
 }
+
+/// The configuration with all listed instances spoken to by `scheme`.
+pub fn with_scheme(text: &str, scheme: &str) -> String {
+    let listed = text.replace("\"127.0.0.1:", &format!("\"{scheme}://127.0.0.1:"));
+    listed.replace(&format!("listen = \"{scheme}://"), "listen = \"")
+}
+
+/// The configuration with these lines in `[server]`.
+pub fn with_server(text: &str, lines: &str) -> String {
+    text.replacen("[server]\n", &format!("[server]\n{lines}\n"), 1)
+}
+
+pub const GRPC: &str = "grpc_listen = \"127.0.0.1:0\"";
 
 fn list(addresses: &[SocketAddr]) -> String {
     let quoted: Vec<String> = addresses
@@ -203,6 +232,15 @@ fn list(addresses: &[SocketAddr]) -> String {
 
 pub fn config(text: &str) -> Result<FrontendConfig, ConfigError> {
     FrontendConfig::parse(Path::new("parapet.toml"), text)
+}
+
+/// Checks that the configuration is refused with one line that holds all of `parts`.
+pub fn refused(text: &str, parts: &[&str]) {
+    let error = config(text).unwrap_err().to_string();
+    assert!(!error.contains('\n'), "one line: {error:?}");
+    for part in parts {
+        assert!(error.contains(part), "{part:?} is not in {error:?}");
+    }
 }
 
 #[derive(Debug)]
@@ -217,19 +255,22 @@ impl Answer {
         serde_json::from_slice(&self.body).expect("a JSON body")
     }
 
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub fn error(&self) -> String {
+        let error = self.json()["error"].as_str().map(str::to_owned);
+        error.expect("the protocol's error object")
+    }
+
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
     /// The first output's values.
     pub fn values(&self) -> Vec<f32> {
-        let json = self.json();
-        json["outputs"][0]["data"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|v| v.as_f64().unwrap() as f32)
-            .collect()
+        serde_json::from_value(self.json()["outputs"][0]["data"].clone()).unwrap()
     }
 }
 
@@ -244,9 +285,8 @@ pub async fn request(
     let stream = tokio::net::TcpStream::connect(address)
         .await
         .expect("the server listens");
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .unwrap();
+    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.unwrap();
     tokio::spawn(connection);
     let mut request = Request::builder().method(method).uri(path);
     if headers.iter().all(|(name, _)| *name != "host") {
@@ -260,15 +300,25 @@ pub async fn request(
         .unwrap();
     let response = sender.send_request(request).await.expect("a response");
     let (parts, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
     Answer {
         status: parts.status,
         headers: parts.headers,
-        body: body.collect().await.unwrap().to_bytes(),
+        body,
     }
 }
 
 pub async fn get(address: SocketAddr, path: &str) -> Answer {
     request(address, Method::GET, path, &[], b"").await
+}
+
+pub async fn post(
+    address: SocketAddr,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: impl AsRef<[u8]>,
+) -> Answer {
+    request(address, Method::POST, path, headers, body.as_ref()).await
 }
 
 /// A JSON body for one sample.
@@ -279,19 +329,28 @@ pub fn body(sample: &[f32], parameters: &str) -> String {
 }
 
 pub async fn infer(address: SocketAddr, sample: &[f32], parameters: &str) -> Answer {
-    let body = body(sample, parameters);
-    request(
-        address,
-        Method::POST,
-        "/v2/models/linear/infer",
-        &[],
-        body.as_bytes(),
-    )
-    .await
+    post(address, INFER, &[], body(sample, parameters)).await
+}
+
+pub fn input(values: &[f32]) -> Tensor {
+    Tensor::from_f32("input", vec![values.len() / INPUTS, INPUTS], values).unwrap()
+}
+
+pub fn infer_request(values: &[f32]) -> InferRequest {
+    InferRequest {
+        inputs: vec![input(values)],
+        ..InferRequest::default()
+    }
 }
 
 pub fn close(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-3)
+}
+
+/// The value of the first line of a scrape that begins so.
+pub fn metric(text: &str, line: &str) -> Option<f64> {
+    let found = text.lines().find(|candidate| candidate.starts_with(line))?;
+    found.rsplit(' ').next()?.parse().ok()
 }
 
 /// Looks every 20 ms whether `condition` holds: sockets and other processes have no other

@@ -27,7 +27,9 @@ pub(super) fn resolve(
     models: &Models,
 ) -> Result<(Coder, Vec<RedundantPool>), ConfigError> {
     let fix = "set encoder = \"sum\", \"concat\" or \"learned\"";
-    let encoder = models.encoder.ok_or_else(|| at.field("encoder", "missing", fix))?;
+    let encoder = models
+        .encoder
+        .ok_or_else(|| at.field("encoder", "missing", fix))?;
     let asked = CodeSpec::new(encoder, config.k, config.r);
     if !encoder.has_parity_models() {
         let problem = format!(
@@ -42,7 +44,12 @@ pub(super) fn resolve(
         models.model.is_some() || models.version.is_some() || models.max_coding_queue.is_some();
     let problem = "only a learned code has an entry of its own";
     let fix = "leave model, version and max_coding_queue out, or set encoder = \"learned\"";
-    at.check(encoder == EncoderKind::Learned || !own_entry, "model", problem, fix)?;
+    at.check(
+        encoder == EncoderKind::Learned || !own_entry,
+        "model",
+        problem,
+        fix,
+    )?;
     match encoder {
         EncoderKind::Sum | EncoderKind::Concat => {
             let (trained, parity) = resolve_parities(at, deployed, &asked, &models.parity)?;
@@ -202,7 +209,12 @@ fn positions(
              FP32",
             own.name
         );
-        at.check(replaces, "model", problem, "name a parity model of this deployed model")?;
+        at.check(
+            replaces,
+            "model",
+            problem,
+            "name a parity model of this deployed model",
+        )?;
         Ok(position)
     };
     names.iter().zip(own).map(position).collect()
@@ -217,15 +229,21 @@ fn build(
     let spec = trained.spec;
     let mut inputs = Vec::new();
     for (index, position) in trained.inputs.into_iter().enumerate() {
-        let Some(input) = deployed.inputs.get(position) else { continue };
-        let names = parity.iter().filter_map(|pool| pool.entry.inputs.get(index));
+        let Some(input) = deployed.inputs.get(position) else {
+            continue;
+        };
+        let names = parity
+            .iter()
+            .filter_map(|pool| pool.entry.inputs.get(index));
         let parity_names = names.map(|input| input.name.clone()).collect();
         let encoder = build_encoder(&spec, &input.shape)?;
         inputs.push(CodedInput::new(position, encoder, parity_names));
     }
     let mut outputs = Vec::new();
     for position in trained.outputs {
-        let Some(output) = deployed.outputs.get(position) else { continue };
+        let Some(output) = deployed.outputs.get(position) else {
+            continue;
+        };
         let decoder = build_decoder(&spec, output.sample_len())?;
         outputs.push(CodedOutput::new(position, output.clone(), decoder));
     }
@@ -233,7 +251,9 @@ fn build(
     let calibrations: Option<Vec<_>> = codes.map(|code| code?.calibration.clone()).collect();
     let label = Code::try_from(&spec)?.label();
     let coder = Coder::new(label, inputs, outputs, deployed.outputs.len());
-    Ok(coder.built_from(spec).calibrated(calibrations.unwrap_or_default()))
+    Ok(coder
+        .built_from(spec)
+        .calibrated(calibrations.unwrap_or_default()))
 }
 
 /// The code that `models.model` names, with its networks loaded.
@@ -247,7 +267,10 @@ fn resolve_learned(
     at.at_least_one("max_coding_queue", max_queue)?;
     let fix =
         "name the learned code's entry, as `parity-trainer train --encoder learned` writes one";
-    let name = models.model.as_ref().ok_or_else(|| at.field("model", "missing", fix))?;
+    let name = models
+        .model
+        .as_ref()
+        .ok_or_else(|| at.field("model", "missing", fix))?;
     let (entry, version) = deployed.load(at, name, models.version)?;
     let toml = entry.toml_file();
     let (Platform::LearnedCode, Some(code)) = (entry.platform, &entry.code) else {
@@ -256,17 +279,22 @@ fn resolve_learned(
         return Err(at.field("model", problem, "name a learned code"));
     };
     check_trained_for(at, &toml, deployed.entry, asked, code.row, code)?;
-    let Trained { inputs, outputs, .. } = covered(at, &entry, code, deployed.entry)?;
+    let Trained {
+        inputs, outputs, ..
+    } = covered(at, &entry, code, deployed.entry)?;
     let ([input], [output]) = (&inputs[..], &outputs[..]) else {
         let problem = format!("{} has several inputs or outputs", toml.display());
         let fix = "a learned code is for one of each: name it in [code]";
         return Err(at.field("model", problem, fix));
     };
     let runtime = OnnxRuntime::load(None).map_err(|error| {
-        at.because("encoder", format!("\"learned\" needs ONNX Runtime: {error}"))
+        at.because(
+            "encoder",
+            format!("\"learned\" needs ONNX Runtime: {error}"),
+        )
     })?;
-    let networks = LearnedCode::load(&runtime, &entry, version)
-        .map_err(|error| at.because("model", error))?;
+    let networks =
+        LearnedCode::load(&runtime, &entry, version).map_err(|error| at.because("model", error))?;
     // One table stands for all rows.
     let calibrations = (0..networks.code().r()).map_while(|_| networks.calibration().cloned());
     let (calibrations, label) = (calibrations.collect(), networks.code().label());

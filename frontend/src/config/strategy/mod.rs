@@ -49,7 +49,9 @@ impl Deployed<'_> {
     /// Instances that are listed; discovery may find any number.
     fn instances(&self) -> DeployedInstances {
         let listed = self.pool.discovery.is_none();
-        DeployedInstances { count: listed.then_some(self.pool.instances.len()) }
+        DeployedInstances {
+            count: listed.then_some(self.pool.instances.len()),
+        }
     }
 
     /// The entry that the field `model` names, and its version.
@@ -59,7 +61,10 @@ impl Deployed<'_> {
         model: &str,
         version: Option<u64>,
     ) -> Result<(ModelEntry, u64), ConfigError> {
-        let entry = self.repository.load(model).map_err(|error| at.because("model", error))?;
+        let entry = self
+            .repository
+            .load(model)
+            .map_err(|error| at.because("model", error))?;
         let version = resolve_version(at, &entry, version)?;
         Ok((entry, version))
     }
@@ -72,12 +77,20 @@ pub(super) fn resolve_classes(
     strategy: &Strategy,
     others: &[Class],
 ) -> Result<(Vec<ClassConfig>, Vec<RedundantPool>), ConfigError> {
-    let (problem, fix) = (format!("{} classes", others.len()), format!("give at most {MAX_CLASSES}"));
+    let (problem, fix) = (
+        format!("{} classes", others.len()),
+        format!("give at most {MAX_CLASSES}"),
+    );
     at.check(others.len() <= MAX_CLASSES, "classes", problem, fix)?;
     let mut pools = Vec::new();
     let at_default = at.inside("strategy");
-    let mut classes =
-        vec![resolve_strategy(&at_default, deployed, "default", strategy, &mut pools)?];
+    let mut classes = vec![resolve_strategy(
+        &at_default,
+        deployed,
+        "default",
+        strategy,
+        &mut pools,
+    )?];
     for (index, Class { name, strategy }) in others.iter().enumerate() {
         let at = at.inside(&format!("classes[{index}]"));
         let is_own = !name.is_empty() && classes.iter().all(|other| other.name != *name);
@@ -102,7 +115,11 @@ fn resolve_strategy(
 ) -> Result<ClassConfig, ConfigError> {
     // Pool 0 is the deployed model's.
     let next = u8::try_from(pools.len() + 1).map(PoolId).map_err(|_| {
-        at.field("kind", "more than 255 pools", "use fewer parity rows or classes")
+        at.field(
+            "kind",
+            "more than 255 pools",
+            "use fewer parity rows or classes",
+        )
     })?;
     let mut strategy = settings.clone();
     strategy
@@ -117,12 +134,20 @@ fn resolve_strategy(
         }
         StrategyConfig::Coded(config) | StrategyConfig::CodedHedged(config) => {
             let (built, parity) = coded::resolve(at, deployed, config, models)?;
-            config.first_parity = if parity.is_empty() { PoolId::DEPLOYED } else { next };
+            config.first_parity = if parity.is_empty() {
+                PoolId::DEPLOYED
+            } else {
+                next
+            };
             code = Some(Arc::new(built));
             pools.extend(parity);
         }
     }
-    Ok(ClassConfig { name: class.to_owned(), strategy, code })
+    Ok(ClassConfig {
+        name: class.to_owned(),
+        strategy,
+        code,
+    })
 }
 
 fn resolve_backup(
@@ -132,10 +157,18 @@ fn resolve_backup(
 ) -> Result<RedundantPool, ConfigError> {
     let missing = |name: &str| at.field(name, "missing", "give the backup model and its instances");
     let model = models.model.as_ref().ok_or_else(|| missing("model"))?;
-    let instances = models.instances.as_ref().ok_or_else(|| missing("instances"))?;
+    let instances = models
+        .instances
+        .as_ref()
+        .ok_or_else(|| missing("instances"))?;
     let (entry, version) = deployed.load(at, model, models.version)?;
     let problem = format!("{model:?} is a parity model");
-    at.check(entry.code.is_none(), "model", problem, "name a model for queries")?;
+    at.check(
+        entry.code.is_none(),
+        "model",
+        problem,
+        "name a model for queries",
+    )?;
     let is_other = entry.name != deployed.entry.name || version != deployed.version;
     let problem = format!("{model:?} is the deployed model itself");
     let fix = "name a cheaper model, or use kind = \"hedge\"";
@@ -146,11 +179,21 @@ fn resolve_backup(
     let toml = toml.display();
     let problem =
         format!("inputs or outputs of {toml} have other names or shapes than the deployed model's");
-    at.check(alike, "model", problem, "name a model that takes and gives the same tensors")?;
+    at.check(
+        alike,
+        "model",
+        problem,
+        "name a model that takes and gives the same tensors",
+    )?;
     let slots = models.slots_per_instance.unwrap_or(REDUNDANT_SLOTS);
     let queue = models.max_queue.unwrap_or(REDUNDANT_QUEUE);
     let pool = PoolSettings::resolve(at, instances, (slots, queue), models.tls.as_ref())?;
-    Ok(RedundantPool { label: "backup".to_owned(), entry, version, pool })
+    Ok(RedundantPool {
+        label: "backup".to_owned(),
+        entry,
+        version,
+        pool,
+    })
 }
 
 fn have_same_signature(a: &[TensorSpec], b: &[TensorSpec]) -> bool {

@@ -3,25 +3,21 @@
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
-use tokio::task::JoinSet;
 use tonic::Code;
 use tonic::transport::Endpoint;
 
 use super::wire::{DATA, END_STREAM, GOAWAY, HEADERS, SETTINGS, frame, hello, open, until_closed};
-use super::{InferenceClient, call, client, framed, request, sample};
-use crate::site::{SAMPLE, Site, metric};
-use crate::support::INPUTS;
+use super::{InferenceClient, client, expect, framed, request, sample};
+use crate::site::{self, Random, Site, metric, tls_hello};
 use crate::support::instance::HANG;
+use crate::support::{INPUTS, SAMPLE};
 use prost::Message as _;
 
 /// Nothing, a part of the preface, all of it, and a call that was answered: they are closed, and no
 /// pings keep them.
 pub async fn idle(site: &Site) {
-    let (mut caller, connection) = client(site).await;
-    assert_eq!(
-        call(&mut caller, &[], sample(), true).await.unwrap().0,
-        Code::Ok
-    );
+    let (caller, connection) = client(site).await;
+    expect(&caller, &[], sample(), Code::Ok).await;
     let mut abusers = Vec::new();
     for i in 0..20 {
         let mut stream = site.grpc_abuser().await;
@@ -36,64 +32,23 @@ pub async fn idle(site: &Site) {
     let _ = connection.await.unwrap();
 }
 
-/// Slowloris: a header's frame, a byte now and then.
+/// A header's frame, a byte now and then.
 pub async fn trickle(site: &Site) {
-    let mut abusers = JoinSet::new();
-    for _ in 0..20 {
-        let mut stream = site.grpc_abuser().await;
-        abusers.spawn(async move {
-            stream.write_all(&hello()).await.unwrap();
-            stream
-                .write_all(&frame(HEADERS, 0, 1, &[0; 10_000])[..9])
-                .await
-                .unwrap();
-            let mut sent = 0;
-            while stream.write_all(&[0x83]).await.is_ok() {
-                sent += 1;
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            sent
-        });
-    }
-    while let Some(sent) = abusers.join_next().await {
-        assert!(sent.unwrap() < 500, "a header of 10 s was waited for");
-    }
+    let header = &frame(HEADERS, 0, 1, &[0; 10_000])[..9];
+    let start = [&hello()[..], header].concat();
+    site::trickle(async || site.grpc_abuser().await, &start, 0x83, 500).await;
 }
 
 pub async fn garbage(site: &Site) {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = |length: usize| -> Vec<u8> {
-        let next = |_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state as u8
-        };
-        (0..length).map(next).collect()
-    };
-    let hello_of_tls = [
-        &[
-            0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03,
-        ][..],
-        &[0x5a; 508],
-    ]
-    .concat();
-    let mut said = vec![
-        b"GET /v2 HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(),
-        hello_of_tls,
-    ];
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut said = vec![b"GET /v2 HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(), tls_hello()];
     for _ in 0..20 {
-        said.push(random(300));
-        said.push([hello(), random(300)].concat());
-        said.push([hello(), frame(HEADERS, 4, 1, &random(100))].concat());
-        said.push(
-            [
-                hello(),
-                open(1, 0),
-                frame((random(1)[0]) % 10, random(1)[0], 1, &random(50)),
-            ]
-            .concat(),
-        );
+        said.push(random.bytes(300));
+        said.push([hello(), random.bytes(300)].concat());
+        said.push([hello(), frame(HEADERS, 4, 1, &random.bytes(100))].concat());
+        let [kind, flags] = [random.next() as u8 % 10, random.next() as u8];
+        let garbled = frame(kind, flags, 1, &random.bytes(50));
+        said.push([hello(), open(1, 0), garbled].concat());
     }
     // An even stream, stream 0, a frame that is too large, data before a header, settings of an odd
     // length.
@@ -119,17 +74,9 @@ pub async fn flood_from_one(site: &Site) {
         abusers.push(site.grpc_abuser().await);
     }
     // A client without a place is refused at once; another peer still has room.
-    let other = Endpoint::from_shared(format!("http://{}", site.grpc_address))
-        .unwrap()
-        .connect()
-        .await
-        .unwrap();
-    assert!(
-        InferenceClient::new(other)
-            .model_infer(request(&SAMPLE))
-            .await
-            .is_ok()
-    );
+    let endpoint = Endpoint::from_shared(format!("http://{}", site.grpc_address)).unwrap();
+    let mut other = InferenceClient::new(endpoint.connect().await.unwrap());
+    assert!(other.model_infer(request(&SAMPLE)).await.is_ok());
     for stream in &mut abusers {
         until_closed(stream).await;
     }
@@ -174,10 +121,8 @@ pub async fn endless(site: &Site) {
     });
     let frames = until_closed(&mut reading).await;
     assert!(frames.iter().any(|frame| frame.kind == GOAWAY));
-    assert!(
-        frames.iter().filter(|frame| frame.kind == HEADERS).count() > 10,
-        "until then it was answered"
-    );
+    let answers = frames.iter().filter(|frame| frame.kind == HEADERS).count();
+    assert!(answers > 10, "until then it was answered");
     assert!(
         asking.await.unwrap() < 1000,
         "the connection is as old as it likes"

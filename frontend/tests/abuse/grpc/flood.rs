@@ -14,7 +14,8 @@ use tonic::Code;
 
 use super::{call, client, framed, request};
 use crate::flood::{REPLY, UNPACKED};
-use crate::site::{SAMPLE, Site};
+use crate::site::Site;
+use crate::support::SAMPLE;
 
 /// Calls at the same time.
 const CALLS: usize = 40;
@@ -48,17 +49,19 @@ async fn flood(site: &Site, changes: &'static [fn(&mut ModelInferRequest)]) {
             callers[i % 4].0.clone(),
             messages[i % messages.len()].clone(),
         );
-        calls.spawn(
-            async move { call(&mut caller, &[("grpc-encoding", "gzip")], message, true).await },
-        );
+        calls.spawn(async move {
+            call(&mut caller, &[("grpc-encoding", "gzip")], message, true)
+                .await
+                .unwrap()
+        });
     }
     let mut codes = Vec::new();
     while let Some(answer) = calls.join_next().await {
-        let (code, said) = answer.unwrap().unwrap();
-        let length: usize = said
+        let (code, said) = answer.unwrap();
+        let fields = said
             .iter()
-            .map(|(name, value)| name.as_str().len() + value.len())
-            .sum();
+            .map(|(name, value)| name.as_str().len() + value.len());
+        let length: usize = fields.sum();
         assert!(length < REPLY, "a reply of {length} bytes");
         codes.push(code);
     }
@@ -130,18 +133,16 @@ pub async fn wide_data(site: &Site) {
         site,
         &[
             |message| {
-                let fp64_contents = vec![1.0; UNPACKED / 8];
                 let contents = InferTensorContents {
-                    fp64_contents,
-                    ..Default::default()
+                    fp64_contents: vec![1.0; UNPACKED / 8],
+                    ..InferTensorContents::default()
                 };
                 typed(message, "FP64", UNPACKED / 8, contents);
             },
             |message| {
-                let int64_contents = vec![1; UNPACKED];
                 let contents = InferTensorContents {
-                    int64_contents,
-                    ..Default::default()
+                    int64_contents: vec![1; UNPACKED],
+                    ..InferTensorContents::default()
                 };
                 typed(message, "INT64", UNPACKED, contents);
             },

@@ -10,26 +10,21 @@ use prost::Message as _;
 use tokio::task::JoinSet;
 use tonic::Code;
 
-use super::{call, call_of, client, code_of, framed, request, sample};
+use super::{call, call_of, client, code_of, expect, framed, request, sample};
 use crate::site::{Site, metric};
 use crate::support::instance::HANG;
 use crate::support::{INPUTS, wait_until};
 
 const LIMIT: usize = 100_000;
+const GZIP: (&str, &str) = ("grpc-encoding", "gzip");
 
 pub async fn too_long(site: &Site) {
-    let (mut caller, _connection) = client(site).await;
+    let (caller, _connection) = client(site).await;
     for length in [LIMIT + 1, 1_000_000] {
-        let (code, said) = call(&mut caller, &[], framed(0, &vec![0; length]), true)
-            .await
-            .unwrap();
-        assert_eq!(code, Code::OutOfRange, "{said:?}");
+        expect(&caller, &[], framed(0, &vec![0; length]), Code::OutOfRange).await;
     }
-    assert_eq!(
-        call(&mut caller, &[], sample(), true).await.unwrap().0,
-        Code::Ok,
-        "others go on"
-    );
+    // Others go on.
+    expect(&caller, &[], sample(), Code::Ok).await;
 }
 
 /// Refused before anything of them is there; what is claimed within the limit takes no memory, as
@@ -39,14 +34,9 @@ pub async fn claimed(site: &Site) {
     for claimed in [LIMIT as u32 + 1, u32::MAX] {
         for flag in [0, 1] {
             let prefix = [&[flag][..], &claimed.to_be_bytes()].concat();
-            let (code, said) = call(
-                &mut caller,
-                &[("grpc-encoding", "gzip")],
-                prefix.into(),
-                false,
-            )
-            .await
-            .unwrap();
+            let (code, said) = call(&mut caller, &[GZIP], prefix.into(), false)
+                .await
+                .unwrap();
             assert_eq!(code, Code::OutOfRange, "{said:?}");
         }
     }
@@ -57,10 +47,9 @@ pub async fn claimed(site: &Site) {
             let (mut caller, prefix) = (caller.clone(), Bytes::from(prefix.clone()));
             calls.spawn(async move { call(&mut caller, &[], prefix, ends).await.unwrap().0 });
         }
-        let expected = if ends {
-            Code::InvalidArgument
-        } else {
-            Code::DeadlineExceeded
+        let expected = match ends {
+            true => Code::InvalidArgument,
+            false => Code::DeadlineExceeded,
         };
         while let Some(code) = calls.join_next().await {
             assert_eq!(code.unwrap(), expected);
@@ -85,11 +74,7 @@ pub async fn bombs(site: &Site) {
     let mut calls = JoinSet::new();
     for _ in 0..100 {
         let (mut caller, bomb) = (caller.clone(), bomb.clone());
-        calls.spawn(async move {
-            call(&mut caller, &[("grpc-encoding", "gzip")], bomb, true)
-                .await
-                .unwrap()
-        });
+        calls.spawn(async move { call(&mut caller, &[GZIP], bomb, true).await.unwrap() });
     }
     let mut codes = Vec::new();
     while let Some(answer) = calls.join_next().await {
@@ -104,24 +89,14 @@ pub async fn bombs(site: &Site) {
     assert!(codes.iter().all(|code| refused.contains(code)), "{codes:?}");
     assert!(codes.contains(&Code::ResourceExhausted), "{codes:?}");
     let garbled = framed(1, b"\x1f\x8b\x08garbled");
-    let (code, _) = call(
-        &mut caller.clone(),
-        &[("grpc-encoding", "gzip")],
-        garbled,
-        true,
-    )
-    .await
-    .unwrap();
-    assert_eq!(code, Code::InvalidArgument);
-    let (code, _) = call(
-        &mut caller.clone(),
+    expect(&caller, &[GZIP], garbled, Code::InvalidArgument).await;
+    expect(
+        &caller,
         &[("grpc-encoding", "zstd")],
         sample(),
-        true,
+        Code::Unimplemented,
     )
-    .await
-    .unwrap();
-    assert_eq!(code, Code::Unimplemented);
+    .await;
 }
 
 /// Slowloris in the message: given up at the body's timeout, however many bytes came and on
@@ -184,12 +159,11 @@ pub async fn fill_memory(site: &Site) {
 
 /// A call has one.
 pub async fn several(site: &Site) {
-    let (mut caller, _connection) = client(site).await;
+    let (caller, _connection) = client(site).await;
     let several = [sample(), sample()].concat().into();
-    let (code, said) = call(&mut caller, &[], several, true).await.unwrap();
-    assert_eq!(code, Code::InvalidArgument, "{said:?}");
-    let (code, _) = call(&mut caller, &[], framed(7, b"x"), true).await.unwrap();
-    assert_eq!(code, Code::Internal, "an unknown flag");
+    expect(&caller, &[], several, Code::InvalidArgument).await;
+    let unknown_flag = framed(7, b"x");
+    expect(&caller, &[], unknown_flag, Code::Internal).await;
 }
 
 /// Calls for what takes long, reset: their work is withdrawn (CG-8).
@@ -206,14 +180,10 @@ pub async fn given_up(site: &Site) {
             calls.push(response);
         }
         let in_flight = async || metric(&site.metrics().await, "parapet_queries_in_flight");
-        wait_until("asked", Duration::from_secs(5), async || {
-            in_flight().await >= 25.0
-        })
-        .await;
+        let asked = async || in_flight().await >= 25.0;
+        wait_until("asked", Duration::from_secs(5), asked).await;
         drop(calls);
-        wait_until("withdrawn", Duration::from_millis(1500), async || {
-            in_flight().await <= 2.0
-        })
-        .await;
+        let withdrawn = async || in_flight().await <= 2.0;
+        wait_until("withdrawn", Duration::from_millis(1500), withdrawn).await;
     }
 }

@@ -15,14 +15,13 @@ use h2::client::{Builder, SendRequest};
 use http::{HeaderMap, Request};
 use parapet_open_inference::grpc::message::ModelInferRequest;
 use parapet_open_inference::grpc::{InferenceClient, read_response, write_request};
-use parapet_open_inference::{InferRequest, Tensor};
 use prost::Message as _;
 use tokio::task::JoinHandle;
 use tonic::Code;
 use tonic::transport::Endpoint;
 
-use crate::site::{Answered, HUNG, Limits, SAMPLE, Site, while_one_is_served};
-use crate::support::{INPUTS, close, linear};
+use crate::site::{Answered, HUNG, Limits, Site, while_one_is_served};
+use crate::support::{SAMPLE, close, infer_request, linear};
 
 /// Less than what a connection may be idle.
 const IDLE: Duration = Duration::from_millis(300);
@@ -42,24 +41,14 @@ pub async fn at_default_limits(_: &str, abuse: impl AsyncFnOnce(&Site)) {
 }
 
 pub fn request(sample: &[f32]) -> ModelInferRequest {
-    let input = Tensor::from_f32("input", [1, INPUTS], sample).unwrap();
-    write_request(
-        "linear",
-        None,
-        &InferRequest {
-            inputs: vec![input],
-            ..InferRequest::default()
-        },
-    )
+    write_request("linear", None, &infer_request(sample))
 }
 
 /// Asks again and again, on a connection that is opened anew when it is closed; panics at the first
 /// answer that is wrong or does not come.
 async fn bystander(address: SocketAddr, answered: Answered) {
-    let channel = Endpoint::from_shared(format!("http://{address}"))
-        .unwrap()
-        .connect_lazy();
-    let mut client = InferenceClient::new(channel);
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    let mut client = InferenceClient::new(endpoint.connect_lazy());
     let mut answered_last = Instant::now();
     loop {
         let idle = answered_last.elapsed() > IDLE;
@@ -95,17 +84,25 @@ pub async fn client_with(
 
 /// A message with its prefix.
 pub fn framed(flag: u8, message: &[u8]) -> Bytes {
-    [
-        &[flag][..],
-        &u32::try_from(message.len()).unwrap().to_be_bytes(),
-        message,
-    ]
-    .concat()
-    .into()
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    [&[flag][..], &length, message].concat().into()
 }
 
 pub fn sample() -> Bytes {
     framed(0, &request(&SAMPLE).encode_to_vec())
+}
+
+/// A call that must be answered with this code.
+pub async fn expect(
+    client: &SendRequest<Bytes>,
+    headers: &[(&'static str, &str)],
+    body: Bytes,
+    expected: Code,
+) {
+    let (code, said) = call(&mut client.clone(), headers, body, true)
+        .await
+        .unwrap();
+    assert_eq!(code, expected, "{said:?}");
 }
 
 pub fn call_of(headers: &[(&'static str, &str)]) -> Request<()> {
@@ -139,8 +136,7 @@ pub async fn code_of(
         body.flow_control().release_capacity(data?.len())?;
     }
     said.extend(body.trailers().await?.unwrap_or_default());
-    let code = said
-        .get("grpc-status")
-        .map_or(Code::Unknown, |code| Code::from_bytes(code.as_bytes()));
+    let code = said.get("grpc-status");
+    let code = code.map_or(Code::Unknown, |code| Code::from_bytes(code.as_bytes()));
     Ok((code, said))
 }

@@ -35,8 +35,9 @@ pub fn fields(path: &str) -> Vec<u8> {
     let literal = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
     let (path, authority, content) = (literal(path), literal("x"), literal("application/grpc"));
     // POST and http are in HPACK's table, as are the names of the others.
+    let start = [0x83, 0x86, 0x04];
     [
-        &[0x83, 0x86, 0x04][..],
+        &start[..],
         &path,
         &[0x01],
         &authority,
@@ -79,13 +80,13 @@ impl Frame {
 /// The server's frames until it closes, however it does so. It must close.
 pub async fn until_closed(reading: &mut (impl tokio::io::AsyncRead + Unpin)) -> Vec<Frame> {
     let mut frames = Vec::new();
-    while let Some(frame) = tokio::time::timeout(HUNG, next(reading))
-        .await
-        .expect("the server closes")
-    {
-        frames.push(frame);
+    loop {
+        let frame = tokio::time::timeout(HUNG, next(reading)).await;
+        match frame.expect("the server closes") {
+            Some(frame) => frames.push(frame),
+            None => return frames,
+        }
     }
-    frames
 }
 
 async fn next(reading: &mut (impl tokio::io::AsyncRead + Unpin)) -> Option<Frame> {

@@ -1,19 +1,17 @@
 //! A model whose output is one value, as of a regressor or a sigmoid: reconstructions over HTTP and
 //! gRPC.
 
-use std::time::Duration;
-
 use http::StatusCode;
 use parapet_open_inference::grpc::message::ModelInferRequest;
-use parapet_open_inference::grpc::{InferenceClient, write_request};
-use parapet_open_inference::{InferRequest, Tensor};
-use tonic::transport::Endpoint;
+use parapet_open_inference::grpc::write_request;
 
 use super::Cluster;
+use super::support::fixture::parameters;
 use super::support::instance::{HANG, start_of};
-use super::support::{INPUTS, close, coded_toml, infer, linear, repository_of};
-
-const SAMPLE: [f32; INPUTS] = [1.0, 2.0, 3.0, 4.0];
+use super::support::{
+    GRPC, INPUTS, SAMPLE, close, coded_toml, infer, infer_request, linear, repository_of,
+    with_server,
+};
 
 /// Two replicas, a parity instance, and a frontend that listens for both protocols.
 async fn start() -> Cluster {
@@ -21,12 +19,15 @@ async fn start() -> Cluster {
     for _ in 0..3 {
         at.push(start_of(1, None).await);
     }
-    let cluster = Cluster::of(Vec::new(), repository_of(&[1]), |root| {
-        coded_toml(root, &at[..2], &at[2..], "slots_per_instance = 4")
-            .replace("[server]\n", "[server]\ngrpc_listen = \"127.0.0.1:0\"\n")
-    })
-    .await;
-    cluster.wait_until_all_are_up(3).await;
+    let repository = repository_of(&[1]);
+    let text = coded_toml(
+        repository.path(),
+        &at[..2],
+        &at[2..],
+        "slots_per_instance = 4",
+    );
+    let cluster = Cluster::of(Vec::new(), repository, &with_server(&text, GRPC)).await;
+    cluster.served.wait_until_all_are_up(3).await;
     cluster
 }
 
@@ -40,8 +41,8 @@ async fn a_reconstruction_of_one_value_has_no_confidence_over_http() {
     assert_eq!(
         (quick.status, late.status),
         (StatusCode::OK, StatusCode::OK),
-        "{:?}",
-        late.body
+        "{}",
+        late.text()
     );
     assert_eq!(
         quick.header("parapet-confidence"),
@@ -53,45 +54,27 @@ async fn a_reconstruction_of_one_value_has_no_confidence_over_http() {
     assert_eq!(late.header("parapet-provenance"), Some("reconstructed"));
     assert!(
         close(&late.values(), &linear(&[HANG; INPUTS])[..1]),
-        "{:?}",
-        late.body
+        "{}",
+        late.text()
     );
     assert_eq!(late.header("parapet-confidence"), None);
     let parameters = late.json()["parameters"].clone();
-    assert_eq!(parameters.get("confidence"), None, "{parameters}");
-    assert_eq!(
-        parameters.get("confidence_calibrated"),
-        None,
-        "{parameters}"
-    );
+    for name in ["confidence", "confidence_calibrated"] {
+        assert_eq!(parameters.get(name), None, "{parameters}");
+    }
 }
 
 fn grpc_request(sample: &[f32]) -> ModelInferRequest {
-    let input = Tensor::from_f32("input", vec![1, INPUTS], sample).unwrap();
-    let mut request = InferRequest {
-        inputs: vec![input],
-        ..InferRequest::default()
-    };
-    let timeout = u64::try_from(Duration::from_secs(2).as_micros()).unwrap();
-    request
-        .parameters
-        .insert("timeout".to_owned(), timeout.into());
+    let mut request = infer_request(sample);
+    request.parameters = parameters(&[("timeout", 2_000_000.into())]);
     write_request("linear", None, &request)
 }
 
 #[tokio::test]
 async fn a_reconstruction_of_one_value_has_no_confidence_over_grpc() {
     let cluster = start().await;
-    let address = cluster.grpc_address.unwrap();
-    let channel = Endpoint::from_shared(format!("http://{address}"))
-        .unwrap()
-        .connect()
-        .await
-        .unwrap();
-    let (mut first, mut second) = (
-        InferenceClient::new(channel.clone()),
-        InferenceClient::new(channel),
-    );
+    let mut first = cluster.served.grpc_client().await;
+    let mut second = first.clone();
     let (quick, late) = tokio::join!(
         first.model_infer(grpc_request(&SAMPLE)),
         second.model_infer(grpc_request(&[HANG; INPUTS]))
@@ -106,9 +89,6 @@ async fn a_reconstruction_of_one_value_has_no_confidence_over_grpc() {
         "reconstructed"
     );
     assert_eq!(late.metadata().get("parapet-confidence"), None);
-    assert!(
-        !late.get_ref().parameters.contains_key("confidence"),
-        "{:?}",
-        late.get_ref().parameters
-    );
+    let parameters = &late.get_ref().parameters;
+    assert!(!parameters.contains_key("confidence"), "{parameters:?}");
 }

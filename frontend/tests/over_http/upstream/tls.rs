@@ -10,9 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parapet_frontend::config::ModelConfig;
-use parapet_frontend::payload::Input;
 use parapet_frontend::upstream::{Instances, Place, Transport as _, Unready};
-use parapet_frontend_core::{AttemptResult, FailureKind};
+use parapet_frontend_core::FailureKind;
 use parapet_models::Instance;
 use parapet_net::test_certificates::{
     Issuer, authority, expired_identity, identity, identity_for, revocation_list,
@@ -24,12 +23,14 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::super::Cluster;
 use super::super::support::memory::id;
+use super::super::support::served::instance_of;
 use super::super::support::{
-    close, coded_toml, config, get, infer, linear, plain_toml, repository, wait_until,
+    SAMPLE, close, coded_toml, config, infer, linear, plain_toml, repository, wait_until,
+    with_scheme,
 };
-use super::super::{Cluster, instance_with};
-use super::samples;
+use super::{address, ask, over_both, samples};
 
 /// An instance, and a way to it by TLS.
 struct Site {
@@ -45,8 +46,8 @@ impl Site {
     async fn start(scheme: &'static str) -> Self {
         let folder = repository();
         let (issuer, ca) = authority(folder.path(), "ca");
-        let instance =
-            instance_with(folder.path(), "linear", &["--grpc-listen", "127.0.0.1:0"]).await;
+        let flags = ["--grpc-listen", "127.0.0.1:0"];
+        let instance = instance_of(folder.path(), "linear", &flags).await;
         Self {
             scheme,
             folder,
@@ -61,10 +62,11 @@ impl Site {
     }
 
     fn served_at(&self) -> SocketAddr {
-        match self.scheme {
-            "grpcs" => self.instance.grpc_address().unwrap(),
-            _ => self.instance.address(),
-        }
+        address(&self.instance, self.scheme)
+    }
+
+    fn identity(&self, name: &str) -> Identity {
+        identity(self.path(), name, &self.issuer)
     }
 
     fn server(&self, identity: &Identity, client_ca: Option<&Path>) -> ServerConfig {
@@ -83,11 +85,11 @@ impl Site {
 
     fn config(&self, address: SocketAddr, more: &str) -> ModelConfig {
         let tls = format!("tls = {{ ca = {:?}{more} }}", self.ca);
-        let text = plain_toml(self.path(), &[address], &tls).replace(
-            "instances = [\"",
-            &format!("instances = [\"{}://", self.scheme),
-        );
-        config(&text).unwrap().models.remove(0)
+        let text = plain_toml(self.path(), &[address], &tls);
+        config(&with_scheme(&text, self.scheme))
+            .unwrap()
+            .models
+            .remove(0)
     }
 
     /// The client of a server at `address`; `more` stands in its table.
@@ -98,11 +100,12 @@ impl Site {
     /// There is no connection for this reason, and both a check and a request say so.
     async fn fails(&self, instances: &Instances, wanted: impl Fn(&TlsFailure) -> bool) {
         let scheme = self.scheme;
-        let Err(Unready::Tls(failure)) = instances.ready(id(0, 0)).await else {
-            panic!("{scheme}: {:?}", instances.ready(id(0, 0)).await);
+        let ready = instances.ready(id(0, 0)).await;
+        let Err(Unready::Tls(failure)) = ready else {
+            panic!("{scheme}: {ready:?}");
         };
         assert!(wanted(&failure), "{scheme}: {failure:?}");
-        let refused = ask(instances).await.unwrap_err();
+        let refused = ask(instances, samples(1)).await.unwrap_err();
         assert_eq!(
             refused.kind,
             FailureKind::Unreachable,
@@ -177,64 +180,57 @@ impl Relay {
     }
 }
 
-async fn ask(instances: &Instances) -> AttemptResult<parapet_frontend::payload::Output> {
-    instances
-        .infer(id(0, 0), Arc::new(Input::new(vec![samples(1)], 1)))
-        .await
-}
-
 async fn answers(instances: &Instances) {
     assert_eq!(instances.ready(id(0, 0)).await, Ok(()));
-    let output = ask(instances).await.unwrap();
-    let expected = linear(&samples(1).f32s().unwrap());
+    let input = samples(1);
+    let expected = linear(&input.tensors[0].f32s().unwrap());
+    let output = ask(instances, input).await.unwrap();
     assert!(close(&output.tensors[0].f32s().unwrap(), &expected));
+}
+
+fn of_another_name(failure: &TlsFailure) -> bool {
+    matches!(failure, TlsFailure::AnotherName(_))
+}
+
+fn refused(failure: &TlsFailure) -> bool {
+    matches!(failure, TlsFailure::ClientRefused(_))
 }
 
 /// Errors in a server's certificate are reported, and nothing is sent to it.
 async fn servers_that_are_not_trusted(scheme: &'static str) {
     let site = Site::start(scheme).await;
-    // One that has our authority's name, and not its key.
-    let elsewhere = tempfile::tempdir().unwrap();
-    let (stranger, _) = authority(elsewhere.path(), "ca");
-    let sound = site
-        .behind(&identity(site.path(), "sound", &site.issuer))
-        .await;
+    let sound = site.behind(&site.identity("sound")).await;
     answers(&site.client(sound.address, "")).await;
 
+    // An authority that has our authority's name, and not its key.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (stranger, _) = authority(elsewhere.path(), "ca");
     let unknown = site
         .behind(&identity(site.path(), "unknown", &stranger))
         .await;
-    let unknown = site.client(unknown.address, "");
-    site.fails(&unknown, |failure| *failure == TlsFailure::UnknownAuthority)
-        .await;
-
     let expired = site
         .behind(&expired_identity(site.path(), "expired", &site.issuer))
         .await;
-    site.fails(&site.client(expired.address, ""), |failure| {
-        *failure == TlsFailure::Expired
-    })
-    .await;
-
-    let plain = site.client(site.served_at(), "");
-    site.fails(&plain, |failure| *failure == TlsFailure::NotTls)
-        .await;
+    for (address, expected) in [
+        (unknown.address, TlsFailure::UnknownAuthority),
+        (expired.address, TlsFailure::Expired),
+        (site.served_at(), TlsFailure::NotTls),
+    ] {
+        site.fails(&site.client(address, ""), |failure| *failure == expected)
+            .await;
+    }
 }
 
 /// A certificate is for the instance's host, or for the name that is configured.
 async fn servers_of_another_name(scheme: &'static str) {
     let site = Site::start(scheme).await;
-    let names = ["replicas.example"];
-    let relay = site
-        .behind(&identity_for(site.path(), "named", &site.issuer, &names))
-        .await;
-    let another = |failure: &TlsFailure| matches!(failure, TlsFailure::AnotherName(_));
-    site.fails(&site.client(relay.address, ""), another).await;
-    site.fails(
-        &site.client(relay.address, ", server_name = \"other.example\""),
-        another,
-    )
-    .await;
+    let named = identity_for(site.path(), "named", &site.issuer, &["replicas.example"]);
+    let relay = site.behind(&named).await;
+    let other = ", server_name = \"other.example\"";
+    for more in ["", other] {
+        site.fails(&site.client(relay.address, more), of_another_name)
+            .await;
+    }
     answers(&site.client(relay.address, ", server_name = \"replicas.example\"")).await;
 }
 
@@ -242,99 +238,66 @@ async fn servers_of_another_name(scheme: &'static str) {
 /// of one that is found without, for its address. A name that is configured goes before either.
 async fn servers_that_are_discovered(scheme: &'static str) {
     let site = Site::start(scheme).await;
-    let names = ["one.example", "all.example"];
+    let identity =
+        |name: &str, names: &[&str]| identity_for(site.path(), name, &site.issuer, names);
     let named = site
-        .behind(&identity_for(site.path(), "named", &site.issuer, &names))
+        .behind(&identity("named", &["one.example", "all.example"]))
         .await;
-    let addressed = site
-        .behind(&identity_for(
-            site.path(),
-            "addressed",
-            &site.issuer,
-            &["127.0.0.1"],
-        ))
-        .await;
+    let addressed = site.behind(&identity("addressed", &["127.0.0.1"])).await;
     let client = |more: &str, relay: &Relay, host: Option<&str>| {
-        let listed = format!("instances = [\"{}\"]", relay.address);
+        let address = relay.address;
+        let listed = format!("instances = [\"{address}\"]");
         let found = format!("instances = {{ srv = \"_oip._tcp.example\", scheme = \"{scheme}\" }}");
-        let text = plain_toml(
-            site.path(),
-            &[relay.address],
-            &format!("tls = {{ ca = {:?}{more} }}", site.ca),
-        );
-        let instances = Instances::new(
-            &config(&text.replace(&listed, &found))
-                .unwrap()
-                .models
-                .remove(0),
-        );
-        let name = instances.join(
-            id(0, 0),
-            &Place {
-                address: relay.address,
-                host: host.map(Into::into),
-            },
-        );
-        assert_eq!(
-            name,
-            format!("{scheme}://{}", relay.address),
-            "in logs and metrics it goes by its address"
-        );
+        let tls = format!("tls = {{ ca = {:?}{more} }}", site.ca);
+        let text = plain_toml(site.path(), &[address], &tls).replace(&listed, &found);
+        let instances = Instances::new(&config(&text).unwrap().models[0]);
+        let host = host.map(Into::into);
+        let name = instances.join(id(0, 0), &Place { address, host });
+        // In logs and metrics it goes by its address.
+        assert_eq!(name, format!("{scheme}://{address}"));
         instances
     };
-    let another = |failure: &TlsFailure| matches!(failure, TlsFailure::AnotherName(_));
-    answers(&client("", &named, Some("one.example"))).await;
-    site.fails(&client("", &named, Some("two.example")), another)
-        .await;
-    site.fails(&client("", &named, None), another).await;
-    answers(&client("", &addressed, None)).await;
-    site.fails(&client("", &addressed, Some("one.example")), another)
-        .await;
     let configured = ", server_name = \"all.example\"";
-    answers(&client(configured, &named, Some("two.example"))).await;
-    answers(&client(configured, &named, None)).await;
-    site.fails(&client(configured, &addressed, None), another)
-        .await;
+    for (more, relay, host, is_trusted) in [
+        ("", &named, Some("one.example"), true),
+        ("", &named, Some("two.example"), false),
+        ("", &named, None, false),
+        ("", &addressed, None, true),
+        ("", &addressed, Some("one.example"), false),
+        (configured, &named, Some("two.example"), true),
+        (configured, &named, None, true),
+        (configured, &addressed, None, false),
+    ] {
+        let instances = client(more, relay, host);
+        match is_trusted {
+            true => answers(&instances).await,
+            false => site.fails(&instances, of_another_name).await,
+        }
+    }
 }
 
-#[tokio::test]
-async fn servers_that_are_discovered_over_http() {
-    servers_that_are_discovered("https").await;
-}
-
-#[tokio::test]
-async fn servers_that_are_discovered_over_grpc() {
-    servers_that_are_discovered("grpcs").await;
-}
-
-/// A server may want to know who asks. In TLS 1.3 it says so after the handshake, when requests are
-/// on their way.
+/// A server may want to know its clients. In TLS 1.3 it says so after the handshake, when requests
+/// are on their way.
 async fn servers_that_ask_for_certificates(scheme: &'static str) {
     let site = Site::start(scheme).await;
-    let own = identity(site.path(), "server", &site.issuer);
+    let own = site.identity("server");
     let relay = Relay::start(site.server(&own, Some(&site.ca)), site.served_at()).await;
-    let refused = |failure: &TlsFailure| matches!(failure, TlsFailure::ClientRefused(_));
     site.fails(&site.client(relay.address, ""), refused).await;
 
     let (stranger, _) = authority(site.path(), "stranger");
-    let with = |name: &str| {
-        let file = |end: &str| site.path().join(format!("{name}.{end}"));
-        format!(", certificate = {:?}, key = {:?}", file("crt"), file("key"))
-    };
-    identity(site.path(), "unknown", &stranger);
-    site.fails(&site.client(relay.address, &with("unknown")), refused)
+    let with =
+        |own: &Identity| format!(", certificate = {:?}, key = {:?}", own.certificate, own.key);
+    let unknown = with(&identity(site.path(), "unknown", &stranger));
+    site.fails(&site.client(relay.address, &unknown), refused)
         .await;
-    identity(site.path(), "known", &site.issuer);
-    answers(&site.client(relay.address, &with("known"))).await;
+    answers(&site.client(relay.address, &with(&site.identity("known")))).await;
 }
 
 /// New certificates are for new connections, and those of before carry nothing more.
 async fn certificates_that_change(scheme: &'static str) {
     let site = Site::start(scheme).await;
     let (new, new_ca) = authority(site.path(), "new");
-    let relay = site
-        .behind(&identity(site.path(), "server", &site.issuer))
-        .await;
+    let relay = site.behind(&site.identity("server")).await;
     let config = site.config(relay.address, "");
     let (instances, tls) = (Instances::new(&config), config.pool.tls.as_ref().unwrap());
     answers(&instances).await;
@@ -365,7 +328,7 @@ async fn certificates_that_change(scheme: &'static str) {
 /// of before neither.
 async fn servers_that_are_revoked(scheme: &'static str) {
     let site = Site::start(scheme).await;
-    let own = identity(site.path(), "server", &site.issuer);
+    let own = site.identity("server");
     let relay = site.behind(&own).await;
     let crl = revocation_list(site.path(), "ca", &site.issuer, &[], 2040);
     let config = site.config(relay.address, &format!(", crl = {crl:?}"));
@@ -380,56 +343,12 @@ async fn servers_that_are_revoked(scheme: &'static str) {
     assert!(tls.reload().is_err());
     site.fails(&instances, |failure| *failure == TlsFailure::Revoked)
         .await;
-    relay.change(site.server(&identity(site.path(), "another", &site.issuer), None));
+    relay.change(site.server(&site.identity("another"), None));
     answers(&instances).await;
 }
 
-#[tokio::test]
-async fn servers_that_are_revoked_over_http() {
-    servers_that_are_revoked("https").await;
-}
-
-#[tokio::test]
-async fn servers_that_are_revoked_over_grpc() {
-    servers_that_are_revoked("grpcs").await;
-}
-
-#[tokio::test]
-async fn servers_that_are_not_trusted_over_http() {
-    servers_that_are_not_trusted("https").await;
-}
-
-#[tokio::test]
-async fn servers_that_are_not_trusted_over_grpc() {
-    servers_that_are_not_trusted("grpcs").await;
-}
-
-#[tokio::test]
-async fn servers_of_another_name_over_http() {
-    servers_of_another_name("https").await;
-}
-
-#[tokio::test]
-async fn servers_of_another_name_over_grpc() {
-    servers_of_another_name("grpcs").await;
-}
-
-#[tokio::test]
-async fn servers_that_ask_for_certificates_over_http() {
-    servers_that_ask_for_certificates("https").await;
-}
-
-#[tokio::test]
-async fn servers_that_ask_for_certificates_over_grpc() {
-    servers_that_ask_for_certificates("grpcs").await;
-}
-
-#[tokio::test]
-async fn certificates_that_change_over_http() {
-    certificates_that_change("https").await;
-}
-
-#[tokio::test]
-async fn certificates_that_change_over_grpc() {
-    certificates_that_change("grpcs").await;
-}
+over_both!(
+    "https", "grpcs":
+    servers_that_are_discovered, servers_that_are_revoked, servers_that_are_not_trusted,
+    servers_of_another_name, servers_that_ask_for_certificates, certificates_that_change
+);

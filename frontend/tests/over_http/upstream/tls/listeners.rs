@@ -6,7 +6,7 @@ use super::*;
 #[tokio::test]
 async fn grpc_needs_http2() {
     let site = Site::start("grpcs").await;
-    let own = identity(site.path(), "server", &site.issuer);
+    let own = site.identity("server");
     for protocols in [vec![b"http/1.1".to_vec()], Vec::new()] {
         let mut config = server(&own, None, "");
         config.alpn_protocols = protocols;
@@ -19,23 +19,19 @@ async fn grpc_needs_http2() {
     }
 }
 
+/// Flags of an instance that presents this certificate.
+fn tls_flags(own: &Identity) -> [&str; 4] {
+    let (certificate, key) = (own.certificate.to_str().unwrap(), own.key.to_str().unwrap());
+    ["--tls-certificate", certificate, "--tls-key", key]
+}
+
 #[tokio::test]
 async fn an_instance_speaks_tls_at_its_grpc_listener_too() {
     let site = Site::start("grpcs").await;
-    let own = identity(site.path(), "server", &site.issuer);
-    let (certificate, key) = (own.certificate.to_str().unwrap(), own.key.to_str().unwrap());
-    let flags = [
-        "--grpc-listen",
-        "127.0.0.1:0",
-        "--tls-certificate",
-        certificate,
-        "--tls-key",
-        key,
-    ];
-    let instance = instance_with(site.path(), "linear", &flags).await;
-    let instances = site.client(instance.grpc_address().unwrap(), "");
-    instances.ready(id(0, 0)).await.unwrap();
-    ask(&instances).await.unwrap();
+    let own = site.identity("server");
+    let flags = [&["--grpc-listen", "127.0.0.1:0"][..], &tls_flags(&own)].concat();
+    let instance = instance_of(site.path(), "linear", &flags).await;
+    answers(&site.client(instance.grpc_address().unwrap(), "")).await;
 }
 
 /// A frontend, and instances of the deployed and the parity model that accept their clients alone.
@@ -46,41 +42,22 @@ async fn instances_and_frontend_know_each_other() {
     let (issuer, ca) = authority(&root, "ca");
     let own = identity(&root, "instance", &issuer);
     identity(&root, "frontend", &issuer);
-    let path = |path: &Path| path.to_str().unwrap().to_owned();
-    let (certificate, key, ca) = (path(&own.certificate), path(&own.key), path(&ca));
-    let files = ["--tls-certificate", "--tls-key", "--tls-client-ca"]
-        .into_iter()
-        .zip([&certificate, &key, &ca]);
-    let flags: Vec<&str> = files
-        .flat_map(|(flag, file)| [flag, file.as_str()])
-        .collect();
+    let ca = ca.to_str().unwrap();
+    let flags = [&tls_flags(&own)[..], &["--tls-client-ca", ca]].concat();
     let mut instances = Vec::new();
     for model in ["linear", "linear", "linear-parity"] {
-        instances.push(instance_with(&root, model, &flags).await);
+        instances.push(instance_of(&root, model, &flags).await);
     }
     let addresses: Vec<SocketAddr> = instances.iter().map(Instance::address).collect();
-    let file = |name: &str| root.join(name);
-    let tls = format!(
-        "tls = {{ ca = {ca:?}, certificate = {:?}, key = {:?} }}",
-        file("frontend.crt"),
-        file("frontend.key")
-    );
-    let cluster = Cluster::of(instances, repository, |root| {
-        coded_toml(root, &addresses[..2], &addresses[2..], &tls)
-            .replace("\"127.0.0.1:", "\"https://127.0.0.1:")
-            .replace("listen = \"https://", "listen = \"")
-    })
-    .await;
-    cluster.wait_until_all_are_up(3).await;
-    cluster
-        .ask_all([[1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, 1.0]])
-        .await;
-    let metrics =
-        String::from_utf8_lossy(&get(cluster.address, "/metrics").await.body).into_owned();
-    assert!(
-        metrics.contains(&format!("=\"https://{}\"", addresses[0])),
-        "{metrics}"
-    );
+    let (certificate, key) = (root.join("frontend.crt"), root.join("frontend.key"));
+    let tls = format!("tls = {{ ca = {ca:?}, certificate = {certificate:?}, key = {key:?} }}");
+    let text = coded_toml(&root, &addresses[..2], &addresses[2..], &tls);
+    let cluster = Cluster::of(instances, repository, &with_scheme(&text, "https")).await;
+    cluster.served.wait_until_all_are_up(3).await;
+    cluster.served.ask_all([SAMPLE, [4.0, 3.0, 2.0, 1.0]]).await;
+    let metrics = cluster.served.metrics().await;
+    let address = format!("=\"https://{}\"", addresses[0]);
+    assert!(metrics.contains(&address), "{metrics}");
 
     let plain = spoken_to_plainly(addresses[0]).await;
     assert!(!plain.contains("200 OK"), "{plain}");
@@ -90,10 +67,8 @@ async fn instances_and_frontend_know_each_other() {
 async fn spoken_to_plainly(address: SocketAddr) -> String {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = TcpStream::connect(address).await.unwrap();
-    stream
-        .write_all(b"GET /v2/health/ready HTTP/1.1\r\nhost: instance\r\n\r\n")
-        .await
-        .unwrap();
+    let request = b"GET /v2/health/ready HTTP/1.1\r\nhost: instance\r\n\r\n";
+    stream.write_all(request).await.unwrap();
     let mut answer = Vec::new();
     let _reset = stream.read_to_end(&mut answer).await;
     String::from_utf8_lossy(&answer).into_owned()
@@ -108,29 +83,24 @@ async fn requests_make_no_connections_to_an_instance_that_is_down() {
     let unknown = site
         .behind(&identity(site.path(), "unknown", &stranger))
         .await;
-    let sound = site
-        .behind(&identity(site.path(), "sound", &site.issuer))
-        .await;
+    let sound = site.behind(&site.identity("sound")).await;
     let tls = format!("tls = {{ ca = {:?} }}", site.ca);
-    let text = plain_toml(site.path(), &[unknown.address, sound.address], &tls)
-        .replace("\"127.0.0.1:", "\"https://127.0.0.1:")
-        .replace("listen = \"https://", "listen = \"")
-        .replace(
-            "recovery_interval_ms = 50",
-            "recovery_interval_ms = 3600000",
-        );
+    let text = plain_toml(site.path(), &[unknown.address, sound.address], &tls);
+    let text = with_scheme(&text, "https");
+    let text = text.replace(
+        "recovery_interval_ms = 50",
+        "recovery_interval_ms = 3600000",
+    );
     let Site {
         folder, instance, ..
     } = site;
-    let cluster = Cluster::of(vec![instance], folder, |_| text).await;
-    cluster.wait_until_all_are_up(1).await;
-    wait_until("asked", std::time::Duration::from_secs(10), async || {
-        unknown.accepted.load(Ordering::SeqCst) > 0
-    })
-    .await;
+    let cluster = Cluster::of(vec![instance], folder, &text).await;
+    cluster.served.wait_until_all_are_up(1).await;
+    let is_asked = async || unknown.accepted.load(Ordering::SeqCst) > 0;
+    wait_until("asked", std::time::Duration::from_secs(10), is_asked).await;
     for _ in 0..20 {
-        let answer = infer(cluster.address, &[1.0, 2.0, 3.0, 4.0], "").await;
-        assert_eq!(answer.status, 200, "{:?}", answer.body);
+        let answer = infer(cluster.address, &SAMPLE, "").await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
     }
     assert_eq!(
         unknown.accepted.load(Ordering::SeqCst),

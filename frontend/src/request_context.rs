@@ -1,0 +1,105 @@
+//! Common part of all inference requests, whatever their protocol: names, meters, trace and log.
+
+use http::{HeaderMap, HeaderValue};
+use tokio::time::Instant;
+
+use crate::app::App;
+use crate::error::ServeError;
+use crate::model::{MAX_REQUEST_ID, Provenance, ServedModel};
+use crate::traces::TracedRequest;
+
+/// Names a request in logs; taken from the client, or made here, and echoed.
+pub(crate) const REQUEST_ID: &str = "x-request-id";
+/// The trace of a request that is traced.
+pub(crate) const TRACE_ID: &str = "parapet-trace-id";
+/// Provenance of the answer, for clients and proxies that don't read the body.
+pub(crate) const PROVENANCE: &str = "parapet-provenance";
+pub(crate) const CONFIDENCE: &str = "parapet-confidence";
+pub(crate) const CODE: &str = "parapet-code";
+/// The request's class, for clients and proxies that don't write the body.
+pub(crate) const CLASS_HEADER: &str = "parapet-class";
+
+/// The id that the client gave, if it can be echoed, or a fresh one.
+pub(crate) fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let given = headers.get(REQUEST_ID).filter(|id| {
+        let is_plain = id.as_bytes().iter().all(u8::is_ascii_graphic);
+        is_plain && !id.is_empty() && id.len() <= MAX_REQUEST_ID
+    });
+    given.cloned().unwrap_or_else(|| {
+        let fresh = format!("{:016x}", rand::random::<u64>());
+        HeaderValue::from_str(&fresh).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+    })
+}
+
+/// Confidence with four decimals. That of an exact prediction, nearly every one, need not be
+/// worked out.
+pub(crate) fn confidence(provenance: &Provenance) -> Option<HeaderValue> {
+    match provenance.confidence? {
+        1.0 => Some(HeaderValue::from_static("1.0000")),
+        confidence => HeaderValue::from_str(&format!("{confidence:.4}")).ok(),
+    }
+}
+
+/// Answers a request by `answering`: counted by `model`, if it is known, traced and logged. Returns
+/// the trace's id with the result.
+pub(crate) async fn answer<R>(
+    app: &App,
+    headers: &HeaderMap,
+    request_id: &HeaderValue,
+    model: Option<&ServedModel>,
+    answering: impl Future<Output = Result<(R, Provenance), ServeError>>,
+) -> (Result<R, ServeError>, Option<String>) {
+    app.busy_poll.touch();
+    let started = Instant::now();
+    let name = model.map(ServedModel::name);
+    let meters = model.map(|model| &model.driver.meters);
+    let traces = app.traces.as_ref();
+    let traced = traces.and_then(|traces| traces.begin(headers, name));
+    let trace_id = traced.as_ref().map(TracedRequest::id);
+    let result = match &traced {
+        Some(traced) => traced.scope(answering).await,
+        None => answering.await,
+    };
+    let took = started.elapsed();
+    let request_id = request_id.to_str().unwrap_or_default();
+    let shown_id = trace_id.as_ref().map(tracing::field::display);
+    let result = match result {
+        Ok((response, provenance)) => {
+            if let Some(meters) = meters {
+                meters.answered(&provenance, took);
+            }
+            let kind = provenance.kind;
+            tracing::debug!(
+                request_id,
+                model = name,
+                trace_id = shown_id,
+                provenance = kind,
+                ?took,
+                "answered"
+            );
+            if let Some(traced) = traced {
+                traced.answered(kind, provenance.confidence);
+            }
+            Ok(response)
+        }
+        Err(refused) => {
+            let (status, kind) = refused.classify();
+            if let Some(meters) = meters {
+                meters.failed(kind);
+            }
+            if status.is_server_error() {
+                tracing::warn!(request_id, model = name, trace_id = shown_id, %status,
+                    error = %refused, ?took, "failed");
+            } else {
+                tracing::debug!(request_id, model = name, trace_id = shown_id, %status,
+                    error = %refused, ?took, "refused");
+            }
+            if let Some(traced) = traced {
+                traced.failed(status, kind);
+            }
+            Err(refused)
+        }
+    };
+    app.busy_poll.touch();
+    (result, trace_id)
+}
