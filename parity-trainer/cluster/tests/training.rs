@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parapet_cluster::node::transport::{Memory, Tcp, Transport};
 use parapet_cluster::node::{Pulled, TaskSpec, Worker};
+use parapet_cluster::registry::View;
 use parapet_cluster::roles::ClusterError;
 use parapet_cluster::roles::training::{Job, NewTraining, Settled, Training, next_job};
 use parapet_parameter_server::{Clock, KeyRange, Values};
@@ -42,9 +43,8 @@ async fn one_two_and_four_processes_give_the_bits_of_plain_training() {
         for _ in 1..hosts {
             others.push(host(&cluster, 8).await);
         }
-        cluster
-            .until(|view| view.present_workers.len() == hosts)
-            .await;
+        let are_there = |view: &View| view.present_workers.len() == hosts;
+        cluster.until(are_there).await;
         let mut training = worked(training, 8).await;
         let (expected, state) = plain(8);
         assert_eq!(training.weights(), expected, "{hosts} processes");
@@ -53,10 +53,11 @@ async fn one_two_and_four_processes_give_the_bits_of_plain_training() {
             soon(other).await.unwrap();
         }
         soon(training.leave()).await.unwrap();
-        cluster
-            .until(|view| view.job.is_none() && view.workers.workers.is_empty())
-            .await;
-        cluster.until(|view| view.present_workers.is_empty()).await;
+        let is_over = |view: &View| {
+            let workers = &view.workers.workers;
+            view.job.is_none() && workers.is_empty() && view.present_workers.is_empty()
+        };
+        cluster.until(is_over).await;
     }
 }
 
@@ -229,11 +230,9 @@ async fn push_some(worker: &Worker, job: &Job, keys: KeyRange) {
     let clock = Clock(job.training.set_up() + 1);
     let rows = usize::try_from(keys.len()).unwrap();
     let values = Values::from(vec![1.0; rows * job.spec().client().width]);
-    let push = worker
-        .push(TaskSpec::new(job.array(), keys, clock), values)
-        .await;
+    let spec = TaskSpec::new(job.array(), keys, clock);
     // It is acknowledged once all executors have pushed.
-    drop(push.unwrap());
+    drop(worker.push(spec, values).await.unwrap());
 }
 
 async fn pull(worker: &Worker, job: &Job) -> Pulled {
@@ -252,14 +251,8 @@ async fn process_does_not_begin_with_the_parameters_of_two_steps() {
     // the others.
     let all = job.keys();
     let view = cluster.view();
-    let cut = view
-        .table
-        .routing
-        .overlapping(job.array(), all)
-        .next()
-        .unwrap()
-        .range
-        .end;
+    let mut routes = view.table.routing.overlapping(job.array(), all);
+    let cut = routes.next().unwrap().range.end;
     let mut executors = Vec::new();
     for number in &job.executors {
         let executor = cluster.executor(*number, &job);

@@ -115,11 +115,8 @@ impl Registry {
         let number: u64 = next.as_ref().map_or(Ok(1), documents::read)?;
         let modified = next.map_or(Revision(0), |entry| entry.modified);
         let after = number.saturating_add(count).to_string();
-        let transaction = Transaction::default();
-        Ok((
-            number,
-            transaction.when(NEXT, modified).put(NEXT, after, None),
-        ))
+        let transaction = Transaction::default().when(NEXT, modified);
+        Ok((number, transaction.put(NEXT, after, None)))
     }
 
     /// Makes an array known; its shards are born when the leader sees it. The same one again is fine,
@@ -127,9 +124,8 @@ impl Registry {
     pub async fn define(&self, array: ArrayId, info: &ArrayInfo) -> Result<()> {
         let key = documents::array_key(array);
         let value = documents::write("an array's entry", info)?;
-        let transaction = Transaction::default()
-            .when(&key, Revision(0))
-            .put(&key, value, None);
+        let transaction = Transaction::default().when(&key, Revision(0));
+        let transaction = transaction.put(&key, value, None);
         if self.store.commit(transaction).await?.is_some() {
             return Ok(());
         }
@@ -160,9 +156,8 @@ impl Registry {
             let (first, transaction) = self.take_numbers(count).await?;
             let new: Vec<_> = (first..first.saturating_add(count)).map(WorkerId).collect();
             let mut workers = self.workers().await?;
-            workers
-                .workers
-                .extend(new.iter().map(|&executor| (executor, clock)));
+            let listed = new.iter().map(|&executor| (executor, clock));
+            workers.workers.extend(listed);
             workers.executors.extend(&new);
             let transaction = put_workers(transaction, workers)?;
             if self.store.commit(transaction).await?.is_some() {
@@ -194,13 +189,9 @@ impl Registry {
         hand_overs: &[HandOver],
     ) -> Result<Revision> {
         let value = documents::write_table(routing, hand_overs)?;
-        let transaction = Transaction::default()
-            .when(LEADER, term.0)
-            .when(TABLE, base);
-        let written = self
-            .store
-            .commit(transaction.put(TABLE, value, None))
-            .await?;
+        let transaction = Transaction::default().when(LEADER, term.0);
+        let transaction = transaction.when(TABLE, base).put(TABLE, value, None);
+        let written = self.store.commit(transaction).await?;
         match written {
             Some(revision) => Ok(revision),
             None if self.lasts(term).await? => Err(RegistryError::Conflict),

@@ -130,18 +130,14 @@ impl SuspicionTimer {
 
 /// Returns true if a server suspects one in a chain with others, and is not suspected itself.
 fn is_overdue(view: &View, own: Member) -> bool {
-    let is_suspected = |member| {
-        view.suspicions()
-            .any(|(_, of)| Member::Server(of) == member)
+    let Member::Server(node) = own else {
+        return false;
     };
-    let routes = view.table.routing.routes();
+    let mut routes = view.table.routing.routes().iter();
     let mut suspicions = view.suspicions();
-    matches!(own, Member::Server(_))
-        && !is_suspected(own)
-        && suspicions.any(|(by, of)| {
-            let should_leave = |chain: &[_]| chain.len() > 1 && chain.contains(&of);
-            by == own && routes.iter().any(|route| should_leave(&route.chain))
-        })
+    let suspects = |of| view.suspicions().any(|suspicion| suspicion == (own, of));
+    let should_leave = |chain: &[_]| chain.len() > 1 && chain.iter().any(|&of| suspects(of));
+    suspicions.all(|(_, of)| of != node) && routes.any(|route| should_leave(&route.chain))
 }
 
 struct LeaderTerm {

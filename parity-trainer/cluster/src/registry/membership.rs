@@ -78,8 +78,8 @@ impl Membership {
     /// Retracts a report: it is no longer so.
     pub fn retract(&self, report: Report) {
         let key = documents::report_key(self.member, &report);
-        self.kept
-            .send_if_modified(|kept| kept.remove(&key).is_some());
+        let kept = &self.kept;
+        kept.send_if_modified(|kept| kept.remove(&key).is_some());
     }
 
     /// Changes what is known of this server, such as its weight.
@@ -204,8 +204,9 @@ impl Keeper {
             self.store.commit(transaction.clone()).await?;
             let puts = transaction.puts.into_iter();
             self.written.extend(puts.map(|put| (put.key, put.value)));
-            self.written
-                .retain(|key, _| !transaction.deletes.contains(key));
+            for key in &transaction.deletes {
+                self.written.remove(key);
+            }
         }
     }
 

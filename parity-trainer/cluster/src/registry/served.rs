@@ -187,14 +187,12 @@ async fn answer(store: Arc<dyn Store>, instance: u64, mut frames: Frames) -> io:
         Request::Open => frames.send(&Ok::<_, Failure>(instance)).await,
         _ if named != instance => {
             let lost = "it was started anew and has lost what it held: start the cluster anew";
-            frames
-                .send(&Err::<(), _>(Failure::Refused(lost.into())))
-                .await
+            let refused = Failure::Refused(lost.to_owned());
+            frames.send(&Err::<(), _>(refused)).await
         }
         Request::Get(key) => {
-            frames
-                .send(&store.get(&key).await.map_err(Failure::from))
-                .await
+            let entry = store.get(&key).await;
+            frames.send(&entry.map_err(Failure::from)).await
         }
         Request::Commit(transaction) => {
             let revision = store.commit(transaction).await;

@@ -173,17 +173,13 @@ impl View {
         let servers = self.servers.iter().map(|(&node, info)| (node, info.weight));
         let arrays = self.arrays.iter();
         let arrays = arrays.map(|(&array, info)| (array, (info.keys, info.shards)));
-        let executors = &self.workers.executors;
-        let workers = self
-            .workers
-            .listed()
-            .filter(|worker| !executors.contains(worker));
+        let listed: BTreeSet<WorkerId> = self.workers.listed().collect();
         let mut cluster = ClusterState {
             servers: servers.collect(),
             arrays: arrays.collect(),
             routing: self.table.routing.clone(),
             hand_overs: self.table.hand_overs.clone(),
-            workers: workers.collect(),
+            workers: &listed - &self.workers.executors,
             present_workers: self.present_workers.clone(),
             ..ClusterState::default()
         };
@@ -287,9 +283,9 @@ impl ViewBuilder {
                 let known: Vec<String> = self.taken.keys().cloned().collect();
                 let gone = known.iter().filter(|key| !there.contains(key));
                 gone.for_each(|key| self.set(key, None));
-                entries
-                    .iter()
-                    .for_each(|entry| self.set(&entry.key, Some(entry)));
+                for entry in &entries {
+                    self.set(&entry.key, Some(entry));
+                }
             }
             Batch::Changes(changes) => changes.iter().for_each(|change| match change {
                 Ok(entry) => self.set(&entry.key, Some(entry)),

@@ -1,5 +1,7 @@
 //! Errors of roles.
 
+use std::time::Duration;
+
 use crate::array::ArrayError;
 use crate::node::transport::TransportError;
 use crate::registry::RegistryError;
@@ -27,6 +29,16 @@ pub enum ClusterError {
         what: &'static str,
         step: u64,
         cause: String,
+    },
+    #[error(
+        "some parameters are those after step {step}, others those after step {newest}, for \
+            {waited:?}: a process died while it handed in a gradient; take part again, so that \
+            others compute it"
+    )]
+    Apart {
+        step: u64,
+        newest: u64,
+        waited: Duration,
     },
     #[error("the process cannot be set up ({0}): raise its limits")]
     Runtime(std::io::Error),

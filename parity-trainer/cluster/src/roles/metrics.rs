@@ -36,48 +36,23 @@ const TABLE: &str = "parapet_parameter_server_routing_version";
 const HAND_OVERS: &str = "parapet_parameter_server_hand_overs";
 
 const COUNTERS: [(&str, &str); 3] = [
-    (
-        MESSAGES,
-        "Messages by what became of them; dropped ones found no connection or room.",
-    ),
-    (
-        FILTERED,
-        "Bytes of keys and values before and after each filter, by array; the difference is what \
-            it saves.",
-    ),
+    (MESSAGES, "Messages by what became of them."),
+    (FILTERED, "Bytes before and after each filter."),
     (CONNECTIONS, "Connections that were made and lost."),
 ];
 
 const GAUGES: [(&str, &str); 11] = [
-    (SHARDS, "Shards held here, by array."),
-    (HEADS, "Shards that this server heads, by array."),
-    (
-        STOPPED,
-        "Shards that take no pushes: they are copied, or were taken over, by array.",
-    ),
-    (ROWS, "Rows held here, by array."),
-    (
-        MEMORY,
-        "Bytes that rows take with the optimiser's state, by array.",
-    ),
-    (
-        LOG,
-        "Log entries that chains have not acknowledged, by array.",
-    ),
-    (
-        APART,
-        "Clocks between the fastest and the slowest worker where they are most, by array.",
-    ),
+    (SHARDS, "Shards held here."),
+    (HEADS, "Shards that this server heads."),
+    (STOPPED, "Shards that take no pushes."),
+    (ROWS, "Rows held here."),
+    (MEMORY, "Bytes of rows and the optimiser's state."),
+    (LOG, "Log entries not acknowledged by chains."),
+    (APART, "Lead of the fastest worker, in clocks."),
     (REACHABLE, "1 while the registry answers."),
     (LEADS, "1 on the server that leads."),
-    (
-        TABLE,
-        "The version of the routing table; each change raises it.",
-    ),
-    (
-        HAND_OVERS,
-        "Shards that are being copied, in the whole cluster.",
-    ),
+    (TABLE, "Version of the routing table."),
+    (HAND_OVERS, "Shards being copied in the cluster."),
 ];
 
 /// Connections for scrapes, at most.
@@ -131,12 +106,12 @@ impl Found {
     fn render(&self, view: &View) -> String {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
-            COUNTERS
-                .iter()
-                .for_each(|&(name, text)| describe_counter!(name, text));
-            GAUGES
-                .iter()
-                .for_each(|&(name, text)| describe_gauge!(name, text));
+            for (name, text) in COUNTERS {
+                describe_counter!(name, text);
+            }
+            for (name, text) in GAUGES {
+                describe_gauge!(name, text);
+            }
             self.count();
             for (array, held) in &self.arrays {
                 for (&name, &value) in held {
@@ -170,10 +145,8 @@ impl Found {
         ];
         for (direction, traffic) in directions {
             // Those of trainings that are over would pile up.
-            let held = traffic
-                .iter()
-                .filter(|(array, ..)| self.arrays.contains_key(array));
-            for (array, filter, bytes) in held {
+            let is_held = |array: &ArrayId| self.arrays.contains_key(array);
+            for (array, filter, bytes) in traffic.iter().filter(|(array, ..)| is_held(array)) {
                 for (stage, bytes) in [("before", bytes.before), ("after", bytes.after)] {
                     counter!(FILTERED, "array" => array.0.to_string(), "direction" => direction,
                         "filter" => filter.name(), "stage" => stage)

@@ -114,10 +114,8 @@ impl<T: Transport> ServerRole<T> {
         };
         let node = ServerNode::bind(config, transport, node_membership).await?;
         let address = settings.reached_at(node.address());
-        let host = settings
-            .listen
-            .rsplit_once(':')
-            .map_or("127.0.0.1", |(host, _)| host);
+        let host = settings.listen.rsplit_once(':');
+        let host = host.map_or("127.0.0.1", |(host, _)| host);
         let (listener, asked_at) = listen(&format!("{host}:0")).await?;
         let mut tasks = vec![reports, control::serve(listener, node.handle())];
         let mut metrics_address = None;

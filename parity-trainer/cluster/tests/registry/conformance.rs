@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use parapet_cluster::registry::{
     ArrayInfo, Joining, Leader, MAX_REPORTS, Member, Membership, Registry, RegistryError, Report,
-    Revision, ServerInfo, Term, View,
+    Revision, Term, View,
 };
 use parapet_parameter_server::{
     ArrayId, Clock, Epoch, HandOver, KeyRange, NodeId, Route, Routing, ShardRef, WorkerId,
@@ -62,6 +62,11 @@ async fn change(
     registry.change(term, base, table, &[]).await
 }
 
+/// Writes the first table.
+async fn write(registry: &Registry, term: Term, table: &Routing) -> Revision {
+    change(registry, term, Revision(0), table).await.unwrap()
+}
+
 fn shard(epoch: u64) -> ShardRef {
     shard_of(0, 100, epoch)
 }
@@ -85,13 +90,9 @@ async fn member_is_seen_until_it_leaves(fixture: Fixture) {
     let (membership, node) = join_server(&one, "a:1").await;
     let view = until(&other, |view| view.servers.contains_key(&node)).await;
     assert_eq!(view.servers[&node], server("a:1"));
-    let weight = 0;
-    membership
-        .update(&ServerInfo {
-            weight,
-            ..server("a:1")
-        })
-        .unwrap();
+    let mut emptied = server("a:1");
+    emptied.weight = 0;
+    membership.update(&emptied).unwrap();
     until(&other, |view| view.servers[&node].weight == 0).await;
     membership.leave().await.unwrap();
     until(&other, |view| view.servers.is_empty()).await;
@@ -205,7 +206,7 @@ async fn table_changes_by_compare_and_swap(fixture: Fixture) {
     let (_leader, term) = lead(&one).await;
     let nodes = [NodeId(1), NodeId(2), NodeId(3)];
     let (two, three) = (table(1, &nodes[..2]), table(2, &nodes));
-    let first = change(&one, term, Revision(0), &two).await.unwrap();
+    let first = write(&one, term, &two).await;
     let conflict = Err(RegistryError::Conflict);
     assert_eq!(change(&one, term, Revision(0), &three).await, conflict);
     let second = change(&one, term, first, &three).await.unwrap();
@@ -326,17 +327,14 @@ async fn outdated_reports_go_by_themselves(fixture: Fixture) {
     let (a, node) = join_server(&registry, "a:1").await;
     let (b, suspect) = join_server(&registry, "b:1").await;
     let term = a.campaign(None).await.unwrap().unwrap();
-    let first = change(&registry, term, Revision(0), &table(1, &[node]))
-        .await
-        .unwrap();
+    let first = write(&registry, term, &table(1, &[node])).await;
     a.report(Report::Suspect(suspect)).unwrap();
     a.report(Report::Propose(hand_over(1, suspect))).unwrap();
     a.report(Report::Lost(shard(1))).unwrap();
     until(&registry, |view| view.reports.len() == 3).await;
 
-    change(&registry, term, first, &table(2, &[node]))
-        .await
-        .unwrap();
+    let second = table(2, &[node]);
+    change(&registry, term, first, &second).await.unwrap();
     let view = until(&registry, |view| view.reports.len() == 1).await;
     let left = view.reports.values().next();
     assert_eq!(left, Some(&(a.id(), Report::Suspect(suspect))));
@@ -373,9 +371,7 @@ async fn tables_are_bounded(fixture: Fixture) {
         matches!(refused, Err(RegistryError::TooLarge { .. })),
         "{refused:?}"
     );
-    change(&registry, term, Revision(0), &routing(10_000))
-        .await
-        .unwrap();
+    write(&registry, term, &routing(10_000)).await;
 }
 
 async fn outage_leaves_the_last_view(fixture: Fixture) {
@@ -383,16 +379,13 @@ async fn outage_leaves_the_last_view(fixture: Fixture) {
     let (a, node) = join_server(&registry, "a:1").await;
     let term = a.campaign(None).await.unwrap().unwrap();
     let written = table(1, &[node]);
-    let before = change(&registry, term, Revision(0), &written)
-        .await
-        .unwrap();
+    let before = write(&registry, term, &written).await;
     until(&registry, |view| view.table.revision == before).await;
 
     fixture.set_reachable(false);
     let start = Instant::now();
-    let error = change(&registry, term, before, &table(2, &[node]))
-        .await
-        .unwrap_err();
+    let second = table(2, &[node]);
+    let error = change(&registry, term, before, &second).await.unwrap_err();
     assert!(
         matches!(error, RegistryError::Unreachable { .. }),
         "{error}"

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parapet_cluster::registry::{
     ArrayInfo, Batch, Entry, EtcdStore, Joining, LeaseId, Registry, RegistryError, Store,
-    Transaction,
+    Transaction, View,
 };
 use parapet_parameter_server::{ArrayId, Clock, KeyRange};
 use tokio::sync::mpsc;
@@ -35,6 +35,14 @@ async fn define(registry: &Registry, array: u32) {
         description: String::new(),
     };
     registry.define(ArrayId(array), &info).await.unwrap();
+}
+
+/// Waits until the registry answers with so many servers and arrays.
+async fn sees(registry: &Registry, servers: usize, arrays: usize) {
+    let is_so = |view: &View| {
+        view.reachable && (view.servers.len(), view.arrays.len()) == (servers, arrays)
+    };
+    until(registry, is_so).await;
 }
 
 async fn client(etcd: &Etcd) -> etcd_client::Client {
@@ -97,10 +105,7 @@ async fn member_that_never_answers_is_not_asked_again() {
     for array in 0..20 {
         define(&registry, array).await;
     }
-    until(&registry, |view| {
-        view.servers.len() == 1 && view.arrays.len() == 20
-    })
-    .await;
+    sees(&registry, 1, 20).await;
     member.leave().await.unwrap();
 }
 
@@ -130,13 +135,10 @@ async fn outlive(etcd: &Etcd) {
     let mut client = client(etcd).await;
     let unattended = client.lease_grant(1, None).await.unwrap().id();
     let ends = async {
-        while client
-            .lease_time_to_live(unattended, None)
-            .await
-            .unwrap()
-            .ttl()
-            >= 0
-        {
+        let mut left = 1;
+        while left >= 0 {
+            let asked = client.lease_time_to_live(unattended, None).await;
+            left = asked.unwrap().ttl();
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
@@ -188,10 +190,7 @@ async fn watch_survives_compaction() {
     let (far, near) = (registry(&[proxy.endpoint()]).await, etcd.registry().await);
     define(&near, 1).await;
     let (member, _) = join_server(&near, "a:1").await;
-    until(&far, |view| {
-        view.servers.len() == 1 && view.arrays.len() == 1
-    })
-    .await;
+    sees(&far, 1, 1).await;
 
     proxy.set_open(false);
     until(&far, |view| !view.reachable).await;
@@ -199,18 +198,13 @@ async fn watch_survives_compaction() {
     define(&near, 2).await;
     let mut client = client(&etcd).await;
     let last = client.get("x", None).await.unwrap();
-    client
-        .compact(last.header().unwrap().revision(), None)
-        .await
-        .unwrap();
+    let last = last.header().unwrap().revision();
+    client.compact(last, None).await.unwrap();
     proxy.set_open(true);
-    until(&far, |view| {
-        view.reachable && view.servers.is_empty() && view.arrays.len() == 2
-    })
-    .await;
+    sees(&far, 0, 2).await;
     // And the watch goes on from there.
     define(&near, 3).await;
-    until(&far, |view| view.arrays.len() == 3).await;
+    sees(&far, 0, 3).await;
 }
 
 /// Changes that came while the connection was down are told of when it is back.
@@ -224,10 +218,7 @@ async fn watch_is_taken_up_where_it_broke_off() {
         until(&far, |view| !view.reachable).await;
         define(&near, round).await;
         proxy.set_open(true);
-        until(&far, |view| {
-            view.reachable && view.arrays.len() as u32 == round + 1
-        })
-        .await;
+        sees(&far, 0, round as usize + 1).await;
     }
 }
 
@@ -237,14 +228,12 @@ async fn etcd_that_was_killed_comes_back() {
     let registry = etcd.registry().await;
     let (member, _) = join_server(&registry, "a:1").await;
     let term = member.campaign(None).await.unwrap().unwrap();
-    until(&registry, |view| {
-        view.leader.is_some_and(|leader| leader.term == term)
-    })
-    .await;
+    let leads = |view: &View| view.leader.is_some_and(|leader| leader.term == term);
+    until(&registry, leads).await;
     etcd.stop();
     until(&registry, |view| !view.reachable).await;
     etcd.restart().await;
-    until(&registry, |view| view.reachable && view.servers.len() == 1).await;
+    sees(&registry, 1, 0).await;
     define(&registry, 1).await;
-    until(&registry, |view| view.arrays.len() == 1).await;
+    sees(&registry, 1, 1).await;
 }

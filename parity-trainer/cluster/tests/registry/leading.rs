@@ -186,10 +186,8 @@ async fn leader_that_does_not_act_is_replaced(fixture: Fixture) {
     let chain: Vec<NodeId> = nodes.keys().copied().collect();
     define(&registry, 1).await;
     let routing = Routing::new(3, vec![route(0, 800, 3, &chain)]).unwrap();
-    registry
-        .change(term, Revision(0), &routing, &[])
-        .await
-        .unwrap();
+    let written = registry.change(term, Revision(0), &routing, &[]).await;
+    written.unwrap();
     until(&registry, |view| !view.table.routing.routes().is_empty()).await;
     let dead = nodes.remove(&chain[0]).unwrap();
     let start = Instant::now();
@@ -237,11 +235,8 @@ async fn hand_over_that_hangs_is_given_up(fixture: Fixture) {
     };
     assert_eq!(to, newcomer.id);
     let route = |view: &View| {
-        view.table
-            .routing
-            .route(at.array, at.range.start)
-            .unwrap()
-            .clone()
+        let route = view.table.routing.route(at.array, at.range.start);
+        route.unwrap().clone()
     };
     let renewed = until(&registry, |view| route(view).epoch > at.epoch).await;
     assert_eq!(
@@ -256,20 +251,16 @@ async fn hand_over_that_hangs_is_given_up(fixture: Fixture) {
 
 async fn outage_removes_no_server(fixture: Fixture) {
     let (_nodes, registry) = cluster(&fixture, config()).await;
-    let before = until(&registry, |view| {
-        is_replicated(view) && view.servers.len() == 3
-    })
-    .await;
+    let is_settled = |view: &View| is_replicated(view) && view.servers.len() == 3;
+    let before = until(&registry, is_settled).await;
     fixture.suspend_for_long().await;
     let back = |view: &View| view.reachable && view.leader.is_some() && view.servers.len() == 3;
     until(&registry, back).await;
     // One more server: when it has been given something, the leader has decided after the outage.
     let newcomer = Node::start(&fixture, config()).await;
     let is_given = |view: &View| {
-        view.table
-            .hand_overs
-            .iter()
-            .any(|new| new.to == newcomer.id)
+        let mut hand_overs = view.table.hand_overs.iter();
+        hand_overs.any(|new| new.to == newcomer.id)
     };
     let after = until(&registry, is_given).await;
     assert_eq!(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parapet_cluster::node::Membership;
 use parapet_cluster::registry::{Report, ReportChange, ServerInfo, Table, View, Workers};
-use parapet_parameter_server::{Clock, NodeId, Routing, ShardRef, WorkerId};
+use parapet_parameter_server::{Clock, HandOver, Routing, WorkerId};
 use tokio::sync::{mpsc, watch};
 
 /// Reports on their way at once.
@@ -50,11 +50,9 @@ impl InProcessRegistry {
         while let Some(report) = self.inbox.recv().await {
             tracing::debug!(?report, "report");
             self.view.send_if_modified(|view| {
-                let changed = decide(view, report);
+                let changed = decide(view, report).map(Arc::new);
                 let is_new = changed.is_some();
-                if let Some(changed) = changed {
-                    *view = Arc::new(changed);
-                }
+                *view = changed.unwrap_or_else(|| Arc::clone(view));
                 is_new
             });
         }
@@ -81,8 +79,8 @@ pub(crate) fn view(routing: Routing, workers: Vec<(WorkerId, Clock)>) -> View {
 pub(crate) fn server(address: impl Into<String>) -> ServerInfo {
     ServerInfo {
         address: address.into(),
-        control: String::new(),
         weight: 1,
+        ..ServerInfo::default()
     }
 }
 
@@ -91,43 +89,31 @@ fn decide(view: &View, change: ReportChange) -> Option<View> {
     let mut next = view.clone();
     let routing = &mut next.table.routing;
     match change {
-        ReportChange::Made(Report::Propose(hand_over)) => {
-            let at = hand_over.at;
-            let route = routing
-                .route(at.array, at.range.start)
-                .filter(|route| !route.chain.contains(&hand_over.to))?;
-            let chain = route.chain.iter().copied().chain([hand_over.to]).collect();
-            *routing = routing
-                .replace(at.array, at.range, at.epoch, vec![(at.range, chain)])
-                .ok()?;
-            let is_other =
-                |at: ShardRef, other: ShardRef| (other.array, other.range) != (at.array, at.range);
-            next.table.hand_overs.retain(|other| is_other(at, other.at));
+        ReportChange::Made(Report::Propose(HandOver { at, to })) => {
+            let route = routing.route(at.array, at.range.start)?;
+            if route.chain.contains(&to) {
+                return None;
+            }
+            let chain = route.chain.iter().copied().chain([to]).collect();
+            let parts = vec![(at.range, chain)];
+            *routing = routing.replace(at.array, at.range, at.epoch, parts).ok()?;
+            let done = (at.array, at.range);
+            let hand_overs = &mut next.table.hand_overs;
+            hand_overs.retain(|other| (other.at.array, other.at.range) != done);
         }
         ReportChange::Made(Report::Suspect(node)) => {
             for route in view.table.routing.routes() {
-                let chain: Vec<NodeId> = route
-                    .chain
-                    .iter()
-                    .copied()
-                    .filter(|&other| other != node)
-                    .collect();
-                if chain.len() < route.chain.len() {
+                let rest = route.chain.iter().copied().filter(|&other| other != node);
+                let parts = vec![(route.range, rest.collect())];
+                if route.chain.contains(&node)
+                    && let Ok(without) =
+                        routing.replace(route.array, route.range, route.epoch, parts)
+                {
                     // The last replica stays: no other one has the state.
-                    let without = routing.replace(
-                        route.array,
-                        route.range,
-                        route.epoch,
-                        vec![(route.range, chain)],
-                    );
-                    *routing = without.unwrap_or(routing.clone());
+                    *routing = without;
                 }
             }
-            if !routing
-                .routes()
-                .iter()
-                .any(|route| route.chain.contains(&node))
-            {
+            if !next.table.holds(node) {
                 next.servers.remove(&node);
             }
         }

@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_parameter_server::{ArrayId, Clock, KeyRange, NodeId, Route, WorkerId};
+use parapet_parameter_server::{Clock, NodeId, Route, ShardRef, WorkerId};
 use tokio::time::timeout;
 
 use super::{RegistryArgs, Stop};
@@ -71,32 +71,34 @@ async fn ask(view: &View) -> Statuses {
 fn render(registry: &str, view: &View, statuses: &Statuses) -> String {
     let leader = view.leader.map(|leader| leader.member.to_string());
     let leader = leader.unwrap_or_else(|| "nobody".to_owned());
-    let away = if view.reachable {
-        ""
-    } else {
-        " (away; what it said last)"
+    let away = match view.reachable {
+        true => "",
+        false => " (away; what it said last)",
     };
-    let mut text = format!("registry {registry}{away}, led by {leader}\n\n");
-    text.push_str(&align(&servers(view, statuses)));
-    text.push('\n');
-    text.push_str(&align(&ranges(view, statuses)));
-    let workers = workers(view, statuses);
-    if workers.len() > 1 {
-        text.push('\n');
-        text.push_str(&align(&workers));
-    }
-    if let Some(job) = &view.job {
-        let line = Job::parse(job).map_or_else(|error| error.to_string(), |job| line(&job, view));
-        text.push_str(&format!("\n{line}\n"));
-    }
-    text
-}
-
-fn line(job: &Job, view: &View) -> String {
-    let task = job.task.lines().next().unwrap_or_default();
-    let task = task.trim_start_matches("# ");
-    let (array, executors, hosts) = (job.array, job.executors.len(), hosts_of(job, view).len());
-    format!("array {array}: {task}, {executors} executors on {hosts} processes")
+    let mut parts = vec![format!("registry {registry}{away}, led by {leader}\n")];
+    let tables = [
+        servers(view, statuses),
+        ranges(view, statuses),
+        workers(view, statuses),
+    ];
+    let filled = tables
+        .iter()
+        .enumerate()
+        .filter(|(place, rows)| *place < 2 || rows.len() > 1);
+    parts.extend(filled.map(|(_, rows)| align(rows)));
+    parts.extend(view.job.as_deref().map(|job| match Job::parse(job) {
+        Ok(job) => {
+            let task = job.task.lines().next().unwrap_or_default();
+            let task = task.trim_start_matches("# ");
+            let (executors, hosts) = (job.executors.len(), hosts_of(&job, view).len());
+            format!(
+                "{}: {task}, {executors} executors on {hosts} processes\n",
+                job.array()
+            )
+        }
+        Err(error) => format!("{error}\n"),
+    }));
+    parts.join("\n")
 }
 
 type Rows = Vec<Vec<String>>;
@@ -139,25 +141,24 @@ fn servers(view: &View, statuses: &Statuses) -> Rows {
 
 fn ranges(view: &View, statuses: &Statuses) -> Rows {
     let mut rows = table("ARRAY|KEYS|EPOCH|CHAIN|APPLIED|IN CHAIN|COPIES TO");
-    let names = |nodes: &mut dyn Iterator<Item = NodeId>, separator| {
-        nodes
-            .map(|node| node.0.to_string())
-            .collect::<Vec<_>>()
-            .join(separator)
+    let names = |nodes: &[NodeId], separator| {
+        let names: Vec<String> = nodes.iter().map(|node| node.0.to_string()).collect();
+        names.join(separator)
     };
     for route in view.table.routing.routes() {
         let held = at_head(statuses, route);
         let count = |count: Option<u64>| count.map_or_else(|| "?".to_owned(), |n| n.to_string());
         let hand_overs = view.table.hand_overs.iter();
-        let copies = hand_overs.filter(|new| is_at(new.at.array, new.at.range, route));
+        let copies = hand_overs.filter(|new| is_at(new.at, route));
+        let copies = Vec::from_iter(copies.map(|new| new.to));
         rows.push(vec![
             route.array.0.to_string(),
             route.range.to_string(),
             route.epoch.0.to_string(),
-            names(&mut route.chain.iter().copied(), " > "),
+            names(&route.chain, " > "),
             count(held.map(|shard| shard.applied)),
             count(held.map(|shard| shard.committed)),
-            names(&mut copies.map(|new| new.to), " "),
+            names(&copies, " "),
         ]);
     }
     rows
@@ -194,11 +195,11 @@ fn workers(view: &View, statuses: &Statuses) -> Rows {
 /// The head's part of a shard, if the head has answered.
 fn at_head<'a>(statuses: &'a Statuses, route: &Route) -> Option<&'a ShardStatus> {
     let mut shards = statuses.get(&route.head()?)?.shards.iter();
-    shards.find(|shard| is_at(shard.at.array, shard.at.range, route))
+    shards.find(|shard| is_at(shard.at, route))
 }
 
-fn is_at(array: ArrayId, range: KeyRange, route: &Route) -> bool {
-    (array, range) == (route.array, route.range)
+fn is_at(at: ShardRef, route: &Route) -> bool {
+    (at.array, at.range) == (route.array, route.range)
 }
 
 fn bytes(count: u64) -> String {
@@ -232,7 +233,7 @@ fn align(rows: &Rows) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use parapet_parameter_server::{Epoch, Routing, ShardRef};
+    use parapet_parameter_server::{ArrayId, Epoch, KeyRange, Routing};
 
     use super::*;
     use crate::registry::ServerInfo;

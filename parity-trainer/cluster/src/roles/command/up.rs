@@ -65,9 +65,8 @@ pub(super) async fn run(args: &Args, programs: &Programs, stop: Stop) -> Result<
         children.start(command, "server", number, &address)?;
     }
     let share = (processors() / workers.max(1)).max(1).to_string();
-    let threads = programs
-        .threads
-        .map_or(share, |threads| threads.to_string());
+    let threads = programs.threads.map(|threads| threads.to_string());
+    let threads = threads.unwrap_or(share);
     let worker = programs.worker.as_deref().unwrap_or(&own);
     for number in 1..=workers {
         let mut command = Command::new(worker);
@@ -86,8 +85,8 @@ pub(super) async fn run(args: &Args, programs: &Programs, stop: Stop) -> Result<
 
 /// A process of the cluster.
 struct Process {
-    role: &'static str,
-    number: usize,
+    name: String,
+    is_worker: bool,
     pid: u32,
     /// Closed when this process ends, however it does; the child notices.
     _input: Option<ChildStdin>,
@@ -103,7 +102,7 @@ impl Children {
     fn start(
         &mut self,
         mut command: Command,
-        role: &'static str,
+        role: &str,
         number: usize,
         registry: &str,
     ) -> Result<()> {
@@ -121,12 +120,11 @@ impl Children {
             ClusterError::Failed(format!("{program} cannot be started ({error}): {fix}"))
         })?;
         let pid = child.id().unwrap_or_default();
-        let _input = child.stdin.take();
         self.processes.push(Process {
-            role,
-            number,
+            name: format!("{role} process {number} (pid {pid})"),
+            is_worker: role == "worker",
             pid,
-            _input,
+            _input: child.stdin.take(),
         });
         self.ends.spawn(async move { (pid, child.wait().await) });
         Ok(())
@@ -141,23 +139,12 @@ impl Children {
                 Some(Ok(ended)) = self.ends.join_next() => ended,
             };
             let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-            let gone = self
-                .processes
-                .extract_if(.., |process| process.pid == ended);
-            for Process {
-                role, number, pid, ..
-            } in gone
-            {
-                eprintln!(
-                    "warning: {role} process {number} (pid {pid}) ended ({status}); it is not \
-                        started again"
-                );
+            let processes = &mut self.processes;
+            for process in processes.extract_if(.., |process| process.pid == ended) {
+                let name = process.name;
+                eprintln!("warning: {name} ended ({status}); it is not started again");
             }
-            if !self
-                .processes
-                .iter()
-                .any(|process| process.role == "server")
-            {
+            if processes.iter().all(|process| process.is_worker) {
                 let text = "all servers have ended: start the cluster again; a run with --resume \
                     goes on from its checkpoint";
                 return Err(ClusterError::Failed(text.to_owned()));
@@ -167,8 +154,7 @@ impl Children {
 
     /// Asks all to end, workers first, then ends them.
     async fn end(&mut self) {
-        self.processes
-            .sort_by_key(|process| process.role == "server");
+        self.processes.sort_by_key(|process| !process.is_worker);
         for process in &self.processes {
             // One that has ended this very moment is not there any longer, and nothing happens.
             if let Ok(pid) = i32::try_from(process.pid) {

@@ -115,10 +115,8 @@ impl Pushes {
             }
             self.left.resize(self.place(learned.end), 0.0);
             let rows = values.to_f32();
-            for (key, row) in keys
-                .iter(learned)
-                .zip(rows.chunks_exact(self.spec.width.max(1)))
-            {
+            let rows = rows.chunks_exact(self.spec.width.max(1));
+            for (key, row) in keys.iter(learned).zip(rows) {
                 let place = self.place(key);
                 let left = self.left.iter_mut().skip(place);
                 left.zip(row).for_each(|(left, number)| *left += number);
@@ -136,10 +134,8 @@ impl Pushes {
             return Ok(vec![(self.keys, Keys::All, Values::from(gradient))]);
         }
         let left = self.left.drain(..);
-        gradient
-            .iter_mut()
-            .zip(left)
-            .for_each(|(number, left)| *number += left);
+        let numbers = gradient.iter_mut().zip(left);
+        numbers.for_each(|(number, left)| *number += left);
         let measured = gradient.split_off(self.place(self.learned.end).min(gradient.len()));
         let (array, ArraySpec { width, filters, .. }) = (self.array, self.spec);
         let filter = self.filters.entry(place);

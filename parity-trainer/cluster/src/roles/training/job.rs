@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parapet_parameter_server::optimiser::TrainingRule;
-use parapet_parameter_server::{ArrayId, Clock, Consistency, KeyRange, RuleSpec, WorkerId};
+use parapet_parameter_server::{ArrayId, Clock, Consistency, KeyRange, Route, RuleSpec, WorkerId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -55,6 +55,11 @@ impl Job {
 
     pub const fn keys(&self) -> KeyRange {
         KeyRange::new(0, self.length.div_ceil(ROW) as u64)
+    }
+
+    /// Shards of the parameters.
+    pub(super) fn routes<'a>(&self, view: &'a View) -> impl Iterator<Item = &'a Route> + use<'a> {
+        view.table.routing.overlapping(self.array(), self.keys())
     }
 
     /// Returns the keys that are learned: the first ones.

@@ -312,14 +312,12 @@ impl<T: Transport> Training<T> {
             if waited < if self.leads() { APART_LEADING } else { APART } {
                 return Ok(false);
             }
-            let done = self.job.training.done;
-            let [step, newest] =
-                [pulled.clock, pulled.newest].map(|clock| done + self.job.steps_at(clock));
-            return Err(ClusterError::Failed(format!(
-                "some parameters are those after step {step}, others those after step {newest}, \
-                    for {waited:?}: a process died while it handed in a gradient; take part again, \
-                    so that others compute it"
-            )));
+            let step = |clock| self.job.training.done + self.job.steps_at(clock);
+            return Err(ClusterError::Apart {
+                step: step(pulled.clock),
+                newest: step(pulled.newest),
+                waited,
+            });
         }
         self.apart = None;
         self.handed_in.clear();
@@ -340,16 +338,11 @@ impl<T: Transport> Training<T> {
     /// The servers that hold the parameters, and the processes that compute.
     fn members(&self) -> BTreeSet<Member> {
         let view = self.view.borrow();
-        let routes = view
-            .table
-            .routing
-            .overlapping(self.job.array(), self.job.keys());
+        let routes = self.job.routes(&view);
         let servers = routes.flat_map(|route| route.chain.iter().copied());
         let hosts = hosts_of(&self.job, &view).into_iter();
-        servers
-            .map(Member::Server)
-            .chain(hosts.map(Member::Worker))
-            .collect()
+        let (servers, hosts) = (servers.map(Member::Server), hosts.map(Member::Worker));
+        servers.chain(hosts).collect()
     }
 
     /// Changes of the members that take part whose cost is known by now, each once.

@@ -74,8 +74,8 @@ impl<T: Transport> Training<T> {
         }
         // So that no process has more under way than one step's.
         for push in std::mem::take(&mut self.stale.pushed) {
-            push.await
-                .map_err(|error| self.failed("the gradient", error))?;
+            let pushed = push.await;
+            pushed.map_err(|error| self.failed("the gradient", error))?;
         }
         let is_last = self.steps_done() + 1 >= self.job.training.rule.steps;
         let seen = match own.first() {

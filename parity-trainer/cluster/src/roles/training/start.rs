@@ -108,9 +108,8 @@ impl<T: Transport> Training<T> {
         let text = job.text()?;
         registry.set_job(Some(&text)).await?;
         // What is not in the view yet would be taken for ended.
-        registry
-            .until(|view| view.job.as_ref() == Some(&text))
-            .await?;
+        let is_seen = |view: &View| view.job.as_ref() == Some(&text);
+        registry.until(is_seen).await?;
         Self::take_part(registry.clone(), membership, host, hosts, job).await
     }
 
@@ -164,10 +163,8 @@ async fn set<T: Transport>(
             0 => (Keys::All, padded(values.iter().copied(), job.length).into()),
             _ => (Keys::none(), Values::none()),
         };
-        let push = hosts
-            .executor(place)
-            .push(spec.clone().keys(keys), values)
-            .await;
+        let worker = hosts.executor(place);
+        let push = worker.push(spec.clone().keys(keys), values).await;
         pushed.push(push.map_err(failed)?);
     }
     for push in pushed {

@@ -35,11 +35,7 @@ impl<T: Transport> Training<T> {
     }
 
     async fn read_all(&self, view: &View, state: &mut [Vec<f32>]) -> Result<()> {
-        let routes = view
-            .table
-            .routing
-            .overlapping(self.job.array(), self.job.keys());
-        for route in routes {
+        for route in self.job.routes(view) {
             self.read(view, route, state).await?;
         }
         Ok(())
