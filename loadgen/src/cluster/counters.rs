@@ -6,7 +6,6 @@ use crate::compare::Redundancy;
 
 const UP: &str = "parapet_instance_up{";
 
-/// The totals of `model` in a scrape of `/metrics`.
 pub(super) fn redundancy(scrape: &str, model: &str) -> Redundancy {
     let of_model = format!("model=\"{model}\"");
     let sum = |name: &str, label: &str| -> u64 {
@@ -67,7 +66,6 @@ pub(super) fn instances(scrape: &str, model: &str) -> Option<usize> {
     (!names.is_empty()).then_some(names.len())
 }
 
-/// Returns true if every instance that the frontend knows is up.
 pub(super) fn all_up(scrape: &str) -> bool {
     let mut instances = scrape
         .lines()

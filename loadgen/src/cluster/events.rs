@@ -16,7 +16,6 @@ use crate::experiment::{Event, What};
 
 pub(super) struct Actor {
     tasks: JoinSet<anyhow::Result<Option<FaultMark>>>,
-    /// Cancelled when the block is over.
     over: CancellationToken,
 }
 

@@ -19,7 +19,6 @@ use thread_priority::{
 
 use crate::compare::HostStalls;
 
-/// Interval at which a core is checked.
 const PERIOD: Duration = Duration::from_millis(1);
 /// Shorter waits are the scheduler's and the kernel's own.
 const STALL: Duration = Duration::from_millis(3);
@@ -33,7 +32,6 @@ pub(super) struct HostWatch {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Stalled time up to a moment, by core, in microseconds.
 #[derive(Debug)]
 pub(super) struct Mark(Vec<u64>);
 
@@ -72,7 +70,6 @@ impl Core {
 }
 
 impl HostWatch {
-    /// Watches all cores that this process may use.
     pub(super) fn start() -> std::io::Result<Self> {
         let allowed = sched_getaffinity(Pid::from_raw(0))?;
         let mut watch = Self {

@@ -37,13 +37,10 @@ use crate::schedule::{Length, Schedule};
 const STALL_REPEATS_SHARE: usize = 3;
 const WARM_UP_SEED: u64 = u64::MAX;
 
-/// News of a comparison, for a display.
 #[derive(Debug)]
 pub enum Update {
-    /// Work that begins; a block's progress can be looked at from any thread.
     Doing(String, Option<Arc<Progress>>),
     Line(String),
-    /// A block has ended, with this line.
     Ended(String),
 }
 

@@ -16,7 +16,6 @@ use crate::experiment::Experiment;
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// Where programs, models and the run's own files are.
 #[derive(Debug, Clone)]
 pub struct Places {
     pub programs: PathBuf,

@@ -17,7 +17,6 @@ const SETTLE_PERIOD: Duration = Duration::from_millis(50);
 const ASK_LIMIT: Duration = Duration::from_secs(5);
 
 pub(super) struct StrategyRun {
-    /// Ends with this.
     process: Option<Process>,
     model: String,
     metrics: Option<Target>,
@@ -119,7 +118,6 @@ impl StrategyRun {
         Ok(())
     }
 
-    /// Returns the measurements, with the counts since [`Self::begin`].
     pub(super) async fn finish(mut self) -> anyhow::Result<Measured> {
         let counted = self.before.zip(self.counted().await?);
         let since = |(before, after)| counters::combine(&after, &before, u64::saturating_sub);

@@ -79,7 +79,6 @@ pub fn analyse(
     Ok(report)
 }
 
-/// Checks that names differ, and returns the place of the baseline.
 fn check_names(strategies: &[Measured], baseline: &str) -> anyhow::Result<usize> {
     let names: Vec<&str> = strategies
         .iter()
@@ -110,7 +109,6 @@ fn finished_rounds(strategies: &[Measured]) -> Vec<usize> {
     (0..common.unwrap_or(0)).filter(finished).collect()
 }
 
-/// Returns the number of times that each round occurs in each draw.
 fn draws(rounds: usize, bootstrap: Bootstrap) -> Vec<Vec<u32>> {
     let resamples = if rounds < 2 { 0 } else { bootstrap.resamples };
     let mut random = ChaCha12Rng::seed_from_u64(bootstrap.seed);
@@ -122,7 +120,6 @@ fn draws(rounds: usize, bootstrap: Bootstrap) -> Vec<Vec<u32>> {
     (0..resamples).map(|_| draw()).collect()
 }
 
-/// The middle of the drawn figures; `None` if there are none, or one has no number.
 fn middle(figures: impl Iterator<Item = Option<f64>>) -> Option<Interval> {
     let mut figures = figures.collect::<Option<Vec<f64>>>()?;
     figures.retain(|figure| !figure.is_nan());

@@ -22,7 +22,6 @@ pub struct OrderInterval {
     pub high: u64,
 }
 
-/// Most samples that a side of an interval may miss.
 fn miss() -> f64 {
     (1.0 - CONFIDENCE) / 2.0
 }
@@ -84,7 +83,6 @@ impl Binomial {
         }
     }
 
-    /// The smallest count with a share of at least `share` at or below it.
     fn quantile(&self, share: f64) -> u64 {
         let mut below = 0.0;
         let place = self.weights.iter().position(|weight| {

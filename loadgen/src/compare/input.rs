@@ -32,7 +32,6 @@ pub struct Settings {
     pub deadline_ms: Option<u64>,
     pub images: String,
     pub labels: Option<String>,
-    /// Anything else worth telling a reader, such as the machine or how stragglers were made.
     pub notes: BTreeMap<String, String>,
 }
 
@@ -73,7 +72,6 @@ impl Measured {
     }
 }
 
-/// An uninterrupted stretch of load on one strategy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Block {
     /// When it started, in seconds since the comparison did.
@@ -82,7 +80,6 @@ pub struct Block {
     pub recording: Recording,
     /// True if the generator kept the block's schedule ([`crate::report::LagReport::is_valid`]).
     pub valid: bool,
-    /// Stalls of the machine meanwhile; `None` if they were not watched.
     pub stalls: Option<HostStalls>,
 }
 

@@ -11,7 +11,6 @@ const CHUNK: usize = 512;
 #[derive(Debug)]
 pub(super) struct Pool {
     samples: Vec<(u64, u32)>,
-    /// For each chunk, how many samples of each block lie before it.
     before: Vec<Vec<u64>>,
     sizes: Vec<u64>,
 }

@@ -17,12 +17,9 @@ pub const SCHEMA: &str = "parapet-loadgen/compare/1";
 pub struct CompareReport {
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// True if the generator kept its schedule in every block that counts.
     pub valid: bool,
-    /// True if the comparison was ended before all its blocks were done.
     pub partial: bool,
     pub settings: Settings,
-    /// Name of the strategy that the others are compared with.
     pub baseline: String,
     /// Rounds that every strategy finished; only these count.
     pub rounds: usize,
@@ -134,9 +131,7 @@ pub struct Cost {
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SpectrumPoint {
-    /// Share of requests, `0.0..=1.0`.
     pub quantile: f64,
-    /// Latency that so many do not exceed.
     pub ms: f64,
 }
 
@@ -179,7 +174,6 @@ impl StrategyReport {
 }
 
 impl Estimate {
-    /// Values that an axis has to show.
     pub(crate) fn extent(&self) -> impl Iterator<Item = f64> + use<> {
         let ends = self.interval.map(|range| [range.low, range.high]);
         ends.into_iter().flatten().chain([self.value])

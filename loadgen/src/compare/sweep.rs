@@ -21,9 +21,7 @@ pub const KNEE: f64 = 2.0;
 pub struct SweepReport {
     #[schemars(extend("const" = SWEEP_SCHEMA))]
     pub schema: String,
-    /// True if the sweep was ended before all its points were done.
     pub partial: bool,
-    /// Name of the strategy that the others are compared with.
     pub baseline: String,
     pub points: Vec<SweepPoint>,
     /// For each strategy and each setting of the axes other than the rate, where its
@@ -34,7 +32,6 @@ pub struct SweepReport {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SweepPoint {
     pub axes: Axes,
-    /// True if the generator kept its schedule.
     pub valid: bool,
     pub partial: bool,
     /// The strategies with the lowest p99.9, the lowest first: the first, and those that cannot be
@@ -43,7 +40,6 @@ pub struct SweepPoint {
     pub rows: Vec<Row>,
 }
 
-/// A strategy's main figures. Times are milliseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     pub name: String,
@@ -64,7 +60,6 @@ pub struct Row {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Knee {
     pub strategy: String,
-    /// The axes other than the rate.
     pub axes: Axes,
     pub lowest_rate: f64,
     pub p99_9_at_lowest: f64,
@@ -163,15 +158,12 @@ pub fn knees(points: &[SweepPoint]) -> Vec<Knee> {
     curves.into_iter().filter_map(knee).collect()
 }
 
-/// One strategy's p99.9 against one axis, all else equal.
 pub(crate) struct Curve {
     pub(crate) strategy: String,
     pub(crate) axes: Axes,
-    /// Value of the axis, and p99.9, by value.
     pub(crate) points: Vec<(f64, Estimate)>,
 }
 
-/// All curves of a sweep along `axis`, in the order in which they first occur.
 pub(crate) fn curves<'a>(points: impl Iterator<Item = &'a SweepPoint>, axis: &str) -> Vec<Curve> {
     let mut curves: Vec<Curve> = Vec::new();
     for point in points {

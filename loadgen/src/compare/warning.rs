@@ -9,9 +9,7 @@ use crate::report::page::percent;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Warning {
     pub kind: WarningKind,
-    /// The strategy that it is about; `None` if it is about all.
     pub strategy: Option<String>,
-    /// Problem and remedy, in a line.
     pub text: String,
 }
 
@@ -29,11 +27,8 @@ pub enum WarningKind {
     Partial,
     UnequalInstances,
     NoAnswer,
-    /// The rounds are too few for the bootstrap.
     FewRounds,
-    /// A percentile has too few samples.
     NotQuotable,
-    /// The strategy does worse than the baseline.
     Loses,
 }
 
@@ -42,7 +37,6 @@ const FEW_ROUNDS: usize = 8;
 /// Median over the baseline's from which a strategy loses.
 const SLOWER: f64 = 1.05;
 
-/// All warnings of a report, the most serious first.
 pub(super) fn warnings(report: &CompareReport) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut add = |kind, strategy: Option<&str>, text: String| {

@@ -52,7 +52,6 @@ pub struct Arm {
     pub written: bool,
 }
 
-/// An arm with its settings checked, and its instances.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResolvedArm {
     pub label: String,
@@ -70,7 +69,6 @@ pub enum Role {
 }
 
 impl Role {
-    /// The name of its model in fault profiles: `deployed`, `parity` (of all rows) or `backup`.
     pub const fn model(self) -> &'static str {
         match self {
             Self::Deployed => "deployed",
@@ -128,7 +126,6 @@ impl FromStr for Arm {
     }
 }
 
-/// Sets the value at a name with dots; `None` if a part of it is no table.
 fn insert(settings: &mut Map<String, Value>, name: &str, value: Value) -> Option<()> {
     let Some((table, rest)) = name.split_once('.') else {
         settings.insert(name.to_owned(), value);

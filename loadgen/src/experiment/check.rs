@@ -98,7 +98,6 @@ impl Experiment {
         Ok(())
     }
 
-    /// Refuses settings that frontends which run already cannot have.
     fn check_given(&self) -> anyhow::Result<()> {
         let Some(given) = self.strategies.iter().find(|arm| arm.url.is_some()) else {
             return Ok(());
@@ -146,7 +145,6 @@ impl Experiment {
         self.check_settings(arm)
     }
 
-    /// Checks the settings as the engine would, before anything is started.
     fn check_settings(&self, arm: &Arm) -> anyhow::Result<()> {
         let kind = arm.kind();
         ensure!(

@@ -72,7 +72,6 @@ pub fn parse_slowdown(text: &str) -> anyhow::Result<Slowdown> {
     })
 }
 
-/// The numbers of `part` of `text`, which `form` describes.
 fn list(what: &str, text: &str, part: &str, form: &str) -> anyhow::Result<Vec<f64>> {
     let number = |number: &str| {
         let wrong = |_| anyhow!("{what} {text:?}: {number:?} is no number; write it as {form}");

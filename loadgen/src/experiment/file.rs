@@ -165,12 +165,10 @@ impl Experiment {
         models
     }
 
-    /// Seconds of load in each block.
     pub fn block_s(&self) -> f64 {
         self.requests as f64 / self.rate / self.blocks as f64
     }
 
-    /// Gives coding groups these sizes, those that an experiment's file says, too.
     pub fn set_code(&mut self, k: Option<usize>, r: Option<usize>) {
         (self.k, self.r) = (k.unwrap_or(self.k), r.unwrap_or(self.r));
         for arm in self.strategies.iter_mut().filter(|arm| !arm.written) {

@@ -10,7 +10,6 @@ use super::rows::Values;
 
 const MAX_LISTED: usize = 12;
 
-/// Purpose of an array, and the arrays that fit it.
 #[derive(Debug, Clone, Copy)]
 struct Role {
     name: &'static str,

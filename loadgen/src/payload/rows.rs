@@ -10,7 +10,6 @@ use parapet_datasets::npz::{Npz, ZIP_MAGIC};
 
 use super::npz;
 
-/// Where samples and their classes are.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
     pub images: &'a Path,
@@ -36,7 +35,6 @@ pub struct Rows {
 pub(super) enum Values {
     /// Scaled to `0.0..=1.0` when sent.
     Bytes(Vec<u8>),
-    /// Sent as they are.
     Floats(Vec<f32>),
 }
 

@@ -9,7 +9,6 @@ use super::{Accuracy, Summary};
 use crate::compare::{CompareReport, StrategyReport, WarningKind};
 use crate::target::Provenance;
 
-/// Most strategies with a plot over time of their own.
 const MAX_PANELS: usize = 12;
 
 pub fn compare_page(report: &CompareReport) -> String {

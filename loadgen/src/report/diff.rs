@@ -34,7 +34,6 @@ pub fn read_report(file: &str, text: &str) -> anyhow::Result<Value> {
     Ok(value)
 }
 
-/// Figures by strategy; a run has one part without a name.
 fn parts(report: &Value) -> Vec<(String, Vec<Figure>)> {
     let Some(strategies) = report["strategies"].as_array() else {
         return vec![(String::new(), figures(report, &report["latency"]["all"]))];
@@ -110,7 +109,6 @@ fn percentage(part: u64, whole: u64) -> Estimate {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Diff {
     pub notes: Vec<String>,
-    /// Figures by strategy; a run has one part without a name.
     pub parts: Vec<(String, Vec<Change>)>,
 }
 
@@ -125,7 +123,6 @@ pub struct Change {
     pub within: Option<bool>,
 }
 
-/// Returns the changes from `from` to `to`, the latter from the file named.
 pub fn diff(from: &Value, to: &Value, file: &str) -> anyhow::Result<Diff> {
     ensure!(
         from["schema"] == to["schema"],

@@ -54,7 +54,6 @@ pub fn summarise(settings: Settings, recording: &Recording) -> RunReport {
     }
 }
 
-/// An empty histogram of microseconds.
 #[allow(
     clippy::expect_used,
     reason = "the arguments are constants in the range that the library documents"
@@ -93,7 +92,6 @@ impl Summary {
     /// Names of [`Self::figures`] for people.
     pub(crate) const NAMES: [&str; 7] = ["p50", "mean", "p90", "p99", "p99.5", "p99.9", "max"];
 
-    /// Of microseconds; `None` without samples.
     pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
         let quantile = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
         (!histogram.is_empty()).then(|| Self {

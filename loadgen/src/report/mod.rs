@@ -52,9 +52,7 @@ pub struct RunReport {
     /// True if the run was ended before its schedule was.
     pub partial: bool,
     pub settings: Settings,
-    /// Seconds from the start to the last answer.
     pub elapsed_s: f64,
-    /// Answers for each second of `elapsed_s`.
     pub answered_per_s: f64,
     pub counts: Counts,
     pub latency: Latency,
@@ -138,7 +136,6 @@ pub struct Latency {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Answers {
     pub count: usize,
-    /// Share of all answers, `0.0..=1.0`.
     pub share: f64,
     pub latency: Summary,
     pub accuracy: Option<Accuracy>,

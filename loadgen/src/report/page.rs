@@ -8,12 +8,10 @@ use serde_json::Value;
 
 use crate::compare::{Estimate, Interval};
 
-/// Colours that there are; further series begin again.
 pub(super) const SERIES: usize = 7;
 
 const STYLE: &str = include_str!("page.css");
 
-/// Parts of a report in the order in which they are shown.
 #[derive(Default)]
 pub(crate) struct Page {
     title: String,
@@ -68,7 +66,6 @@ impl Page {
         }
     }
 
-    /// Adds names and values, unless there are none.
     pub(crate) fn facts<N: Into<String>>(
         &mut self,
         title: &'static str,
@@ -92,7 +89,6 @@ impl Page {
         self.facts(title, facts);
     }
 
-    /// Adds plots, as SVG, with a legend and a note on how to read them.
     pub(super) fn figure(
         &mut self,
         title: &str,
@@ -292,7 +288,6 @@ impl Cell {
         Self::or_dash(share.map(percent))
     }
 
-    /// A time in milliseconds, or a ratio, with its interval.
     pub(crate) fn ranged(value: f64, interval: Option<Interval>) -> Self {
         let range = interval.map(|Interval { low, high }| format!("{} to {}", ms(low), ms(high)));
         Self::from(ms(value)).with_small(range.unwrap_or_default())

@@ -44,7 +44,6 @@ type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 pub(super) struct Plot {
     pub(super) x: Axis,
     pub(super) y_label: &'static str,
-    /// Values that the y axis has to show.
     pub(super) heights: Vec<f64>,
     pub(super) height: u32,
     /// Each with the number of its colour.
@@ -59,7 +58,6 @@ pub(super) enum Axis {
     Percentiles(u64),
 }
 
-/// Part of a plot.
 #[derive(Debug)]
 pub(super) enum Shape {
     /// Points, width in pixels by which the style sheet finds lines to dash, and opacity.
@@ -71,7 +69,6 @@ pub(super) enum Shape {
     Rule(f64, String),
 }
 
-/// A stretch of `x`, named above the plot.
 #[derive(Debug, Clone)]
 pub(super) struct Mark {
     pub(super) from: f64,

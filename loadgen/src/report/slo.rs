@@ -52,7 +52,6 @@ impl Slo {
         }
     }
 
-    /// A value with its unit, to three decimals at most.
     fn show(self, value: f64) -> String {
         let round = |value: f64| (value * 1e3).round() / 1e3;
         match SHARES.contains(&self.figure) {

@@ -86,7 +86,6 @@ fn summary(report: &SweepReport) -> Page {
     page
 }
 
-/// Strategies in the order in which they first occur.
 fn names(report: &SweepReport) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for row in report.points.iter().flat_map(|point| &point.rows) {

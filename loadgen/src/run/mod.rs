@@ -22,7 +22,6 @@ use crate::payload::Bodies;
 use crate::schedule::Schedule;
 use crate::target::Transport;
 
-/// Handle that ends a run before its schedule does.
 #[derive(Debug, Clone, Default)]
 pub struct Stop {
     /// Send no more; wait for the answers that are still out.

@@ -29,9 +29,7 @@ pub struct Snapshot {
     pub planned: usize,
     pub sent: usize,
     pub answered: usize,
-    /// Requests that failed or timed out.
     pub without_answer: usize,
-    /// Answers that were reconstructed.
     pub reconstructed: usize,
     pub lag_max: Duration,
     pub p50: Duration,

@@ -15,9 +15,9 @@ pub enum RequestOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Record {
     pub planned_us: u64,
-    /// When it was; `None` if the run ended first.
+    /// `None` if the run ended first.
     pub sent_us: Option<u64>,
-    /// When it ended; `None` if the run ended first.
+    /// `None` if the run ended first.
     pub done_us: Option<u64>,
     pub outcome: Option<RequestOutcome>,
     pub row: usize,
@@ -25,7 +25,6 @@ pub struct Record {
 }
 
 impl Record {
-    /// The same with its times from another start.
     pub(crate) fn shifted(&self, shift: impl Fn(u64) -> u64) -> Self {
         Self {
             planned_us: shift(self.planned_us),
@@ -64,7 +63,6 @@ impl Record {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Recording {
-    /// One for each planned request, in the schedule's order.
     pub records: Vec<Record>,
     /// When the last request had been sent, or sending was ended.
     pub sending_ended: Duration,

@@ -24,7 +24,6 @@ pub enum Arrivals {
 }
 
 impl Arrivals {
-    /// Endless ascending times in seconds.
     pub(super) fn times_s(self, rate: f64, mut random: impl Rng) -> impl Iterator<Item = f64> {
         let mut process = match self {
             Self::Constant => Process::Constant { count: 0.0 },

@@ -28,14 +28,11 @@ const MAX_CYCLES: f64 = 1000.0;
 pub struct Bursts {
     /// Rate in a burst over that between bursts; at least 2.
     ratio: u32,
-    /// Mean length of a burst, in milliseconds; positive.
     mean_on_ms: u32,
-    /// Mean time between bursts, in milliseconds; positive.
     mean_off_ms: u32,
 }
 
 impl Default for Bursts {
-    /// Five times the calm rate for 200 ms about once a second.
     fn default() -> Self {
         Self {
             ratio: 5,

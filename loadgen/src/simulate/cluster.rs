@@ -21,7 +21,6 @@ const CRASHES_STREAM: u64 = 1 << 32;
 /// Milliseconds between two of the frontend's checks of an instance that is up, and that is not.
 const CHECK_INTERVAL_MS: f64 = 1000.0;
 const RECOVERY_INTERVAL_MS: f64 = 200.0;
-/// Failed checks in a row after which it is down.
 const FAILURES_UNTIL_DOWN: u32 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,7 +50,6 @@ pub(super) struct SimulatedCluster {
     pushed: u64,
     instances: Vec<Instance>,
     ids: Vec<InstanceId>,
-    /// The number of each pool's first instance.
     first: Vec<u32>,
     network: Network,
     network_random: ChaCha8Rng,
@@ -264,7 +262,6 @@ impl SimulatedCluster {
         }
     }
 
-    /// The frontend suspects an instance: it checks it out of turn.
     pub(super) fn probe(&mut self, instance: InstanceId) {
         let there = self.network.to_instance.sample(&mut self.network_random);
         let back = self.network.to_frontend.sample(&mut self.network_random);

@@ -32,7 +32,6 @@ pub(super) struct Instance {
     queue_capacity: usize,
     plan: FaultPlan,
     freezes: Freezes,
-    /// From and until when it stands still besides.
     stops: SmallVec<[(u64, u64); 1]>,
     waiting: VecDeque<JobId>,
     running: BatchJobs,
@@ -69,7 +68,6 @@ impl Instance {
         self.stops.sort_unstable();
     }
 
-    /// Time in which batches ran, up to `now`.
     pub(super) fn busy(&self, now: u64) -> u64 {
         match self.running.is_empty() {
             true => self.busy,
@@ -93,7 +91,6 @@ impl Instance {
         })
     }
 
-    /// The batch ends: its requests, whether they failed, and the next batch.
     pub(super) fn end(
         &mut self,
         now: u64,

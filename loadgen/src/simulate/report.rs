@@ -41,7 +41,6 @@ pub struct StrategyFigures {
 pub struct Simulated {
     /// True if it was ended before all queries were answered.
     pub partial: bool,
-    /// Virtual seconds until the last answer.
     pub elapsed_s: f64,
     pub counts: Counts,
     /// From a query's arrival to its answer; those without one count as the deadline in `all`.
@@ -63,7 +62,6 @@ pub struct Simulated {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Answered {
     pub count: u64,
-    /// Share of all answers, `0.0..=1.0`.
     pub share: f64,
     pub latency: Summary,
 }
@@ -72,7 +70,6 @@ pub struct Answered {
 pub struct PoolUse {
     pub role: String,
     pub instances: usize,
-    /// Share of their time in which batches ran.
     pub utilisation: f64,
     pub batches: u64,
     /// Requests that waited for a slot at the frontend, averaged over time.

@@ -31,16 +31,13 @@ pub struct Simulation {
     pub arrivals: Arrivals,
     pub rate: f64,
     pub queries: u64,
-    /// Seed of their times, and of all delays and crashes.
     pub seed: u64,
-    /// A query must be answered that long after its arrival.
     pub deadline: Duration,
     /// Service times and faults. Instances are numbered through all pools; their model is
     /// [`Role::model`].
     pub faults: FaultProfile,
     pub surroundings: Surroundings,
     pub outages: Vec<Outage>,
-    /// Keep a record of each query, for reports that need them.
     pub keep_records: bool,
 }
 

@@ -18,7 +18,6 @@ use super::{LIMITS, grpc};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetUrl {
     pub grpc: bool,
-    /// Host and port, for the `Host` header.
     authority: String,
     host: String,
     port: u16,
@@ -152,7 +151,6 @@ impl Target {
         &self.url.authority
     }
 
-    /// Returns the body of a GET of `path`, within `limit`.
     pub async fn text(&self, path: &str, limit: Duration) -> anyhow::Result<String> {
         let asked = tokio::time::timeout(limit, self.get(path)).await;
         let response = asked.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")));

@@ -28,7 +28,6 @@ use crate::payload::Body;
 const CONNECTIONS: usize = 8;
 const WINDOW: u32 = 8 << 20;
 
-/// Sends to one server; the model is part of each message.
 #[derive(Debug)]
 pub struct GrpcTransport {
     connections: Vec<Channel>,
@@ -36,7 +35,6 @@ pub struct GrpcTransport {
 }
 
 impl GrpcTransport {
-    /// Connects when it is first used.
     pub fn new(address: SocketAddr) -> anyhow::Result<Self> {
         let endpoint = endpoint(address)?;
         let connections = (0..CONNECTIONS).map(|_| endpoint.connect_lazy()).collect();

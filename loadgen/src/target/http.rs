@@ -78,7 +78,6 @@ fn answer(response: Response) -> Result<Answer, Failure> {
     })
 }
 
-/// Returns the provenance that a server's header states.
 pub(super) fn provenance(said: Option<&str>) -> Provenance {
     match said {
         None | Some("exact") => Provenance::Exact,

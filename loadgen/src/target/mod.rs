@@ -72,7 +72,6 @@ pub enum Provenance {
     Backup,
     /// Decoded from the other predictions of its coding group.
     Reconstructed,
-    /// Something that this version does not know.
     Other,
 }
 

@@ -205,7 +205,6 @@ fn of_targets(args: &Args) -> anyhow::Result<Experiment> {
     Ok(experiment)
 }
 
-/// Leaves those strategies that were asked for.
 fn select(args: &Args, experiment: &mut Experiment, file: &Path) -> anyhow::Result<()> {
     let Some(names) = &args.strategies else {
         return Ok(());
@@ -249,9 +248,7 @@ fn places_of(args: &Args, repository: &Path, temporary: &Path) -> anyhow::Result
     })
 }
 
-/// Work of a comparison as its display shows it.
 struct Shown {
-    /// Blocks of all strategies.
     planned: usize,
     ended: usize,
     doing: String,
@@ -259,7 +256,6 @@ struct Shown {
 }
 
 impl Shown {
-    /// Takes an update in. Returns a line for logs where it is worth one.
     fn observe(&mut self, update: Update) -> Option<String> {
         match update {
             Update::Doing(doing, progress) => {

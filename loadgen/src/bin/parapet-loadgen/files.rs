@@ -61,7 +61,6 @@ pub(crate) fn write_json(path: &Path, report: &impl Serialize) -> anyhow::Result
     })
 }
 
-/// Files with a command's report.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportFiles {
     /// Write the report as JSON

@@ -50,7 +50,6 @@ impl Notes {
         self.log(note);
     }
 
-    /// Writes a line where no bar is drawn.
     pub(crate) fn log(&self, line: &str) {
         if self.bar.is_none() {
             // The reader may be gone; the work goes on.
@@ -86,7 +85,6 @@ impl Drop for Live {
     }
 }
 
-/// A bar, if standard error is a terminal that can draw one.
 fn terminal_bar() -> Option<ProgressBar> {
     let able = std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
     let bar = ProgressBar::new(STEPS);

@@ -157,7 +157,6 @@ pub(crate) fn runtime(threads: usize) -> anyhow::Result<Runtime> {
 }
 
 impl Args {
-    /// Paths of the CSV file, the distribution and the interval log.
     fn recordings(&self) -> [Option<&Path>; 3] {
         [&self.csv, &self.hgrm, &self.hlog].map(Option::as_deref)
     }

@@ -14,10 +14,8 @@ use crate::run::runtime;
 
 const ENDING: &str = "ending: the report is partial";
 
-/// Shows the progress of simulations, and ends them at Ctrl-C or SIGTERM.
 pub(crate) struct Watch {
     stop: Stop,
-    /// Name of the simulation, and how far it is.
     shown: Arc<Mutex<(String, Progress)>>,
     _live: Live,
     _interrupts: AbortOnDropHandle<()>,
@@ -47,7 +45,6 @@ impl Watch {
         self.stop.sending.is_cancelled()
     }
 
-    /// Runs a simulation under this name.
     pub(crate) fn simulate(
         &self,
         name: String,
