@@ -184,6 +184,7 @@ async fn a_clients_deadline_counts_and_draining_refuses() {
     while !scraper.get("/metrics").await.text().contains(in_flight) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    drop(scraper);
     let report = instance.shut_down().await;
     assert_eq!(report.aborted, 1, "the one that is stuck: {report:?}");
     assert!(stuck.await.unwrap().is_err());
