@@ -66,7 +66,7 @@ impl RunFolder {
         self.forget(LOG)
     }
 
-    /// Keeps other runs out of the folder, which is made, as long as the lock that is returned lives.
+    /// Keeps other runs out of the folder, which is made, as long as the returned lock lives.
     pub fn lock(&self) -> Result<File, RunError> {
         self.refuse_others()?;
         lock(&self.0.join("lock"), &self.0, "run")

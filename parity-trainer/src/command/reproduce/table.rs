@@ -30,8 +30,8 @@ const MARKED: &str = ", except what the column
 \"chosen on the test set\" names: that was chosen, or changed, after a figure of the very test set
 that the row is judged by, so its figures may be too good";
 const TABLE: &str = "\n## The table\n\n\
-    | row | data, deployed model | A_a | k | encoder, transform | network | A_d | loss, mean of seeds \
-    | each seed's [paired 95 %] | at most | | chosen on the test set | others |\n\
+    | row | data, deployed model | A_a | k | encoder, transform | network | A_d | loss, mean of \
+    seeds | each seed's [paired 95 %] | at most | | chosen on the test set | others |\n\
     |---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
 const MADE: &str = "Times are processor seconds, and seconds by the clock; figures stand in the \
     order of the seeds.\n\n\

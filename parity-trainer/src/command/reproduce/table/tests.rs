@@ -111,7 +111,8 @@ fn misses_are_told_first_and_nothing_is_hidden() {
     assert_has(
         misses,
         &[
-            "6 rows: 2 missed, 1 not run, 2 met, 0 of too few seeds to be judged, 1 without an aim.",
+            "6 rows: 2 missed, 1 not run, 2 met, 0 of too few seeds to be judged, 1 without an \
+             aim.",
             "- **missed**: lost 2.51 points on average of 3 seeds, at most 2.5 were wanted. Tried: \
              more steps.",
             "- **weak**: A_a is 94.00 %, at least 95.0 % was wanted.",
