@@ -112,11 +112,10 @@ mod tests {
 
     #[test]
     fn entries_are_told_apart_by_their_path() {
+        let image = Place::Image(Split::Train, Some("cat"));
+        let neither = Place::Wrong("is neither a png nor a jpeg file");
         let cases = [
-            (
-                "./data/train/cat/1.JPG",
-                Place::Image(Split::Train, Some("cat")),
-            ),
+            ("./data/train/cat/1.JPG", image),
             ("train/1.png", Place::Image(Split::Train, None)),
             ("test/cat/", Place::Class(Split::Test, "cat")),
             ("train/", Place::Other),
@@ -124,10 +123,7 @@ mod tests {
             ("train/notes.txt", Place::Other),
             ("train/cat/._1.jpg", Place::Other),
             ("val/cat/1.png", Place::Other),
-            (
-                "train/cat/1.gif",
-                Place::Wrong("is neither a png nor a jpeg file"),
-            ),
+            ("train/cat/1.gif", neither),
             ("train/cat/tabby/1.png", Place::Wrong("lies too deep")),
         ];
         for (name, expected) in cases {

@@ -60,12 +60,8 @@ pub(super) fn load_safetensors(path: &Path) -> Result<DataSet> {
             Dtype::F32 | Dtype::F64 => Kind::Float,
             other => {
                 let wanted = "save samples as U8, F32 or F64, labels as U8 or whole numbers";
-                return Err(unfit(
-                    path,
-                    &names[place],
-                    &format!("of type {other:?}"),
-                    wanted,
-                ));
+                let found = format!("of type {other:?}");
+                return Err(unfit(path, &names[place], &found, wanted));
             }
         };
         let element = Element {

@@ -223,12 +223,8 @@ mod tests {
             let cut: Vec<usize> = (0..128).filter(is_cut).collect();
             assert!(cut.iter().all(|&index| variant[index] == 32.5));
             let (first, second) = cut.split_at(cut.len() / 2);
-            assert!(
-                first
-                    .iter()
-                    .map(|index| index + 64)
-                    .eq(second.iter().copied())
-            );
+            let in_second: Vec<usize> = first.iter().map(|index| index + 64).collect();
+            assert_eq!(in_second, second);
             sizes.insert(first.len());
         }
         assert_eq!((sizes.first(), sizes.last()), (Some(&4), Some(&16)));
@@ -268,10 +264,8 @@ mod tests {
         let others = [("shift-flip", "shift+flip"), ("flip+shift", "shift+flip")];
         for (name, told) in same.map(|name| (name, name)).into_iter().chain(others) {
             let augment: Augment = name.parse().unwrap();
-            assert_eq!(
-                serde_json::to_string(&augment).unwrap(),
-                format!("{told:?}")
-            );
+            let json = serde_json::to_string(&augment).unwrap();
+            assert_eq!(json, format!("{told:?}"));
             let read: Augment = serde_json::from_str(&format!("{name:?}")).unwrap();
             assert_eq!(read, augment);
         }

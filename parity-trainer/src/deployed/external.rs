@@ -91,10 +91,8 @@ mod tests {
         let long = "w".repeat(200);
         let parts = [entry("a.data"), entry(&long), vec![0; 9], entry("a.data")];
         let graph = [b"\x08\x07".to_vec(), parts.concat()].concat();
-        assert_eq!(
-            external_data(&graph),
-            BTreeSet::from(["a.data".to_owned(), long])
-        );
+        let files = BTreeSet::from(["a.data".to_owned(), long]);
+        assert_eq!(external_data(&graph), files);
         assert!(external_data(b"no such thing").is_empty());
         assert!(external_data(&entry("cut short")[..LOCATION.len() + 4]).is_empty());
     }

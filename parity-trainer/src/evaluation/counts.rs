@@ -208,10 +208,8 @@ mod tests {
         let counts = counts((0..1000).map(|group| judged(group % 4 != 0, true)));
         let (low, high) = interval_of(&counts, Counts::accuracy, 1);
         // 1.96 standard errors of a part of 0.75 in 1000: 0.0268.
-        assert!(
-            (low - 0.7232).abs() < 0.005 && (high - 0.7768).abs() < 0.005,
-            "{low}, {high}"
-        );
+        assert!((low - 0.7232).abs() < 0.005, "{low}");
+        assert!((high - 0.7768).abs() < 0.005, "{high}");
         assert_eq!(interval_of(&counts, Counts::agreement, 1), (1.0, 1.0));
         // Against a deployed model that is always right, the loss is what the accuracy lacks.
         let loss = interval_of(&counts, Counts::loss, 1);
@@ -318,10 +316,8 @@ mod tests {
             bins.add(1.0, true);
         }
         let calibration = bins.finish();
-        assert!(
-            (calibration.expected_error - 0.2).abs() < 1e-6,
-            "{calibration:?}"
-        );
+        let error = calibration.expected_error;
+        assert!((error - 0.2).abs() < 1e-6, "{error}");
         assert_eq!(calibration.bins.len(), 2);
     }
 }

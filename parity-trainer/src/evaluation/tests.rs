@@ -42,11 +42,7 @@ fn samples(count: usize) -> Samples {
     let axis = ClassAxis::of(&[3]).unwrap();
     let label = |sample: &[f32]| axis.scores(&linear(sample, 0.0)).unwrap().top_class() as u8;
     let labels = values.chunks_exact(2).map(label).collect();
-    Samples {
-        shape: vec![2],
-        values,
-        labels,
-    }
+    Samples::new(vec![2], values, labels)
 }
 
 fn try_run(k: usize, r: usize, models: [Model; 2], samples: &Samples) -> Result<CodeEvaluation> {
@@ -97,11 +93,8 @@ fn a_bad_parity_model_shows_within_its_interval() {
     let report = run(2, 1, 6.0, &samples(400));
     let losses = &report.by_losses[0];
     let (agreement, (low, high)) = (losses.agreement.value, losses.agreement.interval.unwrap());
-    assert!(
-        low < agreement && agreement < high,
-        "{agreement} in {low}..{high}"
-    );
-    assert!(agreement < 0.9 && high - low < 0.2);
+    assert!(low < agreement && agreement < high.min(0.9));
+    assert!(high - low < 0.2);
     let overall = [report.overall.first(), report.overall.last()];
     let [first, last] = overall.map(|point| point.map(|point| (point.fraction, point.accuracy)));
     assert_eq!(first, Some((0.0, 1.0)));
@@ -117,10 +110,7 @@ fn a_loss_is_told_with_its_paired_interval() {
     let (loss, accuracy) = (losses.loss.unwrap(), losses.accuracy.unwrap());
     assert!((loss.value - (report.accuracy_deployed.unwrap() - accuracy.value)).abs() < 1e-12);
     let (low, high) = loss.interval.unwrap();
-    assert!(
-        0.0 < low && low < loss.value && loss.value < high,
-        "{loss:?}"
-    );
+    assert!(0.0 < low && low < loss.value && loss.value < high);
 }
 
 #[test]
@@ -128,10 +118,8 @@ fn outputs_of_one_value_are_not_evaluated_by_their_top_class() {
     let models = [Model::OneValue, Model::OneValue];
     let refused = try_run(2, 1, models, &samples(100)).unwrap_err();
     let message = refused.to_string();
-    assert!(
-        refused.is_input() && message.contains("one value a sample"),
-        "{message}"
-    );
+    assert!(refused.is_input());
+    assert!(message.contains("one value a sample"), "{message}");
     assert!(accuracy(&Model::OneValue, &samples(100)).is_err());
 }
 
@@ -152,17 +140,10 @@ fn plots_and_text_hold_the_figures() {
     let text = markdown("a code", &report, &report, &[]);
     let reliability = reliability_plot(&report.calibration).unwrap();
     let overall = overall_plot(&report, &report).unwrap().unwrap();
-    let expected = [
-        (
-            &text,
-            "A_a|A_d|loss, A_a - A_d|agreement|untrained control|ECE|slot|class",
-        ),
-        (&reliability, "confidence"),
-        (&overall, "part of the answers"),
-    ];
-    for (text, words) in expected {
-        for word in words.split('|') {
-            assert!(text.contains(word), "{word}: {text}");
-        }
+    let words = "A_a|A_d|loss, A_a - A_d|agreement|untrained control|ECE|slot|class";
+    for word in words.split('|') {
+        assert!(text.contains(word), "{word}: {text}");
     }
+    assert!(reliability.contains("confidence"));
+    assert!(overall.contains("part of the answers"));
 }

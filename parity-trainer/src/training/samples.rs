@@ -109,11 +109,7 @@ mod tests {
     fn samples(count: u8) -> Samples {
         let values = (0..count).map(f32::from).collect();
         let labels = (0..count).collect();
-        Samples {
-            shape: vec![1],
-            values,
-            labels,
-        }
+        Samples::new(vec![1], values, labels)
     }
 
     proptest! {
