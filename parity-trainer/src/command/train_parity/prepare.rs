@@ -60,7 +60,7 @@ impl Inputs {
             if !settings.is_learned() {
                 build_encoder(&code, shape)?;
             }
-            Ok(scaling.check(shape)?)
+            scaling.check(shape)
         };
         fits(&data.train.shape)?;
         let deployed = open_deployed(&settings, threads, &data)?;
@@ -206,7 +206,7 @@ fn learned(
 /// deployed model has answered them all.
 fn trial(network: &NetworkSpec, shape: &[usize], outputs: usize) -> Result<Network, TrainError> {
     let mut any = rand_chacha::rand_core::SeedableRng::seed_from_u64(0);
-    Ok(Network::new(network, shape, outputs, &mut any)?)
+    Network::new(network, shape, outputs, &mut any)
 }
 
 fn open_deployed(
@@ -262,5 +262,5 @@ fn network(
         shape => format!("mlp:{},800,400", shape.iter().product::<usize>()),
     };
     let known = settings.network.as_ref().or(deployed.network.as_ref());
-    Ok(known.unwrap_or(&fallback).parse()?)
+    known.unwrap_or(&fallback).parse()
 }
