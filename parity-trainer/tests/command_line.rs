@@ -104,7 +104,10 @@ fn bad_input_gets_one_line_and_exit_code_2() {
             "--k 2 --row 1 --encoder sum",
             "--row 1: the code has rows 0 to 0",
         ),
-        ("--k 3 --r 2 --encoder concat", "\"concat\" has r = 1 and a generator of ones"),
+        (
+            "--k 3 --r 2 --encoder concat",
+            "\"concat\" has r = 1 and a generator of ones",
+        ),
         ("--network mlp:100,5", "takes samples of 100 values"),
         ("--input-mean 1,2", "--input-mean: 2 values; give 1"),
         (
