@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-/// A setting of a code that cannot be, or that does not fit the model. Found at start-up, never on a
-/// request; a retry is of no use.
+/// A setting of a code that cannot be, or that does not fit the model. Found at start-up, never on
+/// a request; a retry is of no use.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("code.{field}: {problem}; {fix}")]
 pub struct CodeError {

@@ -15,7 +15,8 @@ use super::Driver;
 use crate::discovery::{Place, View, difference, sleep_about};
 use crate::upstream::{Transport, Unready};
 
-/// While an instance is down, another reason is logged this long after the last one at the earliest.
+/// While an instance is down, another reason is logged this long after the last one at the
+/// earliest.
 const LOG_AGAIN: Duration = Duration::from_secs(30);
 
 /// An instance that is watched.

@@ -1,4 +1,5 @@
-//! Operations: keys and quotas, the admin listener, TLS, reloads, and restarts that lose no request.
+//! Operations: keys and quotas, the admin listener, TLS, reloads, and restarts that lose no
+//! request.
 
 #![allow(
     clippy::unwrap_used,

@@ -97,8 +97,8 @@ pub struct CoordinatorConfig {
 }
 
 impl CoordinatorConfig {
-    /// The usual one in a cluster whose nodes give a sign of life this often. What nodes notice goes
-    /// by multiples of it; [`Self::absence`] lasts longer than the registry's leases.
+    /// The usual one in a cluster whose nodes give a sign of life this often. What nodes notice
+    /// goes by multiples of it; [`Self::absence`] lasts longer than the registry's leases.
     pub fn of_heartbeat(heartbeat: Duration) -> Self {
         Self {
             placement: Placement::default(),

@@ -31,8 +31,8 @@ const RANGE: u64 = 2;
 /// Distribution of ranges over servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placement {
-    /// Places on the ring for each unit of a server's weight; at most 65,536 count. A server's share
-    /// varies by about one part in the root of their number.
+    /// Places on the ring for each unit of a server's weight; at most 65,536 count. A server's
+    /// share varies by about one part in the root of their number.
     pub points: u32,
     /// Servers in a chain, at least 1; fewer where there are not as many servers.
     pub replicas: usize,
@@ -96,10 +96,10 @@ impl Ring {
         chain
     }
 
-    /// The table that gives each range its chain, all under the first epoch. In each array, no server
-    /// for which a move could help is off its part of the heads' keys by more than a quarter of it.
-    /// Arrays do not depend on one another. Ranges of one array must not overlap; there must be a
-    /// server.
+    /// The table that gives each range its chain, all under the first epoch. In each array, no
+    /// server for which a move could help is off its part of the heads' keys by more than a quarter
+    /// of it. Arrays do not depend on one another. Ranges of one array must not overlap; there must
+    /// be a server.
     pub fn routing(
         &self,
         version: u64,

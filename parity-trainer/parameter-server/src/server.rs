@@ -1,7 +1,8 @@
 //! A server of parameters: a state machine for the shards it holds.
 //!
 //! Each shard is held by a chain of servers (van Renesse & Schneider, "Chain Replication", OSDI
-//! 2004). The head takes pushes, adds them up, and gives the sums places in its log (Li et al., OSDI
+//! 2004). The head takes pushes, adds them up, and gives the sums places in its log (Li et al.,
+//! OSDI
 //! 2014, section 4.3); each server applies an entry, sends it on, and forgets it when the tail has
 //! it; then the head acknowledges the pushes in it. The tail answers pulls, so that no value is
 //! read that could still be lost.

@@ -37,7 +37,8 @@ impl<T> Shared<T> {
         }
     }
 
-    /// The elements of `range` of this window, sharing the vector; bounds are clamped to the window.
+    /// The elements of `range` of this window, sharing the vector; bounds are clamped to the
+    /// window.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         let end = range.end.min(self.window.len());

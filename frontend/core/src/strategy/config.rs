@@ -1,5 +1,5 @@
-//! Every strategy with its settings, as one value that the frontend's configuration, experiments and
-//! simulations deserialise.
+//! Every strategy with its settings, as one value that the frontend's configuration, experiments
+//! and simulations deserialise.
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -21,7 +21,8 @@ pub struct ReplicateConfig {
     pub share: Option<f64>,
     /// Copies allowed at once beyond that; at least `copies - 1`.
     pub burst: f64,
-    /// No copies while more queries than this wait for a slot; as many as there are slots if `None`.
+    /// No copies while more queries than this wait for a slot; as many as there are slots if
+    /// `None`.
     pub shed_above: Option<usize>,
 }
 

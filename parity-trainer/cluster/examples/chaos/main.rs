@@ -21,8 +21,8 @@ struct Cli {
     /// Number of servers to kill, one after the other
     #[arg(long, default_value_t = 20)]
     kills: usize,
-    /// Registry: `coordinator` serves one; `etcd` starts an etcd for this run; or the address of one
-    /// that is there, `etcd://HOST:PORT[/CLUSTER]`
+    /// Registry: `coordinator` serves one; `etcd` starts an etcd for this run; or the address of
+    /// one that is there, `etcd://HOST:PORT[/CLUSTER]`
     #[arg(long, default_value = "coordinator")]
     registry: RegistryChoice,
     /// After half of the kills, stop the registry's process for this long (SIGSTOP)

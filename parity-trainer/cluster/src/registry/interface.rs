@@ -119,8 +119,8 @@ impl Registry {
         Ok((number, transaction.put(NEXT, after, None)))
     }
 
-    /// Makes an array known; its shards are born when the leader sees it. The same one again is fine,
-    /// another one of this number is [`RegistryError::OtherArray`].
+    /// Makes an array known; its shards are born when the leader sees it. The same one again is
+    /// fine, another one of this number is [`RegistryError::OtherArray`].
     pub async fn define(&self, array: ArrayId, info: &ArrayInfo) -> Result<()> {
         let key = documents::array_key(array);
         let value = documents::write("an array's entry", info)?;
@@ -179,8 +179,9 @@ impl Registry {
         self.store.commit(transaction).await.map(|_| ())
     }
 
-    /// Replaces the table that the change `base` wrote while `term` lasts; [`RegistryError::Conflict`]
-    /// if it has changed, [`RegistryError::Deposed`] if another member leads.
+    /// Replaces the table that the change `base` wrote while `term` lasts;
+    /// [`RegistryError::Conflict`] if it has changed, [`RegistryError::Deposed`] if another member
+    /// leads.
     pub async fn change(
         &self,
         term: Term,

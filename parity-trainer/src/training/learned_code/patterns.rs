@@ -27,9 +27,9 @@ pub(super) fn of_step(all: &[Pattern], step: u64) -> Vec<Pattern> {
     all.iter().cycle().skip(first).take(MOST).copied().collect()
 }
 
-/// Patterns as tensors: `[patterns, k + r]` with 1 for an output that is there and 0 for one that is
-/// missing; where the missing predictions are among `[patterns, k]` decoded ones, flat; and the slot
-/// of each of them.
+/// Patterns as tensors: `[patterns, k + r]` with 1 for an output that is there and 0 for one that
+/// is missing; where the missing predictions are among `[patterns, k]` decoded ones, flat; and the
+/// slot of each of them.
 pub(super) fn selection(patterns: &[Pattern], k: usize, r: usize, device: Device) -> [Tensor; 3] {
     let (mut there, mut decoded, mut slots) = (Vec::new(), Vec::new(), Vec::new());
     for (at, pattern) in patterns.iter().enumerate() {

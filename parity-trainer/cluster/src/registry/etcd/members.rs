@@ -1,10 +1,10 @@
 //! The members of an etcd, one of which is asked.
 //!
-//! Everything goes to one member: requests, watches, renewals. It is asked for a key several times a
-//! second; if it does not answer, all are, and the first that answers is the one from then on, for
-//! everything that waits. The key is read through etcd's quorum, so a member that is cut off from
-//! the others does not count as one that answers. A client with all endpoints would go on to spread
-//! requests over them: to it, a connection on which nothing comes back is as good as any.
+//! Everything goes to one member: requests, watches, renewals. It is asked for a key several times
+//! a second; if it does not answer, all are, and the first that answers is the one from then on,
+//! for everything that waits. The key is read through etcd's quorum, so a member that is cut off
+//! from the others does not count as one that answers. A client with all endpoints would go on to
+//! spread requests over them: to it, a connection on which nothing comes back is as good as any.
 
 use std::time::Duration;
 
