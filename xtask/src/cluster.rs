@@ -1,6 +1,7 @@
 //! Instances and frontends as processes of this machine, and a model that needs no training.
 
 use crate::prelude::*;
+use crate::process::pinned;
 use parapet_onnx::linear_model;
 
 /// Address of servers that choose a port of their own.
@@ -74,14 +75,6 @@ impl Cluster {
         })
         .with_context(|| format!("see {}", self.processes.log(name).display()))?;
         Ok(address)
-    }
-}
-
-/// A command that runs on `core` alone, if one is given.
-pub(crate) fn pinned<'a>(sh: &'a Shell, core: Option<usize>, program: &Path) -> Cmd<'a> {
-    match core.map(|core| core.to_string()) {
-        None => cmd!(sh, "{program}"),
-        Some(core) => cmd!(sh, "taskset -c {core} {program}"),
     }
 }
 

@@ -1,8 +1,8 @@
 //! The models of the demo and the benchmarks, trained on the Fashion-MNIST subset that the
 //! repository carries, and requests to them.
 
-use crate::cluster::pinned;
 use crate::prelude::*;
+use crate::process::pinned;
 use flate2::read::GzDecoder;
 use std::fs::File;
 use std::io::Read as _;

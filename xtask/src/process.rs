@@ -9,6 +9,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 /// Time limit of every wait but that for a training.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
+/// A command that runs on `core` alone, if one is given.
+pub(crate) fn pinned<'a>(sh: &'a Shell, core: Option<usize>, program: &Path) -> Cmd<'a> {
+    match core.map(|core| core.to_string()) {
+        None => cmd!(sh, "{program}"),
+        Some(core) => cmd!(sh, "taskset -c {core} {program}"),
+    }
+}
+
 /// Repeats `ask` until it finds something, for at most `limit`.
 pub(crate) fn wait_for<T>(
     what: &str,

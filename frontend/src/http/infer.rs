@@ -12,8 +12,8 @@ use parapet_open_inference::compression::{Coding, encode as compress};
 use parapet_open_inference::{
     BINARY_DATA_OUTPUT, Encoded, HEADER_CONTENT_LENGTH, InferRequest, encode_response,
 };
+use serde::Deserialize;
 
-use super::routes::ModelPath;
 use super::{body, error, with_type};
 use crate::app::App;
 use crate::error::ServeError;
@@ -23,6 +23,13 @@ use crate::request_context::{
     request_id,
 };
 use crate::tenants::MixingDomain;
+
+/// The part of a path that names a model.
+#[derive(Debug, Deserialize)]
+pub(super) struct ModelPath {
+    pub(super) model: String,
+    pub(super) version: Option<String>,
+}
 
 pub(super) async fn infer(
     State(app): State<Arc<App>>,

@@ -10,22 +10,15 @@ use axum::routing::{get, post};
 use http::header::CONNECTION;
 use http::{HeaderValue, Method, StatusCode, Uri, Version};
 use parapet_open_inference::{OPENAPI_PATH, ServerMetadata, openapi};
-use serde::Deserialize;
 use serde_json::json;
 
+use super::infer::ModelPath;
 use super::{error, infer, json, with_type};
 use crate::app::App;
 use crate::error::ServeError;
 
 /// Paths that health checks ask, which have no keys.
 const HEALTH: [&str; 2] = ["/v2/health/live", "/v2/health/ready"];
-
-/// The part of a path that names a model.
-#[derive(Debug, Deserialize)]
-pub(super) struct ModelPath {
-    pub(super) model: String,
-    pub(super) version: Option<String>,
-}
 
 /// The router of the data listener.
 pub(crate) fn router(app: Arc<App>) -> Router {

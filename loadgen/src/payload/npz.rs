@@ -6,9 +6,14 @@ use std::path::Path;
 use anyhow::bail;
 use parapet_datasets::npz::{Array, Element, Kind, Npz};
 
-use super::rows::Values;
-
 const MAX_LISTED: usize = 12;
+
+#[derive(Debug, Clone)]
+pub(super) enum Values {
+    /// Scaled to `0.0..=1.0` when sent.
+    Bytes(Vec<u8>),
+    Floats(Vec<f32>),
+}
 
 #[derive(Debug, Clone, Copy)]
 struct Role {

@@ -8,7 +8,7 @@ use anyhow::{bail, ensure};
 use parapet_datasets::idx::read_idx;
 use parapet_datasets::npz::{Npz, ZIP_MAGIC};
 
-use super::npz;
+use super::npz::{self, Values};
 
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
@@ -29,13 +29,6 @@ pub struct Rows {
     labels: Option<Vec<usize>>,
     /// Where samples and classes come from: a file, or an array of one.
     pub names: (String, Option<String>),
-}
-
-#[derive(Debug, Clone)]
-pub(super) enum Values {
-    /// Scaled to `0.0..=1.0` when sent.
-    Bytes(Vec<u8>),
-    Floats(Vec<f32>),
 }
 
 impl Rows {

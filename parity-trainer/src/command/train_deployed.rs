@@ -1,9 +1,11 @@
 //! `parity-trainer train-deployed`.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use clap::ArgMatches;
+use parity_trainer::data::DataSet;
 use parity_trainer::run::CurveLabels;
 use parity_trainer::{DeployedRun, Entry, TrainError, Trained, Trainer, accuracy};
 use serde::{Deserialize, Serialize};
@@ -45,6 +47,35 @@ impl Checked for Settings {
     }
 }
 
+fn check_labels(data: &DataSet, path: &Path) -> Result<(), TrainError> {
+    if !data.is_labelled() {
+        let problem = "has no labels, which are needed to train a model to be deployed; add them \
+            (train-labels-idx1-ubyte, arrays y_train and y_test, or a folder for each class)";
+        return Err(TrainError::input(path, problem));
+    }
+    if data.classes < 2 {
+        let problem = "all of its labels are one class; give data of two or more";
+        return Err(TrainError::input(path, problem));
+    }
+    Ok(())
+}
+
+impl Settings {
+    fn run(&self, data: &DataSet) -> Result<DeployedRun, TrainError> {
+        let common = &self.common;
+        Ok(DeployedRun {
+            network: self.network.parse()?,
+            epochs: self.epochs as usize,
+            batch: common.batch as usize,
+            learning_rate: common.learning_rate,
+            weight_decay: common.weight_decay,
+            label_smoothing: self.label_smoothing,
+            augment: common.augmentation(data),
+            seed: common.seed,
+        })
+    }
+}
+
 pub(crate) fn run(args: &Args, matches: &ArgMatches) -> Result<(), TrainError> {
     let settings = args.settings(matches)?;
     let common = &settings.common;
@@ -54,26 +85,9 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> Result<(), TrainError> {
     let folder = run_folder(common, name);
     let resume = args.resumes(&folder)?;
     let data = load_data(&common.data)?;
-    if !data.is_labelled() {
-        let problem = "has no labels, which are needed to train a model to be deployed; add them \
-            (train-labels-idx1-ubyte, arrays y_train and y_test, or a folder for each class)";
-        return Err(TrainError::input(&common.data, problem));
-    }
-    if data.classes < 2 {
-        let problem = "all of its labels are one class; give data of two or more";
-        return Err(TrainError::input(&common.data, problem));
-    }
+    check_labels(&data, &common.data)?;
     prepare_out(&common.out, common.json.as_deref())?;
-    let run = DeployedRun {
-        network: settings.network.parse()?,
-        epochs: settings.epochs as usize,
-        batch: common.batch as usize,
-        learning_rate: common.learning_rate,
-        weight_decay: common.weight_decay,
-        label_smoothing: settings.label_smoothing,
-        augment: common.augmentation(&data),
-        seed: common.seed,
-    };
+    let run = settings.run(&data)?;
     let bare = Settings {
         common: common.bare(),
         ..settings.clone()

@@ -3,9 +3,9 @@
 
 use super::peers::wrk;
 use super::report::Spread;
-use crate::cluster::pinned;
 use crate::models::figure;
 use crate::prelude::*;
+use crate::process::pinned;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

@@ -1,8 +1,8 @@
 //! Programs that benchmarks use beside ours: wrk as a client, nginx as a proxy, emulated instances.
 
-use crate::cluster::pinned;
 use crate::models::binary_query;
 use crate::prelude::*;
+use crate::process::pinned;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;

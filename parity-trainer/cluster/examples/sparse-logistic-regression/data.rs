@@ -8,8 +8,6 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Normal, Zipf};
 
-use crate::model::probability;
-
 /// Frequency of features: the k-th most frequent in proportion to `k^-1.1`, as words do.
 const EXPONENT: f64 = 1.1;
 
@@ -31,6 +29,14 @@ pub(crate) struct Row<'a> {
     /// Features that the row has, each once.
     pub(crate) features: &'a [u32],
     pub(crate) label: bool,
+}
+
+impl Row<'_> {
+    /// The probability of the class `true`.
+    pub(crate) fn probability(self, weight: impl Fn(u32) -> f32) -> f32 {
+        let margin: f32 = self.features.iter().map(|&feature| weight(feature)).sum();
+        1.0 / (1.0 + (-margin).exp())
+    }
 }
 
 impl Rows {
@@ -175,7 +181,7 @@ pub(crate) fn generate(settings: &Generated) -> Result<DataSet> {
                 features: &drawn,
                 label: false,
             };
-            let p = probability(row, |feature| weights[feature as usize]);
+            let p = row.probability(|feature| weights[feature as usize]);
             let label = rng.random::<f32>() < p;
             rows.push(label, drawn.iter().copied().chain([features]));
             probabilities.push(p);

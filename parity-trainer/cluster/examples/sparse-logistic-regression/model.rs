@@ -3,13 +3,7 @@
 
 use std::fmt;
 
-use crate::data::{Minibatch, Row};
-
-/// The probability of the class `true`.
-pub(crate) fn probability(row: Row<'_>, weight: impl Fn(u32) -> f32) -> f32 {
-    let margin: f32 = row.features.iter().map(|&feature| weight(feature)).sum();
-    1.0 / (1.0 + (-margin).exp())
-}
+use crate::data::Minibatch;
 
 /// The loss of a prediction, in nats. One that is certain and wrong counts as wrong by the least
 /// that 32-bit floats tell from certainty.
@@ -27,7 +21,7 @@ pub(crate) fn gradient(batch: &Minibatch, weights: &[f32]) -> (Vec<f32>, f64) {
     let mut sums = vec![0.0; batch.keys.len()];
     let mut loss = 0.0;
     for row in batch.rows.iter() {
-        let p = probability(row, |place| weights[place as usize]);
+        let p = row.probability(|place| weights[place as usize]);
         loss += log_loss(p, row.label);
         let slope = p - f32::from(u8::from(row.label));
         for &place in row.features {

@@ -23,7 +23,7 @@ use tokio::sync::{Barrier, watch};
 use tokio::time::MissedTickBehavior;
 use twox_hash::XxHash3_64;
 
-use crate::data::{Batches, DataSet, Generated, Minibatch, Rows, generate};
+use crate::data::{Batches, DataSet, Generated, Minibatch, Row, Rows, generate};
 use crate::harness::{ARRAY, Array, Cluster, Setup};
 use crate::model::{self, gradient};
 use crate::training::{PUSHES, READER};
@@ -190,7 +190,7 @@ impl Experiment {
 
 fn loss(rows: &Rows, weights: &[f32]) -> f64 {
     let weight = |feature: u32| weights[feature as usize];
-    let of_row = |row| model::log_loss(model::probability(row, weight), row.label);
+    let of_row = |row: Row<'_>| model::log_loss(row.probability(weight), row.label);
     rows.iter().map(of_row).sum::<f64>() / rows.len().max(1) as f64
 }
 

@@ -6,7 +6,6 @@ use parapet_cluster::node::transport::{Memory, Tcp, Transport};
 
 use super::*;
 use crate::data::{Batches, DataSet, Rows, generate, scattering};
-use crate::model::probability;
 use crate::staleness::{Experiment, Slowdown, race};
 
 const FTRL: Ftrl = Ftrl {
@@ -86,7 +85,7 @@ fn score(data: &DataSet, weights: &HashMap<u32, f64>) -> Score {
     let predicted: Vec<f32> = data
         .held_out
         .iter()
-        .map(|row| probability(row, of))
+        .map(|row| row.probability(of))
         .collect();
     Score::new(&predicted, data.held_out.labels())
 }

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::data::{Batches, DataSet, Minibatch};
 use crate::harness::{ARRAY, Array, Cluster, Setup};
-use crate::model::{self, Score, gradient};
+use crate::model::{Score, gradient};
 
 /// Weights that are read at once when the model is judged.
 const READ: u64 = 1 << 20;
@@ -126,9 +126,7 @@ impl Training {
             place.map_or(0.0, |place| model[place].1)
         };
         let held_out = data.held_out.iter();
-        let predicted: Vec<f32> = held_out
-            .map(|row| model::probability(row, weight))
-            .collect();
+        let predicted: Vec<f32> = held_out.map(|row| row.probability(weight)).collect();
         Ok(TrainingOutcome {
             score: Score::new(&predicted, data.held_out.labels()),
             rows: all.rows,
