@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parapet_config::FileError;
 use parapet_config::faults::FaultProfile;
-use parapet_config::repository::{ModelEntry, ModelRepository, Platform, RepositoryError};
+use parapet_config::repository::{ModelEntry, ModelRepository, Platform};
 use parapet_net::server::{DrainReport, Limits, Server, listen};
 use parapet_net::tls::{ServerTls, TlsError};
 use parapet_open_inference::Tensor;
@@ -30,7 +31,7 @@ use crate::server::{App, Models, ServedModel, grpc, health as health_router, rou
 pub enum StartError {
     /// The repository or a model's metadata.
     #[error(transparent)]
-    Repository(#[from] RepositoryError),
+    Repository(#[from] FileError),
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
     #[error(transparent)]
@@ -225,7 +226,7 @@ fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
     });
     let choices = config.models.iter();
     let entries = choices.map(|choice| Ok((choice.version, repository.load(&choice.name)?)));
-    let entries = entries.collect::<Result<Vec<_>, RepositoryError>>()?;
+    let entries = entries.collect::<Result<Vec<_>, FileError>>()?;
     let mut runtime = None;
     let mut models = Models::new();
     for (version, entry) in entries {

@@ -47,9 +47,7 @@ fn repository(toml: &str) -> tempfile::TempDir {
     root
 }
 
-fn load(
-    root: &Path,
-) -> Result<parapet_config::repository::ModelEntry, parapet_config::repository::RepositoryError> {
+fn load(root: &Path) -> Result<parapet_config::repository::ModelEntry, parapet_config::FileError> {
     ModelRepository::open(root).unwrap().load("fashion-parity")
 }
 

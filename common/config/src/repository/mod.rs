@@ -26,7 +26,6 @@ mod entry;
 mod folder;
 mod model_toml;
 
-pub use crate::FileError as RepositoryError;
 pub use entry::ModelEntry;
 pub use folder::ModelRepository;
 pub use model_toml::{CodeMetadata, ModelToml, Platform, TensorSpec};
