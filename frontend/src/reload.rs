@@ -26,11 +26,11 @@ pub enum ReloadError {
 /// Names of models.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reloaded {
-    /// Those that went on as they were.
+    /// Models that went on as they were.
     pub kept: Vec<String>,
-    /// Those that are new, or configured otherwise than before.
+    /// Models that are new, or configured otherwise than before.
     pub started: Vec<String>,
-    /// Those that are gone, or served anew. Their requests in flight were let end.
+    /// Models that are gone, or served anew. Their requests in flight ended.
     pub stopped: Vec<String>,
 }
 

@@ -22,7 +22,7 @@ pub struct Entry<'a> {
     pub trained: &'a Trained,
     pub input: &'a [usize],
     pub outputs: usize,
-    /// What a parity model or learned code is for.
+    /// Code of a parity model or learned code.
     pub code: Option<CodeMetadata>,
     pub training: toml::Table,
 }

@@ -6,7 +6,7 @@ use parapet_onnx::linear_model;
 
 /// Address of servers that choose a port of their own.
 pub(crate) const ANY_PORT: &str = "127.0.0.1:0";
-/// What programs say before their address, when they are ready.
+/// Words of programs before their address, when they are ready.
 const READY: &str = " on http://";
 
 /// Servers that end with this value. Addresses are HOST:PORT.

@@ -86,7 +86,7 @@ impl Trainings {
     }
 }
 
-/// What `top` shows of the cluster of a registry, asked by this command of the trainer; nothing if
+/// Output of `top` for the cluster of a registry, asked by this command of the trainer; nothing if
 /// the registry does not answer.
 pub(crate) fn top(trainer: Cmd<'_>, registry: &str) -> String {
     let command = trainer.args(["top", "--once", "--registry", registry]);

@@ -27,9 +27,9 @@ pub struct Estimate {
 pub(super) struct Counts {
     /// Reconstructions whose class is the label.
     pub(super) right: usize,
-    /// Those whose class is the deployed model's.
+    /// Reconstructions whose class is the deployed model's.
     pub(super) agreeing: usize,
-    /// Those of queries for which the deployed model's own class is the label.
+    /// Reconstructions of queries for which the deployed model's own class is the label.
     pub(super) deployed_right: usize,
     pub(super) all: usize,
 }

@@ -17,7 +17,7 @@ use crate::node::wire::Frame;
 /// Handshakes with those who connect, at once.
 const HANDSHAKES: usize = 64;
 
-/// What the tasks of a node's connections share.
+/// State that the tasks of a node's connections share.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
     pub(super) inbox: mpsc::Sender<Inbound>,
