@@ -1,20 +1,27 @@
-//! `POST /v2/models/{model}/infer`.
+//! `POST /v2/models/{model}/infer`: its key and quota, its body, its answer.
+//!
+//! A body's bytes, the bytes that it unpacks to and the contents that these decode to count in
+//! `max_bodies_bytes`, each before memory is set aside for it.
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
+use axum::middleware::Next;
 use axum::response::Response;
-use http::header::{CONTENT_ENCODING, VARY};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_ENCODING, VARY};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use parapet_frontend_core::Rejected;
-use parapet_open_inference::compression::{Coding, encode as compress};
+use parapet_net::server::{BodyError, Reserved, read_body_within};
+use parapet_open_inference::compression::{Coding, Reader, decode, encode as compress, in_turn};
 use parapet_open_inference::{
-    BINARY_DATA_OUTPUT, Encoded, HEADER_CONTENT_LENGTH, InferRequest, encode_response,
+    BINARY_DATA_OUTPUT, Encoded, HEADER_CONTENT_LENGTH, InferRequest, Room, decode_request_within,
+    encode_response,
 };
 use serde::Deserialize;
 
-use super::{body, error, with_type};
+use super::{error, with_type};
 use crate::app::App;
 use crate::error::ServeError;
 use crate::model::{CLASS, Provenance, ServedModel};
@@ -23,6 +30,44 @@ use crate::request_context::{
     request_id,
 };
 use crate::tenants::MixingDomain;
+
+/// Paths that health checks ask, which have no keys.
+pub(super) const HEALTH: [&str; 2] = ["/v2/health/live", "/v2/health/ready"];
+
+/// JSON from this length on (some milliseconds of work) is read away from the thread that serves.
+const LONG_JSON: usize = 256 * 1024;
+
+/// On a request's way in checks the key and the quota; on its way out, while the server drains,
+/// asks its client to go elsewhere.
+pub(super) async fn guard(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let version = request.version();
+    let mut response = match admit(&app, &mut request) {
+        Ok(()) => next.run(request).await,
+        Err(refused) => error(&refused),
+    };
+    // Kept connections would be closed soon, perhaps just when their clients send; told so, clients
+    // open one elsewhere.
+    if app.is_draining() && version <= Version::HTTP_11 {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+    }
+    response
+}
+
+/// Puts the request's mixing domain into its extensions.
+fn admit(app: &App, request: &mut Request) -> Result<(), ServeError> {
+    if !HEALTH.contains(&request.uri().path()) {
+        // Metadata costs nothing; predictions are asked for by POST.
+        let counts = request.method() == Method::POST;
+        let domain = app.serving().tenants.admit(request.headers(), counts)?;
+        request.extensions_mut().insert(domain);
+    }
+    Ok(())
+}
 
 /// The part of a path that names a model.
 #[derive(Debug, Deserialize)]
@@ -67,7 +112,7 @@ async fn infer_on(
     if !model.driver.has_room() {
         return Err(Rejected::Overloaded.into());
     }
-    let (mut request, _held) = body::read(app, model, headers, body).await?;
+    let (mut request, _held) = read_request(app, model, headers, body).await?;
     if let Some(class) = headers.get(CLASS_HEADER) {
         // The body's own word counts.
         let class = String::from_utf8_lossy(class.as_bytes()).into_owned();
@@ -128,6 +173,104 @@ async fn respond(encoded: Encoded, accepted: Option<Coding>) -> Response {
     }
     headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
     response
+}
+
+/// Reads a request to `model`, and returns the memory that it holds beside it.
+async fn read_request(
+    app: &App,
+    model: &ServedModel,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<(InferRequest, Reserved), ServeError> {
+    let coding = Coding::of_request(headers)?;
+    let header_length = header_length(headers)?;
+    let serving = app.serving();
+    let (max_bytes, limit) = (
+        serving.server.max_body_bytes,
+        serving.server.body_read_timeout,
+    );
+    let (body, reserved) = read_body_within(body, max_bytes, limit, &app.body_memory).await?;
+    let max_contents = model.max_contents();
+    let reading = Reading {
+        header_length,
+        max_contents,
+        held: body.len(),
+        contents: 0,
+        reserved,
+    };
+    let json = header_length.unwrap_or(body.len());
+    if coding.is_none() && json < LONG_JSON {
+        return reading.read(body);
+    }
+    let reading = async {
+        match coding {
+            Some(coding) => decode(coding, body, max_bytes, reading).await,
+            None => {
+                let unreadable = || ServeError::Input("the body could not be read".to_owned());
+                let read = in_turn(json, move || reading.read(body)).await;
+                read.unwrap_or_else(|| Err(unreadable()))
+            }
+        }
+    };
+    // Bodies are read in turn, so that this takes time as receiving does.
+    let late = |_| BodyError::Timeout { limit };
+    tokio::time::timeout(limit, reading).await.map_err(late)?
+}
+
+/// Reads a body, and counts what it holds.
+struct Reading {
+    header_length: Option<usize>,
+    max_contents: usize,
+    /// Bytes of the body, and of the body that it unpacks to.
+    held: usize,
+    /// Bytes that it decodes to, beside those.
+    contents: usize,
+    reserved: Reserved,
+}
+
+impl Reader for Reading {
+    type Read = (InferRequest, Reserved);
+    type Error = ServeError;
+
+    fn hold(&mut self, bytes: usize) -> Result<(), ServeError> {
+        self.held = self.held.saturating_add(bytes);
+        Ok(self.reserved.hold(self.held)?)
+    }
+
+    fn read(mut self, body: Bytes) -> Result<Self::Read, ServeError> {
+        let request = decode_request_within(body, self.header_length, &mut self)?;
+        self.reserved.decoded();
+        if self.header_length.is_none() {
+            // The text is gone; binary tensors are parts of their body.
+            self.reserved.shrink_to(self.contents);
+        }
+        Ok((request, self.reserved))
+    }
+}
+
+impl Room for Reading {
+    fn max_contents(&self) -> usize {
+        self.max_contents
+    }
+
+    fn hold(&mut self, bytes: usize) -> bool {
+        self.contents = bytes;
+        self.reserved.hold(self.held.saturating_add(bytes)).is_ok()
+    }
+}
+
+fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ServeError> {
+    let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else {
+        return Ok(None);
+    };
+    let length = value
+        .to_str()
+        .ok()
+        .and_then(|value| value.trim().parse().ok());
+    length.map(Some).ok_or_else(|| {
+        let problem = format!("header {HEADER_CONTENT_LENGTH} must be a number of bytes");
+        ServeError::Input(problem)
+    })
 }
 
 #[cfg(test)]

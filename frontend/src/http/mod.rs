@@ -1,6 +1,5 @@
 //! The Open Inference Protocol's server side: routes, bodies, error objects, request ids.
 
-mod body;
 mod infer;
 mod routes;
 

@@ -1,24 +1,20 @@
-//! Paths of the protocol, the layer of every request, and what the server says about itself.
+//! Paths of the protocol, and what the server says about itself.
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, Request, State};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::extract::{Path, State};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{get, post};
-use http::header::CONNECTION;
-use http::{HeaderValue, Method, StatusCode, Uri, Version};
+use http::{Method, StatusCode, Uri};
 use parapet_open_inference::{OPENAPI_PATH, ServerMetadata, openapi};
 use serde_json::json;
 
-use super::infer::ModelPath;
-use super::{error, infer, json, with_type};
+use super::infer::{HEALTH, ModelPath, guard, infer};
+use super::{error, json, with_type};
 use crate::app::App;
 use crate::error::ServeError;
-
-/// Paths that health checks ask, which have no keys.
-const HEALTH: [&str; 2] = ["/v2/health/live", "/v2/health/ready"];
 
 /// The router of the data listener.
 pub(crate) fn router(app: Arc<App>) -> Router {
@@ -40,41 +36,13 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         router = router
             .route(model, get(model_metadata))
             .route(&format!("{model}/ready"), get(model_ready))
-            .route(&format!("{model}/infer"), post(infer::infer));
+            .route(&format!("{model}/infer"), post(infer));
     }
     router
         .fallback(unknown_path)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(Arc::clone(&app), guard))
         .with_state(app)
-}
-
-/// On a request's way in checks the key and the quota; on its way out, while the server drains,
-/// asks its client to go elsewhere.
-async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
-    let version = request.version();
-    let mut response = match admit(&app, &mut request) {
-        Ok(()) => next.run(request).await,
-        Err(refused) => error(&refused),
-    };
-    // Kept connections would be closed soon, perhaps just when their clients send; told so, clients
-    // open one elsewhere.
-    if app.is_draining() && version <= Version::HTTP_11 {
-        let close = HeaderValue::from_static("close");
-        response.headers_mut().insert(CONNECTION, close);
-    }
-    response
-}
-
-/// Puts the request's mixing domain into its extensions.
-fn admit(app: &App, request: &mut Request) -> Result<(), ServeError> {
-    if !HEALTH.contains(&request.uri().path()) {
-        // Metadata costs nothing; predictions are asked for by POST.
-        let counts = request.method() == Method::POST;
-        let domain = app.serving().tenants.admit(request.headers(), counts)?;
-        request.extensions_mut().insert(domain);
-    }
-    Ok(())
 }
 
 async fn server_metadata() -> Response {

@@ -9,11 +9,10 @@
 //! compared with what was sent.
 
 mod config;
-mod fill;
 mod group;
 mod hedge;
 mod key;
-mod settle;
+mod lifecycle;
 mod timing;
 
 use std::sync::Arc;
@@ -22,10 +21,9 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 pub use self::config::CodedConfig;
-use self::fill::abandoned;
 use self::group::{Group, Member, Status};
 use self::key::{Answered, Gone, Keys};
-use self::settle::Sent;
+use self::lifecycle::{Sent, abandoned};
 use self::timing::ParityTiming;
 use super::allowance::Allowance;
 use super::parity::Parity;
