@@ -280,3 +280,14 @@ fn mean_wait_just_below_the_target_keeps_the_bound() {
         assert_eq!(limit.limit(), 5);
     }
 }
+
+#[test]
+fn a_straggler_counts_as_four_times_the_average() {
+    let mut limit = QueueLimit::new(QueueLimitConfig::default(), 256);
+    for _ in 0..ENOUGH {
+        limit.finished(Time::ZERO, Duration::from_millis(10));
+    }
+    limit.finished(Time::ZERO, Duration::from_secs(10));
+    let average = limit.service.unwrap();
+    assert!((average - 0.010 * (1.0 + 3.0 / f64::from(ENOUGH))).abs() < 1e-9);
+}
