@@ -173,7 +173,7 @@ async fn serve(args: &Args, node: u64) -> Result<(), Box<dyn Error>> {
         ARRAY,
         ArrayConfig {
             layout: args.layout(),
-            policy: Arc::new(Consistency::Bsp),
+            consistency: Consistency::Bsp,
         },
     )];
     let mut view = args.view(1, &[0], "")?;

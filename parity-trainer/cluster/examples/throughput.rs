@@ -6,7 +6,6 @@ mod in_process;
 
 use std::error::Error;
 use std::io::Write as _;
-use std::sync::Arc;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
@@ -127,7 +126,7 @@ async fn serve<T: Transport>(
         ARRAY,
         ArrayConfig {
             layout,
-            policy: Arc::new(Consistency::Bsp),
+            consistency: Consistency::Bsp,
         },
     )];
     let embedded = InProcessRegistry::new(view(args, &[])?);

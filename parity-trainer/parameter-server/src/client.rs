@@ -7,18 +7,17 @@
 mod answers;
 mod index;
 mod routes;
-mod send_window;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
 use crate::{
-    ArrayId, Clock, Consistency, KeyRange, Keys, Message, NodeId, Refusal, RequestId, Routing,
+    ArrayId, Clock, Consistency, KeyRange, Keys, Message, NodeId, PullReply, Refusal, Routing,
     Shared, Values, WorkerId,
 };
 use index::{Counted, Index, Part, State};
-use send_window::SendWindow;
+use routes::SendWindow;
 
 /// A task, for those that wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,25 +89,23 @@ pub struct Task {
     pub clock: Clock,
 }
 
-/// Outcome of a task.
-#[derive(Debug, Clone, PartialEq)]
-pub enum TaskOutcome {
-    /// The push is safe.
-    Pushed,
-    /// Rows that were pulled.
-    Pulled {
-        /// Every live worker's updates up to this clock are contained.
-        clock: Clock,
-        /// The same for the rows that are furthest ahead.
-        newest: Clock,
-        /// This worker's updates up to this clock are contained.
-        own: Clock,
-        /// `keys x width` parameters.
-        values: Shared<f32>,
-    },
-    /// A server refused it for good.
-    Refused(Refusal),
+/// Rows that were pulled.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Pulled {
+    /// Every live worker's updates up to this clock are contained.
+    pub clock: Clock,
+    /// The same for the rows that are furthest ahead: no shard contains more than the others if it
+    /// is `clock`.
+    pub newest: Clock,
+    /// This worker's updates up to this clock are contained.
+    pub own: Clock,
+    /// `keys x width` parameters.
+    pub values: Shared<f32>,
 }
+
+/// End of a task: the rows of a pull, nothing for a push that is safe, or why a server refuses it
+/// for good.
+pub type TaskOutcome = Result<Option<Pulled>, Refusal>;
 
 /// Reason why a task cannot be submitted.
 #[allow(missing_docs, reason = "the messages say what they are")]
@@ -124,10 +121,6 @@ pub enum SubmitError {
 
 /// Event that a client handles.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "passed on at once: a box would cost an allocation for each message"
-)]
 pub enum ClientEvent {
     /// A message came: an answer, or a routing table.
     Received(Message),
@@ -157,8 +150,6 @@ pub enum ClientAction {
         /// Outcome of the task.
         outcome: TaskOutcome,
     },
-    /// Fetch the routing table: a server has another one.
-    FetchRouting,
 }
 
 #[derive(Debug)]
@@ -174,15 +165,6 @@ impl Running {
     }
 }
 
-/// Rows that a server sent of its own accord.
-#[derive(Debug)]
-struct Fresh {
-    clock: Clock,
-    own: Clock,
-    keys: Keys,
-    values: Values,
-}
-
 /// State machine of a worker.
 #[derive(Debug)]
 pub struct Client {
@@ -192,7 +174,8 @@ pub struct Client {
     routing: Routing,
     tasks: BTreeMap<Handle, Running>,
     index: Index,
-    fresh: BTreeMap<(ArrayId, KeyRange), Fresh>,
+    /// Rows that servers sent of their own accord: one reply for each shard that is read.
+    fresh: BTreeMap<(ArrayId, KeyRange), PullReply>,
     send_window: SendWindow,
     next_handle: u64,
     next_request: u64,
@@ -268,9 +251,8 @@ impl Client {
     /// Handles an event at `now`, which never goes back, and appends what is to be done.
     pub fn handle(&mut self, now: Duration, event: ClientEvent, actions: &mut Vec<ClientAction>) {
         match event {
-            ClientEvent::Received(Message::PushAck(ack)) => self.pushed(now, ack, actions),
             ClientEvent::Received(Message::PullReply(reply)) => self.pulled(now, reply, actions),
-            ClientEvent::Received(Message::Refused(refused)) => self.refused(now, refused, actions),
+            ClientEvent::Received(Message::Answer(answer)) => self.answered(now, answer, actions),
             ClientEvent::Received(Message::Routing(routing)) => self.set_routing(routing),
             ClientEvent::Received(_) => {}
             ClientEvent::Disconnected(node) => {
@@ -325,10 +307,5 @@ impl Client {
         if let Some(running) = self.tasks.get_mut(&handle) {
             self.index.note(handle, running);
         }
-    }
-
-    fn request(&mut self) -> RequestId {
-        self.next_request += 1;
-        RequestId(self.next_request)
     }
 }

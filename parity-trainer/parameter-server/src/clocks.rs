@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Clock, Key, KeyRange, WorkerClock, WorkerId};
+use crate::{Clock, Key, KeyRange, WorkerId};
 
 /// The clocks of all workers on the keys of one range.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,25 +143,20 @@ impl RangedClocks {
     }
 
     /// All entries, for a copy on another server.
-    pub fn to_entries(&self) -> Vec<WorkerClock> {
-        let mut entries = Vec::new();
-        for &worker in self.workers.keys() {
+    pub fn to_entries(&self) -> Vec<(WorkerId, KeyRange, Clock)> {
+        let of_worker = |&worker: &WorkerId| {
             let parts = self.parts(worker, self.range);
-            entries.extend(parts.map(|(range, clock)| WorkerClock {
-                worker,
-                range,
-                clock,
-            }));
-        }
-        entries
+            parts.map(move |(range, clock)| (worker, range, clock))
+        };
+        self.workers.keys().flat_map(of_worker).collect()
     }
 
     /// The clocks that [`RangedClocks::to_entries`] told of.
-    pub fn from_entries(range: KeyRange, entries: &[WorkerClock]) -> Self {
+    pub fn from_entries(range: KeyRange, entries: &[(WorkerId, KeyRange, Clock)]) -> Self {
         let mut clocks = Self::new(range);
-        for entry in entries {
-            clocks.join(entry.worker, Clock::default());
-            clocks.advance(entry.worker, entry.range, entry.clock);
+        for &(worker, part, clock) in entries {
+            clocks.join(worker, Clock::default());
+            clocks.advance(worker, part, clock);
         }
         clocks
     }

@@ -35,27 +35,6 @@ pub enum Consistency {
     Eventual,
 }
 
-/// Rules of a consistency model that a server follows. A trait, so that a test can
-/// plant a wrong one.
-pub trait ConsistencyPolicy: std::fmt::Debug + Send + Sync {
-    /// Returns true if a pull of `range` by `worker` in iteration `clock` can be answered from
-    /// values that contain `applied`.
-    fn may_read(
-        &self,
-        applied: &RangedClocks,
-        worker: WorkerId,
-        range: KeyRange,
-        clock: Clock,
-    ) -> bool;
-
-    /// Returns true if the pushes of one clock are added up and applied together, once every worker
-    /// has sent its own: one operation goes down the chain instead of one for each worker.
-    fn adds_up_clocks(&self) -> bool;
-
-    /// Returns true if rows are sent to their readers when a clock is finished.
-    fn sends_fresh_rows(&self) -> bool;
-}
-
 impl Consistency {
     /// The clock whose updates, of all workers, a pull at `clock` must contain.
     pub const fn needed(self, clock: Clock) -> Clock {
@@ -67,11 +46,11 @@ impl Consistency {
             Self::Eventual => Clock(0),
         }
     }
-}
 
-impl ConsistencyPolicy for Consistency {
-    fn may_read(
-        &self,
+    /// Returns true if a pull of `range` by `worker` in iteration `clock` can be answered from
+    /// values that contain `applied`.
+    pub fn may_read(
+        self,
         applied: &RangedClocks,
         worker: WorkerId,
         range: KeyRange,
@@ -84,11 +63,14 @@ impl ConsistencyPolicy for Consistency {
             && (!must_see_itself || contains(applied.lowest_of(worker, range), clock.minus(1)))
     }
 
-    fn adds_up_clocks(&self) -> bool {
+    /// Returns true if the pushes of one clock are added up and applied together, once every worker
+    /// has sent its own: one operation goes down the chain instead of one for each worker.
+    pub const fn adds_up_clocks(self) -> bool {
         matches!(self, Self::Bsp)
     }
 
-    fn sends_fresh_rows(&self) -> bool {
+    /// Returns true if rows are sent to their readers when a clock is finished.
+    pub const fn sends_fresh_rows(self) -> bool {
         matches!(self, Self::EagerSsp(_))
     }
 }

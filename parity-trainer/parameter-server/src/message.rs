@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ArrayId, Clock, Epoch, KeyRange, Keys, Refusal, RequestId, Routing, Seq, TransferId, Values,
-    WorkerId,
+    ArrayId, Clock, Epoch, Key, KeyRange, Keys, RequestId, Routing, Seq, TransferId, Values,
+    ValuesError, WorkerId,
 };
 
 /// A range of an array, as the sender's routing table knows it.
@@ -68,17 +68,6 @@ impl Push {
     }
 }
 
-/// The push is in every replica of the chain; from the head to the worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PushAck {
-    /// As in the push.
-    pub at: ShardRef,
-    /// As in the push.
-    pub worker: WorkerId,
-    /// As in the push.
-    pub clock: Clock,
-}
-
 /// Asks for rows; from a worker to the tail, which holds only what is acknowledged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pull {
@@ -112,69 +101,68 @@ pub struct PullReply {
     pub values: Values,
 }
 
-/// A worker's clock on some keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorkerClock {
-    /// Worker that sent the push or pull.
-    pub worker: WorkerId,
-    /// Range of the operation.
-    pub range: KeyRange,
-    /// The last clock whose updates are contained.
-    pub clock: Clock,
-}
-
-/// One entry of a chain's log. To apply it is deterministic: replicas stay equal (PS-5).
+/// An application of the update rule to some rows; pushes of several workers are added up first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Operation {
-    /// The update rule is applied once to these rows; pushes of several workers are added up first.
-    Update {
-        /// The part of the shard that the pushes were about.
-        range: KeyRange,
-        /// Workers and their clocks of the pushes on `range`.
-        clocks: Vec<(WorkerId, Clock)>,
-        /// Keys of the rows.
-        keys: Keys,
-        /// `keys x width` gradients.
-        values: Values,
-    },
-    /// The workers from here on. A new one counts as having finished the clock beside it; those
-    /// that are not named are waited for no longer.
-    Members {
-        /// The registry's version of the list: a later head does not go back to an earlier one.
-        version: u64,
-        /// All workers, with the clocks they joined at.
-        workers: Vec<(WorkerId, Clock)>,
-    },
+pub struct Update {
+    /// The part of the shard that the pushes were about.
+    pub range: KeyRange,
+    /// Workers and their clocks of the pushes on `range`.
+    pub clocks: Vec<(WorkerId, Clock)>,
+    /// Keys of the rows.
+    pub keys: Keys,
+    /// `keys x width` gradients.
+    pub values: Values,
 }
 
-impl Operation {
-    pub(crate) const fn update(
-        range: KeyRange,
-        clocks: Vec<(WorkerId, Clock)>,
-        keys: Keys,
-        values: Values,
-    ) -> Self {
-        Self::Update {
+impl Update {
+    /// The part of it that is about `shard`, which may be nothing.
+    pub(crate) fn part(&self, shard: KeyRange, width: usize) -> Self {
+        let nothing = KeyRange::new(shard.start, shard.start);
+        let range = shard.intersect(self.range).unwrap_or(nothing);
+        let (keys, values) = self.keys.cut_rows(&self.values, self.range, range, width);
+        let mut clocks = self.clocks.clone();
+        clocks.retain(|_| !range.is_empty());
+        Self {
             range,
             clocks,
             keys,
             values,
         }
     }
+}
 
+/// The workers from here on. A new one counts as having finished the clock beside it; those that
+/// are not named are waited for no longer.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Members {
+    /// The registry's version of the list: a later head does not go back to an earlier one.
+    pub version: u64,
+    /// All workers, with the clocks they joined at.
+    pub workers: Vec<(WorkerId, Clock)>,
+}
+
+/// One entry of a chain's log. To apply it is deterministic: replicas stay equal (PS-5).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the types say what they are")]
+pub enum Operation {
+    Update(Update),
+    Members(Members),
+}
+
+impl Operation {
     /// The keys that it is about; `None` for all of the shard.
     pub(crate) const fn range(&self) -> Option<KeyRange> {
         match self {
-            Self::Update { range, .. } => Some(*range),
-            Self::Members { .. } => None,
+            Self::Update(update) => Some(update.range),
+            Self::Members(_) => None,
         }
     }
 
     /// The bytes of its keys and values.
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Self::Update { keys, values, .. } => keys.bytes() + values.as_bytes().len(),
-            Self::Members { .. } => 0,
+            Self::Update(update) => update.keys.bytes() + update.values.as_bytes().len(),
+            Self::Members(_) => 0,
         }
     }
 }
@@ -188,24 +176,6 @@ pub struct Replicate {
     pub seq: Seq,
     /// Operation of the log entry.
     pub operation: Operation,
-}
-
-/// The chain has the log up to `seq`; from each server to the one before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReplicateAck {
-    /// Shard, whole.
-    pub at: ShardRef,
-    /// The last entry that the tail has.
-    pub seq: Seq,
-}
-
-/// True if a range is still in use while it is copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SnapshotPhase {
-    /// Updates go on; rows that change are sent again.
-    PreCopy,
-    /// The range stands still; these are the last changes.
-    Delta,
 }
 
 /// Rows with everything that belongs to them.
@@ -234,8 +204,6 @@ pub struct Snapshot {
     pub transfer: TransferId,
     /// Number of the part, from 0.
     pub part: u32,
-    /// True if the range is in use.
-    pub phase: SnapshotPhase,
     /// The rows of one part of the range; they replace what the receiver has of that part.
     pub rows: Rows,
     /// With the last piece.
@@ -249,59 +217,80 @@ pub struct SnapshotEnd {
     pub seq: Seq,
     /// The version of the list of workers.
     pub members: u64,
-    /// The clocks of all workers.
-    pub clocks: Vec<WorkerClock>,
+    /// The workers' clocks by key range.
+    pub clocks: Vec<(WorkerId, KeyRange, Clock)>,
 }
 
-/// The piece was taken over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SnapshotAck {
-    /// As in the piece.
-    pub at: ShardRef,
-    /// As in the piece.
-    pub transfer: TransferId,
-    /// As in the piece.
-    pub part: u32,
-}
-
-/// Request that is refused.
+/// Request that an [`Answer`] is about.
+#[allow(missing_docs, reason = "the types say what the fields are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// A push is refused.
-    Push {
-        /// Worker that sent it.
-        worker: WorkerId,
-        /// Of which clock.
-        clock: Clock,
-    },
-    /// A pull is refused.
-    Pull {
-        /// Id of the pull.
-        request: RequestId,
-    },
-    /// A log entry is refused.
-    Replicate {
-        /// Number of the log entry.
-        seq: Seq,
-    },
+    /// A push, of this clock.
+    Push { worker: WorkerId, clock: Clock },
+    /// A pull, which is answered by rows unless it is refused.
+    Pull { request: RequestId },
+    /// An entry of the log, and all before it.
+    Replicate { seq: Seq },
     /// A piece of a range's state.
-    Snapshot {
-        /// Of which attempt.
-        transfer: TransferId,
-        /// Number of the part.
-        part: u32,
-    },
+    Snapshot { transfer: TransferId, part: u32 },
 }
 
-/// A request was not carried out, and why.
+/// Reason why a server refuses a request. A resend of what is applied is acknowledged again.
+#[allow(missing_docs, reason = "the messages say what they are")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum Refusal {
+    #[error("the range is at {current} here: fetch the routing table and send again")]
+    WrongEpoch { current: Epoch },
+    #[error("this server does not hold the range: fetch the routing table and send again")]
+    UnknownRange,
+    #[error("this server is not the head of the range's chain: push to the head")]
+    NotHead,
+    #[error("this server is not the tail of the range's chain: pull from the tail")]
+    NotTail,
+    #[error("this worker is not a member here, or not yet: join, and send again")]
+    UnknownWorker,
+    #[error("{expected} is next for this worker and range: send it first")]
+    Gap { expected: Clock },
+    #[error(
+        "the keys are not ascending within the message's range: sort them and remove duplicates"
+    )]
+    BadKeys,
+    #[error(transparent)]
+    BadValues(#[from] ValuesError),
+    #[error(
+        "the update of key {key} overflows, and was not made: lower the learning rate, or clip \
+            gradients"
+    )]
+    Overflow { key: Key },
+    #[error(
+        "the copied rows do not fit this server's array, or are not finite: describe it alike on \
+            all servers"
+    )]
+    BadRows,
+    #[error("the range is being handed over: send again shortly")]
+    Stopped,
+    #[error("the server has too much unacknowledged work for this range: send again shortly")]
+    Busy,
+}
+
+impl Refusal {
+    /// Returns true if the same request can succeed later.
+    pub const fn is_retryable(self) -> bool {
+        use Refusal::{BadKeys, BadRows, BadValues, Overflow};
+        !matches!(self, BadKeys | BadValues(_) | Overflow { .. } | BadRows)
+    }
+}
+
+/// A request was carried out, or not, and why. A push and a log entry are carried out once every
+/// replica of the chain has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refused {
+pub struct Answer {
     /// As in the request.
     pub at: ShardRef,
-    /// Request that is refused.
+    /// Request that is answered.
     pub request: Request,
-    /// Reason of the refusal.
-    pub reason: Refusal,
+    /// Reason why it was not carried out.
+    pub refusal: Option<Refusal>,
 }
 
 /// Everything that workers and servers say to one another.
@@ -309,22 +298,16 @@ pub struct Refused {
 pub enum Message {
     /// Worker to head.
     Push(Push),
-    /// Head to worker.
-    PushAck(PushAck),
     /// Worker to tail.
     Pull(Pull),
     /// Tail to worker.
     PullReply(PullReply),
     /// Down the chain.
     Replicate(Replicate),
-    /// Up the chain.
-    ReplicateAck(ReplicateAck),
     /// Tail to a server that joins.
     Snapshot(Snapshot),
-    /// Acknowledges a part of a snapshot.
-    SnapshotAck(SnapshotAck),
+    /// To the sender of a request.
+    Answer(Answer),
     /// Registry to everyone.
     Routing(Routing),
-    /// Refuses a request of the receiver.
-    Refused(Refused),
 }

@@ -149,6 +149,21 @@ impl OptimiserConfig {
         let apply = |rule: &dyn UpdateRule| rule.apply(number, gradient, values, state);
         self.optimiser.at(rate, apply);
     }
+}
+
+/// The update of each step: the learning rate follows from how often a row was updated.
+impl UpdateRule for OptimiserConfig {
+    fn slots(&self) -> usize {
+        self.optimiser.slots()
+    }
+
+    fn counts_steps(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]) {
+        self.update((step.into(), 1), gradient, values, state);
+    }
 
     fn keeps_moderate_finite(&self) -> bool {
         let rate = self.learning_rate;
@@ -171,28 +186,6 @@ pub fn norm(values: &[f32]) -> f64 {
         f64::from(sums.iter().sum::<f32>() + rest)
     };
     values.chunks(4096).map(lanes).sum::<f64>().sqrt()
-}
-
-/// The update of each step: the learning rate follows from how often a row was updated.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ServerRule(pub OptimiserConfig);
-
-impl UpdateRule for ServerRule {
-    fn slots(&self) -> usize {
-        self.0.optimiser.slots()
-    }
-
-    fn counts_steps(&self) -> bool {
-        true
-    }
-
-    fn apply(&self, step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]) {
-        self.0.update((step.into(), 1), gradient, values, state);
-    }
-
-    fn keeps_moderate_finite(&self) -> bool {
-        self.0.keeps_moderate_finite()
-    }
 }
 
 /// A training whose start comes over the wire: the first push sets the weights, those after it

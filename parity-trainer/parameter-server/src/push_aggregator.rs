@@ -2,8 +2,8 @@
 //! clock added up.
 
 use crate::{
-    Clock, ConsistencyPolicy, Key, KeyRange, Keys, Operation, Pool, Push, RangedClocks, Refusal,
-    Shared, Values, WorkerId, are_moderate,
+    Clock, Consistency, Key, KeyRange, Keys, Pool, Push, RangedClocks, Refusal, Shared, Update,
+    Values, WorkerId, are_moderate,
 };
 
 /// Ranges that are remembered; more are taken for the whole.
@@ -120,21 +120,20 @@ impl PushAggregator {
     /// joined late) goes alone.
     pub fn next_update(
         &mut self,
-        policy: &dyn ConsistencyPolicy,
+        consistency: Consistency,
         pool: &mut Pool<f32>,
-    ) -> Option<Operation> {
-        if !policy.adds_up_clocks() {
+    ) -> Option<Update> {
+        if !consistency.adds_up_clocks() {
             if self.pending.is_empty() {
                 return None;
             }
             let push = self.pending.remove(0);
-            let clocks = vec![(push.worker, push.clock)];
-            return Some(Operation::update(
-                push.at.range,
-                clocks,
-                push.keys,
-                push.values,
-            ));
+            return Some(Update {
+                range: push.at.range,
+                clocks: vec![(push.worker, push.clock)],
+                keys: push.keys,
+                values: push.values,
+            });
         }
         while let Some(&range) = self.touched.last() {
             if let Some((clock, part)) = self.due(range) {
@@ -166,7 +165,7 @@ impl PushAggregator {
     }
 
     /// The sum of the pending pushes of `clock` on `part`, which are then no longer pending.
-    fn add_up(&mut self, clock: Clock, part: KeyRange, pool: &mut Pool<f32>) -> Operation {
+    fn add_up(&mut self, clock: Clock, part: KeyRange, pool: &mut Pool<f32>) -> Update {
         let mut chosen = self.take_out(part, |push| push.clock == clock);
         // In the workers' order, so that the sum does not depend on who came first.
         chosen.sort_by_key(|push| (push.worker, push.at.range));
@@ -176,7 +175,12 @@ impl PushAggregator {
             chosen.iter().map(|push| (push.worker, clock)).collect();
         clocks.dedup();
         let (keys, values) = sum(range, &chosen, self.width, pool);
-        Operation::update(range, clocks, keys, values)
+        Update {
+            range,
+            clocks,
+            keys,
+            values,
+        }
     }
 }
 

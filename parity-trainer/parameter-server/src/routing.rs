@@ -121,31 +121,26 @@ impl Routing {
     /// If the shard is not there, or no longer at this epoch.
     pub fn exact(&self, at: ShardRef) -> Result<&Route, RoutingError> {
         let route = self.route(at.array, at.range.start);
-        let route = route.filter(|route| route.at() == at);
-        route.ok_or(RoutingError::Stale {
-            array: at.array,
-            range: at.range,
-            epoch: at.epoch,
-        })
+        route
+            .filter(|route| route.at() == at)
+            .ok_or(RoutingError::Stale(at))
     }
 
-    /// The next version, with the shard `(array, range)` at `epoch` replaced by `parts`, all under
-    /// the next epoch.
+    /// The next version, with the shard replaced by `parts`, all under the next epoch.
     ///
-    /// The registry's compare-and-swap: fails if the shard has changed since `epoch`.
+    /// The registry's compare-and-swap: fails if the shard has changed since its epoch.
     pub fn replace(
         &self,
-        array: ArrayId,
-        range: KeyRange,
-        epoch: Epoch,
+        at: ShardRef,
         parts: Vec<(KeyRange, Vec<NodeId>)>,
     ) -> Result<Self, RoutingError> {
-        let at = ShardRef::new(array, range, epoch);
         self.exact(at)?;
-        let others = self.routes.iter().filter(|route| route.at() != at).cloned();
-        let part = |(range, chain)| Route::new(ShardRef::new(array, range, epoch.next()), chain);
-        let routes = others.chain(parts.into_iter().map(part));
-        self.with_routes(routes.collect())
+        let mut routes = self.routes.clone();
+        routes.retain(|route| route.at() != at);
+        let epoch = at.epoch.next();
+        let part = |(range, chain)| Route::new(ShardRef { range, epoch, ..at }, chain);
+        routes.extend(parts.into_iter().map(part));
+        self.with_routes(routes)
     }
 
     /// The next version, with these routes.
@@ -168,10 +163,9 @@ pub enum RoutingError {
         first: KeyRange,
         second: KeyRange,
     },
-    #[error("{array}, keys {range}: no shard at {epoch}: read the table again and decide anew")]
-    Stale {
-        array: ArrayId,
-        range: KeyRange,
-        epoch: Epoch,
-    },
+    #[error(
+        "{}, keys {}: no shard at {}: read the table again and decide anew", .0.array, .0.range,
+        .0.epoch
+    )]
+    Stale(ShardRef),
 }

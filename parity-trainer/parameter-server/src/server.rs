@@ -18,12 +18,11 @@ mod shards;
 mod transfer;
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    ArrayId, Clock, ConsistencyPolicy, Key, Layout, Message, NodeId, Peer, Pool, RangedClocks,
-    Refusal, Refused, Request, Seq, ShardRef, Store, WorkerId,
+    Answer, ArrayId, Consistency, Key, Layout, Members, Message, NodeId, Peer, Pool, RangedClocks,
+    Refusal, Request, Seq, ShardRef, Store,
 };
 use replica::Replica;
 use shards::{Shards, exact};
@@ -34,7 +33,7 @@ pub struct ArrayConfig {
     /// Layout of its rows.
     pub layout: Layout,
     /// Consistency model of its readers.
-    pub policy: Arc<dyn ConsistencyPolicy>,
+    pub consistency: Consistency,
 }
 
 /// Bounds and intervals of a server (PS-8).
@@ -78,10 +77,6 @@ impl Default for ServerConfig {
 
 /// Event that a server handles.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "passed on at once: a box would cost an allocation for each message"
-)]
 pub enum Event {
     /// A message has arrived.
     Received {
@@ -92,12 +87,7 @@ pub enum Event {
     },
     /// The registry's list of workers. Join a worker at the clock of the most advanced or later: no
     /// worker can be made to wait for what is past.
-    Members {
-        /// Raised by every change.
-        version: u64,
-        /// Workers and the clocks that they have finished.
-        workers: Vec<(WorkerId, Clock)>,
-    },
+    Members(Members),
     /// The registry asks this server, the tail, to copy a shard to one that will join the chain.
     HandOver {
         /// The shard, at its epoch.
@@ -111,10 +101,6 @@ pub enum Event {
 
 /// Action that a server asks for.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "passed on at once: a box would cost an allocation for each message"
-)]
 pub enum Action {
     /// Send a message.
     Send {
@@ -178,13 +164,13 @@ impl Context<'_> {
         self.actions.push(Action::Send { to, message });
     }
 
-    fn refuse(&mut self, to: Peer, at: ShardRef, request: Request, reason: Refusal) {
-        let refused = Refused {
+    fn answer(&mut self, to: Peer, at: ShardRef, request: Request, refusal: Option<Refusal>) {
+        let answer = Answer {
             at,
             request,
-            reason,
+            refusal,
         };
-        self.send(to, Message::Refused(refused));
+        self.send(to, Message::Answer(answer));
     }
 }
 
@@ -263,9 +249,9 @@ impl Server {
         let (shards, context) = (&mut self.shards, &mut context);
         match event {
             Event::Received { from, message } => shards.receive(from, message, context),
-            Event::Members { version, workers } => {
-                if version > shards.members.0 {
-                    shards.members = (version, workers);
+            Event::Members(members) => {
+                if members.version > shards.members.version {
+                    shards.members = members;
                     for replica in shards.held.values_mut() {
                         replica.set_members(&shards.members, context);
                     }

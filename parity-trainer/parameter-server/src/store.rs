@@ -11,9 +11,8 @@ mod trial;
 
 use std::sync::Arc;
 
-use crate::{Key, KeyRange, Keys, Rows, Shared, UpdateRule};
+use crate::{Key, KeyRange, Keys, Refusal, Rows, Shared, UpdateRule};
 use chunk::{CHUNK_ROWS, Chunk};
-pub use trial::NotFinite;
 
 /// Bytes of parameters in a run of a dense range, unless one row has more.
 const RUN_BYTES: usize = 16 << 20;
@@ -115,13 +114,14 @@ impl Store {
     /// `gradients` has `keys x width` numbers; what is missing or out of range is left out.
     ///
     /// # Errors
-    /// If a gradient, or a number that the rule makes, is not finite. The store is then as before.
+    /// [`Refusal::Overflow`] if a gradient, or a number that the rule makes, is not finite. The store
+    /// is then as before.
     pub fn update(
         &mut self,
         range: KeyRange,
         keys: &Keys,
         gradients: &Shared<f32>,
-    ) -> Result<(), NotFinite> {
+    ) -> Result<(), Refusal> {
         let Some(range) = self.range.intersect(range) else {
             return Ok(());
         };
@@ -285,27 +285,6 @@ impl Store {
             chunks,
             moderate: self.moderate,
         }
-    }
-
-    /// Takes over the rows of `upper`, which starts where this one ends and has the same layout.
-    /// Gives it back if it does not.
-    pub fn append(&mut self, upper: Self) -> Result<(), Box<Self>> {
-        if upper.range.start != self.range.end || upper.layout.sparse != self.layout.sparse {
-            return Err(Box::new(upper));
-        }
-        self.range.end = upper.range.end;
-        self.moderate &= upper.moderate;
-        let most = self.rows_in_run();
-        for chunk in upper.chunks {
-            match self.chunks.last_mut() {
-                // Runs that were cut become whole again.
-                Some(last) if !self.layout.sparse && last.rows() + chunk.rows() <= most => {
-                    last.append(chunk);
-                }
-                _ => self.chunks.push(chunk),
-            }
-        }
-        Ok(())
     }
 
     /// The place of the chunk that has `key`, or should have it, with room for one more row.

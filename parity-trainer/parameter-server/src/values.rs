@@ -259,13 +259,9 @@ impl Values {
         }
     }
 
-    /// Checks that there are `rows` rows of `width` numbers, all finite (PS-7).
-    pub fn check(&self, rows: usize, width: usize) -> Result<(), ValuesError> {
-        self.check_moderate(rows, width).map(|_| ())
-    }
-
-    /// As [`check`](Self::check). Returns true if the numbers are moderate.
-    fn check_moderate(&self, rows: usize, width: usize) -> Result<bool, ValuesError> {
+    /// Checks that there are `rows` rows of `width` numbers, all finite (PS-7). Returns true if they
+    /// are moderate.
+    pub fn check(&self, rows: usize, width: usize) -> Result<bool, ValuesError> {
         let (expected, found) = (rows.saturating_mul(width), self.len());
         if found != expected {
             return Err(ValuesError::Length { expected, found });
@@ -283,7 +279,7 @@ impl Values {
 
     /// As [`check`](Self::check), and remembers that the numbers are moderate if they are.
     pub fn checked(self, rows: usize, width: usize) -> Result<Self, ValuesError> {
-        let moderate = self.check_moderate(rows, width)?;
+        let moderate = self.check(rows, width)?;
         Ok(match self {
             Self::F32(values) => Self::F32(values.with_moderate(moderate)),
             Self::Bf16(values) => Self::Bf16(values.with_moderate(moderate)),

@@ -2,15 +2,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_parameter_server::optimiser::ServerRule;
 use parapet_parameter_server::{
     Action, ArrayConfig, ArrayId, Client, ClientAction, ClientArray, ClientConfig, ClientEvent,
-    Clock, Consistency, Epoch, Event, Key, KeyRange, Keys, Layout, Message, NodeId, Peer, Route,
-    Routing, Rows, Seq, Server, ServerConfig, ShardRef, Snapshot, SnapshotEnd, SnapshotPhase, Task,
-    TaskOutcome, TransferId, Values, Work, WorkerClock, WorkerId,
+    Clock, Consistency, Epoch, Event, Key, KeyRange, Keys, Layout, Members, Message, NodeId, Peer,
+    Pulled, Route, Routing, Rows, Seq, Server, ServerConfig, ShardRef, Snapshot, SnapshotEnd, Task,
+    TransferId, Values, Work, WorkerId,
 };
 
 use super::{
@@ -74,7 +72,7 @@ impl InProcessBackend {
     }
 
     /// Has the worker do `work`, and the server what follows from it.
-    fn run(&mut self, work: Work, what: &'static str) -> Result<TaskOutcome, BackendError> {
+    fn run(&mut self, work: Work, what: &'static str) -> Result<Option<Pulled>, BackendError> {
         let step = self.clock + 1;
         let refused = |reason: String| BackendError::Refused { what, step, reason };
         let task = Task {
@@ -114,8 +112,7 @@ impl InProcessBackend {
             }
         }
         match end {
-            Some(TaskOutcome::Refused(reason)) => Err(refused(reason.to_string())),
-            Some(outcome) => Ok(outcome),
+            Some(outcome) => outcome.map_err(|reason| refused(reason.to_string())),
             None => Err(refused("it gave no answer".to_owned())),
         }
     }
@@ -123,10 +120,9 @@ impl InProcessBackend {
 
 impl ParameterBackend for InProcessBackend {
     fn pull(&mut self, into: &mut ParameterSet) -> Result<(), BackendError> {
-        let TaskOutcome::Pulled { values, .. } = self.run(Work::Pull, "pull")? else {
-            return Err(BackendError::State(WEIGHTS.to_owned()));
-        };
-        let weights = values.get(..self.length).unwrap_or_default();
+        let pulled = self.run(Work::Pull, "pull")?;
+        let pulled = pulled.ok_or_else(|| BackendError::State(WEIGHTS.to_owned()))?;
+        let weights = pulled.values.get(..self.length).unwrap_or_default();
         into.fill("the parameters to pull into", weights)
     }
 
@@ -188,10 +184,12 @@ fn cluster(
         reason,
     };
     let (range, clock) = (range(length), Clock(state.clock));
-    let layout = Layout::dense(ROW, ServerRule(rule));
-    let policy = Arc::new(CONSISTENCY);
-    let arrays = [(ARRAY, ArrayConfig { layout, policy })];
-    let mut server = Server::new(SERVER, ServerConfig::default(), arrays);
+    let layout = Layout::dense(ROW, rule);
+    let config = ArrayConfig {
+        layout,
+        consistency: CONSISTENCY,
+    };
+    let mut server = Server::new(SERVER, ServerConfig::default(), [(ARRAY, config)]);
     let array = ClientArray {
         width: ROW,
         consistency: CONSISTENCY,
@@ -214,10 +212,10 @@ fn cluster(
             rows(rule, state, length)?,
             clock,
         ))),
-        Event::Members {
+        Event::Members(Members {
             version: 1,
             workers: vec![(WORKER, clock)],
-        },
+        }),
         received(Message::Routing(routing.clone())),
     ] {
         server.handle(NOW, event, &mut actions);
@@ -234,11 +232,6 @@ fn cluster(
 /// The only part of a copy of these rows, at the end of a clock.
 fn snapshot(rows: Rows, clock: Clock) -> Snapshot {
     let range = rows.range;
-    let worker = WorkerClock {
-        worker: WORKER,
-        range,
-        clock,
-    };
     Snapshot {
         at: ShardRef {
             array: ARRAY,
@@ -247,12 +240,11 @@ fn snapshot(rows: Rows, clock: Clock) -> Snapshot {
         },
         transfer: TransferId(1),
         part: 0,
-        phase: SnapshotPhase::Delta,
         rows,
         end: Some(SnapshotEnd {
             seq: Seq(0),
             members: 0,
-            clocks: vec![worker],
+            clocks: vec![(WORKER, range, clock)],
         }),
     }
 }

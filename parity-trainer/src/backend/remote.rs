@@ -8,7 +8,7 @@ use parapet_cluster::node::transport::Sockets;
 use parapet_cluster::registry::{Address, Registry};
 use parapet_cluster::roles::ClusterError;
 use parapet_cluster::roles::training::{Job, NewTraining, ROW, Settled, Training, next_job};
-use parapet_parameter_server::{Consistency, ConsistencyPolicy as _};
+use parapet_parameter_server::Consistency;
 use tokio::runtime::Runtime;
 
 use super::in_process::arrays;

@@ -1,7 +1,5 @@
 //! Description of an array, written down.
 
-use std::sync::Arc;
-
 use parapet_parameter_server::{ArrayConfig, ArrayId, ClientArray, Consistency, Layout, RuleSpec};
 use serde::{Deserialize, Serialize};
 
@@ -78,7 +76,7 @@ impl ArraySpec {
         };
         ArrayConfig {
             layout,
-            policy: Arc::new(self.consistency),
+            consistency: self.consistency,
         }
     }
 

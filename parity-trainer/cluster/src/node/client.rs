@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::connections::{Connections, Happened, Inbound};
 use super::membership::{KnownView, Membership};
 use super::transport::{Sender, Transport};
-use super::worker::{Answer, Command, Pulled, TaskError, Worker};
+use super::worker::{Answer, Command, TaskError, Worker};
 use super::{AT_ONCE, Bounds, Counters, Timing};
 use crate::registry::{Report, ReportChange};
 
@@ -232,8 +232,6 @@ impl<T: Transport> ClientNode<T> {
                     self.connections.send(Peer::Server(to), message);
                 }
                 ClientAction::Done { handle, outcome } => self.done(handle, outcome),
-                // The registry sends every table to everyone.
-                ClientAction::FetchRouting => {}
             }
         }
         self.actions = actions;
@@ -243,23 +241,8 @@ impl<T: Transport> ClientNode<T> {
         let Some(answer) = self.running.remove(&handle) else {
             return;
         };
-        let done = match outcome {
-            TaskOutcome::Pushed => Ok(None),
-            TaskOutcome::Pulled {
-                clock,
-                newest,
-                own,
-                values,
-            } => Ok(Some(Pulled {
-                clock,
-                newest,
-                own,
-                values,
-            })),
-            TaskOutcome::Refused(reason) => Err(TaskError::Refused(reason)),
-        };
         // The receiver may have been dropped.
-        let _ = answer.send(done);
+        let _ = answer.send(outcome.map_err(TaskError::Refused));
     }
 }
 

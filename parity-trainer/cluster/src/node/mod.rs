@@ -23,13 +23,14 @@ pub mod transport;
 pub mod wire;
 mod worker;
 
+pub use parapet_parameter_server::Pulled;
 use parapet_parameter_server::Traffic;
 
 pub use client::{ClientNode, ClientNodeConfig};
 pub use membership::Membership;
 pub use server::{ServerHandle, ServerNode, ServerNodeConfig};
 pub use timing::Timing;
-pub use worker::{Pending, Pulled, TaskError, TaskSpec, Worker};
+pub use worker::{Pending, TaskError, TaskSpec, Worker};
 
 /// Events taken from a node's inbox at a time.
 const AT_ONCE: usize = 128;

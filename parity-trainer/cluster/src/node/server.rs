@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_parameter_server::{
-    Action, ArrayConfig, ArrayFilters, ArrayId, Event, HandOver, Message, NodeId, Peer, Server,
-    ServerConfig,
+    Action, ArrayConfig, ArrayFilters, ArrayId, Event, HandOver, Members, Message, NodeId, Peer,
+    Server, ServerConfig,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -226,10 +226,10 @@ impl<T: Transport> ServerNode<T> {
         let servers = self.known.addresses.iter();
         self.connections
             .keep(servers.filter(|(node, _)| **node > own));
-        self.tell(Event::Members {
+        self.tell(Event::Members(Members {
             version: view.workers.version,
             workers: view.workers.workers.clone(),
-        });
+        }));
         self.tell(Event::Received {
             from: Peer::Server(own),
             message: Message::Routing(view.table.routing.clone()),

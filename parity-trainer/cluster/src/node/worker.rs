@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use parapet_parameter_server::{
-    ArrayId, ClientArray, Clock, KeyRange, Keys, Refusal, Shared, SubmitError, Task, Values, Work,
+    ArrayId, ClientArray, Clock, KeyRange, Keys, Pulled, Refusal, SubmitError, Task, Values, Work,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -51,19 +51,6 @@ impl TaskSpec {
     pub fn keys(self, keys: Keys) -> Self {
         Self { keys, ..self }
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Pulled {
-    /// Every live worker's updates up to this clock are contained.
-    pub clock: Clock,
-    /// The same for the rows that are furthest ahead: no shard contains more than the others if it
-    /// is `clock`.
-    pub newest: Clock,
-    /// This worker's updates up to this clock are contained.
-    pub own: Clock,
-    /// `keys x width` parameters.
-    pub values: Shared<f32>,
 }
 
 /// Reason why a task did not succeed.

@@ -3,7 +3,7 @@
 use parapet_cluster::node::wire::Frame;
 use parapet_parameter_server::{
     Keys, Message, Operation, Packed, PackedKeys, PackedValues, Pull, PullReply, Push, Replicate,
-    Snapshot, Values,
+    Snapshot, Update, Values,
 };
 use proptest::prelude::{Strategy, any};
 use rand::{Rng, SeedableRng};
@@ -73,7 +73,7 @@ impl Random {
             Message::Push(Push { keys, values, .. })
             | Message::PullReply(PullReply { keys, values, .. })
             | Message::Replicate(Replicate {
-                operation: Operation::Update { keys, values, .. },
+                operation: Operation::Update(Update { keys, values, .. }),
                 ..
             }) => {
                 self.fill_keys(keys);
@@ -96,11 +96,7 @@ impl Random {
         }
         match &mut packed.values {
             Some(PackedValues::Plain(values)) => self.fill_values(values),
-            Some(
-                PackedValues::Lz4F32 { bytes, .. }
-                | PackedValues::Lz4Bf16 { bytes, .. }
-                | PackedValues::Lz4F16 { bytes, .. },
-            ) => *bytes = self.numbers(|n| n as u8).into(),
+            Some(PackedValues::Lz4 { bytes, .. }) => *bytes = self.numbers(|n| n as u8).into(),
             None => {}
         }
     }

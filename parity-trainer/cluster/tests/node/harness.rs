@@ -185,7 +185,7 @@ impl<T: Transport> Cluster<T> {
     async fn start_server(&mut self, node: NodeId) {
         let array = |array: &Array| ArrayConfig {
             layout: array.layout.clone(),
-            policy: Arc::new(self.setup.consistency),
+            consistency: self.setup.consistency,
         };
         let arrays = (0..).map(ArrayId).zip(self.setup.arrays.iter().map(array));
         let mut config = ServerNodeConfig::new(node, arrays.collect());

@@ -8,8 +8,8 @@ use parapet_cluster::node::wire::{
     Batch, Decoder, Frame, HEADER_LEN, HELLO_LEN, Hello, PREFIX_LEN, VERSION, WireError,
 };
 use parapet_parameter_server::{
-    ArrayId, Clock, Epoch, KeyRange, Keys, Message, NodeId, Operation, Packed, PackedValues, Peer,
-    Push, Replicate, Seq, ShardRef, Values, ValuesError, WorkerId,
+    ArrayId, Clock, Epoch, KeyRange, Keys, Members, Message, NodeId, Operation, Packed,
+    PackedValues, Peer, Push, Replicate, Seq, ShardRef, Values, ValuesError, WorkerId,
 };
 use proptest::prelude::*;
 use twox_hash::XxHash3_64;
@@ -255,10 +255,10 @@ fn frame_above_the_limit_is_not_sent() {
 #[test]
 fn head_longer_than_what_is_read_ahead_survives_up_to_a_limit() {
     let of_workers = |count| {
-        let operation = Operation::Members {
+        let operation = Operation::Members(Members {
             version: 1,
             workers: vec![(WorkerId(u64::MAX), Clock(u64::MAX)); count],
-        };
+        });
         let (at, seq) = (at(1), Seq(1));
         Frame::from(Message::Replicate(Replicate { at, seq, operation }))
     };
@@ -326,7 +326,7 @@ fn number_that_is_not_finite_is_found_wherever_it_is_cut() {
             assert_eq!((frames.len(), end), (1, Ok(())));
             let found = values_of(&frames[0]).check(count, 1);
             let expected = bad.map_or(Ok(()), |at| Err(ValuesError::NotFinite { at }));
-            assert_eq!(found, expected, "cut at {cut}");
+            assert_eq!(found.map(drop), expected, "cut at {cut}");
         }
     }
 }
@@ -404,7 +404,7 @@ fn handshakes_that_do_not_fit_are_told_apart() {
 }
 
 /// Two bytes tell the kinds of frames and messages apart.
-const KINDS: usize = 12;
+const KINDS: usize = 9;
 
 /// The files begin with how the fuzzer cuts the input. With `UPDATE_CORPUS`, writes one of each
 /// kind of frame.

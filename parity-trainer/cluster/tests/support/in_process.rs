@@ -96,7 +96,7 @@ fn decide(view: &View, change: ReportChange) -> Option<View> {
             }
             let chain = route.chain.iter().copied().chain([to]).collect();
             let parts = vec![(at.range, chain)];
-            *routing = routing.replace(at.array, at.range, at.epoch, parts).ok()?;
+            *routing = routing.replace(at, parts).ok()?;
             let done = (at.array, at.range);
             let hand_overs = &mut next.table.hand_overs;
             hand_overs.retain(|other| (other.at.array, other.at.range) != done);
@@ -106,8 +106,7 @@ fn decide(view: &View, change: ReportChange) -> Option<View> {
                 let rest = route.chain.iter().copied().filter(|&other| other != node);
                 let parts = vec![(route.range, rest.collect())];
                 if route.chain.contains(&node)
-                    && let Ok(without) =
-                        routing.replace(route.array, route.range, route.epoch, parts)
+                    && let Ok(without) = routing.replace(route.at(), parts)
                 {
                     // The last replica stays: no other one has the state.
                     *routing = without;

@@ -5,7 +5,7 @@ use parapet_cluster::node::transport::Transport;
 use parapet_cluster::registry::Registry;
 use parapet_cluster::roles::ClusterError;
 use parapet_cluster::roles::training::{Job, NewTraining, Settled, Training};
-use parapet_parameter_server::optimiser::{OptimiserConfig, OptimiserSpec, Schedule, ServerRule};
+use parapet_parameter_server::optimiser::{OptimiserConfig, OptimiserSpec, Schedule};
 use parapet_parameter_server::{Consistency, UpdateRule as _};
 use tokio::sync::mpsc;
 
@@ -58,7 +58,7 @@ pub fn plain(steps: u64) -> (Vec<f32>, [Vec<f32>; 2]) {
                 .for_each(|(sum, part)| *sum += part);
         }
         let [first, second] = &mut state;
-        ServerRule(adamw(steps)).apply(step as u32 + 1, &sum, &mut weights, &mut [first, second]);
+        adamw(steps).apply(step as u32 + 1, &sum, &mut weights, &mut [first, second]);
     }
     (weights, state)
 }

@@ -3,18 +3,37 @@
 use std::time::Duration;
 
 use super::index::{Part, State};
-use super::{Client, ClientAction, Fresh, Handle, Running, TaskOutcome};
-use crate::{Clock, PullReply, PushAck, Refused, Request, Shared, Values};
+use super::{Client, ClientAction, Handle, Pulled, Running, TaskOutcome};
+use crate::{Answer, Clock, PullReply, Refusal, Request, ShardRef, Shared, Values};
 
 impl Client {
-    pub(super) fn pushed(&mut self, now: Duration, ack: PushAck, actions: &mut Vec<ClientAction>) {
-        if ack.worker != self.worker {
-            return;
+    pub(super) fn answered(
+        &mut self,
+        now: Duration,
+        answer: Answer,
+        actions: &mut Vec<ClientAction>,
+    ) {
+        let Answer { at, request, .. } = answer;
+        match (request, answer.refusal) {
+            (_, Some(reason)) => self.refused(now, at, request, reason, actions),
+            (Request::Push { worker, clock }, None) if worker == self.worker => {
+                self.pushed(now, at, clock, actions);
+            }
+            _ => {}
         }
+    }
+
+    fn pushed(
+        &mut self,
+        now: Duration,
+        at: ShardRef,
+        clock: Clock,
+        actions: &mut Vec<ClientAction>,
+    ) {
         self.answered = now;
-        let (array, clock, own) = (ack.at.array, ack.clock, ack.clock);
+        let array = at.array;
         // Refused ones may have waited for this one; an answer may be older than a cut.
-        let sent = self.index.sent.get(&(array, clock, ack.at.range));
+        let sent = self.index.sent.get(&(array, clock, at.range));
         let handles: Vec<Handle> = match sent.filter(|_| self.index.total.delayed == 0) {
             Some(&handle) => vec![handle],
             None => self.tasks.keys().copied().collect(),
@@ -29,12 +48,11 @@ impl Client {
             let is_acknowledged = running.task.clock == clock;
             let mut changed = false;
             for part in &mut running.parts {
-                if !ack.at.range.covers(part.range) {
+                if !at.range.covers(part.range) {
                     continue;
                 }
                 if is_acknowledged {
-                    let values = None;
-                    part.state = State::Done { clock, own, values };
+                    part.state = State::Done(None);
                     changed = true;
                 } else if matches!(part.state, State::Delayed { .. }) {
                     part.state = State::Ready;
@@ -54,7 +72,7 @@ impl Client {
         reply: PullReply,
         actions: &mut Vec<ClientAction>,
     ) {
-        let (at, clock, own) = (reply.at, reply.clock, reply.own);
+        let at = reply.at;
         let width = self.arrays.get(&at.array).map(|array| array.width);
         let rows = reply.keys.len(at.range);
         if width.is_none_or(|width| reply.values.check(rows, width).is_err()) {
@@ -72,39 +90,31 @@ impl Client {
         };
         let is_it = |part: &&mut Part| part.request == Some(request) && part.range == at.range;
         if let Some(part) = running.parts.iter_mut().find(is_it) {
-            let values = Some(reply.values);
-            part.state = State::Done { clock, own, values };
+            part.state = State::Done(Some(reply));
             self.note(handle);
             self.finish(handle, actions);
         }
     }
 
-    /// Keeps rows that a server sent of its own accord: one reply for each shard that is read, so
-    /// that their number is bounded by the table's.
     fn refresh(&mut self, reply: PullReply) {
         let at = reply.at;
         let slot = (at.array, at.range);
-        let is_older = |old: &Fresh| old.clock <= reply.clock && old.own <= reply.own;
+        let is_older = |old: &PullReply| old.clock <= reply.clock && old.own <= reply.own;
         let mut routes = self.routing.overlapping(at.array, at.range);
         let is_current = routes.any(|route| route.epoch == at.epoch);
         if is_current && self.fresh.get(&slot).is_none_or(is_older) {
-            let fresh = Fresh {
-                clock: reply.clock,
-                own: reply.own,
-                keys: reply.keys,
-                values: reply.values,
-            };
-            self.fresh.insert(slot, fresh);
+            self.fresh.insert(slot, reply);
         }
     }
 
-    pub(super) fn refused(
+    fn refused(
         &mut self,
         now: Duration,
-        refused: Refused,
+        at: ShardRef,
+        request: Request,
+        reason: Refusal,
         actions: &mut Vec<ClientAction>,
     ) {
-        let (at, reason) = (refused.at, refused.reason);
         let until = now + self.config.retry;
         let own = self.worker;
         let mut changed = Vec::new();
@@ -112,7 +122,7 @@ impl Client {
             let is_push = !running.is_pull() && running.task.array == at.array;
             let task_clock = running.task.clock;
             for part in &mut running.parts {
-                let is_it = match refused.request {
+                let is_it = match request {
                     Request::Push { worker, clock } => {
                         is_push && worker == own && clock == task_clock
                     }
@@ -121,9 +131,6 @@ impl Client {
                 };
                 if is_it && part.range == at.range && part.is_under_way(at.epoch) {
                     part.state = State::Delayed { until };
-                    if reason.wants_routing() {
-                        actions.push(ClientAction::FetchRouting);
-                    }
                     changed.push(handle);
                 }
             }
@@ -134,7 +141,7 @@ impl Client {
         if let Some(&handle) = changed.last()
             && !reason.is_retryable()
         {
-            self.end(handle, TaskOutcome::Refused(reason), actions);
+            self.end(handle, Err(reason), actions);
         }
     }
 
@@ -152,47 +159,39 @@ impl Client {
         else {
             return;
         };
-        let is_pull = running.is_pull();
-        let outcome = if is_pull {
-            pulled(running)
-        } else {
-            TaskOutcome::Pushed
-        };
-        self.end(handle, outcome, actions);
+        let rows = running.is_pull().then(|| pulled(running));
+        self.end(handle, Ok(rows), actions);
     }
 }
 
 /// Outcome of a pull whose parts are all done.
-fn pulled(running: &Running) -> TaskOutcome {
-    let mut done: Vec<(&Part, &Values)> = Vec::with_capacity(running.parts.len());
-    let (mut clock, mut newest, mut least_own) = (Clock(u64::MAX), Clock(0), Clock(u64::MAX));
-    for part in &running.parts {
-        if let State::Done {
-            clock: part_clock,
-            own,
-            values,
-        } = &part.state
-        {
-            clock = clock.min(*part_clock);
-            newest = newest.max(*part_clock);
-            least_own = least_own.min(*own);
-            done.extend(values.iter().map(|values| (part, values)));
+fn pulled(running: &Running) -> Pulled {
+    fn reply(part: &Part) -> Option<&PullReply> {
+        match &part.state {
+            State::Done(reply) => reply.as_ref(),
+            _ => None,
         }
     }
-    done.sort_by_key(|(part, _)| part.range);
+    let mut replies: Vec<&PullReply> = running.parts.iter().filter_map(reply).collect();
+    replies.sort_by_key(|reply| reply.at.range);
     // Rows of one shard are handed on as they came.
-    let values: Shared<f32> = if let [(_, only)] = &done[..] {
-        only.to_f32()
+    let values: Shared<f32> = if let [only] = &replies[..] {
+        only.values.to_f32()
     } else {
-        let mut all = Vec::with_capacity(done.iter().map(|(_, rows)| rows.len()).sum());
-        done.iter()
-            .for_each(|(_, rows)| all.extend_from_slice(&rows.to_f32()));
+        let rows = replies.iter().map(|reply| &reply.values);
+        let mut all = Vec::with_capacity(rows.clone().map(Values::len).sum());
+        rows.for_each(|rows| all.extend_from_slice(&rows.to_f32()));
         all.into()
     };
-    TaskOutcome::Pulled {
-        clock,
-        newest,
-        own: least_own,
+    let clocks = replies.iter().map(|reply| reply.clock);
+    Pulled {
+        clock: clocks.clone().min().unwrap_or_default(),
+        newest: clocks.max().unwrap_or_default(),
+        own: replies
+            .iter()
+            .map(|reply| reply.own)
+            .min()
+            .unwrap_or_default(),
         values,
     }
 }

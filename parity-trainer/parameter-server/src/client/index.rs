@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Handle, Running};
-use crate::{ArrayId, Clock, Epoch, KeyRange, RequestId, Values};
+use crate::{ArrayId, Clock, Epoch, KeyRange, PullReply, RequestId};
 
 /// Times `resend` that a part is waited for while answers to others come: what is large and slow
 /// should not be made slower by sending it twice.
@@ -19,11 +19,7 @@ pub(super) enum State {
     /// Refused for now.
     Delayed { until: Duration },
     /// Answered.
-    Done {
-        clock: Clock,
-        own: Clock,
-        values: Option<Values>,
-    },
+    Done(Option<PullReply>),
 }
 
 /// The part of a task that goes to one shard.
@@ -48,7 +44,7 @@ impl Part {
     }
 
     pub(super) const fn is_done(&self) -> bool {
-        matches!(self.state, State::Done { .. })
+        matches!(self.state, State::Done(_))
     }
 
     pub(super) fn is_under_way(&self, epoch: Epoch) -> bool {
@@ -60,7 +56,7 @@ impl Part {
         match self.state {
             State::Sent { at } => Some((at.max(answered) + resend).min(at + PATIENCE * resend)),
             State::Delayed { until } => Some(until),
-            State::Ready | State::Done { .. } => None,
+            State::Ready | State::Done(_) => None,
         }
     }
 }
@@ -107,7 +103,7 @@ impl Index {
                 State::Ready => is_ready = true,
                 State::Sent { .. } => new.pulls_under_way += usize::from(is_pull),
                 State::Delayed { .. } => new.delayed += 1,
-                State::Done { .. } => {}
+                State::Done(_) => {}
             }
         }
         let old = std::mem::replace(&mut running.counted, new);

@@ -1,17 +1,22 @@
-//! Routing of parts to servers, and the order in which they are sent.
+//! Routing of parts to servers, the order in which they are sent, and room in the connections.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 
 use super::index::{Part, Place, State};
 use super::{Client, ClientAction, Handle, Work};
 use crate::{
-    ArrayId, Clock, Consistency, Epoch, KeyRange, Message, NodeId, Pull, Push, Routing, ShardRef,
+    ArrayId, Clock, Consistency, Epoch, KeyRange, Message, NodeId, Pull, Push, RequestId, Routing,
+    ShardRef,
 };
 
 /// Tasks that cannot be sent and are looked at after each event, at most: while a server cannot be
 /// reached, all may be such ones.
 const LOOKED_AT: usize = 256;
+
+/// Bytes of a message beside its keys and values, about.
+const HEAD: usize = 128;
 
 impl Client {
     /// The parts of a range, one for each shard; keys that no shard holds yet are parts of their
@@ -150,8 +155,11 @@ impl Client {
             }
             Work::Pull => {
                 let (keys, _) = task.keys.cut(task.range, range);
-                let (bytes, known) = (keys.bytes(), part.request);
-                let request = known.unwrap_or_else(|| self.request());
+                let bytes = keys.bytes();
+                let request = part.request.unwrap_or_else(|| {
+                    self.next_request += 1;
+                    RequestId(self.next_request)
+                });
                 let pull = Pull {
                     at,
                     worker,
@@ -209,11 +217,9 @@ impl Client {
                 let Some(fresh) = self.fresh.get(&(task.array, part.range)) else {
                     continue;
                 };
-                let (clock, own) = (fresh.clock, fresh.own);
                 let (keys, _) = task.keys.cut(task.range, part.range);
-                if fresh.keys == keys && clock >= needed && own >= needed_own {
-                    let values = Some(fresh.values.clone());
-                    part.state = State::Done { clock, own, values };
+                if fresh.keys == keys && fresh.clock >= needed && fresh.own >= needed_own {
+                    part.state = State::Done(Some(fresh.clone()));
                     served.push(handle);
                 }
             }
@@ -221,6 +227,47 @@ impl Client {
         for handle in served {
             self.note(handle);
             self.finish(handle, actions);
+        }
+    }
+}
+
+/// A message sent without room is lost, and is sent again only after a wait. So a part that finds
+/// none stays where it is, in line before those that would overtake it.
+#[derive(Debug, Default)]
+pub(super) struct SendWindow {
+    /// Bytes that each connection can still take; `None` for no limit, until one is reported.
+    left: Option<BTreeMap<NodeId, usize>>,
+    /// Where parts wait for room.
+    held_back: BTreeSet<NodeId>,
+}
+
+impl SendWindow {
+    pub(super) fn set(&mut self, left: BTreeMap<NodeId, usize>) {
+        self.left = Some(left);
+        self.held_back.clear();
+    }
+
+    pub(super) const fn held_back(&self) -> &BTreeSet<NodeId> {
+        &self.held_back
+    }
+
+    /// Returns true if a part may go there; if there is a way, but no room, it is waited for.
+    pub(super) fn takes(&mut self, to: NodeId) -> bool {
+        let Some(left) = &self.left else { return true };
+        match left.get(&to) {
+            Some(0) => {
+                self.held_back.insert(to);
+                false
+            }
+            room => room.is_some(),
+        }
+    }
+
+    /// A message with so many bytes of keys and values goes there. It may be longer than the room
+    /// that it has found.
+    pub(super) fn use_up(&mut self, to: NodeId, bytes: usize) {
+        if let Some(room) = self.left.as_mut().and_then(|left| left.get_mut(&to)) {
+            *room = room.saturating_sub(bytes.saturating_add(HEAD));
         }
     }
 }

@@ -44,7 +44,7 @@ impl<'a> Draft<'a> {
     /// Raises the shard's epoch under this chain.
     pub(super) fn set_chain(&mut self, at: ShardRef, chain: Vec<NodeId>) -> bool {
         let parts = vec![(at.range, chain)];
-        let next = self.routing.replace(at.array, at.range, at.epoch, parts);
+        let next = self.routing.replace(at, parts);
         self.change(at, next)
     }
 

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::key_lists::KeyLists;
-use super::{ArrayFilters, Digest, Filter, Traffic, lz4};
+use super::{ArrayFilters, Digest, Filter, Precision, Traffic, lz4};
 use crate::{
-    ArrayId, Key, Keys, Message, Operation, Pull, PullReply, Push, Replicate, Shared, Values,
+    ArrayId, Key, Keys, Message, Operation, Pull, PullReply, Push, Replicate, Shared, Update,
+    Values,
 };
 
 /// Below this many keys a list is always sent: its digest would be no shorter.
@@ -52,24 +53,10 @@ pub enum PackedKeys {
 pub enum PackedValues {
     /// As they are.
     Plain(Values),
-    /// 32-bit floats, compressed.
-    Lz4F32 {
-        /// Number of numbers.
-        count: u64,
-        /// Packed values.
-        #[serde(skip)]
-        bytes: Shared<u8>,
-    },
-    /// [`Values::Bf16`], compressed.
-    Lz4Bf16 {
-        /// Number of numbers.
-        count: u64,
-        /// Packed values.
-        #[serde(skip)]
-        bytes: Shared<u8>,
-    },
-    /// [`Values::F16`], compressed.
-    Lz4F16 {
+    /// Compressed.
+    Lz4 {
+        /// The numbers' format.
+        precision: Precision,
         /// Number of numbers.
         count: u64,
         /// Packed values.
@@ -179,33 +166,37 @@ impl Link {
     pub fn unpack(&mut self, packed: Packed) -> Result<Message, UnpackError> {
         let mut message = packed.message;
         let keys = packed.keys.map(|keys| self.unpack_keys(keys)).transpose()?;
-        let unpacked = packed.values.map(|values| self.unpack_values(values));
-        let unpacked = unpacked.transpose()?;
+        let values = packed.values.map(|values| self.unpack_values(values));
+        let values = values.transpose()?;
         let Some((array, own_keys, own_values)) = rows_of(&mut message) else {
             return Ok(message);
         };
         // Of arrays that are known here alone, for a peer may name any.
         let is_known = self.filters.contains_key(&array);
+        let mut count = |filter, before, after| {
+            if is_known {
+                self.received.count(array, filter, before, after);
+            }
+        };
         if let Some((keys, filter)) = keys {
             *own_keys = keys;
-            if let (true, Some((filter, after))) = (is_known, filter) {
-                self.received.count(array, filter, own_keys.bytes(), after);
+            if let Some((filter, after)) = filter {
+                count(filter, own_keys.bytes(), after);
             }
         }
-        let Some(values) = own_values else {
-            return Ok(message);
-        };
-        let mut lz4 = None;
-        if let Some(unpacked) = unpacked {
-            (*values, lz4) = unpacked;
-        }
-        let (exact, rounded) = (values.len() * size_of::<f32>(), values.as_bytes().len());
-        if is_known && rounded < exact {
-            self.received
-                .count(array, Filter::Precision, exact, rounded);
-        }
-        if let (true, Some(after)) = (is_known, lz4) {
-            self.received.count(array, Filter::Lz4, rounded, after);
+        if let Some(own_values) = own_values {
+            let mut lz4 = None;
+            if let Some(unpacked) = values {
+                (*own_values, lz4) = unpacked;
+            }
+            let exact = own_values.len() * size_of::<f32>();
+            let rounded = own_values.as_bytes().len();
+            if rounded < exact {
+                count(Filter::Precision, exact, rounded);
+            }
+            if let Some(after) = lz4 {
+                count(Filter::Lz4, rounded, after);
+            }
         }
         Ok(message)
     }
@@ -252,19 +243,21 @@ impl Link {
         values: Values,
         filters: ArrayFilters,
     ) -> PackedValues {
-        let count = values.len() as u64;
-        let compressed = match &values {
-            _ if !filters.lz4 => None,
-            Values::F32(numbers) => self.compress(array, numbers),
-            Values::Bf16(bits) | Values::F16(bits) => self.compress(array, bits),
-        };
-        let Some(bytes) = compressed else {
+        if !filters.lz4 {
             return PackedValues::Plain(values);
+        }
+        let (precision, compressed) = match &values {
+            Values::F32(numbers) => (Precision::F32, self.compress(array, numbers)),
+            Values::Bf16(bits) => (Precision::Bf16, self.compress(array, bits)),
+            Values::F16(bits) => (Precision::F16, self.compress(array, bits)),
         };
-        match values {
-            Values::F32(_) => PackedValues::Lz4F32 { count, bytes },
-            Values::Bf16(_) => PackedValues::Lz4Bf16 { count, bytes },
-            Values::F16(_) => PackedValues::Lz4F16 { count, bytes },
+        match compressed {
+            Some(bytes) => PackedValues::Lz4 {
+                precision,
+                count: values.len() as u64,
+                bytes,
+            },
+            None => PackedValues::Plain(values),
         }
     }
 
@@ -314,22 +307,21 @@ impl Link {
 
     /// The values, and the bytes that compression has left of them.
     fn unpack_values(&self, values: PackedValues) -> Result<(Values, Option<usize>), UnpackError> {
+        let (precision, count, bytes) = match values {
+            PackedValues::Plain(values) => return Ok((values, None)),
+            PackedValues::Lz4 {
+                precision,
+                count,
+                bytes,
+            } => (precision, count, bytes),
+        };
         let limit = self.limits.bytes;
-        Ok(match values {
-            PackedValues::Plain(values) => (values, None),
-            PackedValues::Lz4F32 { count, bytes } => {
-                let numbers = lz4::decompress(&bytes, count, limit)?;
-                (Values::F32(numbers.into()), Some(bytes.len()))
-            }
-            PackedValues::Lz4Bf16 { count, bytes } => {
-                let bits = lz4::decompress(&bytes, count, limit)?;
-                (Values::Bf16(bits.into()), Some(bytes.len()))
-            }
-            PackedValues::Lz4F16 { count, bytes } => {
-                let bits = lz4::decompress(&bytes, count, limit)?;
-                (Values::F16(bits.into()), Some(bytes.len()))
-            }
-        })
+        let values = match precision {
+            Precision::F32 => Values::F32(lz4::decompress(&bytes, count, limit)?.into()),
+            Precision::Bf16 => Values::Bf16(lz4::decompress(&bytes, count, limit)?.into()),
+            Precision::F16 => Values::F16(lz4::decompress(&bytes, count, limit)?.into()),
+        };
+        Ok((values, Some(bytes.len())))
     }
 }
 
@@ -345,7 +337,7 @@ fn rows_of(message: &mut Message) -> Option<(ArrayId, &mut Keys, Option<&mut Val
         })
         | Message::Replicate(Replicate {
             at,
-            operation: Operation::Update { keys, values, .. },
+            operation: Operation::Update(Update { keys, values, .. }),
             ..
         }) => Some((at.array, keys, Some(values))),
         Message::Pull(Pull { at, keys, .. }) => Some((at.array, keys, None)),

@@ -59,11 +59,9 @@ pub(super) fn decompress<T: Pod>(
 
 /// Each key less the one before.
 pub(super) fn differences(keys: &[Key]) -> Vec<Key> {
-    let before = std::iter::once(&0).chain(keys);
-    let pairs = keys.iter().zip(before);
-    pairs
-        .map(|(key, before)| key.wrapping_sub(*before))
-        .collect()
+    let mut last = 0;
+    let difference = |&key: &Key| key.wrapping_sub(std::mem::replace(&mut last, key));
+    keys.iter().map(difference).collect()
 }
 
 /// Restores keys from their differences.

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::{ArrayFilters, Filter, Traffic};
@@ -48,7 +49,7 @@ impl Kkt {
 }
 
 /// The format in which a push's numbers are sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Precision {
     /// 32-bit floats, exact.
     #[default]

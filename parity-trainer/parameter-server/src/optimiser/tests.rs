@@ -70,7 +70,7 @@ fn training_that_was_set_up_goes_on_as_the_one_before() {
     apply(&FRESH, &mut set, 1, &plain[0]);
     assert_eq!(set, plain);
     for step in 1..=4 {
-        apply(&ServerRule(CONFIG), &mut plain, step, &gradient(step));
+        apply(&CONFIG, &mut plain, step, &gradient(step));
         apply(&FRESH, &mut set, step + 1, &gradient(step));
     }
     assert_eq!(set, plain);
@@ -82,7 +82,7 @@ fn training_that_was_set_up_goes_on_as_the_one_before() {
         apply(&later, &mut resumed, step, slot);
     }
     assert_eq!(resumed, plain);
-    apply(&ServerRule(CONFIG), &mut plain, 5, &gradient(5));
+    apply(&CONFIG, &mut plain, 5, &gradient(5));
     apply(&later, &mut resumed, 4, &gradient(5));
     assert_eq!(resumed, plain);
 }

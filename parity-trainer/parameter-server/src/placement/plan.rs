@@ -45,23 +45,21 @@ impl Step {
     /// # Errors
     /// If the shard has changed since the plan was made, or the step leaves no table.
     pub fn apply(&self, routing: &Routing) -> Result<Routing, RoutingError> {
-        let (array, range) = (self.at.array, self.at.range);
+        let ShardRef { array, range, .. } = self.at;
         let mut chain = routing.exact(self.at)?.chain.clone();
-        let mut rest = None;
         match &self.change {
-            ChainChange::Split(key) => {
-                if *key <= range.start || range.end <= *key {
+            &ChainChange::Split(key) => {
+                if key <= range.start || range.end <= key {
                     return Err(RoutingError::Malformed { array, range });
                 }
-                rest = Some((KeyRange::new(*key, range.end), chain.clone()));
+                let parts = [(range.start, key), (key, range.end)];
+                let part = |(start, end)| (KeyRange::new(start, end), chain.clone());
+                return routing.replace(self.at, parts.map(part).into());
             }
             ChainChange::Append(add) => chain.push(*add),
             ChainChange::Remove(nodes) => chain.retain(|node| !nodes.contains(node)),
         }
-        let end = rest.as_ref().map_or(range.end, |(rest, _)| rest.start);
-        let first = (KeyRange::new(range.start, end), chain);
-        let parts = [Some(first), rest].into_iter().flatten().collect();
-        routing.replace(array, range, self.at.epoch, parts)
+        routing.replace(self.at, vec![(range, chain)])
     }
 }
 

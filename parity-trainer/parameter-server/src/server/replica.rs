@@ -3,18 +3,16 @@
 mod reads;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::log::Log;
-use super::shards::Members;
 use super::transfer::Outgoing;
 use super::{Action, Context, ServerConfig, ShardView};
 use crate::push_aggregator::set_members;
 use crate::{
-    Clock, ConsistencyPolicy, Epoch, KeyRange, Keys, Message, NodeId, Operation, Peer, Pull, Push,
-    PushAck, PushAggregator, RangedClocks, Refusal, Replicate, ReplicateAck, Request, Route, Seq,
-    ShardRef, Store, WorkerId,
+    Clock, Consistency, Epoch, KeyRange, Keys, Members, Message, NodeId, Operation, Peer, Pull,
+    Push, PushAggregator, RangedClocks, Refusal, Replicate, Request, Route, Seq, ShardRef, Store,
+    Update, WorkerId,
 };
 
 /// Log entries in one resend: enough to fill a gap, few enough not to drown a slow successor.
@@ -23,7 +21,7 @@ const RESENT_AT_ONCE: usize = 64;
 /// Rows, clocks and log; and what the head or the tail keeps besides.
 pub(super) struct Replica {
     pub(super) route: Route,
-    pub(super) policy: Arc<dyn ConsistencyPolicy>,
+    pub(super) consistency: Consistency,
     pub(super) store: Store,
     /// Clocks that the rows contain.
     pub(super) clocks: RangedClocks,
@@ -60,7 +58,7 @@ impl Replica {
     /// A shard with this content, all of it committed.
     pub(super) fn new(
         route: Route,
-        policy: Arc<dyn ConsistencyPolicy>,
+        consistency: Consistency,
         store: Store,
         clocks: RangedClocks,
         members: u64,
@@ -70,7 +68,7 @@ impl Replica {
             aggregator: PushAggregator::new(store.layout().width, clocks.clone()),
             committed: clocks.clone(),
             route,
-            policy,
+            consistency,
             store,
             clocks,
             members,
@@ -147,7 +145,7 @@ impl Replica {
         push.values = push.values.checked(rows, width)?;
         let finished = self.committed.lowest_of(worker, at.range);
         if finished.is_some_and(|finished| finished >= clock) {
-            context.send(from, Message::PushAck(PushAck { at, worker, clock }));
+            context.answer(from, at, Request::Push { worker, clock }, None);
             return Ok(());
         }
         ensure(!self.stands_still(), Refusal::Stopped)?;
@@ -179,11 +177,11 @@ impl Replica {
     /// Gives places in the log to the updates that are due, as far as there is room.
     pub(super) fn sequence_updates(&mut self, context: &mut Context<'_>) {
         while self.is_acting_head(context) && !self.log.is_full(context.config) {
-            let Some(update) = self.aggregator.next_update(&*self.policy, context.pool) else {
+            let Some(update) = self.aggregator.next_update(self.consistency, context.pool) else {
                 return;
             };
             match self.apply(&update) {
-                Ok(()) => self.append(update, context),
+                Ok(()) => self.append(Operation::Update(update), context),
                 Err(reason) => self.refuse(&update, reason, context),
             }
         }
@@ -191,15 +189,12 @@ impl Replica {
 
     /// At the head: an update overflows. Its pushes count as never received, and their workers hear
     /// why; what they have sent after them comes too early now.
-    fn refuse(&mut self, update: &Operation, reason: Refusal, context: &mut Context<'_>) {
-        let Operation::Update { range, clocks, .. } = update else {
-            return;
-        };
-        self.aggregator.take_back(clocks, *range, &self.clocks);
-        let at = self.at();
+    fn refuse(&mut self, update: &Update, reason: Refusal, context: &mut Context<'_>) {
+        let (at, range, clocks) = (self.at(), update.range, &update.clocks);
+        self.aggregator.take_back(clocks, range, &self.clocks);
         self.unacknowledged.retain(|&(worker, clock, pushed)| {
             let own = clocks.iter().find(|(other, _)| *other == worker);
-            let own = own.filter(|_| pushed.intersect(*range).is_some());
+            let own = own.filter(|_| pushed.intersect(range).is_some());
             let Some(&(_, expected)) = own else {
                 return true;
             };
@@ -210,36 +205,27 @@ impl Replica {
                 reason
             };
             let request = Request::Push { worker, clock };
-            context.refuse(Peer::Worker(worker), at.part(pushed), request, reason);
+            context.answer(Peer::Worker(worker), at.part(pushed), request, Some(reason));
             false
         });
     }
 
     /// At the head: makes the list of workers known to the chain.
     pub(super) fn set_members(&mut self, members: &Members, context: &mut Context<'_>) {
-        let (version, workers) = (members.0, &members.1);
         // A new head may know less than the log does.
-        if self.members < version && self.is_acting_head(context) {
-            self.aggregator.set_members(workers);
-            let workers = workers.clone();
-            self.append(Operation::Members { version, workers }, context);
+        if self.members < members.version && self.is_acting_head(context) {
+            self.aggregator.set_members(&members.workers);
+            self.append(Operation::Members(members.clone()), context);
             self.sequence_updates(context);
         }
     }
 
     /// Updates the rows. Every replica decides alike, as all have the same rows (PS-5).
-    fn apply(&mut self, operation: &Operation) -> Result<(), Refusal> {
-        if let Operation::Update {
-            range,
-            keys,
-            values,
-            ..
-        } = operation
-        {
-            self.store.update(*range, keys, &values.to_f32())?;
-            if let Some(outgoing) = &mut self.outgoing {
-                outgoing.changed(*range, keys);
-            }
+    fn apply(&mut self, update: &Update) -> Result<(), Refusal> {
+        let (range, keys) = (update.range, &update.keys);
+        self.store.update(range, keys, &update.values.to_f32())?;
+        if let Some(outgoing) = &mut self.outgoing {
+            outgoing.changed(range, keys);
         }
         Ok(())
     }
@@ -247,8 +233,8 @@ impl Replica {
     /// Gives an operation that was applied the next place in the log, and sends it on.
     fn append(&mut self, operation: Operation, context: &mut Context<'_>) {
         self.applied = self.applied.next();
-        if let Operation::Members { version, .. } = &operation {
-            self.members = *version;
+        if let Operation::Members(members) = &operation {
+            self.members = members.version;
         }
         record(&mut self.clocks, &operation);
         let successor = self.successor(context.node);
@@ -294,7 +280,11 @@ impl Replica {
             self.acknowledge_chain(context);
         } else if entry.seq == self.applied.next() && !self.log.is_full(context.config) {
             // Rows that cannot take the head's update are not the head's, and are copied anew.
-            match self.apply(&entry.operation) {
+            let applied = match &entry.operation {
+                Operation::Update(update) => self.apply(update),
+                Operation::Members(_) => Ok(()),
+            };
+            match applied {
                 Ok(()) => self.append(entry.operation, context),
                 Err(_) => context.actions.push(Action::Lost { at: self.at() }),
             }
@@ -313,7 +303,7 @@ impl Replica {
 
     /// Drops the log up to `seq`, and answers those that wait for it.
     pub(super) fn commit(&mut self, seq: Seq, context: &mut Context<'_>) {
-        let sends_fresh_rows = self.policy.sends_fresh_rows();
+        let sends_fresh_rows = self.consistency.sends_fresh_rows();
         let finished = |replica: &Self| replica.committed.finished(replica.range());
         let before = sends_fresh_rows.then(|| finished(self));
         let seq = seq.min(self.applied);
@@ -344,9 +334,8 @@ impl Replica {
 
     fn acknowledge_chain(&self, context: &mut Context<'_>) {
         if let Some(previous) = self.predecessor(context.node) {
-            let (at, seq) = (self.at(), self.acked);
-            let ack = Message::ReplicateAck(ReplicateAck { at, seq });
-            context.send(Peer::Server(previous), ack);
+            let request = Request::Replicate { seq: self.acked };
+            context.answer(Peer::Server(previous), self.at(), request, None);
         }
     }
 
@@ -360,9 +349,8 @@ impl Replica {
             let finished = committed.lowest_of(worker, range);
             let is_safe = finished.is_some_and(|finished| finished >= clock);
             if is_safe {
-                let at = shard.part(range);
-                let ack = Message::PushAck(PushAck { at, worker, clock });
-                context.send(Peer::Worker(worker), ack);
+                let request = Request::Push { worker, clock };
+                context.answer(Peer::Worker(worker), shard.part(range), request, None);
             }
             finished.is_some() && !is_safe
         });
@@ -415,14 +403,10 @@ impl Replica {
 /// Records the workers' clocks that an operation states.
 fn record(clocks: &mut RangedClocks, operation: &Operation) {
     match operation {
-        Operation::Members { workers, .. } => set_members(clocks, workers),
-        Operation::Update {
-            range,
-            clocks: advanced,
-            ..
-        } => {
-            for &(worker, clock) in advanced {
-                clocks.advance(worker, *range, clock);
+        Operation::Members(members) => set_members(clocks, &members.workers),
+        Operation::Update(update) => {
+            for &(worker, clock) in &update.clocks {
+                clocks.advance(worker, update.range, clock);
             }
         }
     }

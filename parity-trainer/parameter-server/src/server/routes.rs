@@ -1,12 +1,12 @@
 //! Changes to the shards held here that a new routing table brings.
 
 use super::replica::Replica;
-use super::shards::{Held, Members, Shards};
+use super::shards::{Held, Shards};
 use super::transfer::Incoming;
 use super::{Action, Context};
 use crate::{
-    Epoch, Key, KeyRange, Keys, Operation, PushAggregator, RangedClocks, Route, Routing, Seq,
-    ShardRef, Store, Values,
+    Epoch, Key, KeyRange, Members, Operation, PushAggregator, RangedClocks, Route, Routing, Seq,
+    ShardRef, Store,
 };
 
 impl Shards {
@@ -97,10 +97,9 @@ impl Shards {
         // The first epoch is the birth of the shard.
         let array = self.arrays.get(&route.array)?;
         (route.epoch == Epoch(1)).then(|| {
-            let policy = array.policy.clone();
             let store = Store::new(array.layout.clone(), route.range);
             let clocks = RangedClocks::new(route.range);
-            Replica::new(route.clone(), policy, store, clocks, 0, Seq(0))
+            Replica::new(route.clone(), array.consistency, store, clocks, 0, Seq(0))
         })
     }
 }
@@ -112,9 +111,9 @@ impl Replica {
         let upper = KeyRange::new(key, self.range().end);
         let width = self.store.layout().width;
         let route = Route::new(self.at().part(upper), self.route.chain.clone());
-        let (policy, store) = (self.policy.clone(), self.store.split_off(key));
-        let clocks = self.clocks.split_off(key);
-        let mut other = Self::new(route, policy, store, clocks, self.members, self.applied);
+        let (store, clocks) = (self.store.split_off(key), self.clocks.split_off(key));
+        let (members, applied) = (self.members, self.applied);
+        let mut other = Self::new(route, self.consistency, store, clocks, members, applied);
         other.committed = self.committed.split_off(key);
         other.acked = self.acked;
         other.log = self.log.map(|operation| cut(operation, upper, width));
@@ -148,25 +147,10 @@ impl Replica {
     }
 }
 
-/// The part of an operation that is about `part`.
-fn cut(operation: &Operation, part: KeyRange, width: usize) -> Operation {
-    let Operation::Update {
-        range,
-        clocks,
-        keys,
-        values,
-    } = operation
-    else {
-        return operation.clone();
-    };
-    match part.intersect(*range) {
-        Some(within) => {
-            let (keys, values) = keys.cut_rows(values, *range, within, width);
-            Operation::update(within, clocks.clone(), keys, values)
-        }
-        None => {
-            let nothing = KeyRange::new(part.start, part.start);
-            Operation::update(nothing, Vec::new(), Keys::none(), Values::none())
-        }
+/// The part of an operation that is about `shard`.
+fn cut(operation: &Operation, shard: KeyRange, width: usize) -> Operation {
+    match operation {
+        Operation::Update(update) => Operation::Update(update.part(shard, width)),
+        Operation::Members(_) => operation.clone(),
     }
 }

@@ -6,12 +6,9 @@ use super::replica::Replica;
 use super::transfer::Incoming;
 use super::{ArrayConfig, Context};
 use crate::{
-    ArrayId, Clock, Key, Message, Peer, Refusal, Refused, Request, Routing, ShardRef, TransferId,
-    WorkerId,
+    Answer, ArrayId, Key, Members, Message, Peer, Refusal, Request, Routing, ShardRef, TransferId,
 };
 
-/// Version of the list of workers, and the list with the clocks they joined at.
-pub(super) type Members = (u64, Vec<(WorkerId, Clock)>);
 /// By array and first key.
 pub(super) type Held = BTreeMap<(ArrayId, Key), Replica>;
 
@@ -82,22 +79,18 @@ impl Shards {
 
     pub(super) fn receive(&mut self, from: Peer, message: Message, context: &mut Context<'_>) {
         let held = &mut self.held;
-        match message {
+        let (at, request, taken) = match message {
             Message::Push(push) => {
                 let (at, worker, clock) = (push.at, push.worker, push.clock);
                 let replica = covering(held, at);
                 let taken = replica.and_then(|replica| replica.push(from, push, context));
-                if let Err(reason) = taken {
-                    context.refuse(from, at, Request::Push { worker, clock }, reason);
-                }
+                (at, Request::Push { worker, clock }, taken)
             }
             Message::Pull(pull) => {
                 let (at, request) = (pull.at, pull.request);
                 let replica = covering(held, at);
                 let taken = replica.and_then(|replica| replica.pull(from, pull, context));
-                if let Err(reason) = taken {
-                    context.refuse(from, at, Request::Pull { request }, reason);
-                }
+                (at, Request::Pull { request }, taken)
             }
             Message::Replicate(entry) => {
                 let (at, seq) = (entry.at, entry.seq);
@@ -105,41 +98,40 @@ impl Shards {
                     Some(replica) => replica.replicate(from, entry, context),
                     None => Err(self.why_not(at)),
                 };
-                if let Err(reason) = taken {
-                    context.refuse(from, at, Request::Replicate { seq }, reason);
-                }
+                (at, Request::Replicate { seq }, taken)
             }
-            Message::ReplicateAck(ack) => {
-                if let Some(replica) = exact(held, ack.at) {
-                    replica.acknowledged(from, ack.seq, context);
-                }
+            Message::Snapshot(piece) => {
+                let (at, transfer, part) = (piece.at, piece.transfer, piece.part);
+                let taken = self.take_over(from, piece, context);
+                (at, Request::Snapshot { transfer, part }, taken)
             }
-            Message::Snapshot(piece) => self.take_over(from, piece, context),
-            Message::SnapshotAck(ack) => {
-                if let Some(replica) = exact(held, ack.at) {
-                    replica.copied(from, (ack.transfer, ack.part), context);
-                }
-            }
-            Message::Routing(routing) => self.set_routing(routing, context),
-            Message::Refused(refused) => self.refused(from, refused, context),
+            Message::Answer(answer) => return self.answered(from, answer, context),
+            Message::Routing(routing) => return self.set_routing(routing, context),
             // Meant for workers.
-            Message::PushAck(_) | Message::PullReply(_) => {}
+            Message::PullReply(_) => return,
+        };
+        if let Err(reason) = taken {
+            context.answer(from, at, request, Some(reason));
         }
     }
 
-    fn refused(&mut self, from: Peer, refused: Refused, context: &mut Context<'_>) {
+    fn answered(&mut self, from: Peer, answer: Answer, context: &mut Context<'_>) {
         let again = self.next_transfer();
-        let Some(replica) = exact(&mut self.held, refused.at) else {
+        let Some(replica) = exact(&mut self.held, answer.at) else {
             return;
         };
-        match (refused.request, refused.reason) {
-            (Request::Replicate { .. }, Refusal::WrongEpoch { current }) => {
+        match (answer.request, answer.refusal) {
+            (Request::Replicate { seq }, None) => replica.acknowledged(from, seq, context),
+            (Request::Replicate { .. }, Some(Refusal::WrongEpoch { current })) => {
                 replica.fence(from, current);
             }
-            (Request::Snapshot { transfer, part }, Refusal::UnknownRange) => {
+            (Request::Snapshot { transfer, part }, None) => {
+                replica.copied(from, (transfer, part), context);
+            }
+            (Request::Snapshot { transfer, part }, Some(Refusal::UnknownRange)) => {
                 replica.copy_again(from, (transfer, part), again, &self.members, context);
             }
-            (Request::Snapshot { transfer, part }, reason) if !reason.is_retryable() => {
+            (Request::Snapshot { transfer, part }, Some(reason)) if !reason.is_retryable() => {
                 replica.end_copy(from, (transfer, part), reason, &self.members, context);
             }
             _ => {}

@@ -11,12 +11,12 @@
 use std::time::Duration;
 
 use super::replica::Replica;
-use super::shards::{Members, Shards};
+use super::shards::Shards;
 use super::{Action, ArrayConfig, Context, ServerConfig};
 use crate::range_set::RangeSet;
 use crate::{
-    KeyRange, Keys, Message, NodeId, Peer, RangedClocks, Refusal, Request, Route, ShardRef,
-    Snapshot, SnapshotAck, SnapshotEnd, SnapshotPhase, Store, TransferId,
+    KeyRange, Keys, Members, Message, NodeId, Peer, RangedClocks, Refusal, Request, Route,
+    ShardRef, Snapshot, SnapshotEnd, Store, TransferId,
 };
 
 /// Ranges on the list; more are joined, which copies keys between them once more.
@@ -29,7 +29,8 @@ type Piece = (TransferId, u32);
 pub(super) struct Outgoing {
     to: NodeId,
     transfer: TransferId,
-    phase: SnapshotPhase,
+    /// The shard stands still; what is left are the last changes.
+    stopped: bool,
     /// Keys whose rows have changed since they were copied, or were never copied.
     left: RangeSet,
     /// Pieces that pre-copy may still take, so that it ends however fast rows change.
@@ -43,8 +44,8 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(super) fn stands_still(&self) -> bool {
-        self.phase == SnapshotPhase::Delta
+    pub(super) const fn stands_still(&self) -> bool {
+        self.stopped
     }
 
     pub(super) const fn sent_at(&self) -> Duration {
@@ -103,7 +104,7 @@ impl Replica {
         self.outgoing = Some(Outgoing {
             to,
             transfer,
-            phase: SnapshotPhase::PreCopy,
+            stopped: false,
             left,
             budget: 2 * (self.store.rows() / self.copied_at_once(context.config)) + 8,
             piece: None,
@@ -186,13 +187,13 @@ impl Replica {
             return;
         };
         if outgoing.left.len() <= limit as u64 || outgoing.budget == 0 {
-            outgoing.phase = SnapshotPhase::Delta;
+            outgoing.stopped = true;
         }
         outgoing.budget = outgoing.budget.saturating_sub(1);
         let nothing = KeyRange::new(at.range.start, at.range.start);
         let rows = store.extract(outgoing.left.first().unwrap_or(nothing), limit);
         outgoing.left.remove_first_up_to(rows.range.end);
-        let is_last = outgoing.stands_still() && outgoing.left.is_empty();
+        let is_last = outgoing.stopped && outgoing.left.is_empty();
         let end = is_last.then(|| SnapshotEnd {
             seq: self.applied,
             members: self.members,
@@ -202,7 +203,6 @@ impl Replica {
             at,
             transfer: outgoing.transfer,
             part: outgoing.next_part,
-            phase: outgoing.phase,
             rows,
             end,
         };
@@ -238,17 +238,13 @@ impl Incoming {
 
     /// The shard, once the registry has said that this server holds it.
     pub(super) fn into_replica(self, array: &ArrayConfig) -> Option<Replica> {
-        let (end, policy) = (self.end?, array.policy.clone());
+        let end = self.end?;
         let clocks = RangedClocks::from_entries(self.at.range, &end.clocks);
         let route = Route::new(self.at, Vec::new());
-        Some(Replica::new(
-            route,
-            policy,
-            self.store,
-            clocks,
-            end.members,
-            end.seq,
-        ))
+        let (members, seq) = (end.members, end.seq);
+        let consistency = array.consistency;
+        let replica = Replica::new(route, consistency, self.store, clocks, members, seq);
+        Some(replica)
     }
 
     /// Takes over a piece. Returns false if it is not of this copy, or comes too early.
@@ -271,23 +267,14 @@ impl Incoming {
 }
 
 impl Shards {
-    /// Takes over a piece of a shard, and answers it.
-    pub(super) fn take_over(&mut self, from: Peer, piece: Snapshot, context: &mut Context<'_>) {
+    /// Takes over a piece of a shard, and acknowledges it.
+    pub(super) fn take_over(
+        &mut self,
+        from: Peer,
+        piece: Snapshot,
+        context: &mut Context<'_>,
+    ) -> Result<(), Refusal> {
         let (at, transfer, part) = (piece.at, piece.transfer, piece.part);
-        match self.take_piece(from, piece, context.now) {
-            Ok(true) => {
-                let ack = Message::SnapshotAck(SnapshotAck { at, transfer, part });
-                context.send(from, ack);
-            }
-            Ok(false) => {}
-            Err(reason) => {
-                context.refuse(from, at, Request::Snapshot { transfer, part }, reason);
-            }
-        }
-    }
-
-    fn take_piece(&mut self, from: Peer, piece: Snapshot, now: Duration) -> Result<bool, Refusal> {
-        let (at, transfer) = (piece.at, piece.transfer);
         let array = self.arrays.get(&at.array).ok_or(Refusal::UnknownRange)?;
         let layout = array.layout.clone();
         if let reason @ Refusal::WrongEpoch { .. } = self.why_not(at) {
@@ -296,7 +283,7 @@ impl Shards {
         let slot = (at.array, at.range.start);
         let is_older = |own: &Incoming| (own.at.epoch, own.transfer) < (at.epoch, transfer);
         if self.incoming.get(&slot).is_none_or(is_older) {
-            if piece.part > 0 {
+            if part > 0 {
                 // Its beginning was dropped, so that there is no use in sending the rest again.
                 return Err(Refusal::UnknownRange);
             }
@@ -307,11 +294,15 @@ impl Shards {
                 next_part: 0,
                 store: Store::new(layout, at.range),
                 end: None,
-                heard_at: now,
+                heard_at: context.now,
             };
             self.incoming.insert(slot, copy);
         }
-        let own = self.incoming.get_mut(&slot);
-        own.map_or(Ok(false), |own| own.take(from, piece, now))
+        if let Some(own) = self.incoming.get_mut(&slot)
+            && own.take(from, piece, context.now)?
+        {
+            context.answer(from, at, Request::Snapshot { transfer, part }, None);
+        }
+        Ok(())
     }
 }

@@ -45,11 +45,6 @@ fn split_column<T>(column: &mut Vec<T>, at: usize) -> Vec<T> {
     rest
 }
 
-fn append_exact<T>(column: &mut Vec<T>, more: &mut Vec<T>) {
-    column.reserve_exact(more.len());
-    column.append(more);
-}
-
 fn copy<T: Copy>(to: Option<&mut [T]>, from: Option<&[T]>) {
     if let (Some(to), Some(from)) = (to, from)
         && to.len() == from.len()
@@ -285,18 +280,6 @@ impl Chunk {
                 .map(|column| split_column(column, row * width))
                 .collect(),
             steps: split_column(&mut self.steps, row),
-        }
-    }
-
-    /// Appends a run that starts where this one ends.
-    pub(super) fn append(&mut self, mut upper: Self) {
-        let more = upper.rows();
-        if let Index::Run { rows, .. } = &mut self.index {
-            *rows += more;
-            for (column, more) in self.columns.iter_mut().zip(&mut upper.columns) {
-                append_exact(column, more);
-            }
-            append_exact(&mut self.steps, &mut upper.steps);
         }
     }
 }

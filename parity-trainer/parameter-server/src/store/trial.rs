@@ -3,18 +3,10 @@
 use super::chunk::Chunk;
 use super::{Layout, Store};
 use crate::values::are_finite;
-use crate::{Key, KeyRange, Keys, Shared};
+use crate::{KeyRange, Keys, Refusal, Shared};
 
 /// Numbers of a column that are copied at a time.
 const COPIED: usize = 4096;
-
-/// An update, or its gradient, that is not finite.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the update of key {key} is not finite")]
-pub struct NotFinite {
-    /// The first such key.
-    pub key: Key,
-}
 
 impl Store {
     /// Returns true if the update is finite by the rule's own bounds.
@@ -28,7 +20,7 @@ impl Store {
         range: KeyRange,
         keys: &Keys,
         gradients: &[f32],
-    ) -> Result<(), NotFinite> {
+    ) -> Result<(), Refusal> {
         let (layout, width) = (&self.layout, self.layout.width);
         if layout.sparse || *keys != Keys::All {
             let mut rows = keys.iter(range).zip(gradients.chunks_exact(width));
@@ -55,7 +47,7 @@ impl Store {
     }
 }
 
-fn try_on(mut rows: Chunk, gradients: &[f32], layout: &Layout) -> Result<(), NotFinite> {
+fn try_on(mut rows: Chunk, gradients: &[f32], layout: &Layout) -> Result<(), Refusal> {
     let mut bad = None;
     if !are_finite(gradients) {
         let at = gradients.iter().position(|gradient| !gradient.is_finite());
@@ -64,7 +56,7 @@ fn try_on(mut rows: Chunk, gradients: &[f32], layout: &Layout) -> Result<(), Not
         bad = rows.first_not_finite(layout.width);
     }
     match bad.map(|row| rows.key(row)) {
-        Some(key) => Err(NotFinite { key }),
+        Some(key) => Err(Refusal::Overflow { key }),
         None => Ok(()),
     }
 }

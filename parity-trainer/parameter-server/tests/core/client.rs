@@ -127,7 +127,7 @@ fn split_cuts_what_was_not_acknowledged() {
     );
     assert_eq!(client.hear(2, push_ack(first, 0, 1)), []);
     let ended = client.hear(3, push_ack(second, 0, 1));
-    assert_eq!(ended, done(handle, TaskOutcome::Pushed));
+    assert_eq!(ended, done(handle, Ok(None)));
 }
 
 #[test]
@@ -141,13 +141,13 @@ fn pulled_parts_are_put_together_with_the_clocks_of_all() {
         []
     );
     let ended = client.hear(1, reply(shard(0, 1, 2), Some(low), 3, 6, 1.0));
-    let pulled = TaskOutcome::Pulled {
+    let pulled = Pulled {
         clock: Clock(3),
         newest: Clock(5),
         own: Clock(4),
         values: vec![1.0, 2.0, 2.0, 2.0].into(),
     };
-    assert_eq!(ended, done(handle, pulled));
+    assert_eq!(ended, done(handle, Ok(Some(pulled))));
 }
 
 #[test]
@@ -180,12 +180,7 @@ fn refused_part_waits_for_a_table_or_a_while_or_fails() {
     let refused = |reason, clock| {
         let (worker, clock) = (WorkerId(0), Clock(clock));
         let request = Request::Push { worker, clock };
-        let at = shard(0, 4, 1);
-        Message::Refused(Refused {
-            at,
-            request,
-            reason,
-        })
+        answer(shard(0, 4, 1), request, Some(reason))
     };
     let mut client = Harness::new(256, Consistency::Eventual);
     let (first, sent) = client.submit(rows(), 1);
@@ -197,15 +192,14 @@ fn refused_part_waits_for_a_table_or_a_while_or_fails() {
     assert_eq!(client.hear(5, refused(Refusal::Busy, 1)), []);
     assert_eq!(client.0.next_timer(), Some(ms(55)));
     assert_eq!(messages(client.tell(55, ClientEvent::Tick)), sent);
-    let asked = client.hear(60, refused(Refusal::NotHead, 1));
-    assert_eq!(asked, [ClientAction::FetchRouting]);
+    assert_eq!(client.hear(60, refused(Refusal::NotHead, 1)), []);
     // An answer to another push may be what it waited for.
     client.submit(rows(), 2);
     let again = client.hear(61, push_ack(shard(0, 4, 1), 0, 5));
     assert_eq!(clocks(messages(again)), [1, 2]);
     let overflow = Refusal::Overflow { key: 3 };
     let ended = client.hear(62, refused(overflow, 1));
-    assert_eq!(ended, done(first, TaskOutcome::Refused(overflow)));
+    assert_eq!(ended, done(first, Err(overflow)));
     assert_eq!(client.0.unfinished(), 1);
 }
 

@@ -10,21 +10,14 @@ const WORKERS: u64 = 3;
 const KEYS: Key = 8;
 const RANGE: KeyRange = KeyRange::new(0, KEYS);
 
-/// Lets a pull miss one clock more than it may.
-#[derive(Debug)]
-struct OffByOne(Consistency);
-
-impl ConsistencyPolicy for OffByOne {
-    fn may_read(&self, at: &RangedClocks, worker: WorkerId, range: KeyRange, clock: Clock) -> bool {
-        self.0.may_read(at, worker, range, clock.minus(1))
-    }
-
-    fn adds_up_clocks(&self) -> bool {
-        self.0.adds_up_clocks()
-    }
-
-    fn sends_fresh_rows(&self) -> bool {
-        self.0.sends_fresh_rows()
+/// The model by which a pull may miss one clock more.
+const fn off_by_one(model: Consistency) -> Consistency {
+    match model {
+        Consistency::Bsp => Consistency::BoundedDelay(1),
+        Consistency::BoundedDelay(delay) => Consistency::BoundedDelay(delay + 1),
+        Consistency::Ssp(slack) => Consistency::Ssp(slack + 1),
+        Consistency::EagerSsp(slack) => Consistency::EagerSsp(slack + 1),
+        Consistency::Eventual => Consistency::Eventual,
     }
 }
 
@@ -90,9 +83,10 @@ impl Worker {
 }
 
 /// One array on one server, and what its workers have pushed and read.
-struct Run<'a> {
+struct Run {
     model: Consistency,
-    policy: &'a dyn ConsistencyPolicy,
+    /// The model that the server follows.
+    followed: Consistency,
     store: Store,
     applied: RangedClocks,
     aggregator: PushAggregator,
@@ -102,8 +96,8 @@ struct Run<'a> {
     answered: usize,
 }
 
-impl<'a> Run<'a> {
-    fn new(model: Consistency, policy: &'a dyn ConsistencyPolicy) -> Self {
+impl Run {
+    fn new(model: Consistency, followed: Consistency) -> Self {
         let mut applied = RangedClocks::new(RANGE);
         let workers: Vec<Worker> = (0..WORKERS).map(|id| Worker::new(id, Clock(0))).collect();
         workers
@@ -111,7 +105,7 @@ impl<'a> Run<'a> {
             .for_each(|worker| assert!(applied.join(worker.id, Clock(0))));
         Self {
             model,
-            policy,
+            followed,
             store: Store::new(Layout::dense(1, Add), RANGE),
             aggregator: PushAggregator::new(1, applied.clone()),
             applied,
@@ -165,7 +159,7 @@ impl<'a> Run<'a> {
         // Pulls first: iteration c reads before it pushes clock c.
         if worker.pushed == 0 {
             if !self
-                .policy
+                .followed
                 .may_read(&self.applied, worker.id, RANGE, worker.clock)
             {
                 return Ok(());
@@ -227,12 +221,12 @@ impl<'a> Run<'a> {
     /// Applies what the policy lets be applied.
     fn apply(&mut self) -> Result<(), TestCaseError> {
         let mut pool = Pool::new(1 << 20);
-        while let Some(Operation::Update {
+        while let Some(Update {
             range,
             clocks,
             keys,
             values,
-        }) = self.aggregator.next_update(self.policy, &mut pool)
+        }) = self.aggregator.next_update(self.followed, &mut pool)
         {
             let is_bsp = self.model == Consistency::Bsp;
             prop_assert!(!is_bsp || clocks.windows(2).all(|c| c[0].1 == c[1].1));
@@ -268,12 +262,8 @@ impl<'a> Run<'a> {
 }
 
 /// Returns the number of answered pulls, or the first violation.
-fn run(
-    model: Consistency,
-    policy: &dyn ConsistencyPolicy,
-    steps: &[Step],
-) -> Result<usize, TestCaseError> {
-    let mut run = Run::new(model, policy);
+fn run(model: Consistency, followed: Consistency, steps: &[Step]) -> Result<usize, TestCaseError> {
+    let mut run = Run::new(model, followed);
     for step in steps {
         run.step(step)?;
     }
@@ -300,7 +290,7 @@ proptest! {
         steps in steps(),
         model in prop::sample::select(&MODELS[..]),
     ) {
-        run(model, &model, &steps)?;
+        run(model, model, &steps)?;
     }
 }
 
@@ -309,7 +299,7 @@ proptest! {
 fn workers_in_step_are_never_blocked() {
     let rounds: Vec<Step> = (0..30).map(|i| Step::Work(i % 3, KEYS)).collect();
     for model in MODELS {
-        assert_eq!(run(model, &model, &rounds).unwrap(), 30, "{model:?}");
+        assert_eq!(run(model, model, &rounds).unwrap(), 30, "{model:?}");
     }
 }
 
@@ -324,7 +314,7 @@ fn slack_is_used_to_the_full() {
         (Consistency::Eventual, 10),
     ];
     for (model, answered) in expected {
-        assert_eq!(run(model, &model, &alone).unwrap(), answered, "{model:?}");
+        assert_eq!(run(model, model, &alone).unwrap(), answered, "{model:?}");
     }
 }
 
@@ -335,7 +325,7 @@ fn model_that_is_off_by_one_is_caught() {
         let mut runner = TestRunner::deterministic();
         let found = (0..300).any(|_| {
             let steps = steps().new_tree(&mut runner).unwrap().current();
-            run(model, &OffByOne(model), &steps).is_err()
+            run(model, off_by_one(model), &steps).is_err()
         });
         assert!(found, "{model:?}");
     }

@@ -10,9 +10,9 @@ fn alone(rule: impl UpdateRule + 'static, model: Consistency) -> Node {
 /// The pushes that these messages refuse: worker, clock and reason.
 fn refused(messages: Vec<(Peer, Message)>) -> Vec<(Peer, u64, Refusal)> {
     let one = |(to, message)| match message {
-        Message::Refused(Refused {
+        Message::Answer(Answer {
             request: Request::Push { clock, .. },
-            reason,
+            refusal: Some(reason),
             ..
         }) => (to, clock.0, reason),
         other => panic!("{other:?}"),
@@ -169,6 +169,7 @@ fn shard_that_has_seen_an_overflow_is_still_handed_over() {
     let mut newcomer = Node::holding(rule, 2, &[1], ServerConfig::default());
     let (_, piece) = sent(tail.tell(hand_over(2))).remove(0);
     let answer = newcomer.ask(server(1), piece);
-    assert!(matches!(answer, Message::SnapshotAck(_)), "{answer:?}");
+    assert_eq!(refusal(&answer), None);
+    assert!(matches!(answer, Message::Answer(_)), "{answer:?}");
     assert!(tail.values().iter().all(|value| value.is_finite()));
 }

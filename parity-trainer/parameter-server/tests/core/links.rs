@@ -51,15 +51,7 @@ fn message() -> impl Strategy<Value = Message> {
             keys,
         }),
         2 => reply(keys, values),
-        3 => {
-            let operation = Operation::Update {
-                range: RANGE,
-                clocks: vec![(WorkerId(2), Clock(9))],
-                keys,
-                values,
-            };
-            replicate(3, operation)
-        }
+        3 => update(3, &[2], keys, values),
         _ => push_ack(at(), 2, 9),
     })
 }
@@ -121,16 +113,17 @@ proptest! {
     fn broken_blocks_do_no_harm(
         bytes in prop::collection::vec(any::<u8>(), 0..80),
         count in prop_oneof![0u64..400, any::<u64>()],
-        kind in 0..4,
+        kind in 0usize..4,
     ) {
         let mut end = link(true, true, LinkLimits { bytes: 1_000, ..LinkLimits::default() });
         let bytes = bytes.into();
         let (mut keys, mut values) = (None, None);
         match kind {
             0 => keys = Some(PackedKeys::Lz4 { count, bytes, remember: true }),
-            1 => values = Some(PackedValues::Lz4F32 { count, bytes }),
-            2 => values = Some(PackedValues::Lz4Bf16 { count, bytes }),
-            _ => values = Some(PackedValues::Lz4F16 { count, bytes }),
+            kind => {
+                let precision = [Precision::F32, Precision::Bf16, Precision::F16][kind - 1];
+                values = Some(PackedValues::Lz4 { precision, count, bytes });
+            }
         }
         let message = push(Keys::none(), Values::none());
         match end.unpack(Packed { message, keys, values }) {
@@ -214,7 +207,7 @@ fn numbers_of_one_size_shrink_and_noise_is_left_alone() {
         smooth.into(),
     ));
     assert!(matches!(packed.keys, Some(PackedKeys::Lz4 { ref bytes, .. }) if bytes.len() < 400));
-    assert!(matches!(packed.values, Some(PackedValues::Lz4F32 { .. })));
+    assert!(matches!(packed.values, Some(PackedValues::Lz4 { .. })));
     let (before, after) = bytes_of(end.traffic(), Filter::Lz4);
     assert!(before == 4096 * 12 && after < before / 2, "{after}");
     other.unpack(packed).unwrap();

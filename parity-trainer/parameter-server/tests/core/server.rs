@@ -47,12 +47,8 @@ fn old_head_is_refused_by_its_successor_and_stops() {
 #[test]
 fn promoted_head_knows_what_it_has_applied() {
     let mut second = Node::new(1, EVENTUAL, &[0, 1]);
-    let workers = vec![(WorkerId(0), Clock(0)), (WorkerId(1), Clock(0))];
-    let members = Operation::Members {
-        version: 1,
-        workers,
-    };
-    second.hear(server(0), replicate(1, members));
+    let workers = Operation::Members(members(1, &[0, 1]));
+    second.hear(server(0), replicate(1, workers));
     second.hear(server(0), entry(2, [1.0, 2.0]));
     let again = second.hear(server(0), entry(2, [1.0, 2.0]));
     assert_eq!(again, [(server(0), replicated(1, 2))], "acknowledged again");
@@ -71,14 +67,8 @@ fn bsp_adds_up_before_it_replicates() {
     let mut head = Node::new(0, Consistency::Bsp, &[0, 1]);
     assert_eq!(head.hear(worker(0), push(1, 0, 1)), []);
     let entry = head.ask(worker(1), push(1, 1, 1));
-    let clocks = vec![(WorkerId(0), Clock(1)), (WorkerId(1), Clock(1))];
-    let operation = Operation::Update {
-        range: RANGE,
-        clocks,
-        keys: Keys::All,
-        values: vec![2.0, 4.0].into(),
-    };
-    assert_eq!(entry, replicate(2, operation));
+    let sum = vec![2.0, 4.0].into();
+    assert_eq!(entry, update(2, &[0, 1], Keys::All, sum));
     assert_eq!(
         head.hear(server(1), replicated(1, 2)),
         [ack(1, 0, 1), ack(1, 1, 1)]
@@ -193,7 +183,7 @@ fn fresh_rows_are_sent_to_readers_when_a_clock_is_finished() {
         values: vec![4.0].into(),
     });
     assert_eq!(sent, [ack(1, 1, 1), (worker(0), fresh)]);
-    only.tell(members(2, &[1]));
+    only.tell(Event::Members(members(2, &[1])));
     assert_eq!(
         only.hear(worker(1), push(1, 1, 2)),
         [ack(1, 1, 2)],
@@ -379,12 +369,9 @@ fn copy_goes_on_after_a_refusal_that_may_be_repeated() {
         panic!("{first:?}")
     };
     let (transfer, part) = (piece.transfer, piece.part);
-    let refused = Refused {
-        at: at(1),
-        request: Request::Snapshot { transfer, part },
-        reason: Refusal::UnknownWorker,
-    };
-    assert_eq!(source.hear(server(2), Message::Refused(refused)), []);
+    let request = Request::Snapshot { transfer, part };
+    let refused = answer(at(1), request, Some(Refusal::UnknownWorker));
+    assert_eq!(source.hear(server(2), refused), []);
     carry(&mut source, &mut newcomer, first);
 }
 
@@ -393,7 +380,7 @@ fn newcomer_that_has_dropped_its_part_is_copied_to_again() {
     let (mut source, mut newcomer, first) = copying();
     let taken = newcomer.ask(server(1), first);
     let last = source.ask(server(2), taken);
-    source.tell(members(2, &[0]));
+    source.tell(Event::Members(members(2, &[0])));
     newcomer.wait(FORGET);
     let dropped = newcomer.ask(server(1), last.clone());
     let again = source.ask(server(2), dropped.clone());

@@ -70,7 +70,7 @@ impl Reference {
 enum Op {
     Update(Vec<Key>),
     UpdateRun(Key, Key),
-    SplitAndAppend(Key),
+    SplitAndJoin(Key),
     CopyOver(Key, Key, usize),
 }
 
@@ -80,7 +80,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => prop::collection::btree_set(0..END, 0..300)
             .prop_map(|keys| Op::Update(keys.into_iter().collect())),
         2 => pair().prop_map(|(from, to)| Op::UpdateRun(from, to)),
-        1 => (0..END).prop_map(Op::SplitAndAppend),
+        1 => (0..END).prop_map(Op::SplitAndJoin),
         1 => (pair(), 1usize..700).prop_map(|((from, to), limit)| Op::CopyOver(from, to, limit)),
     ]
 }
@@ -121,11 +121,15 @@ fn check(layout: Layout, ops: Vec<Op>) {
                 let keys: Vec<Key> = (from..to).collect();
                 update(&keys, KeyRange::new(from, to), Keys::All, &mut store);
             }
-            Op::SplitAndAppend(key) => {
+            Op::SplitAndJoin(key) => {
                 let upper = store.split_off(key);
                 assert_eq!(store.range(), KeyRange::new(0, key));
                 assert_eq!(upper.range(), KeyRange::new(key, END));
-                store.append(upper).unwrap();
+                let mut joined = Store::new(layout.clone(), ALL);
+                for part in [&store, &upper] {
+                    joined.insert(&part.extract(part.range(), usize::MAX));
+                }
+                store = joined;
             }
             Op::CopyOver(from, to, limit) => store = copy(&store, from, to, limit),
         }
@@ -186,10 +190,7 @@ fn memory_stays_within_a_fifth_of_what_is_needed() {
             assert_small(&store.split_off(20_000));
         }
         let mut dense = Store::new(Layout::dense(width, rule), KeyRange::new(0, 40_000));
-        let upper = dense.split_off(13_000);
-        assert_small(&upper);
-        assert_small(&dense);
-        dense.append(upper).unwrap();
+        assert_small(&dense.split_off(13_000));
         assert_small(&dense);
     }
     check(SGD, 1);
@@ -221,24 +222,11 @@ fn dense_range_of_many_runs_is_one_range() {
         check(&store, start, end);
     }
     let before = store.memory();
-    let mut upper = store.split_off(25);
+    let upper = store.split_off(25);
     assert!(store.memory() + upper.memory() <= before + (1 << 16));
     check(&store, 3, 25);
     check(&upper, 25, 53);
-    let tail = upper.split_off(53);
-    assert!(upper.append(tail).is_ok() && store.append(upper).is_ok());
-    check(&store, 3, 53);
-    assert_eq!(store.rows(), 50);
-}
-
-#[test]
-fn stores_that_do_not_meet_are_not_joined() {
-    let dense = |start, end| Store::new(Layout::dense(1, Add), KeyRange::new(start, end));
-    let sparse = Store::new(Layout::sparse(1, Add), KeyRange::new(4, 8));
-    for other in [dense(5, 8), sparse] {
-        let range = other.range();
-        assert_eq!(dense(0, 4).append(other).unwrap_err().range(), range);
-    }
+    assert_eq!(store.rows() + upper.rows(), 50);
 }
 
 #[test]
@@ -279,25 +267,15 @@ impl UpdateRule for Quadruple {
     }
 }
 
-/// A store of values near the largest.
-fn huge(range: KeyRange) -> Store {
-    let mut store = Store::new(Layout::dense(1, Quadruple), range);
-    let mut rows = store.extract(range, usize::MAX);
-    rows.values = vec![3e38; rows.values.len()].into();
-    store.insert(&rows);
-    store
-}
-
-fn overflows(store: &mut Store, key: Key) -> bool {
-    let range = KeyRange::new(key, key + 1);
-    store.update(range, &Keys::All, &vec![0.0].into()).is_err()
-}
-
 #[test]
-fn inserted_and_appended_rows_are_checked_when_an_update_makes_them_larger() {
-    assert!(overflows(&mut huge(KeyRange::new(0, 4)), 2));
-    let mut store = Store::new(Layout::dense(1, Quadruple), KeyRange::new(0, 4));
-    store.append(huge(KeyRange::new(4, 8))).unwrap();
-    assert!(!overflows(&mut store, 2));
-    assert!(overflows(&mut store, 6));
+fn inserted_rows_are_checked_when_an_update_makes_them_larger() {
+    let mut store = Store::new(Layout::dense(1, Quadruple), KeyRange::new(0, 8));
+    let mut rows = store.extract(KeyRange::new(4, 8), usize::MAX);
+    rows.values = vec![3e38; 4].into();
+    store.insert(&rows);
+    for (key, overflows) in [(2, false), (6, true)] {
+        let range = KeyRange::new(key, key + 1);
+        let updated = store.update(range, &Keys::All, &vec![0.0].into());
+        assert_eq!(updated.is_err(), overflows, "{key}");
+    }
 }

@@ -71,7 +71,15 @@ pub fn push(epoch: u64, worker: u64, clock: u64) -> Message {
 
 pub fn push_ack(at: ShardRef, worker: u64, clock: u64) -> Message {
     let (worker, clock) = (WorkerId(worker), Clock(clock));
-    Message::PushAck(PushAck { at, worker, clock })
+    answer(at, Request::Push { worker, clock }, None)
+}
+
+pub fn answer(at: ShardRef, request: Request, refusal: Option<Refusal>) -> Message {
+    Message::Answer(Answer {
+        at,
+        request,
+        refusal,
+    })
 }
 
 /// The acknowledgement of a push to its worker.
@@ -80,19 +88,24 @@ pub fn ack(epoch: u64, id: u64, clock: u64) -> (Peer, Message) {
 }
 
 pub fn replicated(epoch: u64, seq: u64) -> Message {
-    let (at, seq) = (at(epoch), Seq(seq));
-    Message::ReplicateAck(ReplicateAck { at, seq })
+    answer(at(epoch), Request::Replicate { seq: Seq(seq) }, None)
 }
 
 /// The log entry of worker 0's push of clock 1.
 pub fn entry(seq: u64, values: [f32; 2]) -> Message {
-    let operation = Operation::Update {
+    update(seq, &[0], Keys::All, values.to_vec().into())
+}
+
+/// A log entry of these workers' pushes of clock 1.
+pub fn update(seq: u64, workers: &[u64], keys: Keys, values: Values) -> Message {
+    let clocks = workers.iter().map(|&id| (WorkerId(id), Clock(1)));
+    let update = Update {
         range: RANGE,
-        clocks: vec![(WorkerId(0), Clock(1))],
-        keys: Keys::All,
-        values: Values::from(values.to_vec()),
+        clocks: clocks.collect(),
+        keys,
+        values,
     };
-    replicate(seq, operation)
+    replicate(seq, Operation::Update(update))
 }
 
 pub fn replicate(seq: u64, operation: Operation) -> Message {
@@ -103,9 +116,9 @@ pub fn replicate(seq: u64, operation: Operation) -> Message {
     })
 }
 
-pub fn members(version: u64, workers: &[u64]) -> Event {
+pub fn members(version: u64, workers: &[u64]) -> Members {
     let workers = workers.iter().map(|&id| (WorkerId(id), Clock(0))).collect();
-    Event::Members { version, workers }
+    Members { version, workers }
 }
 
 pub fn hand_over(to: u64) -> Event {
@@ -119,9 +132,11 @@ pub fn read(store: &Store, range: KeyRange) -> Vec<f32> {
     values
 }
 
-pub fn array(layout: Layout, model: Consistency) -> ArrayConfig {
-    let policy = std::sync::Arc::new(model);
-    ArrayConfig { layout, policy }
+pub fn array(layout: Layout, consistency: Consistency) -> ArrayConfig {
+    ArrayConfig {
+        layout,
+        consistency,
+    }
 }
 
 /// A server, and its time.
@@ -139,7 +154,7 @@ impl Node {
 
     pub fn holding(array: ArrayConfig, node: u64, chain: &[u64], config: ServerConfig) -> Self {
         let mut server = Self(Server::new(NodeId(node), config, [(ARRAY, array)]), ms(0));
-        server.tell(members(1, &[0, 1]));
+        server.tell(Event::Members(members(1, &[0, 1])));
         server.route(1, chain);
         server
     }
@@ -205,7 +220,7 @@ pub fn sent(actions: Vec<Action>) -> Vec<(Peer, Message)> {
 /// The reason of a refusal.
 pub fn refusal(answer: &Message) -> Option<Refusal> {
     match answer {
-        Message::Refused(refused) => Some(refused.reason),
+        Message::Answer(answer) => answer.refusal,
         _ => None,
     }
 }

@@ -9,7 +9,6 @@ mod trained;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_parameter_server::*;
@@ -62,23 +61,6 @@ pub enum Bug {
     ReadsTooEarly,
     /// Updates are not checked for overflow.
     SkipsFiniteCheck,
-}
-
-#[derive(Debug)]
-struct OffByOne(Consistency);
-
-impl ConsistencyPolicy for OffByOne {
-    fn may_read(&self, at: &RangedClocks, worker: WorkerId, range: KeyRange, clock: Clock) -> bool {
-        self.0.may_read(at, worker, range, clock.minus(1))
-    }
-
-    fn adds_up_clocks(&self) -> bool {
-        self.0.adds_up_clocks()
-    }
-
-    fn sends_fresh_rows(&self) -> bool {
-        self.0.sends_fresh_rows()
-    }
 }
 
 enum Due {
@@ -140,10 +122,12 @@ impl Simulation {
         ];
         let reads_early = bug == Some(Bug::ReadsTooEarly);
         let model = models[rng.random_range(0..if reads_early { 4 } else { 5 })];
-        let policy: Arc<dyn ConsistencyPolicy> = if reads_early {
-            Arc::new(OffByOne(model))
-        } else {
-            Arc::new(model)
+        let consistency = match model {
+            model if !reads_early => model,
+            Consistency::BoundedDelay(delay) => Consistency::BoundedDelay(delay + 1),
+            Consistency::Ssp(slack) => Consistency::Ssp(slack + 1),
+            Consistency::EagerSsp(slack) => Consistency::EagerSsp(slack + 1),
+            _ => Consistency::BoundedDelay(1),
         };
         let counted = Layout {
             sparse: rng.random(),
@@ -154,9 +138,9 @@ impl Simulation {
             rule,
             ..Layout::dense(2, Add)
         };
-        let array = |layout| {
-            let policy = Arc::clone(&policy);
-            ArrayConfig { layout, policy }
+        let array = |layout| ArrayConfig {
+            layout,
+            consistency,
         };
         let is_lossless = rng.random_bool(0.3);
         let mut simulation = Self {

@@ -2,7 +2,7 @@
 
 use parapet_parameter_server::{
     Digest, Keys, Message, Operation, Packed, PackedKeys, PackedValues, Pull, PullReply, Push,
-    Replicate, Shared, Snapshot, Values,
+    Replicate, Shared, Snapshot, Update, Values,
 };
 use serde::{Deserialize, Serialize};
 
@@ -126,11 +126,11 @@ impl Frame {
                 })
                 | Message::Replicate(Replicate {
                     operation:
-                        Operation::Update {
+                        Operation::Update(Update {
                             keys: own_keys,
                             values: own_values,
                             ..
-                        },
+                        }),
                     ..
                 }) => {
                     *keys = Section::of_keys(own_keys);
@@ -152,11 +152,7 @@ impl Frame {
             };
             *packed_values = match &mut packed.values {
                 Some(PackedValues::Plain(values)) => Section::of_values(values),
-                Some(
-                    PackedValues::Lz4F32 { bytes, .. }
-                    | PackedValues::Lz4Bf16 { bytes, .. }
-                    | PackedValues::Lz4F16 { bytes, .. },
-                ) => Some(Section::U8(bytes)),
+                Some(PackedValues::Lz4 { bytes, .. }) => Some(Section::U8(bytes)),
                 None => None,
             };
         }
@@ -169,8 +165,8 @@ impl Frame {
             Self::Message(packed) => match &packed.message {
                 Message::Snapshot(Snapshot { end: Some(end), .. }) => size_of_val(&end.clocks[..]),
                 Message::Replicate(entry) => match &entry.operation {
-                    Operation::Update { clocks, .. } => size_of_val(&clocks[..]),
-                    Operation::Members { workers, .. } => size_of_val(&workers[..]),
+                    Operation::Update(update) => size_of_val(&update.clocks[..]),
+                    Operation::Members(members) => size_of_val(&members.workers[..]),
                 },
                 _ => 0,
             },

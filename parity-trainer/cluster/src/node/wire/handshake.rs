@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{WireError, check};
 
 /// Of the protocol; two nodes speak only if theirs are equal.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// Bytes of a handshake: the prefix, the node's [`Hello`], zeros, and a check of it all.
 pub const HELLO_LEN: usize = 100;

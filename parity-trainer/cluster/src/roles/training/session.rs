@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_parameter_server::{Clock, ConsistencyPolicy as _, Shared, WorkerId};
+use parapet_parameter_server::{Clock, Shared, WorkerId};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_parameter_server::optimiser::{OptimiserConfig, TrainingRule};
-use parapet_parameter_server::{
-    Clock, Consistency, ConsistencyPolicy as _, Key, Keys, Values, WorkerId,
-};
+use parapet_parameter_server::{Clock, Consistency, Key, Keys, Values, WorkerId};
 
 use super::Training;
 use super::hosts::{Hosts, padded};

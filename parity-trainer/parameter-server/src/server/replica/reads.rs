@@ -9,7 +9,7 @@ use crate::{
 
 impl Replica {
     fn may_answer(&self, pull: &Pull) -> bool {
-        self.policy
+        self.consistency
             .may_read(&self.clocks, pull.worker, pull.at.range, pull.clock)
     }
 
@@ -27,7 +27,7 @@ impl Replica {
         ensure(knows, Refusal::UnknownWorker)?;
         let (reader, most) = ((pull.worker, pull.at.range), context.config.max_waiting);
         let has_place = self.readers.contains_key(&reader) || self.readers.len() < most;
-        if self.policy.sends_fresh_rows() && has_place {
+        if self.consistency.sends_fresh_rows() && has_place {
             self.readers.insert(reader, pull.keys.clone());
         }
         if self.may_answer(&pull) {

@@ -66,13 +66,19 @@ impl Checker {
 
     /// Records that a worker learned that a push is safe; returns another server that acknowledged
     /// in the same epoch.
-    pub fn acknowledge(&mut self, node: NodeId, ack: &PushAck) -> Option<NodeId> {
+    pub fn acknowledge(
+        &mut self,
+        node: NodeId,
+        at: ShardRef,
+        worker: WorkerId,
+        clock: Clock,
+    ) -> Option<NodeId> {
         let mut other = None;
-        for key in ack.at.range.start..ack.at.range.end {
-            if ack.at.array == COUNTED {
-                *self.acknowledged.entry((key, ack.worker)).or_default() |= 1 << ack.clock.0;
+        for key in at.range.start..at.range.end {
+            if at.array == COUNTED {
+                *self.acknowledged.entry((key, worker)).or_default() |= 1 << clock.0;
             }
-            let slot = (ack.at.array, key, ack.at.epoch);
+            let slot = (at.array, key, at.epoch);
             let head = *self.heads.entry(slot).or_insert(node);
             other = other.or(Some(head).filter(|&head| head != node));
         }
@@ -87,9 +93,17 @@ impl Checker {
     /// Records a message of a server.
     pub fn said(&mut self, server: &Server, to: Peer, message: &Message) -> Outcome<()> {
         match (message, to) {
-            (Message::PushAck(ack), _) => {
-                let (node, other) = (server.node(), self.acknowledge(server.node(), ack));
-                let error = || format!("PS-6: {node} and {other:?} both acknowledge {:?}", ack.at);
+            (
+                &Message::Answer(Answer {
+                    at,
+                    request: Request::Push { worker, clock },
+                    refusal: None,
+                }),
+                _,
+            ) => {
+                let node = server.node();
+                let other = self.acknowledge(node, at, worker, clock);
+                let error = || format!("PS-6: {node} and {other:?} both acknowledge {at:?}");
                 ensure(other.is_none(), error)
             }
             (Message::PullReply(reply), Peer::Worker(reader))
@@ -115,8 +129,8 @@ impl Checker {
             }
             (Message::Replicate(entry), _) => {
                 let is_good = match &entry.operation {
-                    Operation::Update { values, .. } => is_finite(values),
-                    Operation::Members { .. } => true,
+                    Operation::Update(update) => is_finite(&update.values),
+                    Operation::Members(_) => true,
                 };
                 ensure(is_good, || {
                     "PS-7: an update that is not finite is replicated".into()

@@ -2,6 +2,14 @@
 
 use super::*;
 
+fn done(at: ShardRef, request: Request) -> Message {
+    Message::Answer(Answer {
+        at,
+        request,
+        refusal: None,
+    })
+}
+
 impl Simulation {
     pub fn delay(&mut self) -> u64 {
         let is_slow = self.rng.random_bool(0.05);
@@ -50,11 +58,11 @@ impl Simulation {
         match (self.bug, &mut message) {
             (Some(Bug::AcknowledgesEarly), Message::Push(push)) => {
                 let (at, worker, clock) = (push.at, push.worker, push.clock);
-                let ack = PushAck { at, worker, clock };
                 let route = self.registry.routing.route(at.array, at.range.start);
                 if route.and_then(Route::head) == Some(node) && server.is_some() {
-                    self.check.acknowledge(node, &ack);
-                    self.at(10, Due::Deliver(to, from, Message::PushAck(ack)));
+                    self.check.acknowledge(node, at, worker, clock);
+                    let ack = done(at, Request::Push { worker, clock });
+                    self.at(10, Due::Deliver(to, from, ack));
                 }
             }
             // It takes the entry, and says so to the sender in the sender's epoch.
@@ -65,7 +73,7 @@ impl Simulation {
                     is_it && view.at.epoch > at.epoch
                 };
                 if server.is_some_and(|server| server.shards().any(is_newer)) {
-                    let ack = Message::ReplicateAck(ReplicateAck { at, seq });
+                    let ack = done(at, Request::Replicate { seq });
                     entry.at.epoch.0 += 1_000_000;
                     self.at(10, Due::Deliver(to, from, ack));
                 }
@@ -78,7 +86,7 @@ impl Simulation {
                 }
             }
             (Some(Bug::ForgetsDelta), Message::Snapshot(piece))
-                if piece.phase == SnapshotPhase::Delta && piece.part > 0 =>
+                if piece.end.is_some() && piece.part > 0 =>
             {
                 let rows = &mut piece.rows;
                 rows.range.end = rows.range.start;
@@ -100,9 +108,7 @@ impl Simulation {
         };
         let changes_nothing = match &event {
             Event::Tick => true,
-            Event::Received { message, .. } => {
-                matches!(message, Message::Pull(_) | Message::SnapshotAck(_))
-            }
+            Event::Received { message, .. } => matches!(message, Message::Pull(_)),
             _ => false,
         };
         let mut actions = Vec::new();
@@ -120,10 +126,10 @@ impl Simulation {
         for action in actions {
             match action {
                 Action::Send { to, message } => {
-                    if let Message::Refused(refused) = &message {
-                        match refused.reason {
-                            Refusal::BadValues(_) => self.count("refused as not finite"),
-                            Refusal::Overflow { .. } => self.count("overflow"),
+                    if let Message::Answer(answer) = &message {
+                        match answer.refusal {
+                            Some(Refusal::BadValues(_)) => self.count("refused as not finite"),
+                            Some(Refusal::Overflow { .. }) => self.count("overflow"),
                             _ => {}
                         }
                     }
@@ -155,11 +161,6 @@ impl Simulation {
                         self.done(worker, handle, &outcome)?;
                     }
                 }
-                ClientAction::FetchRouting => {
-                    let table = Message::Routing(self.registry.routing.clone());
-                    let delay = self.delay();
-                    self.at(delay, Due::Deliver(REGISTRY, Peer::Worker(worker), table));
-                }
             }
         }
         Ok(())
@@ -170,7 +171,7 @@ impl Simulation {
             return Ok(());
         };
         let pulled = worker.pulls.iter().find(|(pull, _)| *pull == handle);
-        if let (Some((_, array)), TaskOutcome::Pulled { clock, values, .. }) = (pulled, outcome) {
+        if let (Some((_, array)), Ok(Some(Pulled { clock, values, .. }))) = (pulled, outcome) {
             let error = || format!("PS-4: {id} at {} reads rows of {clock}", worker.clock);
             ensure(*clock >= self.model.needed(worker.clock), error)?;
             if *array == COUNTED {

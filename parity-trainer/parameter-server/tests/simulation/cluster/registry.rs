@@ -72,10 +72,10 @@ impl Simulation {
     /// Tells all of the tables: at the start surely and at once, later with delays, or not at all.
     pub fn broadcast(&mut self, surely: bool) {
         let message = Message::Routing(self.registry.routing.clone());
-        let members = Event::Members {
+        let members = Event::Members(Members {
             version: self.registry.members_version,
             workers: self.registry.members.clone(),
-        };
+        });
         for node in self.alive() {
             let (from, message) = (REGISTRY, message.clone());
             for event in [Event::Received { from, message }, members.clone()] {

@@ -32,8 +32,7 @@ impl Worker {
 
     /// Takes note of a task's end. Returns true if the worker can go on.
     pub fn finished(&mut self, handle: Handle, outcome: &TaskOutcome) -> bool {
-        let is_good = matches!(outcome, TaskOutcome::Pushed | TaskOutcome::Pulled { .. });
-        assert!(is_good || self.gone, "{handle} failed: {outcome:?}");
+        assert!(outcome.is_ok() || self.gone, "{handle} failed: {outcome:?}");
         let before = self.pulls.len();
         self.pulls.retain(|(pull, _)| *pull != handle);
         before == 1 && self.pulls.is_empty()
@@ -133,7 +132,7 @@ impl Simulation {
         let Some(mut task) = worker.tasks.remove(&handle) else {
             return Ok(false);
         };
-        let is_failed = matches!(outcome, TaskOutcome::Refused(Refusal::Overflow { .. }));
+        let is_failed = matches!(outcome, Err(Refusal::Overflow { .. }));
         if worker.gone || !is_failed {
             return Ok(false);
         }
