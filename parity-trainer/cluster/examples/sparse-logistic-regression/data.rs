@@ -1,5 +1,9 @@
 //! Rows like those of click logs: few of very many features in each, some of them in every other
-//! row and most of them hardly ever, and a few that matter.
+//! row and most of them hardly ever, and a few that matter. Logistic regression on them: the loss
+//! of a row is `-ln p` of its class, and its gradient `(p - y) x`, where x is 1 for each of the
+//! row's features.
+
+use std::fmt;
 
 use anyhow::Result;
 use parapet_parameter_server::{Key, KeyRange};
@@ -15,82 +19,68 @@ const EXPONENT: f64 = 1.1;
 const RELEVANT: f64 = 0.1;
 const SPREAD: f32 = 1.5;
 
-/// Labelled sparse rows, one after the other. The last feature of each is the intercept.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Rows {
-    /// Where each row ends.
-    ends: Vec<usize>,
-    features: Vec<u32>,
-    labels: Vec<bool>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Row<'a> {
-    /// Features that the row has, each once.
-    pub(crate) features: &'a [u32],
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Row {
+    /// Features that the row has, each once; the last one is the intercept.
+    pub(crate) features: Vec<u32>,
     pub(crate) label: bool,
 }
 
-impl Row<'_> {
-    /// The probability of the class `true`.
-    pub(crate) fn probability(self, weight: impl Fn(u32) -> f32) -> f32 {
+impl Row {
+    /// The probability of the class `true`: `1 / (1 + exp(-w x))`.
+    pub(crate) fn probability(&self, weight: impl Fn(u32) -> f32) -> f32 {
         let margin: f32 = self.features.iter().map(|&feature| weight(feature)).sum();
         1.0 / (1.0 + (-margin).exp())
     }
-}
 
-impl Rows {
-    pub(crate) fn push(&mut self, label: bool, features: impl IntoIterator<Item = u32>) {
-        self.features.extend(features);
-        self.ends.push(self.features.len());
-        self.labels.push(label);
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.labels.len()
-    }
-
-    pub(crate) fn get(&self, place: usize) -> Row<'_> {
-        let start = place.checked_sub(1).map_or(0, |before| self.ends[before]);
-        Row {
-            features: &self.features[start..self.ends[place]],
-            label: self.labels[place],
-        }
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Row<'_>> {
-        (0..self.len()).map(|place| self.get(place))
-    }
-
-    pub(crate) fn labels(&self) -> &[bool] {
-        &self.labels
+    /// The loss in nats. A prediction that is certain and wrong counts as wrong by the least that
+    /// 32-bit floats tell from certainty.
+    pub(crate) fn loss(&self, probability: f32) -> f64 {
+        let of_label = match self.label {
+            true => probability,
+            false => 1.0 - probability,
+        };
+        -f64::from(of_label.max(f32::MIN_POSITIVE)).ln()
     }
 }
 
 /// Some rows with their features numbered anew.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug)]
 pub(crate) struct Minibatch {
     /// The features that its rows have, ascending: the keys to pull and to push.
     pub(crate) keys: Vec<Key>,
     /// The rows; their features are places in `keys`.
-    pub(crate) rows: Rows,
+    rows: Vec<Row>,
 }
 
 impl Minibatch {
-    pub(crate) fn new(rows: &Rows, places: &[usize]) -> Self {
-        let chosen = || places.iter().map(|&place| rows.get(place));
-        let mut features: Vec<u32> = chosen().flat_map(|row| row.features).copied().collect();
+    pub(crate) fn new(rows: &[Row], places: &[usize]) -> Self {
+        let chosen = || places.iter().map(|&place| &rows[place]);
+        let mut features: Vec<u32> = chosen().flat_map(|row| &row.features).copied().collect();
         features.sort_unstable();
         features.dedup();
-        let mut renumbered = Rows::default();
-        for row in chosen() {
-            let place = |feature| features.partition_point(|other| other < feature) as u32;
-            renumbered.push(row.label, row.features.iter().map(place));
-        }
+        let place = |feature: &u32| features.partition_point(|other| other < feature) as u32;
+        let renumbered = chosen().map(|row| Row {
+            features: row.features.iter().map(place).collect(),
+            label: row.label,
+        });
         Self {
-            keys: features.into_iter().map(Key::from).collect(),
-            rows: renumbered,
+            rows: renumbered.collect(),
+            keys: features.iter().copied().map(Key::from).collect(),
         }
+    }
+
+    /// The sums of the rows' gradients at `weights`, one for each key.
+    pub(crate) fn gradient(&self, weights: &[f32]) -> Vec<f32> {
+        let mut sums = vec![0.0; self.keys.len()];
+        for row in &self.rows {
+            let p = row.probability(|place| weights[place as usize]);
+            let slope = p - f32::from(u8::from(row.label));
+            for &place in &row.features {
+                sums[place as usize] += slope;
+            }
+        }
+        sums
     }
 }
 
@@ -124,21 +114,14 @@ impl Batches {
 }
 
 /// Rows for training and rows for evaluation.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct DataSet {
-    /// Number of features; the intercept comes after them.
-    pub(crate) features: u32,
-    pub(crate) train: Rows,
-    pub(crate) held_out: Rows,
-    /// The probabilities that the held-out labels were drawn with.
-    pub(crate) truth: Vec<f32>,
-}
-
-impl DataSet {
     /// The features and the intercept, as keys of an array.
-    pub(crate) fn keys(&self) -> KeyRange {
-        KeyRange::new(0, Key::from(self.features) + 1)
-    }
+    pub(crate) keys: KeyRange,
+    pub(crate) train: Vec<Row>,
+    pub(crate) held_out: Vec<Row>,
+    /// The probabilities that the held-out labels were drawn with: no model does better.
+    pub(crate) truth: Vec<f32>,
 }
 
 /// A set to generate. The same settings give the same bits.
@@ -153,61 +136,81 @@ pub(crate) struct Generated {
     pub(crate) seed: u64,
 }
 
-/// Labels are drawn with the probability that logistic regression gives under the true weights: no
-/// model can do better than [`DataSet::truth`].
-pub(crate) fn generate(settings: &Generated) -> Result<DataSet> {
-    let features = settings.features;
-    let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
-    let normal = Normal::new(0.0, SPREAD)?;
-    let draw_weight = |_| match rng.random_bool(RELEVANT) {
-        true => normal.sample(&mut rng),
-        false => 0.0,
-    };
-    let weights: Vec<f32> = (0..features).map(draw_weight).collect();
-    let ranks = Zipf::new(f64::from(features), EXPONENT)?;
-    let factor = scattering(u64::from(features));
-    let mut part = |count: usize| {
-        let (mut rows, mut probabilities) = (Rows::default(), Vec::with_capacity(count));
-        let mut drawn: Vec<u32> = Vec::with_capacity(settings.draws);
-        for _ in 0..count {
-            drawn.clear();
+impl Generated {
+    /// Draws labels with the probability that logistic regression gives under true weights.
+    pub(crate) fn generate(&self) -> Result<DataSet> {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+        let normal = Normal::new(0.0, SPREAD)?;
+        let draw_weight = |_| match rng.random_bool(RELEVANT) {
+            true => normal.sample(&mut rng),
+            false => 0.0,
+        };
+        let weights: Vec<f32> = (0..self.features).map(draw_weight).collect();
+        let ranks = Zipf::new(f64::from(self.features), EXPONENT)?;
+        // Frequent features do not all come first.
+        let mut by_rank: Vec<u32> = (0..self.features).collect();
+        by_rank.shuffle(&mut rng);
+        let draw_row = |_| {
+            let sampled = ranks.sample_iter(&mut rng).take(self.draws);
             // Ranks are whole numbers from 1.
-            let scattered = |rank: f64| ((rank as u64 - 1) * factor % u64::from(features)) as u32;
-            let sampled = ranks.sample_iter(&mut rng).take(settings.draws);
-            drawn.extend(sampled.map(scattered));
-            drawn.sort_unstable();
-            drawn.dedup();
-            let row = Row {
-                features: &drawn,
-                label: false,
-            };
+            let mut features: Vec<u32> = sampled.map(|rank| by_rank[rank as usize - 1]).collect();
+            features.sort_unstable();
+            features.dedup();
+            let label = false;
+            let mut row = Row { features, label };
             let p = row.probability(|feature| weights[feature as usize]);
-            let label = rng.random::<f32>() < p;
-            rows.push(label, drawn.iter().copied().chain([features]));
-            probabilities.push(p);
+            row.label = rng.random::<f32>() < p;
+            row.features.push(self.features);
+            (row, p)
+        };
+        let mut drawn = (0..self.rows + self.held_out).map(draw_row);
+        let train = drawn.by_ref().take(self.rows).map(|(row, _)| row).collect();
+        let (held_out, truth) = drawn.unzip();
+        Ok(DataSet {
+            keys: KeyRange::new(0, Key::from(self.features) + 1),
+            train,
+            held_out,
+            truth,
+        })
+    }
+}
+
+/// The quality of predicted probabilities on labelled rows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Score {
+    /// The mean of the rows' losses, in nats.
+    pub(crate) log_loss: f64,
+    /// The area under the ROC curve: how often a row of the class is put before one that is not;
+    /// 0.5 if either has none.
+    pub(crate) auc: f64,
+}
+
+impl fmt::Display for Score {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "log loss {:.4}, AUC {:.4}", self.log_loss, self.auc)
+    }
+}
+
+impl Score {
+    pub(crate) fn new(rows: &[Row], probabilities: &[f32]) -> Self {
+        let mut pairs: Vec<_> = rows.iter().zip(probabilities.iter().copied()).collect();
+        let loss: f64 = pairs.iter().map(|(row, p)| row.loss(*p)).sum();
+        pairs.sort_unstable_by(|a, b| a.1.total_cmp(&b.1));
+        // By the sum of ranks (Mann and Whitney 1947); equal probabilities share their ranks.
+        let (mut ranks, mut before, mut positive) = (0.0, 0, 0.0);
+        for equal in pairs.chunk_by(|a, b| a.1 == b.1) {
+            let in_class = equal.iter().filter(|(row, _)| row.label).count() as f64;
+            ranks += in_class * (before as f64 + (equal.len() as f64 + 1.0) / 2.0);
+            before += equal.len();
+            positive += in_class;
         }
-        (rows, probabilities)
-    };
-    let (train, _) = part(settings.rows);
-    let (held_out, truth) = part(settings.held_out);
-    Ok(DataSet {
-        features,
-        train,
-        held_out,
-        truth,
-    })
-}
-
-/// Factor by which `rank * factor mod features` scatters ranks over the keys, so that frequent
-/// features do not all come first: near the golden section, with no divisor in common with the
-/// number of features, so that no two ranks meet.
-pub(crate) fn scattering(features: u64) -> u64 {
-    let golden = (features as f64 * 0.618_033_988_749_895) as u64;
-    let is_coprime = |&factor: &u64| divisor(factor, features) == 1;
-    (golden.max(1)..).find(is_coprime).unwrap_or(1)
-}
-
-/// The greatest common divisor (Euclid).
-fn divisor(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { divisor(b, a % b) }
+        let both = positive * (pairs.len() as f64 - positive);
+        Self {
+            log_loss: loss / pairs.len().max(1) as f64,
+            auc: match both > 0.0 {
+                true => (ranks - positive * (positive + 1.0) / 2.0) / both,
+                false => 0.5,
+            },
+        }
+    }
 }

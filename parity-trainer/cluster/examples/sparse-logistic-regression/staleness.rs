@@ -23,10 +23,9 @@ use tokio::sync::{Barrier, watch};
 use tokio::time::MissedTickBehavior;
 use twox_hash::XxHash3_64;
 
-use crate::data::{Batches, DataSet, Generated, Minibatch, Row, Rows, generate};
+use crate::data::{Batches, DataSet, Generated, Minibatch};
+use crate::ftrl::{PUSHES, READER};
 use crate::harness::{ARRAY, Array, Cluster, Setup};
-use crate::model::{self, gradient};
-use crate::training::{PUSHES, READER};
 
 /// Interval at which the loss is evaluated.
 const LOOKS: Duration = Duration::from_millis(10);
@@ -39,6 +38,9 @@ const LATE: Duration = Duration::from_millis(2);
 
 /// The learning rate, for the mean gradient of all workers.
 const RATE: f32 = 0.2;
+
+/// A slow worker's computation takes so many times longer.
+const FACTOR: f64 = 4.0;
 
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Experiment {
@@ -103,10 +105,30 @@ impl FromStr for Slowdown {
     }
 }
 
-impl Experiment {
-    /// A slow worker's computation takes so many times longer.
-    const FACTOR: f64 = 4.0;
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Measured {
+    /// The held-out loss to reach.
+    pub(crate) target: f64,
+    /// Seconds until it was; `None` if the run was given up.
+    pub(crate) seconds: Option<f64>,
+    /// Minibatches that all workers had computed by then.
+    pub(crate) minibatches: u64,
+    /// The share of the workers' time in which they waited for servers.
+    pub(crate) idle: f64,
+    /// The share of minibatches whose computation ended late: those that met busy processors.
+    pub(crate) late: f64,
+}
 
+/// Work of a worker until it was stopped.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    minibatches: u64,
+    late: u64,
+    idle: Duration,
+    all: Duration,
+}
+
+impl Experiment {
     /// Returns true if `worker` is slow at a time since the start, and until when that stays so.
     pub(crate) fn is_slow(&self, worker: usize, time: Duration) -> (bool, Duration) {
         match self.slowdown {
@@ -126,7 +148,7 @@ impl Experiment {
         let (mut now, mut left) = (start, work);
         loop {
             let (is_slow, until) = self.is_slow(worker, now);
-            let factor = if is_slow { Self::FACTOR } else { 1.0 };
+            let factor = if is_slow { FACTOR } else { 1.0 };
             let end = now + left.mul_f64(factor);
             if end <= until {
                 return end;
@@ -137,10 +159,8 @@ impl Experiment {
     }
 
     pub(crate) fn data(&self) -> Result<DataSet> {
-        generate(&Generated {
-            seed: self.seed,
-            ..self.data
-        })
+        let seed = self.seed;
+        Generated { seed, ..self.data }.generate()
     }
 
     fn batches(&self) -> Batches {
@@ -156,25 +176,21 @@ impl Experiment {
     /// One number for each weight: a worker's part of the mean gradient of all.
     fn scaled_gradient(&self, data: &DataSet, places: &[usize], weights: &[f32]) -> Vec<f32> {
         let batch = Minibatch::new(&data.train, places);
-        let own: Vec<f32> = batch
-            .keys
-            .iter()
-            .map(|&key| weights[key as usize])
-            .collect();
+        let keys = || batch.keys.iter().map(|&key| key as usize);
+        let own: Vec<f32> = keys().map(|key| weights[key]).collect();
         let scale = 1.0 / (places.len().max(1) * self.workers) as f32;
         let mut all = vec![0.0; weights.len()];
-        for (&key, sum) in batch.keys.iter().zip(gradient(&batch, &own).0) {
-            all[key as usize] = sum * scale;
+        for (key, sum) in keys().zip(batch.gradient(&own)) {
+            all[key] = sum * scale;
         }
         all
     }
 
     /// The loss after the clocks of bulk-synchronous workers, computed here.
     pub(crate) fn target(&self, data: &DataSet) -> f64 {
-        let mut all: Vec<_> = (0..self.workers)
-            .map(|worker| self.batches().of(worker))
-            .collect();
-        let mut weights = vec![0.0_f32; data.keys().len() as usize];
+        let workers = 0..self.workers;
+        let mut all: Vec<_> = workers.map(|worker| self.batches().of(worker)).collect();
+        let mut weights = vec![0.0_f32; data.keys.len() as usize];
         for _ in 0..self.clocks {
             let batches: Vec<_> = all.iter_mut().filter_map(Iterator::next).collect();
             let gradient = |places: &Vec<usize>| self.scaled_gradient(data, places, &weights);
@@ -184,181 +200,135 @@ impl Experiment {
                 both.for_each(|(weight, g)| *weight -= RATE * g);
             }
         }
-        loss(&data.held_out, &weights)
+        loss(data, &weights)
     }
-}
 
-fn loss(rows: &Rows, weights: &[f32]) -> f64 {
-    let weight = |feature: u32| weights[feature as usize];
-    let of_row = |row: Row<'_>| model::log_loss(row.probability(weight), row.label);
-    rows.iter().map(of_row).sum::<f64>() / rows.len().max(1) as f64
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Measured {
-    /// The held-out loss to reach.
-    pub(crate) target: f64,
-    /// Seconds until it was; `None` if the run was given up.
-    pub(crate) seconds: Option<f64>,
-    /// Minibatches that all workers had computed by then.
-    pub(crate) minibatches: u64,
-    /// The share of the workers' time in which they waited for servers.
-    pub(crate) idle: f64,
-    /// The share of minibatches whose computation ended late: those that met busy processors.
-    pub(crate) late: f64,
-}
-
-/// Runs it. To be called within a runtime of several threads.
-pub(crate) async fn race(experiment: Experiment) -> Result<Measured> {
-    let data = Arc::new(experiment.data()?);
-    let target = experiment.target(&data);
-    let rule = Sgd {
-        rate: RATE,
-        decay: 0.0,
-    };
-    let weights = Array {
-        keys: data.keys(),
-        shards: 2,
-        layout: Layout::dense(1, rule),
-    };
-    let workers = experiment.workers;
-    let setup = Setup {
-        spares: 0,
-        arrays: vec![weights],
-        ..Setup::new(workers as u64, 2, 1, experiment.consistency)
-    };
-    let cluster = Cluster::start(Tcp, setup).await;
-    let (stop, stopped) = watch::channel(false);
-    let ready = Arc::new(Barrier::new(workers + 1));
-    let start = |number: usize| {
-        let racer = Racer {
-            number,
-            worker: cluster.worker(number as u64),
-            data: Arc::clone(&data),
-            experiment,
-            stop: stopped.clone(),
-            tally: Tally::default(),
+    /// Runs it. To be called within a runtime of several threads.
+    pub(crate) async fn race(self) -> Result<Measured> {
+        let data = Arc::new(self.data()?);
+        let target = self.target(&data);
+        let (rate, decay) = (RATE, 0.0);
+        let weights = Array {
+            keys: data.keys,
+            shards: 2,
+            layout: Layout::dense(1, Sgd { rate, decay }),
         };
-        let (ready, runtime) = (Arc::clone(&ready), Handle::current());
-        // A thread of its own: it sleeps there.
-        tokio::task::spawn_blocking(move || runtime.block_on(racer.run(&ready)))
-    };
-    let running: Vec<_> = (0..workers).map(start).collect();
-    let seconds = watch_loss(
-        &cluster.worker(READER),
-        &data,
-        target,
-        experiment.patience,
-        &ready,
-    )
-    .await;
-    stop.send_replace(true);
-    let mut all = Tally::default();
-    for worker in running {
-        let tally = worker.await??;
-        all.minibatches += tally.minibatches;
-        all.late += tally.late;
-        all.idle += tally.idle;
-        all.all += tally.all;
-    }
-    Ok(Measured {
-        target,
-        seconds: seconds?,
-        minibatches: all.minibatches,
-        idle: all.idle.as_secs_f64() / all.all.as_secs_f64().max(f64::MIN_POSITIVE),
-        late: all.late as f64 / all.minibatches.max(1) as f64,
-    })
-}
-
-/// Seconds until the loss is reached.
-async fn watch_loss(
-    reader: &Worker,
-    data: &DataSet,
-    target: f64,
-    patience: Duration,
-    ready: &Barrier,
-) -> Result<Option<f64>, TaskError> {
-    let everything = || TaskSpec::new(ARRAY, data.keys(), Clock(0));
-    reader.pull(everything()).await?.await?;
-    ready.wait().await;
-    let begun = Instant::now();
-    let mut looks = tokio::time::interval(LOOKS);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while begun.elapsed() < patience {
-        looks.tick().await;
-        let pulled = reader.pull(everything()).await?.await?;
-        let seconds = begun.elapsed().as_secs_f64();
-        if loss(&data.held_out, &pulled.values) <= target * (1.0 + ROUNDING) {
-            return Ok(Some(seconds));
+        let setup = Setup {
+            spares: 0,
+            arrays: vec![weights],
+            ..Setup::new(self.workers as u64, 2, 1, self.consistency)
+        };
+        let cluster = Cluster::start(Tcp, setup).await;
+        let (stop, stopped) = watch::channel(false);
+        let ready = Arc::new(Barrier::new(self.workers + 1));
+        let start = |number: usize| {
+            let worker = cluster.worker(number as u64);
+            let (data, ready, stopped) = (Arc::clone(&data), Arc::clone(&ready), stopped.clone());
+            let runtime = Handle::current();
+            // A thread of its own: it sleeps there.
+            let run = move || runtime.block_on(self.work(number, worker, &data, stopped, &ready));
+            tokio::task::spawn_blocking(run)
+        };
+        let running: Vec<_> = (0..self.workers).map(start).collect();
+        let reader = cluster.worker(READER);
+        let seconds = self.watch_loss(&reader, &data, target, &ready).await;
+        stop.send_replace(true);
+        let mut all = Tally::default();
+        for worker in running {
+            let tally = worker.await??;
+            all.minibatches += tally.minibatches;
+            all.late += tally.late;
+            all.idle += tally.idle;
+            all.all += tally.all;
         }
+        Ok(Measured {
+            target,
+            seconds: seconds?,
+            minibatches: all.minibatches,
+            idle: all.idle.as_secs_f64() / all.all.as_secs_f64().max(f64::MIN_POSITIVE),
+            late: all.late as f64 / all.minibatches.max(1) as f64,
+        })
     }
-    Ok(None)
-}
 
-/// Work of a worker until it was stopped.
-#[derive(Debug, Clone, Copy, Default)]
-struct Tally {
-    minibatches: u64,
-    late: u64,
-    idle: Duration,
-    all: Duration,
-}
+    /// Seconds until the loss is reached.
+    async fn watch_loss(
+        &self,
+        reader: &Worker,
+        data: &DataSet,
+        target: f64,
+        ready: &Barrier,
+    ) -> Result<Option<f64>, TaskError> {
+        let everything = || TaskSpec::new(ARRAY, data.keys, Clock(0));
+        reader.pull(everything()).await?.await?;
+        ready.wait().await;
+        let begun = Instant::now();
+        let mut looks = tokio::time::interval(LOOKS);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while begun.elapsed() < self.patience {
+            looks.tick().await;
+            let pulled = reader.pull(everything()).await?.await?;
+            let seconds = begun.elapsed().as_secs_f64();
+            if loss(data, &pulled.values) <= target * (1.0 + ROUNDING) {
+                return Ok(Some(seconds));
+            }
+        }
+        Ok(None)
+    }
 
-struct Racer {
-    number: usize,
-    worker: Worker,
-    data: Arc<DataSet>,
-    experiment: Experiment,
-    stop: watch::Receiver<bool>,
-    tally: Tally,
-}
-
-impl Racer {
-    async fn run(mut self, ready: &Barrier) -> Result<Tally, TaskError> {
-        let at = |clock| TaskSpec::new(ARRAY, self.data.keys(), clock);
-        self.worker.pull(at(Clock(0))).await?.await?;
+    /// Computes and pushes until it is stopped.
+    async fn work(
+        self,
+        number: usize,
+        worker: Worker,
+        data: &DataSet,
+        mut stop: watch::Receiver<bool>,
+        ready: &Barrier,
+    ) -> Result<Tally, TaskError> {
+        let mut tally = Tally::default();
+        let at = |clock| TaskSpec::new(ARRAY, data.keys, clock);
+        worker.pull(at(Clock(0))).await?.await?;
         ready.wait().await;
         let begun = Instant::now();
         let mut pushes = VecDeque::new();
-        for (clock, places) in (1..)
-            .map(Clock)
-            .zip(self.experiment.batches().of(self.number))
-        {
+        for (clock, places) in (1..).map(Clock).zip(self.batches().of(number)) {
             let asked = Instant::now();
-            let pull = self.worker.pull(at(clock)).await?;
+            let pull = worker.pull(at(clock)).await?;
             let pulled = tokio::select! {
                 biased;
-                _ = self.stop.wait_for(|stop| *stop) => None,
+                _ = stop.wait_for(|stop| *stop) => None,
                 pulled = pull => Some(pulled?),
             };
-            self.tally.idle += asked.elapsed();
+            tally.idle += asked.elapsed();
             let Some(pulled) = pulled else { break };
-            let end = self
-                .experiment
-                .end(self.number, begun.elapsed(), self.experiment.compute);
-            let gradient = self
-                .experiment
-                .scaled_gradient(&self.data, &places, &pulled.values);
+            let end = self.end(number, begun.elapsed(), self.compute);
+            let gradient = self.scaled_gradient(data, &places, &pulled.values);
             std::thread::sleep(end.saturating_sub(begun.elapsed()));
-            if *self.stop.borrow() {
+            if *stop.borrow() {
                 break;
             }
-            self.tally.late += u64::from(begun.elapsed() > end + LATE);
-            self.tally.minibatches += 1;
+            tally.late += u64::from(begun.elapsed() > end + LATE);
+            tally.minibatches += 1;
             let asked = Instant::now();
-            pushes.push_back(self.worker.push(at(clock), Values::from(gradient)).await?);
+            pushes.push_back(worker.push(at(clock), Values::from(gradient)).await?);
             if pushes.len() > PUSHES
                 && let Some(oldest) = pushes.pop_front()
             {
                 tokio::select! {
                     biased;
-                    _ = self.stop.wait_for(|stop| *stop) => break,
+                    _ = stop.wait_for(|stop| *stop) => break,
                     pushed = oldest => pushed?,
                 }
             }
-            self.tally.idle += asked.elapsed();
+            tally.idle += asked.elapsed();
         }
-        self.tally.all = begun.elapsed();
-        Ok(self.tally)
+        tally.all = begun.elapsed();
+        Ok(tally)
     }
+}
+
+fn loss(data: &DataSet, weights: &[f32]) -> f64 {
+    let rows = &data.held_out;
+    let weight = |feature: u32| weights[feature as usize];
+    let losses = rows.iter().map(|row| row.loss(row.probability(weight)));
+    losses.sum::<f64>() / rows.len().max(1) as f64
 }

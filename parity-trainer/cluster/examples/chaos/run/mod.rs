@@ -8,14 +8,13 @@ mod processes;
 mod pushing;
 
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
 use parapet_cluster::node::{Pending, TaskError};
-use parapet_cluster::registry::{Address, Member, Registry, RegistryError, View};
+use parapet_cluster::registry::{Address, Member, Registry, View};
 use parapet_parameter_server::{NodeId, Route};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -34,26 +33,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 const PACE: Duration = Duration::from_millis(10);
 
 /// Place of the cluster's registry.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum RegistryChoice {
-    /// In a coordinator's memory, which leads, too.
+    /// In a coordinator's memory, which leads, too
     Coordinator,
-    /// In an etcd that is started for this run; the servers lead.
+    /// In an etcd; the servers lead
     Etcd,
-    /// In an etcd that is there.
-    At(Address),
-}
-
-impl FromStr for RegistryChoice {
-    type Err = RegistryError;
-
-    fn from_str(text: &str) -> Result<Self, RegistryError> {
-        match text {
-            "coordinator" => Ok(Self::Coordinator),
-            "etcd" => Ok(Self::Etcd),
-            address => address.parse().map(Self::At),
-        }
-    }
 }
 
 #[derive(Debug, Clone)]
@@ -80,14 +65,17 @@ async fn soon<R>(what: &str, pending: Result<Pending<R>, TaskError>) -> Result<R
 /// Kills and waits as planned. What came of it until then is in `outcome` also after an error.
 pub async fn run(plan: &Plan, outcome: &mut ChaosOutcome) -> Result<()> {
     let mut processes = Processes::new(plan.program.clone());
-    let address = processes.start_registry(&plan.registry).await?;
+    let address = processes.start_registry(plan.registry).await?;
     let registry = address.open().await?;
     for _ in 0..2 {
         processes.start_server(&address).await?;
     }
     let pushing = Pushing::start(&registry, address.cluster()).await?;
     let learners = Learners::start(&registry, address.cluster(), plan.undisturbed).await?;
-    let disturbed = learners.learn_until_stopped(plan.seed, PACE);
+    let pace = Some(PACE);
+    let disturbed = learners
+        .begin(&registry, 0, plan.seed, pace, u64::MAX)
+        .await?;
     let mut chaos = Chaos {
         plan,
         registry,
@@ -97,18 +85,16 @@ pub async fn run(plan: &Plan, outcome: &mut ChaosOutcome) -> Result<()> {
         outcome,
     };
     let ended = chaos.kill_all().await;
-    let (steps, loss) = learners.stop(disturbed).await?;
+    disturbed.stop();
+    let (steps, loss) = learners.end(disturbed).await?;
     chaos.outcome.acknowledged = chaos.pushing.finish().await?;
     ended?;
     (chaos.outcome.steps, chaos.outcome.loss) = (steps, Some(loss));
-    for seed in 1..=plan.undisturbed {
-        let loss = learners
-            .learn(&chaos.registry, plan.seed + seed, steps)
-            .await?;
-        eprintln!(
-            "undisturbed training {seed} of {}: loss {loss:.6}",
-            plan.undisturbed
-        );
+    for number in 1..=plan.undisturbed {
+        let (registry, seed) = (&chaos.registry, plan.seed + number);
+        let learning = learners.begin(registry, number as u32, seed, None, steps);
+        let (_, loss) = learners.end(learning.await?).await?;
+        eprintln!("undisturbed training {number}: loss {loss:.6}");
         chaos.outcome.undisturbed.push(loss);
     }
     Ok(())
@@ -168,8 +154,7 @@ impl Chaos<'_> {
         let (all, ms) = (self.plan.kills, delay.as_millis());
         let leading = if led { ", which led" } else { "" };
         eprintln!("kill {kill} of {all}: {head}{leading}; the next push took {ms} ms");
-        let server = head.0;
-        self.outcome.kills.push(Kill { server, led, delay });
+        self.outcome.kills.push(Kill { led, delay });
         self.pushing.check().await?;
         self.outcome.acknowledged = self.pushing.acknowledged();
         self.processes.start_server(&self.address).await
@@ -185,12 +170,8 @@ impl Chaos<'_> {
         let acknowledged = self.pushing.acknowledged() - before;
         self.processes.signal_registry(Signal::SIGCONT)?;
         let back = |view: &View| view.reachable && view.servers.len() >= 2 && view.leader.is_some();
-        until(
-            &self.registry,
-            "the registry again, with both servers",
-            back,
-        )
-        .await?;
+        let what = "the registry again, with both servers";
+        until(&self.registry, what, back).await?;
         // As long as leases and absences last: what they set off is over then.
         sleep(length).await;
         self.settled().await?;

@@ -38,18 +38,14 @@ impl Processes {
         }
     }
 
-    /// Starts the registry, if it is not there yet.
-    pub(super) async fn start_registry(&mut self, choice: &RegistryChoice) -> Result<Address> {
-        match choice {
-            RegistryChoice::Coordinator => {
-                let args = ["coordinator", "--serve", "127.0.0.1:0"];
-                let (child, address) = self.start(&args, "registry at ").await?;
-                self.registry = Some(child);
-                Ok(address.parse()?)
-            }
-            RegistryChoice::Etcd => self.start_etcd().await,
-            RegistryChoice::At(address) => Ok(address.clone()),
+    pub(super) async fn start_registry(&mut self, choice: RegistryChoice) -> Result<Address> {
+        if choice == RegistryChoice::Etcd {
+            return self.start_etcd().await;
         }
+        let args = ["coordinator", "--serve", "127.0.0.1:0"];
+        let (child, address) = self.start(&args, "registry at ").await?;
+        self.registry = Some(child);
+        Ok(address.parse()?)
     }
 
     async fn start_etcd(&mut self) -> Result<Address> {
@@ -64,16 +60,14 @@ impl Processes {
                 sleep(Duration::from_millis(100)).await;
             }
         };
-        timeout(LIMIT, answers)
-            .await
-            .context("etcd does not answer")?;
+        let answered = timeout(LIMIT, answers).await;
+        answered.context("etcd does not answer")?;
         Ok(address)
     }
 
     pub(super) fn signal_registry(&self, signal: Signal) -> Result<()> {
-        let id = self.registry.as_ref().and_then(Child::id).context(
-            "a registry that was there before is not stopped: use --registry etcd or coordinator",
-        )?;
+        let id = self.registry.as_ref().and_then(Child::id);
+        let id = id.context("the registry has ended")?;
         Ok(kill(Pid::from_raw(i32::try_from(id)?), signal)?)
     }
 
@@ -81,10 +75,8 @@ impl Processes {
     async fn start(&self, args: &[&str], before: &str) -> Result<(Child, String)> {
         let mut command = Command::new(&self.program);
         command.args(args).args(LEADING).kill_on_drop(true);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(Stdio::piped());
         let name = args.join(" ");
         let mut child = command.spawn().context(name.clone())?;
         let mut lines = BufReader::new(child.stderr.take().context("no errors")?).lines();
@@ -98,9 +90,8 @@ impl Processes {
             }
             bail!("{name} ended: {said}")
         };
-        let word = timeout(LIMIT, said)
-            .await
-            .with_context(|| format!("{name} says nothing"))??;
+        let word = timeout(LIMIT, said).await;
+        let word = word.with_context(|| format!("{name} says nothing"))??;
         let name = format!("{} {word}", args.first().unwrap_or(&""));
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
