@@ -14,10 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use parapet_cluster::node::transport::Sockets;
-use parapet_cluster::node::{
-    ClientNode, ClientNodeConfig, ServerNode, ServerNodeConfig, TaskError, TaskSpec, Timing, Worker,
-};
+use parapet_cluster::node::{NodeConfig, ServerNode, TaskError, TaskSpec, Timing, Worker};
 use parapet_cluster::registry::View;
 use parapet_parameter_server::{
     Adam, Add, ArrayConfig, ArrayId, ClientArray, Clock, Consistency, Epoch, HandOver, KeyRange,
@@ -41,6 +38,13 @@ const WIDTH: usize = 1000;
 const TIMING: Timing = Timing {
     heartbeat: Duration::from_secs(1),
 };
+
+fn config() -> NodeConfig {
+    NodeConfig {
+        timing: TIMING,
+        ..NodeConfig::default()
+    }
+}
 
 /// Rows in a push.
 const AT_ONCE: u64 = 1000;
@@ -130,7 +134,7 @@ fn lines() -> mpsc::Receiver<String> {
 }
 
 /// Tells a node what the lines say, to the end of them.
-async fn follow(args: &Args, view: watch::Sender<Arc<View>>, mut lines: mpsc::Receiver<String>) {
+async fn follow(args: &Args, view: &watch::Sender<Arc<View>>, mut lines: mpsc::Receiver<String>) {
     while let Some(line) = lines.recv().await {
         let Some((word, address)) = line.split_once(' ') else {
             continue;
@@ -180,17 +184,12 @@ async fn serve(args: &Args, node: u64) -> Result<(), Box<dyn Error>> {
     // Server 0 connects to server 1.
     view.servers.clear();
     let embedded = InProcessRegistry::new(view);
-    let (membership, view) = (embedded.membership(), embedded.view());
-    let joined = announce(view.subscribe());
-    let config = ServerNodeConfig {
-        timing: TIMING,
-        ..ServerNodeConfig::new(NodeId(node), arrays)
-    };
-    let mut server = ServerNode::bind(config, Sockets, membership).await?;
+    let joined = announce(embedded.view.subscribe());
+    let (node, membership) = (NodeId(node), embedded.membership());
+    let mut server = ServerNode::bind(node, "127.0.0.1:0", arrays, config(), membership).await?;
     say(server.address());
     tokio::select! {
-        () = server.run(follow(args, view, lines())) => {}
-        () = embedded.run() => {}
+        () = server.run(follow(args, &embedded.view, lines())) => {}
         () = joined => {}
     }
     Ok(())
@@ -205,17 +204,11 @@ async fn work(args: &Args, address: &str) -> Result<(), Box<dyn Error>> {
         },
     )];
     let embedded = InProcessRegistry::new(args.view(1, &[0], address)?);
-    let (membership, view) = (embedded.membership(), embedded.view());
-    let config = ClientNodeConfig {
-        timing: TIMING,
-        ..ClientNodeConfig::new(WORKER, arrays)
-    };
-    let (mut node, worker) = ClientNode::new(config, Sockets, membership);
-    let joined = announce(view.subscribe());
+    let worker = Worker::start(WORKER, arrays, config(), embedded.membership());
+    let joined = announce(embedded.view.subscribe());
     tokio::select! {
         () = joined => Ok(()),
-        () = node.run() => Ok(()),
-        () = follow(args, view, lines()) => Ok(()),
+        () = follow(args, &embedded.view, lines()) => Ok(()),
         failed = push(args, &worker) => Ok(failed?),
     }
 }
@@ -228,11 +221,8 @@ async fn push(args: &Args, worker: &Worker) -> Result<(), TaskError> {
         for start in (0..args.range().end).step_by(AT_ONCE as usize) {
             let range = KeyRange::new(start, (start + AT_ONCE).min(args.range().end));
             let values = values.slice(0..range.len() as usize * WIDTH);
-            pending.push(
-                worker
-                    .push(TaskSpec::new(ARRAY, range, clock), values)
-                    .await?,
-            );
+            let spec = TaskSpec::new(ARRAY, range, clock);
+            pending.push(worker.push(spec, values).await?);
         }
         for push in pending {
             push.await?;

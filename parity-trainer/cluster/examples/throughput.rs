@@ -9,10 +9,7 @@ use std::io::Write as _;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
-use parapet_cluster::node::transport::{Sockets, Tcp, Transport};
-use parapet_cluster::node::{
-    ClientNode, ClientNodeConfig, Pending, Pulled, ServerNode, ServerNodeConfig, TaskSpec, Worker,
-};
+use parapet_cluster::node::{NodeConfig, Pending, Pulled, ServerNode, TaskSpec, Transport, Worker};
 use parapet_cluster::registry::View;
 use parapet_parameter_server::{
     Add, ArrayConfig, ArrayId, ClientArray, Clock, Consistency, Epoch, KeyRange, Layout, NodeId,
@@ -81,21 +78,18 @@ fn main() -> Result<(), Box<dyn Error>> {
             .enable_all()
             .build()?,
     };
-    if args.tcp {
-        runtime.block_on(play(&args, Tcp))
-    } else {
-        runtime.block_on(play(&args, Sockets))
-    }
-}
-
-async fn play<T: Transport>(args: &Args, transport: T) -> Result<(), Box<dyn Error>> {
+    let transport = match args.tcp {
+        true => Transport::Tcp,
+        false => Transport::Sockets,
+    };
+    let config = NodeConfig::new("benchmark", transport);
     match &args.role {
-        Role::Server { node } => serve(args, transport, NodeId(*node)).await,
+        Role::Server { node } => runtime.block_on(serve(&args, config, NodeId(*node))),
         Role::Worker {
             worker,
             rounds,
             address,
-        } => work(args, transport, WorkerId(*worker), *rounds, address).await,
+        } => runtime.block_on(work(&args, config, WorkerId(*worker), *rounds, address)),
     }
 }
 
@@ -116,11 +110,7 @@ fn view(args: &Args, addresses: &[String]) -> Result<View, Box<dyn Error>> {
     Ok(view)
 }
 
-async fn serve<T: Transport>(
-    args: &Args,
-    transport: T,
-    node: NodeId,
-) -> Result<(), Box<dyn Error>> {
+async fn serve(args: &Args, config: NodeConfig, node: NodeId) -> Result<(), Box<dyn Error>> {
     let layout = Layout::dense(args.bytes / 4, Add);
     let arrays = vec![(
         ARRAY,
@@ -131,8 +121,7 @@ async fn serve<T: Transport>(
     )];
     let embedded = InProcessRegistry::new(view(args, &[])?);
     let membership = embedded.membership();
-    let mut server =
-        ServerNode::bind(ServerNodeConfig::new(node, arrays), transport, membership).await?;
+    let mut server = ServerNode::bind(node, "127.0.0.1:0", arrays, config, membership).await?;
     println!("{}", server.address());
     std::io::stdout().flush()?;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -146,9 +135,9 @@ async fn serve<T: Transport>(
     Ok(())
 }
 
-async fn work<T: Transport>(
+async fn work(
     args: &Args,
-    transport: T,
+    config: NodeConfig,
     id: WorkerId,
     rounds: u64,
     addresses: &[String],
@@ -162,29 +151,24 @@ async fn work<T: Transport>(
         },
     )];
     let embedded = InProcessRegistry::new(view(args, addresses)?);
-    let config = ClientNodeConfig::new(id, arrays);
-    let (mut node, worker) = ClientNode::new(config, transport, embedded.membership());
+    let worker = Worker::start(id, arrays, config, embedded.membership());
     let rounds = rounds.max(1);
-    let measuring = async move {
-        let values: Vec<Values> = (0..args.keys)
-            .map(|key| Values::from(vec![key as f32; width]))
-            .collect();
-        let warm_up = rounds.min(3);
-        let mut clock = 0;
-        let mut seconds = Vec::new();
-        for phase in [Phase::Push, Phase::Pull, Phase::Both] {
-            clock = run(&worker, &values, phase, clock, warm_up).await?;
-            let start = Instant::now();
-            clock = run(&worker, &values, phase, clock, rounds).await?;
-            seconds.push(start.elapsed().as_secs_f64());
-        }
-        check(&worker, args, clock).await?;
-        Ok::<_, Box<dyn Error>>(seconds)
-    };
-    let (_, seconds) = tokio::join!(node.run(), measuring);
-    if let [push, pull, both] = seconds?[..] {
-        println!("{{\"push\": {push}, \"pull\": {pull}, \"both\": {both}}}");
+    let values = (0..args.keys).map(|key| Values::from(vec![key as f32; width]));
+    let values: Vec<Values> = values.collect();
+    let mut clock = 0;
+    let mut seconds = [0.0; 3];
+    for (phase, seconds) in [Phase::Push, Phase::Pull, Phase::Both]
+        .into_iter()
+        .zip(&mut seconds)
+    {
+        clock = run(&worker, &values, phase, clock, rounds.min(3)).await?;
+        let start = Instant::now();
+        clock = run(&worker, &values, phase, clock, rounds).await?;
+        *seconds = start.elapsed().as_secs_f64();
     }
+    check(&worker, args, clock).await?;
+    let [push, pull, both] = seconds;
+    println!("{{\"push\": {push}, \"pull\": {pull}, \"both\": {both}}}");
     Ok(())
 }
 

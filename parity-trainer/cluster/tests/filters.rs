@@ -4,7 +4,7 @@
 
 mod support;
 
-use parapet_cluster::node::transport::{Memory, Tcp};
+use parapet_cluster::node::Transport;
 use parapet_cluster::roles::training::{NewTraining, ROW, Settled};
 use parapet_parameter_server::{Bytes, Filter, Traffic};
 use support::learning::{EXECUTORS, begin, new, plain, start, worked};
@@ -19,7 +19,7 @@ const NOTHING: [Bytes; 2] = [Bytes {
 /// and received messages that all servers have counted, by filter.
 async fn train(filters: &str) -> (f32, [[Bytes; 2]; 2]) {
     const STEPS: u64 = 20;
-    let cluster = Cluster::for_training(Tcp).await;
+    let cluster = Cluster::for_training(Transport::Tcp).await;
     let weights = start();
     let new = NewTraining {
         filters: filters.parse().unwrap(),
@@ -76,7 +76,7 @@ async fn filters_save_bytes_and_the_outcome_stays_about_the_same() {
 
 #[tokio::test(start_paused = true)]
 async fn measured_rows_are_not_rounded() {
-    let cluster = Cluster::for_training(Memory::default()).await;
+    let cluster = Cluster::for_training(Transport::memory()).await;
     let weights = vec![0.0; 2 * ROW + 5];
     let new = NewTraining {
         filters: "f16".parse().unwrap(),

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use parapet_cluster::node::transport::Tcp;
 use parapet_cluster::registry::{MemoryStore, Registry};
 use parapet_cluster::roles::{ServerRole, ServerSettings};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -17,7 +16,7 @@ async fn scraped_server_says_that_it_leads() {
         .unwrap();
     let mut settings = ServerSettings::new("test");
     settings.metrics = Some("127.0.0.1:0".to_owned());
-    let server = ServerRole::join(&registry, settings, Tcp).await.unwrap();
+    let server = ServerRole::join(&registry, settings).await.unwrap();
     let address = server.metrics_address.clone().unwrap();
     let mut views = registry.view();
     views.wait_for(|view| view.leader.is_some()).await.unwrap();

@@ -7,12 +7,12 @@ mod support;
 
 use std::time::Duration;
 
-use parapet_cluster::node::transport::{Memory, Tcp, Transport};
+use parapet_cluster::node::Transport;
 use parapet_cluster::registry::{Joining, Member, View};
 use parapet_parameter_server::Consistency;
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use support::{Cluster, assert_sum, assert_within, ones, push, soon, spec};
+use support::{Cluster, assert_sum, ones, push, soon, spec};
 use tokio::time::{Instant, sleep};
 
 /// Pushes must go on, and replicas be made again, within this time of a death.
@@ -24,13 +24,13 @@ macro_rules! over_both {
         mod tcp {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                super::$name(super::Tcp).await;
+                super::$name(super::Transport::Tcp).await;
             })*
         }
         mod memory {
             $(#[tokio::test(start_paused = true)]
             async fn $name() {
-                super::$name(super::Memory::default()).await;
+                super::$name(super::Transport::memory()).await;
             })*
         }
     };
@@ -49,7 +49,7 @@ fn is_replicated(view: &View) -> bool {
     view.table.is_replicated(2)
 }
 
-async fn killed_head_is_succeeded_and_no_acknowledged_push_is_lost<T: Transport>(transport: T) {
+async fn killed_head_is_succeeded_and_no_acknowledged_push_is_lost(transport: Transport) {
     let mut cluster = Cluster::start(transport, 3, 2, Consistency::Eventual, true).await;
     let worker = cluster.worker(Consistency::Eventual, 0).await;
     push(&worker, 1..=20).await;
@@ -78,16 +78,16 @@ async fn killed_head_is_succeeded_and_no_acknowledged_push_is_lost<T: Transport>
         let is_next = new.head() == old.chain.get(1).copied();
         assert!(new.epoch > old.epoch && is_next, "{old:?}, then {new:?}");
     }
-    assert_within::<T>(BOUND, since, "the succession");
+    cluster.assert_within(BOUND, since, "the succession");
     push(&worker, 41..=60).await;
     assert_sum(&worker, 0, 60.0).await;
     cluster.until(is_replicated).await;
-    assert_within::<T>(BOUND, since, "replication");
+    cluster.assert_within(BOUND, since, "replication");
     push(&worker, 61..=65).await;
     assert_sum(&worker, 0, 65.0).await;
 }
 
-async fn killed_leader_is_succeeded_too<T: Transport>(transport: T) {
+async fn killed_leader_is_succeeded_too(transport: Transport) {
     let mut cluster = Cluster::start(transport, 3, 2, Consistency::Ssp(0), false).await;
     let worker = cluster.worker(Consistency::Ssp(0), 0).await;
     push(&worker, 1..=5).await;
@@ -102,29 +102,30 @@ async fn killed_leader_is_succeeded_too<T: Transport>(transport: T) {
     let is_next = |view: &View| view.leader.is_some_and(|next| next.term > leader.term);
     cluster.until(is_next).await;
     cluster.until(|view| !view.table.holds(dead)).await;
-    assert_within::<T>(BOUND, since, "the succession");
+    cluster.assert_within(BOUND, since, "the succession");
     push(&worker, 11..=15).await;
     assert_sum(&worker, 16, 15.0).await;
-    assert_within::<T>(BOUND, since, "what follows it");
+    cluster.assert_within(BOUND, since, "what follows it");
 }
 
 /// Heads die one after the other, some while the registry still lists the one before, and another
 /// takes its place each time. A process that says nothing of servers is there, too, so that the
 /// workers' word does not count.
 async fn kill_again_and_again(coordinator: bool, seed: u64) {
-    let (memory, eventual) = (Memory::default(), Consistency::Eventual);
+    let (memory, eventual) = (Transport::memory(), Consistency::Eventual);
     let mut cluster = Cluster::start(memory, 2, 2, eventual, coordinator).await;
     let worker = cluster.worker(eventual, 0).await;
     let _host = cluster.registry.join(Joining::Host).await.unwrap();
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut clock = 0;
     for kill in 1..=20 {
-        let within = |since: Instant, what: &str| {
-            assert_within::<Memory>(BOUND, since, &format!("seed {seed}, kill {kill}: {what}"));
+        let within = |cluster: &Cluster, since: Instant, what: &str| {
+            let what = format!("seed {seed}, kill {kill}: {what}");
+            cluster.assert_within(BOUND, since, &what);
         };
         let since = Instant::now();
         cluster.until(is_replicated).await;
-        within(since, "replication before");
+        within(&cluster, since, "replication before");
         sleep(Duration::from_millis(random.random_range(0..1500))).await;
         let view = cluster.view();
         let routes = view.table.routing.routes();
@@ -133,7 +134,7 @@ async fn kill_again_and_again(coordinator: bool, seed: u64) {
         let since = Instant::now();
         cluster.kill(dead);
         push(&worker, clock + 2..=clock + 3).await;
-        within(since, "the push after");
+        within(&cluster, since, "the push after");
         clock += 3;
         cluster.join().await;
         // What the next table, the newcomer and the dead server's lease set off must not make
@@ -142,7 +143,7 @@ async fn kill_again_and_again(coordinator: bool, seed: u64) {
             let since = Instant::now();
             clock += 1;
             push(&worker, clock..=clock).await;
-            within(since, "a later push");
+            within(&cluster, since, "a later push");
             sleep(Duration::from_millis(random.random_range(0..100))).await;
         }
         assert_sum(&worker, 0, clock as f32).await;
@@ -163,7 +164,7 @@ async fn heads_and_leaders_that_die_one_after_the_other_are_succeeded() {
     }
 }
 
-async fn server_that_joins_gets_shards<T: Transport>(transport: T) {
+async fn server_that_joins_gets_shards(transport: Transport) {
     let mut cluster = Cluster::start(transport, 1, 1, Consistency::Bsp, true).await;
     let worker = cluster.worker(Consistency::Bsp, 0).await;
     push(&worker, 1..=5).await;
@@ -174,7 +175,7 @@ async fn server_that_joins_gets_shards<T: Transport>(transport: T) {
     assert_sum(&worker, 16, 15.0).await;
 }
 
-async fn server_that_leaves_takes_nothing_with_it<T: Transport>(transport: T) {
+async fn server_that_leaves_takes_nothing_with_it(transport: Transport) {
     let mut cluster = Cluster::start(transport, 2, 1, Consistency::Ssp(1), true).await;
     let worker = cluster.worker(Consistency::Ssp(1), 0).await;
     push(&worker, 1..=5).await;
@@ -186,7 +187,7 @@ async fn server_that_leaves_takes_nothing_with_it<T: Transport>(transport: T) {
     assert_sum(&worker, 11, 10.0).await;
 }
 
-async fn workers_that_leave_are_not_waited_for<T: Transport>(transport: T) {
+async fn workers_that_leave_are_not_waited_for(transport: Transport) {
     let cluster = Cluster::start(transport, 2, 2, Consistency::Bsp, true).await;
     let one = cluster.worker(Consistency::Bsp, 0).await;
     let other = cluster.worker(Consistency::Bsp, 0).await;
@@ -201,7 +202,7 @@ async fn workers_that_leave_are_not_waited_for<T: Transport>(transport: T) {
     assert_sum(&one, 9, 11.0).await;
 }
 
-async fn last_server_may_leave<T: Transport>(transport: T) {
+async fn last_server_may_leave(transport: Transport) {
     let mut cluster = Cluster::start(transport, 1, 1, Consistency::Bsp, true).await;
     let only = *cluster.view().servers.keys().next().unwrap();
     cluster.leave(only).await;

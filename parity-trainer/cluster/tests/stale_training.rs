@@ -7,7 +7,7 @@ mod support;
 
 use std::time::Duration;
 
-use parapet_cluster::node::transport::{Memory, Tcp, Transport};
+use parapet_cluster::node::Transport;
 use parapet_cluster::registry::Registry;
 use parapet_cluster::roles::ClusterError;
 use parapet_cluster::roles::training::{NewTraining, Settled, Training, next_job};
@@ -41,7 +41,7 @@ fn distance(weights: &[f32]) -> f32 {
 type Seen = Vec<(u64, u64)>;
 
 /// One process's steps until the last, each of its parts in so many milliseconds.
-async fn steps<T: Transport>(training: &mut Training<T>, each: u64) -> Result<Seen, ClusterError> {
+async fn steps(training: &mut Training, each: u64) -> Result<Seen, ClusterError> {
     let mut seen = Seen::new();
     while training.steps_done() < STEPS {
         loop {
@@ -61,7 +61,7 @@ async fn steps<T: Transport>(training: &mut Training<T>, each: u64) -> Result<Se
     Ok(seen)
 }
 
-async fn host<T: Transport>(cluster: &Cluster<T>, each: u64) -> JoinHandle<Seen> {
+async fn host(cluster: &Cluster, each: u64) -> JoinHandle<Seen> {
     let (registry, transport) = (cluster.open().await, cluster.transport());
     tokio::spawn(async move {
         let job = next_job(&registry, None).await.unwrap();
@@ -73,11 +73,7 @@ async fn host<T: Transport>(cluster: &Cluster<T>, each: u64) -> JoinHandle<Seen>
     })
 }
 
-async fn begin<T: Transport>(
-    cluster: &Cluster<T>,
-    registry: &Registry,
-    consistency: Consistency,
-) -> Training<T> {
+async fn begin(cluster: &Cluster, registry: &Registry, consistency: Consistency) -> Training {
     let (momentum, weight_decay) = (0.0, 0.0);
     let sgd = OptimiserSpec::Sgd {
         momentum,
@@ -108,7 +104,7 @@ async fn no_process_reads_what_misses_more_than_the_model_allows_and_it_converge
         (Consistency::Ssp(0), 0),
         (Consistency::Eventual, STEPS),
     ] {
-        let cluster = Cluster::for_training(Memory::default()).await;
+        let cluster = Cluster::for_training(Transport::memory()).await;
         let registry = cluster.open().await;
         let mut training = begin(&cluster, &registry, consistency).await;
         let slow = host(&cluster, 200).await;
@@ -148,7 +144,7 @@ async fn no_process_reads_what_misses_more_than_the_model_allows_and_it_converge
 
 #[tokio::test(start_paused = true)]
 async fn executors_of_a_process_that_dies_are_taken_over() {
-    let cluster = Cluster::for_training(Memory::default()).await;
+    let cluster = Cluster::for_training(Transport::memory()).await;
     let registry = cluster.open().await;
     let mut training = begin(&cluster, &registry, Consistency::Ssp(2)).await;
     let (dying, staying) = (host(&cluster, 80).await, host(&cluster, 120).await);
@@ -179,7 +175,7 @@ async fn one_executor_makes_the_steps_of_plain_training_under_every_model() {
         Consistency::EagerSsp(2),
         Consistency::Eventual,
     ] {
-        let cluster = Cluster::for_training(Tcp).await;
+        let cluster = Cluster::for_training(Transport::Tcp).await;
         let new = NewTraining {
             consistency,
             executors: 1,

@@ -6,20 +6,19 @@ mod support;
 
 use std::time::Duration;
 
-use parapet_cluster::node::transport::{Memory, Tcp, Transport};
-use parapet_cluster::node::{Pulled, TaskSpec, Worker};
+use parapet_cluster::node::{Pulled, TaskSpec, Transport, Worker};
 use parapet_cluster::registry::View;
 use parapet_cluster::roles::ClusterError;
 use parapet_cluster::roles::training::{Job, NewTraining, Settled, Training, next_job};
 use parapet_parameter_server::{Clock, KeyRange, Values};
 use support::learning::{EXECUTORS, LENGTH, begin, join, new, plain, start, work, worked};
-use support::{CLUSTER, Cluster, assert_within, soon, until};
+use support::{CLUSTER, Cluster, soon, until};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 /// A process that takes part in the next training until it is over.
-async fn host<T: Transport>(cluster: &Cluster<T>, steps: u64) -> JoinHandle<()> {
+async fn host(cluster: &Cluster, steps: u64) -> JoinHandle<()> {
     let (registry, transport) = (cluster.open().await, cluster.transport());
     tokio::spawn(async move {
         let job = next_job(&registry, None).await.unwrap();
@@ -35,7 +34,7 @@ async fn host<T: Transport>(cluster: &Cluster<T>, steps: u64) -> JoinHandle<()> 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_two_and_four_processes_give_the_bits_of_plain_training() {
     for hosts in [1, 2, 4] {
-        let cluster = Cluster::for_training(Tcp).await;
+        let cluster = Cluster::for_training(Transport::Tcp).await;
         let weights = start();
         let training = begin(&cluster, &cluster.open().await, new(8, &weights)).await;
         assert_eq!(training.weights(), weights);
@@ -62,7 +61,7 @@ async fn one_two_and_four_processes_give_the_bits_of_plain_training() {
 }
 
 /// Pushes the same number for all parameters, for each executor that is here.
-async fn push_all<T: Transport>(training: &mut Training<T>, number: f32) {
+async fn push_all(training: &mut Training, number: f32) {
     for executor in training.to_do() {
         let gradient = [number; LENGTH].into_iter();
         soon(training.push(executor, gradient)).await.unwrap();
@@ -72,7 +71,7 @@ async fn push_all<T: Transport>(training: &mut Training<T>, number: f32) {
 /// Gradients that are finite, while their sum is not.
 #[tokio::test(start_paused = true)]
 async fn step_whose_sum_overflows_ends_with_an_error_in_every_process() {
-    let cluster = Cluster::for_training(Memory::default()).await;
+    let cluster = Cluster::for_training(Transport::memory()).await;
     let weights = start();
     let leading = begin(&cluster, &cluster.open().await, new(8, &weights)).await;
     let joined = join(&cluster, &cluster.open().await, leading.job()).await;
@@ -99,7 +98,7 @@ async fn step_whose_sum_overflows_ends_with_an_error_in_every_process() {
 #[tokio::test(start_paused = true)]
 async fn process_without_an_executor_follows_the_training_and_the_bits_stay() {
     const STEPS: u64 = 8;
-    let cluster = Cluster::for_training(Memory::default()).await;
+    let cluster = Cluster::for_training(Transport::memory()).await;
     let weights = start();
     let mut all = vec![begin(&cluster, &cluster.open().await, new(STEPS, &weights)).await];
     let job = all[0].job().clone();
@@ -142,7 +141,7 @@ async fn process_without_an_executor_follows_the_training_and_the_bits_stay() {
 
 #[tokio::test(start_paused = true)]
 async fn process_that_comes_when_the_training_is_over_is_told_at_once() {
-    let cluster = Cluster::for_training(Memory::default()).await;
+    let cluster = Cluster::for_training(Transport::memory()).await;
     let weights = start();
     let training = begin(&cluster, &cluster.open().await, new(3, &weights)).await;
     let job = training.job().clone();
@@ -153,14 +152,14 @@ async fn process_that_comes_when_the_training_is_over_is_told_at_once() {
     let begun = Instant::now();
     let joining = join(&cluster, &late, &job).await;
     assert!(matches!(joining, Err(ClusterError::Ended)), "{joining:?}");
-    assert_within::<Memory>(Duration::from_secs(1), begun, "to be told");
+    cluster.assert_within(Duration::from_secs(1), begun, "to be told");
     cluster.until(|view| view.present_workers.is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_and_servers_come_and_go_and_the_bits_stay() {
     const STEPS: u64 = 60;
-    let mut cluster = Cluster::for_training(Memory::default()).await;
+    let mut cluster = Cluster::for_training(Transport::memory()).await;
     let weights = start();
     let mut training = begin(&cluster, &cluster.open().await, new(STEPS, &weights)).await;
     let (told, mut news) = mpsc::unbounded_channel();
@@ -191,7 +190,7 @@ async fn processes_and_servers_come_and_go_and_the_bits_stay() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn training_goes_on_from_a_state_and_only_one_runs_at_a_time() {
-    let cluster = Cluster::for_training(Memory::default()).await;
+    let cluster = Cluster::for_training(Transport::memory()).await;
     let weights = start();
     let first = begin(&cluster, &cluster.open().await, new(9, &weights)).await;
     let mut first = worked(first, 4).await;
@@ -242,7 +241,7 @@ async fn pull(worker: &Worker, job: &Job) -> Pulled {
 
 #[tokio::test(start_paused = true)]
 async fn process_does_not_begin_with_the_parameters_of_two_steps() {
-    let cluster = Cluster::for_training(Memory::default()).await;
+    let cluster = Cluster::for_training(Transport::memory()).await;
     let weights = start();
     let registry = cluster.open().await;
     let training = begin(&cluster, &registry, new(8, &weights)).await;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use parapet_cluster::array::FilterSpec;
-use parapet_cluster::node::transport::Sockets;
+use parapet_cluster::node::Transport;
 use parapet_cluster::registry::{Address, Registry};
 use parapet_cluster::roles::ClusterError;
 use parapet_cluster::roles::training::{Job, NewTraining, ROW, Settled, Training, next_job};
@@ -102,7 +102,7 @@ pub struct RemoteBackend {
     cluster: ClusterHandle,
     /// Plan of a training that is resumed.
     plan: RemotePlan,
-    training: Option<Training<Sockets>>,
+    training: Option<Training>,
     /// Numbers of weights and of values of buffers.
     lengths: (usize, usize),
     gradient_norm: f64,
@@ -138,7 +138,7 @@ impl RemoteBackend {
         let expected = array_length(weights, buffers);
         check_length("the cluster's parameters", expected, job.length)?;
         let cluster = &backend.cluster;
-        let joining = Training::join(&cluster.registry, &cluster.name, Sockets, job);
+        let joining = Training::join(&cluster.registry, &cluster.name, Transport::Sockets, job);
         backend.training = Some(cluster.runtime.block_on(joining)?);
         Ok(backend)
     }
@@ -174,7 +174,7 @@ impl RemoteBackend {
             task: &self.plan.task,
         };
         let cluster = &self.cluster;
-        let beginning = Training::begin(&cluster.registry, &cluster.name, Sockets, new);
+        let beginning = Training::begin(&cluster.registry, &cluster.name, Transport::Sockets, new);
         self.training = Some(cluster.runtime.block_on(beginning)?);
         Ok(())
     }
@@ -186,7 +186,7 @@ impl RemoteBackend {
         }
     }
 
-    fn training(&mut self) -> Result<(&Runtime, &mut Training<Sockets>), BackendError> {
+    fn training(&mut self) -> Result<(&Runtime, &mut Training), BackendError> {
         let training = self.training.as_mut().ok_or(ClusterError::Ended)?;
         Ok((&self.cluster.runtime, training))
     }

@@ -8,8 +8,7 @@ use std::time::Instant;
 use anyhow::Result;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use parapet_cluster::node::transport::Transport;
-use parapet_cluster::node::{TaskError, TaskSpec, Worker};
+use parapet_cluster::node::{TaskError, TaskSpec, Transport, Worker};
 use parapet_parameter_server::{
     ArrayFilters, Bytes, Clock, Consistency, Filter, Ftrl, Key, KeyRange, Keys, Kkt, Layout,
     PushFilter, Values,
@@ -75,11 +74,7 @@ impl fmt::Display for Outcome {
 
 impl Training {
     /// Trains until all is learned.
-    pub(crate) async fn run(
-        self,
-        data: Arc<DataSet>,
-        transport: impl Transport,
-    ) -> Result<Outcome> {
+    pub(crate) async fn run(self, data: Arc<DataSet>, transport: Transport) -> Result<Outcome> {
         let weights = Array {
             keys: data.keys,
             shards: self.servers,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Parser;
-use parapet_cluster::node::transport::Tcp;
+use parapet_cluster::node::Transport::Tcp;
 use parapet_parameter_server::{Consistency, Ftrl, Kkt, LeftOut};
 use tokio::runtime::Runtime;
 

@@ -14,8 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use parapet_cluster::node::transport::Tcp;
-use parapet_cluster::node::{TaskError, TaskSpec, Worker};
+use parapet_cluster::node::{TaskError, TaskSpec, Transport, Worker};
 use parapet_parameter_server::{Clock, Consistency, Layout, Sgd, Values};
 use serde::Serialize;
 use tokio::runtime::Handle;
@@ -218,7 +217,7 @@ impl Experiment {
             arrays: vec![weights],
             ..Setup::new(self.workers as u64, 2, 1, self.consistency)
         };
-        let cluster = Cluster::start(Tcp, setup).await;
+        let cluster = Cluster::start(Transport::Tcp, setup).await;
         let (stop, stopped) = watch::channel(false);
         let ready = Arc::new(Barrier::new(self.workers + 1));
         let start = |number: usize| {

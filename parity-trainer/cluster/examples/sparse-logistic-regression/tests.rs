@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use parapet_cluster::node::transport::{Memory, Tcp, Transport};
+use parapet_cluster::node::Transport;
 
 use super::*;
 use crate::data::{Batches, DataSet, Row};
@@ -30,7 +30,7 @@ const GENERATED: Generated = Generated {
     seed: 2,
 };
 
-async fn learn(data: &Arc<DataSet>, training: Training, transport: impl Transport) -> Outcome {
+async fn learn(data: &Arc<DataSet>, training: Training, transport: Transport) -> Outcome {
     training.run(Arc::clone(data), transport).await.unwrap()
 }
 
@@ -105,7 +105,7 @@ async fn workers_learn_what_plain_ftrl_does() {
     assert!(found.auc > best.auc - 0.1, "{found} where {best} is best");
     assert!(outcome.model.len() < 3_000, "{outcome}");
     // The same again is the same to the bit.
-    let again = learn(&data, TRAINING, Memory::default()).await;
+    let again = learn(&data, TRAINING, Transport::memory()).await;
     assert_eq!(again.model, outcome.model);
 
     // Several workers over replicated servers learn as well.
@@ -118,7 +118,7 @@ async fn workers_learn_what_plain_ftrl_does() {
             consistency: consistency.parse().unwrap(),
             ..TRAINING
         };
-        let outcome = learn(&data, training, Memory::default()).await;
+        let outcome = learn(&data, training, Transport::memory()).await;
         let lost = outcome.score.log_loss / plain.log_loss - 1.0;
         assert!(lost < 0.02, "{consistency}: {outcome} and {plain}");
     }
@@ -138,7 +138,7 @@ async fn kkt_leaves_out_rows_and_hardly_changes_what_is_learned() {
             kkt,
             ..TRAINING
         };
-        learn(&data, training, Memory::default())
+        learn(&data, training, Transport::memory())
     };
     let exact = filtered(None).await;
     let kept = filtered(Some(LeftOut::KeptBack)).await;
@@ -177,7 +177,7 @@ async fn training_whose_updates_overflow_ends_with_an_error_under_every_model() 
             },
             ..TRAINING
         };
-        let running = training.run(Arc::clone(&data), Memory::default());
+        let running = training.run(Arc::clone(&data), Transport::memory());
         let ended = tokio::time::timeout(Duration::from_secs(100), running).await;
         let error = ended.expect("the training hangs").unwrap_err().to_string();
         assert!(error.contains("overflows"), "{consistency:?}: {error}");

@@ -8,7 +8,8 @@
 use std::io::IoSlice;
 
 use libfuzzer_sys::fuzz_target;
-use parapet_cluster::node::wire::{Batch, Decoder, Frame};
+use parapet_cluster::node::transport::Batch;
+use parapet_cluster::node::wire::{Decoder, Frame};
 
 const MAX_FRAME: u64 = 1 << 20;
 

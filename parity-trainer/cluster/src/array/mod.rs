@@ -7,18 +7,6 @@ mod filters;
 
 pub use filters::FilterSpec;
 
-/// An array's description is not understood here.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{array} is described as `{description}`, which this version does not know ({cause}): run \
-        one version on all nodes"
-)]
-pub struct ArrayError {
-    array: ArrayId,
-    description: String,
-    cause: String,
-}
-
 /// An array, as its servers and workers have to know it: the description in its registry entry, as
 /// TOML, whose floats read back to the last bit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -39,7 +27,7 @@ impl ArraySpec {
     ///
     /// # Errors
     /// If it is not understood.
-    pub fn parse(array: ArrayId, description: &str) -> Result<Self, ArrayError> {
+    pub fn parse(array: ArrayId, description: &str) -> Result<Self, String> {
         toml::from_str(description)
             .map_err(|error| Self::unreadable(array, description, error.message()))
     }
@@ -48,7 +36,7 @@ impl ArraySpec {
     ///
     /// # Errors
     /// If it does not read back as it is: a number is none.
-    pub fn describe(&self, array: ArrayId) -> Result<String, ArrayError> {
+    pub fn describe(&self, array: ArrayId) -> Result<String, String> {
         let text = toml::to_string(self)
             .map_err(|error| Self::unreadable(array, "", &error.to_string()))?;
         match Self::parse(array, &text)? == *self {
@@ -58,13 +46,13 @@ impl ArraySpec {
     }
 
     /// One line, whatever the description.
-    fn unreadable(array: ArrayId, description: &str, cause: &str) -> ArrayError {
+    fn unreadable(array: ArrayId, description: &str, cause: &str) -> String {
         let line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        ArrayError {
-            array,
-            description: line(description),
-            cause: line(cause),
-        }
+        let (description, cause) = (line(description), line(cause));
+        format!(
+            "{array} is described as `{description}`, which this version does not know ({cause}): \
+                run one version on all nodes"
+        )
     }
 
     /// For a server.
@@ -117,9 +105,7 @@ mod tests {
         };
         let text = spec.describe(ArrayId(4)).unwrap();
         assert_eq!(ArraySpec::parse(ArrayId(4), &text).unwrap(), spec);
-        let error = ArraySpec::parse(ArrayId(4), "width = 3\n")
-            .unwrap_err()
-            .to_string();
+        let error = ArraySpec::parse(ArrayId(4), "width = 3\n").unwrap_err();
         assert!(
             error.starts_with("array 4 is described as") && !error.contains('\n'),
             "{error}"

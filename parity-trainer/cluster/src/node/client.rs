@@ -1,23 +1,29 @@
-//! Worker's side: one task that owns a [`Client`] and its connections.
+//! Worker's side: tasks are submitted and their results awaited; one task of the runtime owns a
+//! [`Client`] and its connections.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::select_all;
 use parapet_parameter_server::{
-    ArrayFilters, ArrayId, Client, ClientAction, ClientArray, ClientConfig, ClientEvent, Handle,
-    Message, Peer, TaskOutcome, WorkerId,
+    ArrayId, Client, ClientAction, ClientArray, ClientConfig, ClientEvent, Clock, Handle, KeyRange,
+    Keys, Message, Peer, Pulled, Refusal, SubmitError, Task, TaskOutcome, Values, Work, WorkerId,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::connections::{Connections, Happened, Inbound};
 use super::membership::{KnownView, Membership};
-use super::transport::{Sender, Transport};
-use super::worker::{Answer, Command, TaskError, Worker};
-use super::{AT_ONCE, Bounds, Counters, Timing};
+use super::transport::Sender;
+use super::wire::{HEADER_LEN, SUM_LEN};
+use super::{AT_ONCE, NodeConfig, Timing};
 use crate::registry::{Report, ReportChange};
+
+/// Tasks on their way to the node.
+const COMMANDS: usize = 1024;
 
 /// Tasks that are not finished; more wait where they are submitted.
 const MAX_TASKS: usize = 4096;
@@ -25,41 +31,179 @@ const MAX_TASKS: usize = 4096;
 /// Parts of pulls that are under way at a time.
 const MAX_PULLS: usize = 256;
 
-/// Settings of a worker's node.
-#[derive(Debug, Clone)]
-pub struct ClientNodeConfig {
-    /// Its number: one life of a worker.
-    pub worker: WorkerId,
-    pub cluster: String,
-    /// The arrays that it uses.
-    pub arrays: Vec<(ArrayId, ClientArray)>,
-    /// Filters on what it sends (those that the receiver undoes; others are applied before a push
-    /// is submitted).
-    pub filters: Vec<(ArrayId, ArrayFilters)>,
-    pub timing: Timing,
-    pub bounds: Bounds,
+/// Bytes of a message beside its keys and values, at most.
+const HEADS: u64 = 256 + (HEADER_LEN + SUM_LEN) as u64;
+
+type Answer = oneshot::Sender<Result<Option<Pulled>, TaskError>>;
+
+/// A task on its way to the node.
+type Command = (Task, Answer);
+
+/// Rows and iteration of a task.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskSpec {
+    pub array: ArrayId,
+    /// The keys that it is about.
+    pub range: KeyRange,
+    /// The iteration, from 1. A pull of clock c sees what the consistency model promises
+    /// for iteration c.
+    pub clock: Clock,
+    /// The rows among the keys.
+    pub keys: Keys,
 }
 
-impl ClientNodeConfig {
-    /// With the usual bounds.
-    pub fn new(worker: WorkerId, arrays: Vec<(ArrayId, ClientArray)>) -> Self {
+impl TaskSpec {
+    /// All rows of a range.
+    pub const fn new(array: ArrayId, range: KeyRange, clock: Clock) -> Self {
         Self {
-            worker,
-            cluster: "parapet".into(),
-            arrays,
-            filters: Vec::new(),
-            timing: Timing::default(),
-            bounds: Bounds::default(),
+            array,
+            range,
+            clock,
+            keys: Keys::All,
         }
+    }
+
+    /// Only these rows.
+    #[must_use]
+    pub fn keys(self, keys: Keys) -> Self {
+        Self { keys, ..self }
     }
 }
 
-/// A worker's connection to the cluster, to be run; [`Worker`]s submit tasks to it.
+/// Reason why a task did not succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TaskError {
+    #[error("{0}")]
+    Submit(#[from] SubmitError),
+    #[error(
+        "the task takes a message of {bytes} bytes, and {limit} are the limit: cut its range, or \
+            raise the limit on all nodes"
+    )]
+    TooLong { bytes: u64, limit: u64 },
+    #[error("a server refused the task: {0}")]
+    Refused(Refusal),
+    #[error("the worker's connection to the cluster has been stopped: start another")]
+    Stopped,
+}
+
+/// Submits tasks. Clones submit to the same node; the node ends when all are gone and their tasks
+/// are done.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    commands: mpsc::Sender<Command>,
+    arrays: Arc<[(ArrayId, ClientArray)]>,
+    max_frame: u64,
+}
+
+impl Worker {
+    /// Starts the node of a worker that uses these arrays. `worker` is the number of one life.
+    pub fn start(
+        worker: WorkerId,
+        arrays: Vec<(ArrayId, ClientArray)>,
+        config: NodeConfig,
+        membership: Membership,
+    ) -> Self {
+        let (timing, max_frame) = (config.timing, config.bounds.max_frame);
+        let core = ClientConfig {
+            resend: timing.client_resend(),
+            retry: timing.client_retry(),
+            max_pulls: MAX_PULLS,
+            max_tasks: MAX_TASKS,
+        };
+        let (sender, commands) = mpsc::channel(COMMANDS);
+        let node = ClientNode {
+            client: Client::new(worker, core, arrays.clone()),
+            timing,
+            connections: Connections::new(Peer::Worker(worker), config),
+            membership,
+            known: KnownView::default(),
+            commands,
+            running: BTreeMap::new(),
+            since: Instant::now(),
+            actions: Vec::new(),
+        };
+        tokio::spawn(node.run());
+        Self {
+            commands: sender,
+            arrays: arrays.into(),
+            max_frame,
+        }
+    }
+
+    /// Adds gradients: `keys x width` numbers. Waits for room, not for the push: the result is done
+    /// when every replica has it.
+    ///
+    /// # Errors
+    /// If the message would be too long, or the node has stopped.
+    pub async fn push(&self, spec: TaskSpec, values: Values) -> Result<Pending<()>, TaskError> {
+        let bytes = values.as_bytes().len() as u64;
+        self.submit(spec, Work::Push(values), bytes, |_| ()).await
+    }
+
+    /// Asks for rows.
+    ///
+    /// # Errors
+    /// As for a push.
+    pub async fn pull(&self, spec: TaskSpec) -> Result<Pending<Pulled>, TaskError> {
+        let array = self.arrays.iter().find(|(id, _)| *id == spec.array);
+        let width = array.map_or(1, |(_, array)| array.width) as u64;
+        let rows = spec.keys.len(spec.range) as u64;
+        let bytes = rows.saturating_mul(width).saturating_mul(4);
+        let finish = Option::unwrap_or_default;
+        self.submit(spec, Work::Pull, bytes, finish).await
+    }
+
+    async fn submit<R>(
+        &self,
+        spec: TaskSpec,
+        work: Work,
+        bytes: u64,
+        finish: fn(Option<Pulled>) -> R,
+    ) -> Result<Pending<R>, TaskError> {
+        let listed = match &spec.keys {
+            Keys::List(keys) => keys.as_bytes().len() as u64,
+            Keys::All => 0,
+        };
+        let (bytes, limit) = (bytes.saturating_add(listed + HEADS), self.max_frame);
+        if bytes > limit {
+            return Err(TaskError::TooLong { bytes, limit });
+        }
+        let task = Task {
+            work,
+            array: spec.array,
+            range: spec.range,
+            keys: spec.keys,
+            clock: spec.clock,
+        };
+        let (answer, receiver) = oneshot::channel();
+        let sent = self.commands.send((task, answer)).await;
+        sent.map_err(|_| TaskError::Stopped)?;
+        Ok(Pending { receiver, finish })
+    }
+}
+
+/// A task under way; await it for what it gives. Dropping it does not end the task.
 #[derive(Debug)]
-pub struct ClientNode<T: Transport> {
+#[must_use = "a task may fail"]
+pub struct Pending<R> {
+    receiver: oneshot::Receiver<Result<Option<Pulled>, TaskError>>,
+    finish: fn(Option<Pulled>) -> R,
+}
+
+impl<R> Future for Pending<R> {
+    type Output = Result<R, TaskError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = Pin::new(&mut self.receiver).poll(context);
+        answer.map(|answer| answer.unwrap_or(Err(TaskError::Stopped)).map(self.finish))
+    }
+}
+
+/// A worker's connection to the cluster.
+struct ClientNode {
     client: Client,
     timing: Timing,
-    connections: Connections<T>,
+    connections: Connections,
     membership: Membership,
     known: KnownView,
     commands: mpsc::Receiver<Command>,
@@ -69,54 +213,9 @@ pub struct ClientNode<T: Transport> {
     actions: Vec<ClientAction>,
 }
 
-impl<T: Transport> ClientNode<T> {
-    /// A node and the handle to submit tasks with. Nothing happens before [`ClientNode::run`].
-    pub fn new(config: ClientNodeConfig, transport: T, membership: Membership) -> (Self, Worker) {
-        let ClientNodeConfig { timing, bounds, .. } = config;
-        let core = ClientConfig {
-            resend: timing.client_resend(),
-            retry: timing.client_retry(),
-            max_pulls: MAX_PULLS,
-            max_tasks: MAX_TASKS,
-        };
-        let (worker, commands) = Worker::new(config.arrays.clone(), bounds.max_frame);
-        let own = Peer::Worker(config.worker);
-        let connections = Connections::new(
-            transport,
-            own,
-            config.cluster,
-            timing,
-            bounds,
-            config.filters,
-        );
-        let node = Self {
-            client: Client::new(config.worker, core, config.arrays),
-            timing,
-            connections,
-            membership,
-            known: KnownView::default(),
-            commands,
-            running: BTreeMap::new(),
-            since: Instant::now(),
-            actions: Vec::new(),
-        };
-        (node, worker)
-    }
-
-    /// Starts a node in a task that ends when the last [`Worker`] is gone and its tasks are done.
-    pub fn start(config: ClientNodeConfig, transport: T, membership: Membership) -> Worker {
-        let (mut node, worker) = Self::new(config, transport, membership);
-        tokio::spawn(async move { node.run().await });
-        worker
-    }
-
-    /// Returns the counts of messages so far.
-    pub fn counters(&self) -> Counters {
-        self.connections.counters()
-    }
-
+impl ClientNode {
     /// Works until every [`Worker`] is gone and all tasks are done.
-    pub async fn run(&mut self) {
+    async fn run(mut self) {
         let (mut ticks, mut heartbeats) = (self.timing.ticks(), self.timing.heartbeats());
         let mut inbound = Vec::with_capacity(AT_ONCE);
         let mut commands = Vec::with_capacity(AT_ONCE);
@@ -162,10 +261,10 @@ impl<T: Transport> ClientNode<T> {
         if held_back.is_empty() {
             return self.connections.long_server().into_iter().collect();
         }
-        let senders = held_back
-            .iter()
-            .filter_map(|&node| self.connections.sender(node));
-        senders.collect()
+        let servers = held_back.iter();
+        servers
+            .filter_map(|&node| self.connections.sender(node))
+            .collect()
     }
 
     fn now(&self) -> Duration {
@@ -178,20 +277,17 @@ impl<T: Transport> ClientNode<T> {
                 self.tell(ClientEvent::Received(message));
             }
             Some(Happened::Up(Peer::Server(node))) => {
-                self.report(ReportChange::Retracted(Report::Suspect(node)));
+                self.membership
+                    .report(ReportChange::Retracted(Report::Suspect(node)));
                 // Also what was given to it while there was no connection.
                 self.tell(ClientEvent::Disconnected(node));
             }
             Some(Happened::Down(Peer::Server(node))) => {
-                self.report(ReportChange::Made(Report::Suspect(node)));
+                self.membership
+                    .report(ReportChange::Made(Report::Suspect(node)));
             }
             Some(_) | None => {}
         }
-    }
-
-    /// Reports what is said again with every further attempt to connect.
-    fn report(&self, change: ReportChange) {
-        let _ = self.membership.reports.try_send(change);
     }
 
     fn update_view(&mut self) {

@@ -18,9 +18,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::tasks::{Shared, accept, dial};
-use super::transport::{Listener, Local, Sender, Transport, TransportError};
+use super::transport::{Local, Sender, Transport, TransportError};
 use super::wire::{Frame, Hello};
-use super::{AT_ONCE, Bounds, Counters, Timing};
+use super::{AT_ONCE, Counters, NodeConfig};
 
 /// Things in the inbox at once.
 const INBOX: usize = 1024;
@@ -77,8 +77,8 @@ struct Live {
 
 /// All connections of a node.
 #[derive(Debug)]
-pub(super) struct Connections<T: Transport> {
-    transport: T,
+pub(super) struct Connections {
+    transport: Transport,
     local: Arc<Local>,
     filters: BTreeMap<ArrayId, ArrayFilters>,
     shared: Shared,
@@ -98,17 +98,17 @@ fn add(counters: &mut Counters, link: &Link) {
     counters.unfiltered.add(link.received());
 }
 
-impl<T: Transport> Connections<T> {
+impl Connections {
     /// None yet. Received messages that wait take up to `bounds.inbox`, beside one frame for each
     /// connection.
-    pub(super) fn new(
-        transport: T,
-        own: Peer,
-        cluster: String,
-        timing: Timing,
-        bounds: Bounds,
-        filters: Vec<(ArrayId, ArrayFilters)>,
-    ) -> Self {
+    pub(super) fn new(own: Peer, config: NodeConfig) -> Self {
+        let NodeConfig {
+            cluster,
+            transport,
+            filters,
+            timing,
+            bounds,
+        } = config;
         let units = (bounds.inbox / UNIT).clamp(1, Semaphore::MAX_PERMITS);
         let (sender, inbox) = mpsc::channel(INBOX);
         let gate = watch::Sender::new(false);
@@ -148,9 +148,8 @@ impl<T: Transport> Connections<T> {
     /// Returns the counts of messages so far.
     pub(super) fn counters(&self) -> Counters {
         let mut counters = self.counters.clone();
-        self.live
-            .values()
-            .for_each(|live| add(&mut counters, &live.link));
+        let live = self.live.values();
+        live.for_each(|live| add(&mut counters, &live.link));
         counters
     }
 
@@ -166,11 +165,9 @@ impl<T: Transport> Connections<T> {
 
     /// Takes connections at `address`; returns where that is.
     pub(super) async fn listen(&mut self, address: &str) -> Result<String, TransportError> {
-        let listener = self
-            .transport
-            .listen(address, Arc::clone(&self.local))
-            .await?;
-        let address = listener.address();
+        let local = Arc::clone(&self.local);
+        let listener = self.transport.listen(address, local).await?;
+        let address = listener.address().to_owned();
         let task = tokio::spawn(accept(listener, self.shared.clone()));
         self.acceptor = Some(AbortOnDropHandle::new(task));
         Ok(address)
@@ -223,10 +220,8 @@ impl<T: Transport> Connections<T> {
                     bytes: usize::try_from(self.local.hello.max_frame).unwrap_or(usize::MAX),
                     ..LinkLimits::default()
                 };
-                let filters = self
-                    .filters
-                    .iter()
-                    .map(|(&array, &filters)| (array, filters));
+                let filters = self.filters.iter();
+                let filters = filters.map(|(&array, &filters)| (array, filters));
                 let live = Live {
                     peer,
                     sender,

@@ -1,57 +1,65 @@
 //! A node's end of the registry.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Weak};
 
 use parapet_parameter_server::{ArrayId, NodeId};
-use tokio::sync::{mpsc, watch};
-use tokio_util::task::AbortOnDropHandle;
+use tokio::sync::watch;
 
 use crate::array::ArraySpec;
 use crate::registry::{self, ReportChange, View};
 
-/// Reports on their way to the registry's membership; a node keeps what finds no room.
-const REPORTS: usize = 1024;
+/// Takes a node's reports; it does not wait.
+pub trait Reporter: fmt::Debug + Send + Sync {
+    fn report(&self, change: ReportChange);
+}
+
+impl Reporter for registry::Membership {
+    fn report(&self, change: ReportChange) {
+        let outcome = match change {
+            ReportChange::Made(report) => self.report(report),
+            ReportChange::Retracted(report) => {
+                self.retract(report);
+                Ok(())
+            }
+        };
+        if let Err(error) = outcome {
+            tracing::warn!(%error, ?change, "a report was lost");
+        }
+    }
+}
 
 /// A node's end of the registry.
 #[derive(Debug, Clone)]
 pub struct Membership {
     /// The newest view. It keeps its last value while the registry is away.
     pub view: watch::Receiver<Arc<View>>,
-    /// Where reports go. What finds no room is tried again with the next heartbeat.
-    pub reports: mpsc::Sender<ReportChange>,
+    /// It may be gone: then the node's word does not count.
+    pub reporter: Weak<dyn Reporter>,
 }
 
 impl Membership {
-    /// Returns the end for the nodes of one member, whose reports are passed on until the task is
-    /// dropped.
-    pub fn of(member: Arc<registry::Membership>) -> (Self, AbortOnDropHandle<()>) {
-        let (reports, mut inbox) = mpsc::channel(REPORTS);
-        let view = member.registry().view();
-        let task = tokio::spawn(async move {
-            while let Some(change) = inbox.recv().await {
-                let outcome = match change {
-                    ReportChange::Made(report) => member.report(report),
-                    ReportChange::Retracted(report) => {
-                        member.retract(report);
-                        Ok(())
-                    }
-                };
-                if let Err(error) = outcome {
-                    tracing::warn!(%error, ?change, "a report was lost");
-                }
-            }
-        });
-        (Self { view, reports }, AbortOnDropHandle::new(task))
+    /// Returns the end for the nodes of one member.
+    pub fn of(member: &Arc<registry::Membership>) -> Self {
+        Self {
+            view: member.registry().view(),
+            reporter: Arc::<registry::Membership>::downgrade(member),
+        }
     }
 
     /// Returns the end for a node whose word does not count: one that other processes may be, too.
     /// Each of them ends the others' connections, which says nothing about the servers.
     pub fn silent(&self) -> Self {
-        let (reports, _) = mpsc::channel(1);
         Self {
             view: self.view.clone(),
-            reports,
+            reporter: Weak::<registry::Membership>::new(),
+        }
+    }
+
+    pub(super) fn report(&self, change: ReportChange) {
+        if let Some(reporter) = self.reporter.upgrade() {
+            reporter.report(change);
         }
     }
 }
@@ -72,10 +80,8 @@ impl KnownView {
         let routes = view.table.routing.routes().iter();
         let named: BTreeSet<NodeId> = routes.flat_map(|route| route.chain.clone()).collect();
         self.addresses.retain(|server, _| named.contains(server));
-        let reachable = view
-            .servers
-            .iter()
-            .filter(|(_, info)| !info.address.is_empty());
+        let servers = view.servers.iter();
+        let reachable = servers.filter(|(_, info)| !info.address.is_empty());
         let reachable = reachable.map(|(&server, info)| (server, info.address.clone()));
         self.addresses.extend(reachable);
         let mut new = Vec::new();

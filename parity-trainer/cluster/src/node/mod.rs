@@ -4,7 +4,7 @@
 //! - [`wire`]: bytes of handshakes and frames; pure.
 //! - [`transport`]: connections over TCP or in memory.
 //! - [`Membership`]: what a node hears from the registry and tells it.
-//! - [`ServerNode`] and [`ClientNode`]: a state machine with connections, a clock and timers.
+//! - [`ServerNode`] and [`Worker`]: a state machine with connections, a clock and timers.
 //!
 //! Every interval and timeout follows from one setting, the heartbeat ([`Timing`]). Every queue is
 //! bounded in bytes: a node takes a peer's requests only while there is room for the answers.
@@ -21,19 +21,42 @@ mod server;
 mod timing;
 pub mod transport;
 pub mod wire;
-mod worker;
 
 pub use parapet_parameter_server::Pulled;
-use parapet_parameter_server::Traffic;
+use parapet_parameter_server::{ArrayFilters, ArrayId, Traffic};
 
-pub use client::{ClientNode, ClientNodeConfig};
-pub use membership::Membership;
-pub use server::{ServerHandle, ServerNode, ServerNodeConfig};
+pub use client::{Pending, TaskError, TaskSpec, Worker};
+pub use membership::{Membership, Reporter};
+pub use server::{ServerHandle, ServerNode};
 pub use timing::Timing;
-pub use worker::{Pending, TaskError, TaskSpec, Worker};
+pub use transport::Transport;
 
 /// Events taken from a node's inbox at a time.
 const AT_ONCE: usize = 128;
+
+/// Settings of a node.
+#[derive(Debug, Clone, Default)]
+pub struct NodeConfig {
+    /// The cluster's name; nodes of others are refused.
+    pub cluster: String,
+    pub transport: Transport,
+    /// Filters on what it sends, of arrays that the registry does not describe; those that the
+    /// receiver undoes. Others are applied before a push is submitted.
+    pub filters: Vec<(ArrayId, ArrayFilters)>,
+    pub timing: Timing,
+    pub bounds: Bounds,
+}
+
+impl NodeConfig {
+    /// With the usual intervals and bounds.
+    pub fn new(cluster: &str, transport: Transport) -> Self {
+        Self {
+            cluster: cluster.to_owned(),
+            transport,
+            ..Self::default()
+        }
+    }
+}
 
 /// Bounds of a node's memory, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

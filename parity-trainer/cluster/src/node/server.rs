@@ -4,58 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_parameter_server::{
-    Action, ArrayConfig, ArrayFilters, ArrayId, Event, HandOver, Members, Message, NodeId, Peer,
-    Server, ServerConfig,
+    Action, ArrayConfig, ArrayId, Event, HandOver, Members, Message, NodeId, Peer, Server,
+    ServerConfig,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::connections::{Connections, Happened, Inbound};
 use super::membership::{KnownView, Membership};
-use super::transport::{Transport, TransportError};
-use super::{AT_ONCE, Bounds, Counters, Timing};
+use super::transport::TransportError;
+use super::{AT_ONCE, Counters, NodeConfig, Timing};
 use crate::registry::{Report, ReportChange};
 
 /// Bytes of messages after which other tasks get their turn: answers leave while further
 /// messages are handled.
 const TURN: usize = 512 * 1024;
 
-/// Reports that wait for room.
-const REPORTS: usize = 4096;
-
 /// Requests of [`ServerHandle`]s that wait for their turn.
 const INSPECTIONS: usize = 16;
-
-/// Settings of a server's node.
-#[derive(Debug, Clone)]
-pub struct ServerNodeConfig {
-    /// Its number: one life of a process. A restarted process has another.
-    pub node: NodeId,
-    pub cluster: String,
-    /// Where it takes connections, `HOST:PORT`; port 0 for any that is free.
-    pub listen: String,
-    /// The arrays; every server has the same.
-    pub arrays: Vec<(ArrayId, ArrayConfig)>,
-    /// Filters on what it sends.
-    pub filters: Vec<(ArrayId, ArrayFilters)>,
-    pub timing: Timing,
-    pub bounds: Bounds,
-}
-
-impl ServerNodeConfig {
-    /// With the usual bounds, at any free port of this machine.
-    pub fn new(node: NodeId, arrays: Vec<(ArrayId, ArrayConfig)>) -> Self {
-        Self {
-            node,
-            cluster: "parapet".into(),
-            listen: "127.0.0.1:0".into(),
-            arrays,
-            filters: Vec::new(),
-            timing: Timing::default(),
-            bounds: Bounds::default(),
-        }
-    }
-}
 
 type Inspection = Box<dyn FnOnce(&Server, Counters) + Send>;
 
@@ -81,42 +47,36 @@ impl ServerHandle {
 
 /// A server that listens and is to be run.
 #[derive(Debug)]
-pub struct ServerNode<T: Transport> {
+pub struct ServerNode {
     server: Server,
     timing: Timing,
-    connections: Connections<T>,
+    connections: Connections,
     membership: Membership,
     known: KnownView,
     address: String,
     handle: ServerHandle,
     inspections: mpsc::Receiver<Inspection>,
-    /// Reports that found no room.
-    waiting: Vec<ReportChange>,
     since: Instant,
     actions: Vec<Action>,
 }
 
-impl<T: Transport> ServerNode<T> {
-    /// Listens. Nothing else happens before [`ServerNode::run`].
+impl ServerNode {
+    /// Listens at `listen`, `HOST:PORT`; port 0 for any that is free. Nothing else happens before
+    /// [`ServerNode::run`]. `node` is the number of one life of a process: a restarted one has
+    /// another. All servers have the same `arrays`, and those that the registry describes.
     ///
     /// # Errors
     /// If the address cannot be listened at.
     pub async fn bind(
-        config: ServerNodeConfig,
-        transport: T,
+        node: NodeId,
+        listen: &str,
+        arrays: Vec<(ArrayId, ArrayConfig)>,
+        config: NodeConfig,
         membership: Membership,
     ) -> Result<Self, TransportError> {
-        let ServerNodeConfig { timing, bounds, .. } = config;
-        let own = Peer::Server(config.node);
-        let mut connections = Connections::new(
-            transport,
-            own,
-            config.cluster,
-            timing,
-            bounds,
-            config.filters,
-        );
-        let address = connections.listen(&config.listen).await?;
+        let (timing, bounds) = (config.timing, config.bounds);
+        let mut connections = Connections::new(Peer::Server(node), config);
+        let address = connections.listen(listen).await?;
         let core = ServerConfig {
             resend: timing.server_resend(),
             forget: timing.forget(),
@@ -125,7 +85,7 @@ impl<T: Transport> ServerNode<T> {
         };
         let (sender, inspections) = mpsc::channel(INSPECTIONS);
         Ok(Self {
-            server: Server::new(config.node, core, config.arrays),
+            server: Server::new(node, core, arrays),
             timing,
             connections,
             membership,
@@ -133,7 +93,6 @@ impl<T: Transport> ServerNode<T> {
             address,
             handle: ServerHandle(sender),
             inspections,
-            waiting: Vec::new(),
             since: Instant::now(),
             actions: Vec::new(),
         })
@@ -161,11 +120,7 @@ impl<T: Transport> ServerNode<T> {
                 () = &mut stop => return,
                 // If the registry is gone for good, its last word stays.
                 Ok(()) = self.membership.view.changed() => self.update_view(),
-                _ = heartbeats.tick() => {
-                    self.connections.heartbeat();
-                    let waiting = std::mem::take(&mut self.waiting);
-                    waiting.into_iter().for_each(|report| self.report(report));
-                }
+                _ = heartbeats.tick() => self.connections.heartbeat(),
                 _ = ticks.tick() => {
                     if self.server.next_timer().is_some_and(|due| due <= self.now()) {
                         self.tell(Event::Tick);
@@ -206,10 +161,12 @@ impl<T: Transport> ServerNode<T> {
         match happened {
             Happened::Message(from, message) => self.tell(Event::Received { from, message }),
             Happened::Up(Peer::Server(node)) => {
-                self.report(ReportChange::Retracted(Report::Suspect(node)));
+                self.membership
+                    .report(ReportChange::Retracted(Report::Suspect(node)));
             }
             Happened::Down(Peer::Server(node)) => {
-                self.report(ReportChange::Made(Report::Suspect(node)));
+                self.membership
+                    .report(ReportChange::Made(Report::Suspect(node)));
             }
             // The registry hears of workers from themselves.
             Happened::Up(Peer::Worker(_)) | Happened::Down(Peer::Worker(_)) => {}
@@ -224,8 +181,8 @@ impl<T: Transport> ServerNode<T> {
             self.connections.define(array, spec.filters.into());
         }
         let servers = self.known.addresses.iter();
-        self.connections
-            .keep(servers.filter(|(node, _)| **node > own));
+        let later = servers.filter(|(node, _)| **node > own);
+        self.connections.keep(later);
         self.tell(Event::Members(Members {
             version: view.workers.version,
             workers: view.workers.workers.clone(),
@@ -248,9 +205,10 @@ impl<T: Transport> ServerNode<T> {
                 Action::Send { to, message } => self.connections.send(to, message),
                 Action::Propose { at, add } => {
                     let hand_over = HandOver { at, to: add };
-                    self.report(ReportChange::Made(Report::Propose(hand_over)));
+                    self.membership
+                        .report(ReportChange::Made(Report::Propose(hand_over)));
                 }
-                Action::Lost { at } => self.report(ReportChange::Made(Report::Lost(at))),
+                Action::Lost { at } => self.membership.report(ReportChange::Made(Report::Lost(at))),
                 Action::CopyRefused { at, to, reason } => {
                     let (array, range) = (at.array, at.range);
                     tracing::error!(
@@ -260,12 +218,5 @@ impl<T: Transport> ServerNode<T> {
             }
         }
         self.actions = actions;
-    }
-
-    fn report(&mut self, report: ReportChange) {
-        let sent = self.membership.reports.try_send(report);
-        if sent.is_err() && self.waiting.len() < REPORTS && !self.waiting.contains(&report) {
-            self.waiting.push(report);
-        }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::array::ArrayError;
 use crate::node::transport::TransportError;
 use crate::registry::RegistryError;
 
@@ -16,8 +15,6 @@ pub enum ClusterError {
     Registry(#[from] RegistryError),
     #[error(transparent)]
     Transport(#[from] TransportError),
-    #[error(transparent)]
-    Array(#[from] ArrayError),
     #[error(
         "another training runs on the cluster, led by process {driver}: wait for its end, or start another cluster"
     )]

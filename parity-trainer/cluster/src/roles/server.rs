@@ -1,7 +1,6 @@
 //! A server: one life, from its join to its leave. A coordinator: a process that can lead, and does
 //! nothing else.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +9,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::node::transport::Transport;
-use crate::node::{self, ServerHandle, ServerNode, ServerNodeConfig, Timing};
+use crate::node::{self, NodeConfig, ServerHandle, ServerNode, Timing, Transport};
 use crate::registry::{
     Joining, Member, Membership, Registry, RegistryError, ServerInfo, View, lead,
 };
@@ -37,6 +35,7 @@ pub async fn coordinate(
 pub struct ServerSettings {
     /// The cluster's name; those of other names are refused.
     pub cluster: String,
+    pub transport: Transport,
     /// `HOST:PORT` for connections; it answers questions at another port of this host.
     pub listen: String,
     /// The host under which others reach it, if that is not the one of `listen`.
@@ -58,6 +57,7 @@ impl ServerSettings {
     pub fn new(cluster: impl Into<String>) -> Self {
         Self {
             cluster: cluster.into(),
+            transport: Transport::default(),
             listen: "127.0.0.1:0".into(),
             advertise: None,
             metrics: None,
@@ -78,9 +78,10 @@ impl ServerSettings {
 }
 
 /// A server that has joined and listens. Dropped, it ends like a crash.
-pub struct ServerRole<T: Transport> {
+#[derive(Debug)]
+pub struct ServerRole {
     id: NodeId,
-    node: ServerNode<T>,
+    node: ServerNode,
     membership: Arc<Membership>,
     info: ServerInfo,
     leave: Duration,
@@ -89,15 +90,9 @@ pub struct ServerRole<T: Transport> {
     tasks: Vec<AbortOnDropHandle<()>>,
 }
 
-impl<T: Transport> fmt::Debug for ServerRole<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}", self.id, self.info.address)
-    }
-}
-
-impl<T: Transport> ServerRole<T> {
+impl ServerRole {
     /// Joins under a new number, listens, and makes itself known.
-    pub async fn join(registry: &Registry, settings: ServerSettings, transport: T) -> Result<Self> {
+    pub async fn join(registry: &Registry, settings: ServerSettings) -> Result<Self> {
         // Under weight 0 until it listens: its number goes into its handshakes, so the number comes
         // first.
         let unknown = Joining::Server(ServerInfo::default());
@@ -105,19 +100,17 @@ impl<T: Transport> ServerRole<T> {
         let Member::Server(id) = membership.id() else {
             return Err(RegistryError::Closed.into());
         };
-        let (node_membership, reports) = node::Membership::of(Arc::clone(&membership));
-        let config = ServerNodeConfig {
-            cluster: settings.cluster.clone(),
-            listen: settings.listen.clone(),
+        let config = NodeConfig {
             timing: settings.timing,
-            ..ServerNodeConfig::new(id, Vec::new())
+            ..NodeConfig::new(&settings.cluster, settings.transport.clone())
         };
-        let node = ServerNode::bind(config, transport, node_membership).await?;
+        let own = node::Membership::of(&membership);
+        let node = ServerNode::bind(id, &settings.listen, Vec::new(), config, own).await?;
         let address = settings.reached_at(node.address());
         let host = settings.listen.rsplit_once(':');
         let host = host.map_or("127.0.0.1", |(host, _)| host);
         let (listener, asked_at) = listen(&format!("{host}:0")).await?;
-        let mut tasks = vec![reports, control::serve(listener, node.handle())];
+        let mut tasks = vec![control::serve(listener, node.handle())];
         let mut metrics_address = None;
         if let Some(metrics) = &settings.metrics {
             let (listener, address) = listen(metrics).await?;
@@ -201,12 +194,8 @@ async fn empty(
     emptied.weight = 0;
     membership.update(&emptied)?;
     let holds = |view: &View| {
-        view.table.holds(id)
-            || view
-                .table
-                .hand_overs
-                .iter()
-                .any(|hand_over| hand_over.to == id)
+        let mut hand_overs = view.table.hand_overs.iter();
+        view.table.holds(id) || hand_overs.any(|hand_over| hand_over.to == id)
     };
     let is_last = |view: &View| {
         let mut others = view.servers.iter().filter(|&(&other, _)| other != id);

@@ -14,7 +14,7 @@
 //! without it.
 
 mod changes;
-mod hosts;
+mod executors;
 mod job;
 mod session;
 mod stale;

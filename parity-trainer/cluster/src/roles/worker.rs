@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use parapet_parameter_server::{ArrayId, Clock, KeyRange};
 use tokio::time::timeout;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::array::ArraySpec;
-use crate::node::transport::Transport;
-use crate::node::{self, ClientNode, ClientNodeConfig, Worker};
+use crate::node::{self, NodeConfig, Transport, Worker};
 use crate::registry::{ArrayInfo, Joining, Member, Membership, Registry, RegistryError, View};
 use crate::roles::{ClusterError, Result};
 
@@ -18,16 +16,15 @@ use crate::roles::{ClusterError, Result};
 pub struct WorkerRole {
     pub worker: Worker,
     membership: Arc<Membership>,
-    _reports: AbortOnDropHandle<()>,
 }
 
 impl WorkerRole {
     /// Joins under a new number, and connects to the servers of the cluster of this name. It counts
     /// as having finished `clock`: that of the most advanced worker, or later.
-    pub async fn join<T: Transport>(
+    pub async fn join(
         registry: &Registry,
         cluster: &str,
-        transport: T,
+        transport: Transport,
         clock: Clock,
         arrays: &[(ArrayId, ArraySpec)],
     ) -> Result<Self> {
@@ -35,19 +32,12 @@ impl WorkerRole {
         let Member::Worker(id) = membership.id() else {
             return Err(RegistryError::Closed.into());
         };
-        let (node_membership, reports) = node::Membership::of(Arc::clone(&membership));
         let arrays = arrays.iter().map(|(array, spec)| (*array, spec.client()));
-        let config = ClientNodeConfig {
-            cluster: cluster.to_owned(),
-            ..ClientNodeConfig::new(id, arrays.collect())
-        };
-        let worker = ClientNode::start(config, transport, node_membership);
+        let config = NodeConfig::new(cluster, transport);
+        let own = node::Membership::of(&membership);
+        let worker = Worker::start(id, arrays.collect(), config, own);
         tracing::info!(worker = %id, "joined");
-        Ok(Self {
-            worker,
-            membership,
-            _reports: reports,
-        })
+        Ok(Self { worker, membership })
     }
 
     /// Leaves: its clock is waited for no longer. Wait for its tasks before.
@@ -68,7 +58,7 @@ pub async fn define(
     let info = ArrayInfo {
         keys,
         shards,
-        description: spec.describe(array)?,
+        description: spec.describe(array).map_err(ClusterError::Failed)?,
     };
     Ok(registry.define(array, &info).await?)
 }

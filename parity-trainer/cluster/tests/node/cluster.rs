@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use parapet_cluster::node::transport::{Memory, Tcp, Transport};
-use parapet_cluster::node::{Bounds, TaskError, TaskSpec, Worker};
+use parapet_cluster::node::Transport::Tcp;
+use parapet_cluster::node::{Bounds, TaskError, TaskSpec, Transport, Worker};
 use parapet_parameter_server::{
     ArrayFilters, ArrayId, Clock, Consistency, KeyRange, Keys, NodeId, Refusal, SubmitError,
     Values, ValuesError,
@@ -34,7 +34,7 @@ async fn count(worker: &Worker, clocks: std::ops::RangeInclusive<u64>, workers: 
     }
 }
 
-async fn two_workers_add_up(transport: impl Transport, servers: u64, consistency: Consistency) {
+async fn two_workers_add_up(transport: Transport, servers: u64, consistency: Consistency) {
     let cluster = Cluster::start(transport, Setup::new(2, servers, 2, consistency)).await;
     let (one, other) = (cluster.worker(0), cluster.worker(1));
     // SSP answers with all of a clock, and may have begun the next one.
@@ -59,14 +59,14 @@ async fn one_worker_and_one_server_add_up() {
 async fn two_workers_and_replicated_servers_add_up() {
     two_workers_add_up(Tcp, 2, Consistency::Bsp).await;
     two_workers_add_up(Tcp, 2, Consistency::Ssp(0)).await;
-    two_workers_add_up(Memory::default(), 3, Consistency::Bsp).await;
+    two_workers_add_up(Transport::memory(), 3, Consistency::Bsp).await;
 }
 
 /// A message given to a full queue, or before there is a connection, is lost, and sent again after
 /// two seconds: the worker must wait for room before that.
 #[tokio::test(start_paused = true)]
 async fn many_large_pushes_at_once_wait_for_room() {
-    let cluster = Cluster::start(Memory::default(), Setup::new(1, 1, 1, Consistency::Bsp)).await;
+    let cluster = Cluster::start(Transport::memory(), Setup::new(1, 1, 1, Consistency::Bsp)).await;
     let worker = cluster.worker(0);
     let since = Instant::now();
     let mut pending = Vec::new();
@@ -85,7 +85,7 @@ async fn many_large_pushes_at_once_wait_for_room() {
 }
 
 /// Pushes clock after clock while servers fail; every acknowledged push is there in the end, once.
-async fn survives(fail: impl FnOnce(&Cluster<Tcp>), within: Duration) {
+async fn survives(fail: impl FnOnce(&Cluster), within: Duration) {
     let cluster = Cluster::start(Tcp, Setup::new(1, 2, 2, Consistency::Eventual)).await;
     let worker = cluster.worker(0);
     let pushing = tokio::spawn(async move {

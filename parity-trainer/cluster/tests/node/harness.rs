@@ -13,17 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use parapet_cluster::node::transport::Transport;
 use parapet_cluster::node::{
-    Bounds, ClientNode, ClientNodeConfig, Membership, ServerHandle, ServerNode, ServerNodeConfig,
-    TaskSpec, Worker,
+    Bounds, NodeConfig, ServerHandle, ServerNode, TaskSpec, Transport, Worker,
 };
-use parapet_cluster::registry::{ReportChange, View};
+use parapet_cluster::registry::View;
 use parapet_parameter_server::{
     Add, ArrayConfig, ArrayFilters, ArrayId, ClientArray, Clock, Consistency, Epoch, HandOver,
     KeyRange, Layout, NodeId, Route, Routing, ShardRef, WorkerId,
 };
-use tokio::sync::{mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::in_process::{self, InProcessRegistry};
@@ -130,7 +127,7 @@ struct Running {
 }
 
 impl Running {
-    fn start<T: Transport>(mut server: ServerNode<T>) -> Self {
+    fn start(mut server: ServerNode) -> Self {
         let frozen = Arc::new(AtomicBool::new(false));
         let ice = Arc::clone(&frozen);
         let (handle, address) = (server.handle(), server.address().to_owned());
@@ -154,27 +151,22 @@ impl Running {
     }
 }
 
-pub(crate) struct Cluster<T: Transport> {
-    transport: T,
+pub(crate) struct Cluster {
+    transport: Transport,
     setup: Setup,
-    view: watch::Sender<Arc<View>>,
-    reports: mpsc::Sender<ReportChange>,
+    registry: Arc<InProcessRegistry>,
     servers: Vec<Running>,
-    _registry: AbortOnDropHandle<()>,
 }
 
-impl<T: Transport> Cluster<T> {
-    pub(crate) async fn start(transport: T, setup: Setup) -> Self {
+impl Cluster {
+    pub(crate) async fn start(transport: Transport, setup: Setup) -> Self {
         let members = (0..setup.workers).map(|worker| (WorkerId(worker), Clock(0)));
         let view = in_process::view(setup.routing(), members.collect());
-        let registry = InProcessRegistry::new(view);
         let mut cluster = Self {
             transport,
             setup,
-            view: registry.view(),
-            reports: registry.membership().reports,
+            registry: InProcessRegistry::new(view),
             servers: Vec::new(),
-            _registry: AbortOnDropHandle::new(tokio::spawn(registry.run())),
         };
         for node in 0..cluster.setup.servers + cluster.setup.spares {
             cluster.start_server(NodeId(node)).await;
@@ -188,13 +180,13 @@ impl<T: Transport> Cluster<T> {
             consistency: self.setup.consistency,
         };
         let arrays = (0..).map(ArrayId).zip(self.setup.arrays.iter().map(array));
-        let mut config = ServerNodeConfig::new(node, arrays.collect());
         // In memory, addresses are names; over TCP, any free port.
-        if std::any::type_name::<T>().ends_with("Memory") {
-            config.listen = node.to_string();
-        }
-        (config.filters, config.bounds) = (self.filters(), self.setup.bounds);
-        let binding = ServerNode::bind(config, self.transport.clone(), self.membership());
+        let listen = match self.transport {
+            Transport::Memory(_) => node.to_string(),
+            _ => "127.0.0.1:0".to_owned(),
+        };
+        let (config, membership) = (self.config(), self.registry.membership());
+        let binding = ServerNode::bind(node, &listen, arrays.collect(), config, membership);
         let running = Running::start(binding.await.unwrap());
         let info = in_process::server(&running.address);
         self.servers.push(running);
@@ -203,29 +195,24 @@ impl<T: Transport> Cluster<T> {
         });
     }
 
-    fn filters(&self) -> Vec<(ArrayId, ArrayFilters)> {
-        vec![(ARRAY, self.setup.filters)]
-    }
-
-    fn membership(&self) -> Membership {
-        Membership {
-            view: self.view.subscribe(),
-            reports: self.reports.clone(),
+    fn config(&self) -> NodeConfig {
+        NodeConfig {
+            filters: vec![(ARRAY, self.setup.filters)],
+            bounds: self.setup.bounds,
+            ..NodeConfig::new("test", self.transport.clone())
         }
     }
 
     fn change(&self, change: impl FnOnce(&mut View)) {
-        self.view.send_modify(|view| change(Arc::make_mut(view)));
+        let view = &self.registry.view;
+        view.send_modify(|view| change(Arc::make_mut(view)));
     }
 
     /// Returns true if every chain is of these servers.
     pub(crate) fn chains_are(&self, chain: &[NodeId]) -> bool {
-        let view = self.view.borrow();
-        view.table
-            .routing
-            .routes()
-            .iter()
-            .all(|route| route.chain == chain)
+        let view = self.registry.view.borrow();
+        let mut routes = view.table.routing.routes().iter();
+        routes.all(|route| route.chain == chain)
     }
 
     /// The way in for a worker, by its number.
@@ -235,9 +222,8 @@ impl<T: Transport> Cluster<T> {
             consistency: self.setup.consistency,
         };
         let arrays = (0..).map(ArrayId).zip(self.setup.arrays.iter().map(array));
-        let mut config = ClientNodeConfig::new(WorkerId(worker), arrays.collect());
-        (config.filters, config.bounds) = (self.filters(), self.setup.bounds);
-        ClientNode::start(config, self.transport.clone(), self.membership())
+        let (config, membership) = (self.config(), self.registry.membership());
+        Worker::start(WorkerId(worker), arrays.collect(), config, membership)
     }
 
     /// Makes a worker a member.
@@ -290,15 +276,15 @@ impl<T: Transport> Cluster<T> {
             let mut routes = view.table.routing.routes().iter();
             routes.all(|route| route.chain.contains(&to))
         };
-        let mut view = self.view.subscribe();
+        let mut view = self.registry.view.subscribe();
         soon(view.wait_for(everywhere)).await.unwrap();
     }
 
     /// Messages that a server dropped.
     pub(crate) async fn dropped(&self, server: usize) -> u64 {
-        let looking = self.servers[server]
-            .handle
-            .look(|_, counters| counters.dropped);
-        soon(looking).await.unwrap()
+        let handle = &self.servers[server].handle;
+        soon(handle.look(|_, counters| counters.dropped))
+            .await
+            .unwrap()
     }
 }

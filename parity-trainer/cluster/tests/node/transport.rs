@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use parapet_cluster::node::transport::{
-    Connection, Listener as _, Local, Memory, Reason, Sockets, Tcp, Transport, TransportError,
-};
+use parapet_cluster::node::Transport::{self, Sockets, Tcp};
+use parapet_cluster::node::transport::{Connection, Local, Reason, TransportError};
 use parapet_cluster::node::wire::{Frame, HEADER_LEN, HELLO_LEN, Hello, WireError};
 use parapet_parameter_server::{NodeId, Peer, Pool, Values, WorkerId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -43,23 +42,23 @@ type End = Result<Connection, TransportError>;
 
 /// Both ends of a connection: the one that connects first.
 async fn ends(
-    connects: &impl Transport,
-    listens: &impl Transport,
+    connects: &Transport,
+    listens: &Transport,
     address: &str,
     local: Local,
 ) -> (End, End) {
     let mut listener = listens.listen(address, server()).await.unwrap();
-    let address = listener.address();
+    let address = listener.address().to_owned();
     let accepted = async { listener.accept().await.unwrap().await };
-    soon(async { tokio::join!(connects.connect(&address, Arc::new(local)), accepted) }).await
+    soon(async { tokio::join!(connects.connect(&address, &local), accepted) }).await
 }
 
-async fn pair(transport: &impl Transport, address: &str) -> (Connection, Connection) {
+async fn pair(transport: &Transport, address: &str) -> (Connection, Connection) {
     let (one, other) = ends(transport, transport, address, worker()).await;
     (one.unwrap(), other.unwrap())
 }
 
-async fn frames_are_carried_in_order(transport: impl Transport, address: &str) {
+async fn frames_are_carried_in_order(transport: Transport, address: &str) {
     let (mut one, mut other) = pair(&transport, address).await;
     assert_eq!(one.peer, Peer::Server(NodeId(1)));
     assert_eq!(other.peer, Peer::Worker(WorkerId(2)));
@@ -89,7 +88,7 @@ async fn frames_are_carried_in_order(transport: impl Transport, address: &str) {
     assert_eq!(soon(one.receiver.recv()).await.unwrap(), of(9, 2));
 }
 
-async fn queue_is_bounded(transport: impl Transport, address: &str) {
+async fn queue_is_bounded(transport: Transport, address: &str) {
     let (one, mut other) = pair(&transport, address).await;
     let mut sent = 0;
     while one.sender.try_send(of(sent, 4096)) {
@@ -111,7 +110,7 @@ async fn queue_is_bounded(transport: impl Transport, address: &str) {
     assert!(!one.sender.is_long());
 }
 
-async fn loss_is_noticed_at_once(transport: impl Transport, address: &str) {
+async fn loss_is_noticed_at_once(transport: Transport, address: &str) {
     let (one, mut other) = pair(&transport, address).await;
     // Stopped in the middle of sending to a peer that does not receive.
     while one.sender.try_send(of(1, 4096)) {}
@@ -128,7 +127,7 @@ async fn loss_is_noticed_at_once(transport: impl Transport, address: &str) {
     soon(other.sender.room()).await;
 }
 
-async fn strangers_are_refused_at_both_ends(transport: impl Transport, address: &str) {
+async fn strangers_are_refused_at_both_ends(transport: Transport, address: &str) {
     let (mut other_cluster, mut other_limit) = (worker(), worker());
     other_cluster.hello.cluster = "another".into();
     other_limit.hello.max_frame = 1;
@@ -146,19 +145,19 @@ async fn strangers_are_refused_at_both_ends(transport: impl Transport, address: 
     }
 }
 
-async fn free_address_and_taken_address_are_named(transport: impl Transport, address: &str) {
+async fn free_address_and_taken_address_are_named(transport: Transport, address: &str) {
     let listener = transport.listen(address, server()).await.unwrap();
-    let address = listener.address();
+    let address = listener.address().to_owned();
     let again = transport.listen(&address, server()).await;
     assert!(matches!(again.err().unwrap().reason, Reason::Listen(_)));
     drop(listener);
-    let connecting = transport.connect(&address, Arc::new(worker()));
-    let error = soon(connecting).await.unwrap_err();
+    let own = worker();
+    let error = soon(transport.connect(&address, &own)).await.unwrap_err();
     assert!(matches!(error.reason, Reason::Connect(_)), "{error}");
     assert!(error.to_string().contains(&address), "{error}");
 }
 
-async fn suite<T: Transport>(transport: impl Fn() -> T, address: &str) {
+async fn suite(transport: impl Fn() -> Transport, address: &str) {
     frames_are_carried_in_order(transport(), address).await;
     queue_is_bounded(transport(), address).await;
     loss_is_noticed_at_once(transport(), address).await;
@@ -178,7 +177,7 @@ async fn sockets_carry_connections() {
 
 #[tokio::test]
 async fn memory_carries_connections() {
-    suite(Memory::default, "a node").await;
+    suite(Transport::memory, "a node").await;
 }
 
 #[tokio::test]
@@ -289,7 +288,7 @@ async fn peer_that_says_nothing_does_not_keep_a_node_waiting() {
 }
 
 /// Where a connected node is, as its peer says it in errors.
-async fn seen_from(connects: impl Transport, listens: impl Transport) -> String {
+async fn seen_from(connects: Transport, listens: Transport) -> String {
     let (one, other) = ends(&connects, &listens, ANY, worker()).await;
     drop(one.unwrap());
     soon(other.unwrap().receiver.recv()).await.unwrap_err().who

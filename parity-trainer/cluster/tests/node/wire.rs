@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::IoSlice;
 
+use parapet_cluster::node::transport::Batch;
 use parapet_cluster::node::wire::{
-    Batch, Decoder, Frame, HEADER_LEN, HELLO_LEN, Hello, PREFIX_LEN, VERSION, WireError,
+    Decoder, Frame, HEADER_LEN, HELLO_LEN, Hello, PREFIX_LEN, VERSION, WireError,
 };
 use parapet_parameter_server::{
     ArrayId, Clock, Epoch, KeyRange, Keys, Members, Message, NodeId, Operation, Packed,

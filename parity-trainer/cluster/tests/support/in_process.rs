@@ -4,58 +4,42 @@
 
 use std::sync::Arc;
 
-use parapet_cluster::node::Membership;
+use parapet_cluster::node::{Membership, Reporter};
 use parapet_cluster::registry::{Report, ReportChange, ServerInfo, Table, View, Workers};
 use parapet_parameter_server::{Clock, HandOver, Routing, WorkerId};
-use tokio::sync::{mpsc, watch};
-
-/// Reports on their way at once.
-const REPORTS: usize = 1024;
+use tokio::sync::watch;
 
 /// A registry for tests, benchmarks and examples: it believes every suspicion, and is
 /// not safe against two servers that suspect each other.
 #[derive(Debug)]
 pub(crate) struct InProcessRegistry {
-    view: watch::Sender<Arc<View>>,
-    inbox: mpsc::Receiver<ReportChange>,
-    reports: mpsc::Sender<ReportChange>,
+    pub(crate) view: watch::Sender<Arc<View>>,
 }
 
 impl InProcessRegistry {
     /// With this view to begin with.
-    pub(crate) fn new(view: View) -> Self {
-        let (reports, inbox) = mpsc::channel(REPORTS);
-        Self {
-            view: watch::Sender::new(Arc::new(view)),
-            inbox,
-            reports,
-        }
+    pub(crate) fn new(view: View) -> Arc<Self> {
+        let view = watch::Sender::new(Arc::new(view));
+        Arc::new(Self { view })
     }
 
-    /// The end for one node.
-    pub(crate) fn membership(&self) -> Membership {
+    /// The end for one node, as long as this is there.
+    pub(crate) fn membership(self: &Arc<Self>) -> Membership {
         Membership {
             view: self.view.subscribe(),
-            reports: self.reports.clone(),
+            reporter: Arc::<Self>::downgrade(self),
         }
     }
+}
 
-    /// Sender through which a caller changes the view while [`InProcessRegistry::run`] runs.
-    pub(crate) fn view(&self) -> watch::Sender<Arc<View>> {
-        self.view.clone()
-    }
-
-    /// Takes reports until the task is dropped.
-    pub(crate) async fn run(mut self) {
-        while let Some(report) = self.inbox.recv().await {
-            tracing::debug!(?report, "report");
-            self.view.send_if_modified(|view| {
-                let changed = decide(view, report).map(Arc::new);
-                let is_new = changed.is_some();
-                *view = changed.unwrap_or_else(|| Arc::clone(view));
-                is_new
-            });
-        }
+impl Reporter for InProcessRegistry {
+    fn report(&self, change: ReportChange) {
+        self.view.send_if_modified(|view| {
+            let changed = decide(view, change).map(Arc::new);
+            let is_new = changed.is_some();
+            *view = changed.unwrap_or_else(|| Arc::clone(view));
+            is_new
+        });
     }
 }
 

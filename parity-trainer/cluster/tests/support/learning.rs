@@ -1,7 +1,6 @@
 //! A training whose outcome is known to the last bit.
 
 use parapet_cluster::array::FilterSpec;
-use parapet_cluster::node::transport::Transport;
 use parapet_cluster::registry::Registry;
 use parapet_cluster::roles::ClusterError;
 use parapet_cluster::roles::training::{Job, NewTraining, Settled, Training};
@@ -64,8 +63,8 @@ pub fn plain(steps: u64) -> (Vec<f32>, [Vec<f32>; 2]) {
 }
 
 /// Steps until `steps` are done or another process has ended it.
-pub async fn work<T: Transport>(
-    training: &mut Training<T>,
+pub async fn work(
+    training: &mut Training,
     steps: u64,
     told: Option<&mpsc::UnboundedSender<u64>>,
 ) -> Result<(), ClusterError> {
@@ -88,7 +87,7 @@ pub async fn work<T: Transport>(
 }
 
 /// Works to the end, and stays.
-pub async fn worked<T: Transport>(mut training: Training<T>, steps: u64) -> Training<T> {
+pub async fn worked(mut training: Training, steps: u64) -> Training {
     soon(work(&mut training, steps, None)).await.unwrap();
     training
 }
@@ -107,20 +106,16 @@ pub fn new(steps: u64, weights: &[f32]) -> NewTraining<'_> {
     }
 }
 
-pub async fn begin<T: Transport>(
-    cluster: &Cluster<T>,
-    registry: &Registry,
-    new: NewTraining<'_>,
-) -> Training<T> {
+pub async fn begin(cluster: &Cluster, registry: &Registry, new: NewTraining<'_>) -> Training {
     let begun = Training::begin(registry, CLUSTER, cluster.transport(), new);
     soon(begun).await.unwrap()
 }
 
-pub async fn join<T: Transport>(
-    cluster: &Cluster<T>,
+pub async fn join(
+    cluster: &Cluster,
     registry: &Registry,
     job: &Job,
-) -> Result<Training<T>, ClusterError> {
+) -> Result<Training, ClusterError> {
     let (transport, job) = (cluster.transport(), job.clone());
     soon(Training::join(registry, CLUSTER, transport, job)).await
 }

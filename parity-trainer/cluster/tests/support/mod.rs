@@ -12,13 +12,12 @@ pub mod learning;
 mod until;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parapet_cluster::array::{ArraySpec, FilterSpec};
-use parapet_cluster::node::transport::Transport;
 use parapet_cluster::node::{
-    ClientNode, ClientNodeConfig, Counters, Membership, ServerHandle, TaskSpec, Worker,
+    Counters, Membership, NodeConfig, ServerHandle, TaskSpec, Transport, Worker,
 };
 use parapet_cluster::registry::{MemoryStore, Registry, View};
 use parapet_cluster::roles::training::Job;
@@ -55,8 +54,8 @@ struct Running {
     handle: ServerHandle,
 }
 
-pub struct Cluster<T: Transport> {
-    transport: T,
+pub struct Cluster {
+    transport: Transport,
     store: MemoryStore,
     pub registry: Registry,
     servers: BTreeMap<NodeId, Running>,
@@ -66,11 +65,11 @@ pub struct Cluster<T: Transport> {
     started: u64,
 }
 
-impl<T: Transport> Cluster<T> {
+impl Cluster {
     /// Starts with an array that servers hold in chains of this many; the servers lead if there
     /// is no coordinator.
     pub async fn start(
-        transport: T,
+        transport: Transport,
         servers: usize,
         replicas: usize,
         consistency: Consistency,
@@ -80,10 +79,9 @@ impl<T: Transport> Cluster<T> {
         let shown = tracing_subscriber::fmt().with_env_filter(EnvFilter::from_default_env());
         let _ = shown.with_test_writer().try_init();
         // Where time is virtual, a crash is found out as late by the registry as it is in etcd.
-        let lease = if is_virtual::<T>() {
-            Duration::from_secs(2)
-        } else {
-            Duration::ZERO
+        let lease = match transport {
+            Transport::Memory(_) => Duration::from_secs(2),
+            _ => Duration::ZERO,
         };
         let store = MemoryStore::lingering(lease);
         let registry = Registry::open(Arc::new(store.clone())).await.unwrap();
@@ -119,7 +117,7 @@ impl<T: Transport> Cluster<T> {
     }
 
     /// Two servers that hold each range and a coordinator, for trainings.
-    pub async fn for_training(transport: T) -> Self {
+    pub async fn for_training(transport: Transport) -> Self {
         Self::start(transport, 2, 2, Consistency::Bsp, true).await
     }
 
@@ -128,7 +126,7 @@ impl<T: Transport> Cluster<T> {
         Registry::open(Arc::new(self.store.clone())).await.unwrap()
     }
 
-    pub fn transport(&self) -> T {
+    pub fn transport(&self) -> Transport {
         self.transport.clone()
     }
 
@@ -136,14 +134,13 @@ impl<T: Transport> Cluster<T> {
     pub async fn join(&mut self) -> NodeId {
         let registry = self.open().await;
         let mut settings = ServerSettings::new(CLUSTER);
-        settings.leads = self.leads;
+        (settings.leads, settings.transport) = (self.leads, self.transport());
         // In memory, addresses are names; over TCP, any free port.
-        if is_virtual::<T>() {
+        if self.is_virtual() {
             settings.listen = format!("server {}", self.started);
         }
         self.started += 1;
-        let joined = ServerRole::join(&registry, settings, self.transport()).await;
-        let server = joined.unwrap();
+        let server = ServerRole::join(&registry, settings).await.unwrap();
         let (id, handle) = (server.id(), server.handle());
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(server.run(async {
@@ -178,13 +175,10 @@ impl<T: Transport> Cluster<T> {
     /// An executor of a training, which no process works for. It knows the servers as they are now.
     pub fn executor(&self, id: u64, job: &Job) -> Worker {
         let arrays = vec![(job.array(), job.spec().client())];
-        let config = ClientNodeConfig {
-            cluster: CLUSTER.into(),
-            ..ClientNodeConfig::new(WorkerId(id), arrays)
-        };
-        let (reports, _) = tokio::sync::mpsc::channel(1);
+        let config = NodeConfig::new(CLUSTER, self.transport());
         let view = watch::Sender::new(self.view()).subscribe();
-        ClientNode::start(config, self.transport(), Membership { view, reports })
+        let reporter = Weak::<parapet_cluster::registry::Membership>::new();
+        Worker::start(WorkerId(id), arrays, config, Membership { view, reporter })
     }
 
     pub fn view(&self) -> Arc<View> {
@@ -196,6 +190,18 @@ impl<T: Transport> Cluster<T> {
         until(&self.registry, is_so)
     }
 
+    /// Returns true if the network is in memory, and time passes by itself.
+    fn is_virtual(&self) -> bool {
+        matches!(self.transport, Transport::Memory(_))
+    }
+
+    /// Fails if it took longer; where time is real, the machine may have been busy with other
+    /// things.
+    pub fn assert_within(&self, limit: Duration, since: Instant, what: &str) {
+        let took = since.elapsed();
+        assert!(!self.is_virtual() || took <= limit, "{what} took {took:?}");
+    }
+
     pub async fn counters(&self) -> Vec<Counters> {
         let mut all = Vec::new();
         for server in self.servers.values() {
@@ -204,17 +210,6 @@ impl<T: Transport> Cluster<T> {
         }
         all
     }
-}
-
-/// Returns true if the network is in memory, and time passes by itself.
-pub fn is_virtual<T: Transport>() -> bool {
-    std::any::type_name::<T>().ends_with("Memory")
-}
-
-/// Fails if it took longer; where time is real, the machine may have been busy with other things.
-pub fn assert_within<T: Transport>(limit: Duration, since: Instant, what: &str) {
-    let took = since.elapsed();
-    assert!(!is_virtual::<T>() || took <= limit, "{what} took {took:?}");
 }
 
 /// All rows of the array in this iteration.

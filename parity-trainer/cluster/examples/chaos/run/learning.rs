@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use parapet_cluster::array::{ArraySpec, FilterSpec};
-use parapet_cluster::node::TaskSpec;
-use parapet_cluster::node::transport::Sockets;
+use parapet_cluster::node::{TaskSpec, Transport};
 use parapet_cluster::registry::Registry;
 use parapet_cluster::roles::{WorkerRole, await_array, define};
 use parapet_parameter_server::{ArrayId, Clock, Consistency, KeyRange, RuleSpec, Sgd, Values};
@@ -99,7 +98,8 @@ impl Learners {
         let arrays = Vec::from_iter((FIRST..=last).map(|array| (ArrayId(array), SPEC)));
         let mut workers = Vec::new();
         for _ in 0..WORKERS {
-            let worker = WorkerRole::join(registry, cluster, Sockets, Clock(0), &arrays).await?;
+            let worker =
+                WorkerRole::join(registry, cluster, Transport::Sockets, Clock(0), &arrays).await?;
             workers.push(Arc::new(worker));
         }
         let samples = Arc::new(samples());

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use parapet_cluster::array::{ArraySpec, FilterSpec};
-use parapet_cluster::node::TaskSpec;
-use parapet_cluster::node::transport::Sockets;
+use parapet_cluster::node::{TaskSpec, Transport};
 use parapet_cluster::registry::Registry;
 use parapet_cluster::roles::{WorkerRole, await_array, define};
 use parapet_parameter_server::{ArrayId, Clock, Consistency, KeyRange, RuleSpec, Values};
@@ -55,7 +54,8 @@ impl Pushing {
         define(registry, ARRAY, KEYS, SHARDS, &SPEC).await?;
         await_array(registry, ARRAY, LIMIT).await?;
         let arrays = [(ARRAY, SPEC)];
-        let worker = WorkerRole::join(registry, cluster, Sockets, Clock(0), &arrays).await?;
+        let worker =
+            WorkerRole::join(registry, cluster, Transport::Sockets, Clock(0), &arrays).await?;
         let worker = Arc::new(worker);
         let log = Arc::new(watch::Sender::new(Log {
             acknowledged: 0,

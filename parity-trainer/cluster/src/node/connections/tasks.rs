@@ -31,7 +31,7 @@ pub(super) struct Shared {
 }
 
 /// Shakes hands with those who connect.
-pub(super) async fn accept(mut listener: impl Listener, shared: Shared) {
+pub(super) async fn accept(mut listener: Listener, shared: Shared) {
     let permits = Arc::new(Semaphore::new(HANDSHAKES));
     while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
         let handshake = match listener.accept().await {
@@ -48,9 +48,7 @@ pub(super) async fn accept(mut listener: impl Listener, shared: Shared) {
             let connected = handshake.await;
             drop(permit);
             match connected {
-                Ok(connection) => {
-                    shared.serve(connection).await;
-                }
+                Ok(connection) => drop(shared.serve(connection).await),
                 Err(error) => tracing::warn!(%error, "connection refused"),
             }
         });
@@ -58,8 +56,8 @@ pub(super) async fn accept(mut listener: impl Listener, shared: Shared) {
 }
 
 /// Keeps a connection to a server.
-pub(super) async fn dial<T: Transport>(
-    transport: T,
+pub(super) async fn dial(
+    transport: Transport,
     address: String,
     node: NodeId,
     local: Arc<Local>,
@@ -68,7 +66,7 @@ pub(super) async fn dial<T: Transport>(
     let timing = shared.timing;
     let mut backoff = timing.first_backoff();
     loop {
-        let connected = transport.connect(&address, Arc::clone(&local)).await;
+        let connected = transport.connect(&address, &local).await;
         let connected = connected.and_then(|connection| match connection.peer {
             peer if peer == Peer::Server(node) => Ok(connection),
             // Another process has the address now.
@@ -86,12 +84,8 @@ pub(super) async fn dial<T: Transport>(
             }
             Err(error) => {
                 tracing::debug!(%error, %node, "not reached");
-                if shared
-                    .inbox
-                    .send(Inbound::Unreachable { node })
-                    .await
-                    .is_err()
-                {
+                let told = shared.inbox.send(Inbound::Unreachable { node }).await;
+                if told.is_err() {
                     return;
                 }
             }

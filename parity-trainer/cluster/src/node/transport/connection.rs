@@ -1,29 +1,21 @@
 //! A connection over a stream.
 //!
 //! One task for each connection writes; the receiver reads in its own, so that no frame changes
-//! tasks on its way in. The queue puts small frames together, as many as there are when the stream
-//! can take more.
+//! tasks on its way in.
 
 use std::fmt;
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::io::{self, ErrorKind, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parapet_parameter_server::Peer;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream};
+use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::queue::{self, Outgoing, Sender};
+use super::outgoing::{self, Sender};
 use super::{Local, Reason, TransportError};
-use crate::node::wire::{Batch, Decoder, Frame, HELLO_LEN, Hello, PREFIX_LEN};
-
-/// Frames are put together up to this many bytes, then written: the checksum is made of what the
-/// write finds in the cache.
-const TOGETHER: usize = 256 * 1024;
-
-/// Slices of one vectored write.
-const SLICES: usize = 64;
+use crate::node::wire::{Decoder, Frame, HELLO_LEN, Hello, PREFIX_LEN};
 
 /// A connection after the handshake.
 #[derive(Debug)]
@@ -44,9 +36,11 @@ enum ReadHalf {
 }
 
 impl Halves {
-    pub(super) fn of_tcp(stream: TcpStream) -> Self {
+    /// Switches Nagle's algorithm off: a connection's queue itself puts small frames together.
+    pub(super) fn of_tcp(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
         let (read, write) = stream.into_split();
-        Self(ReadHalf::Tcp(read), Box::new(write))
+        Ok(Self(ReadHalf::Tcp(read), Box::new(write)))
     }
 
     pub(super) fn of_unix(stream: UnixStream) -> Self {
@@ -62,11 +56,10 @@ impl Halves {
 
 impl ReadHalf {
     /// Reads into one space after the other what there is, or waits for something. Safe to cancel.
-    async fn read(&mut self, [first, second]: [&mut [u8]; 2]) -> io::Result<usize> {
+    async fn read(&mut self, [first, second]: [&mut [u8]; 2]) -> Result<usize, Reason> {
         if let Self::Memory(half) = self {
-            return half
-                .read(if first.is_empty() { second } else { first })
-                .await;
+            let space = if first.is_empty() { second } else { first };
+            return unless_ended(half.read(space).await);
         }
         let mut spaces = [IoSliceMut::new(first), IoSliceMut::new(second)];
         loop {
@@ -77,61 +70,67 @@ impl ReadHalf {
             };
             match read {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => match self {
-                    Self::Tcp(half) => half.readable().await?,
-                    Self::Unix(half) => half.readable().await?,
+                    Self::Tcp(half) => half.readable().await.map_err(Reason::Io)?,
+                    Self::Unix(half) => half.readable().await.map_err(Reason::Io)?,
                     Self::Memory(_) => {}
                 },
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                read => return read,
+                read => return unless_ended(read),
             }
         }
+    }
+
+    async fn read_exact(&mut self, space: &mut [u8]) -> Result<(), Reason> {
+        let mut filled = 0;
+        while let Some(rest) = space.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            filled += self.read([rest, &mut []]).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes the end of a stream for an error.
+fn unless_ended(read: io::Result<usize>) -> Result<usize, Reason> {
+    match read {
+        Ok(0) => Err(Reason::Closed),
+        read => read.map_err(Reason::Io),
     }
 }
 
 /// Shakes hands, for no longer than the node allows. Both ends speak first, so that each can say
 /// why it does not like the other.
-pub(super) async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
-    stream: S,
-    halves: fn(S) -> Halves,
+pub(super) async fn handshake(
+    halves: Halves,
     address: &str,
     local: &Local,
 ) -> Result<Connection, TransportError> {
     let limit = local.handshake;
-    let done = tokio::time::timeout(limit, exchange(stream, halves, address, local)).await;
+    let done = tokio::time::timeout(limit, exchange(halves, address, local)).await;
     done.unwrap_or(Err(Reason::Slow(limit)))
         .map_err(|reason| reason.at(address))
 }
 
-async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
-    mut stream: S,
-    halves: fn(S) -> Halves,
+async fn exchange(
+    Halves(mut stream, mut written): Halves,
     address: &str,
     local: &Local,
 ) -> Result<Connection, Reason> {
-    let ended = |error: io::Error| match error.kind() {
-        ErrorKind::UnexpectedEof => Reason::Closed,
-        _ => Reason::Io(error),
-    };
-    stream
-        .write_all(&local.hello.encode())
-        .await
-        .map_err(Reason::Io)?;
+    let own = local.hello.encode();
+    written.write_all(&own).await.map_err(Reason::Io)?;
     let mut bytes = [0; HELLO_LEN];
     let Some((prefix, rest)) = bytes.split_first_chunk_mut::<PREFIX_LEN>() else {
         return Err(Reason::Closed);
     };
-    stream.read_exact(prefix).await.map_err(ended)?;
+    stream.read_exact(prefix).await?;
     Hello::check_prefix(prefix)?;
-    stream.read_exact(rest).await.map_err(ended)?;
+    stream.read_exact(rest).await?;
     let hello = Hello::decode(&bytes)?;
     local.hello.accept(&hello)?;
-    let Halves(read, written) = halves(stream);
-    let (sender, outgoing) = queue::queue(local.queue);
     let max_frame = local.hello.max_frame;
-    let writing = tokio::spawn(write(written, outgoing, max_frame));
+    let (sender, writing) = outgoing::start(written, local.queue, max_frame);
     let receiver = Receiver {
-        stream: read,
-        _writer: AbortOnDropHandle::new(writing),
+        stream,
+        _writer: writing,
         decoder: Decoder::new(max_frame, local.pooled),
         progress: Arc::default(),
         who: peer_at(hello.peer, address),
@@ -149,40 +148,6 @@ pub(crate) fn peer_at(peer: Peer, address: &str) -> String {
         Peer::Server(node) => format!("{node} at {address}"),
         Peer::Worker(worker) => format!("{worker} at {address}"),
     }
-}
-
-/// Writes what is in the queue, until the queue's other end or the connection is gone.
-async fn write(
-    mut stream: Box<dyn AsyncWrite + Send + Unpin>,
-    mut queue: Outgoing,
-    max_frame: u64,
-) {
-    let mut batch = Batch::new(max_frame);
-    while let Some(next) = queue.frames.recv().await {
-        let (mut next, mut total) = (Some(next), 0);
-        while let Some((frame, cost)) = next.take() {
-            if let Err(error) = batch.push(frame) {
-                tracing::error!(%error, "a message cannot be sent");
-            }
-            total += cost;
-            if batch.len() < TOGETHER {
-                next = queue.frames.try_recv().ok();
-            }
-        }
-        while !batch.is_empty() {
-            let mut slices = [IoSlice::new(&[]); SLICES];
-            let filled = batch.slices(&mut slices);
-            let slices = slices.get(..filled).unwrap_or_default();
-            match stream.write_vectored(slices).await {
-                Ok(count) if count > 0 => batch.advance(count),
-                // The reading side tells the node.
-                _ => return,
-            }
-        }
-        queue.sent(total);
-    }
-    // The connection may be gone already.
-    let _ = stream.shutdown().await;
 }
 
 /// The incoming side of a connection. Dropping it closes the connection.
@@ -218,11 +183,7 @@ impl Receiver {
             if let Some(frame) = self.decoder.next()? {
                 return Ok(frame);
             }
-            let read = self.stream.read(self.decoder.spaces()).await;
-            let count = read.map_err(Reason::Io)?;
-            if count == 0 {
-                return Err(Reason::Closed);
-            }
+            let count = self.stream.read(self.decoder.spaces()).await?;
             self.decoder.filled(count);
             self.progress.fetch_add(1, Ordering::Relaxed);
         }

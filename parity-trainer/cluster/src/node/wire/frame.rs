@@ -31,7 +31,7 @@ impl From<Message> for Frame {
 
 /// An array of numbers, in its place in a message.
 #[derive(Debug)]
-pub(super) enum Section<'a> {
+pub(in crate::node) enum Section<'a> {
     U64(&'a mut Shared<u64>),
     U32(&'a mut Vec<u32>),
     F32(&'a mut Shared<f32>),
@@ -41,7 +41,7 @@ pub(super) enum Section<'a> {
 
 /// An array of numbers that was taken out of a message.
 #[derive(Debug)]
-pub(super) enum Numbers {
+pub(in crate::node) enum Numbers {
     U64(Shared<u64>),
     U32(Vec<u32>),
     F32(Shared<f32>),
@@ -50,7 +50,7 @@ pub(super) enum Numbers {
 }
 
 impl Numbers {
-    pub(super) fn as_bytes(&self) -> &[u8] {
+    pub(in crate::node) fn as_bytes(&self) -> &[u8] {
         match self {
             Self::U64(numbers) => numbers.as_bytes(),
             Self::U32(numbers) => bytemuck::cast_slice(numbers),
@@ -62,7 +62,7 @@ impl Numbers {
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn as_bytes(&self) -> &[u8] {
+    pub(in crate::node) fn as_bytes(&self) -> &[u8] {
         match self {
             Self::U64(numbers) => numbers.as_bytes(),
             Self::U32(numbers) => bytemuck::cast_slice(numbers),
@@ -73,7 +73,7 @@ impl<'a> Section<'a> {
     }
 
     /// Bytes of one number.
-    pub(super) const fn width(&self) -> usize {
+    pub(in crate::node) const fn width(&self) -> usize {
         match self {
             Self::U64(_) => 8,
             Self::U32(_) | Self::F32(_) => 4,
@@ -82,7 +82,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    pub(super) fn take(self) -> Numbers {
+    pub(in crate::node) fn take(self) -> Numbers {
         match self {
             Self::U64(numbers) => Numbers::U64(std::mem::take(numbers)),
             Self::U32(numbers) => Numbers::U32(std::mem::take(numbers)),
@@ -109,7 +109,7 @@ impl<'a> Section<'a> {
 
 impl Frame {
     /// The arrays of numbers, in the order in which they are sent.
-    pub(super) fn sections(&mut self) -> impl Iterator<Item = Section<'_>> {
+    pub(in crate::node) fn sections(&mut self) -> impl Iterator<Item = Section<'_>> {
         let mut sections = [const { None::<Section<'_>> }; 6];
         let [keys, values, state, steps, packed_keys, packed_values] = &mut sections;
         if let Self::Message(packed) = self {
@@ -180,7 +180,7 @@ impl Frame {
     }
 
     /// Appends the head.
-    pub(super) fn encode_head(&mut self, head: &mut Vec<u8>) -> Result<(), WireError> {
+    pub(in crate::node) fn encode_head(&mut self, head: &mut Vec<u8>) -> Result<(), WireError> {
         let failed = |_| WireError::Malformed("a head that cannot be written");
         postcard::to_io(self, &mut *head).map_err(failed)?;
         for section in self.sections() {
@@ -192,7 +192,10 @@ impl Frame {
 
     /// Reads the head of a frame of `length` bytes. Returns the frame, whose sections are empty,
     /// and the counts of their numbers. They fill the frame exactly.
-    pub(super) fn decode_head(head: &[u8], length: usize) -> Result<(Self, Vec<usize>), WireError> {
+    pub(in crate::node) fn decode_head(
+        head: &[u8],
+        length: usize,
+    ) -> Result<(Self, Vec<usize>), WireError> {
         let unreadable = |_| WireError::Malformed("a head that this release cannot read");
         let (mut frame, mut rest) = postcard::take_from_bytes::<Self>(head).map_err(unreadable)?;
         let mut counts = Vec::new();

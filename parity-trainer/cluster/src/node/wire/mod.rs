@@ -22,16 +22,15 @@
 //! AVX2, against 12 GB/s of a CRC-64. Either misses one corruption in 2^64; a CRC's certainty about
 //! short bursts would be gained for a quarter of a server's time.
 
-mod batch;
 mod decoder;
 mod frame;
 mod handshake;
 
 use twox_hash::XxHash3_64;
 
-pub use batch::Batch;
 pub use decoder::Decoder;
 pub use frame::Frame;
+pub(super) use frame::{Numbers, Section};
 pub use handshake::{HELLO_LEN, Hello, PREFIX_LEN, VERSION};
 
 #[cfg(not(target_endian = "little"))]
@@ -45,10 +44,10 @@ pub const SUM_LEN: usize = 8;
 
 /// Bytes that are summed up and written, or read and summed up, at a time: they fit a
 /// processor's second-level cache.
-const PIECE: usize = 256 * 1024;
+pub(super) const PIECE: usize = 256 * 1024;
 
 /// Bytes of a head at most: the clocks of some 50,000 workers.
-const MAX_HEAD: usize = 1 << 20;
+pub(super) const MAX_HEAD: usize = 1 << 20;
 
 /// Reason why bytes from a peer are not taken. The connection is of no more use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -89,15 +88,15 @@ pub enum WireError {
 
 /// A frame's header.
 #[derive(Debug, Clone, Copy)]
-struct Header {
+pub(super) struct Header {
     /// Bytes of the head.
-    head: usize,
+    pub(super) head: usize,
     /// Bytes of head and sections.
-    length: usize,
+    pub(super) length: usize,
 }
 
 impl Header {
-    fn encode(self) -> [u8; HEADER_LEN] {
+    pub(super) fn encode(self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         let (place, fields) = bytes.split_at_mut(4);
         let (head, length) = fields.split_at_mut(4);

@@ -9,7 +9,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{RegistryArgs, Stop, abandoned};
 use crate::node::Timing;
-use crate::node::transport::Sockets;
 use crate::registry::{Address, MemoryStore, Registry, serve_store};
 use crate::roles::server::listen;
 use crate::roles::{Result, ServerRole, ServerSettings};
@@ -140,7 +139,7 @@ pub(super) async fn run(args: &Args, stop: Stop) -> Result<()> {
         leave: Duration::from_secs(args.leave_within),
         ..ServerSettings::new(address.cluster())
     };
-    let server = ServerRole::join(&registry, settings, Sockets).await?;
+    let server = ServerRole::join(&registry, settings).await?;
     let id = server.id();
     eprintln!("{id}: takes connections at {}", server.address());
     if let Some(address) = &server.metrics_address {

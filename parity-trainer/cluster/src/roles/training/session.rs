@@ -10,10 +10,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::changes::{Changes, MembershipChange};
-use super::hosts::{Hosts, padded};
+use super::executors::Executors;
 use super::job::{Job, hosts_of};
 use super::stale::Stale;
-use crate::node::transport::Transport;
 use crate::node::{Pending, Pulled, TaskSpec, Worker};
 use crate::registry::{Member, Membership, Registry, RegistryError, View};
 use crate::roles::{ClusterError, Result};
@@ -44,12 +43,12 @@ pub enum Settled {
 }
 
 /// One process's part in a training.
-pub struct Training<T: Transport> {
+pub struct Training {
     registry: Registry,
     membership: Arc<Membership>,
     pub(super) view: watch::Receiver<Arc<View>>,
     host: WorkerId,
-    pub(super) hosts: Hosts<T>,
+    pub(super) executors: Executors,
     pub(super) job: Job,
     pub(super) reader: Worker,
     /// Steps done, of this training.
@@ -58,29 +57,29 @@ pub struct Training<T: Transport> {
     /// Steps of every executor that the parameters contain.
     contained: u64,
     /// Executors that have handed in the next step's gradient.
-    handed_in: BTreeSet<usize>,
+    pub(super) handed_in: BTreeSet<usize>,
     pub(super) stale: Stale,
     /// The pull of the parameters after the next step, and the executor that asks for them.
     next: Option<(usize, Pending<Pulled>)>,
-    failures: (mpsc::Sender<String>, mpsc::Receiver<String>),
+    pub(super) failures: (mpsc::Sender<String>, mpsc::Receiver<String>),
     changes: Changes,
     since: Instant,
     /// Since when the parameters are those after different steps.
     apart: Option<Instant>,
 }
 
-impl<T: Transport> fmt::Debug for Training<T> {
+impl fmt::Debug for Training {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "step {} of {:?} at {}", self.step, self.job, self.host)
     }
 }
 
-impl<T: Transport> Training<T> {
+impl Training {
     pub(super) async fn take_part(
         registry: Registry,
         membership: Arc<Membership>,
         host: WorkerId,
-        hosts: Hosts<T>,
+        executors: Executors,
         job: Job,
     ) -> Result<Self> {
         let mut training = Self {
@@ -88,8 +87,8 @@ impl<T: Transport> Training<T> {
             registry,
             membership,
             host,
-            reader: hosts.reader(host),
-            hosts,
+            reader: executors.reader(host),
+            executors,
             job,
             step: 0,
             weights: Shared::default(),
@@ -149,11 +148,16 @@ impl<T: Transport> Training<T> {
         self.weights.get(..self.job.length).unwrap_or_default()
     }
 
+    /// The time of a step counts from here, unless it has begun.
+    pub(super) fn begin_step(&mut self) {
+        self.changes.begin(self.since.elapsed());
+    }
+
     /// Executors whose parts of the next step are still to be computed here.
     pub fn to_do(&mut self) -> Vec<usize> {
-        self.changes.begin(self.since.elapsed());
+        self.begin_step();
         let own = self.own();
-        self.hosts.keep(&own);
+        self.executors.keep(&own);
         if self.adds_up() {
             own.difference(&self.handed_in).copied().collect()
         } else {
@@ -169,44 +173,11 @@ impl<T: Transport> Training<T> {
         self.job.executors_of(self.host, &self.view.borrow())
     }
 
-    /// Hands in the gradient of one executor's part of the next step: scaled so that all add up to
-    /// what is to be applied, or, under models other than BSP, to be applied as it is.
-    pub async fn push(
-        &mut self,
-        executor: usize,
-        gradient: impl Iterator<Item = f32>,
-    ) -> Result<()> {
-        self.changes.begin(self.since.elapsed());
-        let gradient = padded(gradient, self.job.length);
-        let parts = self.hosts.pushes.filter(executor, gradient);
-        let parts = parts.map_err(|error| self.failed("the gradient", error))?;
-        let worker = self.hosts.executor(executor);
-        for (range, keys, values) in parts {
-            let spec = TaskSpec::new(self.job.array(), range, self.clock()).keys(keys);
-            let push = worker.push(spec, values).await;
-            let push = push.map_err(|error| self.failed("the gradient", error))?;
-            if !self.adds_up() {
-                self.stale.pushed.push(push);
-                continue;
-            }
-            // It is acknowledged when all executors have handed in theirs.
-            let failures = self.failures.0.clone();
-            tokio::spawn(async move {
-                if let Err(error) = push.await {
-                    let _ = failures.try_send(error.to_string());
-                }
-            });
-        }
-        self.handed_in.insert(executor);
-        self.stale.steps.insert(executor, self.step + 1);
-        Ok(())
-    }
-
     /// Waits until the step is done, or executors come here. Under models other than BSP it is done
     /// when the others are near enough; the last step, when all have done it.
     /// [`ClusterError::Ended`] if the training was ended.
     pub async fn settle(&mut self) -> Result<Settled> {
-        self.changes.begin(self.since.elapsed());
+        self.begin_step();
         let step = self.steps_done() + 1;
         let over = self.over();
         let settle = async {
@@ -243,7 +214,7 @@ impl<T: Transport> Training<T> {
             let (asker, mut pull) = match next {
                 Some(next) => next,
                 None => {
-                    let worker = self.hosts.executor(asker);
+                    let worker = self.executors.worker(asker);
                     (asker, self.pull(&worker, self.clock().next()).await?)
                 }
             };
@@ -284,7 +255,7 @@ impl<T: Transport> Training<T> {
     }
 
     /// Ends when the training has.
-    fn over(&self) -> impl Future<Output = ()> + use<T> {
+    fn over(&self) -> impl Future<Output = ()> + use<> {
         self.job.clone().over(self.view.clone())
     }
 

@@ -16,7 +16,6 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::session::{LOOKS, PATIENCE, late};
 use super::{Settled, Training};
-use crate::node::transport::Transport;
 use crate::node::{Pending, Pulled, TaskSpec};
 use crate::registry::RegistryError;
 use crate::roles::Result;
@@ -41,7 +40,7 @@ impl Stale {
     }
 }
 
-impl<T: Transport> Training<T> {
+impl Training {
     /// Begins with these parameters, at the step that all executors have done.
     pub(super) async fn begin_stale(&mut self, pulled: Pulled) -> Result<()> {
         let step = self.job.steps_at(pulled.clock);
@@ -67,7 +66,7 @@ impl<T: Transport> Training<T> {
     /// Nothing if there is more to wait for.
     async fn try_to_settle(&mut self) -> Result<Option<Settled>> {
         let own = self.own();
-        self.hosts.keep(&own);
+        self.executors.keep(&own);
         self.meet(&own).await?;
         if !self.stale.to_do(&own, self.step).is_empty() {
             return Ok(Some(Settled::MoreToDo));
@@ -97,7 +96,7 @@ impl<T: Transport> Training<T> {
         asker: usize,
         own: &BTreeSet<usize>,
     ) -> Result<Option<Pulled>> {
-        let worker = self.hosts.executor(asker);
+        let worker = self.executors.worker(asker);
         let mut pull = self.pull(&worker, self.clock().next()).await?;
         while self.own() == *own {
             tokio::select! {
@@ -130,7 +129,7 @@ impl<T: Transport> Training<T> {
             if self.stale.steps.contains_key(&place) {
                 continue;
             }
-            let worker = self.hosts.executor(place);
+            let worker = self.executors.worker(place);
             let pulled = self.pull_now(&worker).await?;
             let mut done = self.job.steps_at(pulled.own);
             while done < self.step {

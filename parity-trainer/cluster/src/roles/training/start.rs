@@ -8,11 +8,10 @@ use parapet_parameter_server::optimiser::{OptimiserConfig, TrainingRule};
 use parapet_parameter_server::{Clock, Consistency, Key, Keys, Values, WorkerId};
 
 use super::Training;
-use super::hosts::{Hosts, padded};
+use super::executors::{Executors, padded};
 use super::job::Job;
 use crate::array::FilterSpec;
-use crate::node::TaskSpec;
-use crate::node::transport::Transport;
+use crate::node::{NodeConfig, TaskError, TaskSpec, Transport};
 use crate::registry::{Joining, Member, Membership, Registry, RegistryError, View};
 use crate::roles::{ClusterError, Result, await_array, define};
 
@@ -56,13 +55,13 @@ pub async fn next_job(registry: &Registry, last: Option<&Job>) -> Result<Job> {
     }
 }
 
-impl<T: Transport> Training<T> {
+impl Training {
     /// Begins a training and leads it: its parameters are on the servers when this returns.
     /// [`ClusterError::Busy`] if another one is led by a process that is there.
     pub async fn begin(
         registry: &Registry,
         cluster: &str,
-        transport: T,
+        transport: Transport,
         new: NewTraining<'_>,
     ) -> Result<Self> {
         let view = Arc::clone(&registry.view().borrow());
@@ -98,24 +97,31 @@ impl<T: Transport> Training<T> {
             }
         }
         await_array(registry, job.array(), PATIENCE).await?;
-        let mut hosts = Hosts::new(cluster, transport, Arc::clone(&membership), &job);
+        let config = NodeConfig::new(cluster, transport);
+        let mut executors = Executors::new(config, &membership, &job);
         let rows = std::iter::once(new.weights).chain(slots.iter().map(Vec::as_slice));
         for (clock, values) in (1..).zip(rows.take(job.training.set_up() as usize)) {
-            set(&mut hosts, &job, Clock(clock), values).await?;
+            set(&mut executors, &job, Clock(clock), values).await?;
         }
         let text = job.text()?;
         registry.set_job(Some(&text)).await?;
         // What is not in the view yet would be taken for ended.
         let is_seen = |view: &View| view.job.as_ref() == Some(&text);
         registry.until(is_seen).await?;
-        Self::take_part(registry.clone(), membership, host, hosts, job).await
+        Self::take_part(registry.clone(), membership, host, executors, job).await
     }
 
     /// Takes part in a training that another process leads.
-    pub async fn join(registry: &Registry, cluster: &str, transport: T, job: Job) -> Result<Self> {
+    pub async fn join(
+        registry: &Registry,
+        cluster: &str,
+        transport: Transport,
+        job: Job,
+    ) -> Result<Self> {
         let (membership, host) = join(registry).await?;
-        let hosts = Hosts::new(cluster, transport, Arc::clone(&membership), &job);
-        Self::take_part(registry.clone(), membership, host, hosts, job).await
+        let config = NodeConfig::new(cluster, transport);
+        let executors = Executors::new(config, &membership, &job);
+        Self::take_part(registry.clone(), membership, host, executors, job).await
     }
 }
 
@@ -143,13 +149,8 @@ async fn clear(registry: &Registry, view: &View) -> Result<()> {
 }
 
 /// Sets every row of the array: the first executor pushes the values, the others none.
-async fn set<T: Transport>(
-    hosts: &mut Hosts<T>,
-    job: &Job,
-    clock: Clock,
-    values: &[f32],
-) -> Result<()> {
-    let failed = |error: crate::node::TaskError| ClusterError::Task {
+async fn set(executors: &mut Executors, job: &Job, clock: Clock, values: &[f32]) -> Result<()> {
+    let failed = |error: TaskError| ClusterError::Task {
         what: "the first values",
         step: 0,
         cause: error.to_string(),
@@ -161,7 +162,7 @@ async fn set<T: Transport>(
             0 => (Keys::All, padded(values.iter().copied(), job.length).into()),
             _ => (Keys::none(), Values::none()),
         };
-        let worker = hosts.executor(place);
+        let worker = executors.worker(place);
         let push = worker.push(spec.clone().keys(keys), values).await;
         pushed.push(push.map_err(failed)?);
     }

@@ -7,7 +7,6 @@ use parapet_parameter_server::Route;
 use tokio::time::{Instant, timeout};
 
 use super::{ROW, Training};
-use crate::node::transport::Transport;
 use crate::registry::View;
 use crate::roles::control::Control;
 use crate::roles::{ClusterError, Result};
@@ -15,7 +14,7 @@ use crate::roles::{ClusterError, Result};
 /// For how long a server that does not answer may be succeeded by another, before it is an error.
 const SUCCESSION: Duration = Duration::from_secs(10);
 
-impl<T: Transport> Training<T> {
+impl Training {
     /// Returns the servers' optimiser state, slot by slot, each as long as the parameters.
     pub async fn optimiser_state(&mut self) -> Result<Vec<Vec<f32>>> {
         let slots = self.job.training.rule.optimiser.slots();

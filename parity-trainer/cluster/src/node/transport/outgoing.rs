@@ -1,16 +1,168 @@
-//! Frames on their way out.
+//! The outgoing side of a connection: a queue of frames, and the task that writes them, as many
+//! together as there are when the stream can take more.
 
 use std::collections::VecDeque;
+use std::hash::Hasher as _;
 use std::io::IoSlice;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::{Notify, mpsc};
+use tokio_util::task::AbortOnDropHandle;
 use twox_hash::XxHash3_64;
 use twox_hash::xxhash3_64::Hasher;
 
-use std::hash::Hasher as _;
+use crate::node::wire::{
+    Frame, HEADER_LEN, Header, MAX_HEAD, Numbers, PIECE, SUM_LEN, Section, WireError,
+};
 
-use super::frame::{Frame, Numbers, Section};
-use super::{HEADER_LEN, Header, MAX_HEAD, PIECE, SUM_LEN, WireError};
+/// Frames are put together up to this many bytes, then written: the checksum is made of what the
+/// write finds in the cache.
+const TOGETHER: usize = 256 * 1024;
+
+/// Slices of one vectored write.
+const SLICES: usize = 64;
+
+/// Times the length that counts as long at which a queue takes no more.
+const HARD: usize = 4;
+
+#[derive(Debug)]
+struct State {
+    bytes: AtomicUsize,
+    /// Above this, [`Sender::room`] waits.
+    long: usize,
+    /// The sending end is gone.
+    closed: AtomicBool,
+    changed: Notify,
+}
+
+/// The way out of a connection. The connection's outgoing side ends when all clones are gone.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    frames: mpsc::UnboundedSender<(Frame, usize)>,
+    state: Arc<State>,
+}
+
+/// Starts the task that writes what is put into a queue, in which `long` bytes count as long.
+pub(super) fn start(
+    stream: Box<dyn AsyncWrite + Send + Unpin>,
+    long: usize,
+    max_frame: u64,
+) -> (Sender, AbortOnDropHandle<()>) {
+    let (sender, frames) = mpsc::unbounded_channel();
+    let state = Arc::new(State {
+        bytes: AtomicUsize::new(0),
+        long: long.max(1),
+        closed: AtomicBool::new(false),
+        changed: Notify::new(),
+    });
+    let sender = Sender {
+        frames: sender,
+        state: Arc::clone(&state),
+    };
+    let writing = write(stream, Outgoing { frames, state }, max_frame);
+    (sender, AbortOnDropHandle::new(tokio::spawn(writing)))
+}
+
+impl Sender {
+    /// Puts a frame into the queue. Returns false if the connection is gone or the queue is full;
+    /// then the frame is gone, too.
+    pub fn try_send(&self, mut frame: Frame) -> bool {
+        let cost = frame.cost();
+        let State { bytes, long, .. } = &*self.state;
+        let waiting = bytes.load(Ordering::Relaxed);
+        // One frame may be longer than the queue: a sender that has waited for room gets it
+        // through.
+        if waiting >= *long && waiting.saturating_add(cost) > long.saturating_mul(HARD) {
+            return false;
+        }
+        bytes.fetch_add(cost, Ordering::Relaxed);
+        self.frames.send((frame, cost)).is_ok()
+    }
+
+    pub fn is_long(&self) -> bool {
+        self.free() == Some(0)
+    }
+
+    /// Bytes until the queue is long; `None` if the connection is gone.
+    pub fn free(&self) -> Option<usize> {
+        let bytes = self.state.bytes.load(Ordering::Relaxed);
+        let open = !self.state.closed.load(Ordering::Relaxed);
+        open.then(|| self.state.long.saturating_sub(bytes))
+    }
+
+    /// Waits until the queue is not long, or the connection is gone.
+    pub async fn room(&self) {
+        while self.is_long() {
+            let changed = self.state.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.is_long() {
+                changed.await;
+            }
+        }
+    }
+}
+
+/// The end of a queue that sends.
+struct Outgoing {
+    /// Frames and their costs.
+    frames: mpsc::UnboundedReceiver<(Frame, usize)>,
+    state: Arc<State>,
+}
+
+impl Outgoing {
+    /// Frames of `cost` bytes have left.
+    fn sent(&self, cost: usize) {
+        let before = self.state.bytes.fetch_sub(cost, Ordering::Relaxed);
+        if before >= self.state.long && before - cost < self.state.long {
+            self.state.changed.notify_waiters();
+        }
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.state.closed.store(true, Ordering::Relaxed);
+        self.state.changed.notify_waiters();
+    }
+}
+
+/// Writes what is in the queue, until the queue's other end or the connection is gone.
+async fn write(
+    mut stream: Box<dyn AsyncWrite + Send + Unpin>,
+    mut queue: Outgoing,
+    max_frame: u64,
+) {
+    let mut batch = Batch::new(max_frame);
+    while let Some(next) = queue.frames.recv().await {
+        let (mut next, mut total) = (Some(next), 0);
+        while let Some((frame, cost)) = next.take() {
+            if let Err(error) = batch.push(frame) {
+                tracing::error!(%error, "a message cannot be sent");
+            }
+            total += cost;
+            if batch.len() < TOGETHER {
+                next = queue.frames.try_recv().ok();
+            }
+        }
+        while !batch.is_empty() {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let filled = batch.slices(&mut slices);
+            let slices = slices.get(..filled).unwrap_or_default();
+            match stream.write_vectored(slices).await {
+                Ok(count) if count > 0 => batch.advance(count),
+                // The reading side tells the node.
+                _ => return,
+            }
+        }
+        queue.sent(total);
+    }
+    // The connection may be gone already.
+    let _ = stream.shutdown().await;
+}
 
 /// Up to this many bytes, a copy is cheaper than an element of a vectored write.
 const COPIED: usize = 4096;

@@ -1,4 +1,4 @@
-//! A process's connections in a training, and what it pushes over them.
+//! Executors that a process works for, and their gradients on the way to the servers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,40 +6,30 @@ use std::sync::Arc;
 use parapet_parameter_server::{
     ArrayId, FilterError, KeyRange, Keys, PushFilter, Values, WorkerId,
 };
-use tokio_util::task::AbortOnDropHandle;
 
+use super::Training;
 use super::job::Job;
 use crate::array::ArraySpec;
-use crate::node::transport::Transport;
-use crate::node::{ClientNode, ClientNodeConfig, Membership, Worker};
+use crate::node::{Membership, NodeConfig, TaskSpec, Worker};
 use crate::registry;
+use crate::roles::Result;
 
 /// Connections of a process: one to read, and one for each executor that it has worked for.
-pub(super) struct Hosts<T: Transport> {
-    cluster: String,
-    transport: T,
+pub(super) struct Executors {
+    config: NodeConfig,
     membership: Membership,
-    _reports: AbortOnDropHandle<()>,
     numbers: Vec<u64>,
-    executors: BTreeMap<usize, Worker>,
-    pub(super) pushes: Pushes,
+    workers: BTreeMap<usize, Worker>,
+    pushes: Pushes,
 }
 
-impl<T: Transport> Hosts<T> {
-    pub(super) fn new(
-        cluster: &str,
-        transport: T,
-        member: Arc<registry::Membership>,
-        job: &Job,
-    ) -> Self {
-        let (membership, reports) = Membership::of(member);
+impl Executors {
+    pub(super) fn new(config: NodeConfig, member: &Arc<registry::Membership>, job: &Job) -> Self {
         Self {
-            cluster: cluster.to_owned(),
-            transport,
-            membership,
-            _reports: reports,
+            config,
+            membership: Membership::of(member),
             numbers: job.executors.clone(),
-            executors: BTreeMap::new(),
+            workers: BTreeMap::new(),
             pushes: Pushes {
                 array: job.array(),
                 spec: job.spec(),
@@ -51,41 +41,73 @@ impl<T: Transport> Hosts<T> {
         }
     }
 
-    fn worker(&self, number: WorkerId, membership: Membership) -> Worker {
+    fn start(&self, number: WorkerId, membership: Membership) -> Worker {
         let arrays = vec![(self.pushes.array, self.pushes.spec.client())];
-        let config = ClientNodeConfig {
-            cluster: self.cluster.clone(),
-            ..ClientNodeConfig::new(number, arrays)
-        };
-        ClientNode::start(config, self.transport.clone(), membership)
+        Worker::start(number, arrays, self.config.clone(), membership)
     }
 
     /// This process itself.
     pub(super) fn reader(&self, host: WorkerId) -> Worker {
-        self.worker(host, self.membership.clone())
+        self.start(host, self.membership.clone())
     }
 
-    pub(super) fn executor(&mut self, place: usize) -> Worker {
-        if let Some(worker) = self.executors.get(&place) {
+    /// The worker of the executor at this place.
+    pub(super) fn worker(&mut self, place: usize) -> Worker {
+        if let Some(worker) = self.workers.get(&place) {
             return worker.clone();
         }
         let number = self.numbers.get(place).copied().unwrap_or_default();
         // For a moment, the process that it comes from may be the same executor.
-        let worker = self.worker(WorkerId(number), self.membership.silent());
-        self.executors.insert(place, worker.clone());
+        let worker = self.start(WorkerId(number), self.membership.silent());
+        self.workers.insert(place, worker.clone());
         worker
     }
 
     /// Lets go of executors that have gone to other processes.
     pub(super) fn keep(&mut self, own: &BTreeSet<usize>) {
-        self.executors.retain(|place, _| own.contains(place));
+        self.workers.retain(|place, _| own.contains(place));
         self.pushes.keep(own);
+    }
+}
+
+impl Training {
+    /// Hands in the gradient of one executor's part of the next step: scaled so that all add up to
+    /// what is to be applied, or, under models other than BSP, to be applied as it is.
+    pub async fn push(
+        &mut self,
+        executor: usize,
+        gradient: impl Iterator<Item = f32>,
+    ) -> Result<()> {
+        self.begin_step();
+        let gradient = padded(gradient, self.job.length);
+        let parts = self.executors.pushes.filter(executor, gradient);
+        let parts = parts.map_err(|error| self.failed("the gradient", error))?;
+        let worker = self.executors.worker(executor);
+        for (range, keys, values) in parts {
+            let spec = TaskSpec::new(self.job.array(), range, self.clock()).keys(keys);
+            let push = worker.push(spec, values).await;
+            let push = push.map_err(|error| self.failed("the gradient", error))?;
+            if !self.adds_up() {
+                self.stale.pushed.push(push);
+                continue;
+            }
+            // It is acknowledged when all executors have handed in theirs.
+            let failures = self.failures.0.clone();
+            tokio::spawn(async move {
+                if let Err(error) = push.await {
+                    let _ = failures.try_send(error.to_string());
+                }
+            });
+        }
+        self.handed_in.insert(executor);
+        self.stale.steps.insert(executor, self.step + 1);
+        Ok(())
     }
 }
 
 /// Pushes of a process for its executors.
 #[derive(Debug)]
-pub(super) struct Pushes {
+struct Pushes {
     array: ArrayId,
     spec: ArraySpec,
     keys: KeyRange,
@@ -125,7 +147,7 @@ impl Pushes {
     }
 
     /// Returns the push for the executor at this place, filtered, by ranges.
-    pub(super) fn filter(
+    fn filter(
         &mut self,
         place: usize,
         mut gradient: Vec<f32>,
