@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use parapet_cluster::node::NodeConfig;
 use parapet_cluster::registry::{MemoryStore, Registry};
 use parapet_cluster::roles::{ServerRole, ServerSettings};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -14,7 +15,7 @@ async fn scraped_server_says_that_it_leads() {
     let registry = Registry::open(Arc::new(MemoryStore::default()))
         .await
         .unwrap();
-    let mut settings = ServerSettings::new("test");
+    let mut settings = ServerSettings::new(NodeConfig::default());
     settings.metrics = Some("127.0.0.1:0".to_owned());
     let server = ServerRole::join(&registry, settings).await.unwrap();
     let address = server.metrics_address.clone().unwrap();

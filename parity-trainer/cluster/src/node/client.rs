@@ -36,14 +36,11 @@ const HEADS: u64 = 256 + (HEADER_LEN + SUM_LEN) as u64;
 
 type Answer = oneshot::Sender<Result<Option<Pulled>, TaskError>>;
 
-/// A task on its way to the node.
 type Command = (Task, Answer);
 
-/// Rows and iteration of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskSpec {
     pub array: ArrayId,
-    /// The keys that it is about.
     pub range: KeyRange,
     /// The iteration, from 1. A pull of clock c sees what the consistency model promises
     /// for iteration c.
@@ -70,7 +67,6 @@ impl TaskSpec {
     }
 }
 
-/// Reason why a task did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
     #[error("{0}")]
@@ -199,7 +195,6 @@ impl<R> Future for Pending<R> {
     }
 }
 
-/// A worker's connection to the cluster.
 struct ClientNode {
     client: Client,
     timing: Timing,

@@ -28,8 +28,9 @@ const INBOX: usize = 1024;
 /// Received bytes are accounted for in these units, above one.
 const UNIT: usize = 4096;
 
-/// So many bytes are handled before more are received: they fit a processor's second-level cache.
-const TURN: usize = 512 * 1024;
+/// Bytes of messages that are received or handled before other tasks get their turn: they fit a
+/// processor's second-level cache, and answers leave while further messages are handled.
+pub(super) const TURN: usize = 512 * 1024;
 
 /// Event from the task of a connection.
 #[derive(Debug)]
@@ -75,7 +76,6 @@ struct Live {
     _interest: oneshot::Sender<()>,
 }
 
-/// All connections of a node.
 #[derive(Debug)]
 pub(super) struct Connections {
     transport: Transport,
@@ -145,7 +145,6 @@ impl Connections {
         }
     }
 
-    /// Returns the counts of messages so far.
     pub(super) fn counters(&self) -> Counters {
         let mut counters = self.counters.clone();
         let live = self.live.values();
@@ -338,7 +337,6 @@ impl Connections {
         }
     }
 
-    /// Gives a sign of life on every connection.
     pub(super) fn heartbeat(&self) {
         for live in self.live.values() {
             live.sender.try_send(Frame::Heartbeat);

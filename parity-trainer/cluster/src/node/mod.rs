@@ -34,7 +34,6 @@ pub use transport::Transport;
 /// Events taken from a node's inbox at a time.
 const AT_ONCE: usize = 128;
 
-/// Settings of a node.
 #[derive(Debug, Clone, Default)]
 pub struct NodeConfig {
     /// The cluster's name; nodes of others are refused.

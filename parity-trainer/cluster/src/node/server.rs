@@ -10,15 +10,11 @@ use parapet_parameter_server::{
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::connections::{Connections, Happened, Inbound};
+use super::connections::{Connections, Happened, Inbound, TURN};
 use super::membership::{KnownView, Membership};
 use super::transport::TransportError;
 use super::{AT_ONCE, Counters, NodeConfig, Timing};
 use crate::registry::{Report, ReportChange};
-
-/// Bytes of messages after which other tasks get their turn: answers leave while further
-/// messages are handled.
-const TURN: usize = 512 * 1024;
 
 /// Requests of [`ServerHandle`]s that wait for their turn.
 const INSPECTIONS: usize = 16;
@@ -98,7 +94,6 @@ impl ServerNode {
         })
     }
 
-    /// Where it takes connections.
     pub fn address(&self) -> &str {
         &self.address
     }

@@ -65,7 +65,6 @@ impl Address {
         }
     }
 
-    /// Connects, and reads all of it.
     pub async fn open(&self) -> Result<Registry> {
         let store: Arc<dyn Store> = match self {
             Self::Served(endpoint) => Arc::new(ServedStore::connect(endpoint).await?),

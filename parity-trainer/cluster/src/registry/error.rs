@@ -4,7 +4,6 @@ use parapet_parameter_server::ArrayId;
 
 pub type Result<T, E = RegistryError> = std::result::Result<T, E>;
 
-/// Reason why the registry could not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what they are")]
 pub enum RegistryError {

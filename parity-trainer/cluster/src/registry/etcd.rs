@@ -60,7 +60,6 @@ impl EtcdStore {
         format!("{}{key}", self.prefix)
     }
 
-    /// The key without what all keys begin with.
     fn short(&self, key: &[u8]) -> String {
         let key = String::from_utf8_lossy(key);
         key.strip_prefix(&self.prefix).unwrap_or(&key).to_owned()

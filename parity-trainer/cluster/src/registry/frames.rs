@@ -15,10 +15,8 @@ use tokio_util::codec::{Framed, LengthDelimitedCodec};
 /// Bytes of a frame, at most: all keys of a registry come in one.
 const MAX_FRAME: usize = 64 << 20;
 
-/// Connections at once.
 const MAX_CONNECTIONS: usize = 65_536;
 
-/// A connection that carries frames.
 #[derive(Debug)]
 pub(crate) struct Frames(Framed<TcpStream, LengthDelimitedCodec>);
 

@@ -145,7 +145,6 @@ struct LeaderTerm {
     coordinator: Coordinator,
     /// Revision written last: a view without it is outdated.
     written: Revision,
-    /// Shards that were logged as lost.
     logged: BTreeSet<ShardRef>,
 }
 
@@ -160,7 +159,6 @@ impl LeaderTerm {
         }
     }
 
-    /// Changes what should be changed.
     async fn rule(&mut self, membership: &Membership, view: &View, start: Instant) -> Result<()> {
         if view.table.revision < self.written {
             return Ok(());

@@ -76,7 +76,6 @@ impl Membership {
         self.keep(key, (value, Some(report)))
     }
 
-    /// Retracts a report: it is no longer so.
     pub fn retract(&self, report: Report) {
         let key = documents::report_key(self.member, &report);
         let kept = &self.kept;
@@ -135,7 +134,6 @@ impl Membership {
     }
 }
 
-/// Writes what should be there.
 struct Keeper {
     store: Arc<dyn Store>,
     view: watch::Receiver<Arc<View>>,

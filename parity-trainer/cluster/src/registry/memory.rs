@@ -186,7 +186,6 @@ impl Store for MemoryStore {
     }
 }
 
-/// A lease's holder. Dropping it ends the lease, at once or after the store's time.
 struct Held(MemoryStore, LeaseId);
 
 impl Drop for Held {

@@ -19,16 +19,13 @@ pub struct Revision(pub u64);
 
 pub type LeaseId = i64;
 
-/// A key with its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub key: String,
     pub value: String,
-    /// The change that gave it this value.
     pub modified: Revision,
 }
 
-/// A value to be written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Put {
     pub key: String,
@@ -96,7 +93,6 @@ impl Lease {
         Self { id, over, _keeper }
     }
 
-    /// Its name in transactions.
     pub const fn id(&self) -> LeaseId {
         self.id
     }

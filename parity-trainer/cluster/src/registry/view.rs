@@ -10,12 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::registry::{Batch, Entry, RegistryError, Result, Revision, documents};
 
-/// Member of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Member {
-    /// Member that holds parameters.
     Server(NodeId),
-    /// Reads and updates them.
     Worker(WorkerId),
     /// Neither: it can only lead.
     Coordinator(u64),
@@ -54,7 +51,6 @@ pub enum Report {
     Lost(ShardRef),
 }
 
-/// Change of what a member reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportChange {
     Made(Report),
@@ -62,7 +58,6 @@ pub enum ReportChange {
     Retracted(Report),
 }
 
-/// A server, as it made itself known.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ServerInfo {
     /// `HOST:PORT` for messages; empty while it does not yet listen.
@@ -88,7 +83,6 @@ pub struct ArrayInfo {
 pub struct Table {
     /// The change that wrote it: the base of the next compare-and-swap.
     pub revision: Revision,
-    /// For every server and worker.
     pub routing: Routing,
     /// Shards that their tails are to hand to a server.
     pub hand_overs: Vec<HandOver>,
@@ -110,7 +104,6 @@ impl Table {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Workers {
-    /// The change that wrote it.
     #[serde(skip)]
     pub revision: Revision,
     /// Raised by every change.
@@ -123,7 +116,6 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// All workers of the list.
     pub fn listed(&self) -> impl Iterator<Item = WorkerId> {
         self.workers.iter().map(|&(worker, _)| worker)
     }
@@ -152,7 +144,6 @@ pub struct Leader {
 pub struct View {
     /// True if the registry answers. While it does not, the rest is what it said last.
     pub reachable: bool,
-    /// The servers that are there.
     pub servers: BTreeMap<NodeId, ServerInfo>,
     /// The workers that are there.
     pub present_workers: BTreeSet<WorkerId>,
@@ -266,7 +257,6 @@ fn put<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
     };
 }
 
-/// Keeps a view up to date.
 #[derive(Debug, Default)]
 pub(crate) struct ViewBuilder {
     pub(crate) view: View,

@@ -15,7 +15,6 @@ use crate::node::{Counters, ServerHandle};
 use crate::registry::frames::{self, Frames};
 use crate::roles::{ClusterError, Result};
 
-/// Time that an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Numbers in one piece of rows, about: the server does nothing else while it copies them.
@@ -84,7 +83,6 @@ pub(crate) struct Piece {
     pub(crate) finished: Clock,
 }
 
-/// A server's control plane.
 #[derive(Debug, Clone)]
 pub struct Control {
     node: NodeId,

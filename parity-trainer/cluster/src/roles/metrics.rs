@@ -55,7 +55,6 @@ const GAUGES: [(&str, &str); 11] = [
     (HAND_OVERS, "Shards being copied in the cluster."),
 ];
 
-/// Connections for scrapes, at most.
 const MAX_CONNECTIONS: usize = 16;
 
 /// Part of one array that a server holds: gauges by their names.

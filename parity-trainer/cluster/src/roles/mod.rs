@@ -9,12 +9,53 @@
 
 pub mod command;
 pub mod control;
-mod error;
 mod metrics;
 mod server;
 pub mod training;
 mod worker;
 
-pub use error::{ClusterError, Result};
+use std::time::Duration;
+
+use crate::node::transport::TransportError;
+use crate::registry::RegistryError;
+
 pub use server::{ServerRole, ServerSettings, coordinate};
 pub use worker::{WorkerRole, await_array, define};
+
+pub type Result<T, E = ClusterError> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what they are")]
+pub enum ClusterError {
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    #[error(
+        "another training runs on the cluster, led by process {driver}: wait for its end, or start another cluster"
+    )]
+    Busy { driver: u64 },
+    #[error("the training is over: its leader has ended it or began another")]
+    Ended,
+    #[error("the parameter servers refuse {what} of step {step}: {cause}")]
+    Task {
+        what: &'static str,
+        step: u64,
+        cause: String,
+    },
+    #[error(
+        "some parameters are those after step {step}, others those after step {newest}, for \
+            {waited:?}: a process died while it handed in a gradient; take part again, so that \
+            others compute it"
+    )]
+    Apart {
+        step: u64,
+        newest: u64,
+        waited: Duration,
+    },
+    #[error("the process cannot be set up ({0}): raise its limits")]
+    Runtime(std::io::Error),
+    /// Anything that no caller tells apart.
+    #[error("{0}")]
+    Failed(String),
+}

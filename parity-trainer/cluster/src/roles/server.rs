@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::node::{self, NodeConfig, ServerHandle, ServerNode, Timing, Transport};
+use crate::node::{self, NodeConfig, ServerHandle, ServerNode};
 use crate::registry::{
     Joining, Member, Membership, Registry, RegistryError, ServerInfo, View, lead,
 };
@@ -30,39 +30,28 @@ pub async fn coordinate(
     Ok(membership.leave().await?)
 }
 
-/// Settings of a server.
 #[derive(Debug, Clone)]
 pub struct ServerSettings {
-    /// The cluster's name; those of other names are refused.
-    pub cluster: String,
-    pub transport: Transport,
+    pub node: NodeConfig,
     /// `HOST:PORT` for connections; it answers questions at another port of this host.
     pub listen: String,
     /// The host under which others reach it, if that is not the one of `listen`.
     pub advertise: Option<String>,
     /// `HOST:PORT` for scrapes of its metrics, if there are any.
     pub metrics: Option<String>,
-    /// Its part of the load, relative to the others'.
-    pub weight: u32,
-    /// Intervals and timeouts, from the heartbeat.
-    pub timing: Timing,
-    /// Settings for its time as a leader.
     pub leads: CoordinatorConfig,
     /// For how long a server that is to leave may wait for others to take its shards.
     pub leave: Duration,
 }
 
 impl ServerSettings {
-    /// At any free port of this machine, of weight 1.
-    pub fn new(cluster: impl Into<String>) -> Self {
+    /// At any free port of this machine.
+    pub fn new(node: NodeConfig) -> Self {
         Self {
-            cluster: cluster.into(),
-            transport: Transport::default(),
+            node,
             listen: "127.0.0.1:0".into(),
             advertise: None,
             metrics: None,
-            weight: 1,
-            timing: Timing::default(),
             leads: CoordinatorConfig::default(),
             leave: Duration::from_secs(120),
         }
@@ -85,7 +74,6 @@ pub struct ServerRole {
     membership: Arc<Membership>,
     info: ServerInfo,
     leave: Duration,
-    /// `HOST:PORT` of its metrics, if there are any.
     pub metrics_address: Option<String>,
     tasks: Vec<AbortOnDropHandle<()>>,
 }
@@ -100,11 +88,7 @@ impl ServerRole {
         let Member::Server(id) = membership.id() else {
             return Err(RegistryError::Closed.into());
         };
-        let config = NodeConfig {
-            timing: settings.timing,
-            ..NodeConfig::new(&settings.cluster, settings.transport.clone())
-        };
-        let own = node::Membership::of(&membership);
+        let (config, own) = (settings.node.clone(), node::Membership::of(&membership));
         let node = ServerNode::bind(id, &settings.listen, Vec::new(), config, own).await?;
         let address = settings.reached_at(node.address());
         let host = settings.listen.rsplit_once(':');
@@ -120,7 +104,7 @@ impl ServerRole {
         let info = ServerInfo {
             address,
             control: settings.reached_at(&asked_at),
-            weight: settings.weight,
+            weight: 1,
         };
         membership.update(&info)?;
         let own = Arc::clone(&membership);
@@ -150,7 +134,6 @@ impl ServerRole {
         &self.info.address
     }
 
-    /// To look into it while it runs.
     pub fn handle(&self) -> ServerHandle {
         self.node.handle()
     }

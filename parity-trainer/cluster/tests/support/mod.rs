@@ -133,8 +133,8 @@ impl Cluster {
     /// One more server, with a registry of its own as in a process of its own.
     pub async fn join(&mut self) -> NodeId {
         let registry = self.open().await;
-        let mut settings = ServerSettings::new(CLUSTER);
-        (settings.leads, settings.transport) = (self.leads, self.transport());
+        let mut settings = ServerSettings::new(NodeConfig::new(CLUSTER, self.transport()));
+        settings.leads = self.leads;
         // In memory, addresses are names; over TCP, any free port.
         if self.is_virtual() {
             settings.listen = format!("server {}", self.started);

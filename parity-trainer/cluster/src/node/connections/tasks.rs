@@ -17,12 +17,10 @@ use crate::node::wire::Frame;
 /// Handshakes with those who connect, at once.
 const HANDSHAKES: usize = 64;
 
-/// State that the tasks of a node's connections share.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
     pub(super) inbox: mpsc::Sender<Inbound>,
     pub(super) budget: Arc<Semaphore>,
-    /// Units in `budget`.
     pub(super) units: u32,
     /// True while workers' messages are held back.
     pub(super) gate: watch::Receiver<bool>,
@@ -30,7 +28,6 @@ pub(super) struct Shared {
     pub(super) next_id: Arc<AtomicU64>,
 }
 
-/// Shakes hands with those who connect.
 pub(super) async fn accept(mut listener: Listener, shared: Shared) {
     let permits = Arc::new(Semaphore::new(HANDSHAKES));
     while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {

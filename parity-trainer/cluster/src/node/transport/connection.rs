@@ -17,10 +17,8 @@ use super::outgoing::{self, Sender};
 use super::{Local, Reason, TransportError};
 use crate::node::wire::{Decoder, Frame, HELLO_LEN, Hello, PREFIX_LEN};
 
-/// A connection after the handshake.
 #[derive(Debug)]
 pub struct Connection {
-    /// Peer at the other end.
     pub peer: Peer,
     pub sender: Sender,
     pub receiver: Receiver,

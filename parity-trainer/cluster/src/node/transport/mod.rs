@@ -53,7 +53,6 @@ pub struct Local {
     pub queue: usize,
     /// Bytes of vectors that a connection keeps to be read into again.
     pub pooled: usize,
-    /// Time that a handshake may take.
     pub handshake: Duration,
 }
 
@@ -64,7 +63,6 @@ pub type Handshake = BoxFuture<'static, Result<Connection, TransportError>>;
 /// Listeners of a network in memory by their addresses.
 type Listeners = Arc<Mutex<BTreeMap<String, mpsc::Sender<DuplexStream>>>>;
 
-/// A way to connect nodes.
 #[derive(Debug, Clone, Default)]
 pub enum Transport {
     /// Nodes on one machine connect through a Unix socket, others with TCP. A node listens at its
@@ -80,12 +78,10 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// A new network in memory.
     pub fn memory() -> Self {
         Self::Memory(Listeners::default())
     }
 
-    /// Takes connections at `address`.
     pub async fn listen(
         &self,
         address: &str,
@@ -153,7 +149,6 @@ impl Transport {
     }
 }
 
-/// Takes connections at an address.
 #[derive(Debug)]
 pub struct Listener {
     address: String,
@@ -173,7 +168,6 @@ impl Listener {
         &self.address
     }
 
-    /// The next peer that connects.
     pub async fn accept(&mut self) -> Result<Handshake, TransportError> {
         let error = |error| Reason::Listen(error).at(&self.address);
         let (halves, from) = match &mut self.accepting {
@@ -233,7 +227,6 @@ fn unix_name(address: &str) -> String {
     format!("\0parapet-parameter-server/{address}")
 }
 
-/// Reason why there is no connection, or none any more.
 #[derive(Debug, thiserror::Error)]
 #[error("{who}: {reason}")]
 pub struct TransportError {

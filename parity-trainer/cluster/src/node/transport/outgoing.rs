@@ -22,7 +22,6 @@ use crate::node::wire::{
 /// write finds in the cache.
 const TOGETHER: usize = 256 * 1024;
 
-/// Slices of one vectored write.
 const SLICES: usize = 64;
 
 /// Times the length that counts as long at which a queue takes no more.
@@ -33,7 +32,6 @@ struct State {
     bytes: AtomicUsize,
     /// Above this, [`Sender::room`] waits.
     long: usize,
-    /// The sending end is gone.
     closed: AtomicBool,
     changed: Notify,
 }
@@ -106,9 +104,7 @@ impl Sender {
     }
 }
 
-/// The end of a queue that sends.
 struct Outgoing {
-    /// Frames and their costs.
     frames: mpsc::UnboundedReceiver<(Frame, usize)>,
     state: Arc<State>,
 }

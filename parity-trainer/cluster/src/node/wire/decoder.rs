@@ -128,7 +128,6 @@ impl Decoder {
         self.next_long()
     }
 
-    /// Goes on with a long frame.
     fn next_long(&mut self) -> Result<Option<Frame>, WireError> {
         while let Some(long) = &mut self.long {
             let received = self.staging.get(self.start..self.end).unwrap_or_default();
@@ -274,10 +273,8 @@ impl Pools {
     }
 }
 
-/// A frame that is read into its place.
 struct Long {
     frame: Frame,
-    /// Numbers of each section.
     counts: Vec<usize>,
     sum: Hasher,
     /// The sections that have been begun; the last of them is being read.

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{HEADER_LEN, SUM_LEN, WireError};
 
-/// One unit of what two nodes send each other.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Frame {
     /// Nothing but a sign of life.
@@ -72,7 +71,6 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Bytes of one number.
     pub(in crate::node) const fn width(&self) -> usize {
         match self {
             Self::U64(_) => 8,
@@ -179,7 +177,6 @@ impl Frame {
         HEADER_LEN + SUM_LEN + 64 + lists + sections
     }
 
-    /// Appends the head.
     pub(in crate::node) fn encode_head(&mut self, head: &mut Vec<u8>) -> Result<(), WireError> {
         let failed = |_| WireError::Malformed("a head that cannot be written");
         postcard::to_io(self, &mut *head).map_err(failed)?;

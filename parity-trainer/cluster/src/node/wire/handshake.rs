@@ -30,7 +30,6 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// The bytes to send.
     pub fn encode(&self) -> [u8; HELLO_LEN] {
         let mut bytes = [0; HELLO_LEN];
         let short = (self.peer, self.short_cluster(), self.max_frame);
@@ -65,7 +64,6 @@ impl Hello {
         }
     }
 
-    /// Reads a handshake whose prefix was checked.
     pub fn decode(bytes: &[u8; HELLO_LEN]) -> Result<Self, WireError> {
         let (content, place) = bytes.split_at(HELLO_LEN - 4);
         if place != check(content) {

@@ -36,10 +36,8 @@ pub use handshake::{HELLO_LEN, Hello, PREFIX_LEN, VERSION};
 #[cfg(not(target_endian = "little"))]
 compile_error!("arrays are sent as they lie in memory, which must be little-endian");
 
-/// Bytes of a frame's header.
 pub const HEADER_LEN: usize = 16;
 
-/// Bytes of the checksum at a frame's end.
 pub const SUM_LEN: usize = 8;
 
 /// Bytes that are summed up and written, or read and summed up, at a time: they fit a
@@ -86,10 +84,8 @@ pub enum WireError {
     Malformed(&'static str),
 }
 
-/// A frame's header.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Header {
-    /// Bytes of the head.
     pub(super) head: usize,
     /// Bytes of head and sections.
     pub(super) length: usize,

@@ -33,7 +33,6 @@ struct Asked {
     answers: bool,
 }
 
-/// All members that the configuration names.
 pub(super) struct Members {
     pub(super) endpoints: String,
     clients: Vec<Client>,
@@ -65,7 +64,6 @@ impl Members {
         })
     }
 
-    /// The place of the member that is asked now.
     pub(super) fn place(&self) -> usize {
         self.asked.borrow().place
     }

@@ -8,7 +8,7 @@ use parapet_parameter_server::CoordinatorConfig;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{RegistryArgs, Stop, abandoned};
-use crate::node::Timing;
+use crate::node::{NodeConfig, Timing, Transport};
 use crate::registry::{Address, MemoryStore, Registry, serve_store};
 use crate::roles::server::listen;
 use crate::roles::{Result, ServerRole, ServerSettings};
@@ -24,9 +24,6 @@ pub struct Args {
     /// The host under which others reach it [default: that of --listen]
     #[arg(long, value_name = "HOST")]
     advertise: Option<String>,
-    /// Its part of the load, relative to the others'
-    #[arg(long, default_value_t = 1)]
-    weight: u32,
     #[command(flatten)]
     leading: LeadingArgs,
     /// Answer scrapes of Prometheus at /metrics there
@@ -85,59 +82,53 @@ impl LeadingArgs {
     }
 }
 
-/// A registry, which this process may serve to others as long as this is held.
-pub(super) struct OpenRegistry {
+/// A registry that this process serves to others as long as this is held.
+pub(super) struct Serving {
     pub(super) registry: Registry,
-    /// As others name it.
     pub(super) address: Address,
-    _serving: Option<AbortOnDropHandle<()>>,
+    _task: AbortOnDropHandle<()>,
 }
 
-impl OpenRegistry {
-    /// Opens the registry at `address`, or serves a new one at `serve`.
-    pub(super) async fn open(address: Option<&Address>, serve: &str) -> Result<Self> {
-        if let Some(address) = address {
-            return Ok(Self {
-                registry: address.open().await?,
-                address: address.clone(),
-                _serving: None,
-            });
-        }
-        let (listener, endpoint) = listen(serve).await?;
+impl Serving {
+    pub(super) async fn start(listen_at: &str) -> Result<Self> {
+        let (listener, endpoint) = listen(listen_at).await?;
         let store = Arc::new(MemoryStore::default());
         let registry = Registry::open(store.clone()).await?;
         let serving = tokio::spawn(serve_store(store, listener, std::future::pending()));
         Ok(Self {
             registry,
             address: Address::Served(endpoint),
-            _serving: Some(AbortOnDropHandle::new(serving)),
+            _task: AbortOnDropHandle::new(serving),
         })
     }
 }
 
 pub(super) async fn coordinate(args: &CoordinatorArgs, stop: Stop) -> Result<()> {
-    let serve = args.serve.as_deref();
-    let opened = OpenRegistry::open(args.registry.as_ref(), serve.unwrap_or_default()).await?;
-    if serve.is_some() {
-        eprintln!("coordinator: serves the registry at {}", opened.address);
+    let config = args.leading.config();
+    if let Some(address) = &args.registry {
+        let registry = address.open().await?;
+        return crate::roles::coordinate(&registry, config, stop.asked()).await;
     }
-    crate::roles::coordinate(&opened.registry, args.leading.config(), stop.asked()).await
+    let serving = Serving::start(args.serve.as_deref().unwrap_or_default()).await?;
+    eprintln!("coordinator: serves the registry at {}", serving.address);
+    crate::roles::coordinate(&serving.registry, config, stop.asked()).await
 }
 
 pub(super) async fn run(args: &Args, stop: Stop) -> Result<()> {
     let address = &args.registry.registry;
     let registry = address.open().await?;
+    let heartbeat = args.leading.heartbeat();
+    let config = NodeConfig {
+        timing: Timing { heartbeat },
+        ..NodeConfig::new(address.cluster(), Transport::Sockets)
+    };
     let settings = ServerSettings {
         listen: args.listen.clone(),
         advertise: args.advertise.clone(),
         metrics: args.metrics.clone(),
-        weight: args.weight,
-        timing: Timing {
-            heartbeat: args.leading.heartbeat(),
-        },
         leads: args.leading.config(),
         leave: Duration::from_secs(args.leave_within),
-        ..ServerSettings::new(address.cluster())
+        ..ServerSettings::new(config)
     };
     let server = ServerRole::join(&registry, settings).await?;
     let id = server.id();

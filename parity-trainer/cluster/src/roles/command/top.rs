@@ -22,9 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Args {
     #[command(flatten)]
     registry: RegistryArgs,
-    /// Seconds between looks
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    every: f64,
     /// Look once
     #[arg(long)]
     once: bool,
@@ -33,13 +30,13 @@ pub struct Args {
 pub(super) async fn run(args: &Args, stop: Stop) -> Result<()> {
     let address = &args.registry.registry;
     let registry = address.open().await?;
-    let mut every = tokio::time::interval(Duration::from_secs_f64(args.every.clamp(0.1, 3600.0)));
+    let mut looks = tokio::time::interval(Duration::from_secs(1));
     let is_screen = std::io::stdout().is_terminal() && !args.once;
     let mut asked = std::pin::pin!(stop.asked());
     loop {
         tokio::select! {
             () = &mut asked => return Ok(()),
-            _ = every.tick() => {}
+            _ = looks.tick() => {}
         }
         let view = Arc::clone(&registry.view().borrow());
         let statuses = ask(&view).await;
@@ -81,20 +78,16 @@ fn render(registry: &str, view: &View, statuses: &Statuses) -> String {
         ranges(view, statuses),
         workers(view, statuses),
     ];
-    let filled = tables
-        .iter()
-        .enumerate()
-        .filter(|(place, rows)| *place < 2 || rows.len() > 1);
+    let tables = tables.iter().enumerate();
+    let filled = tables.filter(|(place, rows)| *place < 2 || rows.len() > 1);
     parts.extend(filled.map(|(_, rows)| align(rows)));
     parts.extend(view.job.as_deref().map(|job| match Job::parse(job) {
         Ok(job) => {
             let task = job.task.lines().next().unwrap_or_default();
             let task = task.trim_start_matches("# ");
             let (executors, hosts) = (job.executors.len(), hosts_of(&job, view).len());
-            format!(
-                "{}: {task}, {executors} executors on {hosts} processes\n",
-                job.array()
-            )
+            let array = job.array();
+            format!("{array}: {task}, {executors} executors on {hosts} processes\n")
         }
         Err(error) => format!("{error}\n"),
     }));
@@ -221,9 +214,7 @@ fn align(rows: &Rows) -> String {
     }
     let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths);
-        let cells: Vec<String> = cells
-            .map(|(cell, &width)| format!("{cell:width$}"))
-            .collect();
+        let cells = Vec::from_iter(cells.map(|(cell, &width)| format!("{cell:width$}")));
         format!("{}\n", cells.join("  ").trim_end())
     };
     rows.iter().map(line).collect()
@@ -279,14 +270,10 @@ mod tests {
             &view,
             &BTreeMap::from([(NodeId(3), status)]),
         );
-        assert!(
-            text.starts_with("registry parapet://a:1, led by nobody\n"),
-            "{text}"
-        );
-        let lines = text
-            .lines()
-            .map(|line| line.split_whitespace().collect::<Vec<_>>());
-        let lines: Vec<String> = lines.map(|words| words.join(" ")).collect();
+        let head = "registry parapet://a:1, led by nobody\n";
+        assert!(text.starts_with(head), "{text}");
+        let words = |line: &str| Vec::from_iter(line.split_whitespace()).join(" ");
+        let lines: Vec<String> = text.lines().map(words).collect();
         for expected in [
             "3 10.0.0.1:7000 1 1 1 4000.0 kB 0 0 0",
             "5 gone does not answer",
@@ -294,10 +281,8 @@ mod tests {
             "8 worker 12 0",
             "9 worker 10 2",
         ] {
-            assert!(
-                lines.iter().any(|line| line == expected),
-                "{expected}: {text}"
-            );
+            let is_there = lines.iter().any(|line| line == expected);
+            assert!(is_there, "{expected}: {text}");
         }
     }
 }

@@ -11,9 +11,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::server::{LeadingArgs, OpenRegistry};
+use super::server::{LeadingArgs, Serving};
 use super::{LAST, Programs, Stop, processors};
-use crate::registry::Address;
 use crate::roles::{ClusterError, Result, coordinate};
 
 /// Arguments of `cluster up`.
@@ -31,9 +30,6 @@ pub struct Args {
     /// Where the registry is served
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070")]
     listen: String,
-    /// Use this registry in etcd, and serve none: `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`
-    #[arg(long, value_name = "ADDRESS")]
-    registry: Option<Address>,
 }
 
 pub(super) async fn run(args: &Args, programs: &Programs, stop: Stop) -> Result<()> {
@@ -45,17 +41,17 @@ pub(super) async fn run(args: &Args, programs: &Programs, stop: Stop) -> Result<
             leave --workers out";
         return Err(ClusterError::Failed(text.to_owned()));
     }
-    let opened = OpenRegistry::open(args.registry.as_ref(), &args.listen).await?;
+    let serving = Serving::start(&args.listen).await?;
     let leading = LeadingArgs {
         replicas: args.replicas,
         min_servers: args.servers,
         heartbeat: 100,
     };
     let ended = CancellationToken::new();
-    let (registry, ends) = (opened.registry.clone(), ended.clone().cancelled_owned());
+    let (registry, ends) = (serving.registry.clone(), ended.clone().cancelled_owned());
     let coordinating =
         tokio::spawn(async move { coordinate(&registry, leading.config(), ends).await });
-    let address = opened.address.to_string();
+    let address = serving.address.to_string();
     let mut children = Children::default();
     let server = programs.server.as_deref().unwrap_or(&own);
     let (replicas, servers) = (args.replicas.to_string(), args.servers.to_string());

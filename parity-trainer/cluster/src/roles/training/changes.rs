@@ -23,11 +23,9 @@ const KEPT: usize = 256;
 /// A change of the members that take part, and what it has cost.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MembershipChange {
-    /// The step in which it was seen.
     pub step: u64,
     /// Servers that hold shards now, and processes that compute, and did not before.
     pub joined: BTreeSet<Member>,
-    /// Members that have left.
     pub left: BTreeSet<Member>,
     /// By how much the steps around it were longer than usual, added up.
     pub lost: Duration,

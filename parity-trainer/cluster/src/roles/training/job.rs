@@ -13,7 +13,6 @@ use crate::array::{ArraySpec, FilterSpec};
 use crate::registry::View;
 use crate::roles::{ClusterError, Result};
 
-/// A training under way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// The array that holds the parameters.
@@ -25,12 +24,10 @@ pub struct Job {
     pub driver: u64,
     /// Task and data; the computing processes know how to read it.
     pub task: String,
-    /// Consistency model of the training.
     #[serde(default)]
     pub consistency: Consistency,
     #[serde(default, skip_serializing_if = "FilterSpec::is_none")]
     pub filters: FilterSpec,
-    /// Rule that servers apply to gradients.
     pub training: TrainingRule,
 }
 
@@ -57,7 +54,6 @@ impl Job {
         KeyRange::new(0, self.length.div_ceil(ROW) as u64)
     }
 
-    /// Shards of the parameters.
     pub(super) fn routes<'a>(&self, view: &'a View) -> impl Iterator<Item = &'a Route> + use<'a> {
         view.table.routing.overlapping(self.array(), self.keys())
     }

@@ -33,7 +33,6 @@ const APART_LEADING: Duration = Duration::from_secs(120);
 /// Time that a process waits before it asks again for such parameters.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// Progress of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {
     /// It is done: the parameters are those after it.
@@ -254,7 +253,6 @@ impl Training {
         self.job.driver == self.host.0
     }
 
-    /// Ends when the training has.
     fn over(&self) -> impl Future<Output = ()> + use<> {
         self.job.clone().over(self.view.clone())
     }

@@ -20,7 +20,6 @@ use crate::node::{Pending, Pulled, TaskSpec};
 use crate::registry::RegistryError;
 use crate::roles::Result;
 
-/// Progress of a process's executors.
 #[derive(Debug, Default)]
 pub(super) struct Stale {
     /// The steps that each has handed in a gradient for.

@@ -18,16 +18,13 @@ use crate::roles::{ClusterError, Result, await_array, define};
 /// Time that servers may take to hold a new array.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A training to begin.
 #[derive(Debug, Clone, Copy)]
 pub struct NewTraining<'a> {
-    /// Rule that servers apply to gradients.
     pub rule: OptimiserConfig,
     /// Into how many parts each step's batch is cut.
     pub executors: usize,
     /// Into how many shards the parameters are cut, at most.
     pub shards: u64,
-    /// The parameters to begin with.
     pub weights: &'a [f32],
     /// The first row of them that is not learned, but measured: see [`TrainingRule`].
     pub measured_from: Option<Key>,
