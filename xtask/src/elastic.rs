@@ -94,12 +94,14 @@ fn are_same(trainings: &Trainings, one: &str, other: &str, parts: u64) -> Result
         // Of several, a process tells the training loss of what it has computed itself.
         columns.push("loss");
     }
-    let curve = |name: &str| -> Vec<String> {
-        let mut kept = Vec::new();
-        for record in trainings.records(name) {
-            kept.extend(columns.iter().map(|&column| record[column].to_string()));
-        }
-        kept
+    let curve = |name: &str| -> Vec<Vec<Value>> {
+        let row = |record: Value| {
+            columns
+                .iter()
+                .map(|&column| record[column].clone())
+                .collect()
+        };
+        trainings.records(name).into_iter().map(row).collect()
     };
     let first = curve(one);
     let is_same = first == curve(other) && !first.is_empty();
@@ -137,14 +139,13 @@ struct ElasticCluster<'a> {
 }
 
 impl<'a> ElasticCluster<'a> {
+    /// No cluster yet: a training runs within its process.
     fn none(trainings: &'a Trainings) -> Result<Self> {
-        let (sh, processes) = (shell()?, Processes::new(&trainings.folder)?);
-        let registry = None;
         Ok(Self {
-            sh,
+            sh: shell()?,
             trainings,
-            registry,
-            processes,
+            registry: None,
+            processes: Processes::new(&trainings.folder)?,
         })
     }
 
@@ -152,9 +153,8 @@ impl<'a> ElasticCluster<'a> {
         let mut cluster = Self::none(trainings)?;
         let trainer = &trainings.trainer;
         let coordinator = cmd!(cluster.sh, "{trainer} coordinator --serve 127.0.0.1:0");
-        let name = format!("coordinator-{name}");
-        let processes = &mut cluster.processes;
-        cluster.registry = Some(processes.start_ready(&name, coordinator, "registry at ")?);
+        let (name, said) = (format!("coordinator-{name}"), "registry at ");
+        cluster.registry = Some(cluster.processes.start_ready(&name, coordinator, said)?);
         Ok(cluster)
     }
 

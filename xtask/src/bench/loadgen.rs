@@ -43,15 +43,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
             let found = reports
                 .iter()
                 .filter_map(|report| figure(report, pointer).ok());
-            let Spread {
-                lowest, highest, ..
-            } = Spread::new(found);
-            format!("{lowest:.2} - {highest:.2}")
+            let found = Spread::new(found);
+            format!("{:.2} - {:.2}", found.lowest, found.highest)
         };
-        let valid = reports
-            .iter()
-            .filter(|report| report["valid"] == true)
-            .count();
+        let valid = reports.iter().filter(|report| report["valid"] == true);
+        let valid = valid.count();
         let mut failed = 0.0;
         for report in &reports {
             failed += figure(report, "/counts/planned")? - figure(report, "/counts/answered")?;

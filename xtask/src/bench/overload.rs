@@ -4,7 +4,7 @@
 //! known: instances over service time. Requests come by Poisson's law at a normal rate, then at
 //! three times the capacity, then at the normal rate again. Needs the models of the demo.
 
-use super::report::{self, ANY};
+use super::report::{Aim, at_least, at_most, publish_frontend};
 use super::{configuration, prepare};
 use crate::cluster::{ANY_PORT, Cluster};
 use crate::models::figure;
@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
          refusing, ms | other failures | most memory, MB |\n\
          |---|---|---|---|---|---|---|---|---|\n{rows}\nUnder overload: "
     );
-    report::publish_frontend("cargo xtask bench overload", &text, &aims(capacity, &parts))
+    publish_frontend("cargo xtask bench overload", &text, &aims(capacity, &parts))
 }
 
 fn part(address: &str, pid: u32, title: String, rate: f64, seconds: u32) -> Result<Part> {
@@ -101,26 +101,20 @@ fn part(address: &str, pid: u32, title: String, rate: f64, seconds: u32) -> Resu
     })
 }
 
-fn aims(capacity: f64, [normal, overload, after]: &[Part; 3]) -> [report::Aim; 5] {
+fn aims(capacity: f64, [normal, overload, after]: &[Part; 3]) -> [Aim; 5] {
     let goodput = 100.0 * overload.answered / capacity;
     let slower = overload.p99 / normal.p99;
     let refusing = overload.refused_p99.unwrap_or(0.0);
     let grown = overload.memory - normal.memory;
     [
-        (goodput, 90.0, ANY, "goodput, % of the capacity"),
-        (
-            slower,
-            0.0,
+        at_least(90.0, goodput, "goodput, % of the capacity"),
+        at_most(
             2.0,
+            slower,
             "p99 of accepted requests, times the normal one",
         ),
-        (refusing, 0.0, 5.0, "p99 of refusing, ms"),
-        (grown, -ANY, 16.0, "growth of memory, MB"),
-        (
-            after.refused,
-            0.0,
-            0.0,
-            "refused when the overload was over",
-        ),
+        at_most(5.0, refusing, "p99 of refusing, ms"),
+        at_most(16.0, grown, "growth of memory, MB"),
+        at_most(0.0, after.refused, "refused when the overload was over"),
     ]
 }

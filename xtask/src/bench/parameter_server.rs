@@ -9,7 +9,7 @@ use crate::prelude::*;
 use crate::resources::memory;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::net::TcpListener;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -49,11 +49,12 @@ struct Load {
 impl Load {
     /// Keys so that a few megabytes are under way, as the layers of a network would be.
     fn new(nodes: u64, bytes: u64, args: &Args) -> Self {
+        let values = args.mebibytes * (1 << 20) / bytes;
         let (keys, total) = match bytes {
             ..=4096 => (1024, 400_000),
-            4097..=262_144 => (64, args.mebibytes * (1 << 20) / bytes),
-            262_145..=2_097_152 => (16, args.mebibytes * (1 << 20) / bytes),
-            _ => (8, args.mebibytes * (1 << 20) / bytes),
+            4097..=262_144 => (64, values),
+            262_145..=2_097_152 => (16, values),
+            _ => (8, values),
         };
         let rounds = (total / keys).max(1);
         Self {
@@ -242,9 +243,10 @@ each connection, messages to be sent 16 MiB for each): they count here, too.
 /// A process that is told and tells something in lines; it ends with this value.
 struct Talker {
     process: Child,
-    stdin: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
 }
+
+const ENDED: &str = "a process of the memory benchmark ended early";
 
 impl Talker {
     fn start(rule: &str, millions: u64, arguments: &[&str]) -> Result<Self> {
@@ -256,21 +258,12 @@ impl Talker {
             .stderr(Stdio::null())
             .spawn()
             .context("cannot start the memory benchmark")?;
-        let stdin = process.stdin.take().context("no standard input")?;
-        let stdout = process.stdout.take().context("no standard output")?;
-        Ok(Self {
-            process,
-            stdin,
-            lines: BufReader::new(stdout).lines(),
-        })
+        let lines = BufReader::new(process.stdout.take().context(ENDED)?).lines();
+        Ok(Self { process, lines })
     }
 
     fn hear(&mut self) -> Result<String> {
-        let line = self
-            .lines
-            .next()
-            .context("a process of the memory benchmark ended early")?;
-        Ok(line?.trim().to_owned())
+        Ok(self.lines.next().context(ENDED)??.trim().to_owned())
     }
 
     fn hear_of_join(&mut self) -> Result<()> {
@@ -279,7 +272,8 @@ impl Talker {
     }
 
     fn tell(&mut self, line: &str) -> Result<()> {
-        writeln!(self.stdin, "{line}").context("a process of the memory benchmark ended early")
+        let stdin = self.process.stdin.as_mut().context(ENDED)?;
+        writeln!(stdin, "{line}").context(ENDED)
     }
 }
 

@@ -8,44 +8,41 @@ pub(crate) const PARAMETER_SERVER: &str = "parity-trainer/parameter-server/RESUL
 /// Puts `body` in the place of the file's section of this name, or at its end if it has none.
 pub(crate) fn write(file: &str, name: &str, body: &str) -> Result<()> {
     let (sh, path) = (shell()?, root().join(file));
-    let text = if path.exists() {
-        sh.read_file(&path)?
-    } else {
-        "# Results\n".to_owned()
-    };
+    let text = sh.read_file(&path)?;
     sh.write_file(&path, replaced(&text, name, body))?;
     println!("written: {}", path.display());
     Ok(())
 }
 
-/// A figure, the least and the most that is wanted of it, and what it is.
-pub(super) type Aim = (f64, f64, f64, &'static str);
-pub(super) const ANY: f64 = f64::INFINITY;
+/// A figure with what is wanted of it, and true if it is so.
+pub(super) type Aim = (String, bool);
+
+pub(super) fn at_least(least: f64, figure: f64, what: &str) -> Aim {
+    let text = format!("{what}: {figure:.2} (wanted: {least})");
+    (text, figure >= least)
+}
+
+pub(super) fn at_most(most: f64, figure: f64, what: &str) -> Aim {
+    let text = format!("{what}: {figure:.2} (wanted: {most})");
+    (text, figure <= most)
+}
 
 /// Prints a section of the frontend's results that ends with its aims, and writes it. Fails with
 /// those that were missed.
 pub(super) fn publish_frontend(name: &str, text: &str, aims: &[Aim]) -> Result<()> {
-    let (mut figures, mut missed) = (Vec::new(), Vec::new());
-    for (figure, least, most, what) in aims {
-        let wanted = if *most == ANY { least } else { most };
-        let text = format!("{what}: {figure:.2} (wanted: {wanted})");
-        if !(least..=most).contains(&figure) {
-            missed.push(text.clone());
-        }
-        figures.push(text);
-    }
+    let figures: Vec<&str> = aims.iter().map(|(figure, _)| figure.as_str()).collect();
     let text = format!("{text}{}.\n", figures.join("; "));
     println!("{text}");
     write(FRONTEND, name, &text)?;
+    let missed = aims.iter().filter(|(_, is_met)| !is_met);
+    let missed: Vec<&str> = missed.map(|(figure, _)| figure.as_str()).collect();
     ensure!(missed.is_empty(), "missed: {}", missed.join(", "));
     Ok(())
 }
 
 fn replaced(text: &str, name: &str, body: &str) -> String {
-    let (start, end) = (
-        format!("<!-- written by: {name} -->"),
-        format!("<!-- end of: {name} -->"),
-    );
+    let start = format!("<!-- written by: {name} -->");
+    let end = format!("<!-- end of: {name} -->");
     let section = format!("{start}\n{}\n{end}", body.trim());
     let parts = text
         .split_once(&start)
@@ -79,12 +76,9 @@ impl Spread {
     }
 
     pub(super) fn text(&self, digits: usize) -> String {
-        let Self {
-            lowest,
-            median,
-            highest,
-        } = self;
-        format!("{median:.digits$} ({lowest:.digits$}-{highest:.digits$})")
+        let [median, lowest, highest] =
+            [self.median, self.lowest, self.highest].map(|value| format!("{value:.digits$}"));
+        format!("{median} ({lowest}-{highest})")
     }
 }
 

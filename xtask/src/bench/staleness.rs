@@ -112,10 +112,8 @@ fn markdown(slowdown: &str, clocks: usize, rows: &[(&str, Vec<Run>)]) -> String 
     );
     for (name, runs) in rows {
         let of = |get: fn(&Run) -> f64| Spread::new(runs.iter().map(get));
-        let gains = bsp
-            .iter()
-            .zip(runs)
-            .map(|(bsp, run)| bsp.seconds / run.seconds);
+        let pairs = bsp.iter().zip(runs);
+        let gains = pairs.map(|(bsp, run)| bsp.seconds / run.seconds);
         text += &format!(
             "| {name} | {} | {} | {:.0} | {:.1} % | {:.1} % |\n",
             of(|run| run.seconds).text(2),

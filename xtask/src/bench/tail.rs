@@ -4,7 +4,6 @@
 
 use crate::models::{Model, shown};
 use crate::prelude::*;
-use toml::Table;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -39,29 +38,36 @@ const VARIANTS: [Variant; 7] = [
     ("correlated", "40 % slow together", 2, 6, None),
 ];
 
+/// Faults as the experiment has them.
+const STRAGGLE: &str = "straggle = { probability = 0.01, min_ms = 15, max_ms = 45 }";
 /// Two-second periods, about a third of the time, in which 40 % of the instances take 15 to
 /// 45 ms longer.
-const CORRELATED: &str = "share = 0.4\ncorrelated = true\nmean_interval_ms = 4000\n\
-    length = { min_ms = 1000, max_ms = 3000 }\nadded = { min_ms = 15, max_ms = 45 }\n";
+const CORRELATED: &str = "slowdown = { share = 0.4, correlated = true, mean_interval_ms = 4000, \
+    length = { min_ms = 1000, max_ms = 3000 }, added = { min_ms = 15, max_ms = 45 } }";
 
 /// Columns after the name: title, place in the report of a strategy, digits.
-const COLUMNS: &str = "\
-instances|/instances|0
-requests|/latency/count|0
-failed|/counts/failed|0
-unanswered|/counts/unanswered|0
-unsent|/counts/unsent|0
-p50 ms|/latency/p50|2
-p99|/latency/p99|2
-p99.9|/latency/p99_9|2
-gap|/gap_ms/value|2
-ratio|/gap_ratio/value|2
-95 % from|/gap_ratio/interval/low|2
-to|/gap_ratio/interval/high|2
-reconstructed|/provenance/reconstructed/share|2%
-accuracy|/accuracy/accuracy|1%
-of these|/provenance/reconstructed/accuracy/accuracy|1%
-extra work|/cost/extra_work|1%";
+const COLUMNS: [(&str, &str, &str); 16] = [
+    ("instances", "/instances", "0"),
+    ("requests", "/latency/count", "0"),
+    ("failed", "/counts/failed", "0"),
+    ("unanswered", "/counts/unanswered", "0"),
+    ("unsent", "/counts/unsent", "0"),
+    ("p50 ms", "/latency/p50", "2"),
+    ("p99", "/latency/p99", "2"),
+    ("p99.9", "/latency/p99_9", "2"),
+    ("gap", "/gap_ms/value", "2"),
+    ("ratio", "/gap_ratio/value", "2"),
+    ("95 % from", "/gap_ratio/interval/low", "2"),
+    ("to", "/gap_ratio/interval/high", "2"),
+    ("reconstructed", "/provenance/reconstructed/share", "2%"),
+    ("accuracy", "/accuracy/accuracy", "1%"),
+    (
+        "of these",
+        "/provenance/reconstructed/accuracy/accuracy",
+        "1%",
+    ),
+    ("extra work", "/cost/extra_work", "1%"),
+];
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let is_wanted = |(name, ..): &Variant| match &args.only {
@@ -92,7 +98,7 @@ fn compare(args: &Args, variant: &Variant) -> Result<()> {
     let (sh, folder, repository) = (shell()?, scratch("bench-tail"), models::repository());
     let [experiment, json, html, markdown] =
         ["toml", "json", "html", "md"].map(|ending| folder.join(format!("{name}.{ending}")));
-    sh.write_file(&experiment, changed(variant)?.to_string())?;
+    sh.write_file(&experiment, changed(variant)?)?;
     let (loadgen, data) = (release("parapet-loadgen"), data());
     let (requests, seed) = (args.requests.to_string(), args.seed.to_string());
     let only = args.strategies.iter();
@@ -105,15 +111,12 @@ fn compare(args: &Args, variant: &Variant) -> Result<()> {
     );
     compare.quiet().run()?;
     let report = read_json(&json)?;
-    let columns = COLUMNS.lines().map(|line| line.split('|').collect());
-    let columns: Vec<Vec<&str>> = columns.collect();
-    let titles: Vec<&str> = columns.iter().map(|column| column[0]).collect();
-    let (titles, rule) = (titles.join(" | "), "|---".repeat(1 + columns.len()));
+    let titles = COLUMNS.map(|(title, ..)| title).join(" | ");
+    let rule = "|---".repeat(1 + COLUMNS.len());
     let mut table = format!("### {title}\n\n| strategy | {titles} |\n{rule}|\n");
     let strategies = report["strategies"].as_array();
     for strategy in strategies.context("a report without strategies")? {
-        let cell = |column: &Vec<&str>| shown(strategy, column[1], column[2]);
-        let cells: Vec<String> = columns.iter().map(cell).collect();
+        let cells = COLUMNS.map(|(_, pointer, digits)| shown(strategy, pointer, digits));
         let name = strategy["name"].as_str().unwrap_or_default();
         table += &format!("| {name} | {} |\n", cells.join(" | "));
     }
@@ -122,39 +125,24 @@ fn compare(args: &Args, variant: &Variant) -> Result<()> {
     Ok(())
 }
 
-fn changed((_, _, k, redundant, straggle): &Variant) -> Result<Table> {
-    let text = shell()?.read_file("loadgen/experiments/tail.toml")?;
-    let mut experiment: Table = text.parse()?;
-    table(&mut experiment, "instances")?.insert("redundant".to_owned(), (*redundant).into());
-    let faults = table(&mut experiment, "faults")?;
-    if let Some(straggle) = straggle {
-        table(faults, "straggle")?.insert("probability".to_owned(), (*straggle).into());
-    } else {
-        faults.remove("straggle");
-        faults.insert("slowdown".to_owned(), CORRELATED.parse::<Table>()?.into());
+/// The experiment of a variant.
+fn changed((_, _, k, redundant, straggle): &Variant) -> Result<String> {
+    let file = "loadgen/experiments/tail.toml";
+    let faults = straggle.map_or(CORRELATED.to_owned(), |share| {
+        STRAGGLE.replace("0.01", &share.to_string())
+    });
+    let mut text = shell()?.read_file(file)?;
+    for (from, to) in [
+        ("redundant = 6", format!("redundant = {redundant}")),
+        (STRAGGLE, faults),
+        ("k = 2", format!("k = {k}")),
+        (
+            "\"fashion-parity\"",
+            format!("{:?}", Model::parity(*k).name),
+        ),
+    ] {
+        ensure!(text.contains(from), "{file} has no `{from}`");
+        text = text.replace(from, &to);
     }
-    let strategies = experiment
-        .get_mut("strategies")
-        .and_then(toml::Value::as_array_mut);
-    for strategy in strategies
-        .into_iter()
-        .flatten()
-        .filter_map(toml::Value::as_table_mut)
-    {
-        if !strategy.contains_key("parity_models") {
-            continue;
-        }
-        table(strategy, "settings")?.insert("k".to_owned(), (*k as i64).into());
-        let model = Model::parity(*k).name;
-        strategy.insert("parity_models".to_owned(), vec![model].into());
-        if let Some(toml::Value::String(description)) = strategy.get_mut("description") {
-            *description = description.replace("k = 2", &format!("k = {k}"));
-        }
-    }
-    Ok(experiment)
-}
-
-fn table<'a>(parent: &'a mut Table, key: &str) -> Result<&'a mut Table> {
-    let value = parent.get_mut(key).and_then(toml::Value::as_table_mut);
-    value.with_context(|| format!("loadgen/experiments/tail.toml has no table {key}"))
+    Ok(text)
 }

@@ -48,16 +48,10 @@ fn write_certificate(sh: &Shell, folder: &Path, name: &str) -> Result<()> {
         "openssl req -x509 -days 30 -subj /CN={name} -newkey ec -pkeyopt ec_paramgen_curve:P-256
             -nodes -keyout {name}.key -out {name}.crt"
     ))?;
-    let signer = [
-        "-keyfile",
-        &format!("{name}.key"),
-        "-cert",
-        &format!("{name}.crt"),
-    ];
-    let list = cmd!(
+    output(cmd!(
         sh,
-        "openssl ca -gencrl -crldays 30 -config ca.cnf {signer...}"
-    );
-    output(list.arg("-out").arg(format!("{name}.crl")))?;
+        "openssl ca -gencrl -crldays 30 -config ca.cnf -keyfile {name}.key -cert {name}.crt
+            -out {name}.crl"
+    ))?;
     Ok(())
 }

@@ -32,11 +32,12 @@ pub(crate) struct Planned {
 pub(crate) fn plan(seed: u64, span: Duration) -> Vec<Planned> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let killed = random.random_range(0..REPLICAS);
-    let mut faults = vec![Planned {
-        at: span / 2,
-        instance: killed,
-        signal: SIGKILL,
-    }];
+    let planned = |at, instance, signal| Planned {
+        at,
+        instance,
+        signal,
+    };
+    let mut faults = vec![planned(span / 2, killed, SIGKILL)];
     let pools = [
         (0..REPLICAS, REPLICA_INTERVAL),
         (REPLICAS..REPLICAS + PARITY, PARITY_INTERVAL),
@@ -54,16 +55,8 @@ pub(crate) fn plan(seed: u64, span: Duration) -> Vec<Planned> {
             let is_alive = |&instance: &usize| instance != killed || thaw < span / 2;
             let alive: Vec<usize> = pool.clone().filter(is_alive).collect();
             if let Some(&instance) = alive.choose(&mut random) {
-                faults.push(Planned {
-                    at,
-                    instance,
-                    signal: SIGSTOP,
-                });
-                faults.push(Planned {
-                    at: thaw,
-                    instance,
-                    signal: SIGCONT,
-                });
+                faults.push(planned(at, instance, SIGSTOP));
+                faults.push(planned(thaw, instance, SIGCONT));
             }
             at = thaw;
         }
@@ -99,12 +92,8 @@ mod tests {
         let mut frozen = [false; REPLICAS + PARITY];
         let mut killed = None;
         let mut freezes_of_replicas = 0;
-        for &Planned {
-            at,
-            instance,
-            signal,
-        } in &faults
-        {
+        for fault in &faults {
+            let (instance, signal) = (fault.instance, fault.signal);
             assert_ne!(Some(instance), killed, "a killed instance is left alone");
             match signal {
                 SIGKILL => killed = Some(instance),
@@ -114,7 +103,7 @@ mod tests {
                 }
             }
             freezes_of_replicas += usize::from(signal == SIGSTOP && instance < REPLICAS);
-            assert!(at <= span);
+            assert!(fault.at <= span);
         }
         assert_eq!(frozen, [false; REPLICAS + PARITY]);
         assert!(killed.is_some_and(|instance| instance < REPLICAS));
