@@ -81,6 +81,9 @@ impl Cluster {
 /// The sample model and its parity model.
 pub(crate) const MODEL: &str = "fashion";
 pub(crate) const PARITY: &str = "fashion-parity";
+/// Requests/s of a load, and seconds after which it ends by itself.
+const LOAD_RATE: f64 = 60.0;
+const LOAD_SECONDS: u32 = 600;
 const SHAPE: [usize; 3] = [1, 28, 28];
 const INPUTS: usize = 28 * 28;
 const OUTPUTS: usize = 10;
@@ -89,34 +92,31 @@ const OUTPUTS: usize = 10;
 /// parity model for the encoder `sum`.
 pub(crate) fn write_models(sh: &Shell, repository: &Path, encoder: &str) -> Result<()> {
     let tensors = format!(
-        "platform = \"onnxruntime_onnx\"\n\
-         [[inputs]]\nname = \"input\"\ndatatype = \"FP32\"\nshape = {SHAPE:?}\n\
+        "[[inputs]]\nname = \"input\"\ndatatype = \"FP32\"\nshape = {SHAPE:?}\n\
          [[outputs]]\nname = \"output\"\ndatatype = \"FP32\"\nshape = [{OUTPUTS}]\n"
     );
     let code = format!("[code]\nencoder = \"{encoder}\"\nk = 2\ndeployed = \"{MODEL}\"\n");
     // Any numbers will do, as long as classes differ.
     let weights = (0..INPUTS * OUTPUTS).map(|i| (i * 7919 % 101) as f32 / 1010.0 - 0.05);
     let onnx = linear_model(&SHAPE, &weights.collect::<Vec<_>>(), &[0.0; OUTPUTS])?;
-    for (name, code) in [(MODEL, ""), (PARITY, code.as_str())] {
-        let folder = repository.join(name);
-        let text = format!("name = \"{name}\"\n{tensors}{code}");
-        sh.write_file(folder.join("model.toml"), text)?;
-        sh.write_file(folder.join("1/model.onnx"), &onnx)?;
-    }
-    Ok(())
+    models::write(sh, repository, MODEL, &tensors, &onnx)?;
+    models::write(sh, repository, PARITY, &(tensors + &code), &onnx)
 }
 
-/// A request for one image, whose pixels are `value` and a little more.
-pub(crate) fn query(value: f32) -> String {
-    let pixels = (0..INPUTS).map(|i| value + (i % 13) as f32 / 13.0);
-    let pixels: Vec<f32> = pixels.collect();
-    let shape = [1, SHAPE[0], SHAPE[1], SHAPE[2]];
-    let input = json!({ "name": "input", "datatype": "FP32", "shape": shape, "data": pixels });
-    json!({ "inputs": [input] }).to_string()
+/// Sends requests to the sample model at an address until [`end_load`].
+pub(crate) fn start_load(processes: &mut Processes, program: &Path, address: &str) -> Result<()> {
+    let (sh, report) = (shell()?, processes.log(address).with_extension("json"));
+    sh.remove_path(&report)?;
+    let pace = (LOAD_RATE, LOAD_SECONDS);
+    let load = models::load_command(cmd!(sh, "{program}"), (address, MODEL), pace, &report);
+    processes.start(address, load)
 }
 
-pub(crate) fn infer(url: &str, value: f32) -> Result<String> {
-    http::post(url, &query(value))
+/// Ends the load on an address; returns its report.
+pub(crate) fn end_load(processes: &mut Processes, address: &str) -> Result<Value> {
+    processes.signal(address, Signal::SIGTERM)?;
+    let report = processes.log(address).with_extension("json");
+    wait_for("report of the load", LIMIT, || Ok(read_json(&report).ok()))
 }
 
 /// Replicas and parity instances of the sample model behind a frontend, for checks.
@@ -164,8 +164,13 @@ impl SampleCluster {
         })
     }
 
-    pub(crate) fn infer_url(&self) -> String {
-        format!("{}/v2/models/{MODEL}/infer", self.frontend)
+    pub(crate) fn start_load(&mut self) -> Result<()> {
+        let program = self.cluster.programs.join("parapet-loadgen");
+        start_load(&mut self.cluster.processes, &program, bare(&self.frontend))
+    }
+
+    pub(crate) fn end_load(&mut self) -> Result<Value> {
+        end_load(&mut self.cluster.processes, bare(&self.frontend))
     }
 
     /// Sends a signal to an instance: the replicas come first.
@@ -173,6 +178,11 @@ impl SampleCluster {
         let name = format!("instance-{instance}");
         self.cluster.processes.signal(&name, signal)
     }
+}
+
+/// HOST:PORT of a URL.
+pub(crate) fn bare(url: &str) -> &str {
+    url.trim_start_matches("http://")
 }
 
 /// Two replicas and a parity pool that is discovered, so that discovery's metrics are there, too.

@@ -78,9 +78,9 @@ fn write_models(sh: &Shell, repository: &Path) -> Result<()> {
     let linear = linear_model(&[4], &WEIGHTS, &[0.0; 3])?;
     let tensors = tensor("inputs", "input", "FP32", 4) + &tensor("outputs", "output", "FP32", 3);
     let sum = |deployed| format!("[code]\ndeployed = \"{deployed}\"\nencoder = \"sum\"\nk = 2\n");
-    write_model(sh, repository, "linear", &tensors, &linear)?;
+    models::write(sh, repository, "linear", &tensors, &linear)?;
     let coded = tensors + &sum("linear");
-    write_model(sh, repository, "linear-parity", &coded, &linear)?;
+    models::write(sh, repository, "linear-parity", &coded, &linear)?;
     let coded = sum("scene")
         + "inputs = [\"boxes\", \"scores\"]\noutputs = [\"boxes_out\", \"scores_out\"]\n";
     let models: [(&str, &[Tensor], &str); 4] = [
@@ -95,24 +95,15 @@ fn write_models(sh: &Shell, repository: &Path) -> Result<()> {
             text += &tensor("inputs", name, datatype, *length);
             text += &tensor("outputs", &format!("{name}_out"), datatype, *length);
         }
-        let shapes: Vec<[usize; 1]> = tensors.iter().map(|tensor| [tensor.3]).collect();
-        let pairs = tensors.iter().zip(&shapes);
-        let given = pairs.map(|(tensor, shape)| (tensor.0, tensor.2, &shape[..]));
-        let given: Vec<(&str, ElementType, &[usize])> = given.collect();
-        let file = identity_model(&given);
-        write_model(sh, repository, name, &(text + code), &file)?;
+        let given = tensors
+            .iter()
+            .map(|(name, _, element, length)| (*name, *element, std::slice::from_ref(length)));
+        let file = identity_model(&given.collect::<Vec<_>>());
+        models::write(sh, repository, name, &(text + code), &file)?;
     }
     Ok(())
 }
 
 fn tensor(side: &str, name: &str, datatype: &str, length: usize) -> String {
     format!("[[{side}]]\nname = \"{name}\"\ndatatype = \"{datatype}\"\nshape = [{length}]\n")
-}
-
-fn write_model(sh: &Shell, repository: &Path, name: &str, text: &str, file: &[u8]) -> Result<()> {
-    let folder = repository.join(name);
-    let text = format!("name = \"{name}\"\nplatform = \"onnxruntime_onnx\"\n{text}");
-    sh.write_file(folder.join("model.toml"), text)?;
-    sh.write_file(folder.join("1/model.onnx"), file)?;
-    Ok(())
 }

@@ -6,7 +6,6 @@
 mod bench;
 mod chaos;
 mod check;
-mod clients;
 mod cluster;
 mod demo;
 mod dist;

@@ -3,9 +3,7 @@
 
 use crate::prelude::*;
 use crate::process::pinned;
-use flate2::read::GzDecoder;
-use std::fs::File;
-use std::io::Read as _;
+use parapet_datasets::idx::read_idx;
 
 /// A model that can be trained here.
 pub(crate) struct Model {
@@ -18,19 +16,13 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn deployed() -> Self {
-        Self {
-            name: "fashion".to_owned(),
-            title: "the deployed model".to_owned(),
-            arguments: "train-deployed --network lenet:16 --epochs 60".to_owned(),
-        }
+        let arguments = "train-deployed --network lenet:16 --epochs 60";
+        Self::new("fashion", "the deployed model", arguments)
     }
 
     pub(crate) fn small() -> Self {
-        Self {
-            name: "fashion-small".to_owned(),
-            title: "a cheaper model".to_owned(),
-            arguments: "train-deployed --network lenet:4 --epochs 15".to_owned(),
-        }
+        let arguments = "train-deployed --network lenet:4 --epochs 15";
+        Self::new("fashion-small", "a cheaper model", arguments)
     }
 
     /// The parity model of concatenation for groups of k, 2 to 4, with r = 1.
@@ -39,6 +31,7 @@ impl Model {
             2 => ("fashion-parity".to_owned(), 1),
             _ => (format!("fashion-parity-k{k}"), 2),
         };
+        let title = format!("the parity model (k = {k}, concatenation)");
         let deployed = repository().join("fashion");
         // Trials of other transforms would take time, and raw outputs do best for these models.
         let arguments = format!(
@@ -46,9 +39,14 @@ impl Model {
              --transform raw --k {k} --model {}",
             deployed.display()
         );
+        Self::new(&name, &title, &arguments)
+    }
+
+    fn new(name: &str, title: &str, arguments: &str) -> Self {
+        let [name, title, arguments] = [name, title, arguments].map(str::to_owned);
         Self {
             name,
-            title: format!("the parity model (k = {k}, concatenation)"),
+            title,
             arguments,
         }
     }
@@ -60,6 +58,20 @@ impl Model {
 
 pub(crate) fn repository() -> PathBuf {
     scratch("demo/models")
+}
+
+/// Writes a model into a repository; `tensors` is the rest of its description.
+pub(crate) fn write(
+    sh: &Shell,
+    repository: &Path,
+    name: &str,
+    tensors: &str,
+    file: &[u8],
+) -> Result<()> {
+    let folder = repository.join(name);
+    let text = format!("name = \"{name}\"\nplatform = \"onnxruntime_onnx\"\n{tensors}");
+    sh.write_file(folder.join("model.toml"), text)?;
+    Ok(sh.write_file(folder.join("1/model.onnx"), file)?)
 }
 
 /// Trains `models`, the deployed one first; `reuse` keeps those that are there. The trainer must
@@ -81,22 +93,17 @@ pub(crate) fn train(models: &[Model], seed: u64, reuse: bool) -> Result<()> {
 }
 
 /// The load generator's command that sends the test images to a model behind an address, so many
-/// requests/s, and writes its report to `load.json`.
+/// requests/s, and writes its report to a file.
 pub(crate) fn load_command<'a>(
     generator: Cmd<'a>,
     (address, model): (&str, &str),
     (rate, seconds): (f64, u32),
-    more: &[&str],
+    report: &Path,
 ) -> Cmd<'a> {
-    let (images, report) = (
-        data().join("t10k-images-idx3-ubyte.gz"),
-        scratch("load.json"),
-    );
     let pace =
         format!("run --target http://{address} --model {model} --rate {rate} --duration {seconds}");
-    let command = generator.args(pace.split(' ')).args(more);
-    let command = command.arg("--images").arg(images);
-    let command = command.arg("--json").arg(report);
+    let command = generator.args(pace.split(' ')).arg("--images");
+    let command = command.arg(images()).arg("--json").arg(report);
     command.quiet().ignore_stdout()
 }
 
@@ -107,12 +114,12 @@ pub(crate) fn load(
     more: &[&str],
     core: Option<usize>,
 ) -> Result<Value> {
-    let sh = shell()?;
+    let (sh, report) = (shell()?, scratch("load.json"));
     sh.create_dir(scratch(""))?;
     let generator = pinned(&sh, core, &release("parapet-loadgen"));
-    let command = load_command(generator, target, pace, more);
-    command.ignore_stderr().run()?;
-    read_json(&scratch("load.json"))
+    let command = load_command(generator, target, pace, &report);
+    command.args(more).ignore_stderr().run()?;
+    read_json(&report)
 }
 
 /// A figure of a report.
@@ -131,18 +138,17 @@ pub(crate) fn shown(report: &Value, pointer: &str, digits: &str) -> String {
     }
 }
 
-const IDX_HEADER: usize = 16;
 const SIDE: usize = 28;
 const SHAPE: [usize; 4] = [1, 1, SIDE, SIDE];
 
+fn images() -> PathBuf {
+    data().join("t10k-images-idx3-ubyte.gz")
+}
+
 fn pixels() -> Result<Vec<f32>> {
-    let images = data().join("t10k-images-idx3-ubyte.gz");
-    let mut bytes = vec![0; IDX_HEADER + SIDE * SIDE];
-    let file = File::open(&images).with_context(|| format!("cannot open {}", images.display()))?;
-    let read = GzDecoder::new(file).read_exact(&mut bytes);
-    read.with_context(|| format!("{} is cut short", images.display()))?;
-    let pixels = bytes[IDX_HEADER..].iter();
-    Ok(pixels.map(|&byte| f32::from(byte) / 255.0).collect())
+    let images = read_idx(&images())?;
+    let first = images.bytes.iter().take(SIDE * SIDE);
+    Ok(first.map(|&byte| f32::from(byte) / 255.0).collect())
 }
 
 pub(crate) fn json_query() -> Result<String> {

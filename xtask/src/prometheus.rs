@@ -2,22 +2,27 @@
 
 use crate::prelude::*;
 
-/// Writes its configuration into `folder`; returns the words that start it at `address`.
-pub(crate) fn command(
-    sh: &Shell,
+/// Writes its configuration into `folder` and starts it, by its command, at `address`.
+pub(crate) fn start(
+    processes: &mut Processes,
+    prometheus: Cmd<'_>,
     folder: &Path,
     config: &str,
     address: &str,
-) -> Result<Vec<String>> {
-    let (file, data) = (folder.join("prometheus.yml"), folder.join("prometheus"));
+) -> Result<()> {
+    let (sh, file, data) = (
+        shell()?,
+        folder.join("prometheus.yml"),
+        folder.join("prometheus"),
+    );
     sh.write_file(&file, config)?;
     sh.remove_path(&data)?;
-    Ok(vec![
-        "prometheus".to_owned(),
-        format!("--config.file={}", file.display()),
-        format!("--storage.tsdb.path={}", data.display()),
-        format!("--web.listen-address={address}"),
-    ])
+    let prometheus = prometheus.arg(format!("--config.file={}", file.display()));
+    let prometheus = prometheus.arg(format!("--storage.tsdb.path={}", data.display()));
+    processes.start(
+        "prometheus",
+        prometheus.arg(format!("--web.listen-address={address}")),
+    )
 }
 
 pub(crate) fn query(url: &str, expression: &str) -> Result<Vec<Value>> {

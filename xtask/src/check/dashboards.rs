@@ -3,7 +3,7 @@
 //! the rules, their tests and the metrics themselves.
 
 use super::write_certificate;
-use crate::cluster::{self, SampleCluster};
+use crate::cluster::{self, MODEL, SampleCluster, bare};
 use crate::prelude::*;
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -63,8 +63,7 @@ fn with_all_metrics(replicas: &[String], parity: &[String]) -> String {
 /// Starts a Prometheus with our rules, which ends with the cluster; returns its URL.
 fn start_prometheus(sh: &Shell, cluster: &mut SampleCluster, folder: &Path) -> Result<String> {
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
-    let bare = |url: &String| url.trim_start_matches("http://").to_owned();
-    let instances: Vec<String> = cluster.instances.iter().map(bare).collect();
+    let instances: Vec<&str> = cluster.instances.iter().map(|url| bare(url)).collect();
     let config = format!(
         "global: {{ scrape_interval: 500ms, evaluation_interval: 1s }}\nrule_files: [{:?}]\n\
          scrape_configs:\n\
@@ -74,10 +73,8 @@ fn start_prometheus(sh: &Shell, cluster: &mut SampleCluster, folder: &Path) -> R
         root().join(RULES),
         bare(&cluster.frontend),
     );
-    let words = prometheus::command(sh, folder, &config, &address)?;
-    let (program, rest) = (&words[0], &words[1..]);
     let processes = &mut cluster.cluster.processes;
-    processes.start("prometheus", cmd!(sh, "{program} {rest...}"))?;
+    prometheus::start(processes, cmd!(sh, "prometheus"), folder, &config, &address)?;
     let url = format!("http://{address}");
     let ready = format!("{url}/-/ready");
     wait_for("ready Prometheus", LIMIT, || Ok(http::get(&ready).ok()))?;
@@ -95,28 +92,21 @@ fn wait_for_scrapes(url: &str, targets: usize) -> Result<()> {
     Ok(())
 }
 
-/// Requests one after the other, some of them while the first replica is frozen, some
-/// of them mistaken.
+/// Sends requests, some of which meet a frozen replica and are reconstructed, and mistaken ones.
 fn load(cluster: &mut SampleCluster, length: Duration) -> Result<()> {
     let end = Instant::now() + length;
-    let url = &cluster.infer_url();
-    let mut number = 0_u8;
+    cluster.start_load()?;
     while Instant::now() < end {
-        for _ in 0..10 {
-            number = number.wrapping_add(1);
-            cluster::infer(url, f32::from(number))?;
+        for signal in [Signal::SIGSTOP, Signal::SIGCONT] {
+            cluster.signal(0, signal)?;
+            std::thread::sleep(Duration::from_millis(100));
         }
-        // Two at a time, so that one meets the frozen replica, and is reconstructed.
-        cluster.signal(0, Signal::SIGSTOP)?;
-        std::thread::scope(|scope| {
-            let asked = [0.5, 1.5].map(|value| scope.spawn(move || cluster::infer(url, value)));
-            asked.into_iter().for_each(|asked| drop(asked.join()));
-        });
-        cluster.signal(0, Signal::SIGCONT)?;
-        let _mistaken = http::post(url, "{}");
-        std::thread::sleep(Duration::from_millis(20));
+        let _mistaken = http::post(
+            &format!("{}/v2/models/{MODEL}/infer", cluster.frontend),
+            "{}",
+        );
     }
-    Ok(())
+    cluster.end_load().map(drop)
 }
 
 /// Names of the metrics of all servers, which promtool takes.

@@ -35,7 +35,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     build_book(&sh, &docs)?;
     build_for_checks()?;
     let folder = scratch("check/docs");
-    sh.write_file(folder.join(".parapet/demo/query.json"), cluster::query(0.5))?;
+    sh.write_file(
+        folder.join(".parapet/demo/query.json"),
+        models::json_query()?,
+    )?;
     let cluster = SampleCluster::start(&folder, 2, 1, None, &cluster::coded)?;
     let (mut run, mut left_out) = (0, 0);
     for (page, blocks) in &pages {
@@ -78,8 +81,9 @@ fn build_book(sh: &Shell, docs: &Path) -> Result<()> {
 /// Runs a block as people would, from the folder that stands for the checkout.
 fn execute(cluster: &SampleCluster, folder: &Path, page: &str, block: &Block) -> Result<()> {
     let path = std::env::var("PATH").unwrap_or_default();
-    let frontend = cluster.frontend.trim_start_matches("http://");
-    let commands = block.commands.replace("127.0.0.1:8080", frontend);
+    let commands = block
+        .commands
+        .replace("127.0.0.1:8080", cluster::bare(&cluster.frontend));
     let output = Command::new("timeout")
         .args(["60", "bash", "-euo", "pipefail", "-c", &commands])
         .current_dir(folder)
@@ -98,7 +102,7 @@ fn execute(cluster: &SampleCluster, folder: &Path, page: &str, block: &Block) ->
 }
 
 /// A block of commands that is marked to be run, or not.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 struct Block {
     line: usize,
     is_run: bool,
@@ -110,37 +114,36 @@ const PROGRAMS: &str = "cargo curl parity-trainer helm docker etcdctl systemctl 
 
 fn blocks_of(page: &str, text: &str) -> Result<Vec<Block>> {
     let mut blocks = Vec::new();
-    let mut open: Option<(Option<bool>, Block)> = None;
-    for (line, content) in (1..).zip(text.lines()) {
+    let mut lines = (1..).zip(text.lines());
+    while let Some((line, content)) = lines.next() {
         let place = format!("docs/{page}:{line}");
-        match (open.take(), content.strip_prefix("```")) {
-            (None, Some(info)) => {
-                let (is_run, commands) = (marked(&place, info)?, String::new());
-                let block = Block {
-                    line,
-                    is_run: is_run == Some(true),
-                    commands,
-                };
-                open = Some((is_run, block));
+        if let Some(info) = content.strip_prefix("```") {
+            let (is_run, mut commands) = (marked(&place, info)?, String::new());
+            loop {
+                let next = lines.next();
+                let (_, content) =
+                    next.with_context(|| format!("{place}: a block without an end"))?;
+                if content.starts_with("```") {
+                    break;
+                }
+                commands += &format!("{content}\n");
             }
-            (Some((mark, mut block)), None) => {
-                block.commands += &format!("{content}\n");
-                open = Some((mark, block));
-            }
-            (Some((mark, block)), Some(_)) => blocks.extend(mark.map(|_| block)),
-            (None, None) => {
-                let indented = content.strip_prefix("    ").unwrap_or_default();
-                let (program, _) = indented.split_once(' ').unwrap_or_default();
-                let is_command = program.starts_with("parapet-")
-                    || PROGRAMS.split(' ').any(|known| known == program);
-                ensure!(
-                    !is_command,
-                    "{place}: put the command into a fenced block, `sh run` or `sh not-run: WHY`"
-                );
-            }
+            blocks.extend(is_run.map(|is_run| Block {
+                line,
+                is_run,
+                commands,
+            }));
+            continue;
         }
+        let indented = content.strip_prefix("    ").unwrap_or_default();
+        let (program, _) = indented.split_once(' ').unwrap_or_default();
+        let is_command =
+            program.starts_with("parapet-") || PROGRAMS.split(' ').any(|known| known == program);
+        ensure!(
+            !is_command,
+            "{place}: put the command into a fenced block, `sh run` or `sh not-run: WHY`"
+        );
     }
-    ensure!(open.is_none(), "docs/{page}: a fenced block without an end");
     Ok(blocks)
 }
 
@@ -159,50 +162,37 @@ fn marked(place: &str, info: &str) -> Result<Option<bool>> {
     }
 }
 
-/// Names that stand in `source` between `before` and `after`, and the page that must tell of them.
-struct Reference {
-    source: &'static str,
-    before: &'static str,
-    after: char,
-    page: &'static str,
-}
-
 /// Prefix of names that a page may leave out.
 const SHARED: &str = "parapet_parameter_server_";
 
-const fn metrics(source: &'static str) -> Reference {
-    let (before, after) = ("&str = \"", '"');
-    Reference {
-        source,
-        before,
-        after,
-        page: "docs/metrics.md",
-    }
-}
+/// Beginning and end of a metric's name in a source.
+const METRIC: (&str, char) = ("&str = \"", '"');
 
-const REFERENCES: [Reference; 5] = [
-    metrics("frontend/src/metrics/names.rs"),
-    metrics("models/src/metrics.rs"),
-    metrics("parity-trainer/cluster/src/roles/metrics.rs"),
-    Reference {
-        source: "deploy/prometheus/rules.yml",
-        before: "- alert: ",
-        after: '\n',
-        page: "docs/operations.md",
-    },
-    Reference {
-        source: "models/src/config/settings.rs",
-        before: "    pub ",
-        after: ':',
-        page: "docs/instance.md",
-    },
+/// Source, beginning and end of the names that it declares, and the page that must tell of them.
+const REFERENCES: [(&str, (&str, char), &str); 5] = [
+    ("frontend/src/metrics/names.rs", METRIC, "docs/metrics.md"),
+    ("models/src/metrics.rs", METRIC, "docs/metrics.md"),
+    (
+        "parity-trainer/cluster/src/roles/metrics.rs",
+        METRIC,
+        "docs/metrics.md",
+    ),
+    (
+        "deploy/prometheus/rules.yml",
+        ("- alert: ", '\n'),
+        "docs/operations.md",
+    ),
+    (
+        "models/src/config/settings.rs",
+        ("    pub ", ':'),
+        "docs/instance.md",
+    ),
 ];
 
 fn check_references(sh: &Shell) -> Result<()> {
-    for reference in &REFERENCES {
-        let Reference { source, page, .. } = reference;
+    for (source, marks, page) in REFERENCES {
         let (text, told) = (sh.read_file(source)?, sh.read_file(page)?);
-        let names = declared(reference, &text);
+        let names = declared(&text, marks);
         let declares = !names.is_empty();
         ensure!(declares, "{source} declares nothing for {page} any more");
         if let Some(missing) = names.iter().find(|name| !is_told(&told, name)) {
@@ -216,9 +206,9 @@ fn is_part(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-fn declared<'a>(reference: &Reference, source: &'a str) -> Vec<&'a str> {
-    let rests = source.split(reference.before).skip(1);
-    let names = rests.filter_map(|rest| rest.split(reference.after).next());
+fn declared<'a>(source: &'a str, (before, after): (&str, char)) -> Vec<&'a str> {
+    let rests = source.split(before).skip(1);
+    let names = rests.filter_map(|rest| rest.split(after).next());
     names.filter(|name| name.chars().all(is_part)).collect()
 }
 
@@ -238,16 +228,12 @@ mod tests {
     fn blocks_are_found_and_must_be_marked() {
         let text = "```sh run\ncurl x\n```\ntext\n```toml\na = 1\n```\n\
             ```sh not-run: needs a cluster\nhelm x\n```\n";
-        let block = |line, is_run, commands: &str| {
-            let commands = commands.to_owned();
-            Block {
-                line,
-                is_run,
-                commands,
-            }
-        };
-        let expected = [block(1, true, "curl x\n"), block(8, false, "helm x\n")];
-        assert_eq!(blocks_of("p.md", text).unwrap(), expected);
+        let blocks = blocks_of("p.md", text).unwrap();
+        let found = blocks
+            .iter()
+            .map(|block| (block.line, block.is_run, block.commands.as_str()));
+        let expected = [(1, true, "curl x\n"), (8, false, "helm x\n")];
+        assert_eq!(found.collect::<Vec<_>>(), expected);
         for wrong in [
             "```sh\nls\n```\n",
             "```sh not-run:\nls\n```\n",
@@ -265,7 +251,7 @@ mod tests {
         let source = "pub const A: &str = \"parapet_a_total\";\n\
             const B: &str = \"parapet_parameter_server_b\";\n";
         let [a, b] = ["parapet_a_total", "parapet_parameter_server_b"];
-        assert_eq!(declared(&metrics(""), source), [a, b]);
+        assert_eq!(declared(source, METRIC), [a, b]);
         for (page, name, told) in [
             ("| `parapet_a_total` |", a, true),
             ("| `parapet_a_total_more` |", a, false),

@@ -135,10 +135,16 @@ fn measure(args: &Args, strategy: &str, faults: &[Planned]) -> Result<Value> {
     let address = format!("127.0.0.1:{}", 8080 + args.port_offset);
     let (seed, labels) = (args.seed.to_string(), "t10k-labels-idx1-ubyte.gz");
     let labels = data().join(labels).display().to_string();
-    let more = ["--arrivals=constant", "--seed", &seed, "--labels", &labels];
+    let report = scratch("load.json");
     let load = |seconds| {
-        let pace = (args.rate.into(), seconds);
-        models::load_command(cmd!(sh, "{program}"), (&address, "fashion"), pace, &more)
+        let (target, pace) = ((address.as_str(), "fashion"), (args.rate.into(), seconds));
+        models::load_command(cmd!(sh, "{program}"), target, pace, &report).args([
+            "--arrivals=constant",
+            "--seed",
+            &seed,
+            "--labels",
+            &labels,
+        ])
     };
     // Opens connections, fills caches and learns the hold-back.
     cluster.processes.run("warm-up", load(3))?;
@@ -153,7 +159,7 @@ fn measure(args: &Args, strategy: &str, faults: &[Planned]) -> Result<Value> {
     }
     let status = generator.wait().context("parapet-loadgen is gone")?;
     ensure!(status.success(), "parapet-loadgen failed ({status})");
-    read_json(&scratch("load.json"))
+    read_json(&report)
 }
 
 /// Writes the first test image as a JSON and as a binary body; returns the lines that send them.

@@ -41,23 +41,6 @@ impl Host {
         cmd!(sh, "ip netns exec {namespace} {program}")
     }
 
-    /// The member of etcd on this host, one of those on all `hosts`.
-    fn etcd<'a>(&self, sh: &'a Shell, hosts: &[Self], folder: &Path) -> Cmd<'a> {
-        let peer = |host: &Self| format!("{}=http://{}:2380", host.name, host.address);
-        let peers: Vec<String> = hosts.iter().map(peer).collect();
-        let (name, peers) = (self.name, peers.join(","));
-        let (client, peer) = (self.member(), format!("http://{}:2380", self.address));
-        let data = folder.join(format!("etcd-{name}"));
-        let namespace = &self.namespace;
-        cmd!(
-            sh,
-            "ip netns exec {namespace} etcd --name {name} --data-dir {data} --log-level error
-                --listen-client-urls http://{client} --advertise-client-urls http://{client}
-                --listen-peer-urls {peer} --initial-advertise-peer-urls {peer}
-                --initial-cluster {peers}"
-        )
-    }
-
     fn member(&self) -> String {
         format!("{}:2379", self.address)
     }
@@ -98,6 +81,31 @@ impl Network {
         }
         lines.lines().try_for_each(ip)?;
         Ok(network)
+    }
+
+    /// Starts a member of etcd on each host, whose data and logs are in `folder`.
+    fn start_etcd(&self, sh: &Shell, folder: &Path) -> Result<Processes> {
+        let mut processes = Processes::new(folder)?;
+        let url = |host: &Host| format!("http://{}:2380", host.address);
+        let peers = self
+            .hosts
+            .each_ref()
+            .map(|host| format!("{}={}", host.name, url(host)));
+        let peers = peers.join(",");
+        for host in &self.hosts {
+            let (name, client, peer) = (format!("etcd-{}", host.name), host.member(), url(host));
+            let (member, data) = (host.name, folder.join(&name));
+            let namespace = &host.namespace;
+            let etcd = cmd!(
+                sh,
+                "ip netns exec {namespace} etcd --name {member} --data-dir {data} --log-level error
+                    --listen-client-urls http://{client} --advertise-client-urls http://{client}
+                    --listen-peer-urls {peer} --initial-advertise-peer-urls {peer}
+                    --initial-cluster {peers}"
+            );
+            processes.start(&name, etcd)?;
+        }
+        Ok(processes)
     }
 
     /// Cuts `host` off (`down`), without notice to any process, or undoes that (`up`).

@@ -1,12 +1,12 @@
 //! `cargo xtask netns serve`: serving on three hosts with a frontend, two replicas, a parity
-//! instance and a member of etcd each. Clients at the bridge ask the frontends of the first two all
-//! along. The third is cut off: its instances must leave service and the pools, every request is
+//! instance and a member of etcd each. Load generators at the bridge ask the frontends of the first
+//! two all along. The third is cut off: its instances must leave service and the pools, every request is
 //! answered, its own frontend goes on, and afterwards all is as before. The times are those of
 //! docs/operations.md.
 
 use super::{Host, Network, within};
-use crate::clients::{Clients, Seen, ask};
-use crate::cluster::{MODEL, PARITY, write_models};
+use crate::cluster::{MODEL, PARITY, bare, end_load, start_load, write_models};
+use crate::models::figure;
 use crate::prelude::*;
 
 const LEASE_SECONDS: u64 = 5;
@@ -27,6 +27,8 @@ const INSTANCES: [(u16, &str, &str); 3] = [
     (9002, MODEL, "replicas"),
     (9101, PARITY, "parity"),
 ];
+
+const RECONSTRUCTED: &str = "/provenance/reconstructed/count";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -53,10 +55,10 @@ fn cut_off(args: &Args, programs: &Path, network: &Network) -> Result<()> {
     let mut cluster = CheckedHosts::start(network, programs)?;
     let [one, two, three] = &network.hosts;
     let (asked, all) = ([one, two], [one, two, three]);
-    let urls = asked.map(|host| format!("{}/v2/models/{MODEL}/infer", frontend(host)));
-    let mut clients = Clients::start(&urls, Duration::from_millis(25));
+    let before = Loads::start("before", programs, &asked)?;
     std::thread::sleep(Duration::from_secs(3));
-    let before = clients.so_far();
+    let meanwhile = Loads::start("meanwhile", programs, &asked)?;
+    let mut whole = before.end(&asked)?;
 
     step(&format!("host {} is cut off", three.name));
     network.set(three, "down")?;
@@ -66,11 +68,14 @@ fn cut_off(args: &Args, programs: &Path, network: &Network) -> Result<()> {
     })?;
     wait_until("they have left the pools", GONE_WITHIN, since, || {
         let known = instances_of(&asked)?;
-        Ok(known.iter().all(|(address, _)| !three.has(address)))
+        Ok(known.iter().all(|(address, _)| !is_on(three, address)))
     })?;
     let url = format!("{}/v2/models/{MODEL}/infer", frontend(three));
-    let alone = within(&three.namespace, || ask(&url, 0.5))
-        .context("the frontend that is cut off does not answer a client of its own")?;
+    let alone = within(&three.namespace, || {
+        http::post(&url, &models::json_query()?)
+    })
+    .context("the frontend that is cut off does not answer a client of its own")?;
+    let alone: Value = serde_json::from_str(&alone)?;
     std::thread::sleep(Duration::from_secs(args.seconds));
     let down = cluster.hosts_that_are_down()?;
     let is_alone = down == [three.name];
@@ -82,7 +87,8 @@ fn cut_off(args: &Args, programs: &Path, network: &Network) -> Result<()> {
     cluster.processes.none_ended()?;
 
     step(&format!("it is back after {:.1?}", since.elapsed()));
-    let meanwhile = clients.so_far();
+    let after = Loads::start("after", programs, &asked)?;
+    let meanwhile = meanwhile.end(&asked)?;
     network.set(three, "up")?;
     let since = Instant::now();
     wait_until("its instances are back", BACK_WITHIN, since, || {
@@ -93,7 +99,9 @@ fn cut_off(args: &Args, programs: &Path, network: &Network) -> Result<()> {
     })?;
     std::thread::sleep(Duration::from_secs(1));
     cluster.processes.none_ended()?;
-    report(&clients.stop(), &before, &meanwhile, &alone)
+    whole.extend(after.end(&asked)?);
+    whole.extend_from_slice(&meanwhile);
+    report(&whole, &meanwhile, &alone["parameters"]["provenance"])
 }
 
 /// Waits until it is so, counted from `since`; prints how long that took and what is documented.
@@ -103,13 +111,9 @@ fn wait_until(
     since: Instant,
     is_so: impl Fn() -> Result<bool>,
 ) -> Result<()> {
-    let limit = documented + ALLOWANCE;
+    let limit = (documented + ALLOWANCE).saturating_sub(since.elapsed());
     // A server that is still starting refuses connections.
-    while !is_so().unwrap_or(false) {
-        let is_late = since.elapsed() > limit;
-        ensure!(!is_late, "{what}: not after {limit:?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_for(what, limit, || Ok(is_so().unwrap_or(false).then_some(())))?;
     println!(
         "{what}: after {:.1?}; documented: {documented:.1?}",
         since.elapsed()
@@ -117,20 +121,57 @@ fn wait_until(
     Ok(())
 }
 
-fn report(all: &Seen, before: &Seen, meanwhile: &Seen, alone: &str) -> Result<()> {
+/// Load on the frontends of some hosts, with a report for each.
+struct Loads(Processes);
+
+impl Loads {
+    fn start(name: &str, programs: &Path, hosts: &[&Host]) -> Result<Self> {
+        let mut loads = Processes::new(&scratch("netns-serve").join(name))?;
+        let program = programs.join("parapet-loadgen");
+        for host in hosts {
+            start_load(&mut loads, &program, bare(&frontend(host)))?;
+        }
+        Ok(Self(loads))
+    }
+
+    fn end(mut self, hosts: &[&Host]) -> Result<Vec<Value>> {
+        let mut end = |host: &&Host| end_load(&mut self.0, bare(&frontend(host)));
+        hosts.iter().map(&mut end).collect()
+    }
+}
+
+fn report(whole: &[Value], meanwhile: &[Value], alone: &Value) -> Result<()> {
     println!("\n| requests to the frontends of the two others | whole | while it was cut off |");
     println!("|---|---|---|");
-    for kind in ["exact", "reconstructed", "error", "unanswered"] {
-        let meanwhile = meanwhile.count(kind) - before.count(kind);
-        println!("| {kind} | {} | {meanwhile} |", all.count(kind));
+    let sum = |reports: &[Value], pointer: &str| -> f64 {
+        reports
+            .iter()
+            .filter_map(|report| figure(report, pointer).ok())
+            .sum()
+    };
+    for (kind, pointer) in [
+        ("exact", "/provenance/exact/count"),
+        ("reconstructed", RECONSTRUCTED),
+        ("error", "/counts/failed"),
+        ("unanswered", "/counts/unanswered"),
+    ] {
+        println!(
+            "| {kind} | {} | {} |",
+            sum(whole, pointer),
+            sum(meanwhile, pointer)
+        );
     }
+    let longest = whole
+        .iter()
+        .filter_map(|report| figure(report, "/latency/all/max").ok());
     println!(
         "\nlongest {:.0} ms; the frontend that was cut off answered a client of its own: {alone}",
-        all.longest.as_secs_f64() * 1e3
+        longest.fold(0.0, f64::max)
     );
-    let wrong = all.count("error") + all.count("unanswered");
-    ensure!(wrong == 0, "{wrong} requests failed: {}", all.said);
-    let is_coded = meanwhile.count("reconstructed") > before.count("reconstructed");
+    let wrong = sum(whole, "/counts/failed") + sum(whole, "/counts/unanswered");
+    let why: Vec<&Value> = whole.iter().map(|report| &report["errors"]).collect();
+    ensure!(wrong == 0.0, "{wrong} requests failed: {why:?}");
+    let is_coded = sum(meanwhile, RECONSTRUCTED) > 0.0;
     ensure!(
         is_coded,
         "no query was reconstructed while the host was away"
@@ -150,11 +191,7 @@ impl CheckedHosts {
         let models = folder.join("models");
         write_models(&sh, &models, "sum")?;
         let hosts = &network.hosts;
-        let mut processes = Processes::new(&folder)?;
-        for host in hosts {
-            let etcd = host.etcd(&sh, hosts, &folder);
-            processes.start(&format!("etcd-{}", host.name), etcd)?;
-        }
+        let mut processes = network.start_etcd(&sh, &folder)?;
         for host in hosts {
             let (name, members) = (host.name, members(host, hosts).join(","));
             for (port, model, pool) in INSTANCES {
@@ -199,17 +236,11 @@ impl CheckedHosts {
     }
 }
 
-impl Host {
-    fn has(&self, address: &str) -> bool {
-        address.split(':').next() == Some(&self.address)
-    }
-}
-
 fn frontend(host: &Host) -> String {
     format!("http://{}:8080", host.address)
 }
 
-/// The instances that these frontends know, and whether they count them as up.
+/// The instances that these frontends know, and true for those that they count as up.
 fn instances_of(hosts: &[&Host]) -> Result<Vec<(String, bool)>> {
     let mut instances = Vec::new();
     for host in hosts {
@@ -225,25 +256,25 @@ fn instances_of(hosts: &[&Host]) -> Result<Vec<(String, bool)>> {
     Ok(instances)
 }
 
-/// Returns true if each of these frontends has all instances of all hosts, and all are up.
+fn is_on(host: &Host, address: &str) -> bool {
+    address.split(':').next() == Some(&host.address)
+}
+
+/// Returns true if these frontends have all instances of all hosts, and all are up.
 fn are_all_up(hosts: &[&Host]) -> Result<bool> {
-    for host in hosts {
-        let known = instances_of(&[host])?;
-        if known.len() != 3 * INSTANCES.len() || known.iter().any(|(_, up)| !up) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+    let known = instances_of(hosts)?;
+    let is_whole = known.len() == hosts.len() * 3 * INSTANCES.len();
+    Ok(is_whole && known.iter().all(|(_, up)| *up))
 }
 
 /// Returns true if each of these frontends has all instances of `host` down, if it has them at all.
 /// Fails if it has one of the others down.
 fn are_out_of_service(asked: &[&Host], host: &Host) -> Result<bool> {
     let known = instances_of(asked)?;
-    let wrong = known.iter().find(|(address, up)| !host.has(address) && !up);
+    let is_own = |(address, _): &&(String, bool)| is_on(host, address);
+    let wrong = known.iter().find(|one| !is_own(one) && !one.1);
     ensure!(wrong.is_none(), "{wrong:?} counts as down");
-    let mut own = known.iter().filter(|(address, _)| host.has(address));
-    Ok(own.all(|(_, up)| !up))
+    Ok(known.iter().filter(is_own).all(|(_, up)| !up))
 }
 
 fn members(host: &Host, hosts: &[Host]) -> Vec<String> {
@@ -282,7 +313,12 @@ fn start_prometheus(
         config += &format!("  - {{ targets: [\"{address}:8080\"], labels: {labels} }}\n");
     }
     let address = format!("{}:9090", hosts[0].address);
-    let words = prometheus::command(sh, folder, &config, &address)?;
-    processes.start("prometheus", hosts[0].run(sh, &words[0]).args(&words[1..]))?;
+    prometheus::start(
+        processes,
+        hosts[0].run(sh, "prometheus"),
+        folder,
+        &config,
+        &address,
+    )?;
     Ok(format!("http://{address}"))
 }

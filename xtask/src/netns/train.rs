@@ -57,11 +57,8 @@ struct NetnsCluster<'a> {
 impl<'a> NetnsCluster<'a> {
     fn start(trainings: &'a Trainings, network: &'a Network) -> Result<Self> {
         step("three hosts, with an etcd, a server and a worker each");
-        let (sh, mut processes) = (shell()?, Processes::new(&trainings.folder)?);
-        for host in &network.hosts {
-            let etcd = host.etcd(&sh, &network.hosts, &trainings.folder);
-            processes.start(&format!("etcd-{}", host.name), etcd)?;
-        }
+        let sh = shell()?;
+        let processes = network.start_etcd(&sh, &trainings.folder)?;
         let members = network.hosts.each_ref().map(Host::member).join(",");
         let registry = format!("etcd://{members}/netns");
         let leader = String::new();

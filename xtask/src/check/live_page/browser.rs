@@ -4,7 +4,6 @@
 use crate::prelude::*;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -18,22 +17,22 @@ const SCRIPT: &str = "exec chromium --headless --no-sandbox --disable-gpu --no-f
     --disable-extensions --hide-scrollbars --remote-debugging-pipe --user-data-dir=\"$1\" \
     3<&0 4>&1 0</dev/null 1>&2";
 
-pub(super) struct Browser {
+/// A page in a browser of its own, which ends with this value.
+pub(super) struct Page {
     process: Child,
-    commands: RefCell<ChildStdin>,
+    commands: ChildStdin,
     messages: Receiver<Value>,
-    last_id: Cell<u64>,
-    /// Errors on pages: exceptions, and errors that the browser logged.
-    complaints: RefCell<Vec<String>>,
+    /// Fields of every command: the last one's number, and the page's session once it has one.
+    command: Value,
+    /// Exceptions, and errors that the browser logged.
+    complaints: Vec<String>,
+    /// Folder of screenshots.
+    pictures: PathBuf,
 }
 
-pub(super) struct Page<'a> {
-    browser: &'a Browser,
-    session: String,
-}
-
-impl Browser {
-    pub(super) fn start(folder: &Path) -> Result<Self> {
+impl Page {
+    /// Opens a page, on which `script` runs before its own; profile and log go into `folder`.
+    pub(super) fn open(folder: &Path, pictures: &Path, url: &str, script: &str) -> Result<Self> {
         let profile = folder.join("chromium");
         empty(&shell()?, &profile)?;
         let mut process = Command::new("sh")
@@ -48,32 +47,23 @@ impl Browser {
         let answers = BufReader::new(process.stdout.take().context("no pipe")?);
         let (sender, messages) = mpsc::channel();
         std::thread::spawn(move || {
-            for message in answers.split(0).map_while(Result::ok) {
-                let parsed = serde_json::from_slice(&message).unwrap_or(Value::Null);
-                if sender.send(parsed).is_err() {
-                    return;
-                }
-            }
+            let mut messages = answers.split(0).map_while(Result::ok);
+            messages.try_for_each(|message| {
+                sender.send(serde_json::from_slice(&message).unwrap_or(Value::Null))
+            })
         });
-        let (last_id, complaints) = (Cell::new(0), RefCell::default());
-        let commands = RefCell::new(commands);
-        Ok(Self {
+        let mut page = Self {
             process,
             commands,
             messages,
-            last_id,
-            complaints,
-        })
-    }
-
-    /// Opens a page, on which `script` runs before its own.
-    pub(super) fn open(&self, url: &str, script: &str) -> Result<Page<'_>> {
-        let target = self.call(None, "Target.createTarget", json!({ "url": "about:blank" }))?;
+            command: json!({ "id": 0 }),
+            complaints: Vec::new(),
+            pictures: pictures.to_owned(),
+        };
+        let target = page.call("Target.createTarget", json!({ "url": "about:blank" }))?;
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
-        let session = self.call(None, "Target.attachToTarget", attach)?;
-        let session = session["sessionId"].as_str().context("no session")?;
-        let (browser, session) = (self, session.to_owned());
-        let page = Page { browser, session };
+        let mut session = page.call("Target.attachToTarget", attach)?;
+        page.command["sessionId"] = session["sessionId"].take();
         for domain in ["Page", "Runtime", "Log"] {
             page.call(&format!("{domain}.enable"), json!({}))?;
         }
@@ -85,16 +75,11 @@ impl Browser {
         Ok(page)
     }
 
-    fn call(&self, session: Option<&str>, method: &str, params: Value) -> Result<Value> {
-        let id = self.last_id.get() + 1;
-        self.last_id.set(id);
-        let mut command = json!({ "id": id, "method": method, "params": params });
-        if let Some(session) = session {
-            command["sessionId"] = session.into();
-        }
-        let mut bytes = command.to_string().into_bytes();
-        bytes.push(0);
-        let written = self.commands.borrow_mut().write_all(&bytes);
+    pub(super) fn call(&mut self, method: &str, params: Value) -> Result<Value> {
+        let id = self.command["id"].as_u64().unwrap_or_default() + 1;
+        (self.command["id"], self.command["method"]) = (id.into(), method.into());
+        self.command["params"] = params;
+        let written = write!(self.commands, "{}\0", self.command);
         written.context("Chromium is gone")?;
         let end = Instant::now() + LIMIT;
         loop {
@@ -109,7 +94,7 @@ impl Browser {
         }
     }
 
-    fn note(&self, event: &Value) {
+    fn note(&mut self, event: &Value) {
         let params = &event["params"];
         let complaint = match event["method"].as_str() {
             Some("Runtime.exceptionThrown") => &params["exceptionDetails"],
@@ -120,26 +105,12 @@ impl Browser {
         // That no key and a wrong one are refused is what is looked at, and a browser logs it.
         let expected = ["status of 401", "status of 400", "/favicon.ico"];
         if !expected.iter().any(|part| complaint.contains(part)) {
-            self.complaints.borrow_mut().push(complaint);
+            self.complaints.push(complaint);
         }
-    }
-}
-
-impl Drop for Browser {
-    fn drop(&mut self) {
-        // It is a new profile each time: nothing is lost.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Page<'_> {
-    pub(super) fn call(&self, method: &str, params: Value) -> Result<Value> {
-        self.browser.call(Some(&self.session), method, params)
     }
 
     /// The value of an expression, or of what it promises.
-    pub(super) fn evaluate(&self, expression: &str) -> Result<Value> {
+    pub(super) fn evaluate(&mut self, expression: &str) -> Result<Value> {
         let params =
             json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         let mut result = self.call("Runtime.evaluate", params)?;
@@ -148,13 +119,13 @@ impl Page<'_> {
         Ok(result["result"]["value"].take())
     }
 
-    pub(super) fn check(&self, expression: &str) -> Result<()> {
+    pub(super) fn check(&mut self, expression: &str) -> Result<()> {
         let value = self.evaluate(&format!("Promise.resolve({expression}).then(Boolean)"))?;
         ensure!(value == true, "not so: {expression}");
         Ok(())
     }
 
-    pub(super) fn until(&self, expression: &str) -> Result<()> {
+    pub(super) fn until(&mut self, expression: &str) -> Result<()> {
         let end = Instant::now() + LIMIT;
         while self.check(expression).is_err() {
             if Instant::now() > end {
@@ -166,30 +137,39 @@ impl Page<'_> {
         Ok(())
     }
 
-    pub(super) fn resize(&self, width: u32, height: u32) -> Result<()> {
+    pub(super) fn resize(&mut self, width: u32, height: u32) -> Result<()> {
         let size =
             json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", size)?;
         Ok(())
     }
 
-    pub(super) fn screenshot(&self, path: &Path) -> Result<()> {
+    pub(super) fn screenshot(&mut self, name: &str) -> Result<()> {
+        let path = self.pictures.join(format!("{name}.png"));
         let size = self.call("Page.getLayoutMetrics", json!({}))?["cssContentSize"].take();
         let clip =
             json!({ "x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1 });
         let whole = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
         let picture = self.call("Page.captureScreenshot", whole)?;
         let bytes = STANDARD.decode(picture["data"].as_str().context("no picture")?)?;
-        fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+        fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// No script threw anything, and nothing was refused by the page's policy.
-    pub(super) fn nothing_went_wrong(&self) -> Result<()> {
+    pub(super) fn nothing_went_wrong(&mut self) -> Result<()> {
         // Earlier messages arrive before the answer.
         self.evaluate("0")?;
-        let complaints = self.browser.complaints.borrow().join("\n");
+        let complaints = self.complaints.join("\n");
         let is_well = complaints.is_empty();
         ensure!(is_well, "the browser complains:\n{complaints}");
         Ok(())
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // It is a new profile each time: nothing is lost.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }

@@ -4,9 +4,9 @@
 
 mod browser;
 
-use self::browser::{Browser, Page};
-use crate::clients::Clients;
+use self::browser::Page;
 use crate::cluster::{MODEL, PARITY, SampleCluster};
+use crate::models::figure;
 use crate::prelude::*;
 use std::net::TcpListener;
 
@@ -42,25 +42,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         |replicas: &[String], parity: &[String]| configuration(&admin, hash, replicas, parity);
     let mut cluster =
         SampleCluster::start(&folder, REPLICAS, PARITY_INSTANCES, Some(FAULTS), &config)?;
-    // Six clients.
-    let urls = [cluster.infer_url(), cluster.infer_url()];
-    let clients = Clients::start(&urls, Duration::from_millis(60));
+    cluster.start_load()?;
     let end = Instant::now() + Duration::from_secs(args.load_s);
-    let browser = Browser::start(&folder)?;
     let url = format!("http://{admin}/live");
-    let page = browser.open(&url, "")?;
-    let check = LivePageCheck { page, pictures };
-    check.log_in(key)?;
-    let state = check.shows_a_cluster_that_is_well(key, end)?;
-    check.shows_a_frozen_instance(&mut cluster)?;
-    check.switches()?;
-    check.page.nothing_went_wrong()?;
-    shows_markup_as_text(&browser, &url, state, &check.pictures)?;
-    let seen = clients.stop();
+    let mut page = Page::open(&folder, &pictures, &url, "")?;
+    page.log_in(key)?;
+    let state = page.shows_a_cluster_that_is_well(key, end)?;
+    page.shows_a_frozen_instance(&mut cluster)?;
+    page.switches()?;
+    page.nothing_went_wrong()?;
+    drop(page);
+    shows_markup_as_text(&folder, &pictures, &url, state)?;
+    let answered = figure(&cluster.end_load()?, "/counts/answered")?;
     println!(
-        "the live page shows what it ought to; {} requests meanwhile; look at {}",
-        seen.count("exact") + seen.count("reconstructed"),
-        check.pictures.display()
+        "the live page shows what it ought to; {answered} requests meanwhile; look at {}",
+        pictures.display()
     );
     Ok(())
 }
@@ -78,51 +74,37 @@ fn configuration(admin: &str, hash: &str, replicas: &[String], parity: &[String]
     )
 }
 
-struct LivePageCheck<'a> {
-    page: Page<'a>,
-    pictures: PathBuf,
-}
-
-impl LivePageCheck<'_> {
-    fn screenshot(&self, name: &str) -> Result<()> {
-        let file = self.pictures.join(format!("{name}.png"));
-        self.page.screenshot(&file)
-    }
-
-    fn enter(&self, key: &str) -> Result<()> {
-        let page = &self.page;
-        page.evaluate(&format!("document.getElementById('key').value = {key:?}"))?;
-        page.evaluate("document.getElementById('login').requestSubmit()")?;
+impl Page {
+    fn enter(&mut self, key: &str) -> Result<()> {
+        self.evaluate(&format!("document.getElementById('key').value = {key:?}"))?;
+        self.evaluate("document.getElementById('login').requestSubmit()")?;
         Ok(())
     }
 
-    fn click(&self, button: &str) -> Result<()> {
-        let page = &self.page;
+    fn click(&mut self, button: &str) -> Result<()> {
         let found = format!(
             "[...document.querySelectorAll('button')].find((one) => one.textContent === {button:?})"
         );
-        page.until(&found)?;
-        page.evaluate(&format!("{found}.click()")).map(drop)
+        self.until(&found)?;
+        self.evaluate(&format!("{found}.click()")).map(drop)
     }
 
     /// Without a key and with a wrong one nothing is shown.
-    fn log_in(&self, key: &str) -> Result<()> {
-        let page = &self.page;
-        page.until("!document.getElementById('login').hidden")?;
+    fn log_in(&mut self, key: &str) -> Result<()> {
+        self.until("!document.getElementById('login').hidden")?;
         self.enter(&format!("parapet_{}", "0".repeat(64)))?;
-        page.until("document.getElementById('login-error').textContent.includes('no admin key')")?;
-        page.check("document.querySelectorAll('[data-model]').length === 0")?;
+        self.until("document.getElementById('login-error').textContent.includes('no admin key')")?;
+        self.check("document.querySelectorAll('[data-model]').length === 0")?;
         self.screenshot("login")?;
         self.enter(key)?;
-        page.until(&format!("document.querySelector('[data-model={MODEL:?}]')"))?;
+        self.until(&format!("document.querySelector('[data-model={MODEL:?}]')"))?;
         // The key is not left in the form.
-        page.until("document.getElementById('key').value === ''")
+        self.until("document.getElementById('key').value === ''")
     }
 
     /// Shows groups, accuracy and latency, which reconstruction improves by `end`; returns the
     /// frontend's state.
-    fn shows_a_cluster_that_is_well(&self, key: &str, end: Instant) -> Result<Value> {
-        let page = &self.page;
+    fn shows_a_cluster_that_is_well(&mut self, key: &str, end: Instant) -> Result<Value> {
         for expression in [
             ALL_ARE_UP,
             "document.querySelectorAll('[data-groups=decoded] .chip.reconstructed').length > 0",
@@ -130,98 +112,91 @@ impl LivePageCheck<'_> {
             r"[...document.querySelectorAll('[data-latency=answered] td')].slice(1)
                 .every((cell) => /\d ms/.test(cell.textContent))",
         ] {
-            page.until(expression)?;
+            self.until(expression)?;
         }
         std::thread::sleep(end.saturating_duration_since(Instant::now()));
         let latency = "views.get([...views.keys()][0]).model.latency";
-        page.check(&format!(
+        self.check(&format!(
             "{latency}.without.p99_ms > {latency}.answered.p99_ms"
         ))?;
         self.screenshot("well")?;
         let header = format!("{{ headers: {{ authorization: 'Bearer {key}' }} }}");
-        page.evaluate(&format!(
+        self.evaluate(&format!(
             "fetch('/live/state', {header}).then((one) => one.json())"
         ))
     }
 
     /// Shows an instance as down while it is frozen, in the dark and on a small screen, too.
-    fn shows_a_frozen_instance(&self, cluster: &mut SampleCluster) -> Result<()> {
-        let page = &self.page;
+    fn shows_a_frozen_instance(&mut self, cluster: &mut SampleCluster) -> Result<()> {
         cluster.signal(0, Signal::SIGSTOP)?;
-        page.until("document.querySelectorAll('[data-state=down]').length > 0")?;
+        self.until("document.querySelectorAll('[data-state=down]').length > 0")?;
         std::thread::sleep(Duration::from_secs(2));
         self.screenshot("frozen")?;
         for scheme in ["dark", "light"] {
             let feature = json!({ "name": "prefers-color-scheme", "value": scheme });
-            page.call(
+            self.call(
                 "Emulation.setEmulatedMedia",
                 json!({ "features": [feature] }),
             )?;
             self.screenshot(&format!("frozen-{scheme}"))?;
         }
-        page.resize(400, 900)?;
+        self.resize(400, 900)?;
         self.screenshot("frozen-400")?;
         let element = "document.documentElement";
-        page.check(&format!("{element}.scrollWidth === {element}.clientWidth"))?;
-        page.resize(1280, 1000)?;
+        self.check(&format!("{element}.scrollWidth === {element}.clientWidth"))?;
+        self.resize(1280, 1000)?;
         cluster.signal(0, Signal::SIGCONT)?;
-        page.until(ALL_ARE_UP)
+        self.until(ALL_ARE_UP)
     }
 
     /// Redundancy is switched off, which asks twice, and the hold-back changed; without the key
     /// both are refused. Then both are as configured again.
-    fn switches(&self) -> Result<()> {
-        let page = &self.page;
+    fn switches(&mut self) -> Result<()> {
         let status = "document.querySelector('[data-switch=redundancy]').textContent";
         let hold_back = "document.querySelector('[data-switch=hold-back]').textContent";
         let is_on = format!("{status} === 'on'");
-        page.check(
+        self.check(
             "fetch('/live/models/fashion/redundancy', { method: 'POST',
                 headers: { 'content-type': 'application/json' }, body: '{\"on\": false}' })
                 .then((answer) => answer.status === 401 || Promise.reject(answer.status))",
         )?;
-        page.check(&is_on)?;
+        self.check(&is_on)?;
         self.click("Switch off")?;
-        page.check(&is_on)?;
+        self.check(&is_on)?;
         self.click("Really switch off?")?;
-        page.until(&format!("{status} === 'OFF'"))?;
-        page.evaluate("document.querySelector('[placeholder=ms]').value = '12.5'")?;
+        self.until(&format!("{status} === 'OFF'"))?;
+        self.evaluate("document.querySelector('[placeholder=ms]').value = '12.5'")?;
         self.click("Fix")?;
-        page.until(&format!("{hold_back}.includes('fixed here at 12.5 ms')"))?;
+        self.until(&format!("{hold_back}.includes('fixed here at 12.5 ms')"))?;
         let percentile = "document.querySelector('[aria-label^=percentile]').value";
-        page.evaluate(&format!("{percentile} = '400'"))?;
+        self.evaluate(&format!("{percentile} = '400'"))?;
         self.click("Learn")?;
         // What is no percentile is refused with the reason.
-        page.until("document.querySelector('.refused').textContent.includes('0.97')")?;
-        page.evaluate(&format!("{percentile} = ''"))?;
+        self.until("document.querySelector('.refused').textContent.includes('0.97')")?;
+        self.evaluate(&format!("{percentile} = ''"))?;
         self.screenshot("switched")?;
         self.click("As configured")?;
-        page.until(&format!("{hold_back}.endsWith('as configured')"))?;
+        self.until(&format!("{hold_back}.endsWith('as configured')"))?;
         self.click("Switch on")?;
-        page.until(&is_on)
+        self.until(&is_on)
     }
 }
 
 /// Shows names and labels as they are where they hold markup: the page is given a state in which
 /// every text is hostile.
-fn shows_markup_as_text(
-    browser: &Browser,
-    url: &str,
-    mut state: Value,
-    pictures: &Path,
-) -> Result<()> {
+fn shows_markup_as_text(folder: &Path, pictures: &Path, url: &str, mut state: Value) -> Result<()> {
     let groups = state.pointer("/models/0/decoded").and_then(Value::as_array);
     let is_decoded = groups.is_some_and(|groups| !groups.is_empty());
     ensure!(is_decoded, "no group was decoded");
     make_hostile(&mut state);
     let script = format!("window.fetch = async () => new Response(JSON.stringify({state}))");
-    let page = browser.open(url, &script)?;
+    let mut page = Page::open(folder, pictures, url, &script)?;
     page.until("document.querySelectorAll('[data-model]').length === 1")?;
     let title = "document.querySelector('h2').textContent";
     page.check(&format!("{title} === {HOSTILE:?}"))?;
     page.check("document.querySelectorAll('main img, main script, main b b').length === 0")?;
     page.check("window.hostile === undefined")?;
-    page.screenshot(&pictures.join("hostile.png"))?;
+    page.screenshot("hostile")?;
     page.nothing_went_wrong()
 }
 
