@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parapet_encoder::{CodeSpec, EncoderKind};
-use parity_trainer::backend::{OptimiserConfig, OptimiserSpec, Schedule};
+use parity_trainer::backend::{OptimiserConfig, OptimiserSpec, Place, Schedule};
 use parity_trainer::{ParityRun, Trainer, TrainingSet};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         learned: None,
         seed: 1,
     };
-    let mut trainer = Trainer::parity(run, Arc::clone(&set), set, &mut Trainer::local(rule))?;
+    let mut trainer = Trainer::parity(run, Arc::clone(&set), set, Place::InProcess)?;
     for _ in 0..WARM_UP {
         trainer.step()?;
     }

@@ -26,8 +26,7 @@ pub(crate) use error::Result;
 pub use error::TrainError;
 pub use evaluation::accuracy;
 pub use training::{
-    Best, Buffer, DeployedRun, LearnedRun, Loss, MakeBackend, ParityRun, RngPosition,
-    SamplerPosition, Snapshot, StepReport, Trained, Trainer, TrainerState, TrainingSet,
-    TransformChoice, TransformTrial, Validation, candidate_transforms, group_shape,
-    split_validation, training_inputs, try_transform,
+    Best, DeployedRun, GroupSampler, LearnedRun, Loss, ParityRun, StepReport, Trained, Trainer,
+    TrainerState, TrainingSet, TransformChoice, Validation, group_shape, split_validation,
+    training_inputs,
 };

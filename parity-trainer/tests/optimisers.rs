@@ -3,8 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use parity_trainer::backend::{
-    InProcessBackend, OptimiserConfig, OptimiserSpec, ParameterBackend, ParameterSet,
-    ParameterShape, Schedule,
+    InProcessBackend, OptimiserConfig, OptimiserSpec, ParameterBackend, ParameterSet, Schedule,
 };
 use tch::nn::{self, OptimizerConfig};
 use tch::{Device, Kind, Tensor};
@@ -21,13 +20,11 @@ fn compare(optimiser: OptimiserSpec, config: impl OptimizerConfig) {
     let weights = store.root().add("w", Tensor::from_slice(&start), true);
     let mut theirs = config.build(&store, RATE).unwrap();
 
-    let shape = ParameterShape {
-        name: "w".to_owned(),
-        shape: vec![start.len()],
+    let mut own = ParameterSet {
+        values: start,
+        buffers: Vec::new(),
     };
-    let mut own = ParameterSet::zeroes(vec![shape]);
-    own.fill("w", &start).unwrap();
-    let mut gradients = own.zeroes_like();
+    let mut gradients = own.clone();
     let rule = OptimiserConfig {
         optimiser,
         learning_rate: RATE,
@@ -35,21 +32,21 @@ fn compare(optimiser: OptimiserSpec, config: impl OptimizerConfig) {
         steps: STEPS as u64,
         clip: None,
     };
-    let mut ours = InProcessBackend::new(rule, own.clone()).unwrap();
+    let mut ours = InProcessBackend::new(rule, &own.values).unwrap();
     for step in 0..STEPS {
         let curvatures = Tensor::from_slice(&curvature);
         let loss = curvatures * &weights * &weights - &weights * 0.3;
         theirs.backward_step(&loss.sum(Kind::Float));
 
-        let at = own.values().iter().zip(&curvature);
-        for (gradient, (weight, curvature)) in gradients.values_mut().iter_mut().zip(at) {
+        let at = own.values.iter().zip(&curvature);
+        for (gradient, (weight, curvature)) in gradients.values.iter_mut().zip(at) {
             *gradient = 2.0 * curvature * weight - 0.3;
         }
         ours.push_part(0, &gradients).unwrap();
         ours.settle().unwrap();
         ours.pull(&mut own).unwrap();
         let expected = Vec::<f32>::try_from(weights.detach()).unwrap();
-        for (ours, theirs) in own.values().iter().zip(expected) {
+        for (ours, theirs) in own.values.iter().zip(expected) {
             let is_close = (ours - theirs).abs() <= 1e-6;
             assert!(
                 is_close,

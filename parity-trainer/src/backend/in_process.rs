@@ -12,8 +12,7 @@ use parapet_parameter_server::{
 };
 
 use super::{
-    BackendError, BackendState, OptimiserConfig, ParameterBackend, ParameterSet, SLOTS, Tick,
-    WEIGHTS, check_length,
+    BackendError, BackendState, OptimiserConfig, ParameterBackend, ParameterSet, Tick, check_length,
 };
 
 /// Weights in a row of the server's array; the last row is filled up with zeroes,
@@ -52,15 +51,13 @@ impl fmt::Debug for InProcessBackend {
 }
 
 impl InProcessBackend {
-    pub fn new(rule: OptimiserConfig, weights: ParameterSet) -> Result<Self, BackendError> {
-        let weights = weights.values();
-        let zeroes = vec![0.0; weights.len()];
-        let slots = std::iter::repeat_n(zeroes.as_slice(), rule.optimiser.slots());
+    pub fn new(rule: OptimiserConfig, weights: &[f32]) -> Result<Self, BackendError> {
         let state = BackendState {
             clock: 0,
-            arrays: arrays(weights, slots),
+            weights: weights.to_vec(),
+            slots: vec![vec![0.0; weights.len()]; rule.optimiser.slots()],
         };
-        let (server, client) = cluster(rule, &state, weights.len())?;
+        let (server, client) = cluster(rule, &state)?;
         Ok(Self {
             rule,
             server,
@@ -74,7 +71,7 @@ impl InProcessBackend {
     /// Has the worker do `work`, and the server what follows from it.
     fn run(&mut self, work: Work, what: &'static str) -> Result<Option<Pulled>, BackendError> {
         let step = self.clock + 1;
-        let refused = |reason: String| BackendError::Refused { what, step, reason };
+        let refused = |reason| refused(what, step, reason);
         let task = Task {
             work,
             array: ARRAY,
@@ -121,21 +118,19 @@ impl InProcessBackend {
 impl ParameterBackend for InProcessBackend {
     fn pull(&mut self, into: &mut ParameterSet) -> Result<(), BackendError> {
         let pulled = self.run(Work::Pull, "pull")?;
-        let pulled = pulled.ok_or_else(|| BackendError::State(WEIGHTS.to_owned()))?;
-        let weights = pulled.values.get(..self.length).unwrap_or_default();
-        into.fill("the parameters to pull into", weights)
+        let weights = pulled
+            .as_ref()
+            .and_then(|pulled| pulled.values.get(..self.length));
+        into.fill(weights.unwrap_or_default())
     }
 
     fn push_part(&mut self, _part: usize, gradients: &ParameterSet) -> Result<(), BackendError> {
-        let gradients = gradients.values();
+        let gradients = gradients.values.as_slice();
         check_length("the gradients", self.length, gradients.len())?;
         let learning_rate = self.rule.rate(self.clock);
         let (gradient_norm, scale) = self.rule.scale(gradients, 1);
         let scale = scale as f32;
-        let values = padded(
-            gradients.iter().map(|gradient| gradient * scale),
-            self.length,
-        );
+        let values = padded(gradients.iter().map(|gradient| gradient * scale));
         self.run(Work::Push(Values::F32(values.into())), "gradient")?;
         self.clock += 1;
         self.made = Some(Tick {
@@ -150,40 +145,36 @@ impl ParameterBackend for InProcessBackend {
     }
 
     fn state(&mut self) -> Result<BackendState, BackendError> {
-        let shard = self.server.shards().next();
-        let shard = shard.ok_or_else(|| BackendError::State(WEIGHTS.to_owned()))?;
+        let no_weights = || refused("state", self.clock, "it has no weights".to_owned());
+        let shard = self.server.shards().next().ok_or_else(no_weights)?;
         let rows = shard.store.extract(shard.at.range, usize::MAX);
         let (weights, slots) = (rows.values.to_f32(), rows.state.to_f32());
         let part = |values: &'_ [f32]| values.get(..self.length).unwrap_or_default().to_vec();
-        let slots: Vec<Vec<f32>> = slots.chunks(weights.len().max(1)).map(part).collect();
-        let arrays = arrays(&part(&weights), slots.iter().map(Vec::as_slice));
         Ok(BackendState {
             clock: self.clock,
-            arrays,
+            weights: part(&weights),
+            slots: slots.chunks(weights.len().max(1)).map(part).collect(),
         })
     }
 
     fn restore(&mut self, state: &BackendState, _buffers: &[f32]) -> Result<(), BackendError> {
-        (self.server, self.client) = cluster(self.rule, state, self.length)?;
+        state.check(&self.rule, self.length)?;
+        (self.server, self.client) = cluster(self.rule, state)?;
         self.clock = state.clock;
         self.made = None;
         Ok(())
     }
 }
 
+fn refused(what: &'static str, step: u64, reason: String) -> BackendError {
+    BackendError::Refused { what, step, reason }
+}
+
 /// A server that holds `state`, as if copied to it from another one, and a worker that has made
 /// all steps before.
-fn cluster(
-    rule: OptimiserConfig,
-    state: &BackendState,
-    length: usize,
-) -> Result<(Server, Client), BackendError> {
-    let refused = |reason: String| BackendError::Refused {
-        what: "state",
-        step: state.clock,
-        reason,
-    };
-    let (range, clock) = (range(length), Clock(state.clock));
+fn cluster(rule: OptimiserConfig, state: &BackendState) -> Result<(Server, Client), BackendError> {
+    let refused = |reason| refused("state", state.clock, reason);
+    let (range, clock) = (range(state.weights.len()), Clock(state.clock));
     let layout = Layout::dense(ROW, rule);
     let config = ArrayConfig {
         layout,
@@ -208,10 +199,7 @@ fn cluster(
     };
     let mut actions = Vec::new();
     for event in [
-        received(Message::Snapshot(snapshot(
-            rows(rule, state, length)?,
-            clock,
-        ))),
+        received(Message::Snapshot(snapshot(state))),
         Event::Members(Members {
             version: 1,
             workers: vec![(WORKER, clock)],
@@ -229,9 +217,15 @@ fn cluster(
     Ok((server, client))
 }
 
-/// The only part of a copy of these rows, at the end of a clock.
-fn snapshot(rows: Rows, clock: Clock) -> Snapshot {
-    let range = rows.range;
+/// The only part of a copy of the state, at the end of a clock.
+fn snapshot(state: &BackendState) -> Snapshot {
+    let range = range(state.weights.len());
+    let weights = padded(state.weights.iter().copied());
+    let slots = state.slots.iter();
+    let slots: Vec<f32> = slots
+        .flat_map(|slot| padded(slot.iter().copied()))
+        .collect();
+    let steps = u32::try_from(state.clock).unwrap_or(u32::MAX);
     Snapshot {
         at: ShardRef {
             array: ARRAY,
@@ -240,11 +234,17 @@ fn snapshot(rows: Rows, clock: Clock) -> Snapshot {
         },
         transfer: TransferId(1),
         part: 0,
-        rows,
+        rows: Rows {
+            range,
+            keys: Keys::All,
+            steps: vec![steps; weights.len() / ROW],
+            values: Values::F32(weights.into()),
+            state: Values::F32(slots.into()),
+        },
         end: Some(SnapshotEnd {
             seq: Seq(0),
             members: 0,
-            clocks: vec![(WORKER, range, clock)],
+            clocks: vec![(WORKER, range, Clock(state.clock))],
         }),
     }
 }
@@ -253,41 +253,11 @@ fn range(length: usize) -> KeyRange {
     KeyRange::new(0, length.div_ceil(ROW) as Key)
 }
 
-fn padded(values: impl Iterator<Item = f32>, length: usize) -> Vec<f32> {
-    let mut all: Vec<f32> = Vec::with_capacity(length.next_multiple_of(ROW));
+/// The values, filled up to whole rows.
+fn padded(values: impl ExactSizeIterator<Item = f32>) -> Vec<f32> {
+    let length = values.len().next_multiple_of(ROW);
+    let mut all: Vec<f32> = Vec::with_capacity(length);
     all.extend(values);
-    all.resize(length.next_multiple_of(ROW), 0.0);
+    all.resize(length, 0.0);
     all
-}
-
-pub(super) fn arrays<'a>(
-    weights: &'a [f32],
-    slots: impl Iterator<Item = &'a [f32]>,
-) -> Vec<(String, Vec<f32>)> {
-    let slots = SLOTS.into_iter().zip(slots);
-    let named = std::iter::once((WEIGHTS, weights)).chain(slots);
-    named
-        .map(|(name, values)| (name.to_owned(), values.to_vec()))
-        .collect()
-}
-
-/// The state of a model of `length` weights as a server has it.
-fn rows(rule: OptimiserConfig, state: &BackendState, length: usize) -> Result<Rows, BackendError> {
-    let array = |name: &str| {
-        let values = state.array(name, length)?;
-        Ok::<_, BackendError>(padded(values.iter().copied(), length))
-    };
-    let weights = array(WEIGHTS)?;
-    let mut slots = Vec::new();
-    for name in SLOTS.iter().take(rule.optimiser.slots()) {
-        slots.extend(array(name)?);
-    }
-    let steps = u32::try_from(state.clock).unwrap_or(u32::MAX);
-    Ok(Rows {
-        range: range(length),
-        keys: Keys::All,
-        steps: vec![steps; weights.len() / ROW],
-        values: Values::F32(weights.into()),
-        state: Values::F32(slots.into()),
-    })
 }

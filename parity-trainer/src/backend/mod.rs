@@ -6,19 +6,65 @@
 //! ([`InProcessBackend`]), or a cluster of them ([`RemoteBackend`]).
 
 mod in_process;
-mod parameters;
 mod remote;
 
 pub use in_process::InProcessBackend;
-pub use parameters::{ParameterSet, ParameterShape};
+use parapet_cluster::roles::training::Job;
 pub use parapet_parameter_server::optimiser::{OptimiserConfig, OptimiserSpec, Schedule};
 pub use remote::{ClusterHandle, RemoteBackend, RemotePlan};
 use serde::{Deserialize, Serialize};
 
-/// Name of the weights in a [`BackendState`].
-const WEIGHTS: &str = "weights";
-/// The optimiser's state in a [`BackendState`], in the order of the server's slots.
-const SLOTS: [&str; 2] = ["optimiser.first", "optimiser.second"];
+/// Place of a training's parameters.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// A parameter server inside this process.
+    InProcess,
+    /// A cluster, where this process leads the training.
+    Lead(ClusterHandle, RemotePlan),
+    /// A cluster, where another process leads the training.
+    Join(ClusterHandle, Job),
+}
+
+impl Place {
+    /// Parts that each step's batch is cut into.
+    pub(crate) fn parts(&self) -> usize {
+        match self {
+            Self::InProcess => 1,
+            Self::Lead(_, plan) => plan.executors,
+            Self::Join(_, job) => job.executors.len().max(1),
+        }
+    }
+
+    /// Puts a model's `parameters` there, to be updated by `rule`.
+    pub(crate) fn open(
+        self,
+        rule: OptimiserConfig,
+        parameters: &ParameterSet,
+    ) -> Result<Box<dyn ParameterBackend>, BackendError> {
+        Ok(match self {
+            Self::InProcess => Box::new(InProcessBackend::new(rule, &parameters.values)?),
+            Self::Lead(cluster, plan) => Box::new(RemoteBackend::lead(cluster, plan, parameters)?),
+            Self::Join(cluster, job) => Box::new(RemoteBackend::join(cluster, job, parameters)?),
+        })
+    }
+}
+
+/// Values for all of a model's parameters (weights or gradients), one parameter after the other;
+/// and its buffers, such as batch norm's running moments: those to compute with, or those after a
+/// batch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ParameterSet {
+    pub values: Vec<f32>,
+    pub buffers: Vec<f32>,
+}
+
+impl ParameterSet {
+    fn fill(&mut self, pulled: &[f32]) -> Result<(), BackendError> {
+        check_length("the pulled parameters", self.values.len(), pulled.len())?;
+        self.values.copy_from_slice(pulled);
+        Ok(())
+    }
+}
 
 /// Holds a model's parameters and applies gradients to them.
 ///
@@ -82,17 +128,19 @@ pub struct Tick {
 pub struct BackendState {
     /// Steps done.
     pub clock: u64,
-    /// `weights`, and what the optimiser keeps, by name.
-    pub arrays: Vec<(String, Vec<f32>)>,
+    pub weights: Vec<f32>,
+    /// State of the optimiser.
+    pub slots: Vec<Vec<f32>>,
 }
 
 impl BackendState {
-    /// Returns the array `name`, of a model that has `expected` values.
-    fn array(&self, name: &str, expected: usize) -> Result<&[f32], BackendError> {
-        let found = self.arrays.iter().find(|(own, _)| own == name);
-        let (_, values) = found.ok_or_else(|| BackendError::State(name.to_owned()))?;
-        check_length(&format!("the state's {name}"), expected, values.len())?;
-        Ok(values)
+    /// Refuses the state of a model that has not `length` weights, and another optimiser's.
+    fn check(&self, rule: &OptimiserConfig, length: usize) -> Result<(), BackendError> {
+        if self.slots.len() != rule.optimiser.slots() {
+            return Err(BackendError::OtherOptimiser);
+        }
+        let mut arrays = std::iter::once(&self.weights).chain(&self.slots);
+        arrays.try_for_each(|array| check_length("the state's arrays", length, array.len()))
     }
 }
 
@@ -101,12 +149,12 @@ impl BackendState {
 pub enum BackendError {
     #[error("{what} hold {got} values, the model has {expected}; they are another model's")]
     Layout {
-        what: String,
+        what: &'static str,
         expected: usize,
         got: usize,
     },
-    #[error("the state has no `{0}`; it was written by another optimiser")]
-    State(String),
+    #[error("the state was written by another optimiser")]
+    OtherOptimiser,
     #[error("the parameter server refuses the {what} of step {step}: {reason}")]
     Refused {
         what: &'static str,
@@ -117,16 +165,15 @@ pub enum BackendError {
     Cluster(#[from] parapet_cluster::roles::ClusterError),
 }
 
-fn check_length(what: &str, expected: usize, got: usize) -> Result<(), BackendError> {
-    if expected == got {
-        return Ok(());
+fn check_length(what: &'static str, expected: usize, got: usize) -> Result<(), BackendError> {
+    match expected == got {
+        true => Ok(()),
+        false => Err(BackendError::Layout {
+            what,
+            expected,
+            got,
+        }),
     }
-    let what = what.to_owned();
-    Err(BackendError::Layout {
-        what,
-        expected,
-        got,
-    })
 }
 
 #[cfg(test)]

@@ -11,10 +11,8 @@ use parapet_cluster::roles::training::{Job, NewTraining, ROW, Settled, Training,
 use parapet_parameter_server::Consistency;
 use tokio::runtime::Runtime;
 
-use super::in_process::arrays;
 use super::{
-    BackendError, BackendState, OptimiserConfig, ParameterBackend, ParameterSet, SLOTS, Tick,
-    WEIGHTS, check_length,
+    BackendError, BackendState, OptimiserConfig, ParameterBackend, ParameterSet, Tick, check_length,
 };
 
 /// Shards that the parameters are cut into, at least and at most: several for each server, so that
@@ -116,7 +114,7 @@ impl RemoteBackend {
         weights: &ParameterSet,
     ) -> Result<Self, BackendError> {
         let mut backend = Self::new(cluster, plan, weights);
-        backend.begin(weights.values(), weights.buffers(), None)?;
+        backend.begin(&weights.values, &weights.buffers, None)?;
         Ok(backend)
     }
 
@@ -148,7 +146,7 @@ impl RemoteBackend {
             cluster,
             plan,
             training: None,
-            lengths: (weights.values().len(), weights.buffers().len()),
+            lengths: (weights.values.len(), weights.buffers.len()),
             gradient_norm: 0.0,
         }
     }
@@ -204,34 +202,24 @@ impl ParameterBackend for RemoteBackend {
     fn pull(&mut self, into: &mut ParameterSet) -> Result<(), BackendError> {
         let (length, buffers) = self.lengths;
         let all = self.training()?.1.weights();
-        into.fill(
-            "the parameters to pull into",
-            all.get(..length).unwrap_or_default(),
-        )?;
+        into.fill(all.get(..length).unwrap_or_default())?;
         let pulled = all.get(array_length(length, buffers) - buffers..);
-        for (own, pulled) in into
-            .buffers_mut()
-            .iter_mut()
-            .zip(pulled.unwrap_or_default())
-        {
-            *own = *pulled;
-        }
+        let pulled = into.buffers.iter_mut().zip(pulled.unwrap_or_default());
+        pulled.for_each(|(own, pulled)| *own = *pulled);
         Ok(())
     }
 
     fn push_part(&mut self, part: usize, gradients: &ParameterSet) -> Result<(), BackendError> {
         // Clipped by itself: the length of the sum is not known before it is made.
-        let (norm, scale) = self.plan.rule.scale(gradients.values(), 1);
+        let (norm, scale) = self.plan.rule.scale(&gradients.values, 1);
         self.gradient_norm = norm;
         // Where clocks are not added up, each part is an update by itself.
         let share = match self.plan.consistency.adds_up_clocks() {
             true => 1.0 / self.plan.executors as f64,
             false => 1.0,
         };
-        let array = scaled(
-            (gradients.values(), scale * share),
-            (gradients.buffers(), share),
-        );
+        let weights = (gradients.values.as_slice(), scale * share);
+        let array = scaled(weights, (&gradients.buffers, share));
         let (runtime, training) = self.training()?;
         Ok(runtime.block_on(training.push(part, array))?)
     }
@@ -253,23 +241,19 @@ impl ParameterBackend for RemoteBackend {
         let (runtime, training) = self.training()?;
         let slots = runtime.block_on(training.optimiser_state())?;
         let part = |values: &'_ [f32]| values.get(..length).unwrap_or_default().to_vec();
-        let slots: Vec<Vec<f32>> = slots.iter().map(|slot| part(slot)).collect();
-        let weights = part(training.weights());
         Ok(BackendState {
             clock: training.steps_done(),
-            arrays: arrays(&weights, slots.iter().map(Vec::as_slice)),
+            weights: part(training.weights()),
+            slots: slots.iter().map(|slot| part(slot)).collect(),
         })
     }
 
     fn restore(&mut self, state: &BackendState, buffers: &[f32]) -> Result<(), BackendError> {
         let (length, expected) = self.lengths;
         check_length("the state's buffers", expected, buffers.len())?;
-        let weights = state.array(WEIGHTS, length)?;
-        let slots = SLOTS.iter().take(self.plan.rule.optimiser.slots());
-        let slots = slots.map(|name| Ok(state.array(name, length)?.to_vec()));
-        let slots = slots.collect::<Result<Vec<_>, BackendError>>()?;
-        let from = (state.clock > 0).then_some((state.clock, &slots[..]));
-        self.begin(weights, buffers, from)
+        state.check(&self.plan.rule, length)?;
+        let from = (state.clock > 0).then_some((state.clock, &state.slots[..]));
+        self.begin(&state.weights, buffers, from)
     }
 
     fn keeps_buffers(&self) -> bool {

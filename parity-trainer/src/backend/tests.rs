@@ -9,13 +9,10 @@ use super::*;
 const LENGTH: usize = 2 * ROW + 7;
 
 fn set(values: &[f32]) -> ParameterSet {
-    let shape = ParameterShape {
-        name: "w".into(),
-        shape: vec![values.len()],
-    };
-    let mut set = ParameterSet::zeroes(vec![shape]);
-    set.fill("w", values).unwrap();
-    set
+    ParameterSet {
+        values: values.to_vec(),
+        buffers: Vec::new(),
+    }
 }
 
 fn values(value: impl Fn(usize) -> f32) -> Vec<f32> {
@@ -51,7 +48,7 @@ fn sgd(momentum: f64, learning_rate: f64, clip: Option<f64>) -> OptimiserConfig 
 }
 
 fn backend(rule: OptimiserConfig, weights: &[f32]) -> InProcessBackend {
-    InProcessBackend::new(rule, set(weights)).unwrap()
+    InProcessBackend::new(rule, weights).unwrap()
 }
 
 fn step(backend: &mut InProcessBackend, gradients: &[f32]) -> Result<Tick, BackendError> {
@@ -60,9 +57,9 @@ fn step(backend: &mut InProcessBackend, gradients: &[f32]) -> Result<Tick, Backe
 }
 
 fn weights(backend: &mut InProcessBackend) -> Vec<f32> {
-    let mut into = set(&vec![0.0; backend.state().unwrap().arrays[0].1.len()]);
+    let mut into = set(&vec![0.0; backend.state().unwrap().weights.len()]);
     backend.pull(&mut into).unwrap();
-    into.values().to_vec()
+    into.values
 }
 
 fn assert_one_line(error: &BackendError, parts: &[&str]) {
@@ -121,10 +118,8 @@ proptest! {
             prop_assert!(served.settle().unwrap().is_none(), "no gradients, no step");
         }
         let (weights, slots) = plain(rule(optimiser), &start, &steps);
-        let state = served.state().unwrap();
-        prop_assert_eq!(state.clock, steps.len() as u64);
-        let found: Vec<&Vec<f32>> = state.arrays.iter().map(|(_, values)| values).collect();
-        prop_assert_eq!(found, std::iter::once(&weights).chain(&slots).collect::<Vec<_>>());
+        let clock = steps.len() as u64;
+        prop_assert_eq!(served.state().unwrap(), BackendState { clock, weights, slots });
     }
 
     #[test]
@@ -165,6 +160,8 @@ fn gradients_of_another_model_are_refused() {
     let mut backend = backend(sgd(0.0, 1.0, None), &[5.0]);
     let error = step(&mut backend, &[1.0, 2.0]).unwrap_err();
     assert_one_line(&error, &["hold 2 values, the model has 1"]);
+    let error = backend.pull(&mut set(&[0.0; 6])).unwrap_err();
+    assert_one_line(&error, &["hold 1 values, the model has 6"]);
 }
 
 #[test]
@@ -172,33 +169,15 @@ fn state_of_another_model_or_optimiser_is_refused() {
     let mut backend = backend(rule(OptimiserSpec::Adam { weight_decay: 0.0 }), &[0.0; 5]);
     let whole = backend.state().unwrap();
     backend.restore(&whole, &[]).unwrap();
-    for place in 0..whole.arrays.len() {
-        let mut short = whole.clone();
-        short.arrays[place].1.pop();
+    let (mut fewer_weights, mut fewer_moments) = (whole.clone(), whole.clone());
+    fewer_weights.weights.pop();
+    fewer_moments.slots[1].pop();
+    for short in [fewer_weights, fewer_moments] {
         let error = backend.restore(&short, &[]).unwrap_err();
-        assert_one_line(&error, &[&whole.arrays[place].0, "hold 4"]);
-        let mut less = whole.clone();
-        let (name, _) = less.arrays.remove(place);
-        let error = backend.restore(&less, &[]).unwrap_err();
-        assert_one_line(&error, &[&name, "written by another optimiser"]);
+        assert_one_line(&error, &["the state's arrays hold 4"]);
     }
-}
-
-#[test]
-fn each_parameter_has_its_part_of_the_set() {
-    let shape = |name: &str, shape: &[usize]| ParameterShape {
-        name: name.into(),
-        shape: shape.to_vec(),
-    };
-    let mut set = ParameterSet::zeroes(vec![shape("a", &[2, 2]), shape("b", &[3])]);
-    for (index, (_, values)) in set.iter_mut().enumerate() {
-        values.fill(index as f32 + 1.0);
-    }
-    assert_eq!(set.values(), [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0]);
-    let parts = set
-        .iter()
-        .map(|(shape, values)| (shape.name.as_str(), values.len()));
-    assert_eq!(parts.last(), Some(("b", 3)));
-    let error = set.fill("weights", &[0.0; 6]).unwrap_err();
-    assert_one_line(&error, &["6 values, the model has 7"]);
+    let mut less = whole;
+    less.slots.pop();
+    let error = backend.restore(&less, &[]).unwrap_err();
+    assert_one_line(&error, &["written by another optimiser"]);
 }

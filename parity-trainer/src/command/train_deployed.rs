@@ -99,8 +99,7 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> Result<(), TrainError> {
     training.insert("epochs".to_owned(), i64::from(settings.epochs).into());
 
     let begun = Instant::now();
-    let mut backend = Trainer::local(run.rule(data.train.len()));
-    let trainer = Trainer::deployed(&run, Arc::new(data.train), data.classes, &mut backend)?;
+    let trainer = Trainer::deployed(&run, Arc::new(data.train), data.classes)?;
     let _locks = lock_training(&folder, &common.out, name)?;
     let training_loop = TrainingLoop {
         name,

@@ -114,7 +114,7 @@ impl TrainingLoop<'_> {
             );
         }
         if let Some(checkpoint) = found.checkpoint {
-            trainer.restore(&checkpoint.state)?;
+            trainer.restore(checkpoint.state)?;
             eprintln!("{name}: goes on after step {}", trainer.steps_done());
         } else {
             eprintln!("{name}: the run had no checkpoint yet; begins at step 0");

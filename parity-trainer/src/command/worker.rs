@@ -5,9 +5,7 @@ use std::io::Read as _;
 use parapet_cluster::roles::ClusterError;
 use parapet_cluster::roles::command::RegistryArgs;
 use parapet_cluster::roles::training::Job;
-use parity_trainer::backend::{
-    BackendError, ClusterHandle, ParameterBackend, ParameterSet, RemoteBackend,
-};
+use parity_trainer::backend::{BackendError, ClusterHandle, Place};
 use parity_trainer::{TrainError, Trainer};
 
 use super::interrupt::Interrupt;
@@ -76,12 +74,8 @@ fn take_part(
     let (mut run, (train, validation)) = task.prepare(threads)?;
     // The process that leads the training validates.
     run.validate_every = u64::MAX;
-    run.groups /= job.executors.len().max(1);
-    let mut join = |weights: ParameterSet| -> Result<Box<dyn ParameterBackend>, BackendError> {
-        let backend = RemoteBackend::join(cluster.clone(), job.clone(), &weights)?;
-        Ok(Box::new(backend))
-    };
-    let mut trainer = Trainer::parity(run, train, validation, &mut join)?;
+    let place = Place::Join(cluster.clone(), job.clone());
+    let mut trainer = Trainer::parity(run, train, validation, place)?;
     let mut first = None;
     while !trainer.is_done() && !interrupt.is_asked() {
         match trainer.step() {

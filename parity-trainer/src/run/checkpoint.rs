@@ -42,8 +42,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::backend::BackendState;
-    use crate::training::{Best, Buffer, RngPosition, SamplerPosition, Snapshot, Validation};
+    use crate::backend::{BackendState, ParameterSet};
+    use crate::network::stream;
+    use crate::training::{Best, GroupSampler, Validation};
 
     fn floats() -> impl Strategy<Value = Vec<f32>> {
         vec(-1e6f32..1e6, 0..20)
@@ -51,27 +52,28 @@ mod tests {
 
     prop_compose! {
         fn checkpoints()(
-            (weights, first, running) in (floats(), floats(), floats()),
+            (weights, first, buffers) in (floats(), floats(), floats()),
             best in proptest::option::of((floats(), -1e300f64..1e300)),
-            (seed, stream, word) in (any::<[u8; 32]>(), any::<u64>(), 0u128..(1 << 68)),
-            (order, next) in (vec(0usize..1000, 0..20), 0usize..20),
+            (seed, purpose, word) in (any::<u64>(), any::<u64>(), 0u128..(1 << 68)),
+            (samples, drawn) in (1usize..20, vec(0usize..1, 0..20)),
             clock in any::<u64>(),
         ) -> Checkpoint {
-            let buffers = vec![Buffer { name: "norm.mean".into(), values: running }];
-            let best = best.map(|(weights, agreement)| Best {
+            let best = best.map(|(values, agreement)| Best {
                 step: 7,
                 validation: Validation { agreement, loss: 0.1 },
-                snapshot: Snapshot { weights, buffers: buffers.clone() },
+                weights: ParameterSet { values, buffers: buffers.clone() },
             });
-            let arrays = vec![("optimiser.first".into(), first), ("weights".into(), weights)];
+            let (mut rng, mut sampler) = (stream(seed, purpose), GroupSampler::new(samples, 0.5));
+            rng.set_word_pos(word);
+            sampler.next(&mut drawn.clone(), &mut rng);
             Checkpoint {
                 run: "abc".into(),
                 state: TrainerState {
-                    backend: BackendState { clock, arrays },
+                    backend: BackendState { clock, weights, slots: vec![first] },
                     buffers,
                     best,
-                    rng: RngPosition { seed, stream, word },
-                    sampler: SamplerPosition { order: order.clone(), next, recent: order },
+                    rng,
+                    sampler,
                 },
             }
         }

@@ -22,32 +22,25 @@ const VALIDATION_GROUPS: usize = 512;
 /// Shuffles of a small validation set into groups.
 const VALIDATION_SHUFFLES: usize = 8;
 
-#[derive(Debug)]
-pub(super) struct GroupSampler {
-    pub(super) position: SamplerPosition,
+/// Draws groups of samples at random.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GroupSampler {
+    /// The samples in random order, shuffled afresh each time they run out.
+    pub(super) order: Vec<usize>,
+    /// Number of entries of `order` that are used up.
+    next: usize,
+    /// The latest samples that were not fillers, oldest first.
+    recent: Vec<usize>,
     /// Part of the groups that are completed with fillers.
     filler_share: f64,
 }
 
-/// Where a [`GroupSampler`] stands: all of its state that a checkpoint needs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SamplerPosition {
-    /// The samples in random order, shuffled afresh each time they run out.
-    pub order: Vec<usize>,
-    /// Number of entries of `order` that are used up.
-    pub next: usize,
-    /// The latest samples that were not fillers, oldest first, at most 16.
-    pub recent: Vec<usize>,
-}
-
 impl GroupSampler {
-    pub(super) fn new(samples: usize, filler_share: f64) -> Self {
+    pub(crate) fn new(samples: usize, filler_share: f64) -> Self {
         Self {
-            position: SamplerPosition {
-                order: (0..samples).collect(),
-                next: samples,
-                recent: Vec::new(),
-            },
+            order: (0..samples).collect(),
+            next: samples,
+            recent: Vec::new(),
             filler_share,
         }
     }
@@ -58,15 +51,16 @@ impl GroupSampler {
     /// A share of the groups has the form that a frontend gives to one that did not fill in time
     /// (invariant CG-5): one or more new queries, then fillers out of the few latest ones, which
     /// come again and again while little is asked.
-    pub(super) fn next(&mut self, group: &mut [usize], rng: &mut ChaCha8Rng) {
-        let SamplerPosition {
+    pub(crate) fn next(&mut self, group: &mut [usize], rng: &mut ChaCha8Rng) {
+        let Self {
             order,
             next,
             recent,
-        } = &mut self.position;
-        let has_fillers = self.filler_share > 0.0;
+            filler_share,
+        } = self;
+        let has_fillers = *filler_share > 0.0;
         let is_completed =
-            has_fillers && !recent.is_empty() && rng.random_bool(self.filler_share.min(1.0));
+            has_fillers && !recent.is_empty() && rng.random_bool(filler_share.min(1.0));
         let mut members = group.len();
         if is_completed {
             members = rng.random_range(1..members.max(2));
@@ -155,7 +149,7 @@ impl CodedSet {
         }
     }
 
-    /// Mean and standard deviation of the transformed outputs.
+    /// The transformed outputs for sample `index`.
     pub(super) fn coded(&self, index: usize) -> &[f32] {
         nth(&self.coded, index, self.set.outputs())
     }
@@ -252,6 +246,47 @@ impl CodedSet {
     }
 }
 
+/// Choice of the output transform that the code adds in: where a deployed model's outputs are badly
+/// scaled it decides everything.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum TransformChoice {
+    /// By short trials of each that fits, on validation data.
+    Auto,
+    /// Outputs as they are, as in ParM.
+    #[default]
+    Raw,
+    /// Less their mean, over their standard deviation.
+    Standardised,
+    /// Log-probabilities, clamped from below.
+    LogSoftmax,
+}
+
+impl TransformChoice {
+    /// The transforms that it allows for the outputs of `set`, raw first.
+    pub fn candidates(self, set: &TrainingSet) -> Vec<OutputTransform> {
+        let (mean, deviation) = moments(&set.answers);
+        let standardised = OutputTransform::Standardised {
+            mean: vec![mean as f32],
+            deviation: vec![(deviation as f32).max(1e-6)],
+        };
+        let floor = parapet_encoder::DEFAULT_FLOOR;
+        let log_softmax = OutputTransform::LogSoftmax { floor };
+        match self {
+            Self::Raw => vec![OutputTransform::Raw],
+            Self::Standardised => vec![standardised],
+            Self::LogSoftmax => vec![log_softmax],
+            Self::Auto => {
+                let mut all = vec![OutputTransform::Raw, standardised, log_softmax];
+                all.retain(|transform| transform.validate(set.outputs()).is_ok());
+                all
+            }
+        }
+    }
+}
+
+/// Mean and standard deviation.
 pub(super) fn moments(values: &[f32]) -> (f64, f64) {
     let count = values.len().max(1) as f64;
     let values = || values.iter().copied().map(f64::from);
@@ -270,10 +305,10 @@ mod tests {
         let mut rng = stream(1, 0);
         let (mut completed, mut repeated) = (0, 0);
         for _ in 0..400 {
-            let recent = sampler.position.recent.clone();
+            let recent = sampler.recent.clone();
             let mut group = [0; 4];
             sampler.next(&mut group, &mut rng);
-            assert!(sampler.position.recent.len() <= RECENT);
+            assert!(sampler.recent.len() <= RECENT);
             if recent.contains(&group[3]) {
                 completed += 1;
                 repeated += usize::from(group[3] == group[2]);

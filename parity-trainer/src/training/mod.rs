@@ -17,14 +17,11 @@ use crate::Result;
 use crate::network::Network;
 
 pub use deployed::DeployedRun;
-use groups::GroupSampler;
-pub use groups::SamplerPosition;
+pub use groups::{GroupSampler, TransformChoice};
 pub use learned_code::{Loss, group_shape};
 pub use parity_model::{LearnedRun, ParityRun};
 pub use samples::{TrainingSet, split_validation, training_inputs};
-pub use trainer::{Best, MakeBackend, RngPosition, Trainer, TrainerState};
-pub use trainer::{TransformChoice, TransformTrial, candidate_transforms, try_transform};
-pub use weights::{Buffer, Snapshot};
+pub use trainer::{Best, Trainer, TrainerState};
 
 /// Groups whose queries say how a network scales its input.
 const NORMALISATION_GROUPS: usize = 256;

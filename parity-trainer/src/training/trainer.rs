@@ -5,20 +5,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parapet_decoder::{Calibration, Score};
-use parapet_encoder::{Code, OutputTransform};
+use parapet_encoder::Code;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::deployed::LabelledModel;
-use super::groups::{GroupSampler, SamplerPosition, moments};
+use super::groups::GroupSampler;
 use super::learned_code::LearnedCodeTask;
 use super::parity_model::ParityModel;
-use super::weights::{Buffer, Snapshot, Weights};
+use super::weights::Weights;
 use super::{DeployedRun, ParityRun, StepRandomness, StepReport, Task, Trained};
 use super::{TrainingSet, Validation};
-use crate::backend::{
-    BackendError, BackendState, InProcessBackend, OptimiserConfig, ParameterBackend, ParameterSet,
-};
+use crate::backend::{BackendState, OptimiserConfig, ParameterBackend, ParameterSet, Place};
 use crate::data::Samples;
 use crate::network::{Network, stream};
 use crate::{Result, TrainError};
@@ -30,31 +28,18 @@ const CALIBRATION_BINS: usize = 10;
 pub struct Best {
     pub step: u64,
     pub validation: Validation,
-    pub snapshot: Snapshot,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RngPosition {
-    pub seed: [u8; 32],
-    pub stream: u64,
-    /// Words that it has given.
-    pub word: u128,
+    pub weights: ParameterSet,
 }
 
 /// All that a run has to know to go on, after some step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrainerState {
     pub backend: BackendState,
-    pub buffers: Vec<Buffer>,
+    pub buffers: Vec<f32>,
     pub best: Option<Best>,
-    pub rng: RngPosition,
-    pub sampler: SamplerPosition,
+    pub rng: ChaCha8Rng,
+    pub sampler: GroupSampler,
 }
-
-type Backend = Result<Box<dyn ParameterBackend>, BackendError>;
-
-/// Makes the backend that is to hold a model's parameters, from their first values.
-pub type MakeBackend<'a> = &'a mut dyn FnMut(ParameterSet) -> Backend;
 
 /// The training of one model or learned code, step by step. Pure but for libtorch: logs,
 /// checkpoints and signals are the caller's.
@@ -72,7 +57,7 @@ pub struct Trainer {
 
 #[derive(Debug, Clone, Copy)]
 struct Plan {
-    steps: u64,
+    rule: OptimiserConfig,
     /// Groups a step; a part of a step, where several processes make it.
     groups: usize,
     k: usize,
@@ -84,10 +69,10 @@ impl Trainer {
     /// A fresh parity model or learned code, to be trained on `set` and judged on `validation`;
     /// labels play no part.
     pub fn parity(
-        run: ParityRun,
+        mut run: ParityRun,
         set: Arc<TrainingSet>,
         validation: Arc<TrainingSet>,
-        make_backend: MakeBackend<'_>,
+        place: Place,
     ) -> Result<Self> {
         let code = Code::try_from(&run.code)?;
         for part in [&set, &validation] {
@@ -97,9 +82,10 @@ impl Trainer {
             }
         }
         code.transform().validate(set.outputs())?;
+        run.groups = (run.groups / place.parts()).max(1);
         let plan = Plan {
-            steps: run.rule.steps,
-            groups: run.groups.max(1),
+            rule: run.rule,
+            groups: run.groups,
             k: code.k(),
             validate_every: run.validate_every.max(1),
         };
@@ -108,36 +94,31 @@ impl Trainer {
             None => Box::new(ParityModel::new(&run, set, validation)?),
             Some(learned) => Box::new(LearnedCodeTask::new(&run, learned, set, validation)?),
         };
-        Self::new(plan, task, (sampler, stream(run.seed, 3)), make_backend)
+        Self::new(plan, task, (sampler, stream(run.seed, 3)), place)
     }
 
-    /// A fresh model, to be trained on the labels of `samples`, of which there are `classes`, for
-    /// [`DeployedRun::rule`]'s steps. It ends with the weights of the last step.
-    pub fn deployed(
-        run: &DeployedRun,
-        samples: Arc<Samples>,
-        classes: usize,
-        make_backend: MakeBackend<'_>,
-    ) -> Result<Self> {
+    /// A fresh model, to be trained in this process on the labels of `samples`, of which there are
+    /// `classes`. It ends with the weights of the last step.
+    pub fn deployed(run: &DeployedRun, samples: Arc<Samples>, classes: usize) -> Result<Self> {
         let plan = Plan {
-            steps: run.rule(samples.len()).steps,
+            rule: run.rule(samples.len()),
             groups: run.batch(samples.len()),
             k: 1,
             validate_every: u64::MAX,
         };
         let sampler = GroupSampler::new(samples.len(), 0.0);
         let task = Box::new(LabelledModel::new(run, samples, classes)?);
-        Self::new(plan, task, (sampler, stream(run.seed, 1)), make_backend)
+        Self::new(plan, task, (sampler, stream(run.seed, 1)), Place::InProcess)
     }
 
     fn new(
         plan: Plan,
         task: Box<dyn Task>,
         (sampler, rng): (GroupSampler, ChaCha8Rng),
-        make_backend: MakeBackend<'_>,
+        place: Place,
     ) -> Result<Self> {
         let weights = Weights::of(&task.networks())?;
-        let backend = make_backend(weights.parameters.clone())?;
+        let backend = place.open(plan.rule, &weights.parameters)?;
         Ok(Self {
             plan,
             task,
@@ -150,21 +131,12 @@ impl Trainer {
         })
     }
 
-    /// A parameter server inside this process that follows `rule`.
-    pub fn local(rule: OptimiserConfig) -> impl FnMut(ParameterSet) -> Backend {
-        move |weights| Ok(Box::new(InProcessBackend::new(rule, weights)?))
-    }
-
-    pub fn steps(&self) -> u64 {
-        self.plan.steps
-    }
-
     pub fn steps_done(&self) -> u64 {
         self.step
     }
 
     pub fn is_done(&self) -> bool {
-        self.step >= self.plan.steps
+        self.step >= self.plan.rule.steps
     }
 
     pub fn best(&self) -> Option<&Best> {
@@ -207,10 +179,10 @@ impl Trainer {
         let is_due = self.step.is_multiple_of(plan.validate_every) || self.is_done();
         let validation = if is_due { self.validate()? } else { None };
         let rows = self.step as usize * plan.groups * self.backend.parts();
-        let samples = self.sampler.position.order.len();
+        let samples = self.sampler.order.len();
         Ok(StepReport {
             step: self.step as usize,
-            steps: plan.steps as usize,
+            steps: plan.rule.steps as usize,
             loss: loss / f64::from(attempts.max(1)),
             agreement: agreeing as f64 / queries.max(1) as f64,
             rows,
@@ -250,11 +222,10 @@ impl Trainer {
         self.check_finite(validation.loss)?;
         let best = self.best.as_ref();
         if best.is_none_or(|best| validation.beats(&best.validation)) {
-            let (step, snapshot) = (self.step, self.weights.snapshot()?);
             self.best = Some(Best {
-                step,
+                step: self.step,
                 validation,
-                snapshot,
+                weights: self.weights.snapshot()?,
             });
         }
         Ok(Some(validation))
@@ -272,25 +243,18 @@ impl Trainer {
             backend: self.backend.state()?,
             buffers: self.weights.buffers()?,
             best: self.best.clone(),
-            rng: RngPosition {
-                seed: self.rng.get_seed(),
-                stream: self.rng.get_stream(),
-                word: self.rng.get_word_pos(),
-            },
-            sampler: self.sampler.position.clone(),
+            rng: self.rng.clone(),
+            sampler: self.sampler.clone(),
         })
     }
 
-    pub fn restore(&mut self, state: &TrainerState) -> Result<()> {
+    pub fn restore(&mut self, state: TrainerState) -> Result<()> {
         self.weights.load_buffers(&state.buffers)?;
-        let buffers = self.weights.flat_buffers()?;
-        self.backend.restore(&state.backend, &buffers)?;
-        self.best.clone_from(&state.best);
-        self.rng = rand::SeedableRng::from_seed(state.rng.seed);
-        self.rng.set_stream(state.rng.stream);
-        self.rng.set_word_pos(state.rng.word);
-        self.sampler.position.clone_from(&state.sampler);
+        self.backend.restore(&state.backend, &state.buffers)?;
         self.step = state.backend.clock;
+        self.best = state.best;
+        self.rng = state.rng;
+        self.sampler = state.sampler;
         Ok(())
     }
 
@@ -301,7 +265,7 @@ impl Trainer {
             return Ok(());
         };
         let current = self.weights.snapshot()?;
-        self.weights.load(&best.snapshot)?;
+        self.weights.load(&best.weights)?;
         // libtorch goes by the file's end.
         let aside = path.with_extension("partial.safetensors");
         let saved = Network::save_all(&self.task.networks(), &aside);
@@ -317,7 +281,7 @@ impl Trainer {
     /// samples; none if a score is no number, or nothing is reconstructed.
     pub fn finish(mut self) -> Result<(Trained, Option<Calibration>)> {
         match self.best.take() {
-            Some(best) => self.weights.load(&best.snapshot)?,
+            Some(best) => self.weights.load(&best.weights)?,
             None => self.weights.pull(self.backend.as_mut())?,
         }
         let score = Score::default();
@@ -325,80 +289,4 @@ impl Trainer {
         let calibration = Calibration::fit(score, &measured, CALIBRATION_BINS);
         Ok((self.task.freeze(), calibration))
     }
-}
-
-/// Choice of the output transform that the code adds in: where a deployed model's outputs are badly
-/// scaled it decides everything.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-#[value(rename_all = "snake_case")]
-pub enum TransformChoice {
-    /// By short trials of each that fits, on validation data.
-    Auto,
-    /// Outputs as they are, as in ParM.
-    #[default]
-    Raw,
-    /// Less their mean, over their standard deviation.
-    Standardised,
-    /// Log-probabilities, clamped from below.
-    LogSoftmax,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct TransformTrial {
-    pub transform: OutputTransform,
-    pub validation: Validation,
-}
-
-/// The transforms that `choice` allows for the outputs of `set`, raw first.
-pub fn candidate_transforms(choice: TransformChoice, set: &TrainingSet) -> Vec<OutputTransform> {
-    let (mean, deviation) = moments(&set.answers);
-    let standardised = OutputTransform::Standardised {
-        mean: vec![mean as f32],
-        deviation: vec![(deviation as f32).max(1e-6)],
-    };
-    let floor = parapet_encoder::DEFAULT_FLOOR;
-    let log_softmax = OutputTransform::LogSoftmax { floor };
-    match choice {
-        TransformChoice::Raw => vec![OutputTransform::Raw],
-        TransformChoice::Standardised => vec![standardised],
-        TransformChoice::LogSoftmax => vec![log_softmax],
-        TransformChoice::Auto => {
-            let mut all = vec![OutputTransform::Raw, standardised, log_softmax];
-            all.retain(|transform| transform.validate(set.outputs()).is_ok());
-            all
-        }
-    }
-}
-
-/// Trains a model for `steps` steps, the schedule drawn together to that length, with the outputs
-/// added in `transform`.
-pub fn try_transform(
-    run: &ParityRun,
-    transform: OutputTransform,
-    steps: u64,
-    sets: (&Arc<TrainingSet>, &Arc<TrainingSet>),
-    make_backend: MakeBackend<'_>,
-    mut report: impl FnMut(u64),
-) -> Result<TransformTrial> {
-    let mut run = run.clone();
-    run.code.transform = transform.clone();
-    run.rule.steps = steps;
-    // Only the end of a cooled-down run is compared.
-    run.validate_every = u64::MAX;
-    let mut trainer = Trainer::parity(run, Arc::clone(sets.0), Arc::clone(sets.1), make_backend)?;
-    let (agreement, loss) = (0.0, f64::INFINITY);
-    let mut validation = Validation { agreement, loss };
-    while !trainer.is_done() {
-        match trainer.step() {
-            Ok(step) => validation = step.validation.unwrap_or(validation),
-            Err(TrainError::Diverged { .. }) => break,
-            Err(error) => return Err(error),
-        }
-        report(trainer.steps_done());
-    }
-    Ok(TransformTrial {
-        transform,
-        validation,
-    })
 }

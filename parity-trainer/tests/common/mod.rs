@@ -21,7 +21,7 @@ use flate2::write::GzEncoder;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use parapet_encoder::CodeSpec;
-use parity_trainer::backend::{OptimiserConfig, OptimiserSpec, Schedule};
+use parity_trainer::backend::{OptimiserConfig, OptimiserSpec, Place, Schedule};
 use parity_trainer::{ParityRun, Trainer, TrainingSet, Validation};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -59,8 +59,7 @@ pub fn trained(
     train: Arc<TrainingSet>,
     validation: Arc<TrainingSet>,
 ) -> (Trainer, Validation) {
-    let rule = run.rule;
-    let mut trainer = Trainer::parity(run, train, validation, &mut Trainer::local(rule)).unwrap();
+    let mut trainer = Trainer::parity(run, train, validation, Place::InProcess).unwrap();
     let mut last = None;
     while !trainer.is_done() {
         last = trainer.step().unwrap().validation.or(last);

@@ -1,8 +1,11 @@
 //! The choice of the output transform, and of a learned code's loss.
 
+use std::sync::Arc;
+
 use parapet_encoder::OutputTransform;
+use parity_trainer::backend::Place;
 use parity_trainer::run::{RunError, RunFolder};
-use parity_trainer::{Loss, ParityRun, TrainError, Trainer, candidate_transforms, try_transform};
+use parity_trainer::{Loss, ParityRun, TrainError, Trainer};
 use serde::{Deserialize, Serialize};
 
 use super::prepare::{Inputs, Sets};
@@ -118,7 +121,7 @@ pub(super) fn choose(
 /// outputs are not among those of a learned code if others are: networks want them scaled.
 fn candidates(inputs: &Inputs, sets: &Sets) -> Vec<Candidate> {
     let settings = &inputs.settings;
-    let mut transforms = candidate_transforms(settings.transform, &sets.0);
+    let mut transforms = settings.transform.candidates(&sets.0);
     let losses = match settings.is_learned() {
         false => vec![None],
         true if settings.loss.is_some() => vec![settings.loss],
@@ -148,18 +151,22 @@ fn try_candidate(
     let mut run = inputs.run.clone();
     candidate.apply(&mut run);
     run.rule.steps = steps;
+    // Only the end of a cooled-down run is compared.
+    run.validate_every = u64::MAX;
     let name = candidate.name();
     let mut progress = Counter::new(&format!("trial of {name}"), "steps");
-    let trial = try_transform(
-        &run,
-        candidate.transform.clone(),
-        steps,
-        (train, validation),
-        &mut Trainer::local(run.rule),
-        |step| progress.at(step as usize, steps as usize),
-    )?;
+    let (train, validation) = (Arc::clone(train), Arc::clone(validation));
+    let mut trainer = Trainer::parity(run, train, validation, Place::InProcess)?;
+    let mut agreement = 0.0;
+    while !trainer.is_done() {
+        match trainer.step() {
+            Ok(step) => agreement = step.validation.map_or(agreement, |made| made.agreement),
+            Err(TrainError::Diverged { .. }) => break,
+            Err(error) => return Err(error),
+        }
+        progress.at(trainer.steps_done() as usize, steps as usize);
+    }
     progress.finish();
-    let agreement = trial.validation.agreement;
     let percent = 100.0 * agreement;
     eprintln!("transform {name}: {percent:.1} % agreement after {steps} steps");
     Ok(agreement)

@@ -162,7 +162,7 @@ fn train(
             rate: "agreement",
         },
     };
-    let trainer = shared::trainer(inputs, sets.clone(), &run, &row.name)?;
+    let trainer = shared::trainer(inputs, sets.clone(), run, &row.name)?;
     let (trained, calibration) = training_loop.run(trainer)?;
     Ok((row, trained, calibration))
 }

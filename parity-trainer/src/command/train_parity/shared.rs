@@ -3,9 +3,7 @@
 use std::path::Path;
 
 use parapet_cluster::registry::{Address, RegistryError};
-use parity_trainer::backend::{
-    BackendError, ClusterHandle, ParameterBackend, ParameterSet, RemoteBackend, RemotePlan,
-};
+use parity_trainer::backend::{ClusterHandle, Place, RemotePlan};
 use parity_trainer::{ParityRun, TrainError, Trainer};
 use serde::{Deserialize, Serialize};
 
@@ -56,14 +54,12 @@ impl SharedTask {
 pub(super) fn trainer(
     inputs: &Inputs,
     (train, validation): Sets,
-    run: &ParityRun,
+    run: ParityRun,
     name: &str,
 ) -> Result<Trainer, TrainError> {
     let settings = &inputs.settings;
-    let mut run = run.clone();
     let Some(address) = &settings.cluster else {
-        let mut backend = Trainer::local(run.rule);
-        return Trainer::parity(run, train, validation, &mut backend);
+        return Trainer::parity(run, train, validation, Place::InProcess);
     };
     let wrong = |error: RegistryError| TrainError::settings(None, &format!("--cluster: {error}"));
     let address: Address = address.parse().map_err(wrong)?;
@@ -76,19 +72,13 @@ pub(super) fn trainer(
     };
     let task = toml::to_string(&task);
     let task = task.map_err(|error| TrainError::settings(None, &error.to_string()))?;
-    let executors = settings.executors() as usize;
     let plan = RemotePlan {
         rule: run.rule,
-        executors,
+        executors: settings.executors() as usize,
         consistency: settings.consistency.unwrap_or_default(),
         filters: settings.filters.unwrap_or_default(),
         // The first line is for people.
         task: format!("# the training of {name}\n{task}"),
     };
-    let mut lead = |weights: ParameterSet| -> Result<Box<dyn ParameterBackend>, BackendError> {
-        let backend = RemoteBackend::lead(cluster.clone(), plan.clone(), &weights)?;
-        Ok(Box::new(backend))
-    };
-    run.groups /= executors;
-    Trainer::parity(run, train, validation, &mut lead)
+    Trainer::parity(run, train, validation, Place::Lead(cluster, plan))
 }

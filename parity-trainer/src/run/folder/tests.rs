@@ -2,27 +2,20 @@
 
 use super::*;
 use crate::backend::BackendState;
-use crate::training::{RngPosition, SamplerPosition, TrainerState};
+use crate::network::stream;
+use crate::training::{GroupSampler, TrainerState};
 
 fn checkpoint(step: u64) -> Checkpoint {
-    let arrays = vec![("weights".to_owned(), vec![step as f32; 5])];
     let state = TrainerState {
         backend: BackendState {
             clock: step,
-            arrays,
+            weights: vec![step as f32; 5],
+            slots: Vec::new(),
         },
         buffers: Vec::new(),
         best: None,
-        rng: RngPosition {
-            seed: [1; 32],
-            stream: 2,
-            word: 3,
-        },
-        sampler: SamplerPosition {
-            order: vec![1, 0],
-            next: 1,
-            recent: Vec::new(),
-        },
+        rng: stream(1, 2),
+        sampler: GroupSampler::new(2, 0.0),
     };
     let run = "a".to_owned();
     Checkpoint { run, state }
