@@ -7,7 +7,6 @@
 //! run again unless its recipe changes; one that was interrupted goes on from its last checkpoint.
 
 mod child;
-mod lines;
 mod recipe;
 mod record;
 mod table;
@@ -25,7 +24,6 @@ use record::{Cost, Outcome, Record, Records, machine, of_deployed};
 use table::{Row, Run};
 
 use super::interrupt::Interrupt;
-use super::write_json;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -159,13 +157,6 @@ impl Reproduction<'_> {
                 return Err(Stop::NotRun(format!("{path} is missing{hint}")));
             }
         }
-        if let Some((digits, lines)) = self.recipes.lines(run) {
-            let (digits, lines) = (self.roots.place(&digits), self.roots.place(&lines));
-            if !lines.is_file() {
-                let made = lines::write(&digits, &lines);
-                made.map_err(|error| Stop::Failed(error.to_string()))?;
-            }
-        }
         self.train_deployed(run)?;
         if self.finished(run).is_some() {
             eprintln!("{}: done before", run.name);
@@ -242,14 +233,9 @@ impl Reproduction<'_> {
 
     fn write_results(&self) -> Result<(), TrainError> {
         let rows: Vec<Row<'_>> = self.recipes.rows.iter().map(|row| self.row(row)).collect();
-        let machine = machine(self.threads);
-        let text = table::markdown(&rows, &machine, &self.recipes.notes);
+        let text = table::markdown(&rows, &machine(self.threads), &self.recipes.notes);
         let path = self.roots.out.join(table::RESULTS);
-        fs::write(&path, text).map_err(TrainError::write(&path))?;
-        write_json(
-            &self.roots.out.join("results.json"),
-            &table::json(&rows, &machine),
-        )
+        fs::write(&path, text).map_err(TrainError::write(&path))
     }
 
     /// The row as it is told, with what is known of its trainings.
@@ -261,7 +247,6 @@ impl Reproduction<'_> {
                 record: self.finished(&run),
                 why_not: known.or(left_out),
                 seed: run.seed(),
-                name: run.name,
             }
         };
         Row {

@@ -124,9 +124,6 @@ pub(super) struct Recipes {
 pub(super) struct DeployedRecipe {
     pub(super) title: String,
     data: String,
-    /// True if it takes lines of text, which are made of that data set's digits.
-    #[serde(default)]
-    lines: bool,
     /// Its file, in `--models`; none for a model that is trained here.
     file: Option<String>,
     /// The accuracy that it should have at least, percent.
@@ -374,30 +371,14 @@ impl Recipes {
     }
 
     fn data(&self, row: &RowRecipe) -> String {
-        match self.lines(row) {
-            Some((_, lines)) => lines,
-            None => format!("DATA/{}", self.deployed[&row.deployed].data),
-        }
-    }
-
-    /// The digits that a row's data are to be made of, and the file of the data.
-    pub(super) fn lines(&self, row: &RowRecipe) -> Option<(String, String)> {
-        let deployed = &self.deployed[&row.deployed];
-        let file = format!("OUT/data/{}.safetensors", row.deployed);
-        let lines = (format!("DATA/{}", deployed.data), file);
-        deployed.lines.then_some(lines)
+        format!("DATA/{}", self.deployed[&row.deployed].data)
     }
 
     /// Returns the places that the row needs, and what is to be done where one is missing.
     pub(super) fn needs(&self, row: &RowRecipe) -> Vec<(String, &'static str)> {
-        let deployed = &self.deployed[&row.deployed];
-        let mut needs = vec![(format!("DATA/{}", deployed.data), "")];
-        needs.extend(
-            deployed
-                .file
-                .iter()
-                .map(|file| (format!("MODELS/{file}"), "")),
-        );
+        let file = self.deployed[&row.deployed].file.as_ref();
+        let mut needs = vec![(self.data(row), "")];
+        needs.extend(file.map(|file| (format!("MODELS/{file}"), "")));
         // Its own deployed model is trained before it.
         let start = row
             .start()

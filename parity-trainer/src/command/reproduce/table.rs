@@ -1,7 +1,6 @@
-//! RESULTS.md and results.json from recipes and records. Pure.
+//! RESULTS.md from recipes and records. Pure.
 
 use parity_trainer::evaluation::{ByLosses, Estimate};
-use serde_json::{Value, json};
 
 use super::recipe::{DeployedRecipe, RowRecipe, plain};
 use super::record::{Cost, Record};
@@ -38,7 +37,7 @@ const MADE: &str = "Times are processor seconds, and seconds by the clock; figur
     | row | training | deployed model | agreement | reconstructions | untrained control |\n\
     |---|---|---|---|---|---|\n";
 const AGAIN: &str = "\n`parity-trainer reproduce --only ROW` makes a row again; in `--out`, \
-    `rows/ROW.json` has the commands\nof each training and `results.json` all figures.\n";
+    `rows/ROW.json` has the commands\nand all figures of each training.\n";
 
 #[derive(Debug)]
 pub(super) struct Row<'a> {
@@ -52,7 +51,6 @@ pub(super) struct Row<'a> {
 
 #[derive(Debug)]
 pub(super) struct Run {
-    pub(super) name: String,
     pub(super) seed: i64,
     pub(super) record: Option<Record>,
     /// Reason for which there are no figures.
@@ -301,35 +299,6 @@ fn made(row: &Row<'_>) -> Option<String> {
         reconstructions.unwrap_or_default(),
         control.unwrap_or_default(),
     ]))
-}
-
-/// The same for programs.
-pub(super) fn json(rows: &[Row<'_>], machine: &str) -> Value {
-    let run = |run: &Run| {
-        let loss = run.record.as_ref().and_then(|record| record.outcome.loss());
-        let interval = loss.and_then(|loss| loss.interval);
-        json!({
-            "name": run.name,
-            "seed": run.seed,
-            "loss": loss.map(|loss| 100.0 * loss.value),
-            "loss_interval": interval.map(|(low, high)| (100.0 * low, 100.0 * high)),
-            "why_not": run.why_not,
-            "record": run.record,
-        })
-    };
-    let row = |row: &Row<'_>| {
-        json!({
-            "name": row.recipe.name,
-            "title": row.deployed.title,
-            "verdict": row.verdict().name(),
-            "bound": row.recipe.bound,
-            "loss": row.loss(),
-            "chosen_on_test": row.chosen_on_test(),
-            "deployed": row.trained,
-            "seeds": row.runs.iter().map(run).collect::<Vec<_>>(),
-        })
-    };
-    json!({ "machine": machine, "rows": rows.iter().map(row).collect::<Vec<_>>() })
 }
 
 fn cells(cells: &[String]) -> String {

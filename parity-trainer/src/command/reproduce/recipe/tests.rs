@@ -29,7 +29,6 @@ fn published_recipes_are_commands_that_the_program_takes() {
         ("letter-k2-sum", None),
         ("letter-k2-weighted", None),
         ("letter-k2-learned", None),
-        ("ppocr-k2", None),
     ] {
         let row = row(&recipes, name);
         assert_eq!(row.bound, bound, "{name}");
