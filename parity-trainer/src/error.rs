@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Outcome of whatever a run does.
 pub(crate) type Result<T, E = TrainError> = std::result::Result<T, E>;
@@ -18,10 +18,6 @@ pub enum TrainError {
     /// A failure of the machine.
     #[error("{0}")]
     Failed(String),
-    #[error("{}: cannot write: {source}", path.display())]
-    Write { path: PathBuf, source: io::Error },
-    #[error("--row {row}: the code has rows 0 to {last} (r = {r})")]
-    Row { row: usize, last: usize, r: usize },
     #[error("{found} samples are too few: a coding group needs k = {k}")]
     TooFewSamples { found: usize, k: usize },
     #[error("training diverged at step {step} (the loss is not finite); lower --learning-rate")]
@@ -48,8 +44,6 @@ pub enum TrainError {
     #[error(transparent)]
     Repository(#[from] parapet_config::FileError),
     #[error(transparent)]
-    Run(#[from] crate::run::RunError),
-    #[error(transparent)]
     Runtime(#[from] parapet_onnx::runtime::RuntimeError),
 }
 
@@ -68,18 +62,19 @@ impl TrainError {
 
     /// Makes the error of a file that cannot be written.
     pub fn write(path: &Path) -> impl Fn(io::Error) -> Self + use<'_> {
-        |source| Self::Write {
-            path: path.to_path_buf(),
-            source,
-        }
+        |source| Self::Failed(format!("{}: cannot write: {source}", path.display()))
+    }
+
+    /// Makes the error of a file that cannot be read.
+    pub(crate) fn read(path: &Path) -> impl Fn(io::Error) -> Self + use<'_> {
+        |source| Self::Failed(format!("{}: cannot read: {source}", path.display()))
     }
 
     /// Returns true if the user's input is at fault, and not the machine or the program.
     pub fn is_input(&self) -> bool {
         match self {
-            Self::Input(_) | Self::Code(_) | Self::Row { .. } => true,
-            Self::TooFewSamples { .. } | Self::NoClasses(_) | Self::Repository(_) => true,
-            Self::Run(error) => error.is_input(),
+            Self::Input(_) | Self::Code(_) | Self::Repository(_) => true,
+            Self::TooFewSamples { .. } | Self::NoClasses(_) => true,
             _ => false,
         }
     }

@@ -101,10 +101,6 @@ fn bad_input_gets_one_line_and_exit_code_2() {
         ("--k 1", "code.k: 1"),
         ("--k 2 --r 3 --encoder sum", "code.r: 3"),
         (
-            "--k 2 --row 1 --encoder sum",
-            "--row 1: the code has rows 0 to 0",
-        ),
-        (
             "--k 3 --r 2 --encoder concat",
             "\"concat\" has r = 1 and a generator of ones",
         ),

@@ -247,10 +247,6 @@ fn mistakes_in_a_learned_codes_training_are_told_in_one_line() {
     for (line, part) in [
         (format!("{train} --network mlp:7"), "write `mlp:512,...`"),
         (
-            format!("{train} --row 0"),
-            "--row: a learned code has one encoder",
-        ),
-        (
             format!("{sum} --loss kl"),
             "--loss: only a learned code has it",
         ),

@@ -36,7 +36,7 @@ fn onnx_runtime_answers_like_libtorch() {
         ("resnet18:4", &[3, 32, 32], CLASSES),
         ("vgg11:4", &[3, 32, 32], CLASSES),
         ("vgg11:4", &[1, 98, 40], CLASSES),
-        ("vgg11x0.0625", &[1, 1, 1], CLASSES),
+        ("vgg11:4", &[1, 1, 1], CLASSES),
         ("cells:1x2:lenet:8x3", &[1, 28, 28], CLASSES),
         ("cells:1x2:resnet8:4", &[1, 28, 28], CLASSES),
         ("cells:2x2:mlp:12,5", &[3, 4, 4], CLASSES),

@@ -104,7 +104,7 @@ impl TrainingLoop<'_> {
     fn begin(&self, trainer: &mut Trainer) -> Result<(), TrainError> {
         let (name, folder) = (self.name, self.folder);
         if !(self.resume && folder.is_begun()) {
-            return Ok(folder.begin()?);
+            return folder.begin();
         }
         let found = folder.resume(self.digest)?;
         for (path, problem) in &found.skipped {

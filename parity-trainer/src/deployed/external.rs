@@ -25,7 +25,7 @@ pub(super) fn hash_model(file: &Path, hash: &mut Sha256) -> Result<()> {
         .extension()
         .is_some_and(|extension| extension == "onnx")
     {
-        let graph = fs::read(file).map_err(|source| unreadable(file, &source))?;
+        let graph = fs::read(file).map_err(TrainError::read(file))?;
         for name in external_data(&graph) {
             let beside = file.with_file_name(&name);
             if beside.is_file() {
@@ -38,11 +38,7 @@ pub(super) fn hash_model(file: &Path, hash: &mut Sha256) -> Result<()> {
 
 fn hash_file(file: &Path, hash: &mut Sha256) -> Result<()> {
     let copied = File::open(file).and_then(|mut file| std::io::copy(&mut file, hash));
-    copied.map(drop).map_err(|source| unreadable(file, &source))
-}
-
-fn unreadable(path: &Path, source: &std::io::Error) -> TrainError {
-    TrainError::Failed(format!("{}: cannot read: {source}", path.display()))
+    copied.map(drop).map_err(TrainError::read(file))
 }
 
 /// The files that an ONNX file names, relative to its folder. What only looks like a name is one

@@ -1,7 +1,7 @@
 //! An evaluation as Markdown, with plots.
 
 use super::{ByClass, BySlot, Calibration, CodeEvaluation, Estimate};
-use crate::run::RunError;
+use crate::Result;
 use crate::run::plot::{Panel, Series, draw};
 
 /// The report of the code `title`; `control` is the same with the deployed model as its own parity
@@ -94,7 +94,7 @@ fn series(label: &str, points: Vec<(f64, f64)>) -> Series {
 }
 
 /// Confidence against the part that is right, as SVG.
-pub fn reliability_plot(calibration: &Calibration) -> Result<String, RunError> {
+pub fn reliability_plot(calibration: &Calibration) -> Result<String> {
     let bins = calibration.bins.iter();
     let measured = bins.map(|bin| (bin.confidence, bin.right)).collect();
     let panel = Panel {
@@ -112,10 +112,7 @@ pub fn reliability_plot(calibration: &Calibration) -> Result<String, RunError> {
 
 /// A_o against the part of reconstructed answers, of the trained parity models and of the untrained
 /// control, as SVG; nothing where there are no labels.
-pub fn overall_plot(
-    trained: &CodeEvaluation,
-    control: &CodeEvaluation,
-) -> Result<Option<String>, RunError> {
+pub fn overall_plot(trained: &CodeEvaluation, control: &CodeEvaluation) -> Result<Option<String>> {
     if trained.overall.is_empty() {
         return Ok(None);
     }

@@ -1,4 +1,4 @@
-//! Names of networks: `lenet`, `lenet:48`, `lenet:16x3`, `resnet8:24`, `vgg11x0.5`,
+//! Names of networks: `lenet`, `lenet:48`, `lenet:16x3`, `resnet8:24`,
 //! `mlp:784,200,100`, `cells:1x2:lenet:16x3`, `dilated:40`, `script:module.pt`.
 
 use std::fmt;
@@ -78,7 +78,7 @@ impl FromStr for NetworkSpec {
             TrainError::Input(format!(
                 "network `{name}`: {reason}; write `lenet`, `lenet:WIDTH`, `lenet:WIDTHxKERNEL`, \
                     `resnet8`, `resnet14`, `resnet20`, `resnet18` or `vgg11`, each with `:WIDTH` \
-                    (channels of the first convolution) or `xFACTOR`, `mlp:INPUTS,HIDDEN,...` such \
+                    (channels of the first convolution), `mlp:INPUTS,HIDDEN,...` such \
                     as `mlp:784,200,100`, `cells:ROWSxCOLUMNS:NETWORK`, `dilated:CHANNELS` or \
                     `script:FILE.pt`"
             ))
@@ -126,10 +126,8 @@ impl NetworkSpec {
         }
     }
 
-    /// The networks that are named `FAMILY`, `FAMILY:WIDTH` or `FAMILYxFACTOR`.
-    fn parse_convolutional(family: &str, text: &str) -> Result<Self, &'static str> {
-        let parts = family.split_once('x');
-        let (name, factor) = parts.map_or((family, None), |(name, factor)| (name, Some(factor)));
+    /// The networks that are named `FAMILY` or `FAMILY:WIDTH`.
+    fn parse_convolutional(name: &str, text: &str) -> Result<Self, &'static str> {
         let known = FAMILIES.into_iter().find(|(known, ..)| *known == name);
         let (_, mut family, usual) = known.ok_or("no such network")?;
         let mut text = text;
@@ -137,14 +135,9 @@ impl NetworkSpec {
             *kernel = width(side)?;
             text = before;
         }
-        let width = match (text, factor) {
-            ("", None) => usual,
-            ("", Some(factor)) => match factor.parse::<f64>() {
-                Ok(factor) => (usual as f64 * factor).round() as usize,
-                Err(_) => return Err("a factor is a number, such as `vgg11x0.5`"),
-            },
-            (text, None) => text.trim().parse().unwrap_or_default(),
-            _ => return Err("give a width or a factor, not both"),
+        let width = match text {
+            "" => usual,
+            text => text.trim().parse().unwrap_or_default(),
         };
         match width {
             1..=CHANNELS_MAX => Ok(Self::Convolutional { family, width }),
@@ -187,11 +180,7 @@ mod tests {
         let others = [
             ("script:a folder/net.pt", "script:a folder/net.pt"),
             ("lenet:32x5", "lenet"),
-            ("lenetx0.5", "lenet:16"),
-            ("vgg11x0.5", "vgg11:32"),
-            ("resnet8x2", "resnet8:32"),
             ("resnet18:64", "resnet18"),
-            ("cells:1x2:vgg11x0.25", "cells:1x2:vgg11:16"),
         ];
         let same = same.split_whitespace().map(|name| (name, name));
         for (name, shortest) in same.chain(others) {
@@ -203,7 +192,7 @@ mod tests {
     fn names_that_mean_nothing_are_refused_in_one_line() {
         let names = " lenet:0 lenet:x script script: mlp mlp: mlp:7, cells:2:lenet \
             cells:1x2:cells:1x2:lenet resnet resnet9 resnet8:0 resnet8:100000 resnet8x0 \
-            resnet8x1:4 resnet8xx resnet8xNaN vgg11xinf vgg11:-1";
+            resnet8x1:4 resnet8xx resnet8xNaN vgg11x0.5 vgg11:-1";
         for name in names.split(' ') {
             let error = name.parse::<NetworkSpec>().unwrap_err().to_string();
             assert!(!error.contains('\n'), "{error}");

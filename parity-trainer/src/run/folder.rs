@@ -8,8 +8,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::log::learning_curve;
-use super::{Checkpoint, CurveLabels, LogRecord, RunError, lock};
+use super::{Checkpoint, CurveLabels, LogRecord, lock, other_run, unwritten};
 use crate::files::write_aside;
+use crate::{Result, TrainError};
 
 const KEPT: usize = 2;
 const PREFIX: &str = "checkpoint-";
@@ -39,52 +40,52 @@ impl RunFolder {
     }
 
     /// Refuses a folder where no run was begun.
-    pub fn require(&self) -> Result<(), RunError> {
+    pub fn require(&self) -> Result<()> {
         if self.is_begun() {
             return Ok(());
         }
         let problem =
             "no run to resume; leave --resume away to begin one, or name its folder with --run";
-        Err(RunError::refused(&self.0, problem))
+        Err(TrainError::input(&self.0, problem))
     }
 
     /// Begins a run: makes the folder and puts the checkpoints of a run before it aside.
-    pub fn begin(&self) -> Result<(), RunError> {
+    pub fn begin(&self) -> Result<()> {
         self.refuse_others()?;
-        fs::create_dir_all(&self.0).map_err(RunError::write(&self.0))?;
+        fs::create_dir_all(&self.0).map_err(unwritten(&self.0))?;
         let earlier = self.checkpoints()?;
         if !earlier.is_empty() {
             let aside = self.0.join(REPLACED);
             if aside.exists() {
-                fs::remove_dir_all(&aside).map_err(RunError::write(&aside))?;
+                fs::remove_dir_all(&aside).map_err(unwritten(&aside))?;
             }
-            fs::create_dir_all(&aside).map_err(RunError::write(&aside))?;
+            fs::create_dir_all(&aside).map_err(unwritten(&aside))?;
             for (step, path) in earlier {
-                fs::rename(&path, aside.join(file_name(step))).map_err(RunError::write(&path))?;
+                fs::rename(&path, aside.join(file_name(step))).map_err(unwritten(&path))?;
             }
         }
         self.forget(LOG)
     }
 
     /// Keeps other runs out of the folder, which is made, as long as the returned lock lives.
-    pub fn lock(&self) -> Result<File, RunError> {
+    pub fn lock(&self) -> Result<File> {
         self.refuse_others()?;
         lock(&self.0.join("lock"), &self.0, "run")
     }
 
     /// Refuses a folder with another program's `config.toml`.
-    fn refuse_others(&self) -> Result<(), RunError> {
+    fn refuse_others(&self) -> Result<()> {
         match self.read(CONFIG)? {
             Some(text) if !text.starts_with(MARK) => {
                 let problem = "holds another program's config.toml; name another folder with --run";
-                Err(RunError::refused(&self.0, problem))
+                Err(TrainError::input(&self.0, problem))
             }
             _ => Ok(()),
         }
     }
 
     /// Puts a run aside, if there is one: it cannot be resumed.
-    pub fn discard(&self) -> Result<(), RunError> {
+    pub fn discard(&self) -> Result<()> {
         if !self.0.exists() {
             return Ok(());
         }
@@ -93,25 +94,25 @@ impl RunFolder {
     }
 
     /// Removes a file of the run, there or not.
-    pub fn forget(&self, name: &str) -> Result<(), RunError> {
+    pub fn forget(&self, name: &str) -> Result<()> {
         let path = self.0.join(name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            outcome => outcome.map_err(RunError::write(&path)),
+            outcome => outcome.map_err(unwritten(&path)),
         }
     }
 
     /// Finds where a run of the digest `run` can go on. The folder stays as it is.
-    pub fn find(&self, run: &str) -> Result<Found, RunError> {
+    pub fn find(&self, run: &str) -> Result<Found> {
         let mut found = Found::default();
         for (_, path) in self.checkpoints()?.into_iter().rev() {
-            let contents = fs::read(&path).map_err(RunError::read(&path))?;
+            let contents = fs::read(&path).map_err(TrainError::read(&path))?;
             match Checkpoint::decode(&contents) {
                 Ok(checkpoint) if checkpoint.run == run => {
                     found.checkpoint = Some(checkpoint);
                     return Ok(found);
                 }
-                Ok(_) => return Err(RunError::other_run(&path)),
+                Ok(_) => return Err(other_run(&path)),
                 Err(problem) => found.skipped.push((path, problem)),
             }
         }
@@ -119,7 +120,7 @@ impl RunFolder {
     }
 
     /// Makes a run ready to go on where [`find`](Self::find) says.
-    pub fn resume(&self, run: &str) -> Result<Found, RunError> {
+    pub fn resume(&self, run: &str) -> Result<Found> {
         self.require()?;
         let found = self.find(run)?;
         if found.checkpoint.is_none() && !found.skipped.is_empty() {
@@ -127,12 +128,12 @@ impl RunFolder {
                 "none of the {} checkpoints is whole; begin again without --resume",
                 found.skipped.len()
             );
-            return Err(RunError::refused(&self.0, problem));
+            return Err(TrainError::input(&self.0, problem));
         }
         // Checkpoints that are not whole are none of the last two: no whole one goes for them.
         for (path, _) in &found.skipped {
             let aside = path.with_extension("torn");
-            fs::rename(path, aside).map_err(RunError::write(path))?;
+            fs::rename(path, aside).map_err(unwritten(path))?;
         }
         // A resumed run logs again what came after its checkpoint.
         let step = found
@@ -141,54 +142,54 @@ impl RunFolder {
             .map_or(0, |last| last.state.backend.clock);
         let mut records = self.records()?;
         records.retain(|record| record.step <= step);
-        let lines: Vec<String> = records.iter().map(line).collect::<Result<_, _>>()?;
+        let lines: Vec<String> = records.iter().map(line).collect::<Result<_>>()?;
         self.write(LOG, &lines.concat())?;
         Ok(found)
     }
 
     /// Writes a checkpoint, then removes those before the last two. If it cannot be written, no
     /// older one is touched.
-    pub fn save(&self, checkpoint: &Checkpoint) -> Result<PathBuf, RunError> {
+    pub fn save(&self, checkpoint: &Checkpoint) -> Result<PathBuf> {
         let path = self.0.join(file_name(checkpoint.state.backend.clock));
         let contents = checkpoint.encode();
-        let contents = contents.map_err(|problem| RunError::refused(&path, problem))?;
-        write_aside(&path, &[&contents]).map_err(RunError::write(&path))?;
+        let contents = contents.map_err(|problem| TrainError::input(&path, problem))?;
+        write_aside(&path, &[&contents]).map_err(unwritten(&path))?;
         let all = self.checkpoints()?;
         let old = all.len().saturating_sub(KEPT);
         for (_, old) in all.iter().take(old) {
-            fs::remove_file(old).map_err(RunError::write(old))?;
+            fs::remove_file(old).map_err(unwritten(old))?;
         }
         Ok(path)
     }
 
     /// Writes a file of the run, whole or not at all.
-    pub fn write(&self, name: &str, contents: &str) -> Result<(), RunError> {
+    pub fn write(&self, name: &str, contents: &str) -> Result<()> {
         let path = self.0.join(name);
-        write_aside(&path, &[contents.as_bytes()]).map_err(RunError::write(&path))
+        write_aside(&path, &[contents.as_bytes()]).map_err(unwritten(&path))
     }
 
-    pub fn write_toml(&self, name: &str, value: &impl Serialize) -> Result<(), RunError> {
+    pub fn write_toml(&self, name: &str, value: &impl Serialize) -> Result<()> {
         let text = toml::to_string(value).map_err(std::io::Error::other);
-        self.write(name, &text.map_err(RunError::write(&self.0.join(name)))?)
+        self.write(name, &text.map_err(unwritten(&self.0.join(name)))?)
     }
 
     /// Reads a file of the run; nothing if it is not there.
-    fn read(&self, name: &str) -> Result<Option<String>, RunError> {
+    fn read(&self, name: &str) -> Result<Option<String>> {
         let path = self.0.join(name);
         match fs::read(&path) {
             Ok(contents) => Ok(Some(String::from_utf8_lossy(&contents).into_owned())),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(RunError::read(&path)(error)),
+            Err(error) => Err(TrainError::read(&path)(error)),
         }
     }
 
     /// Reads a TOML file of the run; nothing if it is not there or not what is expected.
-    pub fn read_toml<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, RunError> {
+    pub fn read_toml<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
         Ok(self.read(name)?.and_then(|text| toml::from_str(&text).ok()))
     }
 
     /// Writes all settings as `config.toml`.
-    pub fn write_config(&self, toml: &str) -> Result<(), RunError> {
+    pub fn write_config(&self, toml: &str) -> Result<()> {
         self.write(CONFIG, &format!("{MARK}{toml}"))
     }
 
@@ -197,17 +198,17 @@ impl RunFolder {
     }
 
     /// Adds a record to the log.
-    pub fn log(&self, record: &LogRecord) -> Result<(), RunError> {
+    pub fn log(&self, record: &LogRecord) -> Result<()> {
         let path = self.0.join(LOG);
         let line = line(record)?;
         let mut options = fs::OpenOptions::new();
         let file = options.create(true).append(true).open(&path);
         let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
-        written.map_err(RunError::write(&path))
+        written.map_err(unwritten(&path))
     }
 
     /// Returns the log's records; a torn last line is not one.
-    pub fn records(&self) -> Result<Vec<LogRecord>, RunError> {
+    pub fn records(&self) -> Result<Vec<LogRecord>> {
         let text = self.read(LOG)?.unwrap_or_default();
         let records = text
             .lines()
@@ -215,19 +216,19 @@ impl RunFolder {
         Ok(records.collect())
     }
 
-    pub fn draw(&self, labels: &CurveLabels<'_>) -> Result<(), RunError> {
+    pub fn draw(&self, labels: &CurveLabels<'_>) -> Result<()> {
         self.write("curve.svg", &learning_curve(labels, &self.records()?)?)
     }
 
     /// Steps and files of the checkpoints, the oldest first; none of a folder that is not there.
-    fn checkpoints(&self) -> Result<Vec<(u64, PathBuf)>, RunError> {
+    fn checkpoints(&self) -> Result<Vec<(u64, PathBuf)>> {
         let items = match fs::read_dir(&self.0) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            items => items.map_err(RunError::read(&self.0))?,
+            items => items.map_err(TrainError::read(&self.0))?,
         };
         let mut found = Vec::new();
         for item in items {
-            let path = item.map_err(RunError::read(&self.0))?.path();
+            let path = item.map_err(TrainError::read(&self.0))?.path();
             if let Some(step) = step(&path) {
                 found.push((step, path));
             }
@@ -238,9 +239,9 @@ impl RunFolder {
 }
 
 /// A record as the log has it.
-fn line(record: &LogRecord) -> Result<String, RunError> {
+fn line(record: &LogRecord) -> Result<String> {
     let line = serde_json::to_string(record).map_err(std::io::Error::other);
-    Ok(line.map_err(RunError::write(Path::new(LOG)))? + "\n")
+    Ok(line.map_err(unwritten(Path::new(LOG)))? + "\n")
 }
 
 fn file_name(step: u64) -> String {

@@ -4,21 +4,22 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
 use std::path::Path;
 
-use super::RunError;
+use super::unwritten;
+use crate::{Result, TrainError};
 
 /// Takes the lock `path`, which is made with the folders around it, until the file that is returned
 /// is dropped. The system lets go of it when the process ends, however it ends: the file stays, and
 /// says nothing by itself. `place` is what is worked at, and `flag` what names another one.
-pub fn lock(path: &Path, place: &Path, flag: &str) -> Result<File, RunError> {
+pub fn lock(path: &Path, place: &Path, flag: &str) -> Result<File> {
     if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(RunError::write(path))?;
+        fs::create_dir_all(folder).map_err(unwritten(path))?;
     }
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create(true).truncate(false);
-    let mut file = options.open(path).map_err(RunError::write(path))?;
+    let mut file = options.open(path).map_err(unwritten(path))?;
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::Error(source)) => return Err(RunError::write(path)(source)),
+        Err(TryLockError::Error(source)) => return Err(unwritten(path)(source)),
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
             // The holder's process helps, but is not needed.
@@ -31,7 +32,7 @@ pub fn lock(path: &Path, place: &Path, flag: &str) -> Result<File, RunError> {
                 "another run{holder} is at work there; wait for its end, or name another folder \
                  with --{flag}"
             );
-            return Err(RunError::refused(place, problem));
+            return Err(TrainError::input(place, problem));
         }
     }
     // A full disk is told of by what needs it.

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::RunError;
 use super::plot::{Panel, Series, draw};
+use crate::Result;
 
 /// The figures of a step, loss and agreement smoothed over those before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -34,10 +34,7 @@ pub struct CurveLabels<'a> {
 }
 
 /// Draws loss and agreement over the steps as SVG.
-pub(super) fn learning_curve(
-    labels: &CurveLabels<'_>,
-    records: &[LogRecord],
-) -> Result<String, RunError> {
+pub(super) fn learning_curve(labels: &CurveLabels<'_>, records: &[LogRecord]) -> Result<String> {
     let line = |label: &str, value: &dyn Fn(&LogRecord) -> Option<f64>| {
         let point = |record: &LogRecord| Some((record.step as f64, value(record)?));
         Series {

@@ -19,59 +19,29 @@ mod log;
 pub mod plot;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use crate::TrainError;
 
 pub use checkpoint::Checkpoint;
 pub use folder::{Found, RunFolder};
 pub use lock::lock;
 pub use log::{CurveLabels, LogRecord};
 
-/// A run that cannot be recorded or gone on with. One line that names the file and the fix.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    #[error("{}: cannot write: {source}; checkpoints before this one are whole: make room and go \
-        on with --resume", path.display())]
-    Write { path: PathBuf, source: io::Error },
-    #[error("{}: cannot read: {source}", path.display())]
-    Read { path: PathBuf, source: io::Error },
-    /// A folder or checkpoint that is not the one wanted.
-    #[error("{}: {problem}", path.display())]
-    Refused { path: PathBuf, problem: String },
-    #[error("cannot draw: {0}")]
-    Plot(String),
+/// Makes the error of a file of a run that cannot be written.
+fn unwritten(path: &Path) -> impl Fn(io::Error) -> TrainError + use<'_> {
+    |source| {
+        TrainError::Failed(format!(
+            "{}: cannot write: {source}; checkpoints before this one are whole: make room and go \
+             on with --resume",
+            path.display()
+        ))
+    }
 }
 
-impl RunError {
-    fn write(path: &Path) -> impl Fn(io::Error) -> Self + use<'_> {
-        |source| Self::Write {
-            path: path.to_path_buf(),
-            source,
-        }
-    }
-
-    fn read(path: &Path) -> impl Fn(io::Error) -> Self + use<'_> {
-        |source| Self::Read {
-            path: path.to_path_buf(),
-            source,
-        }
-    }
-
-    fn refused(path: &Path, problem: impl Into<String>) -> Self {
-        Self::Refused {
-            path: path.to_path_buf(),
-            problem: problem.into(),
-        }
-    }
-
-    /// The error of a file of a run with other settings, data or deployed model.
-    pub fn other_run(path: &Path) -> Self {
-        let problem = "belongs to a run with other settings, data or deployed model; resume with \
-            those of config.toml, or give another --run";
-        Self::refused(path, problem)
-    }
-
-    /// Returns true if the user's input is at fault, and not the machine or the program.
-    pub fn is_input(&self) -> bool {
-        matches!(self, Self::Refused { .. })
-    }
+/// The error of a file of a run with other settings, data or deployed model.
+pub fn other_run(path: &Path) -> TrainError {
+    let problem = "belongs to a run with other settings, data or deployed model; resume with those \
+        of config.toml, or give another --run";
+    TrainError::input(path, problem)
 }

@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 
-use super::RunError;
+use crate::{Result, TrainError};
 
 /// A line with its name.
 #[derive(Debug, Clone)]
@@ -26,17 +26,17 @@ const SIZE: (u32, u32) = (760, 300);
 const COLOURS: [RGBColor; 2] = [RGBColor(31, 119, 180), RGBColor(214, 96, 24)];
 
 /// Draws `panels` one below the other under `title`.
-pub fn draw(title: &str, panels: &[Panel]) -> Result<String, RunError> {
+pub fn draw(title: &str, panels: &[Panel]) -> Result<String> {
     let mut svg = String::new();
     let height = SIZE.1 * panels.len() as u32 + 40;
     let root = SVGBackend::with_string(&mut svg, (SIZE.0, height)).into_drawing_area();
     let drawn = draw_on(&root, title, panels).and_then(|()| root.present());
     drop(root);
-    drawn.map_err(|error| RunError::Plot(error.to_string()))?;
+    drawn.map_err(|error| TrainError::Failed(format!("cannot draw: {error}")))?;
     Ok(svg)
 }
 
-type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
+type Drawn<B> = std::result::Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 type Area<B> = DrawingArea<B, plotters::coord::Shift>;
 
 fn draw_on<B: DrawingBackend>(root: &Area<B>, title: &str, panels: &[Panel]) -> Drawn<B> {

@@ -71,8 +71,11 @@ impl ParityModel {
         let code = encoder.code();
         let (row, r) = (run.row, code.r());
         if row >= r {
-            let last = r - 1;
-            return Err(TrainError::Row { row, last, r });
+            let problem = format!(
+                "parity row {row}: the code has rows 0 to {} (r = {r})",
+                r - 1
+            );
+            return Err(TrainError::Input(problem));
         }
         let mut rng = stream(run.seed, 2);
         let mut network = Network::new(&run.network, &set.shape, set.outputs(), &mut rng)?;

@@ -271,9 +271,7 @@ impl Trainer {
         let saved = Network::save_all(&self.task.networks(), &aside);
         self.weights.load(&current)?;
         saved?;
-        let renamed = std::fs::rename(&aside, path);
-        let path = path.to_path_buf();
-        renamed.map_err(|source| TrainError::Write { path, source })
+        std::fs::rename(&aside, path).map_err(TrainError::write(path))
     }
 
     /// Returns the best network (without validations: the last), frozen; and its calibration: the

@@ -198,7 +198,7 @@ impl Reproduction<'_> {
         } else {
             // A run of another recipe is none to go on with, even if this one ends before it has
             // begun.
-            folder.discard().map_err(TrainError::from)?;
+            folder.discard()?;
         }
         let (ended, cost) = self.command(&line)?;
         ended?;

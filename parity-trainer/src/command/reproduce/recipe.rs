@@ -347,11 +347,10 @@ impl Recipes {
             }
         }
         // `NAME`, or `NAME-0` and so on for a code of several rows.
-        let entry = |end: String| format!("{MODELS}/{}{end}", row.name);
-        let entries = match (row.number("r").unwrap_or(1), row.number("row")) {
-            (1, _) => vec![entry(String::new())],
-            (_, Some(only)) => vec![entry(format!("-{only}"))],
-            (r, None) => (0..r).map(|at| entry(format!("-{at}"))).collect(),
+        let entry = format!("{MODELS}/{}", row.name);
+        let entries = match row.number("r").unwrap_or(1) {
+            1 => vec![entry],
+            r => (0..r).map(|at| format!("{entry}-{at}")).collect(),
         };
         line.setting("parity", entries.join(","));
         line.setting("out", row.reports());

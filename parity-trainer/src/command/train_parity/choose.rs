@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parapet_encoder::OutputTransform;
 use parity_trainer::backend::Place;
-use parity_trainer::run::{RunError, RunFolder};
+use parity_trainer::run::{RunFolder, other_run};
 use parity_trainer::{Loss, ParityRun, TrainError, Trainer};
 use serde::{Deserialize, Serialize};
 
@@ -83,7 +83,7 @@ pub(super) fn choose(
         if choice.run == inputs.digest {
             return Ok(choice.chosen);
         }
-        return Err(RunError::other_run(&folder.0.join(CHOICE)).into());
+        return Err(other_run(&folder.0.join(CHOICE)));
     }
     let count = candidates.len();
     let share = settings.trial_share / count.max(1) as f64;

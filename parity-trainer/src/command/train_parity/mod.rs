@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches, threads: usize) -> Result<(
     finish(&inputs, &name, &products, &evaluation, seconds)
 }
 
-/// The trainings that are asked for. A learned code is one, whatever its rows.
+/// The trainings of the code's rows; of a learned code one, whatever its rows.
 fn rows(inputs: &Inputs, name: &str, folder: &RunFolder) -> Result<Vec<Row>, TrainError> {
     let settings = &inputs.settings;
     let is_one = settings.is_learned() || settings.r == 1;
@@ -119,8 +119,7 @@ fn rows(inputs: &Inputs, name: &str, folder: &RunFolder) -> Result<Vec<Row>, Tra
             digest,
         })
     };
-    let is_asked = |row: &usize| settings.row.is_none_or(|only| only == *row);
-    all.filter(is_asked).map(row).collect()
+    all.map(row).collect()
 }
 
 fn train(

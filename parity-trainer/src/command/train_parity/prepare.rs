@@ -46,14 +46,7 @@ impl Inputs {
     /// model is not asked about the samples yet.
     pub(super) fn check(settings: Settings, threads: usize) -> Result<Self, TrainError> {
         let code = settings.code();
-        let (k, r) = (code.k, parapet_encoder::Code::try_from(&code)?.r());
-        if let Some(row) = settings.row.filter(|&row| row >= r) {
-            return Err(TrainError::Row {
-                row,
-                last: r - 1,
-                r,
-            });
-        }
+        let k = parapet_encoder::Code::try_from(&code)?.k();
         let mut data = load_data(&settings.common.data)?;
         let scaling = settings.scaling();
         let fits = |shape: &[usize]| -> Result<(), TrainError> {

@@ -70,9 +70,6 @@ pub(crate) struct Settings {
     /// Parity models of a coding group; each is trained, and named NAME-0, NAME-1 ..
     #[arg(long, default_value_t = 1)]
     pub(super) r: usize,
-    /// Train this parity row only, from 0
-    #[arg(long)]
-    pub(super) row: Option<usize>,
     /// Way in which the queries of a group are combined: `sum` (any samples), `concat` (images), or
     /// `learned` (any samples: an encoder and a decoder are trained, and the deployed model answers
     /// the parity queries)
@@ -170,7 +167,6 @@ impl Checked for Settings {
         names(&self.deployed)?;
         let is_learned = self.is_learned();
         let only_learned = "only a learned code has it; leave it out, or set encoder = \"learned\"";
-        let one_encoder = "a learned code has one encoder for all rows; leave it out";
         let afresh = "a learned code's networks begin afresh; leave it out";
         let uneven =
             "a step's coding groups are dealt out to them evenly: give a divisor of --batch";
@@ -178,7 +174,6 @@ impl Checked for Settings {
         let filters = "they shorten messages on a cluster: leave it out, or give --cluster";
         let has_filters = self.filters.is_some_and(|filters| !filters.is_none());
         for (is_misplaced, name, problem) in [
-            (is_learned && self.row.is_some(), "row", one_encoder),
             (is_learned && self.start.is_some(), "start", afresh),
             (
                 !is_learned && self.decoder_network.is_some(),
@@ -285,7 +280,6 @@ impl Settings {
             start: None,
             cache: None,
             deployed: None,
-            row: None,
             cluster: None,
             ..self.clone()
         };

@@ -46,7 +46,7 @@ fn steps(folder: &RunFolder) -> Vec<u64> {
 }
 
 /// Checks an error that the user's input is at fault for: one line that has `part`.
-fn assert_refused<T: std::fmt::Debug>(outcome: Result<T, RunError>, part: &str) {
+fn assert_refused<T: std::fmt::Debug>(outcome: Result<T>, part: &str) {
     let error = outcome.unwrap_err();
     let message = error.to_string();
     assert!(error.is_input() && message.contains(part), "{message}");

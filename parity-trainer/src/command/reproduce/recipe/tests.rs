@@ -97,7 +97,6 @@ fn commands_are_told_with_folders_by_name() {
     for (rows, parity) in [
         (&[][..], "OUT/models/mnist-k2"),
         (&[("r", 2)], "OUT/models/mnist-k2-0,OUT/models/mnist-k2-1"),
-        (&[("r", 2), ("row", 1)], "OUT/models/mnist-k2-1"),
     ] {
         let line = format!(
             "parity-trainer eval --model MODELS/ccexam_mnist.onnx --data DATA/mnist --parity \
