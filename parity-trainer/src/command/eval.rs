@@ -3,17 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 
-use parapet_config::repository::CodeMetadata;
-use parapet_decoder::Calibration;
 use parapet_encoder::{Code, CodeSpec, EncoderKind, OutputTransform};
-use parapet_onnx::learned_code::LearnedCode;
 use parity_trainer::TrainError;
 use parity_trainer::data::Samples;
-use parity_trainer::deployed::{
-    self, DeployedModel, InputScaling, LearnedEntry, OpenOptions, ParityEntry,
-};
+use parity_trainer::deployed::{self, CodeEntry, CodeNetworks, DeployedModel, OpenOptions};
 use parity_trainer::evaluation::{
-    CodeEvaluation, CodedModels, EvaluationPlan, evaluate, evaluate_with, markdown, overall_plot,
+    CodeEvaluation, CodedModels, EvaluationPlan, ParityRow, evaluate, markdown, overall_plot,
     reliability_plot,
 };
 use serde_json::json;
@@ -60,8 +55,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         output: args.output.clone(),
         threads,
     };
-    let judged = Judged::open(args, threads, &data.test)?;
-    let Some((metadata, scaling)) = judged.first() else {
+    let entries = open(args, threads, &data.test)?;
+    let Some(CodeEntry { code, scaling, .. }) = entries.first() else {
         return Err(TrainError::Input("--parity is needed".to_owned()));
     };
     scaling.check(&data.test.shape)?;
@@ -70,15 +65,15 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let deployed = deployed::open(&args.model, &options, &test.shape, few(test))?;
     deployed.classes()?;
     check_classes(&data, &deployed)?;
-    if metadata.deployed != deployed.name {
-        let (wanted, name) = (&metadata.deployed, &deployed.name);
+    if code.deployed != deployed.name {
+        let (wanted, name) = (&code.deployed, &deployed.name);
         eprintln!("warning: the code was trained for {wanted:?}, this is {name:?}");
     }
     if let Some(folder) = &args.out {
         fs::create_dir_all(folder).map_err(TrainError::write(folder))?;
     }
-    let spec = &metadata.spec;
-    let (evaluation, control) = judged.evaluate(deployed.model.as_ref(), spec, test, args.seed)?;
+    let (spec, model) = (&code.spec, deployed.model.as_ref());
+    let (evaluation, control) = evaluate_both(&entries, model, spec, test, args.seed)?;
     let code = Code::try_from(spec)?.label();
     let mut table = vec![("code".to_owned(), code.clone())];
     table.extend(report::evaluation(&evaluation));
@@ -93,7 +88,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
             let path = folder.join(name);
             fs::write(&path, text).map_err(TrainError::write(&path))
         };
-        let names = judged.names();
+        let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
         let title = format!("{code}: {} for {}", names.join(", "), deployed.name);
         let text = markdown(&title, &evaluation, &control, &data.class_names);
         write("evaluation.md", &text)?;
@@ -122,128 +117,95 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     Ok(())
 }
 
-/// A parity row's model, and its calibration.
-pub(super) type ParityRow<'a> = (usize, &'a dyn DeployedModel, Option<Calibration>);
-
-/// Evaluates a code on the test set, by its learned networks where it has them. Serving uses
-/// calibrations if all rows have one.
+/// Evaluates a code on the test set.
 pub(super) fn judge(
     name: &str,
-    deployed: &dyn DeployedModel,
-    (code, learned): (&CodeSpec, Option<&LearnedCode>),
-    rows: &[ParityRow<'_>],
+    models: CodedModels<'_>,
     test: &Samples,
     plan: EvaluationPlan,
 ) -> Result<CodeEvaluation, TrainError> {
-    let parity: Vec<_> = rows.iter().map(|(row, model, _)| (*row, *model)).collect();
-    let calibrations = rows.iter().map(|(.., calibration)| calibration.clone());
-    let calibrations: Option<Vec<Calibration>> = calibrations.collect();
-    let models = CodedModels {
-        deployed,
-        parity: &parity,
-        code,
-        calibrations: &calibrations.unwrap_or_default(),
-    };
     let mut progress = Counter::new(name, "groups evaluated");
-    let at = |done, groups| progress.at(done, groups);
-    let evaluation = match learned {
-        None => evaluate(models, test, plan, at)?,
-        Some(learned) => {
-            let coders = (learned.encoder(), learned.decoder());
-            evaluate_with(models, coders, test, plan, at)?
-        }
-    };
+    let evaluation = evaluate(models, test, plan, |done, groups| progress.at(done, groups))?;
     progress.finish();
     Ok(evaluation)
 }
 
-/// Parity models, or a learned code.
-#[derive(Debug, Default)]
-struct Judged {
-    parity: Vec<ParityEntry>,
-    learned: Option<LearnedEntry>,
+/// Opens the parity models of one code, or a learned code.
+fn open(args: &Args, threads: usize, test: &Samples) -> Result<Vec<CodeEntry>, TrainError> {
+    let options = OpenOptions {
+        threads,
+        ..OpenOptions::default()
+    };
+    let mut entries: Vec<CodeEntry> = Vec::new();
+    for path in &args.parity {
+        let entry = deployed::open_code(path, &options, &test.shape, few(test))?;
+        if matches!(entry.networks, CodeNetworks::Learned(_)) && args.parity.len() > 1 {
+            let problem = "--parity: a learned code stands alone; name nothing beside it";
+            return Err(TrainError::Input(problem.to_owned()));
+        }
+        for other in &entries {
+            check_rows(other, &entry)?;
+        }
+        entries.push(entry);
+    }
+    Ok(entries)
 }
 
-impl Judged {
-    fn open(args: &Args, threads: usize, test: &Samples) -> Result<Self, TrainError> {
-        let mut judged = Self::default();
-        for path in &args.parity {
-            judged.learned = deployed::open_learned(path, &test.shape)?;
-            if judged.learned.is_some() && args.parity.len() > 1 {
-                let problem = "--parity: a learned code stands alone; name nothing beside it";
-                return Err(TrainError::Input(problem.to_owned()));
-            }
-            if judged.learned.is_some() {
-                return Ok(judged);
-            }
-        }
-        let options = OpenOptions {
-            threads,
-            ..OpenOptions::default()
+/// Evaluates the code of `entries`, and the untrained control: the deployed model as its own parity
+/// model. A learned code has no parity models to leave untrained: beside it stands the sum.
+fn evaluate_both(
+    entries: &[CodeEntry],
+    deployed: &dyn DeployedModel,
+    code: &CodeSpec,
+    test: &Samples,
+    seed: u64,
+) -> Result<(CodeEvaluation, CodeEvaluation), TrainError> {
+    let plan = EvaluationPlan {
+        groupings: 1,
+        resamples: RESAMPLES,
+        seed,
+    };
+    let (mut rows, mut learned, mut control) = (Vec::new(), None, code.clone());
+    for entry in entries {
+        let calibration = entry.code.calibration.as_ref();
+        let row = |row, model| ParityRow {
+            row,
+            model,
+            calibration,
         };
-        for path in &args.parity {
-            let entry = deployed::open_parity(path, &options, &test.shape, few(test))?;
-            for other in &judged.parity {
-                check_rows(other, &entry)?;
+        match &entry.networks {
+            CodeNetworks::Parity(model) => rows.push(row(entry.code.row, model.as_ref())),
+            CodeNetworks::Learned(networks) => {
+                // One table stands for all rows.
+                rows.extend((0..code.r).map(|number| row(number, deployed)));
+                learned = Some(networks);
+                control = CodeSpec::new(EncoderKind::Sum, code.k, code.r);
             }
-            judged.parity.push(entry);
         }
-        Ok(judged)
     }
-
-    /// Code and scaling of all entries.
-    fn first(&self) -> Option<(&CodeMetadata, &InputScaling)> {
-        let learned = self.learned.as_ref();
-        let learned = learned.map(|entry| (&entry.code, &entry.scaling));
-        let parity = self.parity.first();
-        learned.or(parity.map(|entry| (&entry.code, &entry.scaling)))
-    }
-
-    fn names(&self) -> Vec<&str> {
-        let learned = self.learned.iter().map(|entry| entry.name.as_str());
-        let parity = self.parity.iter().map(|entry| entry.model.name.as_str());
-        learned.chain(parity).collect()
-    }
-
-    /// Evaluates the code, and the untrained control: the deployed model as its own parity model. A
-    /// learned code has no parity models to leave untrained: beside it stands the sum.
-    fn evaluate(
-        &self,
-        deployed: &dyn DeployedModel,
-        code: &CodeSpec,
-        test: &Samples,
-        seed: u64,
-    ) -> Result<(CodeEvaluation, CodeEvaluation), TrainError> {
-        let plan = EvaluationPlan {
-            groupings: 1,
-            resamples: RESAMPLES,
-            seed,
-        };
-        let mut rows: Vec<ParityRow<'_>> = Vec::new();
-        for entry in &self.parity {
-            let calibration = entry.code.calibration.clone();
-            rows.push((entry.code.row, entry.model.model.as_ref(), calibration));
-        }
-        let (mut learned, mut control) = (None, code.clone());
-        if let Some(entry) = &self.learned {
-            // One table stands for all rows.
-            let calibration = || entry.code.calibration.clone();
-            rows.extend((0..code.r).map(|row| (row, deployed, calibration())));
-            learned = Some(&entry.learned);
-            control = CodeSpec::new(EncoderKind::Sum, code.k, code.r);
-        }
-        let evaluation = judge("code", deployed, (code, learned), &rows, test, plan)?;
-        let untrained = Untrained {
-            deployed,
-            transform: &control.transform,
-        };
-        for (_, model, calibration) in &mut rows {
-            (*model, *calibration) = (&untrained, None);
-        }
-        let name = "untrained control";
-        let control = judge(name, deployed, (&control, None), &rows, test, plan)?;
-        Ok((evaluation, control))
-    }
+    let models = CodedModels {
+        deployed,
+        parity: &rows,
+        code,
+        learned,
+    };
+    let evaluation = judge("code", models, test, plan)?;
+    let untrained = Untrained {
+        deployed,
+        transform: &control.transform,
+    };
+    let rows = rows.iter().map(|own| ParityRow {
+        row: own.row,
+        model: &untrained,
+        calibration: None,
+    });
+    let models = CodedModels {
+        deployed,
+        parity: &rows.collect::<Vec<_>>(),
+        code: &control,
+        learned: None,
+    };
+    Ok((evaluation, judge("untrained control", models, test, plan)?))
 }
 
 /// The deployed model as its own parity model: it answers in the domain in which the code adds.
@@ -270,7 +232,7 @@ impl DeployedModel for Untrained<'_> {
 }
 
 /// Refuses parity models that are not different rows of one code.
-fn check_rows(one: &ParityEntry, other: &ParityEntry) -> Result<(), TrainError> {
+fn check_rows(one: &CodeEntry, other: &CodeEntry) -> Result<(), TrainError> {
     let problem = match () {
         () if one.code.row == other.code.row => "they are the same row",
         () if one.code.spec != other.code.spec => "their codes differ",
@@ -281,7 +243,7 @@ fn check_rows(one: &ParityEntry, other: &ParityEntry) -> Result<(), TrainError> 
     Err(TrainError::Input(format!(
         "--parity: {} and {} are not rows of one code: {problem}; name the parity models of one \
          training",
-        one.model.name, other.model.name
+        one.name, other.name
     )))
 }
 

@@ -7,76 +7,55 @@ use parapet_config::repository::{CodeMetadata, ModelEntry, ModelRepository, Mode
 use parapet_onnx::learned_code::LearnedCode;
 use parapet_onnx::runtime::OnnxRuntime;
 
-use super::{Deployed, InputScaling, OpenOptions, missing, open, wrong_shape};
+use super::{DeployedModel, InputScaling, OpenOptions, missing, open, wrong_shape};
 use crate::{Result, TrainError};
 
+/// A parity model, or a learned code.
 #[derive(Debug)]
-pub struct ParityEntry {
+pub struct CodeEntry {
+    pub name: String,
     pub code: CodeMetadata,
     pub scaling: InputScaling,
-    pub model: Deployed,
+    pub networks: CodeNetworks,
 }
 
-/// Opens the parity model `REPOSITORY/NAME` for samples of `sample_shape`.
-pub fn open_parity(
+#[derive(Debug)]
+pub enum CodeNetworks {
+    Parity(Box<dyn DeployedModel>),
+    Learned(LearnedCode),
+}
+
+/// Opens the entry `REPOSITORY/NAME` of a code for samples of `sample_shape`; a parity model answers
+/// the first of `samples` on trial.
+pub fn open_code(
     path: &Path,
     options: &OpenOptions,
     sample_shape: &[usize],
     samples: &[f32],
-) -> Result<ParityEntry> {
+) -> Result<CodeEntry> {
     let entry = read_entry(path)?;
-    let (code, scaling) = (code_of(path, &entry)?, scaling_of(&entry));
-    let file = entry.model_file(entry.latest())?;
-    let mut model = open(&file, options, sample_shape, samples)?;
-    model.name = entry.name;
-    Ok(ParityEntry {
-        code,
-        scaling,
-        model,
-    })
-}
-
-#[derive(Debug)]
-pub struct LearnedEntry {
-    pub name: String,
-    pub code: CodeMetadata,
-    pub scaling: InputScaling,
-    pub learned: LearnedCode,
-}
-
-/// Opens the learned code `REPOSITORY/NAME` for samples of `sample_shape`; none if the entry
-/// is something else.
-pub fn open_learned(path: &Path, sample_shape: &[usize]) -> Result<Option<LearnedEntry>> {
-    let entry = read_entry(path)?;
-    if entry.platform != Platform::LearnedCode {
-        return Ok(None);
-    }
-    let code = code_of(path, &entry)?;
-    let shape = entry.inputs.first().map_or(&[][..], |input| &input.shape);
-    if shape.iter().product::<usize>() != sample_shape.iter().product::<usize>() {
-        return Err(wrong_shape(path, &format!("{shape:?}"), sample_shape));
-    }
-    let learned = LearnedCode::load(&OnnxRuntime::load(None)?, &entry, entry.latest());
-    let learned = learned.map_err(|error| TrainError::Input(error.to_string()))?;
-    let (name, scaling) = (entry.name.clone(), scaling_of(&entry));
-    Ok(Some(LearnedEntry {
-        name,
-        code,
-        scaling,
-        learned,
-    }))
-}
-
-fn code_of(path: &Path, entry: &ModelEntry) -> Result<CodeMetadata> {
     let problem = "its model.toml has no [code]; --parity wants parity models";
     let code = entry.code.clone();
-    code.ok_or_else(|| TrainError::input(path, problem))
-}
-
-fn scaling_of(entry: &ModelEntry) -> InputScaling {
+    let code = code.ok_or_else(|| TrainError::input(path, problem))?;
+    let networks = if entry.platform == Platform::LearnedCode {
+        let shape = entry.inputs.first().map_or(&[][..], |input| &input.shape);
+        if shape.iter().product::<usize>() != sample_shape.iter().product::<usize>() {
+            return Err(wrong_shape(path, &format!("{shape:?}"), sample_shape));
+        }
+        let learned = LearnedCode::load(&OnnxRuntime::load(None)?, &entry, entry.latest());
+        CodeNetworks::Learned(learned.map_err(|error| TrainError::Input(error.to_string()))?)
+    } else {
+        let file = entry.model_file(entry.latest())?;
+        CodeNetworks::Parity(open(&file, options, sample_shape, samples)?.model)
+    };
     let scaling = entry.training.get("input_scaling").cloned();
     let scaling = scaling.and_then(|scaling| scaling.try_into().ok());
-    scaling.unwrap_or_default()
+    Ok(CodeEntry {
+        name: entry.name,
+        code,
+        scaling: scaling.unwrap_or_default(),
+        networks,
+    })
 }
 
 /// The network that this trainer made the entry's model of.

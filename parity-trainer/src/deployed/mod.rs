@@ -20,7 +20,7 @@ use crate::{Result, TrainError};
 
 pub use cache::{OutputCache, Reuse};
 use entry::read_entry;
-pub use entry::{LearnedEntry, ParityEntry, open_learned, open_parity, weights_file};
+pub use entry::{CodeEntry, CodeNetworks, open_code, weights_file};
 pub use external::file_sha256;
 use model::FileModel;
 pub use model::{Differentiable, differentiable};

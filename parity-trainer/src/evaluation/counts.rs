@@ -23,6 +23,16 @@ pub struct Estimate {
     pub interval: Option<(f64, f64)>,
 }
 
+impl Estimate {
+    /// Writes it in hundredths, the interval in brackets: `87.4 % [86.1, 88.6]`.
+    pub fn hundredths(self, decimals: usize, unit: &str) -> String {
+        let interval = self.interval.map_or(String::new(), |(low, high)| {
+            format!(" [{:.decimals$}, {:.decimals$}]", 100.0 * low, 100.0 * high)
+        });
+        format!("{:.decimals$}{unit}{interval}", 100.0 * self.value)
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
     /// Reconstructions whose class is the label.

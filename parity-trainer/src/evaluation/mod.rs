@@ -11,6 +11,7 @@ mod tally;
 
 use parapet_decoder::{ClassAxis, ClassScores, DecodeError, Decoder, Score, build_decoder};
 use parapet_encoder::{CodeSpec, Encoder, build_encoder};
+use parapet_onnx::learned_code::LearnedCode;
 use rand::seq::SliceRandom;
 use serde::Serialize;
 
@@ -32,11 +33,19 @@ const KEPT_VALUES: usize = 1 << 24;
 #[derive(Debug, Clone, Copy)]
 pub struct CodedModels<'a> {
     pub deployed: &'a dyn DeployedModel,
-    /// Parity models, each with its row. Not all rows need be there.
-    pub parity: &'a [(usize, &'a dyn DeployedModel)],
+    /// Parity models; not all rows need be there.
+    pub parity: &'a [ParityRow<'a>],
     pub code: &'a CodeSpec,
-    /// Calibrations of `parity`, in its order: serving uses them if all have one. Else empty.
-    pub calibrations: &'a [parapet_decoder::Calibration],
+    /// The networks of a learned code, whose parity models are the deployed model itself.
+    pub learned: Option<&'a LearnedCode>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct ParityRow<'a> {
+    pub row: usize,
+    pub model: &'a dyn DeployedModel,
+    /// Serving uses calibrations if all rows have one.
+    pub calibration: Option<&'a parapet_decoder::Calibration>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -96,26 +105,20 @@ pub fn evaluate(
     models: CodedModels<'_>,
     samples: &Samples,
     plan: EvaluationPlan,
-    progress: impl FnMut(usize, usize),
-) -> Result<CodeEvaluation> {
-    let encoder = build_encoder(models.code, &samples.shape)?;
-    let decoder = build_decoder(models.code, models.deployed.outputs())?;
-    let coders = (encoder.as_ref(), decoder.as_ref());
-    evaluate_with(models, coders, samples, plan, progress)
-}
-
-/// As [`evaluate`], with an encoder and a decoder that are there: those of a learned code, whose
-/// parity models are the deployed model itself.
-pub fn evaluate_with(
-    models: CodedModels<'_>,
-    (encoder, decoder): (&dyn Encoder, &dyn Decoder),
-    samples: &Samples,
-    plan: EvaluationPlan,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<CodeEvaluation> {
     let (deployed, outputs) = (models.deployed, models.deployed.outputs());
+    let built;
+    let (encoder, decoder): (&dyn Encoder, &dyn Decoder) = match models.learned {
+        Some(learned) => (learned.encoder(), learned.decoder()),
+        None => {
+            let encoder = build_encoder(models.code, &samples.shape)?;
+            built = (encoder, build_decoder(models.code, outputs)?);
+            (built.0.as_ref(), built.1.as_ref())
+        }
+    };
     let (k, r, sample_len) = (encoder.code().k(), encoder.code().r(), samples.sample_len());
-    let mut lengths = models.parity.iter().map(|(_, model)| model.outputs());
+    let mut lengths = models.parity.iter().map(|row| row.model.outputs());
     if let Some(got) = lengths.find(|&length| length != outputs) {
         let expected = outputs;
         return Err(DecodeError::UnequalLength { expected, got }.into());
@@ -132,7 +135,8 @@ pub fn evaluate_with(
     };
     let labels = (samples.labels.len() == count).then_some(samples.labels.as_slice());
     let judge = Judge {
-        models,
+        parity: models.parity,
+        is_calibrated: models.parity.iter().all(|row| row.calibration.is_some()),
         decoder,
         axis: ClassAxis::of(deployed.output_shape())?,
         classes: &classes,
@@ -181,7 +185,7 @@ fn parity_answers(
     let slots: Vec<&[f32]> = slots.iter().map(Vec::as_slice).collect();
     let mut parity = vec![0.0; chunk.len() / k * sample_len];
     let mut answers = Vec::with_capacity(models.parity.len());
-    for (row, model) in models.parity {
+    for ParityRow { row, model, .. } in models.parity {
         encoder.encode(*row, &slots, &mut parity)?;
         answers.push(model.infer(&parity)?);
     }
@@ -220,7 +224,8 @@ fn subsets(n: usize, size: usize) -> impl Iterator<Item = Vec<usize>> {
 
 /// Reconstruction of missing predictions, and what they are compared with.
 struct Judge<'a> {
-    models: CodedModels<'a>,
+    parity: &'a [ParityRow<'a>],
+    is_calibrated: bool,
     decoder: &'a dyn Decoder,
     axis: ClassAxis,
     /// Classes by the deployed model, sample by sample.
@@ -253,8 +258,7 @@ impl Judge<'_> {
             let predictions: Vec<Option<&[f32]>> = (0..k).map(prediction).collect();
             let mut parity = vec![None; self.rows];
             for &model in models {
-                let parity_row = self.models.parity[model].0;
-                parity[parity_row] = Some(row(&answers[model], place, outputs));
+                parity[self.parity[model].row] = Some(row(&answers[model], place, outputs));
             }
             for &slot in missing {
                 self.decoder
@@ -279,12 +283,13 @@ impl Judge<'_> {
     /// Returns the confidence that a client gets: by the tables of the models that answered, if
     /// all have one.
     fn confidence(&self, models: &[usize], scores: ClassScores<'_>) -> f32 {
-        let tables = self.models.calibrations;
-        if tables.is_empty() {
+        if !self.is_calibrated {
             return Score::TopProbability.of(scores);
         }
-        let used = models.iter().filter_map(|&model| tables.get(model));
-        let confidences = used.map(|table| table.confidence(scores));
+        let tables = models
+            .iter()
+            .filter_map(|&model| self.parity[model].calibration);
+        let confidences = tables.map(|table| table.confidence(scores));
         confidences.fold(1.0, f32::min)
     }
 }

@@ -20,18 +20,24 @@ pub fn markdown(
     }
     for (own, control) in trained.by_losses.iter().zip(&control.by_losses) {
         let missing = own.missing;
-        let accuracy = own
-            .accuracy
-            .map(estimate)
-            .zip(control.accuracy.map(estimate));
-        let loss = own.loss.map(points).zip(control.loss.map(points));
-        let agreement = (estimate(own.agreement), estimate(control.agreement));
-        for (name, figures) in [
-            ("A_d, accuracy of reconstructions", accuracy),
-            ("loss, A_a - A_d over the same queries", loss),
-            ("agreement with the deployed model", Some(agreement)),
+        let agreement = (Some(own.agreement), Some(control.agreement));
+        for (name, (own, control), decimals, unit) in [
+            (
+                "A_d, accuracy of reconstructions",
+                (own.accuracy, control.accuracy),
+                1,
+                " %",
+            ),
+            (
+                "loss, A_a - A_d over the same queries",
+                (own.loss, control.loss),
+                2,
+                " points",
+            ),
+            ("agreement with the deployed model", agreement, 1, " %"),
         ] {
-            if let Some((own, control)) = figures {
+            let told = |figure: Option<Estimate>| Some(figure?.hundredths(decimals, unit));
+            if let Some((own, control)) = told(own).zip(told(control)) {
                 text += &format!("| {missing} | {name} | {own} | {control} |\n");
             }
         }
@@ -72,20 +78,6 @@ fn percent(part: f64) -> String {
 
 fn known(part: Option<f64>) -> String {
     part.map_or_else(String::new, percent)
-}
-
-fn points(loss: Estimate) -> String {
-    let interval = loss.interval.map_or(String::new(), |(low, high)| {
-        format!(" [{:.2}, {:.2}]", 100.0 * low, 100.0 * high)
-    });
-    format!("{:.2} points{interval}", 100.0 * loss.value)
-}
-
-fn estimate(estimate: Estimate) -> String {
-    let interval = estimate.interval.map_or(String::new(), |(low, high)| {
-        format!(" [{:.1}, {:.1}]", 100.0 * low, 100.0 * high)
-    });
-    percent(estimate.value) + &interval
 }
 
 fn series(label: &str, points: Vec<(f64, f64)>) -> Series {

@@ -47,12 +47,16 @@ fn samples(count: usize) -> Samples {
 
 fn try_run(k: usize, r: usize, models: [Model; 2], samples: &Samples) -> Result<CodeEvaluation> {
     let [deployed, parity] = &models;
-    let parity: Vec<(usize, &dyn DeployedModel)> = (0..r).map(|row| (row, parity as _)).collect();
+    let parity = (0..r).map(|row| ParityRow {
+        row,
+        model: parity,
+        calibration: None,
+    });
     let models = CodedModels {
         deployed,
-        parity: &parity,
+        parity: &parity.collect::<Vec<_>>(),
         code: &CodeSpec::new(EncoderKind::Sum, k, r),
-        calibrations: &[],
+        learned: None,
     };
     let (groupings, resamples, seed) = (1, 200, 1);
     let plan = EvaluationPlan {

@@ -259,7 +259,7 @@ fn table_row(row: &Row<'_>) -> String {
         row.loss()
             .map(|loss| format!("{loss:.2}"))
             .unwrap_or_default(),
-        join(losses.map(points)),
+        join(losses.map(|loss| loss.hundredths(2, ""))),
         bound.unwrap_or_default(),
         verdict,
         row.chosen_on_test(),
@@ -321,19 +321,7 @@ fn percent(part: f64) -> String {
 
 /// A part of 1 as a percentage, with its interval.
 fn estimate(estimate: Estimate) -> String {
-    percent(estimate.value) + &interval(estimate)
-}
-
-/// A difference of parts of 1 in points, with its interval.
-fn points(loss: Estimate) -> String {
-    format!("{:.2}{}", 100.0 * loss.value, interval(loss))
-}
-
-fn interval(estimate: Estimate) -> String {
-    match estimate.interval {
-        Some((low, high)) => format!(" [{:.2}, {:.2}]", 100.0 * low, 100.0 * high),
-        None => String::new(),
-    }
+    estimate.hundredths(2, " %")
 }
 
 #[cfg(test)]

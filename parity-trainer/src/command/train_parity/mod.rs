@@ -14,7 +14,7 @@ use parapet_decoder::Calibration;
 use parapet_encoder::Code;
 use parapet_onnx::learned_code::{LearnedCode, Sizes};
 use parapet_onnx::runtime::OnnxRuntime;
-use parity_trainer::evaluation::{CodeEvaluation, EvaluationPlan};
+use parity_trainer::evaluation::{CodeEvaluation, CodedModels, EvaluationPlan, ParityRow};
 use parity_trainer::run::{CurveLabels, RunFolder};
 use parity_trainer::{Entry, ParityRun, TrainError, Trained};
 use serde_json::json;
@@ -24,7 +24,7 @@ use prepare::{Inputs, Sets};
 pub(crate) use settings::Args;
 pub(crate) use shared::SharedTask;
 
-use super::eval::{ParityRow, judge};
+use super::eval::judge;
 use super::interrupt::Interrupt;
 use super::settings::to_toml;
 use super::training_loop::{TrainingLoop, environment, lock_training, run_folder};
@@ -180,12 +180,15 @@ fn evaluate(
         resamples: 0,
         seed: 0,
     };
-    let mut rows: Vec<ParityRow<'_>> = Vec::new();
-    let mut learned = None;
-    for (row, trained, calibration) in products {
-        let calibration = || calibration.clone();
+    let (mut rows, mut learned) = (Vec::new(), None);
+    for (Row { row: number, .. }, trained, calibration) in products {
+        let row = |row, model| ParityRow {
+            row,
+            model,
+            calibration: calibration.as_ref(),
+        };
         match trained {
-            Trained::Model(network) => rows.push((row.row, network, calibration())),
+            Trained::Model(network) => rows.push(row(*number, network)),
             Trained::LearnedCode { encoder, decoder } => {
                 let sizes = Sizes {
                     spec,
@@ -197,11 +200,17 @@ fn evaluate(
                 let code = LearnedCode::from_onnx(&runtime, sizes, place, (&encoder, &decoder))?;
                 learned = Some(code);
                 // One table stands for all rows.
-                rows.extend((0..spec.r).map(|row| (row, deployed, calibration())));
+                rows.extend((0..spec.r).map(|number| row(number, deployed)));
             }
         }
     }
-    judge(name, deployed, (spec, learned.as_ref()), &rows, test, plan)
+    let models = CodedModels {
+        deployed,
+        parity: &rows,
+        code: spec,
+        learned: learned.as_ref(),
+    };
+    judge(name, models, test, plan)
 }
 
 /// Writes the entries, the figures beside them.
