@@ -8,7 +8,6 @@
 mod counters;
 mod events;
 mod frontend;
-mod host;
 mod processes;
 mod strategy_run;
 
@@ -23,18 +22,15 @@ use parapet_open_inference::ModelMetadata;
 use parking_lot::Mutex;
 
 use self::events::Actor;
-use self::host::HostWatch;
 use self::processes::Fleet;
 use self::strategy_run::StrategyRun;
-use crate::compare::{Block, Comparison, FaultMark, HostStalls, Settings};
+use crate::compare::{Block, Comparison, FaultMark, Settings};
 use crate::experiment::{Experiment, Instances};
 use crate::payload::{Bodies, RequestOptions, Rows};
 use crate::report::{LagReport, Summary, latency_histogram};
 use crate::run::{KernelPacer, Plan, Progress, Recording, Stop, run};
 use crate::schedule::{Length, Schedule};
 
-/// One block in so many may be measured again because the machine stood still.
-const STALL_REPEATS_SHARE: usize = 3;
 const WARM_UP_SEED: u64 = u64::MAX;
 
 #[derive(Debug)]
@@ -200,33 +196,25 @@ impl<'a, O: FnMut(Update)> MeasuredCluster<'a, O> {
     }
 
     async fn measure(&mut self) -> anyhow::Result<()> {
-        let watch = HostWatch::start().context("cannot start a thread")?;
-        // On a machine that stands still all the time, the comparison ends nevertheless.
-        let blocks = self.experiment.blocks * self.runs.len();
-        let mut for_stalls = blocks.div_ceil(STALL_REPEATS_SHARE);
         for (block, requests) in self.experiment.block_requests().into_iter().enumerate() {
             let plan = self.plan(requests, block as u64)?;
             for strategy in 0..self.runs.len() {
                 if self.is_stopped() {
                     return Ok(());
                 }
-                let measured = self.measure_block(&plan, strategy, block, &watch, &mut for_stalls);
-                let measured = measured.await?;
+                let measured = self.measure_block(&plan, strategy, block).await?;
                 self.runs[strategy].measured.blocks.push(measured);
             }
         }
         Ok(())
     }
 
-    /// Measures a block of a strategy, again while the generator was late or the machine stood
-    /// still. `for_stalls` counts the repeats that are left for the latter.
+    /// Measures a block of a strategy, again while the generator was late.
     async fn measure_block(
         &mut self,
         plan: &Plan,
         strategy: usize,
         block: usize,
-        watch: &HostWatch,
-        for_stalls: &mut usize,
     ) -> anyhow::Result<Block> {
         let (blocks, name) = (self.experiment.blocks, &self.runs[strategy].measured.name);
         let place = format!("block {:>2}/{blocks}  {name:<24}", block + 1);
@@ -240,30 +228,18 @@ impl<'a, O: FnMut(Update)> MeasuredCluster<'a, O> {
         loop {
             self.runs[strategy].settle(self.places).await?;
             let counted = self.runs[strategy].counted().await?;
-            let measured = self
-                .act_and_send(plan, strategy, block, &place, watch)
-                .await?;
-            let disturbed = measured.is_disturbed() && *for_stalls > 0;
-            let good = measured.valid && !disturbed;
+            let measured = self.act_and_send(plan, strategy, block, &place).await?;
             // After Ctrl-C nothing more is sent, and a repeated block would be partial.
-            if good || measured.recording.partial || repeats == 0 || self.is_stopped() {
+            let last = measured.recording.partial || repeats == 0 || self.is_stopped();
+            if measured.valid || last {
                 let latency = latencies(&measured.recording);
                 (self.observe)(Update::Ended(format!("{place} {latency}")));
                 return Ok(measured);
             }
             repeats -= 1;
-            *for_stalls -= usize::from(disturbed);
-            self.runs[strategy].forget_block(counted, disturbed).await?;
-            let reason = match measured.stalls.filter(|_| disturbed) {
-                None => "the generator was late".to_owned(),
-                Some(HostStalls {
-                    total_ms,
-                    longest_ms,
-                }) => format!(
-                    "the machine stood still for {total_ms:.0} ms, {longest_ms:.0} ms at once"
-                ),
-            };
-            (self.observe)(Update::Line(format!("{place} {reason}; once more")));
+            self.runs[strategy].forget_block(counted).await?;
+            let line = format!("{place} the generator was late; once more");
+            (self.observe)(Update::Line(line));
         }
     }
 
@@ -273,7 +249,6 @@ impl<'a, O: FnMut(Update)> MeasuredCluster<'a, O> {
         strategy: usize,
         block: usize,
         place: &str,
-        watch: &HostWatch,
     ) -> anyhow::Result<Block> {
         let started_s = self.started.elapsed().as_secs_f64();
         let events = self.experiment.events.iter().copied();
@@ -281,9 +256,7 @@ impl<'a, O: FnMut(Update)> MeasuredCluster<'a, O> {
         let name = &self.runs[strategy].measured.name;
         let actor = self.fleet.as_ref();
         let actor = actor.map(|fleet| Actor::start(fleet, events, started_s, name));
-        let mark = watch.mark();
         let recording = self.send(plan, strategy, place.to_owned()).await?;
-        let stalls = watch.since(&mark);
         if let Some(actor) = actor {
             self.faults.extend(actor.finish().await?);
         }
@@ -291,7 +264,6 @@ impl<'a, O: FnMut(Update)> MeasuredCluster<'a, O> {
             started_s,
             valid: LagReport::of(&recording).is_valid(),
             recording,
-            stalls,
         })
     }
 

@@ -125,13 +125,8 @@ impl StrategyRun {
         Ok(self.measured)
     }
 
-    /// Forgets a block that is to be measured again, and what was counted since `before` it. It was
-    /// `disturbed` by the machine, or the generator was late.
-    pub(super) async fn forget_block(
-        &mut self,
-        before: Option<Redundancy>,
-        disturbed: bool,
-    ) -> anyhow::Result<()> {
+    /// Forgets a block that is to be measured again, and what was counted since `before` it.
+    pub(super) async fn forget_block(&mut self, before: Option<Redundancy>) -> anyhow::Result<()> {
         // Where the block cannot be taken out, the whole count is worth nothing.
         let block = before.zip(self.counted().await?);
         let block =
@@ -140,7 +135,6 @@ impl StrategyRun {
         self.before =
             whole.map(|(start, block)| counters::combine(&start, &block, u64::saturating_add));
         self.measured.repeated_blocks += 1;
-        self.measured.stalled_repeats += usize::from(disturbed);
         Ok(())
     }
 

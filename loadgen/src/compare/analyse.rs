@@ -194,8 +194,6 @@ impl<'a> Counted<'a> {
         let counts = count(self.records());
         let measured = self.measured;
         let [p50, p90, p99, p99_5, p99_9] = self.percentiles;
-        let blocks_with =
-            |wanted: fn(&Block) -> bool| self.blocks.iter().filter(|block| wanted(block)).count();
         let recordings = self
             .blocks
             .iter()
@@ -204,10 +202,8 @@ impl<'a> Counted<'a> {
             name: measured.name.clone(),
             description: measured.description.clone(),
             instances: measured.instances,
-            invalid_blocks: blocks_with(|block| !block.valid),
+            invalid_blocks: self.blocks.iter().filter(|block| !block.valid).count(),
             repeated_blocks: measured.repeated_blocks,
-            stalled_repeats: measured.stalled_repeats,
-            stalled_blocks: blocks_with(Block::is_disturbed),
             counts,
             errors: errors(self.records()),
             latency: Summary {

@@ -42,11 +42,9 @@ pub struct Measured {
     /// Instances that it ran on, those for redundancy included; `None` if unknown.
     pub instances: Option<usize>,
     pub blocks: Vec<Block>,
-    /// Blocks that were measured again because the generator had been late or the machine had stood
-    /// still; what was measured first is not in `blocks`.
+    /// Blocks that were measured again because the generator had been late; what was measured first
+    /// is not in `blocks`.
     pub repeated_blocks: usize,
-    /// Number of those in which the machine had stood still ([`Block::is_disturbed`]).
-    pub stalled_repeats: usize,
     /// Redundant work over all its blocks; `None` if unknown.
     pub redundancy: Option<Redundancy>,
 }
@@ -80,27 +78,6 @@ pub struct Block {
     pub recording: Recording,
     /// True if the generator kept the block's schedule ([`crate::report::LagReport::is_valid`]).
     pub valid: bool,
-    pub stalls: Option<HostStalls>,
-}
-
-/// Cores of the machine that nothing could run on, because its host ran another one.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct HostStalls {
-    /// Milliseconds of all cores together, in stalls of at least 3 ms.
-    pub total_ms: f64,
-    pub longest_ms: f64,
-}
-
-/// The share of the time that a percentile of 99.9 sees.
-const DISTURBING_SHARE: f64 = 0.001;
-
-impl Block {
-    /// Returns true if the machine stood still for long enough to be seen in the 99.9th percentile,
-    /// whatever was measured: for a thousandth of the time.
-    pub fn is_disturbed(&self) -> bool {
-        let limit_ms = self.recording.ended.as_secs_f64() * 1e3 * DISTURBING_SHARE;
-        self.stalls.is_some_and(|stalls| stalls.total_ms > limit_ms)
-    }
 }
 
 /// Work beside the one prediction that each request needs.

@@ -19,7 +19,7 @@ mod warning;
 
 pub use analyse::analyse;
 pub use binomial::{CONFIDENCE, OrderInterval, samples_needed};
-pub use input::{Block, Comparison, FaultMark, HostStalls, Measured, Redundancy, Settings};
+pub use input::{Block, Comparison, FaultMark, Measured, Redundancy, Settings};
 pub use report::{
     Bin, Bootstrap, CompareReport, Confidence, Cost, Estimate, Interval, SCHEMA, Series,
     SpectrumPoint, StrategyReport,

@@ -9,7 +9,7 @@ use super::{FaultMark, Redundancy, Settings, Warning};
 use crate::report::{Accuracy, Answers, Counts, Summary};
 use crate::target::Provenance;
 
-pub const SCHEMA: &str = "parapet-loadgen/compare/1";
+pub const SCHEMA: &str = "parapet-loadgen/compare/2";
 
 /// A comparison's figures. Times are milliseconds but where a name ends in `_s`, and count from
 /// the planned send.
@@ -51,16 +51,9 @@ pub struct StrategyReport {
     /// Instances that it ran on; absent if its frontend does not say.
     pub instances: Option<usize>,
     pub invalid_blocks: usize,
-    /// Blocks that were measured again because the generator had not kept its schedule, or
-    /// because the machine had stood still for a thousandth of the time. Neither depends on
-    /// what was measured.
-    #[serde(default)]
+    /// Blocks that were measured again because the generator had not kept its schedule, which does
+    /// not depend on what was measured.
     pub repeated_blocks: usize,
-    #[serde(default)]
-    pub stalled_repeats: usize,
-    /// Blocks that count although the machine stood still for a thousandth of their time or longer.
-    #[serde(default)]
-    pub stalled_blocks: usize,
     pub counts: Counts,
     pub errors: BTreeMap<String, usize>,
     /// Of all requests that were due, as in a run's `latency.all`, but as exact order statistics:

@@ -20,9 +20,7 @@ pub struct Warning {
 #[serde(rename_all = "kebab-case")]
 pub enum WarningKind {
     InvalidGenerator,
-    StalledHost,
-    /// The generator was late or the machine stood still, and what was measured then
-    /// was measured again.
+    /// The generator was late, and what was measured then was measured again.
     Repeated,
     Partial,
     UnequalInstances,
@@ -92,7 +90,7 @@ fn measurement(
     rounds: usize,
     add: &mut impl FnMut(WarningKind, String),
 ) {
-    let (invalid, stalled) = (strategy.invalid_blocks, strategy.stalled_blocks);
+    let (invalid, repeated) = (strategy.invalid_blocks, strategy.repeated_blocks);
     if invalid > 0 {
         let text = format!(
             ": the generator was late in {invalid} of {rounds} blocks, which measure the \
@@ -100,25 +98,10 @@ fn measurement(
         );
         add(WarningKind::InvalidGenerator, text);
     }
-    if stalled > 0 {
+    if repeated > 0 {
         let text = format!(
-            ": the machine stood still for a thousandth of the time or longer in {stalled} of \
-             {rounds} blocks, which its p99.9 may show; use a machine whose host is less busy"
+            ": {repeated} blocks were measured again, since the generator was late in them"
         );
-        add(WarningKind::StalledHost, text);
-    }
-    let stalled_repeats = strategy.stalled_repeats;
-    let late_repeats = strategy.repeated_blocks.saturating_sub(stalled_repeats);
-    for (times, what) in [
-        (late_repeats, "the generator was late"),
-        (stalled_repeats, "the machine stood still"),
-    ] {
-        let times = match times {
-            0 => continue,
-            1 => "once".to_owned(),
-            times => format!("{times} times"),
-        };
-        let text = format!(": {what} {times}, and the block was measured again");
         add(WarningKind::Repeated, text);
     }
     let without = strategy.counts.failed + strategy.counts.unanswered;

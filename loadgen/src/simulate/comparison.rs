@@ -106,7 +106,6 @@ fn blocks(recording: &Recording, count: usize, block_s: f64) -> Vec<Block> {
                 partial,
             },
             valid: true,
-            stalls: None,
         });
         if is_last_of_partial {
             break;

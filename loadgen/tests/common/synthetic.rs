@@ -157,7 +157,6 @@ fn measured(kind: &Kind, place: usize, strategies: usize, size: Size) -> Measure
                 partial: false,
             },
             valid: true,
-            stalls: None,
         }
     };
     let blocks: Vec<Block> = (0..size.blocks).map(block).collect();
