@@ -8,7 +8,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_loadgen::payload::{Bodies, Body, RequestOptions, Rows, Source, WireEncoding};
+use parapet_loadgen::payload::{Bodies, Body, RequestOptions, Rows, WireEncoding};
 use parapet_loadgen::report::{RunReport, Settings, Summary, summarise};
 use parapet_loadgen::run::{Pacer, Plan, Progress, Release, Stop, run};
 use parapet_loadgen::schedule::{Arrivals, Length, Schedule};
@@ -94,13 +94,7 @@ async fn measure(server: Stall, generator: Stall, stop: &Stop) -> RunReport {
     let schedule = Schedule::plan(Arrivals::Constant, RATE, length, 1).unwrap();
     let folder = tempfile::TempDir::new().unwrap();
     common::write_data(folder.path(), 20);
-    let rows = Rows::load(Source {
-        images: &folder.path().join("images"),
-        labels: None,
-        images_key: None,
-        labels_key: None,
-    })
-    .unwrap();
+    let rows = Rows::load(&folder.path().join("images"), None).unwrap();
     let options = RequestOptions {
         encoding: WireEncoding::Binary,
         allow_approximate: None,

@@ -2,8 +2,7 @@
 //! next to nothing.
 
 mod bodies;
-mod npz;
 mod rows;
 
 pub use bodies::{Bodies, Body, MAX_DISTINCT, RequestOptions, WireEncoding};
-pub use rows::{Rows, Source};
+pub use rows::Rows;

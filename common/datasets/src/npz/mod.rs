@@ -1,5 +1,4 @@
-//! NumPy's `.npz`: a zip file of arrays, as `np.savez` writes. For the trainer's data and the load
-//! generator's payload.
+//! NumPy's `.npz`: a zip file of arrays, as `np.savez` writes. For the trainer's data.
 
 mod npy;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, anyhow, ensure};
 use clap::ArgAction;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use parapet_loadgen::payload::{Bodies, RequestOptions, Rows, Source, WireEncoding};
+use parapet_loadgen::payload::{Bodies, RequestOptions, Rows, WireEncoding};
 use parapet_loadgen::report::{self, Settings, Slo, TraceSettings};
 use parapet_loadgen::run::{KernelPacer, Plan, Progress, Recording, Snapshot, Stop};
 use parapet_loadgen::schedule::{Arrivals, Length, Schedule, Trace};
@@ -95,29 +95,17 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Payload {
-    /// IDX file of images to send, plain or .gz, or an .npz file
+    /// IDX file of images to send, plain or .gz
     #[arg(long)]
     images: PathBuf,
-    /// IDX or .npz file of their classes, to report accuracy [default: those in an .npz file of
-    /// images]
+    /// IDX file of their classes, to report accuracy
     #[arg(long)]
     labels: Option<PathBuf>,
-    /// Array of images in an .npz file [default: the only u8, f32 or f64 one with 2 or more axes]
-    #[arg(long)]
-    images_key: Option<String>,
-    /// Array of classes in an .npz file [default: the only one of integers with 1 axis]
-    #[arg(long)]
-    labels_key: Option<String>,
 }
 
 impl Payload {
     pub(crate) fn load(&self) -> anyhow::Result<Rows> {
-        Rows::load(Source {
-            images: &self.images,
-            labels: self.labels.as_deref(),
-            images_key: self.images_key.as_deref(),
-            labels_key: self.labels_key.as_deref(),
-        })
+        Rows::load(&self.images, self.labels.as_deref())
     }
 }
 
