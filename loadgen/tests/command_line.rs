@@ -21,7 +21,7 @@ use program::{Ended, cases, changed, command, run_beside};
 use tempfile::TempDir;
 
 const DEFAULTS: &str = "--model digits --images images --labels labels --rate 1000 \
-    --json report.json --csv requests.csv --hgrm latency.hgrm";
+    --json report.json --csv requests.csv";
 
 struct Setting {
     folder: TempDir,
@@ -148,8 +148,6 @@ async fn every_request_is_accounted_for() {
     assert_eq!(csv.lines().count(), 201);
     assert_eq!(csv.matches(",timeout,").count(), 20);
     assert_eq!(csv.matches(",200,reconstructed,false,").count(), 40);
-    let distribution = setting.read("latency.hgrm");
-    assert!(distribution.contains("Total count    =          140"));
     let summary = "planned: 200\n  sent: 200\n  answered: 140\n  failed: 40\n  unanswered: 20";
     let sorted = |text: &str| {
         let mut lines: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
@@ -162,17 +160,15 @@ async fn every_request_is_accounted_for() {
         "{shown:?}"
     );
     let files = std::fs::read_dir(setting.folder.path()).unwrap().count();
-    assert_eq!(files, 5, "no other file is left");
+    assert_eq!(files, 4, "no other file is left");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn objectives_set_the_exit_code() {
     let (setting, _) = Setting::new(|_, _| Act::WrongReconstruction).await;
-    let met = "--requests 30 --slo p50=10s --slo failed=0% --html run.html --hlog run.hlog";
+    let met = "--requests 30 --slo p50=10s --slo failed=0% --html run.html";
     setting.run(met).await.succeeded();
     assert!(setting.read("run.html").ends_with("</html>\n"));
-    let log = setting.read("run.hlog");
-    assert!(log.starts_with("#[Histogram log format version 1.3]"));
     let objectives = "--requests 30 --slo failed=0% --slo accuracy=50%";
     let missed = setting.run(objectives).await;
     assert_eq!(missed.code, Some(1));
@@ -352,7 +348,7 @@ few --trace-scale 0 => trace scale 0 is not a positive number
 
 async fn refused(setting: &Setting, changes: &str, says: &str) {
     setting.run(changes).await.refused(says);
-    for file in ["report.json", "requests.csv", "latency.hgrm"] {
+    for file in ["report.json", "requests.csv"] {
         let path = setting.folder.path().join(file);
         assert!(!Path::new(&path).exists(), "{changes} wrote {file}");
     }

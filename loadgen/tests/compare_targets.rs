@@ -57,7 +57,7 @@ async fn strategies_take_turns_on_one_schedule() {
     let (none, none_requests) = common::start(|_, _| Act::Exact).await;
     let arguments = format!(
         "--target none=http://{none} --target coded=http://{coded} --model digits --rate 2000 \
-         --requests 40 --blocks 4 --warm-up 10 --repeats 0 --csv files --hgrm files --hlog logs \
+         --requests 40 --blocks 4 --warm-up 10 --repeats 0 --csv files \
          --slo coded:failed=0.1%"
     );
     let ended = run(&folder, &arguments).await.succeeded();
@@ -87,14 +87,12 @@ async fn strategies_take_turns_on_one_schedule() {
     assert_eq!(none.lines().count(), 41);
     assert_eq!(planned(&none, 4), planned(&coded, 4));
     assert!(coded.contains("reconstructed") && !none.contains("reconstructed"));
-    assert!(read("files/coded.hgrm").contains("Total count    =           40]"));
-    assert!(read("logs/none.hlog").starts_with("#[Histogram log"));
     let mut left: Vec<_> = std::fs::read_dir(folder.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
         .collect();
     left.sort();
-    assert_eq!(left, ["files", "images", "labels", "logs", "report.json"]);
+    assert_eq!(left, ["files", "images", "labels", "report.json"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -169,7 +167,7 @@ async fn mistakes_are_one_line_and_leave_no_report() {
 --blocks 0 => blocks: 0
 --timeout-ms 0 => timeout_ms: 0
 --csv images => images: cannot be a folder
---hlog missing/logs => missing/logs: cannot be a folder
+--csv missing/logs => missing/logs: cannot be a folder
 "#,
         ),
         (

@@ -1,13 +1,12 @@
 //! Measurements of a comparison.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::payload::WireEncoding;
-use crate::run::Recording;
+use crate::run::{Record, Recording};
 use crate::schedule::Arrivals;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -50,23 +49,14 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// All blocks as one recording, whose times count from the comparison's start. The lulls
-    /// between blocks stay.
-    pub fn recording(&self) -> Recording {
-        let mut whole = Recording::default();
-        for block in &self.blocks {
-            let started = Duration::from_secs_f64(block.started_s.max(0.0));
-            let shift = started.as_micros() as u64;
-            let recording = &block.recording;
-            let records = recording.records.iter();
-            whole
-                .records
-                .extend(records.map(|record| record.shifted(|at| at + shift)));
-            whole.sending_ended = started + recording.sending_ended;
-            whole.ended = started + recording.ended;
-            whole.partial |= recording.partial;
-        }
-        whole
+    /// The requests of all blocks, with times from the comparison's start.
+    pub fn records(&self) -> Vec<Record> {
+        let blocks = self.blocks.iter().flat_map(|block| {
+            let shift = (block.started_s * 1e6) as u64;
+            let records = block.recording.records.iter();
+            records.map(move |record| record.shifted(|at| at + shift))
+        });
+        blocks.collect()
     }
 }
 

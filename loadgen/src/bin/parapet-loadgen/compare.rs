@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use anyhow::{Context, ensure};
 use parapet_loadgen::cluster::{MeasuredCluster, Places, Update};
@@ -15,7 +14,7 @@ use parapet_loadgen::run::{Progress, Stop};
 use parapet_loadgen::schedule::Arrivals;
 use parking_lot::Mutex;
 
-use crate::files::{Recordings, ReportFiles};
+use crate::files::{ReportFiles, check_folder, write_strategy_csv};
 use crate::live::{Live, Status, milliseconds, stop_on_interrupt};
 use crate::run::{Payload, runtime};
 use crate::{Error, bad_input, finish};
@@ -83,8 +82,9 @@ pub(crate) struct Args {
     work_dir: Option<PathBuf>,
     #[command(flatten)]
     files: ReportFiles,
-    #[command(flatten)]
-    recordings: Recordings,
+    /// Folder for a CSV file of each strategy, with a line for each request
+    #[arg(long, value_name = "DIR")]
+    csv: Option<PathBuf>,
     /// Objective that a strategy has to meet, for exit code 0: coded:p99.9=30ms, hedge:failed=0.1%
     /// (repeatable)
     #[arg(long)]
@@ -100,14 +100,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let places = args.repository.as_ref();
     let places = places.map(|repository| places_of(args, repository, temporary.path()));
     let places = places.transpose().map_err(bad_input)?;
-    let started = SystemTime::now();
     let comparison = runtime(1)?.block_on(drive(&experiment, places.as_ref(), &rows))?;
     let mut recorded = Ok(());
-    if !args.recordings.is_empty() {
+    if let Some(folder) = &args.csv {
         let mut strategies = comparison.strategies.iter();
         recorded = strategies.try_for_each(|measured| {
-            args.recordings
-                .write(&measured.name, &measured.recording(), started)
+            write_strategy_csv(folder, &measured.name, &measured.records())
         });
     }
     let bootstrap = Bootstrap {
@@ -161,7 +159,9 @@ fn prepare(args: &Args) -> anyhow::Result<(Experiment, Rows)> {
         encoding, seed, baseline
     );
     experiment.check(file)?;
-    args.recordings.check(experiment.names())?;
+    if let Some(folder) = &args.csv {
+        check_folder(folder)?;
+    }
     if experiment.starts_processes() {
         let repository = args.repository.as_ref();
         let repository = repository

@@ -1,13 +1,11 @@
 //! Files that are written: whole, or not at all.
 
-use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
-use anyhow::{Context, bail, ensure};
-use parapet_loadgen::report;
-use parapet_loadgen::run::Recording;
+use anyhow::{Context, ensure};
+use parapet_loadgen::run::{Record, RequestOutcome};
 use serde::Serialize;
 
 /// Returns true if a file can be written there, as far as can be told before.
@@ -95,105 +93,60 @@ impl ReportFiles {
     }
 }
 
-/// Writes the files of one recording whose path is given.
-pub(crate) fn write_recording(
-    [csv, hgrm, hlog]: [Option<&Path>; 3],
-    recording: &Recording,
-    started: SystemTime,
-) -> anyhow::Result<()> {
-    if let Some(path) = csv {
-        write_file(path, |out| report::write_csv(out, &recording.records))?;
+/// Writes a header and a line for each request. Fields without a value are empty; `status` is `200`,
+/// `timeout`, `unsent`, `pending` (sent, and the run was ended), or the kind of failure.
+pub(crate) fn write_csv(path: &Path, records: &[Record]) -> anyhow::Result<()> {
+    write_file(path, |out| {
+        writeln!(
+            out,
+            "request,planned_us,sent_us,done_us,status,provenance,correct,row"
+        )?;
+        let mut lines = records.iter().enumerate();
+        lines.try_for_each(|(request, record)| write_line(out, request, record))
+    })
+}
+
+fn write_line(out: &mut dyn Write, request: usize, record: &Record) -> std::io::Result<()> {
+    fn field(value: Option<impl Display>) -> String {
+        value.map(|value| value.to_string()).unwrap_or_default()
     }
-    if let Some(path) = hgrm {
-        let latency = report::latency_histogram(&recording.records);
-        write_file(path, |out| report::write_hgrm(out, &latency))?;
-    }
-    if let Some(path) = hlog {
-        write_file(path, |out| report::write_hlog(out, recording, started))?;
-    }
+    let status = match record.outcome {
+        Some(RequestOutcome::Answered(_)) => "200".to_owned(),
+        Some(RequestOutcome::Failed(failure)) => failure.to_string(),
+        Some(RequestOutcome::TimedOut) => "timeout".to_owned(),
+        None if record.sent_us.is_some() => "pending".to_owned(),
+        None => "unsent".to_owned(),
+    };
+    let (planned_us, sent) = (record.planned_us, record.sent_us);
+    let provenance = field(record.answer().map(|answer| answer.provenance));
+    let (correct, row) = (field(record.correct()), field(sent.map(|_| record.row)));
+    let (sent, done) = (field(sent), field(record.done_us));
+    writeln!(
+        out,
+        "{request},{planned_us},{sent},{done},{status},{provenance},{correct},{row}"
+    )
+}
+
+/// Returns an error if `folder` cannot be one, as far as can be told before it is made.
+pub(crate) fn check_folder(folder: &Path) -> anyhow::Result<()> {
+    ensure!(
+        folder.is_dir() || (!folder.exists() && folder_of(folder).is_dir()),
+        "{}: cannot be a folder; give one, or a name in one that exists",
+        folder.display()
+    );
     Ok(())
 }
 
-/// Folders for recordings of each of several strategies.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Recordings {
-    /// Folder for a CSV file of each strategy, with a line for each request
-    #[arg(long, value_name = "DIR")]
-    csv: Option<PathBuf>,
-    /// Folder for each strategy's latency distribution in HdrHistogram's text form
-    #[arg(long, value_name = "DIR")]
-    hgrm: Option<PathBuf>,
-    /// Folder for an HdrHistogram interval log of each strategy
-    #[arg(long, value_name = "DIR")]
-    hlog: Option<PathBuf>,
-}
-
-impl Recordings {
-    fn folders(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.csv, &self.hgrm, &self.hlog].into_iter().flatten()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.folders().next().is_none()
-    }
-
-    /// Returns an error if one of them cannot be written, as far as can be told before. The folders
-    /// themselves are made in the end.
-    pub(crate) fn check<'a>(
-        &self,
-        strategies: impl Iterator<Item = &'a str>,
-    ) -> anyhow::Result<()> {
-        if self.is_empty() {
-            return Ok(());
-        }
-        for folder in self.folders() {
-            ensure!(
-                folder.is_dir() || (!folder.exists() && folder_of(folder).is_dir()),
-                "{}: cannot be a folder; give one, or a name in one that exists",
-                folder.display()
-            );
-        }
-        let mut names: BTreeMap<String, &str> = BTreeMap::new();
-        for strategy in strategies {
-            let name = file_name(strategy);
-            if let Some(other) = names.insert(name.clone(), strategy) {
-                bail!(
-                    "strategies {other:?} and {strategy:?} would both be written to {name}; \
-                     rename one"
-                );
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn write(
-        &self,
-        strategy: &str,
-        recording: &Recording,
-        started: SystemTime,
-    ) -> anyhow::Result<()> {
-        for folder in self.folders() {
-            std::fs::create_dir_all(folder)
-                .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
-        }
-        let name = file_name(strategy);
-        let file = |folder: &Option<PathBuf>, extension: &str| {
-            let folder = folder.as_ref()?;
-            Some(folder.join(format!("{name}.{extension}")))
-        };
-        let files = [
-            file(&self.csv, "csv"),
-            file(&self.hgrm, "hgrm"),
-            file(&self.hlog, "hlog"),
-        ];
-        write_recording(files.each_ref().map(Option::as_deref), recording, started)
-    }
-}
-
-/// A strategy's name with only such characters as are plain in names of files everywhere.
-fn file_name(strategy: &str) -> String {
-    let plain = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.' | '=');
-    strategy.replace(|char| !plain(char), "_")
+/// Writes the requests of one of several strategies to a CSV file of its name in `folder`.
+pub(crate) fn write_strategy_csv(
+    folder: &Path,
+    strategy: &str,
+    records: &[Record],
+) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
+    let name = strategy.replace('%', "%25").replace('/', "%2F");
+    write_csv(&folder.join(format!("{name}.csv")), records)
 }
 
 #[cfg(test)]
@@ -201,24 +154,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_files_are_plain_and_differ() {
-        assert_eq!(file_name("coded:k=3:r=1"), "coded_k=3_r=1");
-        assert_eq!(file_name("../größe"), ".._gr__e");
+    fn names_of_files_stay_in_their_folder_and_differ() {
         let folder = tempfile::tempdir().unwrap();
-        let check = |name: &str, strategies: [&str; 2]| {
-            let recordings = Recordings {
-                csv: Some(folder.path().join(name)),
-                hgrm: None,
-                hlog: None,
-            };
-            recordings
-                .check(strategies.into_iter())
-                .map_err(|error| error.to_string())
-        };
-        assert_eq!(check("new", ["a:b", "a_c"]), Ok(()));
-        let error = check("new", ["a:b", "a_b"]).unwrap_err();
-        assert!(error.contains("\"a:b\" and \"a_b\" would both"), "{error}");
-        assert!(check("missing/new", ["a", "b"]).is_err());
+        let new = folder.path().join("new");
+        check_folder(&new).unwrap();
+        for strategy in ["coded:k=3:r=1", "../größe", "..%2Fgröße"] {
+            write_strategy_csv(&new, strategy, &[]).unwrap();
+        }
+        assert_eq!(std::fs::read_dir(&new).unwrap().count(), 3);
+        assert!(new.join("coded:k=3:r=1.csv").is_file());
+        assert!(check_folder(&folder.path().join("missing/new")).is_err());
     }
 
     #[test]

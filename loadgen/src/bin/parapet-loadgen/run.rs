@@ -1,9 +1,9 @@
 //! `parapet-loadgen run`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use clap::ArgAction;
@@ -15,7 +15,7 @@ use parapet_loadgen::schedule::{Arrivals, Length, Schedule, Trace};
 use parapet_loadgen::target::{AnyTransport, Target, TargetUrl};
 use tokio::runtime::Runtime;
 
-use crate::files::{ReportFiles, check_writable, write_recording};
+use crate::files::{ReportFiles, check_writable, write_csv};
 use crate::live::{Live, Status, milliseconds, stop_on_interrupt};
 use crate::{Error, bad_input, finish};
 
@@ -81,12 +81,6 @@ pub(crate) struct Args {
     /// Write a line for each request as CSV
     #[arg(long)]
     csv: Option<PathBuf>,
-    /// Write the latency distribution in HdrHistogram's text form
-    #[arg(long)]
-    hgrm: Option<PathBuf>,
-    /// Write the latency of each second as an HdrHistogram interval log
-    #[arg(long)]
-    hlog: Option<PathBuf>,
     /// Objective that the run has to meet, for exit code 0: p99.9=30ms, mean=5ms, failed=0.1%,
     /// accuracy=85% (repeatable)
     #[arg(long)]
@@ -111,13 +105,13 @@ impl Payload {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let runtime = runtime(args.threads)?;
-    let (report, recording, started) = runtime.block_on(async {
+    let (report, recording) = runtime.block_on(async {
         let (plan, transport, settings) = prepare(args).await.map_err(bad_input)?;
-        let started = SystemTime::now();
         let recording = drive(&plan, transport).await?;
-        Ok::<_, Error>((report::summarise(settings, &recording), recording, started))
+        Ok::<_, Error>((report::summarise(settings, &recording), recording))
     })?;
-    let recorded = write_recording(args.recordings(), &recording, started);
+    let csv = args.csv.as_ref();
+    let recorded = csv.map_or(Ok(()), |path| write_csv(path, &recording.records));
     let page = || Some(report::run_page(&report, &recording));
     let written = recorded.and(args.files.write(&report, page));
     let missed = report::check(
@@ -144,12 +138,6 @@ pub(crate) fn runtime(threads: usize) -> anyhow::Result<Runtime> {
     runtime.build().context("cannot start the runtime")
 }
 
-impl Args {
-    fn recordings(&self) -> [Option<&Path>; 3] {
-        [&self.csv, &self.hgrm, &self.hlog].map(Option::as_deref)
-    }
-}
-
 /// Checks all that was given, and the target last.
 async fn prepare(args: &Args) -> anyhow::Result<(Plan, AnyTransport, Settings)> {
     ensure!(
@@ -161,10 +149,9 @@ async fn prepare(args: &Args) -> anyhow::Result<(Plan, AnyTransport, Settings)> 
         "deadline 0 leaves no time for an answer; give a positive --deadline-ms"
     );
     args.files.check()?;
-    args.recordings()
-        .into_iter()
-        .flatten()
-        .try_for_each(check_writable)?;
+    if let Some(path) = &args.csv {
+        check_writable(path)?;
+    }
     let (schedule, trace) = schedule(args)?;
     let rows = args.payload.load()?;
     let url: TargetUrl = args.target.parse()?;

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use anyhow::{anyhow, ensure};
 use clap::ArgAction;
@@ -19,7 +18,7 @@ use parapet_loadgen::simulate::{
     comparison, not_simulated, simulations,
 };
 
-use crate::files::{Recordings, ReportFiles, check_writable, write_json};
+use crate::files::{ReportFiles, check_folder, check_writable, write_json, write_strategy_csv};
 use crate::watch::Watch;
 use crate::{Error, bad_input, finish};
 
@@ -99,8 +98,9 @@ pub(crate) struct Args {
     /// Write the comparison of the strategies as JSON, as real comparisons have it
     #[arg(long)]
     pub(crate) compare_json: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) recordings: Recordings,
+    /// Folder for a CSV file of each strategy, with a line for each query
+    #[arg(long, value_name = "DIR")]
+    pub(crate) csv: Option<PathBuf>,
     /// Strategy that the others are compared with [default: the experiment's, equal_resources, or
     /// the first]
     #[arg(long)]
@@ -252,15 +252,15 @@ fn prepare(args: &Args) -> anyhow::Result<(Experiment, Vec<(ResolvedArm, Simulat
     let mut simulations = simulations(&experiment)?;
     let count = simulations.len();
     let all = (experiment.requests as u64).saturating_mul(count as u64);
-    let wanted = count > 1 || !args.recordings.is_empty();
-    let keep_records = all <= MAX_RECORDS && wanted;
-    args.recordings
-        .check(simulations.iter().map(|(arm, _)| arm.label.as_str()))?;
-    ensure!(
-        args.recordings.is_empty() || keep_records,
-        "--csv, --hgrm and --hlog hold at most {MAX_RECORDS} queries of all strategies together, \
-         not {all}; leave them out, or lower --queries"
-    );
+    let keep_records = all <= MAX_RECORDS && (count > 1 || args.csv.is_some());
+    if let Some(folder) = &args.csv {
+        check_folder(folder)?;
+        ensure!(
+            keep_records,
+            "--csv holds at most {MAX_RECORDS} queries of all strategies together, not {all}; \
+             leave it out, or lower --queries"
+        );
+    }
     let compares = args.files.html.is_some() || args.compare_json.is_some();
     ensure!(
         !compares || (keep_records && count > 1),
@@ -309,12 +309,10 @@ fn compare(experiment: &Experiment, done: &[(ResolvedArm, Simulated)]) -> Option
     report.ok()
 }
 
-/// Virtual time has no date: it begins with 1970.
 fn write_recordings(args: &Args, done: &[(ResolvedArm, Simulated)]) -> anyhow::Result<()> {
     for (arm, simulated) in done {
-        if let Some(recording) = &simulated.recording {
-            args.recordings
-                .write(&arm.label, recording, SystemTime::UNIX_EPOCH)?;
+        if let (Some(folder), Some(recording)) = (&args.csv, &simulated.recording) {
+            write_strategy_csv(folder, &arm.label, &recording.records)?;
         }
     }
     Ok(())

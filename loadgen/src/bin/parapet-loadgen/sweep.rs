@@ -71,9 +71,8 @@ fn prepare(args: &Args) -> anyhow::Result<Vec<Point>> {
         "--compare-json holds one comparison, and a sweep makes many; give --json"
     );
     ensure!(
-        args.simulate.recordings.is_empty(),
-        "--csv, --hgrm and --hlog hold one simulation of each strategy, and a sweep makes many; \
-         give --json"
+        args.simulate.csv.is_none(),
+        "--csv holds one simulation of each strategy, and a sweep makes many; give --json"
     );
     args.simulate.files.check()?;
     let base = args.simulate.experiment()?;
