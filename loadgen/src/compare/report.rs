@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{FaultMark, Redundancy, Settings, Warning};
@@ -13,9 +12,8 @@ pub const SCHEMA: &str = "parapet-loadgen/compare/2";
 
 /// A comparison's figures. Times are milliseconds but where a name ends in `_s`, and count from
 /// the planned send.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CompareReport {
-    #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     pub valid: bool,
     pub partial: bool,
@@ -29,7 +27,7 @@ pub struct CompareReport {
     pub faults: Vec<FaultMark>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bootstrap {
     pub resamples: usize,
     pub seed: u64,
@@ -44,7 +42,7 @@ impl Default for Bootstrap {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StrategyReport {
     pub name: String,
     pub description: String,
@@ -80,19 +78,19 @@ pub struct StrategyReport {
 
 /// A figure and the range that its true value is in with a confidence of 95 %, by the block
 /// bootstrap; absent with fewer than two rounds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     pub value: f64,
     pub interval: Option<Interval>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     pub low: f64,
     pub high: f64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Confidence {
     /// Range from the number of samples alone, were they independent ([`super::OrderInterval`]);
     /// absent if there are too few of them for one.
@@ -105,7 +103,7 @@ pub struct Confidence {
 }
 
 /// Cost of redundancy, over all blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// Requests that were sent and not refused (429, 503, no connection).
     pub accepted: usize,
@@ -122,19 +120,19 @@ pub struct Cost {
     pub redundancy: Option<Redundancy>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SpectrumPoint {
     pub quantile: f64,
     pub ms: f64,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     pub bin_s: f64,
     pub bins: Vec<Bin>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bin {
     /// Its beginning, in seconds since the comparison's start.
     pub at_s: f64,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{CompareReport, Estimate, Interval, StrategyReport};
@@ -17,9 +16,8 @@ pub const KNEE: f64 = 2.0;
 
 /// Comparisons at several points, such as rates, sizes of coding groups (`k`, `r`) or
 /// `straggler_probability`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SweepReport {
-    #[schemars(extend("const" = SWEEP_SCHEMA))]
     pub schema: String,
     pub partial: bool,
     pub baseline: String,
@@ -29,7 +27,7 @@ pub struct SweepReport {
     pub knees: Vec<Knee>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SweepPoint {
     pub axes: Axes,
     pub valid: bool,
@@ -40,7 +38,7 @@ pub struct SweepPoint {
     pub rows: Vec<Row>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     pub name: String,
     pub samples: u64,
@@ -57,7 +55,7 @@ pub struct Row {
 }
 
 /// Where a strategy's latency takes off.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Knee {
     pub strategy: String,
     pub axes: Axes,

@@ -1,12 +1,11 @@
 //! A comparison's main result in a sentence, and what a reader should know before its figures.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{CompareReport, Estimate, Interval, StrategyReport};
 use crate::report::page::percent;
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
     pub kind: WarningKind,
     pub strategy: Option<String>,
@@ -14,9 +13,7 @@ pub struct Warning {
 }
 
 /// Kinds of warnings, the most serious first.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WarningKind {
     InvalidGenerator,

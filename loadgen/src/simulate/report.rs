@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::{CompareReport, Redundancy};
@@ -16,9 +15,8 @@ use crate::target::Provenance;
 pub const SCHEMA: &str = "parapet-loadgen/simulation/3";
 
 /// The figures of all strategies of a [`Experiment`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SimulationReport {
-    #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     pub partial: bool,
     pub settings: Experiment,
@@ -28,7 +26,7 @@ pub struct SimulationReport {
     pub comparison: Option<CompareReport>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StrategyFigures {
     pub name: String,
     pub instances: usize,
@@ -37,7 +35,7 @@ pub struct StrategyFigures {
 }
 
 /// A simulation's figures. Times are milliseconds of virtual time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Simulated {
     /// True if it was ended before all queries were answered.
     pub partial: bool,
@@ -59,14 +57,14 @@ pub struct Simulated {
     pub recording: Option<Recording>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answered {
     pub count: u64,
     pub share: f64,
     pub latency: Summary,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PoolUse {
     pub role: String,
     pub instances: usize,

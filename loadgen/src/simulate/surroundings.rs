@@ -4,13 +4,12 @@ use anyhow::ensure;
 use parapet_config::faults::Span;
 use rand::Rng;
 use rand_distr::Exp1;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(super) const LONGEST_MS: f64 = 3_600_000.0;
 
 /// A shifted exponential: never less than `constant_ms`, and `exponential_ms` more on average.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Delay {
     pub constant_ms: f64,
@@ -41,7 +40,7 @@ pub(super) fn nanoseconds(ms: f64) -> u64 {
 }
 
 /// Time of a request beside an instance's own: sockets, codecs, wake-ups of threads, on each way.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Network {
     /// From the client to the frontend and back, in all. It shifts latencies; it does not change
@@ -94,7 +93,7 @@ impl Network {
 
 /// Settings that a simulation needs and a real cluster has by itself: `[simulation]` of
 /// an experiment's file.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Surroundings {
     pub allow_approximate: bool,
@@ -123,7 +122,7 @@ impl Default for Surroundings {
 
 /// Every instance's process ends now and then, and is there again after a while; what it
 /// had is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Crashes {
     /// Mean time from a start to the next end in milliseconds; exponential.

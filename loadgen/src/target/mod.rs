@@ -11,7 +11,6 @@ pub use http::HttpTransport;
 use std::fmt;
 
 use parapet_net::client::Limits;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::payload::{Body, WireEncoding};
@@ -60,9 +59,7 @@ impl Transport for AnyTransport {
     }
 }
 
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Provenance {
     /// The model's own prediction. What servers send that say nothing of provenance.
