@@ -16,7 +16,7 @@ use rand_chacha::ChaCha12Rng;
 use super::pool::{Pool, rank};
 use super::{
     Block, Bootstrap, CONFIDENCE, CompareReport, Comparison, Confidence, Cost, Estimate, Interval,
-    Measured, OrderInterval, SCHEMA, StrategyReport, samples_needed, series, warning,
+    Measured, SCHEMA, StrategyReport, samples_needed, series, warning,
 };
 use crate::report::{Summary, accuracy, by_provenance, charged_us, count, errors};
 use crate::run::{Record, RequestOutcome};
@@ -233,25 +233,16 @@ impl<'a> Counted<'a> {
 
     fn confidence(&self) -> BTreeMap<String, Confidence> {
         let samples = self.pool.len() as u64;
-        let mut confidence = BTreeMap::new();
-        for (place, (name, quantile)) in PERCENTILES.into_iter().enumerate() {
-            let binomial = OrderInterval::of(samples, quantile).and_then(|ranks| {
-                let (low, high) = (
-                    self.pool.ranked_ms(ranks.low)?,
-                    self.pool.ranked_ms(ranks.high)?,
-                );
-                Some(Interval { low, high })
-            });
+        let of_percentile = |(place, (name, quantile)): (usize, (&str, f64))| {
             let drawn = self.drawn.iter().map(|drawn| Some(drawn.as_ref()?[place]));
-            let of_percentile = Confidence {
-                binomial,
+            let confidence = Confidence {
                 bootstrap: middle(drawn),
-                quotable: binomial.is_some(),
                 needs_samples: samples_needed(quantile).saturating_sub(samples),
             };
-            confidence.insert(name.to_owned(), of_percentile);
-        }
-        confidence
+            (name.to_owned(), confidence)
+        };
+        let percentiles = PERCENTILES.into_iter().enumerate();
+        percentiles.map(of_percentile).collect()
     }
 
     /// `figure` of the baseline's percentiles and of these; `None` where it is no number.

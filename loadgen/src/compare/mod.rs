@@ -9,7 +9,6 @@
 //! [`CompareReport`], and from many of these to [`SweepReport`].
 
 mod analyse;
-mod binomial;
 mod input;
 mod pool;
 mod report;
@@ -18,11 +17,10 @@ mod sweep;
 mod warning;
 
 pub use analyse::analyse;
-pub use binomial::{CONFIDENCE, OrderInterval, samples_needed};
 pub use input::{Block, Comparison, FaultMark, Measured, Redundancy, Settings};
 pub use report::{
-    Bin, Bootstrap, CompareReport, Confidence, Cost, Estimate, Interval, SCHEMA, Series,
-    SpectrumPoint, StrategyReport,
+    Bin, Bootstrap, CONFIDENCE, CompareReport, Confidence, Cost, Estimate, Interval, SCHEMA,
+    Series, SpectrumPoint, StrategyReport, samples_needed,
 };
 pub(crate) use series::{recording_series, spectrum_of};
 pub use sweep::{Axes, KNEE, Knee, RATE, Row, SWEEP_SCHEMA, SweepPoint, SweepReport, knees};

@@ -92,14 +92,25 @@ pub struct Interval {
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Confidence {
-    /// Range from the number of samples alone, were they independent ([`super::OrderInterval`]);
-    /// absent if there are too few of them for one.
-    pub binomial: Option<Interval>,
     /// Range by the block bootstrap, which heeds that neighbouring requests are slow together.
     pub bootstrap: Option<Interval>,
-    /// True if there are enough samples, so that `binomial` exists.
-    pub quotable: bool,
+    /// Samples that are missing before the percentile may be quoted ([`samples_needed`]).
     pub needs_samples: u64,
+}
+
+/// Share of cases in which an interval encloses the true value.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// The least number of samples with which the quantile `0 < quantile < 1` may be quoted: 6 for p50,
+/// 368 for p99, 3,688 for p99.9.
+///
+/// The number of samples at or below the true quantile `q` is binomial, whatever their
+/// distribution. The largest of `n` samples is an upper bound only if `1 - q^n >= (1 + C) / 2`, and
+/// the smallest a lower one only if `1 - (1 - q)^n >= (1 + C) / 2`, with the confidence `C` (Hahn
+/// and Meeker, *Statistical Intervals*, section 5.2). Before that, a percentile is a guess.
+pub fn samples_needed(quantile: f64) -> u64 {
+    let rarer = quantile.max(1.0 - quantile);
+    (((1.0 - CONFIDENCE) / 2.0).ln() / rarer.ln()).ceil() as u64
 }
 
 /// Cost of redundancy, over all blocks.
@@ -160,7 +171,7 @@ impl StrategyReport {
 
     pub(crate) fn is_tail_quotable(&self) -> bool {
         let confidence = self.confidence.get("p99_9");
-        confidence.is_some_and(|confidence| confidence.quotable)
+        confidence.is_some_and(|confidence| confidence.needs_samples == 0)
     }
 }
 

@@ -111,7 +111,7 @@ fn measurement(
         add(WarningKind::NoAnswer, text);
     }
     let confidence = strategy.confidence.iter();
-    let short = confidence.filter(|(_, confidence)| !confidence.quotable);
+    let short = confidence.filter(|(_, confidence)| confidence.needs_samples > 0);
     let shortest = short.max_by_key(|(_, confidence)| confidence.needs_samples);
     if let Some((percentile, confidence)) = shortest {
         let (percentile, needed) = (percentile.replace('_', "."), confidence.needs_samples);

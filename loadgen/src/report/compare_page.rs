@@ -97,7 +97,7 @@ fn latencies(report: &CompareReport) -> Table {
     let mut table = Table::new(header.map(str::to_owned).chain(relations));
     for (series, strategy) in report.strategies.iter().enumerate() {
         let time = |(name, time): (&str, f64)| match strategy.confidence.get(name) {
-            Some(confidence) if !confidence.quotable => {
+            Some(confidence) if confidence.needs_samples > 0 => {
                 let needed = format!("+ {} requests", confidence.needs_samples);
                 Cell::from(format!("{}*", ms(time))).with_small(needed)
             }
