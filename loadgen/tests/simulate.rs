@@ -6,12 +6,10 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use parapet_config::faults::{FaultProfile, Freezing, ServiceTime, Slowdown, Span, Straggling};
-use parapet_loadgen::experiment::Experiment;
+use parapet_loadgen::experiment::{Event, Experiment, What};
 use parapet_loadgen::report::Summary;
 use parapet_loadgen::schedule::Arrivals;
-use parapet_loadgen::simulate::{
-    Crashes, Delay, Network, Simulated, Simulation, Simulator, simulations,
-};
+use parapet_loadgen::simulate::{Delay, Network, Simulated, Simulation, Simulator, simulations};
 use parapet_loadgen::target::Provenance;
 use proptest::prelude::*;
 
@@ -54,6 +52,19 @@ fn setup(strategy: &str, instances: [usize; 2], rate: f64, queries: usize) -> Ex
     setup.simulation.network = Network::NONE;
     (setup.simulation.encode_ms, setup.simulation.decode_ms) = (0.0, 0.0);
     setup
+}
+
+/// A kill at the start of each block, of one instance after the other.
+fn kills(setup: &Experiment, away_s: f64) -> Vec<Event> {
+    let instances = setup.instances.deployed + setup.instances.redundant;
+    let kill = |block| Event {
+        block,
+        after_s: 0.0,
+        what: What::Kill,
+        instance: block % instances,
+        for_s: Some(away_s),
+    };
+    (0..setup.blocks).map(kill).collect()
 }
 
 fn simulation(setup: &Experiment) -> Simulation {
@@ -154,10 +165,7 @@ fn the_seed_determines_everything() {
             ..straggling(0.02, 15.0, 45.0)
         };
         setup.simulation.network = Network::default();
-        setup.simulation.crashes = Some(Crashes {
-            mean_interval_ms: 5_000.0,
-            away: span(300.0, 900.0),
-        });
+        setup.events = kills(&setup, 0.6);
         let mut simulation = simulation(&setup);
         simulation.keep_records = true;
         run(simulation)
@@ -176,7 +184,7 @@ proptest! {
             "approximate_backup", "coded", "coded:k=3:r=2", "coded_hedged", ][..]),
         (instances, redundant, slots, batch) in (3_usize..6, 2_usize..4, 1_u32..4, 1_usize..4),
         (rate, seed) in (20.0_f64..1_500.0, any::<u64>()),
-        (error_probability, probability, crash_ms) in (0.0..0.3, 0.0..0.5, 100.0..5_000.0),
+        (error_probability, probability, away_s) in (0.0..0.3, 0.0..0.5, 0.001..2.0),
     ) {
         let mut chaos = setup(strategy, [instances, redundant], rate, 400);
         (chaos.seed, chaos.instances.slots) = (seed, slots);
@@ -188,8 +196,7 @@ proptest! {
         let around = &mut chaos.simulation;
         (around.max_batch_size, around.instance_queue) = (batch, 2);
         around.network = Network::default();
-        let away = span(1.0, 2_000.0);
-        around.crashes = Some(Crashes { mean_interval_ms: crash_ms, away });
+        chaos.events = kills(&chaos, away_s);
         let simulated = run(simulation(&chaos));
         let answers: u64 = simulated.provenance.values().map(|of_kind| of_kind.count).sum();
         prop_assert_eq!(answers, simulated.counts.answered as u64);
@@ -264,10 +271,8 @@ fn coding_is_no_help_when_everything_is_slow_together() {
 #[test]
 fn crashes_cost_retries_and_instances_come_back() {
     let mut crashing = setup("none", [12, 0], 200.0, 20_000);
-    crashing.simulation.crashes = Some(Crashes {
-        mean_interval_ms: 10_000.0,
-        away: span(500.0, 1_500.0),
-    });
+    crashing.blocks = 100;
+    crashing.events = kills(&crashing, 0.9);
     let simulated = run(simulation(&crashing));
     assert!(simulated.retries > 10, "{} retries", simulated.retries);
     let counts = simulated.counts;

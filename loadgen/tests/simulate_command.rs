@@ -220,10 +220,6 @@ fn bad_input_is_one_line_exit_code_2_and_no_report() {
 --service-time constant:-1 => service_time.ms: -1
 --straggle 1.5:1:2 => straggle.probability: 1.5
 --straggle 0.5:-1:2 => straggle: -1 to 2 ms
---network -1 => "-1" is no time
---crash 1000:5:2 => crash: 5 to 2 ms
---crash 0:1:2 => crash: 1 to 2 ms, each 0 ms
---freeze 0:1:2 => freeze.mean_interval_ms
 "#,
     ) {
         run(&folder, &changed("--json r.json", changes)).refused(says);

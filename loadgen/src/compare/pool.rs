@@ -42,17 +42,12 @@ impl Pool {
         self.samples.len()
     }
 
-    /// The value of rank `1..=len`, in milliseconds; `None` outside.
-    pub(super) fn ranked_ms(&self, rank: u64) -> Option<f64> {
-        let place = usize::try_from(rank.checked_sub(1)?).ok()?;
-        let (value, _) = self.samples.get(place)?;
-        Some(*value as f64 / 1e3)
-    }
-
     /// The smallest value that at least a share `quantile` of the samples do not
     /// exceed, in milliseconds.
     pub(super) fn quantile_ms(&self, quantile: f64) -> Option<f64> {
-        self.ranked_ms(rank(self.len() as u64, quantile))
+        let place = usize::try_from(rank(self.len() as u64, quantile) - 1).ok()?;
+        let (value, _) = self.samples.get(place)?;
+        Some(*value as f64 / 1e3)
     }
 
     pub(super) fn mean_ms(&self) -> f64 {

@@ -2,7 +2,7 @@
 //! ranges are checked with the whole profile.
 
 use anyhow::{anyhow, bail};
-use parapet_config::faults::{Freezing, ServiceTime, Slowdown, Span, Straggling};
+use parapet_config::faults::{ServiceTime, Straggling};
 
 pub fn parse_service_time(text: &str) -> anyhow::Result<ServiceTime> {
     let form = "constant:MS, uniform:MIN:MAX, lognormal:MEDIAN:SIGMA or empirical:MS:MS:...";
@@ -22,53 +22,15 @@ pub fn parse_service_time(text: &str) -> anyhow::Result<ServiceTime> {
 /// Stragglers, as `0.01:15:45`: with that probability a batch takes so many milliseconds more.
 pub fn parse_straggle(text: &str) -> anyhow::Result<Straggling> {
     let form = "PROBABILITY:MIN_MS:MAX_MS";
-    let [probability, min_ms, max_ms] = numbers("straggle", text, text, form)?;
+    let values = list("straggle", text, text, form)?;
+    let [probability, min_ms, max_ms] = values[..] else {
+        let count = values.len();
+        bail!("straggle {text:?}: {count} numbers in place of 3; write it as {form}");
+    };
     Ok(Straggling {
         probability,
         min_ms,
         max_ms,
-    })
-}
-
-/// Freezes, as `5000:100:500`: at that mean interval an instance stands still for
-/// so many milliseconds.
-pub fn parse_freeze(text: &str) -> anyhow::Result<Freezing> {
-    let (mean_interval_ms, Span { min_ms, max_ms }) = parse_interval("freeze", text)?;
-    Ok(Freezing {
-        mean_interval_ms,
-        min_ms,
-        max_ms,
-    })
-}
-
-/// A mean interval and a span in milliseconds; `what` names them in errors.
-pub fn parse_interval(what: &str, text: &str) -> anyhow::Result<(f64, Span)> {
-    let form = "MEAN_INTERVAL_MS:MIN_MS:MAX_MS";
-    let [mean_interval_ms, min_ms, max_ms] = numbers(what, text, text, form)?;
-    Ok((mean_interval_ms, Span { min_ms, max_ms }))
-}
-
-pub fn parse_slowdown(text: &str) -> anyhow::Result<Slowdown> {
-    let form = "SHARE:(own|correlated):MEAN_INTERVAL_MS:MIN_LENGTH_MS:MAX_LENGTH_MS:MIN_ADDED_MS:\
-                MAX_ADDED_MS";
-    let correlated = text.contains(":correlated:");
-    if !correlated && !text.contains(":own:") {
-        bail!(
-            "slowdown {text:?}: the second part is neither own nor correlated; write it as {form}"
-        );
-    }
-    let times = text
-        .replacen(":correlated:", ":", 1)
-        .replacen(":own:", ":", 1);
-    let [share, mean_interval_ms, shortest, longest, least, most] =
-        numbers("slowdown", text, &times, form)?;
-    let span = |min_ms, max_ms| Span { min_ms, max_ms };
-    Ok(Slowdown {
-        share,
-        correlated,
-        mean_interval_ms,
-        length: span(shortest, longest),
-        added: span(least, most),
     })
 }
 
@@ -78,18 +40,6 @@ fn list(what: &str, text: &str, part: &str, form: &str) -> anyhow::Result<Vec<f6
         number.parse().map_err(wrong)
     };
     part.split(':').map(number).collect()
-}
-
-fn numbers<const N: usize>(
-    what: &str,
-    text: &str,
-    part: &str,
-    form: &str,
-) -> anyhow::Result<[f64; N]> {
-    let numbers = list(what, text, part, form)?;
-    let count = numbers.len();
-    let wrong = |_| anyhow!("{what} {text:?}: {count} numbers in place of {N}; write it as {form}");
-    numbers.try_into().map_err(wrong)
 }
 
 #[cfg(test)]
@@ -108,9 +58,6 @@ mod tests {
         let straggle = parse_straggle("0.01:15:45").unwrap();
         let numbers = [straggle.probability, straggle.min_ms, straggle.max_ms];
         assert_eq!(numbers, [0.01, 15.0, 45.0]);
-        let slowdown = parse_slowdown("0.4:correlated:5000:1000:2000:15:45").unwrap();
-        assert!(slowdown.correlated && slowdown.added.max_ms == 45.0);
-        assert_eq!(parse_interval("crash", "5000:1:2").unwrap().0, 5000.0);
     }
 
     #[test]
@@ -123,10 +70,6 @@ mod tests {
             (
                 parse_straggle("0.5:1").unwrap_err(),
                 "2 numbers in place of 3",
-            ),
-            (
-                parse_slowdown("0.4:often:1:1:1:1:1").unwrap_err(),
-                "neither own nor correlated",
             ),
         ] {
             let line = error.to_string();

@@ -12,7 +12,5 @@ mod file;
 mod tests;
 
 pub use arm::{Arm, EQUAL_RESOURCES, ResolvedArm, Role};
-pub use faults::{
-    parse_freeze, parse_interval, parse_service_time, parse_slowdown, parse_straggle,
-};
+pub use faults::{parse_service_time, parse_straggle};
 pub use file::{Event, Experiment, Instances, What, usual_baseline};

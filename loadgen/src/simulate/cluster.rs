@@ -6,17 +6,15 @@ use std::collections::BinaryHeap;
 use parapet_frontend_core::{FailureKind, GroupId, InstanceId, JobId, PoolId, QueryId, Row};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rand_distr::Exp1;
 
 use super::instance::{Batch, Begun, Instance, Taken};
 use super::surroundings::nanoseconds;
-use super::{Crashes, Jobs, Network, Simulation};
+use super::{Jobs, Network, Simulation};
 use crate::experiment::What;
 
 /// Streams of random numbers, apart from each other; the load's own is another generator.
 const NETWORK_STREAM: u64 = 1;
 const CHECKS_STREAM: u64 = 2;
-const CRASHES_STREAM: u64 = 1 << 32;
 
 /// Milliseconds between two of the frontend's checks of an instance that is up, and that is not.
 const CHECK_INTERVAL_MS: f64 = 1000.0;
@@ -33,9 +31,6 @@ pub(super) enum Event {
     Decoded(QueryId),
     /// The frontend checks an instance, unless another round of checks was begun since.
     Checked(u32, u32),
-    /// An instance's process crashes, and is there again.
-    Crashed(u32),
-    Restarted(u32),
     /// An instance's process ends by an [`Outage`](super::Outage), and is there again.
     Killed(u32),
     Revived(u32),
@@ -55,7 +50,6 @@ pub(super) struct SimulatedCluster {
     network_random: ChaCha8Rng,
     /// Requests that the frontend has given up and that have not ended by themselves.
     withdrawn: Jobs,
-    crashes: Option<(Crashes, Vec<ChaCha8Rng>)>,
     checks_random: ChaCha8Rng,
     watches: Vec<Watch>,
     pub(super) upstream_requests: u64,
@@ -87,15 +81,10 @@ impl SimulatedCluster {
             random.set_stream(number);
             random
         };
-        let own = |crashes: Crashes| {
-            let streams = (0..ids.len() as u64).map(|number| stream(CRASHES_STREAM + number));
-            (crashes, streams.collect::<Vec<_>>())
-        };
         let mut cluster = Self {
             now: 0,
             events: BinaryHeap::new(),
             pushed: 0,
-            crashes: simulation.surroundings.crashes.map(own),
             watches: vec![Watch::default(); ids.len()],
             instances,
             ids,
@@ -106,9 +95,6 @@ impl SimulatedCluster {
             checks_random: stream(CHECKS_STREAM),
             upstream_requests: 0,
         };
-        for number in 0..cluster.instances.len() as u32 {
-            cluster.plan_crash(number);
-        }
         for outage in &simulation.outages {
             let number = outage.instance;
             match (outage.what, cluster.instances.get_mut(number as usize)) {
@@ -212,25 +198,6 @@ impl SimulatedCluster {
         }
     }
 
-    fn plan_crash(&mut self, number: u32) {
-        if let Some((crashes, random)) = &mut self.crashes
-            && let Some(random) = random.get_mut(number as usize)
-        {
-            let interval = crashes.mean_interval_ms * random.sample::<f64, _>(Exp1);
-            self.after(nanoseconds(interval), Event::Crashed(number));
-        }
-    }
-
-    pub(super) fn crash(&mut self, number: u32) {
-        if let Some((crashes, random)) = &mut self.crashes
-            && let Some(random) = random.get_mut(number as usize)
-        {
-            let away = random.random_range(crashes.away.min_ms..=crashes.away.max_ms);
-            self.after(nanoseconds(away), Event::Restarted(number));
-        }
-        self.kill(number);
-    }
-
     /// A process ends, and what it had is lost.
     pub(super) fn kill(&mut self, number: u32) {
         let Some(instance) = self.instances.get_mut(number as usize) else {
@@ -241,11 +208,6 @@ impl SimulatedCluster {
         }
         let phase = self.checks_random.random_range(0.0..1.0);
         self.plan_check(number, nanoseconds(CHECK_INTERVAL_MS * phase));
-    }
-
-    pub(super) fn restart(&mut self, number: u32) {
-        self.revive(number);
-        self.plan_crash(number);
     }
 
     pub(super) fn revive(&mut self, number: u32) {

@@ -21,6 +21,6 @@ pub use comparison::{MAX_RECORDS, comparison};
 pub use report::{Answered, PoolUse, SCHEMA, Simulated, SimulationReport, StrategyFigures};
 pub use simulation::{MAX_INSTANCES, MAX_QUERIES, Outage, Simulation, not_simulated, simulations};
 pub use simulator::{Progress, Simulator};
-pub use surroundings::{Crashes, Delay, Network, Surroundings};
+pub use surroundings::{Delay, Network, Surroundings};
 
 type Jobs = rustc_hash::FxHashSet<parapet_frontend_core::JobId>;

@@ -12,7 +12,7 @@ use crate::report::{Counts, Latency, Summary};
 use crate::run::Recording;
 use crate::target::Provenance;
 
-pub const SCHEMA: &str = "parapet-loadgen/simulation/3";
+pub const SCHEMA: &str = "parapet-loadgen/simulation/4";
 
 /// The figures of all strategies of a [`Experiment`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

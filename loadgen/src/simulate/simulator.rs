@@ -208,8 +208,6 @@ impl Simulator {
         match event {
             Event::Delivered(instance, job) => cluster.deliver(instance, job),
             Event::BatchEnded(instance, batch) => cluster.end_batch(instance, batch),
-            Event::Crashed(instance) => cluster.crash(instance),
-            Event::Restarted(instance) => cluster.restart(instance),
             Event::Killed(instance) => cluster.kill(instance),
             Event::Revived(instance) => cluster.revive(instance),
             Event::Responded(job, _) if cluster.is_withdrawn(job) => {}

@@ -1,7 +1,6 @@
 //! Settings that a simulation needs, and that a real cluster has by itself.
 
 use anyhow::ensure;
-use parapet_config::faults::Span;
 use rand::Rng;
 use rand_distr::Exp1;
 use serde::{Deserialize, Serialize};
@@ -97,7 +96,6 @@ impl Network {
 #[serde(default, deny_unknown_fields)]
 pub struct Surroundings {
     pub allow_approximate: bool,
-    pub crashes: Option<Crashes>,
     pub network: Network,
     pub encode_ms: f64,
     pub decode_ms: f64,
@@ -110,7 +108,6 @@ impl Default for Surroundings {
     fn default() -> Self {
         Self {
             allow_approximate: true,
-            crashes: None,
             network: Network::default(),
             encode_ms: 0.05,
             decode_ms: 0.05,
@@ -118,16 +115,6 @@ impl Default for Surroundings {
             instance_queue: 128,
         }
     }
-}
-
-/// Every instance's process ends now and then, and is there again after a while; what it
-/// had is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Crashes {
-    /// Mean time from a start to the next end in milliseconds; exponential.
-    pub mean_interval_ms: f64,
-    pub away: Span,
 }
 
 impl Surroundings {
@@ -141,15 +128,6 @@ impl Surroundings {
         for (name, ms) in [("encode_ms", self.encode_ms), ("decode_ms", self.decode_ms)] {
             let possible = (0.0..=LONGEST_MS).contains(&ms);
             ensure!(possible, "{name}: {ms}; give 0 to {LONGEST_MS}");
-        }
-        if let Some(crashes) = self.crashes {
-            let (Span { min_ms, max_ms }, interval) = (crashes.away, crashes.mean_interval_ms);
-            let span = 0.0 <= min_ms && min_ms <= max_ms && max_ms <= LONGEST_MS;
-            ensure!(
-                span && (1.0..=1e12).contains(&interval),
-                "crash: {min_ms} to {max_ms} ms, each {interval} ms; give an interval from 1 ms \
-                 and min <= max"
-            );
         }
         self.network.check()
     }

@@ -3,19 +3,19 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{anyhow, ensure};
+use anyhow::ensure;
 use clap::ArgAction;
 use parapet_config::faults::FaultProfile;
 use parapet_loadgen::compare::{Bootstrap, CompareReport, analyse};
 use parapet_loadgen::experiment::{
-    Arm, EQUAL_RESOURCES, Experiment, ResolvedArm, parse_freeze, parse_interval,
-    parse_service_time, parse_slowdown, parse_straggle, usual_baseline,
+    Arm, EQUAL_RESOURCES, Experiment, ResolvedArm, parse_service_time, parse_straggle,
+    usual_baseline,
 };
 use parapet_loadgen::report::compare_page;
 use parapet_loadgen::schedule::Arrivals;
 use parapet_loadgen::simulate::{
-    Crashes, Delay, MAX_RECORDS, SCHEMA, Simulated, Simulation, SimulationReport, StrategyFigures,
-    comparison, not_simulated, simulations,
+    MAX_RECORDS, SCHEMA, Simulated, Simulation, SimulationReport, StrategyFigures, comparison,
+    not_simulated, simulations,
 };
 
 use crate::files::{ReportFiles, check_folder, check_writable, write_json, write_strategy_csv};
@@ -63,30 +63,12 @@ pub(crate) struct Args {
     /// empirical:17:18:25
     #[arg(long, allow_hyphen_values = true)]
     service_time: Option<String>,
-    /// The same for the backup model
-    #[arg(long)]
-    backup_service_time: Option<String>,
     /// Stragglers, as PROBABILITY:MIN_MS:MAX_MS
     #[arg(long, allow_hyphen_values = true)]
     straggle: Option<String>,
-    #[arg(
-        long,
-        help = "Slow periods, as SHARE:(own|correlated):MEAN_INTERVAL_MS:MIN_LENGTH_MS:\
-                MAX_LENGTH_MS:MIN_ADDED_MS:MAX_ADDED_MS"
-    )]
-    slowdown: Option<String>,
-    /// Freezes, as MEAN_INTERVAL_MS:MIN_MS:MAX_MS
-    #[arg(long)]
-    freeze: Option<String>,
     /// Fault profile that instances act out, a TOML file as parapet-instance takes it
     #[arg(long)]
     faults: Option<PathBuf>,
-    /// Processes that end and come back, as MEAN_INTERVAL_MS:MIN_AWAY_MS:MAX_AWAY_MS
-    #[arg(long)]
-    crash: Option<String>,
-    /// Delay to an instance and again back, as CONSTANT_MS or CONSTANT_MS:MEAN_EXPONENTIAL_MS
-    #[arg(long, allow_hyphen_values = true)]
-    network: Option<String>,
     /// Queries in a coding group [default: 2]
     #[arg(short, long)]
     k: Option<usize>,
@@ -105,32 +87,6 @@ pub(crate) struct Args {
     /// the first]
     #[arg(long)]
     pub(crate) baseline: Option<String>,
-}
-
-fn parse_crashes(text: &str) -> anyhow::Result<Crashes> {
-    let (mean_interval_ms, away) = parse_interval("crash", text)?;
-    Ok(Crashes {
-        mean_interval_ms,
-        away,
-    })
-}
-
-fn parse_delay(text: &str) -> anyhow::Result<Delay> {
-    let number = |part: &str| {
-        let ms = part.parse::<f64>().ok().filter(|ms| *ms >= 0.0);
-        ms.ok_or_else(|| {
-            anyhow!(
-                "network {text:?}: {part:?} is no time; write CONSTANT_MS or \
-                 CONSTANT_MS:MEAN_EXPONENTIAL_MS, as 0.1:0.05"
-            )
-        })
-    };
-    let (constant, exponential) = text.split_once(':').unwrap_or((text, "0"));
-    let (constant_ms, exponential_ms) = (number(constant)?, number(exponential)?);
-    Ok(Delay {
-        constant_ms,
-        exponential_ms,
-    })
 }
 
 /// Read here and not by clap, whose complaints take several lines.
@@ -172,12 +128,7 @@ impl Args {
         instances.deployed = self.instances.unwrap_or(instances.deployed);
         instances.redundant = self.redundant_instances.unwrap_or(instances.redundant);
         experiment.set_code(self.k, self.r);
-        let around = &mut experiment.simulation;
-        override_fields!(around, self, allow_approximate);
-        around.crashes = optional(&self.crash, parse_crashes)?.or(around.crashes);
-        if let Some(delay) = optional(&self.network, parse_delay)? {
-            (around.network.to_instance, around.network.to_frontend) = (delay, delay);
-        }
+        override_fields!(experiment.simulation, self, allow_approximate);
         self.set_faults(&mut experiment.faults)?;
         experiment.baseline = self.baseline(&experiment)?;
         if !ignored.is_empty() {
@@ -209,11 +160,6 @@ impl Args {
         let service_time = optional(&self.service_time, parse_service_time)?;
         faults.service_time = service_time.or(faults.service_time.take());
         faults.straggle = optional(&self.straggle, parse_straggle)?.or(faults.straggle);
-        faults.slowdown = optional(&self.slowdown, parse_slowdown)?.or(faults.slowdown);
-        faults.freeze = optional(&self.freeze, parse_freeze)?.or(faults.freeze);
-        if let Some(time) = optional(&self.backup_service_time, parse_service_time)? {
-            faults.model_service_time.insert("backup".to_owned(), time);
-        }
         Ok(())
     }
 }
