@@ -33,19 +33,12 @@ use crate::schedule::{Length, Schedule};
 
 const WARM_UP_SEED: u64 = u64::MAX;
 
-#[derive(Debug)]
-pub enum Update {
-    Doing(String, Option<Arc<Progress>>),
-    Line(String),
-    Ended(String),
-}
-
-pub struct MeasuredCluster<'a, O> {
+pub struct MeasuredCluster<'a> {
     experiment: &'a Experiment,
     places: Option<&'a Places>,
     rows: &'a Rows,
     stop: &'a Stop,
-    observe: O,
+    log: fn(&str),
     started: Instant,
     fleet: Option<Arc<Mutex<Fleet>>>,
     runs: Vec<StrategyRun>,
@@ -53,15 +46,15 @@ pub struct MeasuredCluster<'a, O> {
     faults: Vec<FaultMark>,
 }
 
-impl<'a, O: FnMut(Update)> MeasuredCluster<'a, O> {
+impl<'a> MeasuredCluster<'a> {
     /// Starts what `experiment` needs, and asks the frontends for their model; `places` are needed
-    /// where processes are to be started.
+    /// where processes are to be started. `log` takes a line for each step.
     pub async fn start(
         experiment: &'a Experiment,
         places: Option<&'a Places>,
         rows: &'a Rows,
         stop: &'a Stop,
-        mut observe: O,
+        log: fn(&str),
     ) -> anyhow::Result<Self> {
         let started = Instant::now();
         let mut fleet = None;
@@ -70,13 +63,9 @@ impl<'a, O: FnMut(Update)> MeasuredCluster<'a, O> {
                 "no model repository for the instances; give it with --repository, or every \
                  strategy a url",
             )?;
-            fleet = Some(Fleet::start(experiment, places, |ready, of| {
-                let text = format!("{ready} of {of} instances run");
-                if ready == of {
-                    observe(Update::Line(text.clone()));
-                }
-                observe(Update::Doing(text, None));
-            })?);
+            let started = Fleet::start(experiment, places)?;
+            log(&format!("{} instances run", started.instances.len()));
+            fleet = Some(started);
         }
         let mut runs = Vec::with_capacity(experiment.strategies.len());
         let mut metadata: Option<ModelMetadata> = None;
@@ -103,7 +92,7 @@ impl<'a, O: FnMut(Update)> MeasuredCluster<'a, O> {
             places,
             rows,
             stop,
-            observe,
+            log,
             started,
             fleet: fleet.map(|fleet| Arc::new(Mutex::new(fleet))),
             runs,
@@ -164,29 +153,22 @@ impl<'a, O: FnMut(Update)> MeasuredCluster<'a, O> {
         })
     }
 
-    async fn send(
-        &mut self,
-        plan: &Plan,
-        strategy: usize,
-        place: String,
-    ) -> anyhow::Result<Recording> {
+    async fn send(&self, plan: &Plan, strategy: usize) -> anyhow::Result<Recording> {
         let progress = Arc::new(Progress::new(&plan.schedule));
-        (self.observe)(Update::Doing(place, Some(Arc::clone(&progress))));
         let transport = Arc::clone(&self.runs[strategy].transport);
         let sent = run(plan, transport, KernelPacer, progress, self.stop);
         sent.await.context("cannot pace requests")
     }
 
-    async fn warm_up(&mut self) -> anyhow::Result<()> {
+    async fn warm_up(&self) -> anyhow::Result<()> {
         if self.experiment.warm_up == 0 {
             return Ok(());
         }
         let plan = self.plan(self.experiment.warm_up, WARM_UP_SEED)?;
         for strategy in 0..self.runs.len() {
             self.runs[strategy].settle(self.places).await?;
-            let place = format!("warm-up  {}", self.runs[strategy].measured.name);
-            (self.observe)(Update::Line(place.clone()));
-            self.send(&plan, strategy, place).await?;
+            (self.log)(&format!("warm-up  {}", self.runs[strategy].measured.name));
+            self.send(&plan, strategy).await?;
         }
         Ok(())
     }
@@ -228,18 +210,16 @@ impl<'a, O: FnMut(Update)> MeasuredCluster<'a, O> {
         loop {
             self.runs[strategy].settle(self.places).await?;
             let counted = self.runs[strategy].counted().await?;
-            let measured = self.act_and_send(plan, strategy, block, &place).await?;
+            let measured = self.act_and_send(plan, strategy, block).await?;
             // After Ctrl-C nothing more is sent, and a repeated block would be partial.
             let last = measured.recording.partial || repeats == 0 || self.is_stopped();
             if measured.valid || last {
-                let latency = latencies(&measured.recording);
-                (self.observe)(Update::Ended(format!("{place} {latency}")));
+                (self.log)(&format!("{place} {}", latencies(&measured.recording)));
                 return Ok(measured);
             }
             repeats -= 1;
             self.runs[strategy].forget_block(counted).await?;
-            let line = format!("{place} the generator was late; once more");
-            (self.observe)(Update::Line(line));
+            (self.log)(&format!("{place} the generator was late; once more"));
         }
     }
 
@@ -248,7 +228,6 @@ impl<'a, O: FnMut(Update)> MeasuredCluster<'a, O> {
         plan: &Plan,
         strategy: usize,
         block: usize,
-        place: &str,
     ) -> anyhow::Result<Block> {
         let started_s = self.started.elapsed().as_secs_f64();
         let events = self.experiment.events.iter().copied();
@@ -256,7 +235,7 @@ impl<'a, O: FnMut(Update)> MeasuredCluster<'a, O> {
         let name = &self.runs[strategy].measured.name;
         let actor = self.fleet.as_ref();
         let actor = actor.map(|fleet| Actor::start(fleet, events, started_s, name));
-        let recording = self.send(plan, strategy, place.to_owned()).await?;
+        let recording = self.send(plan, strategy).await?;
         if let Some(actor) = actor {
             self.faults.extend(actor.finish().await?);
         }

@@ -93,11 +93,7 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    pub(super) fn start(
-        experiment: &Experiment,
-        places: &Places,
-        mut started: impl FnMut(usize, usize),
-    ) -> anyhow::Result<Self> {
+    pub(super) fn start(experiment: &Experiment, places: &Places) -> anyhow::Result<Self> {
         write_toml(
             &places.work.join("faults.toml"),
             &experiment.fault_profile(),
@@ -115,7 +111,6 @@ impl Fleet {
         for number in 0..total {
             let instance = fleet.spawn(number, "127.0.0.1:0")?;
             fleet.instances.push(instance);
-            started(number + 1, total);
         }
         Ok(fleet)
     }

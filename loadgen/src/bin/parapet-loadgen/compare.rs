@@ -2,20 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use parapet_loadgen::cluster::{MeasuredCluster, Places, Update};
+use parapet_loadgen::cluster::{MeasuredCluster, Places};
 use parapet_loadgen::compare::{Bootstrap, Comparison, analyse};
 use parapet_loadgen::experiment::{Arm, Experiment, usual_baseline};
 use parapet_loadgen::payload::{Rows, WireEncoding};
 use parapet_loadgen::report::{Slo, check, compare_page};
-use parapet_loadgen::run::{Progress, Stop};
+use parapet_loadgen::run::Stop;
 use parapet_loadgen::schedule::Arrivals;
-use parking_lot::Mutex;
 
 use crate::files::{ReportFiles, check_folder, write_strategy_csv};
-use crate::live::{Live, Status, milliseconds, stop_on_interrupt};
+use crate::live::{log, stop_on_interrupt};
 use crate::run::{Payload, runtime};
 use crate::{Error, bad_input, finish};
 
@@ -248,86 +246,13 @@ fn places_of(args: &Args, repository: &Path, temporary: &Path) -> anyhow::Result
     })
 }
 
-struct Shown {
-    planned: usize,
-    ended: usize,
-    doing: String,
-    progress: Option<Arc<Progress>>,
-}
-
-impl Shown {
-    fn observe(&mut self, update: Update) -> Option<String> {
-        match update {
-            Update::Doing(doing, progress) => {
-                (self.doing, self.progress) = (doing, progress);
-                None
-            }
-            Update::Line(line) => Some(line),
-            Update::Ended(line) => {
-                self.ended += 1;
-                Some(line)
-            }
-        }
-    }
-
-    fn status(&self) -> Status {
-        let mut text = self.doing.clone();
-        if let Some(progress) = &self.progress {
-            let now = progress.snapshot();
-            let [p50, p99] = [now.p50, now.p99].map(milliseconds);
-            let (sent, planned, failed) = (now.sent, now.planned, now.without_answer);
-            text += &format!("  sent {sent}/{planned}  p50 {p50}  p99 {p99} ms  failed {failed}");
-        }
-        Status::new(self.ended as u64, self.planned as u64, text)
-    }
-}
-
 async fn drive(
     experiment: &Experiment,
     places: Option<&Places>,
     rows: &Rows,
 ) -> Result<Comparison, Error> {
     let stop = Stop::default();
-    let state = Arc::new(Mutex::new(Shown {
-        planned: experiment.blocks * experiment.strategies.len(),
-        ended: 0,
-        doing: "starting".to_owned(),
-        progress: None,
-    }));
-    let drawn = Arc::clone(&state);
-    let live = Live::start(false, move || drawn.lock().status());
-    let _interrupts = stop_on_interrupt(&stop, &live.notes, ENDING)?;
-    let observe = |update| {
-        let line = state.lock().observe(update);
-        line.iter().for_each(|line| live.notes.log(line));
-    };
-    let cluster = MeasuredCluster::start(experiment, places, rows, &stop, observe).await;
+    let _interrupts = stop_on_interrupt(&stop, ENDING)?;
+    let cluster = MeasuredCluster::start(experiment, places, rows, &stop, log).await;
     Ok(cluster.map_err(bad_input)?.compare().await?)
-}
-
-#[cfg(test)]
-mod tests {
-    use parapet_loadgen::schedule::{Length, Schedule};
-
-    use super::*;
-
-    #[test]
-    fn status_has_the_running_block_and_the_share_of_blocks() {
-        let mut shown = Shown {
-            planned: 20,
-            ended: 0,
-            doing: "starting".to_owned(),
-            progress: None,
-        };
-        let text = "3 of 8 instances run".to_owned();
-        assert_eq!(shown.observe(Update::Doing(text.clone(), None)), None);
-        assert_eq!(shown.status(), Status { share: 0.0, text });
-        let line = "block  1/10  none".to_owned();
-        assert_eq!(shown.observe(Update::Ended(line.clone())), Some(line));
-        let schedule = Schedule::plan(Arrivals::Constant, 10.0, Length::Requests(7), 1).unwrap();
-        let progress = Some(Arc::new(Progress::new(&schedule)));
-        shown.observe(Update::Doing("block  1/10  coded".to_owned(), progress));
-        let text = "block  1/10  coded  sent 0/7  p50 0.00  p99 0.00 ms  failed 0".to_owned();
-        assert_eq!(shown.status(), Status { share: 0.05, text });
-    }
 }

@@ -2,151 +2,115 @@
 //! requests must not wait for it. And signals, which end a command with a report of what there is.
 
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressStyle};
 use parapet_loadgen::run::Stop;
+use parapet_loadgen::simulate::{Progress, Simulated, Simulation, Simulator};
 use parking_lot::Mutex;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::task::AbortOnDropHandle;
 
-const BAR_PERIOD: Duration = Duration::from_millis(250);
-const LINE_PERIOD: Duration = Duration::from_secs(1);
-const STEPS: u64 = 1000;
+use crate::run::runtime;
 
-#[derive(Debug, PartialEq)]
-pub(crate) struct Status {
-    pub(crate) share: f64,
-    pub(crate) text: String,
+const PERIOD: Duration = Duration::from_secs(1);
+const ENDING: &str = "ending: the report is partial";
+
+pub(crate) fn log(line: &str) {
+    // The reader may be gone; the work goes on.
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-impl Status {
-    pub(crate) fn new(done: u64, planned: u64, text: String) -> Self {
-        let share = done as f64 / planned.max(1) as f64;
-        Self { share, text }
-    }
-}
-
-/// Shows the status until dropped: as a bar on a terminal, otherwise as a line each second.
-pub(crate) struct Live {
-    pub(crate) notes: Notes,
-    drawing: Option<(Sender<()>, JoinHandle<()>)>,
-}
-
-#[derive(Clone)]
-pub(crate) struct Notes {
-    bar: Option<ProgressBar>,
-    newest: Arc<Mutex<&'static str>>,
-}
-
-impl Notes {
-    /// Shows a message for good: before the status, or as a line of its own where no bar is drawn.
-    fn say(&self, note: &'static str) {
-        *self.newest.lock() = note;
-        self.log(note);
-    }
-
-    pub(crate) fn log(&self, line: &str) {
-        if self.bar.is_none() {
-            // The reader may be gone; the work goes on.
-            let _ = writeln!(std::io::stderr(), "{line}");
+/// Shows `status` as a line each second, until what is returned is dropped.
+#[must_use]
+pub(crate) fn show_progress(mut status: impl FnMut() -> String + Send + 'static) -> Sender<()> {
+    let (shown, ended) = mpsc::channel();
+    let thread = std::thread::Builder::new().name("progress".to_owned());
+    // Without the thread nothing is shown; the work goes on.
+    let _ = thread.spawn(move || {
+        while ended.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+            log(&status());
         }
-    }
-}
-
-impl Live {
-    /// Shows `status` as a bar, or as `lines`; without these the caller logs lines itself.
-    pub(crate) fn start(lines: bool, status: impl FnMut() -> Status + Send + 'static) -> Self {
-        let (bar, newest) = (terminal_bar(), Arc::default());
-        let notes = Notes { bar, newest };
-        let mut drawing = None;
-        if lines || notes.bar.is_some() {
-            let (stop, stopped) = mpsc::channel();
-            let shown = notes.clone();
-            let thread = std::thread::Builder::new().name("display".to_owned());
-            let thread = thread.spawn(move || draw(&shown, status, &stopped));
-            drawing = thread.ok().map(|thread| (stop, thread));
-        }
-        Self { notes, drawing }
-    }
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        if let Some((stop, thread)) = self.drawing.take() {
-            drop(stop);
-            // A display that failed has nothing to clear.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn terminal_bar() -> Option<ProgressBar> {
-    let able = std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
-    let bar = ProgressBar::new(STEPS);
-    if !able || bar.is_hidden() {
-        return None;
-    }
-    bar.set_style(ProgressStyle::with_template("{bar:20} {percent} %  {wide_msg}").ok()?);
-    Some(bar)
-}
-
-fn draw(notes: &Notes, mut status: impl FnMut() -> Status, stopped: &Receiver<()>) {
-    let is_over = |period| stopped.recv_timeout(period) != Err(RecvTimeoutError::Timeout);
-    let Some(bar) = &notes.bar else {
-        while !is_over(LINE_PERIOD) {
-            notes.log(&status().text);
-        }
-        return;
-    };
-    loop {
-        let Status { share, text } = status();
-        bar.set_position((share * STEPS as f64) as u64);
-        bar.set_message(with_note(*notes.newest.lock(), text));
-        if is_over(BAR_PERIOD) {
-            bar.finish_and_clear();
-            return;
-        }
-    }
-}
-
-fn with_note(note: &str, text: String) -> String {
-    match note {
-        "" => text,
-        note => format!("{note}  {text}"),
-    }
-}
-
-/// Three figures or so: what fits a column, and what can be read in passing.
-pub(crate) fn milliseconds(time: Duration) -> String {
-    match time.as_secs_f64() * 1e3 {
-        ms if ms < 10.0 => format!("{ms:.2}"),
-        ms if ms < 1000.0 => format!("{ms:.1}"),
-        ms => format!("{ms:.0}"),
-    }
+    });
+    shown
 }
 
 /// Ends sending at the first Ctrl-C or SIGTERM, which `ending` announces, and waiting at the
 /// second. Called within a runtime.
 pub(crate) fn stop_on_interrupt(
     stop: &Stop,
-    notes: &Notes,
     ending: &'static str,
 ) -> anyhow::Result<AbortOnDropHandle<()>> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let (stop, notes) = (stop.clone(), notes.clone());
+    let stop = stop.clone();
     Ok(AbortOnDropHandle::new(tokio::spawn(async move {
         tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
-        notes.say(ending);
+        log(ending);
         stop.sending.cancel();
         tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
         stop.waiting.cancel();
     })))
+}
+
+/// Runs simulations with progress, until a signal stops them.
+pub(crate) struct Watch {
+    stop: Stop,
+    status: Arc<Mutex<String>>,
+    _progress: Sender<()>,
+    _interrupts: AbortOnDropHandle<()>,
+    _runtime: Runtime,
+}
+
+impl Watch {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let (stop, runtime) = (Stop::default(), runtime(1)?);
+        let interrupts = {
+            let _context = runtime.enter();
+            stop_on_interrupt(&stop, ENDING)?
+        };
+        let status = Arc::new(Mutex::new(String::new()));
+        let shown = Arc::clone(&status);
+        Ok(Self {
+            stop,
+            status,
+            _progress: show_progress(move || shown.lock().clone()),
+            _interrupts: interrupts,
+            _runtime: runtime,
+        })
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.sending.is_cancelled()
+    }
+
+    pub(crate) fn simulate(&self, name: &str, simulation: Simulation) -> anyhow::Result<Simulated> {
+        let simulator = Simulator::new(simulation)?;
+        *self.status.lock() = name.to_owned();
+        Ok(simulator.run(|progress| {
+            *self.status.lock() = status(name, progress);
+            match self.is_stopped() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        }))
+    }
+}
+
+fn status(name: &str, progress: Progress) -> String {
+    let Progress {
+        planned,
+        sent,
+        elapsed_s,
+        p99_ms,
+    } = progress;
+    format!(
+        "{name}: simulated {sent}/{planned}  {elapsed_s:.1} s of virtual time  p99 {p99_ms:.1} ms"
+    )
 }
 
 #[cfg(test)]
@@ -154,9 +118,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn note_is_shown_before_the_status() {
-        let text = || "sent 3".to_owned();
-        assert_eq!(with_note("", text()), "sent 3");
-        assert_eq!(with_note("ending", text()), "ending  sent 3");
+    fn status_names_the_simulation() {
+        let progress = Progress {
+            planned: 2000,
+            sent: 1000,
+            elapsed_s: 98_765.43,
+            p99_ms: 1234.5,
+        };
+        let text = "point 3 of 16: coded: simulated 1000/2000  98765.4 s of virtual time  p99 \
+            1234.5 ms";
+        assert_eq!(status("point 3 of 16: coded", progress), text);
     }
 }

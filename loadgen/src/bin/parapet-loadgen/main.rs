@@ -18,7 +18,6 @@ mod live;
 mod run;
 mod simulate;
 mod sweep;
-mod watch;
 
 use std::fmt::Display;
 use std::io::Write;

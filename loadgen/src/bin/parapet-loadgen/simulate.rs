@@ -19,7 +19,7 @@ use parapet_loadgen::simulate::{
 };
 
 use crate::files::{ReportFiles, check_folder, check_writable, write_json, write_strategy_csv};
-use crate::watch::Watch;
+use crate::live::Watch;
 use crate::{Error, bad_input, finish};
 
 #[derive(Debug, clap::Args)]
@@ -172,7 +172,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
         if watch.is_stopped() {
             break;
         }
-        let simulated = watch.simulate(arm.label.clone(), simulation)?;
+        let simulated = watch.simulate(&arm.label, simulation)?;
         done.push((arm, simulated));
     }
     drop(watch);

@@ -9,8 +9,8 @@ use parapet_loadgen::experiment::{Experiment, ResolvedArm};
 use parapet_loadgen::report::sweep_page;
 use parapet_loadgen::simulate::{MAX_RECORDS, Simulated, comparison, simulations};
 
+use crate::live::Watch;
 use crate::simulate;
-use crate::watch::Watch;
 use crate::{Error, bad_input, finish};
 
 // Named apart from the arguments that it includes, which clap would otherwise take for the same
@@ -166,7 +166,7 @@ fn simulate_point(
     let mut done: Vec<(ResolvedArm, Simulated)> = Vec::new();
     for (arm, mut simulation) in simulations(&point.experiment)? {
         simulation.keep_records = true;
-        let simulated = watch.simulate(format!("{title}: {}", arm.label), simulation)?;
+        let simulated = watch.simulate(&format!("{title}: {}", arm.label), simulation)?;
         done.push((arm, simulated));
     }
     match analyse(
