@@ -131,7 +131,7 @@ fn a_sweep_shows_winners_and_knees() {
         "PARTIAL",
         "Where each strategy wins",
         "Latency against rate",
-        "knee of coded",
+        "Knees",
         "k 2, rate 100",
     ] {
         assert!(page.contains(expected), "{expected}");

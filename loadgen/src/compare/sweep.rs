@@ -8,11 +8,11 @@ use super::{CompareReport, Estimate, Interval, StrategyReport};
 
 pub type Axes = BTreeMap<String, f64>;
 
-pub const SWEEP_SCHEMA: &str = "parapet-loadgen/sweep/1";
+pub const SWEEP_SCHEMA: &str = "parapet-loadgen/sweep/2";
 /// The axis that knees are looked for along.
 pub const RATE: &str = "rate";
 /// Multiple of its value at the lowest rate that p99.9 stays under before the knee.
-pub const KNEE: f64 = 2.0;
+const KNEE: f64 = 2.0;
 
 /// Comparisons at several points, such as rates, sizes of coding groups (`k`, `r`) or
 /// `straggler_probability`.
@@ -30,7 +30,6 @@ pub struct SweepReport {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SweepPoint {
     pub axes: Axes,
-    pub valid: bool,
     pub partial: bool,
     /// The strategies with the lowest p99.9, the lowest first: the first, and those that cannot be
     /// told from it because their intervals overlap with its own. One alone has won.
@@ -71,7 +70,6 @@ impl SweepPoint {
         let rows: Vec<Row> = report.strategies.iter().map(Row::new).collect();
         Self {
             axes,
-            valid: report.valid,
             partial: report.partial,
             best: best(&rows),
             rows,
@@ -138,9 +136,9 @@ impl SweepReport {
     }
 }
 
-/// The knees of [`SweepReport`]. Points that are not valid, or have no rate, do not count.
-pub fn knees(points: &[SweepPoint]) -> Vec<Knee> {
-    let curves = curves(points.iter().filter(|point| point.valid), RATE);
+/// The knees of [`SweepReport`]. Points without a rate do not count.
+fn knees(points: &[SweepPoint]) -> Vec<Knee> {
+    let curves = curves(points, RATE);
     let knee = |curve: Curve| {
         let (lowest_rate, lowest) = *curve.points.first()?;
         let limit = KNEE * lowest.value;
@@ -162,7 +160,7 @@ pub(crate) struct Curve {
     pub(crate) points: Vec<(f64, Estimate)>,
 }
 
-pub(crate) fn curves<'a>(points: impl Iterator<Item = &'a SweepPoint>, axis: &str) -> Vec<Curve> {
+pub(crate) fn curves(points: &[SweepPoint], axis: &str) -> Vec<Curve> {
     let mut curves: Vec<Curve> = Vec::new();
     for point in points {
         let mut axes = point.axes.clone();
@@ -215,7 +213,6 @@ mod tests {
     fn point(rate: f64, k: f64, rows: Vec<Row>) -> SweepPoint {
         SweepPoint {
             axes: [(RATE.to_owned(), rate), ("k".to_owned(), k)].into(),
-            valid: true,
             partial: false,
             best: best(&rows),
             rows,
@@ -245,8 +242,6 @@ mod tests {
         assert_eq!(rates, [Some(300.0), None]);
         let lowest = (found[0].lowest_rate, found[0].p99_9_at_lowest);
         assert_eq!(lowest, (100.0, 10.0));
-        points[0].valid = false;
-        assert_eq!(knees(&points)[0].rate, Some(400.0));
         points.push(point(100.0, 3.0, vec![row("a", 7.0, 1.0)]));
         assert_eq!(knees(&points).len(), 3, "another k is another curve");
     }

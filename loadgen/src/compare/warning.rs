@@ -32,44 +32,44 @@ const FEW_ROUNDS: usize = 8;
 /// Median over the baseline's from which a strategy loses.
 const SLOWER: f64 = 1.05;
 
+type Said = Vec<(WarningKind, String)>;
+
 pub(super) fn warnings(report: &CompareReport) -> Vec<Warning> {
-    let mut warnings = Vec::new();
-    let mut add = |kind, strategy: Option<&str>, text: String| {
-        let strategy = strategy.map(str::to_owned);
-        warnings.push(Warning {
+    let about = |strategy: Option<&String>, said: Said| {
+        let strategy = strategy.cloned();
+        let warning = move |(kind, text)| Warning {
             kind,
-            strategy,
+            strategy: strategy.clone(),
             text,
-        });
+        };
+        said.into_iter().map(warning)
     };
-    about_all(report, |kind, text| add(kind, None, text));
+    let mut warnings: Vec<Warning> = about(None, about_all(report)).collect();
     for strategy in &report.strategies {
-        let name = strategy.name.as_str();
-        let mut about = |kind, text| add(kind, Some(name), format!("{name}{text}"));
-        measurement(strategy, report.rounds, &mut about);
-        for text in losses(strategy, &report.baseline) {
-            about(WarningKind::Loses, format!(" loses: {text}"));
-        }
+        let name = Some(&strategy.name);
+        warnings.extend(about(name, doubts(strategy, report.rounds)));
+        warnings.extend(about(name, losses(strategy, &report.baseline)));
     }
     warnings.sort_by_key(|warning| warning.kind);
     warnings
 }
 
-fn about_all(report: &CompareReport, mut add: impl FnMut(WarningKind, String)) {
+fn about_all(report: &CompareReport) -> Said {
+    let mut said = Vec::new();
     let (rounds, planned) = (report.rounds, report.settings.blocks);
     if report.partial {
         let text = format!(
             "ended early: {rounds} of {planned} rounds were finished by all strategies, and only \
              these count"
         );
-        add(WarningKind::Partial, text);
+        said.push((WarningKind::Partial, text));
     }
     if rounds < FEW_ROUNDS {
         let text = format!(
             "{rounds} rounds are few for the bootstrap, whose intervals are then too narrow; run \
              at least {FEW_ROUNDS}"
         );
-        add(WarningKind::FewRounds, text);
+        said.push((WarningKind::FewRounds, text));
     }
     let counts = report.strategies.iter().filter_map(|it| it.instances);
     let counts: Vec<usize> = counts.collect();
@@ -77,71 +77,71 @@ fn about_all(report: &CompareReport, mut add: impl FnMut(WarningKind, String)) {
         let text = format!(
             "the strategies ran on {counts:?} instances, so part of any difference is hardware"
         );
-        add(WarningKind::UnequalInstances, text);
+        said.push((WarningKind::UnequalInstances, text));
     }
+    said
 }
 
-/// Doubts in how a strategy was measured; each text follows the strategy's name.
-fn measurement(
-    strategy: &StrategyReport,
-    rounds: usize,
-    add: &mut impl FnMut(WarningKind, String),
-) {
+/// Doubts in how a strategy was measured.
+fn doubts(strategy: &StrategyReport, rounds: usize) -> Said {
+    let (mut said, name) = (Vec::new(), &strategy.name);
     let (invalid, repeated) = (strategy.invalid_blocks, strategy.repeated_blocks);
     if invalid > 0 {
         let text = format!(
-            ": the generator was late in {invalid} of {rounds} blocks, which measure the \
+            "{name}: the generator was late in {invalid} of {rounds} blocks, which measure the \
              generator; lower the rate or free a core"
         );
-        add(WarningKind::InvalidGenerator, text);
+        said.push((WarningKind::InvalidGenerator, text));
     }
     if repeated > 0 {
         let text = format!(
-            ": {repeated} blocks were measured again, since the generator was late in them"
+            "{name}: {repeated} blocks were measured again, since the generator was late in them"
         );
-        add(WarningKind::Repeated, text);
+        said.push((WarningKind::Repeated, text));
     }
     let without = strategy.counts.failed + strategy.counts.unanswered;
     if without > 0 {
         let share = percent(without as f64 / strategy.counts.planned.max(1) as f64);
         let text = format!(
-            ": no answer to {without} of the requests ({share}), which count as the timeout or \
+            "{name}: no answer to {without} of the requests ({share}), which count as the timeout or \
              longer"
         );
-        add(WarningKind::NoAnswer, text);
+        said.push((WarningKind::NoAnswer, text));
     }
     let confidence = strategy.confidence.iter();
-    let short = confidence.filter(|(_, confidence)| confidence.needs_samples > 0);
-    let shortest = short.max_by_key(|(_, confidence)| confidence.needs_samples);
-    if let Some((percentile, confidence)) = shortest {
+    let shortest = confidence.max_by_key(|(_, confidence)| confidence.needs_samples);
+    if let Some((percentile, confidence)) = shortest
+        && confidence.needs_samples > 0
+    {
         let (percentile, needed) = (percentile.replace('_', "."), confidence.needs_samples);
-        let text = format!(": {percentile} is not to be quoted before {needed} more requests");
-        add(WarningKind::NotQuotable, text);
+        let text =
+            format!("{name}: {percentile} is not to be quoted before {needed} more requests");
+        said.push((WarningKind::NotQuotable, text));
     }
+    said
 }
 
-fn losses(strategy: &StrategyReport, baseline: &str) -> Vec<String> {
-    let mut losses = Vec::new();
-    if strategy.name == baseline {
-        return losses;
-    }
+fn losses(strategy: &StrategyReport, baseline: &str) -> Said {
     let surely = |ratio: Option<Estimate>, worse: fn(Interval) -> bool| {
-        let ratio = ratio.filter(|ratio| ratio.interval.is_some_and(worse));
-        ratio.map(|ratio| ratio.value)
+        ratio.filter(|ratio| strategy.name != baseline && ratio.interval.is_some_and(worse))
     };
+    let (mut said, name) = (Vec::new(), &strategy.name);
     if let Some(ratio) = surely(strategy.gap_ratio, |range| range.high < 1.0) {
-        let wider = 1.0 / ratio;
-        let text = format!("its gap between p99.9 and p50 is {wider:.2} times that of {baseline}");
-        losses.push(text);
-    }
-    let slower = surely(strategy.p50_ratio, |range| range.low > 1.0);
-    if let Some(ratio) = slower.filter(|ratio| *ratio > SLOWER) {
-        let more = 100.0 * (ratio - 1.0);
-        losses.push(format!(
-            "its median is {more:.0} % above that of {baseline}"
+        let wider = 1.0 / ratio.value;
+        said.push(format!(
+            "{name} loses: its gap between p99.9 and p50 is {wider:.2} times that of {baseline}"
         ));
     }
-    losses
+    let slower = surely(strategy.p50_ratio, |range| range.low > 1.0);
+    if let Some(ratio) = slower.filter(|ratio| ratio.value > SLOWER) {
+        let more = 100.0 * (ratio.value - 1.0);
+        said.push(format!(
+            "{name} loses: its median is {more:.0} % above that of {baseline}"
+        ));
+    }
+    said.into_iter()
+        .map(|text| (WarningKind::Loses, text))
+        .collect()
 }
 
 impl CompareReport {
@@ -149,47 +149,28 @@ impl CompareReport {
     /// is, and what it takes.
     pub fn headline(&self) -> String {
         let base = &self.baseline;
-        let others = self
-            .strategies
-            .iter()
-            .filter(|strategy| strategy.name != *base);
+        let others = self.strategies.iter().filter(|it| it.name != *base);
         let ratios = others.filter_map(|strategy| Some((strategy, strategy.gap_ratio?)));
-        let Some((best, ratio)) = ratios.max_by(|one, other| one.1.value.total_cmp(&other.1.value))
-        else {
+        let best = ratios.max_by(|one, other| one.1.value.total_cmp(&other.1.value));
+        let (Some((best, ratio)), Some(of_base)) = (best, self.strategy(base)) else {
             return format!("{base}: there is no other strategy to compare it with.");
         };
-        let (name, value) = (&best.name, ratio.value);
-        let better = format!("{name} has a gap between p99.9 and p50 that is {value:.2} times");
-        let result = match ratio.interval {
-            None => format!("{better} narrower than {base}'s"),
-            Some(Interval { low, high }) => {
-                let times = format!("narrower (95 % interval {low:.2} to {high:.2})");
-                match (low > 1.0, high < 1.0) {
-                    (true, _) => format!("{better} {times} than {base}'s"),
-                    (_, true) => format!(
-                        "No strategy does better than {base}: the gap of the next, {name}, is \
-                         {value:.2} times {times}"
-                    ),
-                    _ => format!(
-                        "No strategy can be told from {base}: the gap of the best other one, \
-                         {name}, is {value:.2} times {times}"
-                    ),
-                }
-            }
+        let doubt = match best.is_tail_quotable() && of_base.is_tail_quotable() {
+            true => "",
+            false => "Too few requests to be quoted: ",
         };
-        let base = self.strategy(base);
-        let quotable =
-            best.is_tail_quotable() && base.is_some_and(StrategyReport::is_tail_quotable);
-        let doubt = if quotable {
-            ""
-        } else {
-            "Too few requests to be quoted: "
-        };
-        let base_median = base.map_or(f64::NAN, |base| base.latency.p50);
-        let median = best.latency.p50;
+        let range = ratio.interval.map(|Interval { low, high }| {
+            let surely = if low > 1.0 { "" } else { ", so it may not be" };
+            format!(" (95 % interval {low:.2} to {high:.2}{surely})")
+        });
         let extra = best.cost.extra_work.map(|extra| 100.0 * extra);
         let extra = extra.map(|extra| format!(", and it does {extra:.1} % extra work"));
-        let extra = extra.unwrap_or_default();
-        format!("{doubt}{result}; its median is {median:.2} ms against {base_median:.2} ms{extra}.")
+        let (range, extra) = (range.unwrap_or_default(), extra.unwrap_or_default());
+        let (name, value, median) = (&best.name, ratio.value, best.latency.p50);
+        let base_median = of_base.latency.p50;
+        format!(
+            "{doubt}{name} has a gap between p99.9 and p50 that is {value:.2} times narrower than \
+             {base}'s{range}; its median is {median:.2} ms against {base_median:.2} ms{extra}."
+        )
     }
 }

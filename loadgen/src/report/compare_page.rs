@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::page::{Cell, Page, Table, ms, swatch};
-use super::plot::{Axis, Mark, Plot, Shape};
+use super::plot::{Axis, Plot, Shape};
 use super::run_page::{SERIES_NOTE, SPECTRUM_NOTE, series_extent, spectrum, time_series};
 use super::{Accuracy, Summary};
 use crate::compare::{CompareReport, StrategyReport, WarningKind};
@@ -22,7 +22,7 @@ pub fn compare_page(report: &CompareReport) -> String {
     });
     let plot = spectrum(&spectra.collect::<Vec<_>>());
     page.figure("Latency by percentile", &legend, &plot, SPECTRUM_NOTE);
-    let note = format!("{SERIES_NOTE} Faults that were injected are marked in orange.");
+    let note = format!("{SERIES_NOTE} Faults that were injected are orange.");
     page.figure("Latency over time", &[], &over_time(report), &note);
     let cost = |strategy: &StrategyReport| strategy.cost.extra_work;
     let accuracy = |strategy: &StrategyReport| share_correct(strategy.accuracy);
@@ -64,11 +64,15 @@ fn summary(report: &CompareReport) -> Page {
             .filter(move |it| is_partial(it.kind) == partial);
         wanted.map(|warning| warning.text.clone())
     };
-    let ended = warnings(true).next().unwrap_or("ended early".to_owned());
-    page.partial(report.partial, &ended);
-    let late = "the generator did not keep its schedule, so some of these figures measure the \
-                generator";
-    page.invalid(report.valid, late.to_owned());
+    if report.partial {
+        let ended = warnings(true).next();
+        page.banner("PARTIAL", ended.unwrap_or("ended early".to_owned()));
+    }
+    if !report.valid {
+        let late = "the generator did not keep its schedule, so some of these figures measure the \
+                    generator";
+        page.banner("NOT VALID", late);
+    }
     page.headline(report.headline());
     page.warnings(warnings(false));
     let note = "From the planned send, over all requests that were due; one without an answer \
@@ -76,6 +80,17 @@ fn summary(report: &CompareReport) -> Page {
                 has too few samples to be quoted; beside it, how many more it takes.";
     page.table("Latency", latencies(report), note);
     page.table("Answers and cost", answers(report), "");
+    let mut faults = Table::new(["s", "until", "fault", "strategy"]);
+    for fault in &report.faults {
+        let until = fault.until_s.map(|until| format!("{until:.1}"));
+        let cells = [
+            Cell::or_dash(until),
+            Cell::from(format!("{} {}", fault.instance, fault.what)),
+            Cell::from(fault.strategy.as_deref().unwrap_or("all")),
+        ];
+        faults.row(format!("{:.1}", fault.at_s), cells);
+    }
+    page.table("Faults", faults, "");
     let described = report.strategies.iter();
     page.facts(
         "Strategies",
@@ -161,13 +176,9 @@ fn over_time(report: &CompareReport) -> String {
     let panel = |(series, strategy): (usize, &StrategyReport)| {
         let hit = |name: &Option<String>| name.as_ref().is_none_or(|name| *name == strategy.name);
         let faults = report.faults.iter().filter(|fault| hit(&fault.strategy));
-        let marks = faults.map(|fault| Mark {
-            from: fault.at_s,
-            until: fault.until_s,
-            label: format!("{} {}", fault.instance, fault.what),
-        });
+        let bands = faults.map(|fault| (fault.at_s, fault.until_s.unwrap_or(fault.at_s)));
         let name = format!("latency of {} over time", strategy.name);
-        let plot = time_series(&strategy.series, &extent, series, marks.collect(), &name);
+        let plot = time_series(&strategy.series, &extent, series, bands.collect(), &name);
         format!("<h3>{}</h3>\n{plot}", swatch(series, &strategy.name))
     };
     let strategies = report.strategies.iter().enumerate();

@@ -19,8 +19,7 @@ pub(crate) struct Page {
 }
 
 enum Part {
-    /// Style class, word and text of a box that stands out.
-    Banner(&'static str, &'static str, String),
+    Banner(&'static str, String),
     Headline(String),
     Warnings(Vec<String>),
     Table {
@@ -38,17 +37,9 @@ impl Page {
         Self { title, parts }
     }
 
-    pub(crate) fn partial(&mut self, partial: bool, text: &str) {
-        if partial {
-            let banner = Part::Banner("partial", "PARTIAL", text.to_owned());
-            self.parts.push(banner);
-        }
-    }
-
-    pub(crate) fn invalid(&mut self, valid: bool, text: String) {
-        if !valid {
-            self.parts.push(Part::Banner("invalid", "NOT VALID", text));
-        }
+    /// Adds a box that stands out, with a word before its text.
+    pub(crate) fn banner(&mut self, word: &'static str, text: impl Into<String>) {
+        self.parts.push(Part::Banner(word, text.into()));
     }
 
     pub(crate) fn headline(&mut self, text: String) {
@@ -125,22 +116,24 @@ impl Display for Page {
         writeln!(out, "{}", self.title)?;
         for part in &self.parts {
             match part {
-                Part::Banner(_, word, text) => writeln!(out, "{word}: {text}")?,
+                Part::Banner(word, text) => writeln!(out, "{word}: {text}")?,
                 Part::Headline(text) => writeln!(out, "{text}")?,
                 Part::Warnings(texts) => {
                     let mut texts = texts.iter();
                     texts.try_for_each(|text| writeln!(out, "warning: {text}"))?;
                 }
-                Part::Table { title, table, note } => write!(out, "\n{title}\n{table}{note}")?,
+                Part::Table { title, table, note } => {
+                    write!(out, "\n{title}\n{table}")?;
+                    if !note.is_empty() {
+                        writeln!(out, "{note}")?;
+                    }
+                }
                 Part::Facts(title, facts) => {
                     writeln!(out, "\n{title}")?;
                     let mut facts = facts.iter();
                     facts.try_for_each(|(name, value)| writeln!(out, "  {name}: {value}"))?;
                 }
                 Part::Figure(_) => {}
-            }
-            if matches!(part, Part::Table { note, .. } if !note.is_empty()) {
-                writeln!(out)?;
             }
         }
         Ok(())
@@ -150,9 +143,9 @@ impl Display for Page {
 impl Part {
     fn html(&self) -> String {
         match self {
-            Self::Banner(class, word, text) => {
+            Self::Banner(word, text) => {
                 let text = escape(text);
-                format!("<p class=\"banner {class}\"><strong>{word}</strong> {text}</p>\n")
+                format!("<p class=\"banner\"><strong>{word}</strong> {text}</p>\n")
             }
             Self::Headline(text) => format!("<p class=\"headline\">{}</p>\n", escape(text)),
             Self::Warnings(texts) if texts.is_empty() => String::new(),

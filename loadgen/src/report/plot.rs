@@ -6,12 +6,11 @@
 use plotters::coord::combinators::WithKeyPoints;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::page::{SERIES, escape};
 use crate::compare::Interval;
 
-static COLOURS: [RGBColor; SERIES] = [
+const COLOURS: [RGBColor; SERIES] = [
     RGBColor(27, 29, 32),
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -22,15 +21,11 @@ static COLOURS: [RGBColor; SERIES] = [
 ];
 const FAULT: RGBColor = RGBColor(230, 159, 0);
 const GRID: RGBColor = RGBColor(217, 220, 225);
-static AXIS: RGBColor = RGBColor(86, 91, 99);
+const AXIS: RGBColor = RGBColor(86, 91, 99);
 
 const WIDTH: u32 = 880;
 const LEFT: u32 = 66;
 const RIGHT: u32 = 18;
-const LINE: u32 = 16;
-const CHARACTER: f64 = 7.2;
-/// Rows of fault labels; further faults have a band only.
-const MARK_ROWS: usize = 3;
 /// Over more factors of ten than this, only powers of ten are ticks.
 const DECADES_WITH_STEPS: f64 = 3.3;
 
@@ -48,7 +43,8 @@ pub(super) struct Plot {
     pub(super) height: u32,
     /// Each with the number of its colour.
     layers: Vec<(usize, Shape)>,
-    pub(super) marks: Vec<Mark>,
+    /// Stretches of `x` that are coloured.
+    pub(super) bands: Vec<(f64, f64)>,
 }
 
 #[derive(Debug)]
@@ -65,15 +61,6 @@ pub(super) enum Shape {
     Dots(Vec<Point>, u32),
     /// Range of `y` at an `x`.
     Whisker(f64, Interval),
-    /// Vertical line at an `x`, with a name at its foot.
-    Rule(f64, String),
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct Mark {
-    pub(super) from: f64,
-    pub(super) until: Option<f64>,
-    pub(super) label: String,
 }
 
 impl Axis {
@@ -99,7 +86,7 @@ impl Plot {
             heights,
             height: 380,
             layers: Vec::new(),
-            marks: Vec::new(),
+            bands: Vec::new(),
         }
     }
 
@@ -142,33 +129,21 @@ impl Plot {
     {
         let x: X::CoordDescType = x.into();
         let ends = x.range();
-        let inner = f64::from(WIDTH - LEFT - RIGHT) / (ends.end - ends.start);
-        let to_pixel = |value| f64::from(LEFT) + inner * (value - ends.start);
-        let marks = label_rows(&self.marks, to_pixel);
-        let rows = marks.iter().filter_map(|(.., row)| *row).max();
-        let top = 10 + LINE * rows.map_or(0, |row| row as u32 + 1);
-        let size = (WIDTH, self.height + top - 10);
-        let root = SVGBackend::with_string(svg, size).into_drawing_area();
-        for (mark, left, row) in &marks {
-            if let Some(row) = row {
-                let place = (*left as i32, 4 + (LINE as usize * row) as i32);
-                let style = text(&AXIS, HPos::Left);
-                root.draw(&Text::new(mark.label.as_str(), place, style))?;
-            }
-        }
+        let pixel = (ends.end - ends.start) / f64::from(WIDTH - LEFT - RIGHT);
+        let root = SVGBackend::with_string(svg, (WIDTH, self.height)).into_drawing_area();
         let (low, high) = log_range(&self.heights);
         let y = (low..high)
             .log_scale()
             .with_key_points(log_ticks(low, high));
         let mut chart = ChartBuilder::on(&root)
-            .margin_top(top)
+            .margin_top(10)
             .margin_right(RIGHT)
             .x_label_area_size(46)
             .y_label_area_size(LEFT)
             .build_cartesian_2d(x, y)?;
-        let bands = self.marks.iter().map(|mark| {
-            let end = mark.until.unwrap_or(mark.from).max(mark.from + 1.5 / inner);
-            Rectangle::new([(mark.from, low), (end, high)], FAULT.mix(0.3).filled())
+        let bands = self.bands.iter().map(|(from, until)| {
+            let end = until.max(from + 1.5 * pixel);
+            Rectangle::new([(*from, low), (end, high)], FAULT.mix(0.3).filled())
         });
         chart.draw_series(bands)?;
         chart
@@ -179,7 +154,7 @@ impl Plot {
             .y_label_formatter(&|value| number(*value))
             .x_labels(9)
             .label_style(("sans-serif", 16))
-            .axis_desc_style(text(&AXIS, HPos::Center))
+            .axis_desc_style(("sans-serif", 16).into_font().color(&AXIS))
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(AXIS)
@@ -219,45 +194,9 @@ impl Shape {
                 chart.draw_series([PathElement::new(ends, colour)])?;
                 chart.draw_series(ends.map(cap))?;
             }
-            Self::Rule(x, label) => {
-                let line = [(*x, up.start), (*x, up.end)].map(inside);
-                chart.draw_series(DashedLineSeries::new(line, 5, 4, colour.into()))?;
-                let (side, gap) = match chart.backend_coord(&line[0]).0 {
-                    left if left < WIDTH as i32 * 7 / 10 => (HPos::Left, 10),
-                    _ => (HPos::Right, -10),
-                };
-                let foot = -20 - (LINE as i32) * (series % SERIES) as i32;
-                let name = Text::new(label.clone(), (gap, foot), text(colour, side));
-                chart.draw_series([EmptyElement::at(line[0]) + name])?;
-            }
         }
         Ok(())
     }
-}
-
-fn text(colour: &'static RGBColor, side: HPos) -> TextStyle<'static> {
-    let style = TextStyle::from(("sans-serif", 16)).color(colour);
-    style.pos(Pos::new(side, VPos::Top))
-}
-
-/// Each mark with the left end of its label and the label's row, in the order of their times.
-fn label_rows<'m>(
-    marks: &'m [Mark],
-    to_pixel: impl Fn(f64) -> f64,
-) -> Vec<(&'m Mark, f64, Option<usize>)> {
-    let mut marks: Vec<&Mark> = marks.iter().collect();
-    marks.sort_by(|one, other| one.from.total_cmp(&other.from));
-    let mut ends = [f64::NEG_INFINITY; MARK_ROWS];
-    let place = |mark: &'m Mark| {
-        let width = mark.label.chars().count() as f64 * CHARACTER + 8.0;
-        let left = to_pixel(mark.from).min(f64::from(WIDTH) - width);
-        let row = ends.iter().position(|end| *end < left);
-        if let Some(row) = row {
-            ends[row] = left + width;
-        }
-        (mark, left, row)
-    };
-    marks.into_iter().map(place).collect()
 }
 
 /// Ends of a logarithmic axis: the ticks around the positive ones of `values`.

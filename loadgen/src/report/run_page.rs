@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::page::{Cell, Page, Table, ms};
-use super::plot::{Axis, Mark, Plot, Shape};
+use super::plot::{Axis, Plot, Shape};
 use super::{RunReport, Summary, charged_us};
 use crate::compare::{Bin, Series, SpectrumPoint, recording_series, samples_needed, spectrum_of};
 use crate::run::{Record, Recording};
@@ -55,13 +55,17 @@ impl Display for RunReport {
 fn summary(report: &RunReport) -> Page {
     let (counts, lag) = (report.counts, report.lag);
     let mut page = Page::new(format!("Load on {}", report.settings.model));
-    page.partial(report.partial, "the run was ended before its schedule was");
-    let (p99, limit) = (ms(lag.p99), ms(lag.limit));
-    let late = format!(
-        "the generator's p99 lag is {p99} ms, over {limit} ms, so these figures measure the \
-         generator; lower --rate or free a core"
-    );
-    page.invalid(report.valid, late);
+    if report.partial {
+        page.banner("PARTIAL", "the run was ended before its schedule was");
+    }
+    if !report.valid {
+        let (p99, limit) = (ms(lag.p99), ms(lag.limit));
+        let late = format!(
+            "the generator's p99 lag is {p99} ms, over {limit} ms, so these figures measure the \
+             generator; lower --rate or free a core"
+        );
+        page.banner("NOT VALID", late);
+    }
     let times = report.latency.all.map(|latency| {
         let [p50, p99, p99_9] = [latency.p50, latency.p99, latency.p99_9].map(ms);
         format!(": p50 {p50} ms, p99 {p99} ms, p99.9 {p99_9} ms")
@@ -163,12 +167,12 @@ pub(super) fn time_series(
     series: &Series,
     (end, heights): &(f64, Vec<f64>),
     colour: usize,
-    marks: Vec<Mark>,
+    bands: Vec<(f64, f64)>,
     name: &str,
 ) -> String {
     let x = Axis::Linear("time since the start, s".to_owned(), 0.0, *end);
     let mut plot = Plot::new(x, "latency, ms", heights.clone());
-    (plot.height, plot.marks) = (210, marks);
+    (plot.height, plot.bands) = (210, bands);
     let at = |bin: &Bin| bin.at_s + series.bin_s / 2.0;
     let slowest = series.bins.iter().map(|bin| (at(bin), bin.max));
     plot.push(colour, Shape::Dots(slowest.collect(), 2));

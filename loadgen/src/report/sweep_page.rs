@@ -1,11 +1,10 @@
 //! A sweep as text and as a page.
 
-use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
 use super::page::{Cell, Page, Table, escape, ms};
 use super::plot::{Axis, Plot, Shape, number};
-use crate::compare::{Axes, Curve, KNEE, RATE, SweepPoint, SweepReport, curves};
+use crate::compare::{Axes, Curve, RATE, SweepReport, curves};
 
 const MAX_PLOTS: usize = 12;
 const POINTS_NOTE: &str = "* has too few samples to be quoted.";
@@ -13,26 +12,17 @@ const POINTS_NOTE: &str = "* has too few samples to be quoted.";
 pub fn sweep_page(report: &SweepReport) -> String {
     let mut page = summary(report);
     let (axis, names) = (main_axis(report), names(report));
-    let all = curves(report.points.iter(), axis);
-    let mut settings: Vec<&Axes> = Vec::new();
-    for curve in &all {
-        if !settings.contains(&&curve.axes) {
-            settings.push(&curve.axes);
-        }
-    }
+    let all = curves(&report.points, axis);
+    let mut settings: Vec<&Axes> = all.iter().map(|curve| &curve.axes).collect();
+    settings.dedup();
     let plots = settings.iter().take(MAX_PLOTS);
-    let plots: String = plots
-        .map(|axes| plot(report, axis, &names, &all, axes))
-        .collect();
+    let plots: String = plots.map(|axes| plot(axis, &names, &all, axes)).collect();
     let legend: Vec<(usize, &str)> = names.iter().copied().enumerate().collect();
     let more = match settings.len().saturating_sub(MAX_PLOTS) {
         0 => String::new(),
         more => format!(" {more} further settings are in the table alone."),
     };
-    let note = format!(
-        "Bars are 95 % intervals; dashed lines mark knees, where p99.9 exceeds {KNEE} times its \
-         first value.{more}"
-    );
+    let note = format!("Bars are 95 % intervals.{more}");
     page.figure(
         &format!("Latency against {}", spoken(axis)),
         &legend,
@@ -53,17 +43,10 @@ impl Display for SweepReport {
 
 fn summary(report: &SweepReport) -> Page {
     let mut page = Page::new("Strategies over a sweep".to_owned());
-    let partial = report.partial || report.points.iter().any(|point| point.partial);
-    page.partial(
-        partial,
-        "the sweep was ended before all its points were done",
-    );
-    page.headline(headline(report));
-    let late = report.points.iter().filter(|point| !point.valid);
-    page.warnings(late.map(|point| {
-        let place = place(&point.axes);
-        format!("{place}: the generator was late, so its figures measure the generator")
-    }));
+    if report.partial {
+        let ended = "the sweep was ended before all its points were done";
+        page.banner("PARTIAL", ended);
+    }
     let note = "The lowest p99.9; a tie where the 95 % intervals overlap.";
     page.table("Where each strategy wins", regions(report), note);
     let mut knees = Table::new([
@@ -82,18 +65,17 @@ fn summary(report: &SweepReport) -> Page {
         ];
         knees.row(named(report, &knee.strategy), cells.map(Cell::from));
     }
-    page.table("Knees", knees, "");
+    let note = "The lowest rate at which p99.9 exceeds twice its value at the lowest rate.";
+    page.table("Knees", knees, note);
     page
 }
 
 fn names(report: &SweepReport) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for row in report.points.iter().flat_map(|point| &point.rows) {
-        if !names.contains(&row.name.as_str()) {
-            names.push(&row.name);
-        }
-    }
-    names
+    let rows = report.points.first().map(|point| point.rows.iter());
+    rows.into_iter()
+        .flatten()
+        .map(|row| row.name.as_str())
+        .collect()
 }
 
 fn named(report: &SweepReport, name: &str) -> Cell {
@@ -114,21 +96,6 @@ fn main_axis(report: &SweepReport) -> &str {
     let axes = report.points.iter().flat_map(|point| point.axes.keys());
     let mut axes = std::iter::once(RATE).chain(axes.map(String::as_str));
     axes.find(several).unwrap_or(RATE)
-}
-
-fn headline(report: &SweepReport) -> String {
-    let mut wins: BTreeMap<&str, usize> = BTreeMap::new();
-    for winner in report.points.iter().filter_map(SweepPoint::winner) {
-        *wins.entry(winner).or_default() += 1;
-    }
-    let points = report.points.len();
-    let ties = points - wins.values().sum::<usize>();
-    let mut wins: Vec<(&str, usize)> = wins.into_iter().collect();
-    wins.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let wins = wins.into_iter();
-    let wins = wins.map(|(name, count)| format!("{name} has the lowest p99.9 at {count}, "));
-    let wins: String = wins.collect();
-    format!("Of {points} points: {wins}and at {ties} the best cannot be told apart.")
 }
 
 fn place(axes: &Axes) -> String {
@@ -216,7 +183,7 @@ fn points(report: &SweepReport) -> Table {
 }
 
 /// The curves of all strategies at these other axes. All plots have the same scales.
-fn plot(report: &SweepReport, axis: &str, names: &[&str], all: &[Curve], axes: &Axes) -> String {
+fn plot(axis: &str, names: &[&str], all: &[Curve], axes: &Axes) -> String {
     let label = match axis {
         RATE => "rate, requests/s".to_owned(),
         other => spoken(other),
@@ -237,16 +204,6 @@ fn plot(report: &SweepReport, axis: &str, names: &[&str], all: &[Curve], axes: &
         }
         plot.push(series, Shape::Dots(line.clone(), 2));
         plot.push(series, Shape::Line(line, 2, 1.0));
-    }
-    for knee in report
-        .knees
-        .iter()
-        .filter(|knee| axis == RATE && knee.axes == *axes)
-    {
-        if let Some(x) = knee.rate {
-            let label = format!("knee of {}", knee.strategy);
-            plot.push(series(&knee.strategy), Shape::Rule(x, label));
-        }
     }
     let title = place(axes);
     let plot = plot.html(&format!("p99.9 against {axis}, {title}"));

@@ -92,7 +92,9 @@ impl Display for SimulationReport {
             "simulated: {deployed} + {redundant} instances, {arrivals} arrivals, {rate} \
              queries/s, seed {seed}"
         ));
-        page.partial(self.partial, "the simulation was broken off");
+        if self.partial {
+            page.banner("PARTIAL", "the simulation was broken off");
+        }
         let times = ["ms", "queries", "failed"]
             .into_iter()
             .chain(Summary::NAMES);
