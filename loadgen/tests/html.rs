@@ -56,8 +56,7 @@ fn a_comparison_shows_every_strategy_in_every_plot() {
     for title in [
         "Latency by percentile",
         "Latency over time",
-        "Cost against p99.9",
-        "Accuracy against p99.9",
+        "Answers and cost",
         "Settings",
         "model-2 stopped",
         "95 % interval",

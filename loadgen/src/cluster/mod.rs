@@ -277,21 +277,7 @@ impl<'a> MeasuredCluster<'a> {
         if !given.is_empty() {
             notes.insert("frontends that ran already".to_owned(), given.join(", "));
         }
-        let (images, labels) = self.rows.names.clone();
-        Settings {
-            model: experiment.model.clone(),
-            seed: experiment.seed,
-            arrivals: experiment.arrivals,
-            rate: experiment.rate,
-            blocks: experiment.blocks,
-            block_s: experiment.block_s(),
-            timeout_ms: experiment.timeout_ms,
-            encoding: experiment.encoding,
-            deadline_ms: None,
-            images,
-            labels,
-            notes,
-        }
+        experiment.settings(self.rows.names.clone(), notes)
     }
 }
 

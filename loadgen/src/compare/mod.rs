@@ -23,6 +23,6 @@ pub use report::{
     Series, SpectrumPoint, StrategyReport, samples_needed,
 };
 pub(crate) use series::{recording_series, spectrum_of};
-pub use sweep::{Axes, Knee, RATE, Row, SWEEP_SCHEMA, SweepPoint, SweepReport};
+pub use sweep::{Axes, Knee, Row, SWEEP_SCHEMA, SweepPoint, SweepReport};
 pub(crate) use sweep::{Curve, curves};
 pub use warning::{Warning, WarningKind};

@@ -10,7 +10,7 @@ pub type Axes = BTreeMap<String, f64>;
 
 pub const SWEEP_SCHEMA: &str = "parapet-loadgen/sweep/2";
 /// The axis that knees are looked for along.
-pub const RATE: &str = "rate";
+const RATE: &str = "rate";
 /// Multiple of its value at the lowest rate that p99.9 stays under before the knee.
 const KNEE: f64 = 2.0;
 
@@ -75,13 +75,6 @@ impl SweepPoint {
             rows,
         }
     }
-
-    pub fn winner(&self) -> Option<&str> {
-        match self.best.as_slice() {
-            [winner] => Some(winner),
-            _ => None,
-        }
-    }
 }
 
 impl Row {
@@ -138,7 +131,7 @@ impl SweepReport {
 
 /// The knees of [`SweepReport`]. Points without a rate do not count.
 fn knees(points: &[SweepPoint]) -> Vec<Knee> {
-    let curves = curves(points, RATE);
+    let curves = curves(points);
     let knee = |curve: Curve| {
         let (lowest_rate, lowest) = *curve.points.first()?;
         let limit = KNEE * lowest.value;
@@ -160,11 +153,12 @@ pub(crate) struct Curve {
     pub(crate) points: Vec<(f64, Estimate)>,
 }
 
-pub(crate) fn curves(points: &[SweepPoint], axis: &str) -> Vec<Curve> {
+/// Curves of p99.9 against the rate. Points without a rate are on none.
+pub(crate) fn curves(points: &[SweepPoint]) -> Vec<Curve> {
     let mut curves: Vec<Curve> = Vec::new();
     for point in points {
         let mut axes = point.axes.clone();
-        let Some(value) = axes.remove(axis) else {
+        let Some(value) = axes.remove(RATE) else {
             continue;
         };
         for row in &point.rows {
@@ -223,13 +217,13 @@ mod tests {
     fn one_wins_only_clear_of_the_others() {
         let of = |rows| point(1.0, 2.0, rows);
         let clear = of(vec![row("a", 30.0, 1.0), row("b", 20.0, 1.0)]);
-        assert_eq!(clear.winner(), Some("b"));
+        assert_eq!(clear.best, ["b"]);
         let close = [("a", 21.0), ("b", 20.0), ("c", 50.0)];
         let tie = of(close.map(|(name, tail)| row(name, tail, 1.0)).into());
-        assert_eq!((tie.winner(), tie.best.join(" ")), (None, "b a".to_owned()));
+        assert_eq!(tie.best, ["b", "a"]);
         let mut unsure = row("b", 20.0, 1.0);
         unsure.p99_9.interval = None;
-        assert_eq!(of(vec![row("a", 30.0, 1.0), unsure]).winner(), None);
+        assert_eq!(of(vec![row("a", 30.0, 1.0), unsure]).best, ["b", "a"]);
     }
 
     #[test]

@@ -140,11 +140,6 @@ impl Arm {
         kind.unwrap_or_default()
     }
 
-    pub(crate) fn real_settings(&self) -> impl Iterator<Item = &'static str> {
-        let names = REAL_SETTINGS.into_iter();
-        names.filter(|name| self.settings.contains_key(*name))
-    }
-
     /// The arm with its settings checked; `k` and `r` are for codes that have none of their own.
     pub fn resolve(&self, k: usize, r: usize, instances: Instances) -> anyhow::Result<ResolvedArm> {
         let mut settings = self.settings.clone();

@@ -1,5 +1,6 @@
 //! An experiment's file: the cluster, its faults, the load, and the strategies to compare on them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::anyhow;
@@ -7,6 +8,7 @@ use parapet_config::faults::FaultProfile;
 use serde::{Deserialize, Serialize};
 
 use super::{Arm, EQUAL_RESOURCES};
+use crate::compare::Settings;
 use crate::payload::WireEncoding;
 use crate::schedule::Arrivals;
 use crate::simulate::Surroundings;
@@ -161,6 +163,28 @@ impl Experiment {
             }
         }
         models
+    }
+
+    /// Settings of a report, with the files of samples and classes.
+    pub(crate) fn settings(
+        &self,
+        (images, labels): (String, Option<String>),
+        notes: BTreeMap<String, String>,
+    ) -> Settings {
+        Settings {
+            model: self.model.clone(),
+            seed: self.seed,
+            arrivals: self.arrivals,
+            rate: self.rate,
+            blocks: self.blocks,
+            block_s: self.block_s(),
+            timeout_ms: self.timeout_ms,
+            encoding: self.encoding,
+            deadline_ms: None,
+            images,
+            labels,
+            notes,
+        }
     }
 
     pub fn block_s(&self) -> f64 {

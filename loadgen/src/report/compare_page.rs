@@ -3,7 +3,6 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::page::{Cell, Page, Table, ms, swatch};
-use super::plot::{Axis, Plot, Shape};
 use super::run_page::{SERIES_NOTE, SPECTRUM_NOTE, series_extent, spectrum, time_series};
 use super::{Accuracy, Summary};
 use crate::compare::{CompareReport, StrategyReport, WarningKind};
@@ -24,24 +23,6 @@ pub fn compare_page(report: &CompareReport) -> String {
     page.figure("Latency by percentile", &legend, &plot, SPECTRUM_NOTE);
     let note = format!("{SERIES_NOTE} Faults that were injected are orange.");
     page.figure("Latency over time", &[], &over_time(report), &note);
-    let cost = |strategy: &StrategyReport| strategy.cost.extra_work;
-    let accuracy = |strategy: &StrategyReport| share_correct(strategy.accuracy);
-    let extra_work = "redundant requests for each accepted one, %";
-    for (title, plot) in [
-        (
-            "Cost against p99.9",
-            against_tail(report, cost, extra_work, true),
-        ),
-        (
-            "Accuracy against p99.9",
-            against_tail(report, accuracy, "accuracy over all answers, %", false),
-        ),
-    ] {
-        if let Some(plot) = plot {
-            let note = "Bars are 95 % intervals by the block bootstrap.";
-            page.figure(title, &legend, &plot.html(title), note);
-        }
-    }
     settings(&mut page, report);
     page.html()
 }
@@ -183,31 +164,6 @@ fn over_time(report: &CompareReport) -> String {
     };
     let strategies = report.strategies.iter().enumerate();
     strategies.take(MAX_PANELS).map(panel).collect()
-}
-
-/// A point for each strategy that has `share`; `None` if none has.
-fn against_tail(
-    report: &CompareReport,
-    share: impl Fn(&StrategyReport) -> Option<f64>,
-    label: &str,
-    from_zero: bool,
-) -> Option<Plot> {
-    let mut points = Vec::new();
-    for (series, strategy) in report.strategies.iter().enumerate() {
-        if let Some(share) = share(strategy) {
-            points.push((series, 100.0 * share, strategy.p99_9()));
-        }
-    }
-    let heights = points.iter().flat_map(|(.., tail)| tail.extent());
-    let x = Axis::linear(label, points.iter().map(|point| point.1), from_zero);
-    let mut plot = Plot::new(x, "p99.9 of latency, ms", heights.collect());
-    for (series, x, tail) in &points {
-        if let Some(range) = tail.interval {
-            plot.push(*series, Shape::Whisker(*x, range));
-        }
-        plot.push(*series, Shape::Dots(vec![(*x, tail.value)], 6));
-    }
-    (!points.is_empty()).then_some(plot)
 }
 
 fn settings(page: &mut Page, report: &CompareReport) {

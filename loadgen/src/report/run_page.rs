@@ -170,7 +170,7 @@ pub(super) fn time_series(
     bands: Vec<(f64, f64)>,
     name: &str,
 ) -> String {
-    let x = Axis::Linear("time since the start, s".to_owned(), 0.0, *end);
+    let x = Axis::Linear("time since the start, s", *end);
     let mut plot = Plot::new(x, "latency, ms", heights.clone());
     (plot.height, plot.bands) = (210, bands);
     let at = |bin: &Bin| bin.at_s + series.bin_s / 2.0;

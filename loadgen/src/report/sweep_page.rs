@@ -4,31 +4,27 @@ use std::fmt::{self, Display, Formatter};
 
 use super::page::{Cell, Page, Table, escape, ms};
 use super::plot::{Axis, Plot, Shape, number};
-use crate::compare::{Axes, Curve, RATE, SweepReport, curves};
+use crate::compare::{Axes, Curve, SweepReport, curves};
 
 const MAX_PLOTS: usize = 12;
 const POINTS_NOTE: &str = "* has too few samples to be quoted.";
 
 pub fn sweep_page(report: &SweepReport) -> String {
     let mut page = summary(report);
-    let (axis, names) = (main_axis(report), names(report));
-    let all = curves(&report.points, axis);
+    let (names, all) = (names(report), curves(&report.points));
     let mut settings: Vec<&Axes> = all.iter().map(|curve| &curve.axes).collect();
     settings.dedup();
     let plots = settings.iter().take(MAX_PLOTS);
-    let plots: String = plots.map(|axes| plot(axis, &names, &all, axes)).collect();
+    let plots: String = plots.map(|axes| plot(&names, &all, axes)).collect();
     let legend: Vec<(usize, &str)> = names.iter().copied().enumerate().collect();
     let more = match settings.len().saturating_sub(MAX_PLOTS) {
         0 => String::new(),
         more => format!(" {more} further settings are in the table alone."),
     };
     let note = format!("Bars are 95 % intervals.{more}");
-    page.figure(
-        &format!("Latency against {}", spoken(axis)),
-        &legend,
-        &plots,
-        &note,
-    );
+    if !settings.is_empty() {
+        page.figure("Latency against rate", &legend, &plots, &note);
+    }
     page.table("All points", points(report), POINTS_NOTE);
     page.html()
 }
@@ -48,7 +44,7 @@ fn summary(report: &SweepReport) -> Page {
         page.banner("PARTIAL", ended);
     }
     let note = "The lowest p99.9; a tie where the 95 % intervals overlap.";
-    page.table("Where each strategy wins", regions(report), note);
+    page.table("Where each strategy wins", winners(report), note);
     let mut knees = Table::new([
         "",
         "at",
@@ -83,65 +79,25 @@ fn named(report: &SweepReport, name: &str) -> Cell {
     Cell::named(place.unwrap_or(0), name)
 }
 
-/// The rate, or the first axis with several values if the rate has one.
-fn main_axis(report: &SweepReport) -> &str {
-    let several = |axis: &&str| {
-        let mut values = report
-            .points
-            .iter()
-            .filter_map(|point| point.axes.get(*axis));
-        let first = values.next();
-        values.any(|value| Some(value) != first)
-    };
-    let axes = report.points.iter().flat_map(|point| point.axes.keys());
-    let mut axes = std::iter::once(RATE).chain(axes.map(String::as_str));
-    axes.find(several).unwrap_or(RATE)
-}
-
 fn place(axes: &Axes) -> String {
     let values = axes.iter();
-    let values = values.map(|(axis, value)| format!("{} {}", spoken(axis), number(*value)));
+    let values =
+        values.map(|(axis, value)| format!("{} {}", axis.replace('_', " "), number(*value)));
     match values.collect::<Vec<_>>().join(", ") {
         nowhere if nowhere.is_empty() => "everything".to_owned(),
         place => place,
     }
 }
 
-fn spoken(axis: &str) -> String {
-    axis.replace('_', " ")
-}
-
-/// A row for each setting of the other axes, a column for each value of the main one.
-fn regions(report: &SweepReport) -> Table {
-    let axis = main_axis(report);
-    let mut columns: Vec<f64> = Vec::new();
-    let mut rows: Vec<(Axes, Vec<(f64, Cell)>)> = Vec::new();
+fn winners(report: &SweepReport) -> Table {
+    let mut table = Table::new(["at", "lowest p99.9"]);
     for point in &report.points {
-        let mut others = point.axes.clone();
-        let Some(value) = others.remove(axis) else {
-            continue;
+        let best = match point.best.as_slice() {
+            [] => Cell::from("too few queries"),
+            [winner] => named(report, winner),
+            tied => Cell::from(tied.join(", ")).with_small("a tie".to_owned()),
         };
-        let best = match point.winner() {
-            Some(winner) => named(report, winner),
-            None if point.best.is_empty() => Cell::from("too few queries"),
-            None => Cell::from(point.best.join(", ")).with_small("a tie".to_owned()),
-        };
-        columns.push(value);
-        match rows.iter_mut().find(|(axes, _)| *axes == others) {
-            Some((_, cells)) => cells.push((value, best)),
-            None => rows.push((others, vec![(value, best)])),
-        }
-    }
-    columns.sort_by(f64::total_cmp);
-    columns.dedup();
-    let values = columns.iter().copied().map(number);
-    let mut table = Table::new(std::iter::once(spoken(axis)).chain(values));
-    for (others, cells) in &rows {
-        let cells = columns.iter().map(|column| {
-            let found = cells.iter().find(|(value, _)| value == column);
-            found.map_or(Cell::from("-"), |(_, cell)| cell.clone())
-        });
-        table.row(place(others), cells);
+        table.row(place(&point.axes), [best]);
     }
     table
 }
@@ -183,15 +139,12 @@ fn points(report: &SweepReport) -> Table {
 }
 
 /// The curves of all strategies at these other axes. All plots have the same scales.
-fn plot(axis: &str, names: &[&str], all: &[Curve], axes: &Axes) -> String {
-    let label = match axis {
-        RATE => "rate, requests/s".to_owned(),
-        other => spoken(other),
-    };
+fn plot(names: &[&str], all: &[Curve], axes: &Axes) -> String {
     let series = |name: &str| names.iter().position(|known| *known == name).unwrap_or(0);
     let points = || all.iter().flat_map(|curve| &curve.points);
     let heights = points().flat_map(|(_, estimate)| estimate.extent());
-    let x = Axis::linear(&label, points().map(|(x, _)| *x), true);
+    let highest = points().map(|(rate, _)| *rate).fold(1.0, f64::max);
+    let x = Axis::Linear("rate, requests/s", 1.05 * highest);
     let mut plot = Plot::new(x, "p99.9 of latency, ms", heights.collect());
     for curve in all.iter().filter(|curve| curve.axes == *axes) {
         let series = series(&curve.strategy);
@@ -206,7 +159,7 @@ fn plot(axis: &str, names: &[&str], all: &[Curve], axes: &Axes) -> String {
         plot.push(series, Shape::Line(line, 2, 1.0));
     }
     let title = place(axes);
-    let plot = plot.html(&format!("p99.9 against {axis}, {title}"));
+    let plot = plot.html(&format!("p99.9 against rate, {title}"));
     match axes.is_empty() {
         true => plot,
         false => format!("<h3>{}</h3>\n{plot}", escape(&title)),

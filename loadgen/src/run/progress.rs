@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::record::micros;
 use super::{Record, Recording, RequestOutcome};
 use crate::payload::Body;
-use crate::report::histogram;
+use crate::report::{Summary, histogram};
 use crate::schedule::Schedule;
 use crate::target::Provenance;
 
@@ -31,11 +31,9 @@ pub struct Snapshot {
     pub answered: usize,
     pub without_answer: usize,
     pub reconstructed: usize,
-    pub lag_max: Duration,
-    pub p50: Duration,
-    pub p90: Duration,
-    pub p99: Duration,
-    pub p99_9: Duration,
+    pub lag_max_us: u64,
+    /// Of answered requests.
+    pub latency: Option<Summary>,
 }
 
 impl Progress {
@@ -62,13 +60,8 @@ impl Progress {
             let state = self.0.lock();
             (state.latency.clone(), state.snapshot)
         };
-        let [p50, p90, p99, p99_9] = [0.5, 0.9, 0.99, 0.999]
-            .map(|quantile| Duration::from_micros(latency.value_at_quantile(quantile)));
         Snapshot {
-            p50,
-            p90,
-            p99,
-            p99_9,
+            latency: Summary::of(&latency),
             ..snapshot
         }
     }
@@ -78,8 +71,8 @@ impl Progress {
         state.snapshot.sent += 1;
         if let Some(record) = state.records.get_mut(index) {
             record.sent_us = Some(micros(at));
-            let lag = Duration::from_micros(record.lag_us().unwrap_or_default());
-            state.snapshot.lag_max = state.snapshot.lag_max.max(lag);
+            let lag_us = record.lag_us().unwrap_or_default();
+            state.snapshot.lag_max_us = state.snapshot.lag_max_us.max(lag_us);
             (record.row, record.label) = (body.row, body.label);
         }
     }

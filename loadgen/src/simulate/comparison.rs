@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::Simulated;
 use crate::compare::{Block, Comparison, FaultMark, Measured, Settings};
 use crate::experiment::{Event, Experiment, ResolvedArm};
-use crate::payload::WireEncoding;
 use crate::run::{Record, Recording};
 
 /// Queries of all strategies together whose records may be kept: some 100 bytes each.
@@ -25,19 +24,10 @@ pub fn comparison(experiment: &Experiment, simulated: &[(ResolvedArm, Simulated)
             experiment.instances.redundant.to_string(),
         ),
     ];
+    let notes = notes.map(|(name, value)| (name.to_owned(), value)).into();
     let settings = Settings {
-        model: "simulated".to_owned(),
-        seed: experiment.seed,
-        arrivals: experiment.arrivals,
-        rate: experiment.rate,
-        blocks: experiment.blocks,
-        block_s,
-        timeout_ms: experiment.timeout_ms,
-        encoding: WireEncoding::Binary,
         deadline_ms: Some(experiment.timeout_ms),
-        images: "none".to_owned(),
-        labels: None,
-        notes: notes.map(|(name, value)| (name.to_owned(), value)).into(),
+        ..experiment.settings(("none".to_owned(), None), notes)
     };
     let measured = |(arm, simulated): &(ResolvedArm, Simulated)| {
         Some(Measured {

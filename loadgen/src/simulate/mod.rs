@@ -19,7 +19,7 @@ mod surroundings;
 
 pub use comparison::{MAX_RECORDS, comparison};
 pub use report::{Answered, PoolUse, SCHEMA, Simulated, SimulationReport, StrategyFigures};
-pub use simulation::{MAX_INSTANCES, MAX_QUERIES, Outage, Simulation, not_simulated, simulations};
+pub use simulation::{MAX_INSTANCES, MAX_QUERIES, Outage, Simulation, simulations};
 pub use simulator::{Progress, Simulator};
 pub use surroundings::{Delay, Network, Surroundings};
 

@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow, ensure};
 use clap::ArgAction;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use parapet_loadgen::payload::{Bodies, RequestOptions, Rows, WireEncoding};
-use parapet_loadgen::report::{self, Settings, Slo, TraceSettings};
+use parapet_loadgen::report::{self, Settings, Slo, TraceSettings, ms};
 use parapet_loadgen::run::{KernelPacer, Plan, Progress, Recording, Snapshot, Stop};
 use parapet_loadgen::schedule::{Arrivals, Length, Schedule, Trace};
 use parapet_loadgen::target::{AnyTransport, Target, TargetUrl};
@@ -244,8 +244,9 @@ async fn drive(plan: &Plan, transport: AnyTransport) -> anyhow::Result<Recording
 }
 
 fn status(now: &Snapshot) -> String {
-    let [p50, p90, p99, p99_9, lag] =
-        [now.p50, now.p90, now.p99, now.p99_9, now.lag_max].map(milliseconds);
+    let times = now.latency.map(|it| [it.p50, it.p90, it.p99, it.p99_9]);
+    let [p50, p90, p99, p99_9] = times.unwrap_or_default().map(ms);
+    let lag = ms(now.lag_max_us as f64 / 1e3);
     let (sent, planned, reconstructed) = (now.sent, now.planned, now.reconstructed);
     let (answered, without) = (now.answered, now.without_answer);
     format!(
@@ -254,36 +255,35 @@ fn status(now: &Snapshot) -> String {
     )
 }
 
-/// Three figures or so: what fits a column, and what can be read in passing.
-fn milliseconds(time: Duration) -> String {
-    match time.as_secs_f64() * 1e3 {
-        ms if ms < 10.0 => format!("{ms:.2}"),
-        ms if ms < 1000.0 => format!("{ms:.1}"),
-        ms => format!("{ms:.0}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use parapet_loadgen::report::Summary;
+
     use super::*;
 
     #[test]
     fn status_has_counts_and_latency() {
-        let ms = |ms: f64| Duration::from_secs_f64(ms / 1e3);
+        let latency = Summary {
+            count: 4_999_000,
+            mean: 0.0,
+            p50: 1.234,
+            p90: 12.34,
+            p99: 123.4,
+            p99_5: 0.0,
+            p99_9: 5000.4,
+            max: 0.0,
+        };
         let snapshot = Snapshot {
             planned: 10_000_000,
             sent: 5_000_000,
             answered: 4_999_000,
             without_answer: 12,
             reconstructed: 345,
-            p50: ms(1.234),
-            p90: ms(12.34),
-            p99: ms(123.4),
-            p99_9: ms(5000.4),
-            lag_max: ms(0.25),
+            lag_max_us: 250,
+            latency: Some(latency),
         };
         let expected = "sent 5000000/10000000  answered 4999000  failed or timed out 12  \
-            reconstructed 345  p50 1.23  p90 12.3  p99 123.4  p99.9 5000  lag max 0.25 ms";
+            reconstructed 345  p50 1.23  p90 12.3  p99 123  p99.9 5000  lag max 0.25 ms";
         assert_eq!(status(&snapshot), expected);
     }
 }

@@ -15,7 +15,7 @@ use parapet_loadgen::report::compare_page;
 use parapet_loadgen::schedule::Arrivals;
 use parapet_loadgen::simulate::{
     MAX_RECORDS, SCHEMA, Simulated, Simulation, SimulationReport, StrategyFigures, comparison,
-    not_simulated, simulations,
+    simulations,
 };
 
 use crate::files::{ReportFiles, check_folder, check_writable, write_json, write_strategy_csv};
@@ -119,7 +119,6 @@ impl Args {
             });
             experiment.strategies = asked.collect::<anyhow::Result<Vec<Arm>>>()?;
         }
-        let ignored = not_simulated(&experiment)?;
         override_fields!(experiment, self, rate, arrivals, seed);
         experiment.requests = self.queries.unwrap_or(experiment.requests);
         experiment.timeout_ms = self.deadline_ms.unwrap_or(experiment.timeout_ms);
@@ -131,9 +130,6 @@ impl Args {
         override_fields!(experiment.simulation, self, allow_approximate);
         self.set_faults(&mut experiment.faults)?;
         experiment.baseline = self.baseline(&experiment)?;
-        if !ignored.is_empty() {
-            eprintln!("parapet-loadgen: not simulated: {}", ignored.join(", "));
-        }
         Ok(experiment)
     }
 
