@@ -37,9 +37,6 @@ fn mistakes_are_one_line_and_leave_no_report() {
 --rate 0 => rate: 0
 --strategies coder => unknown strategy "coder"
 --requests 3 => 3 requests for 10 blocks
---slo coded => --slo "coded": give STRATEGY:OBJECTIVE
---slo coder:p99=3ms => no strategy is named "coder"
---slo coded:p99=3 => is no time
 --bin-dir /nowhere => build it, or give its folder with --bin-dir
 "#,
     ) {

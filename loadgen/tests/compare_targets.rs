@@ -57,8 +57,7 @@ async fn strategies_take_turns_on_one_schedule() {
     let (none, none_requests) = common::start(|_, _| Act::Exact).await;
     let arguments = format!(
         "--target none=http://{none} --target coded=http://{coded} --model digits --rate 2000 \
-         --requests 40 --blocks 4 --warm-up 10 --repeats 0 --csv files \
-         --slo coded:failed=0.1%"
+         --requests 40 --blocks 4 --warm-up 10 --repeats 0 --csv files"
     );
     let ended = run(&folder, &arguments).await.succeeded();
     for requests in [coded_requests, none_requests] {
@@ -163,7 +162,6 @@ async fn mistakes_are_one_line_and_leave_no_report() {
 --target none=http://127.0.0.1:1 => there twice
 --target coded=http://127.0.0.1:1 => strategy coded: target http://127.0.0.1:1: unreachable
 --baseline coded => no strategy is named "coded"
---slo coded:p99=3ms => no strategy is named "coded"
 --blocks 0 => blocks: 0
 --timeout-ms 0 => timeout_ms: 0
 --csv images => images: cannot be a folder
@@ -173,9 +171,9 @@ async fn mistakes_are_one_line_and_leave_no_report() {
         (
             none.as_str(),
             r#"
---rate 1 --requests 20 => no model; give --model
---model digits --requests 20 => no rate; give --rate
---model digits --rate 1 => give --requests
+--rate 1 --requests 20 => model: none; name the deployed model
+--model digits --requests 20 => rate: 0; give requests/s above 0
+--model digits --rate 1 => requests: 0 requests for 10 blocks
 --model other --rate 1 --requests 20 => strategy none: target
 "#,
         ),

@@ -68,7 +68,7 @@ fn kills(setup: &Experiment, away_s: f64) -> Vec<Event> {
 }
 
 fn simulation(setup: &Experiment) -> Simulation {
-    simulations(setup).unwrap().remove(0).1
+    simulations(setup).unwrap().remove(0)
 }
 
 fn run(simulation: Simulation) -> Simulated {

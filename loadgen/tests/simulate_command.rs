@@ -49,7 +49,7 @@ fn strategies_are_compared_in_every_form() {
     assert_eq!(found, ("equal_resources", 20));
     let coded = &comparison.strategies[0];
     // The two ways to the figures agree, but for the histogram's three digits.
-    let all = report.strategies[0].simulated.latency.all.unwrap();
+    let all = report.strategies[0].latency.all.unwrap();
     assert!((coded.latency.p99 / all.p99 - 1.0).abs() < 0.002);
     assert_eq!(coded.latency.count, all.count);
     assert!(coded.gap_ratio.unwrap().value > 1.5);
@@ -97,7 +97,7 @@ settings = { kind = "none" }
     let timeout_ms = comparison.settings.timeout_ms;
     let found = (comparison.baseline.as_str(), comparison.rounds, timeout_ms);
     assert_eq!(found, ("none", 10, 2000));
-    let p50 = report.strategies[1].simulated.latency.all.unwrap().p50;
+    let p50 = report.strategies[1].latency.all.unwrap().p50;
     assert!((p50 - 10.5).abs() < 0.02, "{p50}");
 }
 
@@ -117,7 +117,7 @@ fn the_experiments_of_real_clusters_are_simulated() {
     let block_s = 2000.0 / 270.0;
     let killed = (block_s + 1.5, Some(block_s + 4.5));
     assert_eq!(times, [(2.0, Some(3.0)), killed]);
-    let simulated: Vec<_> = report.strategies.iter().map(|it| &it.simulated).collect();
+    let simulated = &report.strategies;
     assert!(simulated.iter().all(|it| it.counts.failed == 0));
     assert!(
         simulated.iter().any(|it| it.retries > 0),
@@ -253,6 +253,6 @@ fn an_interrupted_simulation_reports_what_it_has() {
     assert_eq!(status.code(), Some(130));
     let report = report(&folder.path().join("report.json"));
     assert!(report.partial && report.strategies.len() == 1);
-    let counts = report.strategies[0].simulated.counts;
+    let counts = report.strategies[0].counts;
     assert!(counts.answered > 0 && counts.unsent > 0);
 }

@@ -99,7 +99,7 @@ fn latencies(report: &CompareReport) -> Table {
             }
             confidence => Cell::ranged(time, confidence.and_then(|it| it.bootstrap)),
         };
-        let requests = Cell::from(strategy.latency.count.to_string());
+        let requests = Cell::count(strategy.latency.count);
         let times = strategy.latency.figures().map(time);
         let relations = [
             Some(strategy.gap_ms),

@@ -277,6 +277,10 @@ impl Cell {
         value.map_or_else(|| Self::from("-"), |value| Self::from(value.to_string()))
     }
 
+    pub(crate) fn count(count: impl Display) -> Self {
+        Self::from(count.to_string())
+    }
+
     pub(crate) fn percent(share: Option<f64>) -> Self {
         Self::or_dash(share.map(percent))
     }

@@ -79,7 +79,7 @@ fn summary(report: &RunReport) -> Page {
     for (provenance, of_kind) in &report.provenance {
         let confidence = of_kind.mean_confidence.map(|mean| format!("{mean:.3}"));
         let cells = [
-            Cell::from(of_kind.count.to_string()),
+            Cell::count(of_kind.count),
             Cell::percent(Some(of_kind.share)),
             Cell::percent(of_kind.accuracy.map(|accuracy| accuracy.accuracy)),
             Cell::or_dash(confidence),
@@ -100,7 +100,7 @@ fn latencies(report: &RunReport) -> Table {
     let mut table = Table::new(header);
     let mut row = |name: String, summary: Option<Summary>| {
         if let Some(summary) = summary {
-            let count = Cell::from(summary.count.to_string());
+            let count = Cell::count(summary.count);
             let times = summary.figures().map(|(_, time)| Cell::from(ms(time)));
             table.row(name, std::iter::once(count).chain(times));
         }

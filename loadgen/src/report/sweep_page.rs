@@ -122,7 +122,7 @@ fn points(report: &SweepReport) -> Table {
             let star = if row.quotable { "" } else { "*" };
             let cells = [
                 named(report, &row.name),
-                Cell::from(row.samples.to_string()),
+                Cell::count(row.samples),
                 Cell::from(ms(row.p50)),
                 Cell::from(ms(row.p99)),
                 Cell::ranged(row.p99_9.value, row.p99_9.interval).with_mark(star),

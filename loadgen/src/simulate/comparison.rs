@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::Simulated;
 use crate::compare::{Block, Comparison, FaultMark, Measured, Settings};
-use crate::experiment::{Event, Experiment, ResolvedArm};
+use crate::experiment::{Event, Experiment};
 use crate::run::{Record, Recording};
 
 /// Queries of all strategies together whose records may be kept: some 100 bytes each.
 pub const MAX_RECORDS: u64 = 2_000_000;
 
 /// The simulations of one [`Experiment`], as a comparison. Those without records are left out.
-pub fn comparison(experiment: &Experiment, simulated: &[(ResolvedArm, Simulated)]) -> Comparison {
+pub fn comparison(experiment: &Experiment, simulated: &[Simulated]) -> Comparison {
     let block_s = experiment.block_s();
     let notes = [
         (
@@ -29,11 +29,11 @@ pub fn comparison(experiment: &Experiment, simulated: &[(ResolvedArm, Simulated)
         deadline_ms: Some(experiment.timeout_ms),
         ..experiment.settings(("none".to_owned(), None), notes)
     };
-    let measured = |(arm, simulated): &(ResolvedArm, Simulated)| {
+    let measured = |simulated: &Simulated| {
         Some(Measured {
-            name: arm.label.clone(),
-            description: arm.description.clone(),
-            instances: Some(simulated.pools.iter().map(|pool| pool.instances).sum()),
+            name: simulated.name.clone(),
+            description: simulated.description.clone(),
+            instances: Some(simulated.instances),
             blocks: blocks(simulated.recording.as_ref()?, experiment.blocks, block_s),
             redundancy: Some(simulated.redundancy),
             ..Measured::default()

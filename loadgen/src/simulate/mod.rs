@@ -18,7 +18,7 @@ mod simulator;
 mod surroundings;
 
 pub use comparison::{MAX_RECORDS, comparison};
-pub use report::{Answered, PoolUse, SCHEMA, Simulated, SimulationReport, StrategyFigures};
+pub use report::{Answered, PoolUse, SCHEMA, Simulated, SimulationReport};
 pub use simulation::{MAX_INSTANCES, MAX_QUERIES, Outage, Simulation, simulations};
 pub use simulator::{Progress, Simulator};
 pub use surroundings::{Delay, Network, Surroundings};

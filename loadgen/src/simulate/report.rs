@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Formatter};
 use serde::{Deserialize, Serialize};
 
 use crate::compare::{CompareReport, Redundancy};
-use crate::experiment::{Experiment, Instances};
+use crate::experiment::Experiment;
 use crate::report::page::{Cell, Page, Table, ms};
 use crate::report::{Counts, Latency, Summary};
 use crate::run::Recording;
@@ -14,29 +14,33 @@ use crate::target::Provenance;
 
 pub const SCHEMA: &str = "parapet-loadgen/simulation/4";
 
+/// Kinds of answers that instances can give.
+const KINDS: [Provenance; 4] = [
+    Provenance::Exact,
+    Provenance::Hedged,
+    Provenance::Backup,
+    Provenance::Reconstructed,
+];
+
 /// The figures of all strategies of a [`Experiment`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SimulationReport {
     pub schema: String,
     pub partial: bool,
     pub settings: Experiment,
-    pub strategies: Vec<StrategyFigures>,
+    pub strategies: Vec<Simulated>,
     /// The comparison that real runs make, too; absent for one strategy, and where records of all
     /// queries would be too many.
     pub comparison: Option<CompareReport>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StrategyFigures {
-    pub name: String,
-    pub instances: usize,
-    #[serde(flatten)]
-    pub simulated: Simulated,
-}
-
 /// A simulation's figures. Times are milliseconds of virtual time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Simulated {
+    pub name: String,
+    #[serde(skip)]
+    pub description: String,
+    pub instances: usize,
     /// True if it was ended before all queries were answered.
     pub partial: bool,
     pub elapsed_s: f64,
@@ -77,84 +81,61 @@ pub struct PoolUse {
 
 impl Display for SimulationReport {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let Instances {
-            deployed,
-            redundant,
-            ..
-        } = self.settings.instances;
-        let Experiment {
-            arrivals,
-            rate,
-            seed,
-            ..
-        } = &self.settings;
+        let (settings, instances) = (&self.settings, self.settings.instances);
         let mut page = Page::new(format!(
-            "simulated: {deployed} + {redundant} instances, {arrivals} arrivals, {rate} \
-             queries/s, seed {seed}"
+            "simulated: {} + {} instances, {} arrivals, {} queries/s, seed {}",
+            instances.deployed,
+            instances.redundant,
+            settings.arrivals,
+            settings.rate,
+            settings.seed
         ));
         if self.partial {
             page.banner("PARTIAL", "the simulation was broken off");
         }
-        let times = ["ms", "queries", "failed"]
-            .into_iter()
-            .chain(Summary::NAMES);
-        let kinds = [
-            Provenance::Exact,
-            Provenance::Hedged,
-            Provenance::Backup,
-            Provenance::Reconstructed,
-        ];
-        let shares = kinds.iter().map(Provenance::to_string);
-        let mut latencies = Table::new(times);
+        let times = ["ms", "queries", "failed"].into_iter();
+        let mut latencies = Table::new(times.chain(Summary::NAMES));
+        let shares = KINDS.iter().map(Provenance::to_string);
         let mut answers = Table::new(std::iter::once("share".to_owned()).chain(shares));
-        let work = "issued,won,wasted,shed,failed,no remedy,retries,late at ms".split(',');
-        let mut redundancy = Table::new(std::iter::once("requests").chain(work));
+        let work = "requests,issued,won,wasted,shed,failed,no remedy,retries,late at ms";
+        let mut redundancy = Table::new(work.split(','));
         let columns = ["", "serves", "instances", "busy", "mean queue", "max queue"];
         let mut pools = Table::new(columns);
-        for StrategyFigures {
-            name, simulated, ..
-        } in &self.strategies
-        {
-            if let Some(all) = simulated.latency.all {
-                let counts = [all.count, simulated.counts.failed as u64];
-                let counts = counts
-                    .map(|count| Cell::from(count.to_string()))
-                    .into_iter();
+        for strategy in &self.strategies {
+            let name = &strategy.name;
+            if let Some(all) = strategy.latency.all {
+                let counts = [all.count, strategy.counts.failed as u64].map(Cell::count);
                 let times = all.figures().map(|(_, time)| Cell::from(ms(time)));
-                latencies.row(name, counts.chain(times));
+                latencies.row(name, counts.into_iter().chain(times));
             }
-            let share = |kind| simulated.provenance.get(&kind).map_or(0.0, |it| it.share);
-            answers.row(name, kinds.map(|kind| Cell::percent(Some(share(kind)))));
-            let work = simulated.redundancy;
-            let (shed, failed, retries) = (work.shed, work.failed, simulated.retries);
-            let counts = [
-                work.issued,
-                work.won,
-                work.wasted,
-                shed,
-                failed,
-                work.unrecoverable,
-                retries,
-            ];
+            let share = |kind| strategy.provenance.get(&kind).map_or(0.0, |it| it.share);
+            answers.row(name, KINDS.map(|kind| Cell::percent(Some(share(kind)))));
+            let work = strategy.redundancy;
+            let counts = [work.issued, work.won, work.wasted, work.shed, work.failed];
             let counts = counts
-                .map(|count| Cell::from(count.to_string()))
-                .into_iter();
-            redundancy.row(name, counts.chain([Cell::from(ms(simulated.hold_back_ms))]));
-            for pool in &simulated.pools {
+                .into_iter()
+                .chain([work.unrecoverable, strategy.retries]);
+            let late = Cell::from(ms(strategy.hold_back_ms));
+            redundancy.row(name, counts.map(Cell::count).chain([late]));
+            for pool in &strategy.pools {
                 let cells = [
-                    Cell::from(pool.role.clone()),
-                    Cell::from(pool.instances.to_string()),
+                    Cell::from(pool.role.as_str()),
+                    Cell::count(pool.instances),
                     Cell::percent(Some(pool.utilisation)),
                     Cell::from(format!("{:.2}", pool.mean_queue)),
-                    Cell::from(pool.max_queue.to_string()),
+                    Cell::count(pool.max_queue),
                 ];
                 pools.row(name, cells);
             }
         }
-        page.table("Latency, all queries", latencies, "");
-        page.table("Answers", answers, "");
-        page.table("Redundant requests", redundancy, "");
-        page.table("Pools", pools, "");
+        for (title, table) in [
+            ("Latency, all queries", latencies),
+            ("Answers", answers),
+            ("Redundant requests", redundancy),
+            ("Pools", pools),
+        ] {
+            page.table(title, table, "");
+        }
         page.fmt(out)
     }
 }

@@ -24,6 +24,8 @@ const LEAST_IN_FLIGHT: usize = 4096;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Simulation {
+    pub name: String,
+    pub description: String,
     /// Bounds and times of the frontend. Pools are those of the strategy's roles.
     pub core: CoreConfig,
     pub roles: Vec<Role>,
@@ -51,17 +53,13 @@ pub struct Outage {
 }
 
 /// The simulation of each strategy of `experiment`, with all numbers checked.
-pub fn simulations(experiment: &Experiment) -> anyhow::Result<Vec<(ResolvedArm, Simulation)>> {
+pub fn simulations(experiment: &Experiment) -> anyhow::Result<Vec<Simulation>> {
     let faults = faults(experiment)?;
     ensure!(
         faults.service_time.is_some() || faults.model_service_time.contains_key("deployed"),
         "no service time; give one to the instances, as --service-time constant:18"
     );
-    ensure!(
-        !experiment.strategies.is_empty(),
-        "no strategy; give one, as --strategy coded,equal_resources"
-    );
-    let mut simulations: Vec<(ResolvedArm, Simulation)> = Vec::new();
+    let mut simulations: Vec<Simulation> = Vec::new();
     for (index, arm) in experiment.strategies.iter().enumerate() {
         ensure!(
             arm.url.is_none(),
@@ -70,11 +68,11 @@ pub fn simulations(experiment: &Experiment) -> anyhow::Result<Vec<(ResolvedArm, 
         );
         let arm = arm.resolve(experiment.k, experiment.r, experiment.instances)?;
         let name = &arm.label;
-        let twice = simulations.iter().any(|(other, _)| other.label == *name);
+        let twice = simulations.iter().any(|other| other.name == *name);
         ensure!(!twice, "strategy {name:?} is there twice; name each once");
-        let simulation = Simulation::new(experiment, &arm, &faults);
+        let simulation = Simulation::new(experiment, arm, &faults);
         simulation.check()?;
-        simulations.push((arm, simulation));
+        simulations.push(simulation);
     }
     Ok(simulations)
 }
@@ -82,7 +80,7 @@ pub fn simulations(experiment: &Experiment) -> anyhow::Result<Vec<(ResolvedArm, 
 impl Simulation {
     /// `arm` in this experiment, with the frontend's default bounds or larger ones in proportion to
     /// the slots.
-    fn new(experiment: &Experiment, arm: &ResolvedArm, faults: &FaultProfile) -> Self {
+    fn new(experiment: &Experiment, arm: ResolvedArm, faults: &FaultProfile) -> Self {
         let slots = experiment.instances.slots;
         let slots_of = |instances: usize| instances.saturating_mul(slots as usize);
         let all_slots: usize = arm.pools.iter().map(|pool| slots_of(pool.1)).sum();
@@ -92,6 +90,8 @@ impl Simulation {
             queue: LEAST_QUEUE.max(QUEUE_FOR_SLOT.saturating_mul(slots_of(instances))),
         };
         Self {
+            name: arm.label,
+            description: arm.description,
             core: CoreConfig {
                 pools: arm.pools.iter().map(pool).collect(),
                 max_queries: LEAST_IN_FLIGHT.max(IN_FLIGHT_FOR_SLOT.saturating_mul(all_slots)),
@@ -105,7 +105,7 @@ impl Simulation {
                 outliers: None,
             },
             roles: arm.pools.iter().map(|(role, _)| *role).collect(),
-            strategy: arm.config.clone(),
+            strategy: arm.config,
             arrivals: experiment.arrivals,
             rate: experiment.rate,
             queries: experiment.requests as u64,
@@ -240,26 +240,22 @@ mod tests {
         let experiment = read(TAIL).unwrap();
         let arms = simulations(&experiment).unwrap();
         assert_eq!(arms.len(), experiment.strategies.len());
-        let arm = |name: &str| {
-            arms.iter()
-                .find(|(arm, _)| arm.label == name)
-                .unwrap()
-                .0
-                .clone()
-        };
-        let StrategyConfig::Hedge(hedge) = arm("hedge").config else {
+        let arm = |name: &str| arms.iter().find(|arm| arm.name == name).unwrap().clone();
+        let StrategyConfig::Hedge(hedge) = arm("hedge").strategy else {
             panic!("{arms:?}");
         };
         assert_eq!((hedge.share, hedge.burst), (0.05, 10.0));
-        let StrategyConfig::Coded(eager) = arm("coded_eager").config else {
+        let StrategyConfig::Coded(eager) = arm("coded_eager").strategy else {
             panic!("{arms:?}");
         };
         assert_eq!(eager.hold_back, HoldBackPolicy::Fixed(Duration::ZERO));
         assert_eq!(eager.flush_after, Duration::from_millis(6));
-        assert_eq!(arm("equal_resources").pools, [(Role::Deployed, 18)]);
-        let times = &arms[0].1.faults.model_service_time;
+        let equal = arm("equal_resources");
+        let pools = (equal.roles.as_slice(), equal.core.pools[0].instances);
+        assert_eq!(pools, (&[Role::Deployed][..], 18));
+        let times = &arms[0].faults.model_service_time;
         assert_eq!(times.keys().collect::<Vec<_>>(), ["backup"]);
-        let (queries, deadline) = (arms[0].1.queries, arms[0].1.deadline);
+        let (queries, deadline) = (arms[0].queries, arms[0].deadline);
         assert_eq!((queries, deadline), (20_000, Duration::from_secs(2)));
     }
 
@@ -268,7 +264,7 @@ mod tests {
         let mut experiment = read(TAIL).unwrap();
         experiment.set_code(Some(4), None);
         let simulations = simulations(&experiment).unwrap();
-        let coded = simulations.iter().filter_map(|(arm, _)| match &arm.config {
+        let coded = simulations.iter().filter_map(|it| match &it.strategy {
             StrategyConfig::Coded(coded) => Some(coded.k),
             _ => None,
         });

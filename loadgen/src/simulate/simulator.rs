@@ -307,9 +307,8 @@ impl Simulator {
 
     fn finish(mut self) -> Simulated {
         let (stats, elapsed) = (self.engine.stats(), self.cluster.now);
-        let pools = (0..self.queues.len())
-            .map(|pool| self.pool_use(pool))
-            .collect();
+        let pools = (0..self.queues.len()).map(|pool| self.pool_use(pool));
+        let pools: Vec<PoolUse> = pools.collect();
         let mut counts = self.counts;
         counts.unanswered = counts.sent - counts.answered - counts.failed;
         counts.unsent = counts.planned - counts.sent;
@@ -338,6 +337,9 @@ impl Simulator {
             }
         });
         Simulated {
+            name: self.simulation.name,
+            description: self.simulation.description,
+            instances: pools.iter().map(|pool| pool.instances).sum(),
             partial,
             elapsed_s: elapsed as f64 / 1e9,
             counts,

@@ -8,7 +8,7 @@ use parapet_loadgen::cluster::{MeasuredCluster, Places};
 use parapet_loadgen::compare::{Bootstrap, Comparison, analyse};
 use parapet_loadgen::experiment::{Arm, Experiment, usual_baseline};
 use parapet_loadgen::payload::{Rows, WireEncoding};
-use parapet_loadgen::report::{Slo, check, compare_page};
+use parapet_loadgen::report::compare_page;
 use parapet_loadgen::run::Stop;
 use parapet_loadgen::schedule::Arrivals;
 
@@ -83,17 +83,12 @@ pub(crate) struct Args {
     /// Folder for a CSV file of each strategy, with a line for each request
     #[arg(long, value_name = "DIR")]
     csv: Option<PathBuf>,
-    /// Objective that a strategy has to meet, for exit code 0: coded:p99.9=30ms, hedge:failed=0.1%
-    /// (repeatable)
-    #[arg(long)]
-    slo: Vec<String>,
 }
 
 const ENDING: &str = "ending: the report is partial; Ctrl-C again waits no longer";
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let (experiment, rows) = prepare(args).map_err(bad_input)?;
-    let objectives = objectives(args, &experiment).map_err(bad_input)?;
     let temporary = tempfile::tempdir().context("cannot make a temporary folder")?;
     let places = args.repository.as_ref();
     let places = places.map(|repository| places_of(args, repository, temporary.path()));
@@ -113,30 +108,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let report = analyse(&comparison, &experiment.baseline, bootstrap);
     let report = report.context("cannot analyse the comparison")?;
     let written = recorded.and(args.files.write(&report, || Some(compare_page(&report))));
-    let missed = objectives.iter().filter_map(|(name, slo)| {
-        let found = report.strategy(name)?;
-        let latency = Some(found.latency);
-        let breach = check(&[*slo], latency, found.counts, found.accuracy)
-            .into_iter()
-            .next()?;
-        Some(format!("{name}: {breach}"))
-    });
-    let missed: Vec<String> = missed.collect();
-    finish(&report, written, report.partial, &missed)
-}
-
-fn objectives(args: &Args, experiment: &Experiment) -> anyhow::Result<Vec<(String, Slo)>> {
-    let objective = |text: &String| {
-        let (name, slo) = text.split_once(':').with_context(|| {
-            format!("--slo {text:?}: give STRATEGY:OBJECTIVE, as coded:p99.9=30ms")
-        })?;
-        ensure!(
-            experiment.names().any(|known| known == name),
-            "--slo {text:?}: no strategy is named {name:?}; name one of the experiment's"
-        );
-        Ok((name.to_owned(), slo.parse()?))
-    };
-    args.slo.iter().map(objective).collect()
+    finish(&report, written, report.partial, &[])
 }
 
 fn prepare(args: &Args) -> anyhow::Result<(Experiment, Rows)> {
@@ -160,16 +132,6 @@ fn prepare(args: &Args) -> anyhow::Result<(Experiment, Rows)> {
     if let Some(folder) = &args.csv {
         check_folder(folder)?;
     }
-    if experiment.starts_processes() {
-        let repository = args.repository.as_ref();
-        let repository = repository
-            .context("no model repository for the instances; give it with --repository")?;
-        ensure!(
-            repository.is_dir(),
-            "{}: not a folder; give the model repository with --repository",
-            repository.display()
-        );
-    }
     Ok((experiment, args.payload.load()?))
 }
 
@@ -178,15 +140,6 @@ fn of_targets(args: &Args) -> anyhow::Result<Experiment> {
     ensure!(
         !args.target.is_empty(),
         "nothing to compare; give --experiment, or --target NAME=http://host:port for each strategy"
-    );
-    ensure!(args.model.is_some(), "no model; give --model with --target");
-    ensure!(
-        args.rate.is_some(),
-        "no rate; give --rate in requests/s with --target"
-    );
-    ensure!(
-        args.requests.is_some(),
-        "no number of requests to each strategy; give --requests with --target"
     );
     let mut experiment = Experiment::default();
     for text in &args.target {
@@ -228,6 +181,11 @@ fn select(args: &Args, experiment: &mut Experiment, file: &Path) -> anyhow::Resu
 }
 
 fn places_of(args: &Args, repository: &Path, temporary: &Path) -> anyhow::Result<Places> {
+    ensure!(
+        repository.is_dir(),
+        "{}: not a folder; give the model repository with --repository",
+        repository.display()
+    );
     let work = args.work_dir.as_deref().unwrap_or(temporary).to_owned();
     std::fs::create_dir_all(&work)
         .with_context(|| format!("{}: cannot make the folder", work.display()))?;

@@ -8,14 +8,12 @@ use clap::ArgAction;
 use parapet_config::faults::FaultProfile;
 use parapet_loadgen::compare::{Bootstrap, CompareReport, analyse};
 use parapet_loadgen::experiment::{
-    Arm, EQUAL_RESOURCES, Experiment, ResolvedArm, parse_service_time, parse_straggle,
-    usual_baseline,
+    Arm, EQUAL_RESOURCES, Experiment, parse_service_time, parse_straggle, usual_baseline,
 };
 use parapet_loadgen::report::compare_page;
 use parapet_loadgen::schedule::Arrivals;
 use parapet_loadgen::simulate::{
-    MAX_RECORDS, SCHEMA, Simulated, Simulation, SimulationReport, StrategyFigures, comparison,
-    simulations,
+    MAX_RECORDS, SCHEMA, Simulated, Simulation, SimulationReport, comparison, simulations,
 };
 
 use crate::files::{ReportFiles, check_folder, check_writable, write_json, write_strategy_csv};
@@ -135,18 +133,15 @@ impl Args {
 
     /// The one that was asked for, or the file's, or the usual one.
     fn baseline(&self, experiment: &Experiment) -> anyhow::Result<String> {
-        let known = |baseline: &str| experiment.names().any(|name| name == baseline);
-        match &self.baseline {
-            Some(asked) => {
-                ensure!(
-                    known(asked),
-                    "baseline {asked:?} is not among the strategies; name one of them"
-                );
-                Ok(asked.clone())
-            }
-            None if known(&experiment.baseline) => Ok(experiment.baseline.clone()),
-            None => Ok(usual_baseline(experiment.names()).to_owned()),
+        let wanted = self.baseline.as_ref().unwrap_or(&experiment.baseline);
+        if experiment.names().any(|name| name == *wanted) {
+            return Ok(wanted.clone());
         }
+        ensure!(
+            self.baseline.is_none(),
+            "baseline {wanted:?} is not among the strategies; name one of them"
+        );
+        Ok(usual_baseline(experiment.names()).to_owned())
     }
 
     fn set_faults(&self, faults: &mut FaultProfile) -> anyhow::Result<()> {
@@ -163,17 +158,17 @@ impl Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let (experiment, simulations) = prepare(args).map_err(bad_input)?;
     let watch = Watch::new()?;
-    let mut done: Vec<(ResolvedArm, Simulated)> = Vec::new();
-    for (arm, simulation) in simulations {
+    let mut done: Vec<Simulated> = Vec::new();
+    for simulation in simulations {
         if watch.is_stopped() {
             break;
         }
-        let simulated = watch.simulate(&arm.label, simulation)?;
-        done.push((arm, simulated));
+        let title = simulation.name.clone();
+        done.push(watch.simulate(&title, simulation)?);
     }
     drop(watch);
     let recorded = write_recordings(args, &done);
-    let report = report(&experiment, done);
+    let report = report(experiment, done);
     let written = recorded.and_then(|()| {
         let page = || report.comparison.as_ref().map(compare_page);
         args.files.write(&report, page)?;
@@ -185,7 +180,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     finish(&report, written, report.partial, &[])
 }
 
-fn prepare(args: &Args) -> anyhow::Result<(Experiment, Vec<(ResolvedArm, Simulation)>)> {
+fn prepare(args: &Args) -> anyhow::Result<(Experiment, Vec<Simulation>)> {
     args.files.check()?;
     args.compare_json
         .iter()
@@ -210,51 +205,37 @@ fn prepare(args: &Args) -> anyhow::Result<(Experiment, Vec<(ResolvedArm, Simulat
          queries together, and {all} of {count} were asked for; leave them out, or change \
          --strategy or --queries"
     );
-    for (_, simulation) in &mut simulations {
+    for simulation in &mut simulations {
         simulation.keep_records = keep_records;
     }
     Ok((experiment, simulations))
 }
 
-fn report(experiment: &Experiment, done: Vec<(ResolvedArm, Simulated)>) -> SimulationReport {
-    let comparison = compare(experiment, &done);
-    let figures = |(arm, simulated): (ResolvedArm, Simulated)| StrategyFigures {
-        name: arm.label,
-        instances: simulated.pools.iter().map(|pool| pool.instances).sum(),
-        simulated,
-    };
-    let strategies: Vec<StrategyFigures> = done.into_iter().map(figures).collect();
-    let unfinished = strategies.iter().any(|strategy| strategy.simulated.partial);
+fn report(settings: Experiment, strategies: Vec<Simulated>) -> SimulationReport {
+    let unfinished = strategies.iter().any(|strategy| strategy.partial);
     SimulationReport {
         schema: SCHEMA.to_owned(),
-        partial: strategies.len() < experiment.strategies.len() || unfinished,
-        settings: experiment.clone(),
+        partial: strategies.len() < settings.strategies.len() || unfinished,
+        comparison: compare(&settings, &strategies),
+        settings,
         strategies,
-        comparison,
     }
 }
 
-fn compare(experiment: &Experiment, done: &[(ResolvedArm, Simulated)]) -> Option<CompareReport> {
-    let recorded = done
-        .iter()
-        .all(|(_, simulated)| simulated.recording.is_some());
-    if done.len() < 2 || !recorded {
+fn compare(experiment: &Experiment, done: &[Simulated]) -> Option<CompareReport> {
+    if done.len() < 2 || done.iter().any(|simulated| simulated.recording.is_none()) {
         return None;
     }
-    let baseline = &experiment.baseline;
-    let report = analyse(
-        &comparison(experiment, done),
-        baseline,
-        Bootstrap::default(),
-    );
+    let comparison = comparison(experiment, done);
+    let report = analyse(&comparison, &experiment.baseline, Bootstrap::default());
     let report = report.inspect_err(|error| eprintln!("parapet-loadgen: no comparison: {error}"));
     report.ok()
 }
 
-fn write_recordings(args: &Args, done: &[(ResolvedArm, Simulated)]) -> anyhow::Result<()> {
-    for (arm, simulated) in done {
+fn write_recordings(args: &Args, done: &[Simulated]) -> anyhow::Result<()> {
+    for simulated in done {
         if let (Some(folder), Some(recording)) = (&args.csv, &simulated.recording) {
-            write_strategy_csv(folder, &arm.label, &recording.records)?;
+            write_strategy_csv(folder, &simulated.name, &recording.records)?;
         }
     }
     Ok(())

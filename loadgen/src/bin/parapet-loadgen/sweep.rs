@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::ensure;
 use parapet_config::faults::Straggling;
 use parapet_loadgen::compare::{Axes, Bootstrap, SweepPoint, SweepReport, analyse};
-use parapet_loadgen::experiment::{Experiment, ResolvedArm};
+use parapet_loadgen::experiment::Experiment;
 use parapet_loadgen::report::sweep_page;
 use parapet_loadgen::simulate::{MAX_RECORDS, Simulated, comparison, simulations};
 
@@ -163,17 +163,14 @@ fn simulate_point(
     baseline: &str,
     watch: &Watch,
 ) -> anyhow::Result<Option<SweepPoint>> {
-    let mut done: Vec<(ResolvedArm, Simulated)> = Vec::new();
-    for (arm, mut simulation) in simulations(&point.experiment)? {
+    let mut done: Vec<Simulated> = Vec::new();
+    for mut simulation in simulations(&point.experiment)? {
         simulation.keep_records = true;
-        let simulated = watch.simulate(&format!("{title}: {}", arm.label), simulation)?;
-        done.push((arm, simulated));
+        let title = format!("{title}: {}", simulation.name);
+        done.push(watch.simulate(&title, simulation)?);
     }
-    match analyse(
-        &comparison(&point.experiment, &done),
-        baseline,
-        Bootstrap::default(),
-    ) {
+    let comparison = comparison(&point.experiment, &done);
+    match analyse(&comparison, baseline, Bootstrap::default()) {
         Ok(report) => Ok(Some(SweepPoint::new(point.axes.clone(), &report))),
         Err(_) if watch.is_stopped() => Ok(None),
         Err(error) => Err(error),
