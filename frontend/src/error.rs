@@ -5,7 +5,7 @@ use http::StatusCode;
 use parapet_frontend_core::{Failure, FailureKind, Rejected};
 use parapet_net::server::BodyError;
 use parapet_open_inference::compression::CodingError;
-use parapet_open_inference::grpc::{MessageError, ReceiveError};
+use parapet_open_inference::grpc::ReceiveError;
 use parapet_open_inference::{Excerpt, ProtocolError};
 use thiserror::Error;
 
@@ -32,8 +32,6 @@ pub enum ServeError {
     Coding(#[from] CodingError),
     #[error(transparent)]
     Receive(#[from] ReceiveError),
-    #[error(transparent)]
-    Message(#[from] MessageError),
     #[error("{0}")]
     Input(String),
     #[error("no known key; send the header `Authorization: Bearer KEY`")]
@@ -113,14 +111,12 @@ impl ServeError {
             }
             // Only the client can ask for another form of the answer.
             Self::Protocol(_)
-            | Self::Message(_)
             | Self::Input(_)
             | Self::Response(ProtocolError::NoJsonForm { .. }) => {
                 (StatusCode::BAD_REQUEST, InvalidRequest)
             }
             Self::Body(error @ BodyError::NoMemory { .. }) => (error.status(), Overloaded),
             Self::Body(error) => (error.status(), InvalidRequest),
-            Self::Receive(error @ ReceiveError::NoMemory) => (error.status(), Overloaded),
             Self::Receive(error) => (error.status(), InvalidRequest),
             Self::Coding(error) => (error.status(), InvalidRequest),
             Self::Unauthenticated => (StatusCode::UNAUTHORIZED, InvalidRequest),

@@ -8,18 +8,19 @@
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::ProtocolError;
+use crate::error::json_mistake;
 
 /// Longest name, datatype, id or parameter, in bytes.
-pub const MAX_TEXT: usize = 4096;
+pub(crate) const MAX_TEXT: usize = 4096;
 /// Longest number, in characters: a float written out to its last digit has 1,079.
 const MAX_NUMBER: usize = 2048;
-/// Longest list: inputs, outputs.
+/// Longest list or object: inputs, outputs, parameters.
 const MAX_ELEMENTS: usize = 1024;
 /// Axes of a tensor, the batch axis among them.
-pub const MAX_AXES: usize = 16;
+pub(crate) const MAX_AXES: usize = 16;
 /// Objects and arrays within each other, in a long header.
 const MAX_DEPTH: usize = 64;
 /// Longest JSON whose depth, texts and numbers are bounded by its length alone.
@@ -36,10 +37,15 @@ pub(crate) fn read<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, Proto
     if json.len() > SHORT {
         scan(json)?;
     }
+    parse(json).map_err(|error| ProtocolError::Json(json_mistake(&error)))
+}
+
+/// Reads a part of JSON whose depth and numbers are bounded already.
+pub(crate) fn parse<'de, T: Deserialize<'de>>(json: &'de [u8]) -> serde_json::Result<T> {
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let read = T::deserialize(Bounded(&mut deserializer));
-    let read = read.and_then(|value| deserializer.end().map(|()| value));
-    read.map_err(|error| ProtocolError::Json(error.into()))
+    let value = T::deserialize(Bounded(&mut deserializer))?;
+    deserializer.end()?;
+    Ok(value)
 }
 
 /// Refuses values nested deeper than [`MAX_DEPTH`], long numbers, and long texts
@@ -106,41 +112,25 @@ fn skip_number(bytes: &mut std::slice::Iter<'_, u8>) -> usize {
     length
 }
 
-/// Reads a tensor's shape.
-pub(crate) fn shape<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<usize>, D::Error> {
-    struct Shape;
-
-    impl<'de> Visitor<'de> for Shape {
-        type Value = Vec<usize>;
-
-        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-            formatter.write_str("a shape, which is an array of lengths")
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut axes: A) -> Result<Vec<usize>, A::Error> {
-            let mut shape = Vec::new();
-            while let Some(axis) = axes.next_element()? {
-                if shape.len() == MAX_AXES {
-                    return Err(A::Error::custom(format_args!(
-                        "a shape of more than {MAX_AXES} axes"
-                    )));
-                }
-                shape.push(axis);
-            }
-            Ok(shape)
-        }
-    }
-
-    deserializer.deserialize_seq(Shape)
-}
-
-/// Deserializer, visitor, access or seed within the bounds.
+/// Deserializer, visitor or seed within the bounds.
 struct Bounded<T>(T);
 
-/// List within the bounds.
-struct BoundedList<A> {
+/// Elements of a list or entries of an object, within the bounds.
+struct Counted<A> {
     elements: A,
     read: usize,
+}
+
+impl<A> Counted<A> {
+    fn count<E: Error>(&mut self, what: &str, is_one: bool) -> Result<(), E> {
+        self.read += usize::from(is_one);
+        if self.read <= MAX_ELEMENTS {
+            return Ok(());
+        }
+        Err(E::custom(format_args!(
+            "{what} of more than {MAX_ELEMENTS}"
+        )))
+    }
 }
 
 fn check<E: Error>(text: &str) -> Result<(), E> {
@@ -197,10 +187,6 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Bounded<D> {
         }
         self.0.deserialize_newtype_struct(name, Bounded(visitor))
     }
-
-    fn is_human_readable(&self) -> bool {
-        self.0.is_human_readable()
-    }
 }
 
 macro_rules! visit {
@@ -227,10 +213,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Bounded<V> {
         self.0.expecting(formatter)
     }
 
-    visit! {
-        visit_bool: bool, visit_i64: i64, visit_i128: i128,
-        visit_u64: u64, visit_u128: u128, visit_f64: f64
-    }
+    visit! { visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64 }
 
     visit_text! { visit_str: &str, visit_borrowed_str: &'de str, visit_string: String }
 
@@ -246,23 +229,12 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Bounded<V> {
         self.0.visit_some(Bounded(deserializer))
     }
 
-    fn visit_newtype_struct<D: Deserializer<'de>>(
-        self,
-        deserializer: D,
-    ) -> Result<V::Value, D::Error> {
-        self.0.visit_newtype_struct(Bounded(deserializer))
-    }
-
     fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<V::Value, A::Error> {
-        self.0.visit_seq(BoundedList { elements, read: 0 })
+        self.0.visit_seq(Counted { elements, read: 0 })
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<V::Value, A::Error> {
-        self.0.visit_map(Bounded(entries))
-    }
-
-    fn visit_enum<A: EnumAccess<'de>>(self, variant: A) -> Result<V::Value, A::Error> {
-        self.0.visit_enum(variant)
+    fn visit_map<A: MapAccess<'de>>(self, elements: A) -> Result<V::Value, A::Error> {
+        self.0.visit_map(Counted { elements, read: 0 })
     }
 }
 
@@ -274,7 +246,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Bounded<S> {
     }
 }
 
-impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for BoundedList<A> {
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Counted<A> {
     type Error = A::Error;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(
@@ -282,27 +254,24 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for BoundedList<A> {
         seed: S,
     ) -> Result<Option<S::Value>, A::Error> {
         let element = self.elements.next_element_seed(Bounded(seed))?;
-        self.read += usize::from(element.is_some());
-        if self.read > MAX_ELEMENTS {
-            return Err(A::Error::custom(format_args!(
-                "a list of more than {MAX_ELEMENTS}"
-            )));
-        }
+        self.count("a list", element.is_some())?;
         Ok(element)
     }
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Bounded<A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Counted<A> {
     type Error = A::Error;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, A::Error> {
-        self.0.next_key_seed(Bounded(seed))
+        let key = self.elements.next_key_seed(Bounded(seed))?;
+        self.count("an object", key.is_some())?;
+        Ok(key)
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        self.0.next_value_seed(Bounded(seed))
+        self.elements.next_value_seed(Bounded(seed))
     }
 }

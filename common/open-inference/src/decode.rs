@@ -1,37 +1,59 @@
 //! From bodies to messages.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use bytes::Bytes;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::contents::Contents;
 use crate::{
     Datatype, Excerpt, InferRequest, InferResponse, Parameters, ProtocolError, RequestedOutput,
-    Tensor, bounded, json_data, parameters,
+    Tensor, bounded, json_data,
 };
 
-/// Memory for what a body decodes to, asked for before it is set aside.
-pub trait Room {
-    /// Bytes of contents that one request may have.
-    fn max_contents(&self) -> usize;
-
-    /// Sets aside `bytes` bytes in all beside the body, unless there are no more.
-    fn hold(&mut self, bytes: usize) -> bool;
+/// Memory for a message and for what it decodes to, asked for before it is set aside.
+pub trait Room: Send + 'static {
+    /// Sets aside `bytes` bytes in all.
+    ///
+    /// # Errors
+    /// [`ProtocolError::NoMemory`].
+    fn hold(&mut self, bytes: usize) -> Result<(), ProtocolError>;
 }
 
 /// Room without a bound.
-struct Unbounded;
+#[derive(Debug)]
+pub struct Unbounded;
 
 impl Room for Unbounded {
-    fn max_contents(&self) -> usize {
-        usize::MAX
+    fn hold(&mut self, _: usize) -> Result<(), ProtocolError> {
+        Ok(())
+    }
+}
+
+/// Contents that a body decodes to, beside itself.
+pub(crate) struct Contents<'r> {
+    bytes: usize,
+    limit: usize,
+    room: &'r mut dyn Room,
+}
+
+impl Contents<'_> {
+    /// Sets memory aside for `more` bytes of a tensor, and for `copies` bytes that are needed while
+    /// it is read.
+    pub(crate) fn grow(&mut self, more: usize, copies: usize) -> Result<(), ProtocolError> {
+        self.bytes = self.bytes.saturating_add(more);
+        let (bytes, limit) = (self.bytes, self.limit);
+        if bytes > limit {
+            return Err(ProtocolError::Contents { bytes, limit });
+        }
+        self.hold(copies)
     }
 
-    fn hold(&mut self, _: usize) -> bool {
-        true
+    /// Sets memory aside for `copies` bytes beside the contents.
+    fn hold(&mut self, copies: usize) -> Result<(), ProtocolError> {
+        self.room.hold(self.bytes.saturating_add(copies))
     }
 }
 
@@ -42,20 +64,20 @@ pub fn decode_request(
     body: Bytes,
     header_length: Option<usize>,
 ) -> Result<InferRequest, ProtocolError> {
-    decode_request_within(body, header_length, &mut Unbounded)
+    decode_request_within(body, header_length, usize::MAX, &mut Unbounded)
 }
 
-/// Reads a request as [`decode_request`] does, within `room`.
-///
-/// # Errors
-/// [`ProtocolError`].
+/// Reads a request as [`decode_request`] does, with at most `limit` bytes of contents in JSON, for
+/// which `room` has memory beside the body.
 pub fn decode_request_within(
     body: Bytes,
     header_length: Option<usize>,
+    limit: usize,
     room: &mut dyn Room,
 ) -> Result<InferRequest, ProtocolError> {
     let (json, binary) = split(&body, header_length)?;
-    let mut contents = Contents::of(room);
+    let bytes = 0;
+    let mut contents = Contents { bytes, limit, room };
     let header: RequestHeader<'_> = bounded::read(&json)?;
     let mut inputs = tensors(header.inputs, binary, &mut contents)?;
     if header_length.is_some() {
@@ -63,14 +85,11 @@ pub fn decode_request_within(
         Tensor::detach(&mut inputs, body.len());
     }
     let outputs = header.outputs.unwrap_or_default().into_iter();
-    let outputs = outputs
-        .map(RequestedOutput::try_from)
-        .collect::<Result<_, _>>()?;
     Ok(InferRequest {
         id: header.id,
         parameters: header.parameters,
         inputs,
-        outputs,
+        outputs: outputs.map(requested_output).collect::<Result<_, _>>()?,
     })
 }
 
@@ -81,12 +100,17 @@ pub fn decode_response(
 ) -> Result<InferResponse, ProtocolError> {
     let (json, binary) = split(&body, header_length)?;
     let header: ResponseHeader<'_> = bounded::read(&json)?;
+    let mut contents = Contents {
+        bytes: 0,
+        limit: usize::MAX,
+        room: &mut Unbounded,
+    };
     Ok(InferResponse {
         model_name: header.model_name,
         model_version: header.model_version,
         id: header.id,
         parameters: header.parameters.unwrap_or_default(),
-        outputs: tensors(header.outputs, binary, &mut Contents::of(&mut Unbounded))?,
+        outputs: tensors(header.outputs, binary, &mut contents)?,
     })
 }
 
@@ -106,7 +130,7 @@ fn split(body: &Bytes, header_length: Option<usize>) -> Result<(Bytes, Bytes), P
 #[derive(Deserialize)]
 struct RequestHeader<'a> {
     id: Option<String>,
-    #[serde(default, deserialize_with = "parameters::of_request")]
+    #[serde(default, deserialize_with = "parameters")]
     parameters: Parameters,
     #[serde(borrow)]
     inputs: Vec<TensorHeader<'a>>,
@@ -137,34 +161,54 @@ struct OutputParameters {
     shared_memory_region: Option<IgnoredAny>,
 }
 
-impl TryFrom<OutputHeader> for RequestedOutput {
-    type Error = ProtocolError;
+/// Reads parameters of a request. Nothing is built of one that is an array or an object, which
+/// could take many times the bytes that it has in JSON.
+fn parameters<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Parameters, D::Error> {
+    struct Scalars;
 
-    fn try_from(header: OutputHeader) -> Result<Self, ProtocolError> {
-        let OutputHeader { name, parameters } = header;
-        let Some(parameters) = parameters else {
-            return Ok(Self {
-                name,
-                binary_data: None,
-            });
-        };
-        let tensor = Excerpt::from(&name);
-        let unsupported = |parameter| Err(ProtocolError::Extension { tensor, parameter });
-        match parameters {
-            OutputParameters {
-                classification: Some(_),
-                ..
-            } => unsupported("classification"),
-            OutputParameters {
-                shared_memory_region: Some(_),
-                ..
-            } => unsupported(SHARED_MEMORY),
-            OutputParameters { binary_data, .. } => Ok(Self { name, binary_data }),
+    impl<'de> Visitor<'de> for Scalars {
+        type Value = Parameters;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("an object of parameters")
+        }
+
+        fn visit_unit<E>(self) -> Result<Parameters, E> {
+            Ok(Parameters::new())
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Parameters, A::Error> {
+            let mut parameters = Parameters::new();
+            while let Some((name, value)) = entries.next_entry::<String, &RawValue>()? {
+                if value.get().starts_with(['[', '{']) {
+                    let problem = "a parameter is a string, a number or a boolean";
+                    return Err(A::Error::custom(problem));
+                }
+                let value = bounded::parse(value.get().as_bytes()).map_err(A::Error::custom)?;
+                parameters.insert(name, value);
+            }
+            Ok(parameters)
         }
     }
+
+    deserializer.deserialize_any(Scalars)
 }
 
-const SHARED_MEMORY: &str = "shared_memory_region";
+fn requested_output(header: OutputHeader) -> Result<RequestedOutput, ProtocolError> {
+    let OutputHeader { name, parameters } = header;
+    let parameter = match &parameters {
+        Some(asked) if asked.classification.is_some() => "classification",
+        Some(asked) if asked.shared_memory_region.is_some() => SHARED_MEMORY,
+        _ => {
+            let binary_data = parameters.and_then(|asked| asked.binary_data);
+            return Ok(RequestedOutput { name, binary_data });
+        }
+    };
+    let tensor = Excerpt::from(&name);
+    Err(ProtocolError::Extension { tensor, parameter })
+}
+
+pub(crate) const SHARED_MEMORY: &str = "shared_memory_region";
 
 /// `data` stays unparsed here: fields come in any order, and how to read it depends on `datatype`.
 #[derive(Deserialize)]
@@ -172,7 +216,6 @@ struct TensorHeader<'a> {
     name: String,
     #[serde(borrow)]
     datatype: Cow<'a, str>,
-    #[serde(deserialize_with = "bounded::shape")]
     shape: Vec<usize>,
     parameters: Option<TensorParameters>,
     #[serde(borrow)]
@@ -211,23 +254,16 @@ fn tensor(
         data,
     } = header;
     let tensor = || Excerpt::from(&name);
-    let Ok(datatype) = datatype.parse::<Datatype>() else {
-        let datatype = Excerpt::from(datatype.as_ref());
-        return Err(ProtocolError::UnknownDatatype {
-            tensor: tensor(),
-            datatype,
-        });
+    let datatype = Datatype::of_tensor(&name, &datatype)?;
+    let binary_data_size = match parameters {
+        Some(parameters) if parameters.shared_memory_region.is_some() => {
+            return Err(ProtocolError::Extension {
+                tensor: tensor(),
+                parameter: SHARED_MEMORY,
+            });
+        }
+        parameters => parameters.and_then(|parameters| parameters.binary_data_size),
     };
-    if parameters
-        .as_ref()
-        .is_some_and(|parameters| parameters.shared_memory_region.is_some())
-    {
-        return Err(ProtocolError::Extension {
-            tensor: tensor(),
-            parameter: SHARED_MEMORY,
-        });
-    }
-    let binary_data_size = parameters.and_then(|parameters| parameters.binary_data_size);
     match (binary_data_size, data) {
         (Some(announced), None) => {
             let available = binary.len();

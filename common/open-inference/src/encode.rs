@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde::Serialize;
 
+use crate::error::json_mistake;
 use crate::json_data::JsonData;
 use crate::{
     Datatype, InferRequest, InferResponse, Parameters, ProtocolError, RequestedOutput, Tensor,
@@ -43,13 +44,13 @@ pub fn encode_request(
     request: &InferRequest,
     encoding: Encoding,
 ) -> Result<Encoded, ProtocolError> {
-    let InferRequest {
-        id,
-        parameters,
-        inputs,
-        outputs,
-    } = request;
-    write_request(id.as_deref(), parameters, inputs, outputs, encoding)
+    write_request(
+        request.id.as_deref(),
+        &request.parameters,
+        &request.inputs,
+        &request.outputs,
+        encoding,
+    )
 }
 
 /// Writes a request of these inputs, without an id, that asks for all outputs.
@@ -69,12 +70,17 @@ fn write_request(
     encoding: Encoding,
 ) -> Result<Encoded, ProtocolError> {
     let binary = |_: &str| encoding == Encoding::Binary;
-    let outputs = outputs.iter().map(OutputHeader::from).collect();
+    let outputs = outputs.iter().map(|output| OutputHeader {
+        name: &output.name,
+        parameters: output
+            .binary_data
+            .map(|binary_data| OutputParameters { binary_data }),
+    });
     let header = RequestHeader {
         id,
         parameters,
         inputs: tensor_headers(inputs, binary)?,
-        outputs,
+        outputs: outputs.collect(),
     };
     write(&header, inputs, binary)
 }
@@ -104,7 +110,8 @@ fn write(
 ) -> Result<Encoded, ProtocolError> {
     let contents: usize = tensors.iter().map(|tensor| tensor.data.len()).sum();
     let mut body = Vec::with_capacity(contents + HEADER_ROOM);
-    serde_json::to_writer(&mut body, header).map_err(|error| ProtocolError::Json(error.into()))?;
+    serde_json::to_writer(&mut body, header)
+        .map_err(|error| ProtocolError::Json(json_mistake(&error)))?;
     let mut header_length = None;
     let json_length = body.len();
     for tensor in tensors.iter().filter(|tensor| binary(&tensor.name)) {
@@ -122,21 +129,14 @@ fn tensor_headers<'a>(
     binary: impl Fn(&str) -> bool,
 ) -> Result<Vec<TensorHeader<'a>>, ProtocolError> {
     let header = |tensor: &'a Tensor| {
-        let (parameters, data) = if binary(&tensor.name) {
-            (
-                Some(BinarySize {
-                    binary_data_size: tensor.data.len(),
-                }),
-                None,
-            )
-        } else {
-            (None, Some(JsonData::new(tensor)?))
-        };
+        let is_binary = binary(&tensor.name);
+        let data = (!is_binary).then(|| JsonData::new(tensor)).transpose()?;
+        let binary_data_size = tensor.data.len();
         Ok(TensorHeader {
             name: &tensor.name,
             datatype: tensor.datatype,
             shape: &tensor.shape,
-            parameters,
+            parameters: is_binary.then_some(BinarySize { binary_data_size }),
             data,
         })
     };
@@ -192,16 +192,4 @@ struct OutputHeader<'a> {
 #[derive(Serialize)]
 struct OutputParameters {
     binary_data: bool,
-}
-
-impl<'a> From<&'a RequestedOutput> for OutputHeader<'a> {
-    fn from(output: &'a RequestedOutput) -> Self {
-        let parameters = output
-            .binary_data
-            .map(|binary_data| OutputParameters { binary_data });
-        Self {
-            name: &output.name,
-            parameters,
-        }
-    }
 }

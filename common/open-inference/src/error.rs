@@ -12,215 +12,145 @@ use crate::{Datatype, Excerpt};
 /// A message that breaks the protocol. Sending the same bytes again fails again: none of these is
 /// worth a retry, but for [`ProtocolError::NoMemory`].
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum ProtocolError {
-    /// The JSON part is malformed, lacks a required field, or has a field of the wrong type.
     #[error("invalid JSON: {0}")]
-    Json(#[source] JsonError),
-    /// The JSON part has values within values within values.
+    Json(String),
     #[error("the JSON is nested deeper than {limit}")]
-    Deep {
-        /// The deepest that is taken.
-        limit: usize,
-    },
-    /// The JSON part has a long text where no tensor's data are.
-    #[error("invalid JSON: a text of {length} bytes; at most {limit} are taken")]
-    LongText {
-        /// Bytes of the text, with its escapes.
-        length: usize,
-        /// Bytes that are taken, without them.
-        limit: usize,
-    },
-    /// The JSON part has a long number.
+    Deep { limit: usize },
+    /// In JSON, the escapes of the text count in `length`.
+    #[error("a text of {length} bytes; at most {limit} are taken")]
+    LongText { length: usize, limit: usize },
     #[error("invalid JSON: a number of {length} characters; at most {limit} are taken")]
-    LongNumber {
-        /// Characters of the number.
-        length: usize,
-        /// Characters that are taken.
-        limit: usize,
-    },
-    /// `Inference-Header-Content-Length` reaches past the end of the body.
+    LongNumber { length: usize, limit: usize },
     #[error(
         "Inference-Header-Content-Length is {header_length} but the body has only {body_length} \
             bytes"
     )]
     HeaderBeyondBody {
         header_length: usize,
-        /// Bytes in the body.
         body_length: usize,
     },
-    /// The tensor's datatype is none of the protocol's.
     #[error(
         "tensor {tensor:?}: unknown datatype {datatype:?}; use one of BOOL, UINT8-64, INT8-64, \
             FP16, BF16, FP32, FP64, BYTES"
     )]
-    UnknownDatatype {
-        /// Name of the tensor.
-        tensor: Excerpt,
-        datatype: Excerpt,
-    },
-    /// The shape has more axes than are taken.
+    UnknownDatatype { tensor: Excerpt, datatype: Excerpt },
     #[error("tensor {tensor:?}: {axes} axes; at most {MAX_AXES} are taken")]
-    Axes {
-        /// Name of the tensor.
-        tensor: Excerpt,
-        /// Axes of the shape.
-        axes: usize,
-    },
-    /// The tensors' contents are more than the model takes.
+    Axes { tensor: Excerpt, axes: usize },
+    /// The contents are counted up to the tensor with which they come to be more than `limit`.
     #[error(
         "contents of {bytes} bytes; a request to this model has at most {limit}; send fewer samples"
     )]
-    Contents {
-        /// Bytes of the contents, up to the tensor with which they come to be more.
-        bytes: usize,
-        limit: usize,
-    },
-    /// All requests together hold as much memory as they may. Worth a retry.
+    Contents { bytes: usize, limit: usize },
     #[error("the requests together would hold more memory than is allowed; try again later")]
     NoMemory,
-    /// The shape's element or byte count does not fit the address space.
     #[error("tensor {tensor:?}: shape {shape:?} is too large")]
-    ShapeOverflow {
-        /// Name of the tensor.
-        tensor: Excerpt,
-        shape: Vec<usize>,
-    },
-    /// The tensor has neither `data` nor `parameters.binary_data_size`.
+    ShapeOverflow { tensor: Excerpt, shape: Vec<usize> },
     #[error("tensor {tensor:?}: give either \"data\" or \"parameters\".\"binary_data_size\"")]
-    MissingData {
-        /// Name of the tensor.
-        tensor: Excerpt,
-    },
-    /// The tensor has both `data` and `parameters.binary_data_size`.
+    MissingData { tensor: Excerpt },
     #[error("tensor {tensor:?}: has both \"data\" and \"binary_data_size\"; leave one out")]
-    AmbiguousData {
-        /// Name of the tensor.
-        tensor: Excerpt,
-    },
-    /// Shape times element size differs from the bytes given.
+    AmbiguousData { tensor: Excerpt },
     #[error(
         "tensor {tensor:?}: shape {shape:?} of {datatype} takes {expected} bytes, got {actual}"
     )]
     ByteCount {
-        /// Name of the tensor.
         tensor: Excerpt,
         shape: Vec<usize>,
         datatype: Datatype,
-        /// Bytes that shape and datatype make.
         expected: usize,
         actual: usize,
     },
-    /// The shape's element count differs from the elements given.
     #[error("tensor {tensor:?}: shape {shape:?} takes {expected} elements, got {actual}")]
     ElementCount {
-        /// Name of the tensor.
         tensor: Excerpt,
         shape: Vec<usize>,
-        /// Elements that the shape makes.
         expected: usize,
         actual: usize,
     },
-    /// An announced binary tensor reaches past the end of the body.
     #[error(
         "tensor {tensor:?}: binary_data_size is {announced} but only {available} binary bytes are \
             left in the body"
     )]
     BinaryTooShort {
-        /// Name of the tensor.
         tensor: Excerpt,
-        /// Its `binary_data_size`.
         announced: usize,
-        /// Bytes left in the body.
         available: usize,
     },
-    /// Bytes are left after the last announced binary tensor.
     #[error(
         "{left} bytes are left over after the last binary tensor; check binary_data_size of each \
          tensor"
     )]
     BinaryLeftOver { left: usize },
-    /// `data` is not an array of what the datatype asks for, or a number lies outside
-    /// the datatype's range.
-    #[error("tensor {tensor:?}: \"data\" is not valid {datatype}: {source}")]
+    /// Line and column in `mistake` count from the start of `data`.
+    #[error("tensor {tensor:?}: \"data\" is not valid {datatype}: {mistake}")]
     Data {
-        /// Name of the tensor.
         tensor: Excerpt,
         datatype: Datatype,
-        /// Mistake; line and column count from the start of `data`.
-        source: JsonError,
+        mistake: String,
     },
-    /// A BYTES tensor whose element lengths do not add up to its contents.
     #[error("tensor {tensor:?}: BYTES element {element} reaches past the tensor's end")]
-    BytesElement {
-        /// Name of the tensor.
-        tensor: Excerpt,
-        /// Index of the element.
-        element: usize,
-    },
-    /// The contents were read as another type than they are.
+    BytesElement { tensor: Excerpt, element: usize },
     #[error("tensor {tensor:?}: has datatype {actual}, expected {expected}")]
     DatatypeMismatch {
-        /// Name of the tensor.
         tensor: Excerpt,
         expected: Datatype,
         actual: Datatype,
     },
-    /// The message asks for an extension of the protocol that is not spoken here.
     #[error(
         "tensor {tensor:?}: parameter {parameter:?} is an extension that is not served; leave it \
             out"
     )]
     Extension {
-        /// Name of the tensor.
         tensor: Excerpt,
         parameter: &'static str,
     },
-    /// JSON cannot carry the tensor.
     #[error("tensor {tensor:?}: {reason}; use the binary form")]
     NoJsonForm {
-        /// Name of the tensor.
         tensor: Excerpt,
         reason: &'static str,
     },
+    #[cfg(feature = "grpc")]
+    #[error("{0}")]
+    Malformed(#[from] prost::DecodeError),
+    #[error("the message has more than {limit} {parts}")]
+    TooMany { parts: &'static str, limit: usize },
+    #[error(
+        "{raw} raw contents for {tensors} tensors; give one for each, or none and \"contents\" in \
+            each"
+    )]
+    RawCount { raw: usize, tensors: usize },
+    #[error("tensor {tensor:?}: has \"contents\" and raw contents; leave one out")]
+    AmbiguousContents { tensor: Excerpt },
+    #[error("tensor {tensor:?}: shape {shape:?} has a negative axis")]
+    NegativeAxis { tensor: Excerpt, shape: Vec<i64> },
+    #[error("tensor {tensor:?}: {datatype} has no typed contents; send it as raw contents")]
+    RawOnly { tensor: Excerpt, datatype: Datatype },
+    #[error("tensor {tensor:?}: {datatype} is sent as \"{wanted}\", not as \"{given}\"")]
+    WrongContents {
+        tensor: Excerpt,
+        datatype: Datatype,
+        wanted: &'static str,
+        given: &'static str,
+    },
+    #[error("tensor {tensor:?}: element {element} is {value}, not a {datatype} value")]
+    OutOfRange {
+        tensor: Excerpt,
+        datatype: Datatype,
+        element: usize,
+        value: i64,
+    },
 }
 
-/// Mistake in JSON, and its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JsonError {
-    problem: Excerpt,
-    line: usize,
-    column: usize,
-}
-
-impl From<serde_json::Error> for JsonError {
-    fn from(error: serde_json::Error) -> Self {
-        let (line, column) = (error.line(), error.column());
-        let text = error.to_string();
-        let place = format!(" at line {line} column {column}");
-        Self {
-            problem: text.strip_suffix(&place).unwrap_or(&text).into(),
-            line,
-            column,
-        }
+/// Text of a JSON mistake that is no longer than an [`Excerpt`], with its place.
+pub(crate) fn json_mistake(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    match text.strip_suffix(&place) {
+        Some(problem) => Excerpt::from(problem).to_string() + &place,
+        None => Excerpt::from(&text).to_string(),
     }
 }
-
-impl fmt::Display for JsonError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            problem,
-            line,
-            column,
-        } = self;
-        match line {
-            0 => write!(formatter, "{problem}"),
-            line => write!(formatter, "{problem} at line {line} column {column}"),
-        }
-    }
-}
-
-impl std::error::Error for JsonError {}
 
 /// Body of every error response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -37,17 +37,6 @@ impl From<&String> for Excerpt {
 }
 
 impl Excerpt {
-    fn write(&self, formatter: &mut fmt::Formatter<'_>, is_quoted: bool) -> fmt::Result {
-        for char in self.text.chars() {
-            match char {
-                '\'' => formatter.write_char(char)?,
-                '"' | '\\' if !is_quoted => formatter.write_char(char)?,
-                char => write!(formatter, "{}", char.escape_debug())?,
-            }
-        }
-        Ok(())
-    }
-
     fn mark(&self) -> &'static str {
         if self.is_cut { CUT } else { "" }
     }
@@ -55,17 +44,19 @@ impl Excerpt {
 
 impl fmt::Display for Excerpt {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write(formatter, false)?;
+        for char in self.text.chars() {
+            match char {
+                '\'' | '"' | '\\' => formatter.write_char(char)?,
+                char => write!(formatter, "{}", char.escape_debug())?,
+            }
+        }
         formatter.write_str(self.mark())
     }
 }
 
 impl fmt::Debug for Excerpt {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_char('"')?;
-        self.write(formatter, true)?;
-        formatter.write_char('"')?;
-        formatter.write_str(self.mark())
+        write!(formatter, "{:?}{}", self.text, self.mark())
     }
 }
 

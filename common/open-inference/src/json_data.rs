@@ -11,7 +11,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use serde::ser::{Error as _, Serialize, Serializer};
 
 use crate::bounded::{MAX_AXES, SHORT};
-use crate::contents::Contents;
+use crate::decode::Contents;
+use crate::error::json_mistake;
 use crate::tensor::element_count;
 use crate::{Datatype, Excerpt, ProtocolError, Tensor};
 
@@ -32,16 +33,15 @@ pub(crate) fn tensor(
             reason: BF16_IS_BINARY,
         });
     }
+    let wrong = |mistake: String| ProtocolError::Data {
+        tensor: Excerpt::from(&name),
+        datatype,
+        mistake,
+    };
     if datatype != Datatype::Bytes && json.len() > SHORT && json.contains('"') {
         // The parser would copy a text of any length before it is refused.
-        let source: serde_json::Error = serde::de::Error::custom(format_args!(
-            "an element is a string, not a {datatype} value"
-        ));
-        return Err(ProtocolError::Data {
-            tensor: Excerpt::from(&name),
-            datatype,
-            source: source.into(),
-        });
+        let mistake = format!("an element is a string, not a {datatype} value");
+        return Err(wrong(mistake));
     }
     let expected = element_count(&name, &shape)?;
     // Whatever the shape claims, a number takes two characters at least and a string three.
@@ -69,11 +69,7 @@ pub(crate) fn tensor(
     }
     .deserialize(&mut deserializer);
     if let Err(error) = read.and_then(|()| deserializer.end()) {
-        return Err(ProtocolError::Data {
-            tensor: Excerpt::from(&name),
-            datatype,
-            source: error.into(),
-        });
+        return Err(wrong(json_mistake(&error)));
     }
     if sink.count != expected {
         let (tensor, actual) = (Excerpt::from(&name), sink.count);

@@ -16,7 +16,6 @@
 mod bounded;
 #[cfg(feature = "compression")]
 pub mod compression;
-mod contents;
 mod datatype;
 mod decode;
 mod encode;
@@ -28,14 +27,12 @@ mod json_data;
 mod message;
 mod metadata;
 mod openapi;
-mod parameters;
 mod tensor;
 
-pub use bounded::{MAX_AXES, MAX_TEXT};
 pub use datatype::Datatype;
-pub use decode::{Room, decode_request, decode_request_within, decode_response};
+pub use decode::{Room, Unbounded, decode_request, decode_request_within, decode_response};
 pub use encode::{Encoded, Encoding, encode_inputs, encode_request, encode_response};
-pub use error::{ErrorObject, JsonError, ProtocolError};
+pub use error::{ErrorObject, ProtocolError};
 pub use excerpt::{Excerpt, error_text};
 pub use message::{InferRequest, InferResponse, Parameters, RequestedOutput};
 pub use metadata::{ModelMetadata, ServerMetadata, TensorMetadata};

@@ -140,10 +140,6 @@ impl Tensor {
     }
 
     fn check(&self) -> Result<(), ProtocolError> {
-        if self.shape.len() > MAX_AXES {
-            let (tensor, axes) = (self.excerpt(), self.shape.len());
-            return Err(ProtocolError::Axes { tensor, axes });
-        }
         let elements = self.element_count()?;
         let Some(size) = self.datatype.size() else {
             return self.check_byte_strings(elements);
@@ -198,6 +194,10 @@ impl Tensor {
 
 /// Number of elements that a claimed shape makes.
 pub(crate) fn element_count(tensor: &str, shape: &[usize]) -> Result<usize, ProtocolError> {
+    if shape.len() > MAX_AXES {
+        let (tensor, axes) = (tensor.into(), shape.len());
+        return Err(ProtocolError::Axes { tensor, axes });
+    }
     shape
         .iter()
         .try_fold(1_usize, |count, &axis| count.checked_mul(axis))

@@ -162,25 +162,34 @@ fn every_mistake_is_named() {
             ..InferTensorContents::default()
         })
     };
-    assert!(error(input("FP31", &[1], None), &[b"1234"]).contains("unknown datatype \"FP31\""));
-    assert!(error(input("FP32", &[-1], None), &[b"1234"]).contains("negative axis"));
-    assert!(error(input("FP32", &[2], None), &[b"1234"]).contains("takes 8 bytes, got 4"));
-    assert!(error(input("FP32", &[i64::MAX, 4], None), &[b"1234"]).contains("too large"));
-    assert!(
-        error(input("FP32", &[1], None), &[b"1234", b"1234"])
-            .contains("2 raw contents for 1 tensors")
-    );
-    assert!(error(input("INT32", &[1], numbers(&[1])), &[b"1234"]).contains("leave one out"));
-    assert!(error(input("FP32", &[1], None), &[]).contains("takes 4 bytes, got 0"));
-    assert!(
-        error(input("FP32", &[1], numbers(&[1])), &[])
-            .contains("\"fp32_contents\", not as \"int_contents\"")
-    );
-    assert!(
-        error(input("INT8", &[2], numbers(&[127, 128])), &[])
-            .contains("element 1 is 128, not a INT8")
-    );
-    assert!(error(input("FP16", &[1], None), &[]).contains("no typed contents"));
+    let raw: &[&'static [u8]] = &[b"1234"];
+    for (input, raw, named) in [
+        (input("FP31", &[1], None), raw, "unknown datatype \"FP31\""),
+        (input("FP32", &[-1], None), raw, "negative axis"),
+        (input("FP32", &[2], None), raw, "takes 8 bytes, got 4"),
+        (input("FP32", &[i64::MAX, 4], None), raw, "too large"),
+        (
+            input("FP32", &[1], None),
+            &[b"1234", b"1234"],
+            "2 raw contents for 1 tensors",
+        ),
+        (input("INT32", &[1], numbers(&[1])), raw, "leave one out"),
+        (input("FP32", &[1], None), &[], "takes 4 bytes, got 0"),
+        (
+            input("FP32", &[1], numbers(&[1])),
+            &[],
+            "\"fp32_contents\", not as \"int_contents\"",
+        ),
+        (
+            input("INT8", &[2], numbers(&[127, 128])),
+            &[],
+            "element 1 is 128, not a INT8",
+        ),
+        (input("FP16", &[1], None), &[], "no typed contents"),
+    ] {
+        let refused = error(input, raw);
+        assert!(refused.contains(named), "{refused}");
+    }
 
     let one = InferParameter {
         parameter_choice: Some(ParameterChoice::Int64Param(1)),
@@ -193,12 +202,8 @@ fn every_mistake_is_named() {
         outputs: vec![classes],
         ..Default::default()
     };
-    assert!(
-        read_request(message)
-            .unwrap_err()
-            .to_string()
-            .contains("\"classification\" is an extension")
-    );
+    let refused = read_request(message).unwrap_err().to_string();
+    assert!(refused.contains("\"classification\" is an extension"));
     let shared = InferTensor {
         parameters: BTreeMap::from([("shared_memory_region".to_owned(), one)]),
         ..input("FP32", &[1], None)

@@ -3,11 +3,13 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Request, Response};
+use http_body_util::Full;
 use parapet_net::server::{Allowance, RequestBody, Reserved};
-use parapet_open_inference::ProtocolError;
-use parapet_open_inference::grpc::{Call, Hold, Message, Room, receive, receive_request};
+use parapet_open_inference::grpc::{MODEL_INFER, receive};
+use parapet_open_inference::{ProtocolError, Room};
 use tonic::body::Body;
 use tower::{Service, service_fn};
 
@@ -21,8 +23,6 @@ const HEALTH: [&str; 2] = [
     "/inference.GRPCInferenceService/ServerLive",
     "/inference.GRPCInferenceService/ServerReady",
 ];
-/// The call whose message is large, which counts against the quota.
-const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 /// Bytes of other calls' messages, which only name a model.
 const MAX_NAME_BYTES: usize = 64 * 1024;
 
@@ -51,9 +51,10 @@ pub(crate) fn service(
 async fn admit(
     app: &App,
     request: Request<RequestBody>,
-) -> Result<(Request<Message>, Held), tonic::Status> {
+) -> Result<(Request<Full<Bytes>>, Held), tonic::Status> {
     let (mut parts, body) = request.into_parts();
-    let infers = parts.uri.path() == INFER;
+    // The call whose message is large, which counts against the quota.
+    let infers = parts.uri.path() == MODEL_INFER;
     // As over HTTP, a call without a key or beyond the quota is not traced.
     identify(app, &mut parts, infers).map_err(|refused| status(&refused))?;
     match message(app, &mut parts, body, infers).await {
@@ -69,22 +70,10 @@ struct Held {
     serving: Arc<Serving>,
 }
 
-impl Hold for Held {
-    fn hold(&mut self, bytes: usize) -> bool {
-        self.reserved.hold(bytes).is_ok()
-    }
-}
-
-impl Room for Held {
-    type Error = ServeError;
-
+impl Held {
     fn admit(&self, model: &str, bytes: usize) -> Result<(), ServeError> {
-        match self
-            .serving
-            .models
-            .get(model)
-            .map(|model| model.max_contents())
-        {
+        let model_here = self.serving.models.get(model);
+        match model_here.map(|model| model.max_contents()) {
             Some(limit) if bytes > limit => Err(ProtocolError::Contents { bytes, limit }.into()),
             None if bytes > 0 => Err(ServeError::UnknownModel {
                 model: model.into(),
@@ -94,12 +83,19 @@ impl Room for Held {
     }
 }
 
+impl Room for Held {
+    fn hold(&mut self, bytes: usize) -> Result<(), ProtocolError> {
+        let held = self.reserved.hold(bytes);
+        held.map_err(|_| ProtocolError::NoMemory)
+    }
+}
+
 async fn message(
     app: &App,
     parts: &mut Parts,
     body: RequestBody,
     infers: bool,
-) -> Result<(Message, Held), ServeError> {
+) -> Result<(Full<Bytes>, Held), ServeError> {
     let serving = app.serving();
     let (limit, time) = (
         serving.server.max_body_bytes,
@@ -110,20 +106,12 @@ async fn message(
         reserved: app.body_memory.reserve_within(allowance),
         serving,
     };
-    let headers = &mut parts.headers;
-    if !infers {
-        return Ok(receive(headers, body, limit.min(MAX_NAME_BYTES), time, held).await?);
-    }
-    let Call {
-        inference,
-        message,
-        room,
-    } = receive_request(headers, body, limit, time, held).await?;
-    if let Some(inference) = inference {
-        // Decoded here: the service finds it among the extensions.
-        parts.extensions.insert(inference);
-    }
-    Ok((message, room))
+    let limit = if infers {
+        limit
+    } else {
+        limit.min(MAX_NAME_BYTES)
+    };
+    receive(parts, body, limit, time, held, Held::admit).await
 }
 
 /// As over HTTP: health needs no key, and only predictions count against the quota.

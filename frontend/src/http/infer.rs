@@ -9,15 +9,14 @@ use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_ENCODING, VARY};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use parapet_frontend_core::Rejected;
 use parapet_net::server::{BodyError, Reserved, read_body_within};
-use parapet_open_inference::compression::{Coding, Reader, decode, encode as compress, in_turn};
+use parapet_open_inference::compression::{self, Coding, encode as compress};
 use parapet_open_inference::{
-    BINARY_DATA_OUTPUT, Encoded, HEADER_CONTENT_LENGTH, InferRequest, Room, decode_request_within,
-    encode_response,
+    BINARY_DATA_OUTPUT, Encoded, HEADER_CONTENT_LENGTH, InferRequest, ProtocolError, Room,
+    decode_request_within, encode_response,
 };
 use serde::Deserialize;
 
@@ -33,9 +32,6 @@ use crate::tenants::MixingDomain;
 
 /// Paths that health checks ask, which have no keys.
 pub(super) const HEALTH: [&str; 2] = ["/v2/health/live", "/v2/health/ready"];
-
-/// JSON from this length on (some milliseconds of work) is read away from the thread that serves.
-const LONG_JSON: usize = 256 * 1024;
 
 /// On a request's way in checks the key and the quota; on its way out, while the server drains,
 /// asks its client to go elsewhere.
@@ -190,72 +186,42 @@ async fn read_request(
         serving.server.body_read_timeout,
     );
     let (body, reserved) = read_body_within(body, max_bytes, limit, &app.body_memory).await?;
-    let max_contents = model.max_contents();
-    let reading = Reading {
-        header_length,
-        max_contents,
-        held: body.len(),
+    let (max_contents, json) = (model.max_contents(), header_length.unwrap_or(body.len()));
+    let room = Held {
+        body: 0,
         contents: 0,
         reserved,
     };
-    let json = header_length.unwrap_or(body.len());
-    if coding.is_none() && json < LONG_JSON {
-        return reading.read(body);
-    }
-    let reading = async {
-        match coding {
-            Some(coding) => decode(coding, body, max_bytes, reading).await,
-            None => {
-                let unreadable = || ServeError::Input("the body could not be read".to_owned());
-                let read = in_turn(json, move || reading.read(body)).await;
-                read.unwrap_or_else(|| Err(unreadable()))
-            }
+    let decode = move |body, held, mut room: Held| {
+        (room.body, room.contents) = (held, 0);
+        let request = decode_request_within(body, header_length, max_contents, &mut room)?;
+        room.reserved.decoded();
+        if header_length.is_none() {
+            // The text is gone; binary tensors are parts of their body.
+            room.reserved.shrink_to(room.contents);
         }
+        Ok((request, room.reserved))
     };
+    let reading = compression::read(coding, body, json, max_bytes, room, decode);
     // Bodies are read in turn, so that this takes time as receiving does.
     let late = |_| BodyError::Timeout { limit };
     tokio::time::timeout(limit, reading).await.map_err(late)?
 }
 
-/// Reads a body, and counts what it holds.
-struct Reading {
-    header_length: Option<usize>,
-    max_contents: usize,
-    /// Bytes of the body, and of the body that it unpacks to.
-    held: usize,
+/// Memory of a request.
+struct Held {
+    /// Bytes of the body, and of the body that it unpacks to, once it is decoded.
+    body: usize,
     /// Bytes that it decodes to, beside those.
     contents: usize,
     reserved: Reserved,
 }
 
-impl Reader for Reading {
-    type Read = (InferRequest, Reserved);
-    type Error = ServeError;
-
-    fn hold(&mut self, bytes: usize) -> Result<(), ServeError> {
-        self.held = self.held.saturating_add(bytes);
-        Ok(self.reserved.hold(self.held)?)
-    }
-
-    fn read(mut self, body: Bytes) -> Result<Self::Read, ServeError> {
-        let request = decode_request_within(body, self.header_length, &mut self)?;
-        self.reserved.decoded();
-        if self.header_length.is_none() {
-            // The text is gone; binary tensors are parts of their body.
-            self.reserved.shrink_to(self.contents);
-        }
-        Ok((request, self.reserved))
-    }
-}
-
-impl Room for Reading {
-    fn max_contents(&self) -> usize {
-        self.max_contents
-    }
-
-    fn hold(&mut self, bytes: usize) -> bool {
+impl Room for Held {
+    fn hold(&mut self, bytes: usize) -> Result<(), ProtocolError> {
         self.contents = bytes;
-        self.reserved.hold(self.held.saturating_add(bytes)).is_ok()
+        let held = self.reserved.hold(self.body.saturating_add(bytes));
+        held.map_err(|_| ProtocolError::NoMemory)
     }
 }
 

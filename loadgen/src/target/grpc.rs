@@ -9,7 +9,7 @@ use parapet_open_inference::grpc::message::{
     ModelInferResponse, ModelMetadataRequest, TensorMetadata as Described,
 };
 use parapet_open_inference::grpc::{InferenceClient, read_response};
-use parapet_open_inference::{ModelMetadata, TensorMetadata};
+use parapet_open_inference::{Datatype, ModelMetadata, TensorMetadata};
 use serde_json::Value;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, EncodeBuf, Encoder};
@@ -153,10 +153,9 @@ pub(super) async fn metadata(
 
 fn tensor(described: Described) -> Result<TensorMetadata, Unanswered> {
     let (name, datatype) = (described.name, described.datatype);
-    let parsed = datatype.parse();
-    let wrong = |_| Unanswered::Wrong(format!("tensor {name:?} of the unknown type {datatype:?}"));
+    let wrong = || Unanswered::Wrong(format!("tensor {name:?} of the unknown type {datatype:?}"));
     Ok(TensorMetadata {
-        datatype: parsed.map_err(wrong)?,
+        datatype: Datatype::of_name(&datatype).ok_or_else(wrong)?,
         shape: described.shape,
         name,
     })

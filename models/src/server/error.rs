@@ -7,7 +7,7 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use parapet_net::server::BodyError;
 use parapet_open_inference::compression::{CodingError, UNDERSTOOD};
-use parapet_open_inference::grpc::{MessageError, ReceiveError};
+use parapet_open_inference::grpc::ReceiveError;
 use parapet_open_inference::{CONTENT_TYPE_JSON, ErrorObject, Excerpt, ProtocolError};
 use serde::Serialize;
 
@@ -38,8 +38,6 @@ pub(crate) enum ApiError {
     Coding(#[from] CodingError),
     #[error(transparent)]
     Receive(#[from] ReceiveError),
-    #[error(transparent)]
-    Message(#[from] MessageError),
     #[error("Inference-Header-Content-Length {value:?} is not a number of bytes")]
     HeaderLength { value: Excerpt },
     #[error(transparent)]
@@ -75,7 +73,6 @@ impl ApiError {
             // Only the client can ask for another form of the answer.
             Self::HeaderLength { .. }
             | Self::Protocol(_)
-            | Self::Message(_)
             | Self::Input(_)
             | Self::Answer(ProtocolError::NoJsonForm { .. }) => StatusCode::BAD_REQUEST,
             Self::Starting

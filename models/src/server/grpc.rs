@@ -12,10 +12,10 @@ use parapet_open_inference::grpc::message::{
     ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
 };
 use parapet_open_inference::grpc::{
-    Form, Hold, Inference, InferenceServer, InferenceService, Message, Room, code_of,
-    receive_request, timeout_of, write_response,
+    Form, Inference, InferenceServer, InferenceService, code_of, receive, timeout_of,
+    write_response,
 };
-use parapet_open_inference::{InferRequest, error_text};
+use parapet_open_inference::{InferRequest, Unbounded, error_text};
 use tonic::body::Body;
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
@@ -29,9 +29,6 @@ use crate::metrics::InferenceOutcome;
 
 /// Requests of one connection at the same time; the models' queues bound what all of them may have.
 pub(crate) const MAX_STREAMS: u32 = 1024;
-
-/// The call whose message is decoded away from the threads that serve connections.
-const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
 /// The service, with the bounds of the configuration.
 pub(crate) fn service(
@@ -51,50 +48,13 @@ pub(crate) fn service(
         let mut server = server.clone();
         async move {
             let (mut parts, body) = request.into_parts();
-            match receive(&mut parts, body, max_bytes, time).await {
-                Ok(message) => server.call(http::Request::from_parts(parts, message)).await,
+            let admit = |_: &_, _: &str, _| Ok::<_, ApiError>(());
+            match receive(&mut parts, body, max_bytes, time, Unbounded, admit).await {
+                Ok((message, _)) => server.call(http::Request::from_parts(parts, message)).await,
                 Err(error) => Ok(status(error).into_http()),
             }
         }
     })
-}
-
-/// Messages have no bound but that of each.
-struct Unbounded;
-
-impl Hold for Unbounded {
-    fn hold(&mut self, _: usize) -> bool {
-        true
-    }
-}
-
-impl Room for Unbounded {
-    type Error = ApiError;
-
-    fn admit(&self, _: &str, _: usize) -> Result<(), ApiError> {
-        Ok(())
-    }
-}
-
-/// Receives a call's message. A request for inference is decoded here: the service finds it
-/// among the extensions.
-async fn receive(
-    parts: &mut http::request::Parts,
-    body: RequestBody,
-    max_bytes: usize,
-    time: Duration,
-) -> Result<Message, ApiError> {
-    let headers = &mut parts.headers;
-    if parts.uri.path() != INFER {
-        let received =
-            parapet_open_inference::grpc::receive(headers, body, max_bytes, time, Unbounded);
-        return Ok(received.await?.0);
-    }
-    let call = receive_request(headers, body, max_bytes, time, Unbounded).await?;
-    if let Some(inference) = call.inference {
-        parts.extensions.insert(inference);
-    }
-    Ok(call.message)
 }
 
 fn server(app: Arc<App>) -> InferenceServer<impl InferenceService> {

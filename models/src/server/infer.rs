@@ -9,10 +9,10 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use parapet_net::server::{BodyError, read_body};
-use parapet_open_inference::compression::{Coding, Reader, in_turn};
+use parapet_open_inference::compression::Coding;
 use parapet_open_inference::{
-    Encoded, HEADER_CONTENT_LENGTH, InferRequest, InferResponse, Parameters, compression,
-    decode_request, encode_response,
+    Encoded, HEADER_CONTENT_LENGTH, InferRequest, InferResponse, Parameters, Unbounded,
+    compression, decode_request, encode_response,
 };
 
 use super::admission::admit;
@@ -22,9 +22,6 @@ use crate::metrics::InferenceOutcome;
 
 /// Microseconds for which the client waits for its answer.
 const TIMEOUT: &str = "parapet-timeout-us";
-/// JSON from this length on (some milliseconds of work) is read away from the threads
-/// that serve connections.
-const LONG_JSON: usize = 256 * 1024;
 
 pub(super) async fn infer(
     State(app): State<Arc<App>>,
@@ -118,39 +115,11 @@ async fn decode(
 ) -> Result<InferRequest, ApiError> {
     let (max_bytes, limit) = (app.config.max_body_bytes, app.config.body_timeout);
     let json = header_length.unwrap_or(body.len());
-    if coding.is_none() && json < LONG_JSON {
-        return Ok(decode_request(body, header_length)?);
-    }
-    let decoding = async {
-        match coding {
-            Some(coding) => {
-                compression::decode(coding, body, max_bytes, Decoding(header_length)).await
-            }
-            None => {
-                let decoded = in_turn(json, move || decode_request(body, header_length)).await;
-                Ok(decoded.ok_or(ApiError::Internal("the request could not be read"))??)
-            }
-        }
-    };
+    let decode = move |body, _, _| Ok(decode_request(body, header_length)?);
+    let decoding = compression::read(coding, body, json, max_bytes, Unbounded, decode);
     // Bodies are decoded in turn, so that this takes time as receiving does.
     let late = |_| BodyError::Timeout { limit };
     tokio::time::timeout(limit, decoding).await.map_err(late)?
-}
-
-/// Decodes a body that was compressed, with the length of its header.
-struct Decoding(Option<usize>);
-
-impl Reader for Decoding {
-    type Read = InferRequest;
-    type Error = ApiError;
-
-    fn hold(&mut self, _: usize) -> Result<(), ApiError> {
-        Ok(())
-    }
-
-    fn read(self, body: Bytes) -> Result<InferRequest, ApiError> {
-        Ok(decode_request(body, self.0)?)
-    }
 }
 
 /// Compressed if the client likes that best and it is worth it.

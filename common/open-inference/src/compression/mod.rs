@@ -1,11 +1,11 @@
-//! Parapet: content codings of HTTP bodies (RFC 9110, sections 8.4 and 12.5.3): gzip and deflate.
+//! Content codings of HTTP bodies (RFC 9110, sections 8.4 and 12.5.3): gzip and deflate.
 //!
-//! [`Coding::of_request`] and [`Coding::for_response`] read the headers; [`decode`] and [`encode`]
-//! do the work, away from the threads that serve connections where it takes long. A small body can
+//! [`Coding::of_request`] and [`Coding::for_response`] read the headers; [`read`] and [`encode`] do
+//! the work, away from the threads that serve connections where it takes long. A small body can
 //! unfold to a thousand times its size: its decoded bytes are counted first, and memory is set
-//! aside for no more than are allowed. A decoded body is read within the turn in which it was
-//! decoded ([`Reader`]), and [`in_turn`] gives a long body that came uncompressed a turn of its
-//! own, so that no flood of bodies is in work at the same time.
+//! aside for no more than are allowed. A body is read within the turn in which it was decoded, and
+//! a long body that came uncompressed has a turn of its own, so that no flood of bodies is in work
+//! at the same time.
 
 mod accept;
 mod codec;
@@ -19,6 +19,8 @@ use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 use http::{HeaderMap, StatusCode};
 use turns::{SHORT, Turn};
 
+use crate::{Excerpt, ProtocolError, Room};
+
 /// Value for `Accept-Encoding` in an answer of 415: what [`Coding::of_request`] understands.
 pub const UNDERSTOOD: &str = "gzip, deflate";
 
@@ -28,29 +30,12 @@ pub const SMALLEST: usize = 1024;
 /// From this length on a body is encoded on another thread; it takes about a millisecond.
 const LONG: usize = 64 * 1024;
 
+/// From this length on (some milliseconds of work) a body is read on another thread.
+const LONG_TO_READ: usize = 256 * 1024;
+
 /// For so long a body that is only better encoded waits for its turn; encoding it then takes as
 /// long as it takes.
 const PATIENCE: Duration = Duration::from_millis(200);
-
-/// Takes a decoded body, in the turn in which it was decoded.
-pub trait Reader: Send + 'static {
-    /// Type of the read body.
-    type Read: Send + 'static;
-    /// Reason for which it is not read.
-    type Error: From<CodingError> + Send + 'static;
-
-    /// Sets memory aside for a body of `bytes` bytes.
-    ///
-    /// # Errors
-    /// There is no more memory.
-    fn hold(&mut self, bytes: usize) -> Result<(), Self::Error>;
-
-    /// Reads the body.
-    ///
-    /// # Errors
-    /// The body is not what it has to be.
-    fn read(self, body: Bytes) -> Result<Self::Read, Self::Error>;
-}
 
 /// A coding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,25 +49,23 @@ pub enum Coding {
 
 /// A body whose coding cannot be undone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum CodingError {
-    /// A coding that is not known here, or more than one.
+    /// More than one coding is not understood either.
     #[error(
         "content encoding {coding:?} is not understood; send gzip, deflate, or the body as it is"
     )]
-    Unknown {
-        /// The header's value, cut short.
-        coding: String,
-    },
-    /// The decoded body is longer than allowed.
+    Unknown { coding: Excerpt },
     #[error("the decompressed body is larger than {limit} bytes")]
     TooLarge { limit: usize },
-    /// The bytes are not what the header says.
     #[error("the body is not valid {coding}: {reason}")]
     Malformed {
         coding: &'static str,
         reason: Arc<str>,
     },
+    /// Reading it panicked.
+    #[error("the body could not be read")]
+    Unread,
 }
 
 impl CodingError {
@@ -91,7 +74,7 @@ impl CodingError {
         match self {
             Self::Unknown { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Malformed { .. } => StatusCode::BAD_REQUEST,
+            Self::Malformed { .. } | Self::Unread => StatusCode::BAD_REQUEST,
         }
     }
 }
@@ -107,12 +90,11 @@ impl Coding {
 
     /// The coding of this name.
     pub fn of_name(name: &str) -> Option<Self> {
-        let is = |known: &str| name.eq_ignore_ascii_case(known);
-        match () {
-            () if is("gzip") || is("x-gzip") => Some(Self::Gzip),
-            () if is("deflate") => Some(Self::Deflate),
-            () => None,
+        let is = |known: &&str| name.eq_ignore_ascii_case(known);
+        if ["gzip", "x-gzip"].iter().any(is) {
+            return Some(Self::Gzip);
         }
+        is(&"deflate").then_some(Self::Deflate)
     }
 
     /// The coding of a message's body, as its `Content-Encoding` says; `None` where there is none.
@@ -130,12 +112,7 @@ impl Coding {
             return Ok(None);
         }
         let coding = Self::of_name(name).filter(|_| only_one);
-        let shown = || {
-            String::from_utf8_lossy(value.as_bytes())
-                .chars()
-                .take(40)
-                .collect()
-        };
+        let shown = || Excerpt::from(&*String::from_utf8_lossy(value.as_bytes()));
         coding
             .map(Some)
             .ok_or_else(|| CodingError::Unknown { coding: shown() })
@@ -149,61 +126,62 @@ impl Coding {
     }
 }
 
-/// Undoes `coding`, of which at most `limit` bytes may come out, and has `reader` read them. When
-/// too many others are at it, too, it waits for its turn: the caller bounds the time.
+/// Has `read` take a body, the bytes that are held for it, and `room`. A body that has a `coding` is
+/// unpacked first, to at most `limit` bytes, for which room is asked. `work` of its bytes, as it
+/// came, take time to read. When too many others are at it, it waits for its turn: the caller
+/// bounds the time.
 ///
 /// # Errors
-/// [`CodingError::TooLarge`] and [`CodingError::Malformed`]; the reader's.
-pub async fn decode<R: Reader>(
-    coding: Coding,
+/// [`CodingError`], [`ProtocolError::NoMemory`]; those of `read`.
+pub async fn read<R, T, E>(
+    coding: Option<Coding>,
     body: Bytes,
+    work: usize,
     limit: usize,
-    reader: R,
-) -> Result<R::Read, R::Error> {
-    let failed = || CodingError::Malformed {
-        coding: coding.name(),
-        reason: "unpacking it failed".into(),
+    room: R,
+    read: impl FnOnce(Bytes, usize, R) -> Result<T, E> + Send + 'static,
+) -> Result<T, E>
+where
+    R: Room,
+    T: Send + 'static,
+    E: From<CodingError> + From<ProtocolError> + Send + 'static,
+{
+    let Some(coding) = coding else {
+        let held = body.len();
+        if work < LONG_TO_READ {
+            return read(body, held, room);
+        }
+        let turn = Turn::to_read(work).await.ok_or(CodingError::Unread)?;
+        let read = turn.take(move |_| read(body, held, room)).await;
+        return read.ok_or(CodingError::Unread)?;
+    };
+    let unpack = move |length: Result<usize, CodingError>, body: &[u8], mut room: R| {
+        let length = length?;
+        let held = body.len().saturating_add(length);
+        room.hold(held)?;
+        read(codec::decode(coding, body, length)?, held, room)
     };
     // However few bytes there are, it is not known how many come out. Nearly all bodies turn out to
     // be short.
-    let turn = Turn::to_unpack(SHORT).await.ok_or_else(failed)?;
+    let turn = Turn::to_unpack(SHORT).await.ok_or(CodingError::Unread)?;
     let short = turn.take(move |_| {
         let short = limit.min(SHORT);
         match codec::decoded_len(coding, &body, short) {
-            Err(CodingError::TooLarge { .. }) if short < limit => Err((body, reader)),
-            length => Ok(decode_to(coding, &body, length, reader)),
+            Err(CodingError::TooLarge { .. }) if short < limit => Err((body, room, unpack)),
+            length => Ok(unpack(length, &body, room)),
         }
     });
-    let (body, reader) = match short.await.ok_or_else(failed)? {
+    let (body, room, unpack) = match short.await.ok_or(CodingError::Unread)? {
         Ok(read) => return read,
         Err(long) => long,
     };
-    let turn = Turn::to_unpack(limit).await.ok_or_else(failed)?;
+    let turn = Turn::to_unpack(limit).await.ok_or(CodingError::Unread)?;
     let long = turn.take(move |turn| {
         let length = codec::decoded_len(coding, &body, limit);
         turn.shrink_to(length.as_ref().copied().unwrap_or_default());
-        decode_to(coding, &body, length, reader)
+        unpack(length, &body, room)
     });
-    long.await.ok_or_else(failed)?
-}
-
-fn decode_to<R: Reader>(
-    coding: Coding,
-    body: &[u8],
-    length: Result<usize, CodingError>,
-    mut reader: R,
-) -> Result<R::Read, R::Error> {
-    let length = length?;
-    reader.hold(length)?;
-    reader.read(codec::decode(coding, body, length)?)
-}
-
-/// Does `work` on a body of `bytes` bytes in its turn, on another thread. `None` if it panics.
-pub async fn in_turn<T: Send + 'static>(
-    bytes: usize,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
-    Turn::to_read(bytes).await?.take(|_| work()).await
+    long.await.ok_or(CodingError::Unread)?
 }
 
 /// The body in `coding`; `None` if it is better sent as it is, or too many others wait
@@ -260,24 +238,34 @@ mod tests {
         }
     }
 
-    /// Reads any body, of at most so many bytes.
-    struct Plain(usize);
+    /// Room for so many bytes.
+    struct Most(usize);
 
-    impl Reader for Plain {
-        type Read = Bytes;
-        type Error = CodingError;
-
-        fn hold(&mut self, bytes: usize) -> Result<(), CodingError> {
-            if bytes <= self.0 {
-                Ok(())
-            } else {
-                Err(CodingError::TooLarge { limit: self.0 })
-            }
+    impl Room for Most {
+        fn hold(&mut self, bytes: usize) -> Result<(), ProtocolError> {
+            let holds = bytes <= self.0;
+            holds.then_some(()).ok_or(ProtocolError::NoMemory)
         }
+    }
 
-        fn read(self, body: Bytes) -> Result<Bytes, CodingError> {
-            Ok(body)
-        }
+    /// Unpacks to at most `limit` bytes, of which `room` may be held beside the body; the error in
+    /// words.
+    async fn unpack(body: &Bytes, limit: usize, room: usize) -> Result<Bytes, String> {
+        let (coding, packed) = (Some(Coding::Gzip), body.len());
+        let taken = move |unpacked: Bytes, held, _| {
+            assert_eq!(held, packed + unpacked.len());
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(unpacked)
+        };
+        read(
+            coding,
+            body.clone(),
+            packed,
+            limit,
+            Most(packed + room),
+            taken,
+        )
+        .await
+        .map_err(|error| error.to_string())
     }
 
     #[tokio::test]
@@ -285,16 +273,12 @@ mod tests {
         for length in [0, 1, SHORT, SHORT + 1, 3 * SHORT] {
             let body = Bytes::from(vec![7; length]);
             let encoded = codec::encode(Coding::Gzip, &body);
-            let decode = |limit, held| decode(Coding::Gzip, encoded.clone(), limit, Plain(held));
-            assert_eq!(decode(length, length).await.unwrap(), body);
-            let too_large = |limit| Err(CodingError::TooLarge { limit });
+            assert_eq!(unpack(&encoded, length, length).await.unwrap(), body);
             if let Some(less) = length.checked_sub(1) {
-                assert_eq!(decode(less, length).await, too_large(less), "{length}");
-                assert_eq!(
-                    decode(length, less).await,
-                    too_large(less),
-                    "not held: {length}"
-                );
+                let too_large = CodingError::TooLarge { limit: less }.to_string();
+                assert_eq!(unpack(&encoded, less, length).await, Err(too_large));
+                let not_held = ProtocolError::NoMemory.to_string();
+                assert_eq!(unpack(&encoded, length, less).await, Err(not_held));
             }
         }
     }
@@ -308,12 +292,7 @@ mod tests {
         for length in [SMALLEST, LONG] {
             let body = Bytes::from(vec![0; length]);
             let encoded = encode(Coding::Gzip, &body).await.unwrap();
-            assert_eq!(
-                decode(Coding::Gzip, encoded, length, Plain(length))
-                    .await
-                    .unwrap(),
-                body
-            );
+            assert_eq!(unpack(&encoded, length, length).await.unwrap(), body);
             let mut state = 1_u32;
             let noise = std::iter::repeat_with(|| {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

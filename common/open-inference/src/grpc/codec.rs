@@ -2,17 +2,17 @@
 
 use std::marker::PhantomData;
 
-use crate::error_text;
 use bytes::Buf;
 use prost::Message;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-use crate::grpc::outline::Outline;
+use crate::error_text;
+use crate::grpc::outline::{Outline, Part};
 
 /// Protocol buffers whose parts are bounded. Requests for inference are read before
-/// ([`receive_request`](crate::grpc::receive_request)).
+/// ([`receive`](crate::grpc::receive)).
 pub(crate) struct BoundedCodec<T, U>(PhantomData<(T, U)>);
 
 impl<T, U> Default for BoundedCodec<T, U> {
@@ -49,7 +49,7 @@ impl<U: Message + Default + 'static> Decoder for BoundedDecoder<U> {
 
     fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         // A message lies in one piece.
-        Outline::of(buffer.chunk())
+        Outline::of(Part::Other, buffer.chunk())
             .map_err(|error| Status::invalid_argument(error_text(&error)))?;
         self.0.decode(buffer)
     }

@@ -1,17 +1,16 @@
 //! Typed contents of tensors, and the bytes that the other forms have.
 
-use crate::{Datatype, Tensor};
 use bytes::{BufMut, Bytes};
 
-use crate::grpc::error::MessageError;
 use crate::grpc::message::InferTensorContents;
+use crate::{Datatype, ProtocolError, Tensor};
 
 /// Little-endian, row-major; BYTES with lengths. The count is left to [`Tensor::new`].
 pub(crate) fn to_bytes(
     tensor: &str,
     datatype: Datatype,
     contents: InferTensorContents,
-) -> Result<Bytes, MessageError> {
+) -> Result<Bytes, ProtocolError> {
     check_field(tensor, datatype, &contents)?;
     let InferTensorContents {
         bool_contents,
@@ -33,7 +32,7 @@ pub(crate) fn to_bytes(
         ($values:expr, $type:ty) => {{
             let mut bytes = Vec::with_capacity($values.len() * size_of::<$type>());
             for (element, value) in $values.into_iter().enumerate() {
-                let narrow = <$type>::try_from(value).map_err(|_| MessageError::OutOfRange {
+                let narrow = <$type>::try_from(value).map_err(|_| ProtocolError::OutOfRange {
                     tensor: tensor.into(),
                     datatype,
                     element,
@@ -74,8 +73,8 @@ fn check_field(
     tensor: &str,
     datatype: Datatype,
     contents: &InferTensorContents,
-) -> Result<(), MessageError> {
-    let wanted = field(datatype).ok_or_else(|| MessageError::RawOnly {
+) -> Result<(), ProtocolError> {
+    let wanted = field(datatype).ok_or_else(|| ProtocolError::RawOnly {
         tensor: tensor.into(),
         datatype,
     })?;
@@ -91,7 +90,7 @@ fn check_field(
     ];
     let mut others = lengths.into_iter().filter(|(name, _)| *name != wanted);
     match others.find(|(_, length)| *length > 0) {
-        Some((given, _)) => Err(MessageError::WrongContents {
+        Some((given, _)) => Err(ProtocolError::WrongContents {
             tensor: tensor.into(),
             datatype,
             wanted,

@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    Datatype, Excerpt, InferRequest, InferResponse, MAX_AXES, ModelMetadata, ProtocolError,
-    RequestedOutput, ServerMetadata, Tensor,
-};
 use bytes::Bytes;
+use serde_json::Value;
 
-use crate::grpc::error::MessageError;
+use crate::decode::SHARED_MEMORY;
+use crate::grpc::contents;
 use crate::grpc::message::{
     InferParameter, InferRequestedOutput, InferTensor, InferTensorContents, ModelInferRequest,
-    ModelInferResponse, ModelMetadataResponse, ServerMetadataResponse, TensorMetadata,
+    ModelInferResponse, ModelMetadataResponse, ParameterChoice, ServerMetadataResponse,
+    TensorMetadata,
 };
-use crate::grpc::{contents, parameters};
+use crate::{
+    Datatype, Excerpt, InferRequest, InferResponse, ModelMetadata, Parameters, ProtocolError,
+    RequestedOutput, ServerMetadata, Tensor,
+};
 
 /// Form in which a message carries the contents of its tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,62 +26,30 @@ pub enum Form {
     Typed,
 }
 
-const SHARED_MEMORY: &str = "shared_memory_region";
-
 /// Reads a request, and says in which form it came.
-///
-/// # Errors
-/// [`MessageError`].
-pub fn read_request(message: ModelInferRequest) -> Result<(InferRequest, Form), MessageError> {
-    let ModelInferRequest {
-        id,
-        parameters,
-        inputs,
-        outputs,
-        raw_input_contents,
-        ..
-    } = message;
-    let form = if raw_input_contents.is_empty() {
-        Form::Typed
-    } else {
-        Form::Raw
+pub fn read_request(message: ModelInferRequest) -> Result<(InferRequest, Form), ProtocolError> {
+    let form = match message.raw_input_contents.as_slice() {
+        [] => Form::Typed,
+        _ => Form::Raw,
     };
-    let outputs = outputs
-        .into_iter()
-        .map(requested)
-        .collect::<Result<_, _>>()?;
-    let inputs = tensors(inputs, raw_input_contents)?;
-    let id = Some(id).filter(|id| !id.is_empty());
-    Ok((
-        InferRequest {
-            id,
-            parameters: parameters::read(parameters),
-            inputs,
-            outputs,
-        },
-        form,
-    ))
+    let outputs = message.outputs.into_iter().map(requested);
+    let request = InferRequest {
+        id: Some(message.id).filter(|id| !id.is_empty()),
+        parameters: read_parameters(message.parameters),
+        inputs: tensors(message.inputs, message.raw_input_contents)?,
+        outputs: outputs.collect::<Result<_, _>>()?,
+    };
+    Ok((request, form))
 }
 
 /// Reads a response.
-///
-/// # Errors
-/// [`MessageError`].
-pub fn read_response(message: ModelInferResponse) -> Result<InferResponse, MessageError> {
-    let ModelInferResponse {
-        model_name,
-        model_version,
-        id,
-        parameters,
-        outputs,
-        raw_output_contents,
-    } = message;
+pub fn read_response(message: ModelInferResponse) -> Result<InferResponse, ProtocolError> {
     Ok(InferResponse {
-        model_name,
-        model_version: Some(model_version).filter(|version| !version.is_empty()),
-        id: Some(id).filter(|id| !id.is_empty()),
-        parameters: parameters::read(parameters),
-        outputs: tensors(outputs, raw_output_contents)?,
+        model_name: message.model_name,
+        model_version: Some(message.model_version).filter(|version| !version.is_empty()),
+        id: Some(message.id).filter(|id| !id.is_empty()),
+        parameters: read_parameters(message.parameters),
+        outputs: tensors(message.outputs, message.raw_output_contents)?,
     })
 }
 
@@ -99,7 +69,7 @@ pub fn write_request(
         model_name: model.to_owned(),
         model_version: version.unwrap_or_default().to_owned(),
         id: request.id.clone().unwrap_or_default(),
-        parameters: parameters::write(&request.parameters),
+        parameters: write_parameters(&request.parameters),
         inputs,
         outputs: request.outputs.iter().map(output).collect(),
         raw_input_contents,
@@ -113,17 +83,17 @@ pub fn write_response(response: &InferResponse, form: Form) -> ModelInferRespons
         model_name: response.model_name.clone(),
         model_version: response.model_version.clone().unwrap_or_default(),
         id: response.id.clone().unwrap_or_default(),
-        parameters: parameters::write(&response.parameters),
+        parameters: write_parameters(&response.parameters),
         outputs,
         raw_output_contents,
     }
 }
 
-fn requested(output: InferRequestedOutput) -> Result<RequestedOutput, MessageError> {
-    let InferRequestedOutput { name, parameters } = output;
-    refuse_extensions(&name, &parameters, &["classification", SHARED_MEMORY])?;
+fn requested(output: InferRequestedOutput) -> Result<RequestedOutput, ProtocolError> {
+    let extensions = ["classification", SHARED_MEMORY];
+    refuse_extensions(&output.name, &output.parameters, &extensions)?;
     Ok(RequestedOutput {
-        name,
+        name: output.name,
         binary_data: None,
     })
 }
@@ -132,23 +102,20 @@ fn refuse_extensions(
     tensor: &str,
     parameters: &BTreeMap<String, InferParameter>,
     extensions: &[&'static str],
-) -> Result<(), MessageError> {
-    match extensions
-        .iter()
-        .find(|extension| parameters.contains_key(**extension))
-    {
+) -> Result<(), ProtocolError> {
+    let mut extensions = extensions.iter();
+    match extensions.find(|extension| parameters.contains_key(**extension)) {
         Some(parameter) => Err(ProtocolError::Extension {
             tensor: tensor.into(),
             parameter,
-        }
-        .into()),
+        }),
         None => Ok(()),
     }
 }
 
-fn tensors(tensors: Vec<InferTensor>, raw: Vec<Bytes>) -> Result<Vec<Tensor>, MessageError> {
+fn tensors(tensors: Vec<InferTensor>, raw: Vec<Bytes>) -> Result<Vec<Tensor>, ProtocolError> {
     if !raw.is_empty() && raw.len() != tensors.len() {
-        return Err(MessageError::RawCount {
+        return Err(ProtocolError::RawCount {
             raw: raw.len(),
             tensors: tensors.len(),
         });
@@ -160,7 +127,7 @@ fn tensors(tensors: Vec<InferTensor>, raw: Vec<Bytes>) -> Result<Vec<Tensor>, Me
         .collect()
 }
 
-fn read_tensor(message: InferTensor, raw: Option<Bytes>) -> Result<Tensor, MessageError> {
+fn read_tensor(message: InferTensor, raw: Option<Bytes>) -> Result<Tensor, ProtocolError> {
     let InferTensor {
         name,
         datatype,
@@ -169,39 +136,23 @@ fn read_tensor(message: InferTensor, raw: Option<Bytes>) -> Result<Tensor, Messa
         contents,
     } = message;
     refuse_extensions(&name, &parameters, &[SHARED_MEMORY])?;
-    let Ok(datatype) = datatype.parse::<Datatype>() else {
-        let (tensor, datatype) = (Excerpt::from(&name), Excerpt::from(&datatype));
-        return Err(ProtocolError::UnknownDatatype { tensor, datatype }.into());
-    };
-    if shape.len() > MAX_AXES {
-        return Err(ProtocolError::Axes {
-            tensor: Excerpt::from(&name),
-            axes: shape.len(),
-        }
-        .into());
-    }
-    let Ok(axes) = shape
-        .iter()
-        .map(|&axis| usize::try_from(axis))
-        .collect::<Result<Vec<usize>, _>>()
-    else {
-        return Err(MessageError::Shape {
-            tensor: Excerpt::from(&name),
-            shape,
-        });
+    let datatype = Datatype::of_tensor(&name, &datatype)?;
+    let axes = shape.iter().map(|&axis| usize::try_from(axis));
+    let Ok(axes) = axes.collect::<Result<Vec<usize>, _>>() else {
+        let tensor = Excerpt::from(&name);
+        return Err(ProtocolError::NegativeAxis { tensor, shape });
     };
     let contents = contents.unwrap_or_default();
     let data = match raw {
         // MLServer sets both, with nothing in one of them.
         Some(raw) if contents == InferTensorContents::default() => raw,
         Some(_) => {
-            return Err(MessageError::Ambiguous {
-                tensor: Excerpt::from(&name),
-            });
+            let tensor = Excerpt::from(&name);
+            return Err(ProtocolError::AmbiguousContents { tensor });
         }
         None => contents::to_bytes(&name, datatype, contents)?,
     };
-    Ok(Tensor::new(name, datatype, axes, data)?)
+    Tensor::new(name, datatype, axes, data)
 }
 
 fn write_tensors(tensors: &[Tensor], form: Form) -> (Vec<InferTensor>, Vec<Bytes>) {
@@ -216,71 +167,79 @@ fn write_tensors(tensors: &[Tensor], form: Form) -> (Vec<InferTensor>, Vec<Bytes
         parameters: BTreeMap::new(),
         contents,
     };
-    let typed = match form {
-        Form::Typed => tensors
-            .iter()
-            .map(contents::typed)
-            .collect::<Option<Vec<_>>>(),
-        Form::Raw => None,
-    };
-    match typed {
-        Some(typed) => {
-            let pairs = tensors.iter().zip(typed);
-            (
-                pairs
-                    .map(|(tensor, contents)| message(tensor, Some(contents)))
-                    .collect(),
-                Vec::new(),
-            )
-        }
-        None => {
-            let raw = tensors.iter().map(|tensor| tensor.data.clone()).collect();
-            (
-                tensors.iter().map(|tensor| message(tensor, None)).collect(),
-                raw,
-            )
-        }
+    let typed = |tensor| Some(message(tensor, Some(contents::typed(tensor)?)));
+    if form == Form::Typed
+        && let Some(typed) = tensors.iter().map(typed).collect()
+    {
+        return (typed, Vec::new());
     }
+    let raw = tensors.iter().map(|tensor| tensor.data.clone()).collect();
+    let messages = tensors.iter().map(|tensor| message(tensor, None));
+    (messages.collect(), raw)
+}
+
+/// One without a type, as a newer protocol's would be, is left out.
+fn read_parameters(parameters: BTreeMap<String, InferParameter>) -> Parameters {
+    let value = |parameter: InferParameter| {
+        Some(match parameter.parameter_choice? {
+            ParameterChoice::BoolParam(value) => value.into(),
+            ParameterChoice::Int64Param(value) => value.into(),
+            ParameterChoice::StringParam(value) => value.into(),
+            ParameterChoice::DoubleParam(value) => value.into(),
+            ParameterChoice::Uint64Param(value) => value.into(),
+        })
+    };
+    parameters
+        .into_iter()
+        .filter_map(|(name, parameter)| Some((name, value(parameter)?)))
+        .collect()
+}
+
+/// Writes parameters. Those without a type here (null, arrays, objects) become their JSON text.
+fn write_parameters(parameters: &Parameters) -> BTreeMap<String, InferParameter> {
+    let choice = |value: &Value| match value {
+        Value::Bool(value) => ParameterChoice::BoolParam(*value),
+        Value::String(text) => ParameterChoice::StringParam(text.clone()),
+        Value::Number(number) => {
+            let integer = number.as_i64().map(ParameterChoice::Int64Param);
+            let unsigned = || number.as_u64().map(ParameterChoice::Uint64Param);
+            let float = || ParameterChoice::DoubleParam(number.as_f64().unwrap_or_default());
+            integer.or_else(unsigned).unwrap_or_else(float)
+        }
+        other => ParameterChoice::StringParam(other.to_string()),
+    };
+    let parameter = |value| InferParameter {
+        parameter_choice: Some(choice(value)),
+    };
+    parameters
+        .iter()
+        .map(|(name, value)| (name.clone(), parameter(value)))
+        .collect()
 }
 
 impl From<ServerMetadata> for ServerMetadataResponse {
     fn from(metadata: ServerMetadata) -> Self {
-        let ServerMetadata {
-            name,
-            version,
-            extensions,
-        } = metadata;
         Self {
-            name,
-            version,
-            extensions,
+            name: metadata.name,
+            version: metadata.version,
+            extensions: metadata.extensions,
         }
     }
 }
 
 impl From<ModelMetadata> for ModelMetadataResponse {
     fn from(metadata: ModelMetadata) -> Self {
-        let ModelMetadata {
-            name,
-            versions,
-            platform,
-            inputs,
-            outputs,
-        } = metadata;
-        let tensors = |tensors: Vec<crate::TensorMetadata>| {
-            let tensor = |tensor: crate::TensorMetadata| TensorMetadata {
-                name: tensor.name,
-                datatype: tensor.datatype.name().to_owned(),
-                shape: tensor.shape,
-            };
-            tensors.into_iter().map(tensor).collect()
+        let tensor = |tensor: crate::TensorMetadata| TensorMetadata {
+            name: tensor.name,
+            datatype: tensor.datatype.name().to_owned(),
+            shape: tensor.shape,
         };
         Self {
-            name,
-            versions,
-            platform,
-            inputs: tensors(inputs),
-            outputs: tensors(outputs),
+            name: metadata.name,
+            versions: metadata.versions,
+            platform: metadata.platform,
+            inputs: metadata.inputs.into_iter().map(tensor).collect(),
+            outputs: metadata.outputs.into_iter().map(tensor).collect(),
         }
     }
 }

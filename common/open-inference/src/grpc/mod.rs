@@ -1,30 +1,23 @@
-//! Parapet: Open Inference Protocol v2 over gRPC, for both sides of a connection.
+//! Open Inference Protocol v2 over gRPC, for both sides of a connection.
 //!
 //! [`message`] has the messages of `inference.GRPCInferenceService`; [`InferenceClient`] and
 //! [`InferenceServer`] are generated. [`read_request`] and [`write_request`], [`read_response`] and
-//! [`write_response`] turn messages into the types that the REST form has too
-//! ([`parapet_open_inference`]): contents in raw form are passed on without a copy, typed contents
-//! are converted. [`receive`] reads a call's message within bounds, and [`receive_request`] decodes
-//! a request for inference, too, away from the threads that serve connections if it is long;
-//! [`code_of`] gives the gRPC code of an error that has an HTTP status, so that errors are
-//! classified in one place, whatever protocol they go out by.
+//! [`write_response`] turn messages into the types that the REST form has too: contents in raw form
+//! are passed on without a copy, typed contents are converted. [`receive`] reads a call's message
+//! within bounds; [`code_of`] gives the gRPC code of an error that has an HTTP status, so that
+//! errors are classified in one place, whatever protocol they go out by.
 
 mod codec;
 mod contents;
 mod convert;
-mod error;
-mod inference;
 pub mod message;
 mod outline;
-mod parameters;
 mod receive;
 mod status;
 mod timeout;
 
 pub use convert::{Form, read_request, read_response, write_request, write_response};
-pub use error::MessageError;
-pub use inference::{Call, Inference, Room, receive_request};
-pub use receive::{Hold, Message, ReceiveError, receive};
+pub use receive::{Inference, MODEL_INFER, ReceiveError, receive};
 pub use status::{code_of, status_of};
 pub use timeout::timeout_of;
 

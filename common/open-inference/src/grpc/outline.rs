@@ -3,10 +3,10 @@
 //! An empty tensor or parameter takes two bytes on the wire and some hundred in memory, a number in
 //! typed contents one byte and up to eight: a message of some megabytes could take a gigabyte.
 
-use crate::{MAX_AXES, MAX_TEXT};
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
-use crate::grpc::MessageError;
+use crate::ProtocolError;
+use crate::bounded::{MAX_AXES, MAX_TEXT};
 
 /// Tensors, their contents and parameters, and the parameters of tensors.
 const MAX_FIELDS: usize = 4096;
@@ -27,9 +27,10 @@ pub(crate) struct Outline<'m> {
     pub(crate) model: &'m [u8],
 }
 
-/// Part of a message, by the meaning of its fields.
+/// Message or part of one, by the meaning of its fields.
 #[derive(Debug, Clone, Copy)]
-enum Part {
+pub(crate) enum Part {
+    /// A request for inference.
     Request,
     /// Any other message; answers to requests have tensors.
     Other,
@@ -62,38 +63,27 @@ impl Part {
 }
 
 impl<'m> Outline<'m> {
-    /// Outline of a request for inference.
-    pub(crate) fn of_request(message: &'m [u8]) -> Result<Self, MessageError> {
-        Self::of_part(Part::Request, message)
-    }
-
-    /// Outline of any other message.
-    pub(crate) fn of(message: &'m [u8]) -> Result<Self, MessageError> {
-        Self::of_part(Part::Other, message)
-    }
-
-    fn of_part(part: Part, message: &'m [u8]) -> Result<Self, MessageError> {
+    /// Outline of `message`, which is a `part`.
+    pub(crate) fn of(part: Part, message: &'m [u8]) -> Result<Self, ProtocolError> {
         let mut outline = Self::default();
         outline.read(part, message)?;
         Ok(outline)
     }
 
-    fn read(&mut self, part: Part, mut bytes: &'m [u8]) -> Result<(), MessageError> {
+    fn read(&mut self, part: Part, mut bytes: &'m [u8]) -> Result<(), ProtocolError> {
         let mut axes = 0;
         while !bytes.is_empty() {
             let (tag, wire_type) = decode_key(&mut bytes)?;
             let field = bytes;
             skip_field(wire_type, tag, &mut bytes, DecodeContext::default())?;
             let (mut value, _) = field.split_at(field.len() - bytes.len());
-            if wire_type == WireType::LengthDelimited {
+            let is_list = wire_type == WireType::LengthDelimited;
+            if is_list {
                 decode_varint(&mut value)?;
             }
-            let is_list = wire_type == WireType::LengthDelimited;
-            if let Some(limit) = part.max_text(tag).filter(|limit| value.len() > *limit) {
-                return Err(MessageError::LongText {
-                    bytes: value.len(),
-                    limit,
-                });
+            let length = value.len();
+            if let Some(limit) = part.max_text(tag).filter(|limit| length > *limit) {
+                return Err(ProtocolError::LongText { length, limit });
             }
             match (part, tag) {
                 (Part::Request, 1) => (self.fields, self.model) = (self.fields + 1, value),
@@ -142,9 +132,9 @@ fn varints(packed: &[u8]) -> usize {
     packed.iter().filter(|byte| **byte < 0x80).count()
 }
 
-fn check(number: usize, limit: usize, parts: &'static str) -> Result<(), MessageError> {
+fn check(number: usize, limit: usize, parts: &'static str) -> Result<(), ProtocolError> {
     if number > limit {
-        Err(MessageError::TooMany { parts, limit })
+        Err(ProtocolError::TooMany { parts, limit })
     } else {
         Ok(())
     }
@@ -166,7 +156,7 @@ mod tests {
     /// Fields, strings and bytes of contents; or the error.
     fn outline(message: &ModelInferRequest) -> Result<(usize, usize, usize), String> {
         let message = message.encode_to_vec();
-        let outline = Outline::of_request(&message).map_err(|error| error.to_string())?;
+        let outline = Outline::of(Part::Request, &message).map_err(|error| error.to_string())?;
         Ok((outline.fields, outline.strings, outline.contents))
     }
 
@@ -190,10 +180,7 @@ mod tests {
         let tensors = |number| request(vec![InferTensor::default(); number]);
         assert_eq!(outline(&tensors(3)), Ok((4, 0, 0)));
         let refused = outline(&tensors(100_000)).unwrap_err();
-        assert!(
-            refused.contains("more than 4096 tensors and parameters"),
-            "{refused}"
-        );
+        assert!(refused.contains("more than 4096 tensors and parameters"));
         let parameters = |number: u32| {
             let entry = |i: u32| (i.to_string(), InferParameter::default());
             (0..number).map(entry).collect()
@@ -213,45 +200,55 @@ mod tests {
         })
         .unwrap_err();
         assert!(
-            Outline::of_request(&[0x2a, 0xff]).is_err(),
+            Outline::of(Part::Request, &[0x2a, 0xff]).is_err(),
             "a field that reaches past the end"
         );
     }
 
     #[test]
     fn contents_are_counted_as_they_are_in_memory() {
+        let none = InferTensorContents::default;
         let int64_contents = vec![1, -1, 300];
-        let contents = InferTensorContents {
-            int64_contents,
-            ..Default::default()
-        };
-        assert_eq!(outline(&with_contents(contents)), Ok((2, 0, 24)));
-        let contents = InferTensorContents {
-            fp32_contents: vec![1.0; 5],
-            ..Default::default()
-        };
-        assert_eq!(outline(&with_contents(contents)), Ok((2, 0, 20)));
-        let contents = InferTensorContents {
-            bool_contents: vec![true; 5],
-            ..Default::default()
-        };
-        assert_eq!(outline(&with_contents(contents)), Ok((2, 0, 5)));
+        let fp32_contents = vec![1.0; 5];
+        let bool_contents = vec![true; 5];
+        for (contents, bytes) in [
+            (
+                InferTensorContents {
+                    int64_contents,
+                    ..none()
+                },
+                24,
+            ),
+            (
+                InferTensorContents {
+                    fp32_contents,
+                    ..none()
+                },
+                20,
+            ),
+            (
+                InferTensorContents {
+                    bool_contents,
+                    ..none()
+                },
+                5,
+            ),
+        ] {
+            assert_eq!(outline(&with_contents(contents)), Ok((2, 0, bytes)));
+        }
         let strings = |number| {
             let bytes_contents = vec![Bytes::from_static(b"abc"); number];
             with_contents(InferTensorContents {
                 bytes_contents,
-                ..Default::default()
+                ..none()
             })
         };
         assert_eq!(outline(&strings(1000)), Ok((2, 1000, 39_000)));
-        assert!(
-            outline(&strings(2 * MAX_STRINGS))
-                .unwrap_err()
-                .contains("262144 strings")
-        );
+        let refused = outline(&strings(2 * MAX_STRINGS)).unwrap_err();
+        assert!(refused.contains("262144 strings"), "{refused}");
         // Not packed: the key of field 5, its length, that of its field 5, and field 3 twice.
         let unpacked = [0x2a, 0x06, 0x2a, 0x04, 0x18, 0x01, 0x18, 0x02];
-        assert_eq!(Outline::of_request(&unpacked).unwrap().contents, 16);
+        assert_eq!(Outline::of(Part::Request, &unpacked).unwrap().contents, 16);
     }
 
     #[test]
@@ -265,41 +262,26 @@ mod tests {
             }])
         };
         assert!(outline(&tensor(long(4096), 16)).is_ok());
-        assert!(
-            outline(&tensor(long(1_000_000), 1))
-                .unwrap_err()
-                .contains("a text of 1000000 bytes")
-        );
-        assert!(
-            outline(&tensor(String::new(), 17))
-                .unwrap_err()
-                .contains("more than 16 axes")
-        );
-        let name = ModelInferRequest {
-            model_name: long(5000),
-            ..Default::default()
-        };
-        outline(&name).unwrap_err();
-        let id = ModelInferRequest {
-            id: long(5000),
-            ..Default::default()
-        };
-        outline(&id).unwrap_err();
+        let refused = outline(&tensor(long(1_000_000), 1)).unwrap_err();
+        assert!(refused.contains("a text of 1000000 bytes"), "{refused}");
+        let refused = outline(&tensor(String::new(), 17)).unwrap_err();
+        assert!(refused.contains("more than 16 axes"), "{refused}");
         let value = InferParameter {
             parameter_choice: Some(ParameterChoice::StringParam(long(9000))),
         };
-        let parameters = std::iter::once(("p".to_owned(), value)).collect();
-        outline(&ModelInferRequest {
-            parameters,
-            ..Default::default()
-        })
-        .unwrap_err();
+        let (mut name, mut id, mut parameter) = (request(vec![]), request(vec![]), request(vec![]));
+        name.model_name = long(5000);
+        id.id = long(5000);
+        parameter.parameters.insert("p".to_owned(), value);
+        for long in [name, id, parameter] {
+            outline(&long).unwrap_err();
+        }
     }
 
     #[test]
     fn the_model_of_a_request_is_found() {
         let message = request(Vec::new()).encode_to_vec();
-        assert_eq!(Outline::of_request(&message).unwrap().model, b"m");
+        assert_eq!(Outline::of(Part::Request, &message).unwrap().model, b"m");
     }
 
     #[test]
@@ -310,6 +292,11 @@ mod tests {
             raw_output_contents: vec![raw],
             ..Default::default()
         };
-        assert_eq!(Outline::of(&answer.encode_to_vec()).unwrap().fields, 1);
+        assert_eq!(
+            Outline::of(Part::Other, &answer.encode_to_vec())
+                .unwrap()
+                .fields,
+            1
+        );
     }
 }

@@ -4,50 +4,49 @@
 //! compression before its output can be counted, reads on for as long as something comes, and
 //! decodes on the thread that serves connections.
 
-use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::error::Error;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::compression::{Coding, CodingError, Reader, decode};
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use http::{HeaderMap, StatusCode, header};
-use http_body_util::BodyExt as _;
-use hyper::body::{Body, Frame, SizeHint};
+use bytes::{Bytes, BytesMut};
+use http::request::Parts;
+use http::{StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Body;
+use prost::Message as _;
 use tonic::Code;
 
-use crate::grpc::code_of;
+use crate::compression::{Coding, CodingError, read};
+use crate::grpc::message::ModelInferRequest;
+use crate::grpc::outline::{Outline, Part};
+use crate::grpc::{Form, code_of, read_request};
+use crate::{InferRequest, ProtocolError, Room, Tensor};
+
+/// Path of the calls for inference.
+pub const MODEL_INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
+
+/// Bytes before a message: whether it is compressed, and its length.
+const PREFIX: usize = 5;
+/// Pieces that are shorter are copied together: each may hold on to a whole buffer
+/// of its connection.
+const SHORT: usize = 4096;
+const ENCODING: &str = "grpc-encoding";
 
 /// Reason why a message was not read.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum ReceiveError {
-    /// The message is longer than allowed, or says so.
+    /// It has `length` bytes, or says so.
     #[error("the message has {length} bytes, the limit is: {limit} bytes")]
-    TooLarge {
-        /// Bytes that it has, or says to have.
-        length: usize,
-        limit: usize,
-    },
-    /// The message did not arrive in time. Worth a retry.
+    TooLarge { length: usize, limit: usize },
+    /// Worth a retry.
     #[error("the message did not arrive within {limit:?}")]
     Timeout { limit: Duration },
-    /// All messages together hold as much memory as they may. Worth a retry.
-    #[error("all requests' messages together would be larger than may be; try again later")]
-    NoMemory,
-    /// There is more than the one message that a call has.
     #[error("there is more than one message")]
     More,
-    /// The stream ended in the middle of the message, or its connection broke.
     #[error("the message broke off: {reason}")]
     Aborted {
         reason: Box<dyn Error + Send + Sync>,
     },
-    /// The compression cannot be undone.
-    #[error(transparent)]
-    Coding(#[from] CodingError),
 }
 
 impl ReceiveError {
@@ -56,9 +55,7 @@ impl ReceiveError {
         match self {
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Timeout { .. } => StatusCode::REQUEST_TIMEOUT,
-            Self::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
             Self::More | Self::Aborted { .. } => StatusCode::BAD_REQUEST,
-            Self::Coding(error) => error.status(),
         }
     }
 
@@ -71,216 +68,159 @@ impl ReceiveError {
     }
 }
 
-/// Bytes before a message: whether it is compressed, and its length.
-pub(crate) const PREFIX: usize = 5;
-/// Pieces that are shorter are copied together: each may hold on to a whole buffer
-/// of its connection.
-const SHORT: usize = 4096;
-pub(crate) const ENCODING: &str = "grpc-encoding";
-
-/// Memory that all messages share.
-pub trait Hold: Send + 'static {
-    /// Sets aside `bytes` bytes in all for a message and for what it decodes to, unless there
-    /// are no more.
-    fn hold(&mut self, bytes: usize) -> bool;
+/// Request for inference.
+#[derive(Debug, Clone)]
+pub struct Inference {
+    /// Name of the model.
+    pub model: String,
+    /// Its version; empty for the one that the server chooses.
+    pub version: String,
+    /// Request that was decoded.
+    pub request: InferRequest,
+    /// Form of its tensors' contents.
+    pub form: Form,
 }
 
 /// Reads the message of a call, which has no more than `limit` bytes and takes no longer than
-/// `time`, and undoes its compression (the headers say so then). Memory is asked of `held` first. A
-/// body that is no message is left to tonic, which says what is wrong with it.
+/// `time`, and undoes its compression (the headers say so then). Memory is asked of `room` first.
+///
+/// A request for inference is decoded, too, once `admit` takes its model's name and the bytes of
+/// its typed contents. The service finds it among the extensions, as [`Inference`], and its message
+/// is empty. A body that is no message is left to tonic, which says what is wrong with it.
 ///
 /// # Errors
-/// [`ReceiveError`].
-pub async fn receive<B, H: Hold>(
-    headers: &mut HeaderMap,
+/// [`ReceiveError`], [`CodingError`] and [`ProtocolError`]; those of `admit`.
+pub async fn receive<B, R, E>(
+    parts: &mut Parts,
     body: B,
     limit: usize,
     time: Duration,
-    mut held: H,
-) -> Result<(Message, H), ReceiveError>
+    mut room: R,
+    admit: impl FnOnce(&R, &str, usize) -> Result<(), E> + Send + 'static,
+) -> Result<(Full<Bytes>, R), E>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
+    R: Room,
+    E: From<ReceiveError> + From<CodingError> + From<ProtocolError> + Send + 'static,
 {
-    let read = async {
-        let mut message = collect(body, limit, &mut held).await?;
+    let (infers, headers) = (parts.uri.path() == MODEL_INFER, &mut parts.headers);
+    let received = async {
+        let message = collect::<_, E>(body, limit, &mut room).await?;
         headers.remove(header::CONTENT_LENGTH);
-        let Some(coding) = message.coding(headers) else {
-            return Ok((message, held));
-        };
-        headers.remove(ENCODING);
-        let unpacked = Unpacked {
-            length: message.length,
-            held,
-        };
-        decode(coding, message.joined().slice(PREFIX..), limit, unpacked).await
-    };
-    let read = tokio::time::timeout(time, read).await;
-    read.unwrap_or(Err(ReceiveError::Timeout { limit: time }))
-}
-
-/// Takes a message that was compressed.
-struct Unpacked<H> {
-    /// Its length when it was.
-    length: usize,
-    held: H,
-}
-
-impl<H: Hold> Reader for Unpacked<H> {
-    type Read = (Message, H);
-    type Error = ReceiveError;
-
-    fn hold(&mut self, bytes: usize) -> Result<(), ReceiveError> {
-        if self.held.hold(self.length + PREFIX + bytes) {
-            Ok(())
-        } else {
-            Err(ReceiveError::NoMemory)
+        let flag = message.first().copied();
+        let name = headers.get(ENCODING).and_then(|name| name.to_str().ok());
+        let coding = name.and_then(Coding::of_name).filter(|_| flag == Some(1));
+        match coding {
+            Some(_) => drop(headers.remove(ENCODING)),
+            None if infers && flag == Some(0) => {}
+            None => return Ok((None, message, room)),
         }
+        let message = message.slice(PREFIX..);
+        let length = message.len();
+        let decoded = move |message: Bytes, held, room| {
+            if !infers {
+                return Ok((None, framed(&message), room));
+            }
+            let (inference, room) = decode(message, held, room, admit)?;
+            Ok((Some(inference), framed(&[]), room))
+        };
+        read(coding, message, length, limit, room, decoded).await
+    };
+    let received = tokio::time::timeout(time, received).await;
+    let late = |_| Err(E::from(ReceiveError::Timeout { limit: time }));
+    let (inference, message, room) = received.unwrap_or_else(late)?;
+    if let Some(inference) = inference {
+        parts.extensions.insert(inference);
     }
-
-    fn read(self, message: Bytes) -> Result<(Message, H), ReceiveError> {
-        Ok((Message::of(message), self.held))
-    }
+    Ok((Full::new(message), room))
 }
 
-/// The body of a call, as it came.
-pub(crate) async fn collect<B>(
-    mut body: B,
-    limit: usize,
-    held: &mut impl Hold,
-) -> Result<Message, ReceiveError>
+/// The message as it is on the wire, not compressed.
+fn framed(message: &[u8]) -> Bytes {
+    // No message is longer than its limit, and no limit than what a prefix can say.
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    [&[0][..], &length.to_be_bytes(), message].concat().into()
+}
+
+/// The body of a call in one piece, as it came: a message with its prefix, or nothing.
+async fn collect<B, E>(mut body: B, limit: usize, room: &mut impl Room) -> Result<Bytes, E>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
+    E: From<ReceiveError> + From<ProtocolError>,
 {
-    let mut message = Message::default();
+    let (mut pieces, mut short) = (Vec::new(), BytesMut::new());
+    let (mut prefix, mut length) = ([0; PREFIX], 0);
+    let mut announced = None;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| ReceiveError::Aborted {
             reason: error.into(),
         })?;
-        let Ok(data) = frame.into_data() else {
+        let Ok(piece) = frame.into_data() else {
             continue;
         };
-        if !held.hold(message.length + data.len()) {
-            return Err(ReceiveError::NoMemory);
+        room.hold(length + piece.len())?;
+        for (to, byte) in prefix.iter_mut().skip(length).zip(&piece) {
+            *to = *byte;
         }
-        message.push(data);
-        match message.announced() {
-            Some(length) if length > limit => return Err(ReceiveError::TooLarge { length, limit }),
-            Some(length) if message.length > PREFIX + length => return Err(ReceiveError::More),
+        length += piece.len();
+        if piece.len() < SHORT {
+            short.extend_from_slice(&piece);
+        } else {
+            pieces.extend([short.split().freeze(), piece]);
+        }
+        let [_, of_message @ ..] = prefix;
+        announced = (length >= PREFIX).then_some(u32::from_be_bytes(of_message) as usize);
+        match announced {
+            Some(length) if length > limit => {
+                return Err(ReceiveError::TooLarge { length, limit }.into());
+            }
+            Some(announced) if length > PREFIX + announced => return Err(ReceiveError::More.into()),
             _ => {}
         }
     }
-    if message.length > 0
-        && message
-            .announced()
-            .is_none_or(|length| message.length < PREFIX + length)
-    {
-        return Err(ReceiveError::Aborted {
-            reason: "it ends too soon".into(),
-        });
+    if length > 0 && announced.is_none_or(|announced| length < PREFIX + announced) {
+        let reason = "it ends too soon".into();
+        return Err(ReceiveError::Aborted { reason }.into());
     }
-    message.finish();
-    Ok(message)
-}
-
-/// A body with one message, in the pieces in which it came.
-#[derive(Debug, Default)]
-pub struct Message {
-    pieces: VecDeque<Bytes>,
-    /// Short pieces that come after those.
-    short: BytesMut,
-    pub(crate) length: usize,
-    prefix: [u8; PREFIX],
-}
-
-impl Message {
-    /// A message without fields.
-    pub(crate) fn empty() -> Self {
-        Self::of(Bytes::new())
-    }
-
-    /// With its prefix.
-    fn of(message: Bytes) -> Self {
-        let mut prefix = BytesMut::with_capacity(PREFIX);
-        prefix.put_u8(0);
-        // No message is longer than its limit, and no limit than what a prefix can say.
-        prefix.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
-        let mut this = Self::default();
-        this.push(prefix.freeze());
-        this.push(message);
-        this.finish();
-        this
-    }
-
-    fn push(&mut self, piece: Bytes) {
-        for (at, byte) in (self.length..PREFIX).zip(piece.iter()) {
-            self.prefix[at] = *byte;
-        }
-        self.length += piece.len();
-        if piece.len() < SHORT {
-            self.short.extend_from_slice(&piece);
-        } else {
-            self.finish();
-            self.pieces.push_back(piece);
-        }
-    }
-
-    fn finish(&mut self) {
-        if !self.short.is_empty() {
-            self.pieces.push_back(self.short.split().freeze());
-        }
-    }
-
-    /// Its length as its prefix says.
-    fn announced(&self) -> Option<usize> {
-        let mut length = self.prefix.get(1..).filter(|_| self.length >= PREFIX)?;
-        usize::try_from(length.get_u32()).ok()
-    }
-
-    /// Returns whether its prefix says that it is not compressed.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.length >= PREFIX && self.prefix.first() == Some(&0)
-    }
-
-    /// Its compression, if it has one that is known.
-    pub(crate) fn coding(&self, headers: &HeaderMap) -> Option<Coding> {
-        let is_compressed = self.length >= PREFIX && self.prefix.first() == Some(&1);
-        let name = headers.get(ENCODING).filter(|_| is_compressed)?;
-        Coding::of_name(name.to_str().ok()?)
-    }
-
-    /// Takes it whole, with its prefix.
-    pub(crate) fn joined(&mut self) -> Bytes {
-        if self.pieces.len() <= 1 {
-            return self.pieces.pop_front().unwrap_or_default();
-        }
-        let mut whole = BytesMut::with_capacity(self.length);
-        self.pieces
-            .drain(..)
-            .for_each(|piece| whole.extend_from_slice(&piece));
-        whole.freeze()
+    pieces.push(short.freeze());
+    pieces.retain(|piece| !piece.is_empty());
+    match pieces.as_mut_slice() {
+        [] => Ok(Bytes::new()),
+        [whole] => Ok(std::mem::take(whole)),
+        pieces => Ok(pieces.concat().into()),
     }
 }
 
-impl Body for Message {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.pieces.pop_front().map(|piece| Ok(Frame::data(piece))))
+fn decode<R: Room, E: From<ProtocolError>>(
+    message: Bytes,
+    held: usize,
+    mut room: R,
+    admit: impl FnOnce(&R, &str, usize) -> Result<(), E>,
+) -> Result<(Inference, R), E> {
+    let length = message.len();
+    let outline = Outline::of(Part::Request, &message)?;
+    let contents = outline.contents;
+    admit(&room, &String::from_utf8_lossy(outline.model), contents)?;
+    // Typed contents are there twice while they are converted.
+    let held = held.saturating_add(contents.saturating_mul(2));
+    room.hold(held)?;
+    let mut message = ModelInferRequest::decode(message).map_err(ProtocolError::from)?;
+    let model = std::mem::take(&mut message.model_name);
+    let version = std::mem::take(&mut message.model_version);
+    let (mut request, form) = read_request(message)?;
+    if form == Form::Raw {
+        room.hold(held.saturating_add(Tensor::detached_bytes(&request.inputs, length)))?;
+        Tensor::detach(&mut request.inputs, length);
     }
-
-    fn is_end_stream(&self) -> bool {
-        self.pieces.is_empty()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.pieces.iter().map(|piece| piece.len() as u64).sum())
-    }
+    let inference = Inference {
+        model,
+        version,
+        request,
+        form,
+    };
+    Ok((inference, room))
 }
 
 #[cfg(test)]

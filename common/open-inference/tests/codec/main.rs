@@ -37,10 +37,8 @@ fn the_specifications_example_is_read() {
     .unwrap();
     assert_eq!(request.id.as_deref(), Some("42"));
     assert_eq!(request.parameters["priority"], 3);
-    assert_eq!(
-        &request.inputs[0].data[..],
-        [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0]
-    );
+    let numbers = [1_u32, 2, 3, 4].map(u32::to_le_bytes);
+    assert_eq!(request.inputs[0].data, numbers.concat());
     assert_eq!(&request.inputs[1].data[..], [1, 0, 1]);
     assert!(!request.wants_binary("output0"));
     assert!(request.wants_binary("output1"));
@@ -60,10 +58,7 @@ fn parameters_are_scalars_and_not_many() {
     assert!(with("null").unwrap().parameters.is_empty());
     for nested in [r#"{"a":[]}"#, r#"{"a":{}}"#] {
         let refused = with(nested).unwrap_err().to_string();
-        assert!(
-            refused.contains("a string, a number or a boolean"),
-            "{refused}"
-        );
+        assert!(refused.contains("a number or a boolean"), "{refused}");
     }
     let many = |number: usize| {
         let entries: Vec<String> = (0..number).map(|i| format!("\"{i}\":0")).collect();
@@ -71,7 +66,7 @@ fn parameters_are_scalars_and_not_many() {
     };
     assert_eq!(many(1024).unwrap().parameters.len(), 1024);
     let refused = many(1025).unwrap_err().to_string();
-    assert!(refused.contains("more than 1024 parameters"), "{refused}");
+    assert!(refused.contains("an object of more than 1024"), "{refused}");
     assert!(with("[]").is_err());
 }
 
@@ -105,13 +100,7 @@ fn binary_tensors_are_slices_of_the_body_unless_it_is_much_longer_than_they_are(
     let request = InferRequest {
         inputs: vec![
             Tensor::from_f32("a", [1, 1000], &[1.5; 1000]).unwrap(),
-            Tensor::new(
-                "b",
-                Datatype::Bytes,
-                vec![1],
-                Bytes::from_static(b"\x01\0\0\0z"),
-            )
-            .unwrap(),
+            Tensor::new("b", Datatype::Bytes, vec![1], b"\x01\0\0\0z"[..].into()).unwrap(),
         ],
         ..InferRequest::default()
     };
@@ -138,16 +127,11 @@ fn binary_tensors_are_slices_of_the_body_unless_it_is_much_longer_than_they_are(
 fn an_output_says_itself_how_it_comes() {
     let mut request = InferRequest::default();
     request.ask_binary_outputs();
-    request.outputs = vec![
-        RequestedOutput {
-            name: "a".into(),
-            binary_data: None,
-        },
-        RequestedOutput {
-            name: "b".into(),
-            binary_data: Some(false),
-        },
-    ];
+    let output = |name: &str, binary_data| RequestedOutput {
+        name: name.into(),
+        binary_data,
+    };
+    request.outputs = vec![output("a", None), output("b", Some(false))];
     let encoded = encode_request(&request, Encoding::Json).unwrap();
     let request = decode_request(encoded.body, encoded.header_length).unwrap();
     assert!(request.wants_binary("a"));
@@ -177,13 +161,9 @@ fn a_response_may_mix_both_forms() {
 fn every_mistake_is_named() {
     assert!(error("{").contains("line 1 column 1"));
     assert!(error("{}").contains("missing field `inputs`"));
-    assert!(
-        error(r#"{"inputs":[{"name":"x","datatype":"FP32","data":[]}]}"#)
-            .contains("missing field `shape`")
-    );
-    assert!(
-        error(r#"{"inputs":[{"name":"x","datatype":"FP32","shape":[1]}]}"#).contains("give either")
-    );
+    let with = |field: &str| format!(r#"{{"inputs":[{{"name":"x","datatype":"FP32",{field}}}]}}"#);
+    assert!(error(&with("\"data\":[]")).contains("missing field `shape`"));
+    assert!(error(&with("\"shape\":[1]")).contains("give either"));
     assert!(error(&input("FP31", "[1]", "[1]")).contains("unknown datatype \"FP31\""));
     assert!(error(&input("FP32", "[-1]", "[1]")).contains("-1"));
     assert!(error(&input("FP32", "[2]", "[1]")).contains("takes 2 elements, got 1"));
@@ -206,22 +186,9 @@ fn every_mistake_is_named() {
     assert!(error(shared).contains("\"shared_memory_region\" is an extension that is not served"));
     let classes = r#"{"inputs":[],"outputs":[{"name":"y","parameters":{"classification":3}}]}"#;
     assert!(error(classes).contains("\"classification\" is an extension that is not served"));
-    assert!(
-        error(&input(
-            "FP32",
-            "[1]",
-            &format!("{}1{}", "[".repeat(17), "]".repeat(17))
-        ))
-        .contains("nested")
-    );
-    assert!(
-        decode(&input(
-            "FP32",
-            "[1]",
-            &format!("{}1{}", "[".repeat(16), "]".repeat(16))
-        ))
-        .is_ok()
-    );
+    let nested = |depth| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
+    assert!(error(&input("FP32", "[1]", &nested(17))).contains("nested"));
+    assert!(decode(&input("FP32", "[1]", &nested(16))).is_ok());
 }
 
 #[test]
@@ -239,31 +206,22 @@ fn the_binary_part_must_be_used_up_exactly() {
             Some(length),
         )
     };
+    let refused = |size, binary, length| decode(size, binary, length).unwrap_err();
     assert!(decode(4, 4, None).is_ok());
-    assert!(matches!(
-        decode(4, 3, None),
-        Err(ProtocolError::BinaryTooShort { .. })
-    ));
-    assert!(matches!(
-        decode(usize::MAX, 4, None),
-        Err(ProtocolError::BinaryTooShort { .. })
-    ));
-    assert!(matches!(
-        decode(4, 5, None),
-        Err(ProtocolError::BinaryLeftOver { left: 1 })
-    ));
-    assert!(matches!(
-        decode(8, 8, None),
-        Err(ProtocolError::ByteCount { .. })
-    ));
-    assert!(matches!(
-        decode(4, 4, Some(9999)),
-        Err(ProtocolError::HeaderBeyondBody { .. })
-    ));
-    assert!(matches!(decode(4, 4, Some(7)), Err(ProtocolError::Json(_))));
-    let without_length = decode_request(Bytes::from(header(4)), None);
+    for (size, binary) in [(4, 3), (usize::MAX, 4)] {
+        let error = refused(size, binary, None);
+        assert!(matches!(error, ProtocolError::BinaryTooShort { .. }));
+    }
+    let error = refused(4, 5, None);
+    assert!(matches!(error, ProtocolError::BinaryLeftOver { left: 1 }));
+    let error = refused(8, 8, None);
+    assert!(matches!(error, ProtocolError::ByteCount { .. }));
+    let error = refused(4, 4, Some(9999));
+    assert!(matches!(error, ProtocolError::HeaderBeyondBody { .. }));
+    assert!(matches!(refused(4, 4, Some(7)), ProtocolError::Json(_)));
+    let without_length = decode_request(Bytes::from(header(4)), None).unwrap_err();
     assert!(matches!(
         without_length,
-        Err(ProtocolError::BinaryTooShort { .. })
+        ProtocolError::BinaryTooShort { .. }
     ));
 }

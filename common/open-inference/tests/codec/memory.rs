@@ -5,14 +5,9 @@ use super::*;
 #[test]
 fn copies_of_escaped_text_are_held_while_they_are_read() {
     let held = |data: &str| {
-        let mut asked = Asked {
-            max_contents: 1000,
-            memory: 1000,
-            held: Vec::new(),
-        };
-        let body = Bytes::from(input("BYTES", "[1]", data));
-        decode_request_within(body, None, &mut asked).unwrap();
-        asked.held
+        let (decoded, held) = decode_within(input("BYTES", "[1]", data), None, 1000, 1000);
+        decoded.unwrap();
+        held
     };
     assert_eq!(held(r#"["nnn"]"#), [11]);
     assert_eq!(held(r#"["\n\n"]"#), [12 + 8]);
@@ -20,19 +15,28 @@ fn copies_of_escaped_text_are_held_while_they_are_read() {
 
 /// Notes what is asked for, up to a limit.
 struct Asked {
-    max_contents: usize,
     memory: usize,
     held: Vec<usize>,
 }
 
-impl Room for Asked {
-    fn max_contents(&self) -> usize {
-        self.max_contents
-    }
+/// Decodes within limits on contents and memory; also what was asked for.
+fn decode_within(
+    body: impl Into<Bytes>,
+    header_length: Option<usize>,
+    max_contents: usize,
+    memory: usize,
+) -> (Result<InferRequest, ProtocolError>, Vec<usize>) {
+    let held = Vec::new();
+    let mut asked = Asked { memory, held };
+    let decoded = decode_request_within(body.into(), header_length, max_contents, &mut asked);
+    (decoded, asked.held)
+}
 
-    fn hold(&mut self, bytes: usize) -> bool {
+impl Room for Asked {
+    fn hold(&mut self, bytes: usize) -> Result<(), ProtocolError> {
         self.held.push(bytes);
-        bytes <= self.memory
+        let holds = bytes <= self.memory;
+        holds.then_some(()).ok_or(ProtocolError::NoMemory)
     }
 }
 
@@ -41,15 +45,7 @@ fn decoded_contents_are_held_before_they_are_made() {
     let two = r#"{"inputs":[
         {"name":"a","datatype":"FP64","shape":[3],"data":[1,1,1]},
         {"name":"b","datatype":"BYTES","shape":[2],"data":["x",""]}]}"#;
-    let decode = |max_contents, memory| {
-        let mut asked = Asked {
-            max_contents,
-            memory,
-            held: Vec::new(),
-        };
-        let body = Bytes::copy_from_slice(two.as_bytes());
-        (decode_request_within(body, None, &mut asked), asked.held)
-    };
+    let decode = |max_contents, memory| decode_within(two, None, max_contents, memory);
     let (request, held) = decode(100, 100);
     let made: usize = request
         .unwrap()
@@ -66,8 +62,7 @@ fn decoded_contents_are_held_before_they_are_made() {
             refused,
             Err(ProtocolError::Contents {
                 bytes: 24,
-                limit: 23,
-                ..
+                limit: 23
             })
         ) && held.is_empty()
     );
@@ -82,25 +77,17 @@ fn decoded_contents_are_held_before_they_are_made() {
 
 #[test]
 fn a_claimed_shape_holds_no_more_than_its_text_can_have() {
-    let mut asked = Asked {
-        max_contents: usize::MAX,
-        memory: usize::MAX,
-        held: Vec::new(),
-    };
-    let body = Bytes::from(input("FP64", "[1000000000]", "[1,1,1]"));
-    decode_request_within(body, None, &mut asked).unwrap_err();
-    assert_eq!(asked.held, [8 * 4]);
+    let body = input("FP64", "[1000000000]", "[1,1,1]");
+    let (decoded, held) = decode_within(body, None, usize::MAX, usize::MAX);
+    decoded.unwrap_err();
+    assert_eq!(held, [8 * 4]);
 }
 
 #[test]
 fn tensors_that_are_copied_out_of_their_body_are_held_beside_it() {
     let header = r#"{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","parameters":{"binary_data_size":4}}]}"#;
-    let mut asked = Asked {
-        max_contents: 0,
-        memory: 100,
-        held: Vec::new(),
-    };
-    let body = Bytes::from([header.as_bytes(), &[0; 4]].concat());
-    decode_request_within(body, Some(header.len()), &mut asked).unwrap();
-    assert_eq!(asked.held, [4]);
+    let body = [header.as_bytes(), &[0; 4]].concat();
+    let (decoded, held) = decode_within(body, Some(header.len()), 0, 100);
+    decoded.unwrap();
+    assert_eq!(held, [4]);
 }

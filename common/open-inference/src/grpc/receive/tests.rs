@@ -1,11 +1,14 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use crate::compression::encode;
+use std::convert::Infallible;
+
 use futures::StreamExt as _;
-use http::HeaderName;
-use http_body_util::{Full, StreamBody};
+use http::{HeaderName, Request};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 
 use super::*;
+use crate::compression::encode;
 
 const LIMIT: usize = 10_000;
 const TIME: Duration = Duration::from_secs(5);
@@ -13,10 +16,32 @@ const TIME: Duration = Duration::from_secs(5);
 /// Memory as a closure has it.
 struct Memory<F>(F);
 
-impl<F: FnMut(usize) -> bool + Send + 'static> Hold for Memory<F> {
-    fn hold(&mut self, bytes: usize) -> bool {
-        (self.0)(bytes)
+impl<F: FnMut(usize) -> bool + Send + 'static> Room for Memory<F> {
+    fn hold(&mut self, bytes: usize) -> Result<(), ProtocolError> {
+        let holds = (self.0)(bytes);
+        holds.then_some(()).ok_or(ProtocolError::NoMemory)
     }
+}
+
+type Failed = Box<dyn Error + Send + Sync>;
+
+/// Returns the message that tonic would read, within `limit` and `memory`; with the `headers` as
+/// they are after.
+async fn receive_from(
+    body: impl Body<Data = Bytes, Error = Infallible> + Unpin,
+    headers: &mut http::HeaderMap,
+    limit: usize,
+    memory: impl FnMut(usize) -> bool + Send + 'static,
+) -> Result<Bytes, Failed> {
+    let (mut parts, ()) = Request::new(()).into_parts();
+    parts.headers = std::mem::take(headers);
+    let memory = Memory(memory);
+    let received = receive(&mut parts, body, limit, TIME, memory, |_, _, _| {
+        Ok::<_, Failed>(())
+    })
+    .await;
+    *headers = parts.headers;
+    Ok(received?.0.collect().await?.to_bytes())
 }
 
 /// A body that comes in these pieces.
@@ -32,17 +57,12 @@ fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
     [&[flag][..], &(message.len() as u32).to_be_bytes(), message].concat()
 }
 
-/// Returns the message that tonic would read.
-async fn received(pieces: &[&[u8]]) -> Result<Bytes, ReceiveError> {
-    let (message, _) = receive(
-        &mut HeaderMap::new(),
-        body(pieces),
-        LIMIT,
-        TIME,
-        Memory(|_| true),
-    )
-    .await?;
-    Ok(message.collect().await.unwrap().to_bytes())
+async fn received(pieces: &[&[u8]]) -> Result<Bytes, Failed> {
+    receive_from(body(pieces), &mut Default::default(), LIMIT, |_| true).await
+}
+
+fn reason<E: Error + 'static>(result: Result<Bytes, Failed>) -> E {
+    *result.unwrap_err().downcast().unwrap()
 }
 
 #[tokio::test]
@@ -54,11 +74,9 @@ async fn a_message_is_handed_on_as_it_came_whatever_its_pieces() {
     }
     let piece = Bytes::from(whole.clone());
     let body = Full::new(piece.clone());
-    let (message, _) = receive(&mut HeaderMap::new(), body, LIMIT, TIME, Memory(|_| true))
-        .await
-        .unwrap();
+    let message = receive_from(body, &mut Default::default(), LIMIT, |_| true).await;
     assert_eq!(
-        message.pieces[0].as_ptr(),
+        message.unwrap().as_ptr(),
         piece.as_ptr(),
         "a long piece is not copied"
     );
@@ -81,7 +99,7 @@ async fn a_message_is_handed_on_as_it_came_whatever_its_pieces() {
 #[tokio::test]
 async fn what_is_announced_is_believed_only_against_it() {
     let too_large = [0, 0xff, 0xff, 0xff, 0xff];
-    let error = received(&[&too_large, b"x"]).await.unwrap_err();
+    let error = reason(received(&[&too_large, b"x"]).await);
     assert!(
         matches!(
             error,
@@ -92,10 +110,10 @@ async fn what_is_announced_is_believed_only_against_it() {
         ),
         "{error}"
     );
-    let error = received(&[&framed(0, b"one"), b"x"]).await.unwrap_err();
+    let error = reason(received(&[&framed(0, b"one"), b"x"]).await);
     assert!(matches!(error, ReceiveError::More), "{error}");
     for part in [&b"\0"[..], b"\0\0\0\0", b"\0\0\0\0\x04", b"\0\0\0\0\x04one"] {
-        let error = received(&[part]).await.unwrap_err();
+        let error = reason(received(&[part]).await);
         assert!(
             matches!(error, ReceiveError::Aborted { .. }),
             "{part:?}: {error}"
@@ -112,17 +130,8 @@ async fn what_is_held_is_asked_for_first() {
         sender.send(bytes).unwrap();
         bytes <= 8000
     };
-    let error = receive(
-        &mut HeaderMap::new(),
-        body(&pieces),
-        LIMIT,
-        TIME,
-        Memory(hold),
-    )
-    .await
-    .err()
-    .unwrap();
-    assert!(matches!(error, ReceiveError::NoMemory), "{error}");
+    let result = receive_from(body(&pieces), &mut Default::default(), LIMIT, hold).await;
+    assert!(matches!(reason(result), ProtocolError::NoMemory));
     assert_eq!(asked.try_iter().collect::<Vec<_>>(), [4000, 8000, 9005]);
 }
 
@@ -132,53 +141,26 @@ async fn compression_is_undone_and_what_comes_out_is_bounded_and_held() {
     for (name, coding) in [("gzip", Coding::Gzip), ("deflate", Coding::Deflate)] {
         let compressed = framed(1, &encode(coding, &plain).await.unwrap());
         assert!(compressed.len() < 1000);
-        let headers =
-            HeaderMap::from_iter([(HeaderName::from_static(ENCODING), name.parse().unwrap())]);
+        let headers = || {
+            let encoding = HeaderName::from_static(ENCODING);
+            http::HeaderMap::from_iter([(encoding, name.parse().unwrap())])
+        };
         let compressed = || body(&[&compressed]);
-        let mut after = headers.clone();
-        let (decoded, _) = receive(&mut after, compressed(), LIMIT, TIME, Memory(|_| true))
-            .await
-            .unwrap();
+        let mut after = headers();
+        let decoded = receive_from(compressed(), &mut after, LIMIT, |_| true).await;
         assert!(!after.contains_key(ENCODING));
+        assert_eq!(decoded.unwrap(), framed(0, &plain));
+        let too_long = receive_from(compressed(), &mut headers(), 8999, |_| true).await;
         assert_eq!(
-            decoded.collect().await.unwrap().to_bytes(),
-            framed(0, &plain)
-        );
-        let too_long = receive(
-            &mut headers.clone(),
-            compressed(),
-            8999,
-            TIME,
-            Memory(|_| true),
-        )
-        .await;
-        let error = too_long.err().unwrap();
-        assert!(
-            matches!(
-                error,
-                ReceiveError::Coding(CodingError::TooLarge { limit: 8999 })
-            ),
-            "{error}"
+            reason::<CodingError>(too_long),
+            CodingError::TooLarge { limit: 8999 }
         );
         let hold = |bytes| bytes < 9005;
-        let error = receive(
-            &mut headers.clone(),
-            compressed(),
-            LIMIT,
-            TIME,
-            Memory(hold),
-        )
-        .await
-        .err()
-        .unwrap();
-        assert!(matches!(error, ReceiveError::NoMemory), "{error}");
+        let not_held = receive_from(compressed(), &mut headers(), LIMIT, hold).await;
+        assert!(matches!(reason(not_held), ProtocolError::NoMemory));
         let garbled = body(&[&framed(1, b"\x1fgarbled")]);
-        let malformed = receive(&mut headers.clone(), garbled, LIMIT, TIME, Memory(|_| true)).await;
-        let error = malformed.err().unwrap();
-        assert!(
-            matches!(error, ReceiveError::Coding(CodingError::Malformed { .. })),
-            "{error}"
-        );
+        let error = reason(receive_from(garbled, &mut headers(), LIMIT, |_| true).await);
+        assert!(matches!(error, CodingError::Malformed { .. }), "{error}");
     }
 }
 
@@ -187,19 +169,11 @@ async fn a_message_that_does_not_end_is_waited_for_no_longer_than_it_may_take() 
     let start = vec![Ok::<_, Infallible>(Frame::data(Bytes::from_static(
         b"\0\0\0\0\x04",
     )))];
-    let body = futures::stream::iter(start).chain(futures::stream::pending());
+    let body = StreamBody::new(futures::stream::iter(start).chain(futures::stream::pending()));
     let before = tokio::time::Instant::now();
-    let late = receive(
-        &mut HeaderMap::new(),
-        StreamBody::new(body),
-        LIMIT,
-        TIME,
-        Memory(|_| true),
-    )
-    .await;
-    let error = late.err().unwrap();
+    let late = receive_from(body, &mut Default::default(), LIMIT, |_| true).await;
     assert_eq!(
-        (error.code(), before.elapsed()),
+        (reason::<ReceiveError>(late).code(), before.elapsed()),
         (Code::DeadlineExceeded, TIME)
     );
 }
