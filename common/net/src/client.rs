@@ -47,27 +47,21 @@ pub struct Response {
 
 /// A request without a response.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants are")]
 pub enum SendError {
-    /// The connection could not be opened.
     #[error(transparent)]
     Connect(std::io::Error),
-    /// No connection in time.
     #[error("no connection within {0:?}")]
     ConnectTimeout(Duration),
-    /// No TLS on the connection; or the server refused this client's certificate, which TLS 1.3
-    /// says after the handshake.
+    /// Also where the server refused this client's certificate, which TLS 1.3 says after the
+    /// handshake.
     #[error("no TLS connection: {0}")]
     Tls(TlsFailure),
-    /// The connection ended before a response came.
+    /// It ended before a response came.
     #[error("connection lost: {0}")]
     Lost(#[source] hyper::Error),
-    /// The response is longer than allowed.
     #[error("the response is longer than {limit} bytes")]
-    TooLong {
-        /// [`Limits::max_response_bytes`].
-        limit: usize,
-    },
-    /// The response ended early.
+    TooLong { limit: usize },
     #[error("response body: {0}")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -146,9 +140,6 @@ impl Connections {
     /// That is no second chance for the server, which gave no part of a response on the old one.
     /// The caller's requests must be such that sending them twice does no harm: a server that dies
     /// with a request in hand looks the same.
-    ///
-    /// # Errors
-    /// [`SendError`].
     pub async fn send(
         &self,
         request: impl Fn() -> Request<Full<Bytes>>,
@@ -164,15 +155,12 @@ impl Connections {
         // On the heap: it is rare, and with TLS several times as large as all else that is copied
         // with this future.
         Box::pin(async {
+            let connected = self.connect().await;
             // A server that died with the request in hand refuses connections: it may have seen the
             // request all the same.
-            let connection = self
-                .connect()
-                .await
-                .map_err(|refused| lost.unwrap_or(refused))?;
-            self.exchange(connection, request())
-                .await
-                .map_err(|broken| broken.error)
+            let connection = connected.map_err(|refused| lost.unwrap_or(refused))?;
+            let exchanged = self.exchange(connection, request()).await;
+            exchanged.map_err(|broken| broken.error)
         })
         .await
     }
@@ -251,34 +239,26 @@ impl Connections {
         } = connection;
         let mut closed = false;
         let result = {
+            let limit = self.limits.max_response_bytes;
             let exchange = async {
-                sender
-                    .ready()
-                    .await
-                    .map_err(|error| Broken::lost(used, error))?;
-                let response = sender
-                    .send_request(request)
-                    .await
-                    .map_err(|error| Broken::lost(used, error))?;
+                let lost = |error| Broken::lost(used, error);
+                sender.ready().await.map_err(lost)?;
+                let response = sender.send_request(request).await.map_err(lost)?;
                 let (parts, body) = response.into_parts();
-                let limit = self.limits.max_response_bytes;
-                let body = Limited::new(body, limit).collect().await.map_err(|error| {
-                    let too_long = error.is::<LengthLimitError>();
-                    let error = if too_long {
-                        SendError::TooLong { limit }
-                    } else {
-                        SendError::Body(error)
-                    };
-                    Broken {
+                let body = Limited::new(body, limit)
+                    .collect()
+                    .await
+                    .map_err(|error| Broken {
                         stale: false,
-                        error,
-                    }
-                })?;
-                let body = body.to_bytes();
+                        error: match error.is::<LengthLimitError>() {
+                            true => SendError::TooLong { limit },
+                            false => SendError::Body(error),
+                        },
+                    })?;
                 Ok(Response {
                     status: parts.status,
                     headers: parts.headers,
-                    body,
+                    body: body.to_bytes(),
                 })
             };
             let mut exchange = std::pin::pin!(exchange);

@@ -39,27 +39,46 @@ async fn read_request(stream: &mut TcpStream) -> bool {
     true
 }
 
-/// A server that answers `answers` requests on each connection and then closes
-/// it; counts connections.
-async fn server(answers: usize, response: &'static [u8]) -> (SocketAddr, Arc<AtomicUsize>) {
+/// A server that takes `takes` requests on each connection, answers the first `answers` of them and
+/// then closes it. Counts connections, or requests.
+async fn serve(
+    (takes, answers): (usize, usize),
+    response: &'static [u8],
+    counts_requests: bool,
+) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let connections = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&connections);
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            counted.fetch_add(1, Ordering::SeqCst);
+            counted.fetch_add(usize::from(!counts_requests), Ordering::SeqCst);
+            let counted = Arc::clone(&counted);
             tokio::spawn(async move {
-                for _ in 0..answers {
+                for taken in 0..takes {
                     if !read_request(&mut stream).await {
                         return;
                     }
-                    stream.write_all(response).await.unwrap();
+                    counted.fetch_add(usize::from(counts_requests), Ordering::SeqCst);
+                    if taken < answers {
+                        stream.write_all(response).await.unwrap();
+                    }
                 }
             });
         }
     });
-    (address, connections)
+    (address, count)
+}
+
+/// A server that answers `answers` requests on each connection and then closes it; counts
+/// connections.
+async fn server(answers: usize, response: &'static [u8]) -> (SocketAddr, Arc<AtomicUsize>) {
+    serve((answers, answers), response, false).await
+}
+
+async fn failed(address: SocketAddr) -> SendError {
+    let client = Connections::new(address, LIMITS);
+    client.send(request).await.unwrap_err()
 }
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
@@ -81,20 +100,12 @@ async fn one_connection_carries_one_request_after_another() {
 #[tokio::test]
 async fn requests_at_once_have_a_connection_each_and_few_are_kept() {
     let (address, connections) = server(usize::MAX, OK).await;
-    let client = Connections::new(
-        address,
-        Limits {
-            max_idle: 2,
-            ..LIMITS
-        },
-    );
+    let max_idle = 2;
+    let client = Connections::new(address, Limits { max_idle, ..LIMITS });
     for _ in 0..2 {
-        futures::future::join_all((0..4).map(|_| client.send(request)))
-            .await
-            .into_iter()
-            .for_each(|sent| {
-                sent.unwrap();
-            });
+        for sent in futures::future::join_all((0..4).map(|_| client.send(request))).await {
+            sent.unwrap();
+        }
     }
     assert_eq!(connections.load(Ordering::SeqCst), 4 + 2);
 }
@@ -109,34 +120,10 @@ async fn a_kept_connection_that_was_closed_is_replaced() {
     }
 }
 
-/// A server that answers one request on each connection, and closes it when it has read
-/// a second one.
-async fn sheds_by_closing() -> (SocketAddr, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let requests = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&requests);
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let counted = Arc::clone(&counted);
-            tokio::spawn(async move {
-                for answered in [true, false] {
-                    if read_request(&mut stream).await {
-                        counted.fetch_add(1, Ordering::SeqCst);
-                        if answered {
-                            stream.write_all(OK).await.unwrap();
-                        }
-                    }
-                }
-            });
-        }
-    });
-    (address, requests)
-}
-
 #[tokio::test]
 async fn a_request_is_sent_at_most_twice_however_many_connections_are_idle() {
-    let (address, requests) = sheds_by_closing().await;
+    // It answers one request on each connection, and closes it when it has read a second one.
+    let (address, requests) = serve((2, 1), OK, true).await;
     let client = Connections::new(address, LIMITS);
     for sent in futures::future::join_all((0..4).map(|_| client.send(request))).await {
         sent.unwrap();
@@ -149,10 +136,7 @@ async fn a_request_is_sent_at_most_twice_however_many_connections_are_idle() {
 #[tokio::test]
 async fn a_fresh_connection_that_ends_without_a_response_is_an_error() {
     let (address, connections) = server(0, OK).await;
-    let error = Connections::new(address, LIMITS)
-        .send(request)
-        .await
-        .unwrap_err();
+    let error = failed(address).await;
     assert!(
         matches!(error, SendError::Lost(_)) && !error.is_unsent(),
         "{error}"
@@ -178,10 +162,7 @@ async fn a_response_that_is_too_long_or_cut_short_is_an_error() {
     ];
     for (response, expected) in ended {
         let (address, connections) = server(1, response).await;
-        let error = Connections::new(address, LIMITS)
-            .send(request)
-            .await
-            .unwrap_err();
+        let error = failed(address).await;
         assert!(expected(&error) && !error.is_unsent(), "{error:?}");
         assert_eq!(
             connections.load(Ordering::SeqCst),
@@ -193,15 +174,10 @@ async fn a_response_that_is_too_long_or_cut_short_is_an_error() {
 
 #[tokio::test]
 async fn nobody_there_is_told_from_a_lost_connection() {
-    let address = TcpListener::bind("127.0.0.1:0")
-        .await
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let error = Connections::new(address, LIMITS)
-        .send(request)
-        .await
-        .unwrap_err();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let error = failed(address).await;
     assert!(
         matches!(error, SendError::Connect(_)) && error.is_unsent(),
         "{error}"

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::routing::post;
-use parapet_net::server::{DrainReport, Limits, read_body, serve};
+use parapet_net::server::{DrainReport, Limits, Server, read_body};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -29,7 +29,7 @@ async fn start() -> (
     let address = listener.local_addr().unwrap();
     let (shutdown, asked) = oneshot::channel::<()>();
     let asked = async move { asked.await.unwrap_or(()) };
-    let serving = tokio::spawn(serve(listener, app, Limits::default(), asked, SECOND));
+    let serving = tokio::spawn(Server::new(app, Limits::default()).run(listener, asked, SECOND));
     (address, shutdown, serving)
 }
 
@@ -54,13 +54,8 @@ async fn bodies_pass_and_the_port_closes_on_shutdown() {
         );
     }
     shutdown.send(()).unwrap();
-    assert_eq!(
-        serving.await.unwrap(),
-        DrainReport {
-            drained: 1,
-            aborted: 0
-        }
-    );
+    let DrainReport { drained, aborted } = serving.await.unwrap();
+    assert_eq!((drained, aborted), (1, 0));
     assert!(TcpStream::connect(address).await.is_err());
 }
 

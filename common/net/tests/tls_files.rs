@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use parapet_net::test_certificates::{
-    Issuer, authority, identity, identity_until, replace_key, revocation_list,
+    authority, identity, identity_until, replace_key, revocation_list,
 };
 use parapet_net::tls::{
     Application, ClientFiles, ClientSettings, ClientTls, Identity, ServerFiles, ServerTls,
@@ -31,46 +31,57 @@ async fn meet(server: &ServerTls, client: &ClientTls) -> bool {
     connected.read_u8().await.is_ok()
 }
 
+/// A server of `identity` whose clients have certificates of `client_ca`, if there is one, and are
+/// looked up in `client_crl`.
+fn load_server(
+    identity: &Identity,
+    client_ca: Option<&Path>,
+    client_crl: Option<&Path>,
+) -> Result<ServerTls, TlsError> {
+    ServerTls::load(ServerFiles {
+        identity: identity.clone(),
+        client_ca: client_ca.map(Into::into),
+        client_crl: client_crl.map(Into::into),
+    })
+}
+
+fn server(identity: &Identity, client_ca: Option<&Path>) -> ServerTls {
+    load_server(identity, client_ca, None).unwrap()
+}
+
+/// A client that trusts `ca`, and looks servers up in `crl`.
+fn client(ca: &Path, crl: Option<&Path>, identity: Option<&Identity>) -> ClientTls {
+    ClientTls::load(ClientFiles {
+        ca: ca.into(),
+        crl: crl.map(Into::into),
+        identity: identity.cloned(),
+    })
+    .unwrap()
+}
+
 #[tokio::test]
 async fn a_server_lets_in_whom_its_authority_knows() {
     let folder = tempfile::tempdir().unwrap();
     let (ours, our_ca) = authority(folder.path(), "ours");
     let (theirs, their_ca) = authority(folder.path(), "theirs");
-    let server_identity = identity(folder.path(), "server", &ours);
-    let server = |client_ca: Option<&PathBuf>| {
-        let files = ServerFiles {
-            identity: server_identity.clone(),
-            client_ca: client_ca.cloned(),
-            client_crl: None,
-        };
-        ServerTls::load(files).unwrap()
-    };
-    let client = |ca: &PathBuf, identity: Option<&Identity>| {
-        ClientTls::load(ClientFiles {
-            ca: ca.clone(),
-            crl: None,
-            identity: identity.cloned(),
-        })
-        .unwrap()
-    };
-    let (known, unknown) = (
-        identity(folder.path(), "known", &ours),
-        identity(folder.path(), "unknown", &theirs),
-    );
-    assert!(meet(&server(None), &client(&our_ca, None)).await);
-    assert!(
-        !meet(&server(None), &client(&their_ca, None)).await,
-        "a server that the client does not know"
-    );
-    assert!(meet(&server(Some(&our_ca)), &client(&our_ca, Some(&known))).await);
-    assert!(
-        !meet(&server(Some(&our_ca)), &client(&our_ca, None)).await,
-        "a client without a certificate"
-    );
-    assert!(
-        !meet(&server(Some(&our_ca)), &client(&our_ca, Some(&unknown))).await,
-        "one of another authority"
-    );
+    let own = identity(folder.path(), "server", &ours);
+    let known = identity(folder.path(), "known", &ours);
+    let unknown = identity(folder.path(), "unknown", &theirs);
+    let asks = Some(&*our_ca);
+    for (client_ca, ca, identity, meets, case) in [
+        (None, &our_ca, None, true, "a known server"),
+        (None, &their_ca, None, false, "an unknown server"),
+        (asks, &our_ca, Some(&known), true, "a known client"),
+        (asks, &our_ca, None, false, "a client without a certificate"),
+        (asks, &our_ca, Some(&unknown), false, "another authority"),
+    ] {
+        let client = client(ca, None, identity);
+        assert_eq!(
+            meet(&server(&own, client_ca), &client).await,
+            meets,
+            "{case}"
+        );
+    }
 }
 
 #[tokio::test]
@@ -79,21 +90,8 @@ async fn files_that_change_are_taken_if_they_are_sound() {
     let (old, old_ca) = authority(folder.path(), "old");
     let (new, new_ca) = authority(folder.path(), "new");
     let files = identity(folder.path(), "server", &old);
-    let server = ServerTls::load(ServerFiles {
-        identity: files.clone(),
-        client_ca: None,
-        client_crl: None,
-    })
-    .unwrap();
-    let client = |ca: PathBuf| {
-        ClientTls::load(ClientFiles {
-            ca,
-            crl: None,
-            identity: None,
-        })
-        .unwrap()
-    };
-    let (knows_old, knows_new) = (client(old_ca), client(new_ca));
+    let server = server(&files, None);
+    let [knows_old, knows_new] = [old_ca, new_ca].map(|ca| client(&ca, None, None));
     assert!(!server.reload().unwrap(), "nothing has changed");
 
     replace_key(&files);
@@ -103,13 +101,7 @@ async fn files_that_change_are_taken_if_they_are_sound() {
         "a key of another certificate: {error}"
     );
     fs::write(&files.certificate, "").unwrap();
-    assert!(
-        server
-            .reload()
-            .unwrap_err()
-            .to_string()
-            .ends_with("no certificate in PEM form")
-    );
+    assert_refused(server.reload(), "no certificate in PEM form");
     assert!(
         meet(&server, &knows_old).await,
         "the certificate of before stays"
@@ -125,24 +117,14 @@ async fn a_clients_files_that_change_are_taken_if_they_are_sound() {
     let folder = tempfile::tempdir().unwrap();
     let (old, old_ca) = authority(folder.path(), "old");
     let (new, new_ca) = authority(folder.path(), "new");
-    let server = |name: &str, issuer: &Issuer, client_ca: &Path| {
-        let files = ServerFiles {
-            identity: identity(folder.path(), name, issuer),
-            client_ca: Some(client_ca.to_owned()),
-            client_crl: None,
-        };
-        ServerTls::load(files).unwrap()
-    };
-    let (of_old, of_new) = (server("one", &old, &new_ca), server("other", &new, &new_ca));
+    let [of_old, of_new] = [("one", &old), ("other", &new)].map(|(name, issuer)| {
+        let own = identity(folder.path(), name, issuer);
+        server(&own, Some(&new_ca))
+    });
     let own = identity(folder.path(), "client", &old);
     let ca = folder.path().join("ca.pem");
     fs::copy(&old_ca, &ca).unwrap();
-    let client = ClientTls::load(ClientFiles {
-        ca: ca.clone(),
-        crl: None,
-        identity: Some(own.clone()),
-    })
-    .unwrap();
+    let client = client(&ca, None, Some(&own));
     let clone = client.clone();
     assert!(
         !client.reload().unwrap() && client.generation() == 0,
@@ -176,14 +158,9 @@ async fn a_clients_files_that_change_are_taken_if_they_are_sound() {
     assert_eq!((client.generation(), clone.generation()), (2, 2));
 }
 
-/// A server whose clients have certificates of `ca`, and are looked up in `crl`.
-fn server_with(identity: &Identity, ca: &Path, crl: &Path) -> Result<ServerTls, TlsError> {
-    let (client_ca, client_crl) = (Some(ca.to_owned()), Some(crl.to_owned()));
-    ServerTls::load(ServerFiles {
-        identity: identity.clone(),
-        client_ca,
-        client_crl,
-    })
+fn assert_refused<T>(result: Result<T, TlsError>, said: &str) {
+    let error = result.err().unwrap().to_string();
+    assert!(error.contains(said), "{error}");
 }
 
 #[tokio::test]
@@ -192,17 +169,10 @@ async fn a_client_that_is_revoked_is_refused() {
     let (issuer, ca) = authority(folder.path(), "ca");
     let own = identity(folder.path(), "server", &issuer);
     let names = ["kept", "revoked"].map(|name| identity(folder.path(), name, &issuer));
-    let client = |identity: &Identity| {
-        ClientTls::load(ClientFiles {
-            ca: ca.clone(),
-            crl: None,
-            identity: Some(identity.clone()),
-        })
-        .unwrap()
-    };
-    let [kept, revoked] = names.each_ref().map(client);
+    let [kept, revoked] = names.each_ref().map(|own| client(&ca, None, Some(own)));
     let crl = revocation_list(folder.path(), "ca", &issuer, &[], 2040);
-    let server = server_with(&own, &ca, &crl).unwrap();
+    let load = || load_server(&own, Some(&ca), Some(&crl)).unwrap();
+    let server = load();
     assert!(meet(&server, &kept).await && meet(&server, &revoked).await);
     assert_eq!(server.expiry().revocation_lists, Some(YEAR_2040));
 
@@ -212,7 +182,7 @@ async fn a_client_that_is_revoked_is_refused() {
         meet(&server, &kept).await && !meet(&server, &revoked).await,
         "taken back while it runs"
     );
-    let anew = server_with(&own, &ca, &crl).unwrap();
+    let anew = load();
     assert!(
         meet(&anew, &kept).await && !meet(&anew, &revoked).await,
         "taken back before it starts"
@@ -222,13 +192,7 @@ async fn a_client_that_is_revoked_is_refused() {
     revocation_list(folder.path(), "ca", &issuer, &[], 2002);
     assert!(matches!(server.reload(), Err(TlsError::Expired { .. })));
     fs::write(&crl, "broken").unwrap();
-    assert!(
-        server
-            .reload()
-            .unwrap_err()
-            .to_string()
-            .ends_with("no revocation list in PEM form")
-    );
+    assert_refused(server.reload(), "no revocation list in PEM form");
     fs::remove_file(&crl).unwrap();
     assert!(matches!(server.reload(), Err(TlsError::Read { .. })));
     assert!(
@@ -242,22 +206,9 @@ async fn a_server_that_is_revoked_is_not_trusted() {
     let folder = tempfile::tempdir().unwrap();
     let (issuer, ca) = authority(folder.path(), "ca");
     let names = ["kept", "revoked"].map(|name| identity(folder.path(), name, &issuer));
-    let server = |identity: &Identity| {
-        let files = ServerFiles {
-            identity: identity.clone(),
-            client_ca: None,
-            client_crl: None,
-        };
-        ServerTls::load(files).unwrap()
-    };
-    let [kept, revoked] = names.each_ref().map(server);
+    let [kept, revoked] = names.each_ref().map(|own| server(own, None));
     let crl = revocation_list(folder.path(), "ca", &issuer, &[], 2040);
-    let client = ClientTls::load(ClientFiles {
-        ca,
-        crl: Some(crl.clone()),
-        identity: None,
-    })
-    .unwrap();
+    let client = client(&ca, Some(&crl), None);
     assert!(meet(&kept, &client).await && meet(&revoked, &client).await);
     assert_eq!(client.expiry().revocation_lists, Some(YEAR_2040));
 
@@ -284,51 +235,30 @@ async fn revocation_lists_are_those_of_the_authorities() {
     let (theirs, their_ca) = authority(folder.path(), "theirs");
     let (namesake, _) = authority(elsewhere.path(), "ours");
     let own = identity(folder.path(), "server", &ours);
-    let both = folder.path().join("both.pem");
-    fs::write(
-        &both,
-        [our_ca.clone(), their_ca]
-            .map(|ca| fs::read_to_string(ca).unwrap())
-            .concat(),
-    )
-    .unwrap();
-    let crl = revocation_list(folder.path(), "one", &ours, &[], 2040);
-    let refused = |ca: &Path, crl: &Path, said: &str| {
-        let error = server_with(&own, ca, crl).unwrap_err().to_string();
-        assert!(error.contains(said), "{error}");
+    let joined = |into: &Path, files: [&Path; 2]| {
+        let contents = files.map(|file| fs::read_to_string(file).unwrap());
+        fs::write(into, contents.concat()).unwrap();
     };
-    assert!(server_with(&own, &our_ca, &crl).is_ok());
+    let both = folder.path().join("both.pem");
+    joined(&both, [&our_ca, &their_ca]);
+    let crl = revocation_list(folder.path(), "one", &ours, &[], 2040);
+    let load = |ca: &Path, crl: &Path| load_server(&own, Some(ca), Some(crl));
+    let refused = |ca: &Path, crl: &Path, said: &str| assert_refused(load(ca, crl), said);
+    assert!(load(&our_ca, &crl).is_ok());
     refused(&both, &crl, "no revocation list of CN=theirs");
     let other = revocation_list(folder.path(), "other", &theirs, &[], 2040);
     refused(&our_ca, &other, "no revocation list of CN=ours");
-    let lists = [&crl, &other]
-        .map(|list| fs::read_to_string(list).unwrap())
-        .concat();
-    fs::write(&other, lists).unwrap();
-    assert!(
-        server_with(&own, &both, &other).is_ok(),
-        "one after the other in a file"
-    );
+    joined(&other, [&crl, &other]);
+    assert!(load(&both, &other).is_ok(), "one after the other in a file");
     let later = revocation_list(folder.path(), "later", &ours, &[], 2041);
-    let lists = [&crl, &later]
-        .map(|list| fs::read_to_string(list).unwrap())
-        .concat();
-    fs::write(&later, lists).unwrap();
+    joined(&later, [&crl, &later]);
     refused(&our_ca, &later, "two revocation lists of CN=ours");
     let forged = revocation_list(folder.path(), "forged", &namesake, &[], 2040);
     refused(&our_ca, &forged, "is not signed by it");
-    refused(
-        &our_ca,
-        &revocation_list(folder.path(), "late", &ours, &[], 2002),
-        "has been due since",
-    );
-
-    let files = ServerFiles {
-        identity: own.clone(),
-        client_ca: None,
-        client_crl: Some(crl),
-    };
-    assert!(matches!(ServerTls::load(files), Err(TlsError::NoAuthority)));
+    let late = revocation_list(folder.path(), "late", &ours, &[], 2002);
+    refused(&our_ca, &late, "has been due since");
+    let without_authority = load_server(&own, None, Some(&crl));
+    assert!(matches!(without_authority, Err(TlsError::NoAuthority)));
 }
 
 /// 1 January 2040, and a year later.
@@ -340,21 +270,8 @@ fn certificates_say_when_they_expire() {
     let folder = tempfile::tempdir().unwrap();
     let (issuer, ca) = authority(folder.path(), "ca");
     let own = identity_until(folder.path(), "own", &issuer, 2040);
-    let server = ServerTls::load(ServerFiles {
-        identity: own.clone(),
-        client_ca: None,
-        client_crl: None,
-    })
-    .unwrap();
-    let client = |identity| {
-        ClientTls::load(ClientFiles {
-            ca: ca.clone(),
-            crl: None,
-            identity,
-        })
-        .unwrap()
-    };
-    let (known, unknown) = (client(Some(own.clone())), client(None));
+    let server = server(&own, None);
+    let (known, unknown) = (client(&ca, None, Some(&own)), client(&ca, None, None));
     assert_eq!(server.expiry().certificate, Some(YEAR_2040));
     assert_eq!(
         (known.expiry().certificate, unknown.expiry().certificate),
@@ -369,11 +286,8 @@ fn certificates_say_when_they_expire() {
     // Of a chain, the first that expires.
     let chain = fs::read_to_string(&own.certificate).unwrap();
     let sooner = identity_until(folder.path(), "sooner", &issuer, 2040);
-    fs::write(
-        &own.certificate,
-        chain + &fs::read_to_string(sooner.certificate).unwrap(),
-    )
-    .unwrap();
+    let chain = chain + &fs::read_to_string(sooner.certificate).unwrap();
+    fs::write(&own.certificate, chain).unwrap();
     assert!(server.reload().unwrap());
     assert_eq!(server.expiry().certificate, Some(YEAR_2040));
 }
@@ -398,22 +312,13 @@ fn a_clients_settings_are_looked_at() {
     assert_eq!(tls.name_of("no name"), None);
     let named = settings(None, None, Some("replicas.example")).unwrap();
     assert_eq!(named.name_of("10.0.0.1"), server_name("replicas.example"));
-    assert!(matches!(
-        settings(Some("client.crt"), None, None),
-        Err(TlsError::Half)
-    ));
-    assert!(matches!(
-        settings(None, Some("client.key"), None),
-        Err(TlsError::Half)
-    ));
-    assert!(matches!(
-        settings(None, None, Some("a b")),
-        Err(TlsError::Name(_))
-    ));
-    assert!(matches!(
-        settings(Some("nowhere"), Some("client.key"), None),
-        Err(TlsError::Read { .. })
-    ));
+    let error = |certificate, key, name| settings(certificate, key, name).unwrap_err();
+    let (certificate, key) = (Some("client.crt"), Some("client.key"));
+    assert!(matches!(error(certificate, None, None), TlsError::Half));
+    assert!(matches!(error(None, key, None), TlsError::Half));
+    assert!(matches!(error(None, None, Some("a b")), TlsError::Name(_)));
+    let unread = error(Some("nowhere"), key, None);
+    assert!(matches!(unread, TlsError::Read { .. }));
 }
 
 #[test]

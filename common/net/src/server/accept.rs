@@ -1,15 +1,37 @@
 //! Where connections come from.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep_until};
 
+/// Connections that may wait in the kernel to be accepted; the kernel caps it at its own limit
+/// (`net.core.somaxconn`).
+///
+/// The usual 128 overflow when a process stands still for a second at 300 connections/s: the
+/// client's attempt is then dropped, and made again a second later.
+const BACKLOG: u32 = 4096;
+
+/// Listens on `address`, which may be in `TIME_WAIT` from a process before.
+///
+/// # Errors
+/// The system's error, as when the address is taken.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 /// A source of connections; tests have one in memory.
-pub(crate) trait Accept: Send {
+pub trait Accept: Send {
     /// Byte stream of a connection.
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 

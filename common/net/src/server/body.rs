@@ -13,20 +13,17 @@ use crate::server::{BodyMemory, Reserved};
 
 /// Reason why a body was not read.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum BodyError {
-    /// The body is longer than allowed; found before or while reading.
+    /// Found before or while reading.
     #[error("the body is larger than {limit} bytes")]
     TooLarge { limit: usize },
-    /// The body did not arrive in time. Worth a retry.
+    /// Worth a retry.
     #[error("the body did not arrive within {limit:?}")]
     Timeout { limit: Duration },
-    /// All bodies together hold as much memory as they may. Worth a retry.
+    /// Worth a retry.
     #[error("all requests' bodies together would be larger than {limit} bytes; try again later")]
-    NoMemory {
-        /// Bytes allowed to all of them.
-        limit: usize,
-    },
+    NoMemory { limit: usize },
     /// The connection broke, or the chunks are malformed.
     #[error("the body broke off: {source}")]
     Aborted { source: axum::Error },
@@ -62,9 +59,6 @@ pub async fn read_body(
 /// As [`read_body`], within the memory that all bodies share: hold on to what is returned beside
 /// the body for as long as to the body. What a client merely announces takes none of it, but long
 /// bodies wait for each other: those that were begun before are received and decoded first.
-///
-/// # Errors
-/// [`BodyError`].
 pub async fn read_body_within(
     body: Body,
     max_bytes: usize,

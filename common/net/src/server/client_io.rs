@@ -16,6 +16,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
+use crate::server::Limits;
+
 /// The longest that a closed connection is still read from.
 const LINGER: Duration = Duration::from_millis(500);
 /// The most that is read and thrown away.
@@ -48,14 +50,11 @@ enum Lingering {
 }
 
 impl<S> ClientIo<S> {
-    /// `limit` is the time for which a client may take nothing, `min_rate` the bytes per second
-    /// that it must take after it.
-    pub(crate) fn new(io: S, limit: Duration, min_rate: u32) -> Self {
-        let min_rate = f64::from(min_rate.max(1));
+    pub(crate) fn new(io: S, limits: &Limits) -> Self {
         Self {
             io,
-            limit,
-            min_rate,
+            limit: limits.write_timeout,
+            min_rate: f64::from(limits.min_write_rate.max(1)),
             blocked: None,
             lingering: Lingering::No,
         }

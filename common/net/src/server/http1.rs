@@ -13,8 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::server::Limits;
-use crate::server::connection::Protocol;
+use crate::server::{Limits, Protocol};
 
 /// For so long after the shutdown began, idle connections are still looked at.
 const LAST_CALL: Duration = Duration::from_millis(50);

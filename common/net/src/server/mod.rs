@@ -1,7 +1,7 @@
-//! Parapet: HTTP accept loop with limits, timeouts and graceful drain.
+//! HTTP accept loop with limits, timeouts and graceful drain.
 //!
-//! [`serve`] runs an axum router on a listener with HTTP/1.1, [`Server::over_http2`] any service
-//! with HTTP/2. What both guarantee:
+//! [`Server::new`] makes a server of an axum router with HTTP/1.1, [`Server::over_http2`] of any
+//! service with HTTP/2. Guarantees of both:
 //!
 //! - at most [`Limits::max_connections`] connections are open; further ones wait in the kernel's
 //!   backlog. Turning them away with a response would have to read their requests first, which is
@@ -37,20 +37,17 @@ mod accept;
 mod body;
 mod body_memory;
 mod client_io;
-mod connection;
 mod http1;
 mod http2;
 mod limits;
-mod listen;
 mod peers;
 mod serve;
 
+pub use accept::listen;
 pub use body::{BodyError, read_body, read_body_within};
 pub use body_memory::{Allowance, BodyMemory, Reserved};
-pub use connection::Protocol;
 pub use http1::{Http1, Peer};
 pub use http2::{Http2, RequestBody, ResponseBody};
 pub use limits::Limits;
-pub use listen::listen;
 pub use peers::Connections;
-pub use serve::{DrainReport, Server, serve};
+pub use serve::{DrainReport, Protocol, Server};

@@ -5,16 +5,35 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::tls::ServerTls;
 use axum::Router;
 use futures::FutureExt as _;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::server::accept::{Accept, Acceptor};
-use crate::server::connection::{Protocol, serve_peer};
+use crate::server::client_io::ClientIo;
 use crate::server::{Connections, Http1, Http2, Limits};
+use crate::tls::{Application, ServerTls};
+
+/// Protocol of a server and the service that answers: [`Http1`] or [`Http2`].
+pub trait Protocol: Clone + Send + Sync + 'static {
+    /// ALPN protocol that clients ask for within TLS.
+    const APPLICATION: Application;
+
+    /// Serves the requests of a connection until the client closes it, a limit is broken, it has
+    /// become too old, or `draining` asks for its end: then what is in flight is answered still.
+    fn serve<S>(
+        self,
+        io: S,
+        peer: Option<IpAddr>,
+        limits: Limits,
+        draining: CancellationToken,
+    ) -> impl Future<Output = ()> + Send
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+}
 
 /// Outcome of the connections that were open when the shutdown began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,22 +44,7 @@ pub struct DrainReport {
     pub aborted: usize,
 }
 
-/// Serves `app` on `listener` until `shutdown` resolves, then drains for at most `grace`; see the
-/// crate's documentation for the guarantees. Dropping the future closes everything at once.
-pub async fn serve(
-    listener: TcpListener,
-    app: Router,
-    limits: Limits,
-    shutdown: impl Future<Output = ()>,
-    grace: Duration,
-) -> DrainReport {
-    Server::new(app, limits)
-        .run(listener, shutdown, grace)
-        .await
-}
-
-/// A server before it runs: [`serve`] for callers that watch the connections meanwhile,
-/// or speak another protocol.
+/// A server before it runs.
 #[derive(Debug)]
 pub struct Server<P = Http1> {
     protocol: P,
@@ -113,17 +117,9 @@ impl<P> Server<P> {
 }
 
 impl<P: Protocol> Server<P> {
-    /// As [`serve`].
-    pub async fn run(
-        self,
-        listener: TcpListener,
-        shutdown: impl Future<Output = ()>,
-        grace: Duration,
-    ) -> DrainReport {
-        self.run_from(listener, shutdown, grace).await
-    }
-
-    pub(crate) async fn run_from<A: Accept>(
+    /// Serves the connections of `source` until `shutdown` resolves, then drains for at most
+    /// `grace`; see [the guarantees](crate::server). Dropping the future closes everything at once.
+    pub async fn run<A: Accept>(
         self,
         source: A,
         shutdown: impl Future<Output = ()>,
@@ -163,7 +159,7 @@ impl<P: Protocol> Server<P> {
         open: &mut JoinSet<()>,
         draining: &CancellationToken,
     ) where
-        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Some(place) = self
             .connections
@@ -172,41 +168,52 @@ impl<P: Protocol> Server<P> {
             tracing::debug!(?peer, "a peer has its share of the connections");
             return;
         };
-        let Some(tls) = &self.tls else {
-            let serving = serve_peer(
-                (io, peer),
-                None,
-                self.protocol.clone(),
-                self.limits,
-                draining.clone(),
-            );
-            open.spawn(async move {
-                serving.await;
-                drop(place);
-            });
-            return;
-        };
-        let (outdated, draining) = (tls.outdated(), draining.child_token());
-        let tls = Some(tls.acceptor(P::APPLICATION));
-        let serving = serve_peer(
-            (io, peer),
-            tls,
-            self.protocol.clone(),
-            self.limits,
-            draining.clone(),
-        );
+        let (protocol, tls) = (self.protocol.clone(), self.tls.clone());
+        let serving = serve_peer(io, peer, protocol, tls, self.limits, draining.clone());
         open.spawn(async move {
-            let mut serving = pin!(serving);
-            tokio::select! {
-                () = &mut serving => {}
-                // The client may be one that is not let in any more; one that is connects anew.
-                () = outdated.cancelled() => {
-                    draining.cancel();
-                    serving.await;
-                }
-            }
+            serving.await;
             drop(place);
         });
+    }
+}
+
+/// Serves a connection, within TLS if there is any.
+async fn serve_peer<S, P: Protocol>(
+    io: S,
+    peer: Option<IpAddr>,
+    protocol: P,
+    tls: Option<Arc<ServerTls>>,
+    limits: Limits,
+    draining: CancellationToken,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let Some(tls) = tls else {
+        let io = ClientIo::new(io, &limits);
+        return protocol.serve(io, peer, limits, draining).await;
+    };
+    let (outdated, until) = (tls.outdated(), draining.child_token());
+    let draining = until.clone();
+    let serving = async {
+        let handshake = tls.acceptor(P::APPLICATION).accept(io);
+        match timeout(limits.header_read_timeout, handshake).await {
+            // A stream within TLS is large, and a task's memory is that of its largest branch.
+            Ok(Ok(io)) => {
+                let io = ClientIo::new(io, &limits);
+                Box::pin(protocol.serve(io, peer, limits, draining)).await;
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "no TLS connection"),
+            Err(_) => tracing::debug!("no TLS connection in time"),
+        }
+    };
+    let mut serving = pin!(serving);
+    tokio::select! {
+        () = &mut serving => {}
+        // The client may be one that is not let in any more; one that is connects anew.
+        () = outdated.cancelled() => {
+            until.cancel();
+            serving.await;
+        }
     }
 }
 
@@ -218,7 +225,7 @@ async fn drain(mut connections: JoinSet<()>, grace: Duration) -> DrainReport {
         }
     };
     // A timeout leaves the connections that are not done in the set.
-    let _ = tokio::time::timeout(grace, all_ended).await;
+    let _ = timeout(grace, all_ended).await;
     let aborted = connections.len();
     connections.shutdown().await;
     DrainReport {

@@ -3,43 +3,34 @@
 use std::error::Error;
 use std::io;
 
-use rustls::{AlertDescription, CertificateError};
+use rustls::AlertDescription;
 
 /// Reason why there is no TLS connection to a server, by what has to be put right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants are")]
 pub enum TlsFailure {
-    /// The server's certificate is signed by an unknown authority.
     #[error("the server's certificate is signed by none of the configured authorities")]
     UnknownAuthority,
-    /// The server's certificate is for another name.
     #[error("the server's certificate has another name: {0}")]
     AnotherName(String),
-    /// The server's certificate has expired.
     #[error("the server's certificate has expired")]
     Expired,
-    /// The server's certificate is of the future.
     #[error("the server's certificate is not valid yet")]
     NotYetValid,
-    /// The server's certificate was taken back.
     #[error("the server's certificate has been revoked")]
     Revoked,
-    /// The server's certificate is signed by one whose revocation list is missing.
     #[error(
         "no revocation list says whether the server's certificate, or one of its chain, is revoked"
     )]
     RevocationUnknown,
-    /// The server does not take the client's certificate, or misses one.
     #[error("the server refused this client's certificate, or the lack of one (alert {0})")]
     ClientRefused(String),
-    /// The server speaks something else.
     #[error("the server does not speak TLS")]
     NotTls,
-    /// The server speaks TLS, and another protocol within it.
     #[error(
         "the server does not offer the protocol asked for (HTTP/1.1, or HTTP/2 for gRPC) over TLS"
     )]
     AnotherProtocol,
-    /// Another failure, in rustls's words.
     #[error("{0}")]
     Other(String),
 }
@@ -71,27 +62,23 @@ impl TlsFailure {
 
 impl From<&rustls::Error> for TlsFailure {
     fn from(error: &rustls::Error) -> Self {
+        use rustls::CertificateError as Certificate;
         use rustls::Error::{
             AlertReceived, InvalidCertificate, InvalidMessage, NoApplicationProtocol,
         };
         match error {
             InvalidCertificate(reason) => match reason {
                 // A signature that does not fit is one by an authority of the same name.
-                CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                    Self::UnknownAuthority
-                }
-                CertificateError::NotValidForName
-                | CertificateError::NotValidForNameContext { .. } => {
+                Certificate::UnknownIssuer | Certificate::BadSignature => Self::UnknownAuthority,
+                Certificate::NotValidForName | Certificate::NotValidForNameContext { .. } => {
                     Self::AnotherName(reason.to_string())
                 }
-                CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                    Self::Expired
-                }
-                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                Certificate::Expired | Certificate::ExpiredContext { .. } => Self::Expired,
+                Certificate::NotValidYet | Certificate::NotValidYetContext { .. } => {
                     Self::NotYetValid
                 }
-                CertificateError::Revoked => Self::Revoked,
-                CertificateError::UnknownRevocationStatus => Self::RevocationUnknown,
+                Certificate::Revoked => Self::Revoked,
+                Certificate::UnknownRevocationStatus => Self::RevocationUnknown,
                 _ => Self::Other(error.to_string()),
             },
             AlertReceived(alert) if is_about_a_certificate(*alert) => {

@@ -1,30 +1,26 @@
 //! TLS for servers and clients by rustls with ring, from PEM files that may be
 //! replaced while it runs.
 //!
-//! Servers read their files again every [`LOOK_AGAIN`], by [`ServerTls::reload`] and
-//! [`ClientTls::reload`]. Unsound files leave the certificates of before in place, and open
+//! Servers read their files again every [`LOOK_AGAIN`], by [`Credentials::reload`]. Unsound files leave the certificates of before in place, and open
 //! connections keep theirs. TLS 1.2 and 1.3, with rustls's choice of ciphers. A client trusts the
 //! authorities that it is given and no others: neither the system's nor those of the web.
 
 mod client_tls;
-mod expiry;
+mod credentials;
 mod failure;
 mod server_tls;
 mod trust;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::crypto::CryptoProvider;
 pub use rustls::pki_types::ServerName;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use sha2::{Digest as _, Sha256};
 pub use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 pub use client_tls::{ClientFiles, ClientSettings, ClientTls};
-pub use expiry::Expiry;
+pub use credentials::Credentials;
 pub use failure::TlsFailure;
 pub use server_tls::{ServerFiles, ServerTls};
 
@@ -34,38 +30,24 @@ pub const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Reason why certificate files are of no use. Says nothing of what a key file holds.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum TlsError {
-    /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     Read {
         path: PathBuf,
         source: std::io::Error,
     },
-    /// A file without what it should hold.
     #[error("{}: no {what} in PEM form", path.display())]
     Empty { path: PathBuf, what: &'static str },
-    /// Certificate and key don't belong together, or cannot be used.
+    /// Certificate and key don't belong together, or one of the files cannot be used.
     #[error("{}: {reason}", path.display())]
-    Unusable {
-        /// The file of the certificate.
-        path: PathBuf,
-        reason: String,
-    },
-    /// Revocation lists that end before now.
+    Unusable { path: PathBuf, reason: String },
     #[error("{}: the next revocation list has been due since {since}", path.display())]
-    Expired {
-        path: PathBuf,
-        /// When the first of them ended.
-        since: String,
-    },
-    /// Revocation lists for clients without an authority for clients.
+    Expired { path: PathBuf, since: String },
     #[error("revocation lists without an authority")]
     NoAuthority,
-    /// A certificate without its key, or the reverse.
     #[error("a certificate without a key, or the reverse")]
     Half,
-    /// Text that is no name of a server.
     #[error("{0:?} is neither a DNS name nor an IP address")]
     Name(String),
 }
@@ -113,33 +95,13 @@ impl Application {
     }
 }
 
-/// One configuration for each application: listeners that speak different ones
-/// share their certificate.
-#[derive(Debug)]
-struct Configs<C> {
-    http1: Arc<C>,
-    http2: Arc<C>,
-}
-
-impl<C: Clone> Configs<C> {
-    fn of(config: C, set: impl Fn(&mut C, Vec<Vec<u8>>)) -> Self {
-        let speaking = |application: Application| {
-            let mut config = config.clone();
-            set(&mut config, application.protocols());
-            Arc::new(config)
-        };
-        Self {
-            http1: speaking(Application::Http1),
-            http2: speaking(Application::Http2),
-        }
-    }
-
-    fn get(&self, application: Application) -> Arc<C> {
-        Arc::clone(match application {
-            Application::Http1 => &self.http1,
-            Application::Http2 => &self.http2,
-        })
-    }
+/// When what was read expires, in seconds since 1970.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Expiry {
+    /// The own certificate, or one of its chain that expires before it; `None` without one.
+    pub certificate: Option<i64>,
+    /// The first of the revocation lists: when the next one is due; `None` without any.
+    pub revocation_lists: Option<i64>,
 }
 
 /// The name that a server's certificate must have: a DNS name or an IP address, without a port.
@@ -153,50 +115,4 @@ pub fn server_name(host: &str) -> Option<ServerName<'static>> {
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(path).map_err(|source| TlsError::Read {
-        path: path.to_owned(),
-        source,
-    })
-}
-
-/// A file that may not be there, and what is in it.
-fn file<'a>(path: &'a Option<PathBuf>, contents: &'a Option<Vec<u8>>) -> Option<trust::File<'a>> {
-    path.as_deref().zip(contents.as_deref())
-}
-
-/// Of the contents of all files, none of which comes and goes.
-fn digest<'a>(contents: impl IntoIterator<Item = &'a Vec<u8>>) -> [u8; 32] {
-    let mut digest = Sha256::new();
-    for part in contents {
-        digest.update(Sha256::digest(part));
-    }
-    digest.finalize().into()
-}
-
-fn certificates(path: &Path, contents: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(contents).collect();
-    chain
-        .ok()
-        .filter(|chain| !chain.is_empty())
-        .ok_or_else(|| TlsError::Empty {
-            path: path.to_owned(),
-            what: "certificate",
-        })
-}
-
-fn private_key(path: &Path, contents: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_slice(contents).map_err(|_| TlsError::Empty {
-        path: path.to_owned(),
-        what: "private key",
-    })
-}
-
-fn unusable(path: &Path, reason: impl std::fmt::Display) -> TlsError {
-    TlsError::Unusable {
-        path: path.to_owned(),
-        reason: reason.to_string(),
-    }
 }

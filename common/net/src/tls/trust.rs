@@ -6,14 +6,13 @@
 //! are renewed beside it. Reading an expired list is an error all the same ([`check_expiry`]): it
 //! is never started with, and is reported until it is replaced.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
@@ -24,47 +23,37 @@ use x509_parser::revocation_list::CertificateRevocationList;
 use x509_parser::time::ASN1Time;
 use x509_parser::{parse_x509_certificate, parse_x509_crl};
 
-use crate::tls::{TlsError, certificates, unusable};
-
-/// Path and contents of a file.
-pub(crate) type File<'a> = (&'a Path, &'a [u8]);
+use crate::tls::TlsError;
+use crate::tls::credentials::File;
 
 /// Authorities, and their revocation lists if there are any.
-pub(crate) struct Trust {
+pub(crate) struct Trust<'a> {
     roots: Arc<RootCertStore>,
     lists: Vec<CertificateRevocationListDer<'static>>,
     /// When the first of the lists does.
     pub(crate) expires: Option<i64>,
     /// The file to name where rustls cannot use them.
-    file: PathBuf,
+    file: &'a File<'a>,
 }
 
-impl Trust {
-    pub(crate) fn read(ca: File<'_>, crl: Option<File<'_>>) -> Result<Self, TlsError> {
-        let (path, contents) = ca;
-        let authorities = certificates(path, contents)?;
+impl<'a> Trust<'a> {
+    pub(crate) fn of(ca: &'a File<'a>, crl: Option<&'a File<'a>>) -> Result<Self, TlsError> {
+        let authorities = ca.certificates()?;
         let mut roots = RootCertStore::empty();
         for authority in &authorities {
-            roots
-                .add(authority.clone())
-                .map_err(|error| unusable(path, error))?;
+            let added = roots.add(authority.clone());
+            added.map_err(|error| ca.unusable(error))?;
         }
-        let roots = Arc::new(roots);
-        let Some((path, contents)) = crl else {
-            return Ok(Self {
-                roots,
-                lists: Vec::new(),
-                expires: None,
-                file: path.to_owned(),
-            });
-        };
-        let lists = lists(path, contents)?;
-        let expires = check(path, &lists, &authorities)?;
+        let (mut lists, mut expires) = (Vec::new(), None);
+        if let Some(crl) = crl {
+            lists = crl.pem("revocation list")?;
+            expires = Some(check(crl, &lists, &authorities)?);
+        }
         Ok(Self {
-            roots,
+            roots: Arc::new(roots),
             lists,
-            expires: Some(expires),
-            file: path.to_owned(),
+            expires,
+            file: crl.unwrap_or(ca),
         })
     }
 
@@ -77,7 +66,7 @@ impl Trust {
         verifier
             .with_crls(self.lists)
             .build()
-            .map_err(|error| unusable(&self.file, error))
+            .map_err(|error| self.file.unusable(error))
     }
 
     /// Looks at the certificates of servers.
@@ -89,13 +78,13 @@ impl Trust {
         verifier
             .with_crls(self.lists)
             .build()
-            .map_err(|error| unusable(&self.file, error))
+            .map_err(|error| self.file.unusable(error))
     }
 }
 
 /// Checks that the revocation lists are still in time.
 pub(crate) fn check_expiry(
-    path: Option<&Path>,
+    path: Option<&PathBuf>,
     expires: Option<i64>,
     now: i64,
 ) -> Result<(), TlsError> {
@@ -104,7 +93,7 @@ pub(crate) fn check_expiry(
             let since = ASN1Time::from_timestamp(expires)
                 .map_or_else(|_| expires.to_string(), |at| at.to_string());
             Err(TlsError::Expired {
-                path: path.to_owned(),
+                path: path.clone(),
                 since,
             })
         }
@@ -120,30 +109,17 @@ pub(crate) fn now() -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-fn lists(
-    path: &Path,
-    contents: &[u8],
-) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
-    let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(contents).collect();
-    lists
-        .ok()
-        .filter(|lists| !lists.is_empty())
-        .ok_or_else(|| TlsError::Empty {
-            path: path.to_owned(),
-            what: "revocation list",
-        })
-}
-
 /// Returns the time at which the first of the lists expires. Rustls would find the following at the
 /// first connection, and refuse all connections for them: an authority without a list, and a list
 /// that another authority has signed.
 fn check(
-    path: &Path,
+    file: &File<'_>,
     lists: &[CertificateRevocationListDer<'_>],
     authorities: &[CertificateDer<'_>],
 ) -> Result<i64, TlsError> {
     let parsed: Result<Vec<_>, _> = lists.iter().map(|list| parse_x509_crl(list)).collect();
-    let parsed = parsed.map_err(|error| unusable(path, format!("no revocation list: {error}")))?;
+    let parsed =
+        parsed.map_err(|error| file.unusable(format_args!("no revocation list: {error}")))?;
     for authority in authorities {
         // One that cannot be read here has no list that could be held against it.
         let Ok((_, authority)) = parse_x509_certificate(authority) else {
@@ -153,32 +129,25 @@ fn check(
         let own: Vec<_> = own
             .filter(|list| list.issuer().as_raw() == authority.subject().as_raw())
             .collect();
+        let name = authority.subject();
         if own.is_empty() {
-            return Err(unusable(
-                path,
-                format!("no revocation list of {}", authority.subject()),
-            ));
+            return Err(file.unusable(format_args!("no revocation list of {name}")));
         }
         if own.iter().filter(|list| !is_partial(list)).count() > 1 {
-            let name = authority.subject();
-            return Err(unusable(
-                path,
-                format!("two revocation lists of {name}: keep only the newer one"),
-            ));
+            let problem = format_args!("two revocation lists of {name}: keep only the newer one");
+            return Err(file.unusable(problem));
         }
         own.into_iter()
-            .try_for_each(|list| check_signer(path, list, &authority))?;
+            .try_for_each(|list| check_signer(list, &authority))
+            .map_err(|problem| file.unusable(problem))?;
     }
     let ends: Option<Vec<i64>> = parsed
         .iter()
         .map(|(_, list)| list.next_update().map(|end| end.timestamp()))
         .collect();
-    ends.and_then(|ends| ends.into_iter().min()).ok_or_else(|| {
-        unusable(
-            path,
-            "a revocation list that does not say when the next one is due",
-        )
-    })
+    let problem = "a revocation list that does not say when the next one is due";
+    let first = ends.and_then(|ends| ends.into_iter().min());
+    first.ok_or_else(|| file.unusable(problem))
 }
 
 /// Returns true if a list covers only some certificates (RFC 5280, section 5.2.5). Of several lists
@@ -190,29 +159,19 @@ fn is_partial(list: &CertificateRevocationList<'_>) -> bool {
 }
 
 fn check_signer(
-    path: &Path,
     list: &CertificateRevocationList<'_>,
     authority: &X509Certificate<'_>,
-) -> Result<(), TlsError> {
+) -> Result<(), String> {
     let name = authority.subject();
-    if authority
-        .key_usage()
-        .ok()
-        .flatten()
-        .is_some_and(|usage| !usage.value.crl_sign())
-    {
-        return Err(unusable(
-            path,
-            format!("{name} may not sign revocation lists, says its key usage"),
-        ));
+    let usage = authority.key_usage().ok().flatten();
+    if usage.is_some_and(|usage| !usage.value.crl_sign()) {
+        let problem = "may not sign revocation lists, says its key usage";
+        return Err(format!("{name} {problem}"));
     }
     match list.verify_signature(authority.public_key()) {
         // What this cannot check rustls may.
         Ok(()) | Err(X509Error::SignatureUnsupportedAlgorithm) => Ok(()),
-        Err(_) => Err(unusable(
-            path,
-            format!("the revocation list of {name} is not signed by it"),
-        )),
+        Err(_) => Err(format!("the revocation list of {name} is not signed by it")),
     }
 }
 
@@ -222,7 +181,8 @@ mod tests {
 
     #[test]
     fn a_list_is_in_time_until_the_next_one_is_due() {
-        let path = Some(Path::new("clients.crl"));
+        let path = PathBuf::from("clients.crl");
+        let path = Some(&path);
         assert!(check_expiry(path, Some(1_000_000_000), 999_999_999).is_ok());
         let error = check_expiry(path, Some(1_000_000_000), 1_000_000_000)
             .unwrap_err()

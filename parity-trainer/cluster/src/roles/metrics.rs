@@ -170,7 +170,8 @@ pub(super) fn serve(
     };
     AbortOnDropHandle::new(tokio::spawn(async move {
         let forever = std::future::pending();
-        parapet_net::server::serve(listener, app, limits, forever, Duration::ZERO).await;
+        let server = parapet_net::server::Server::new(app, limits);
+        server.run(listener, forever, Duration::ZERO).await;
     }))
 }
 

@@ -7,8 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use super::arrival::Arrival;
-use super::watch::Ticket;
+use super::watch::{Arrival, Ticket};
 
 /// A request's body; notes how far it is.
 #[derive(Debug)]

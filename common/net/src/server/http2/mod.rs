@@ -4,7 +4,6 @@
 //! the answer of one stream unread, by its flow-control window, while it goes on asking on others,
 //! and the socket never tells.
 
-mod arrival;
 mod bodies;
 mod frames;
 mod watch;
@@ -31,8 +30,7 @@ pub use bodies::{RequestBody, ResponseBody};
 use frames::Frames;
 use watch::{Over, Watch};
 
-use crate::server::connection::Protocol;
-use crate::server::{Allowance, Limits};
+use crate::server::{Allowance, Limits, Protocol};
 
 /// Bytes of one request that may be on their way without having been read; a message of this size
 /// needs no round trip more.

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::arrival::Arrival;
 use crate::server::Limits;
 
 /// Requests that may be given up before they have arrived, beyond as many as were answered. A
@@ -193,5 +193,32 @@ impl Drop for Ticket {
                 }
             }
         }
+    }
+}
+
+/// Progress of a request's arrival.
+#[derive(Debug, Default)]
+pub(super) struct Arrival(AtomicU8);
+
+const WHOLE: u8 = 1;
+const BROKEN: u8 = 2;
+
+impl Arrival {
+    /// All of it is here.
+    pub(super) fn is_whole(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == WHOLE
+    }
+
+    /// The rest of it will not come: its client has reset the stream, or is gone.
+    pub(super) fn is_broken(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == BROKEN
+    }
+
+    pub(super) fn whole(&self) {
+        self.0.store(WHOLE, Ordering::Relaxed);
+    }
+
+    pub(super) fn broken(&self) {
+        self.0.store(BROKEN, Ordering::Relaxed);
     }
 }

@@ -26,7 +26,8 @@ impl Accept for Arrivals {
     }
 }
 
-struct Server {
+/// A server that runs, on connections in memory.
+struct Site {
     arrivals: mpsc::Sender<io::Result<DuplexStream>>,
     shutdown: oneshot::Sender<()>,
     answer_slow: Arc<Notify>,
@@ -34,8 +35,13 @@ struct Server {
 }
 
 const GRACE: Duration = Duration::from_secs(5);
+const SECOND: Duration = Duration::from_secs(1);
 
-impl Server {
+fn report(drained: usize, aborted: usize) -> DrainReport {
+    DrainReport { drained, aborted }
+}
+
+impl Site {
     /// `/` answers at once, `/slow` when told to, `/large` with a megabyte.
     fn start(limits: Limits) -> Self {
         let answer_slow = Arc::new(Notify::new());
@@ -44,10 +50,14 @@ impl Server {
             .route("/", get(async || "ok"))
             .route("/slow", get(async move || told.notified().await))
             .route("/large", get(async || vec![0; 1 << 20]));
-        let (arrivals, source) = mpsc::channel(16);
+        Self::run(Server::new(app, limits), answer_slow)
+    }
+
+    fn run<P: Protocol>(server: Server<P>, answer_slow: Arc<Notify>) -> Self {
+        let (arrivals, source): (_, Arrivals) = mpsc::channel(16);
         let (shutdown, asked) = oneshot::channel::<()>();
         let asked = async move { asked.await.unwrap_or(()) };
-        let ended = tokio::spawn(super::Server::new(app, limits).run_from(source, asked, GRACE));
+        let ended = tokio::spawn(server.run(source, asked, GRACE));
         Self {
             arrivals,
             shutdown,
@@ -81,6 +91,12 @@ async fn receive(client: &mut DuplexStream) -> String {
     String::from_utf8_lossy(&buffer[..length]).into_owned()
 }
 
+async fn assert_answered(client: &mut DuplexStream) -> String {
+    let answer = receive(client).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    answer
+}
+
 /// Lets every task run until it waits.
 async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -88,28 +104,21 @@ async fn settle() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_serves_one_request_after_another() {
-    let server = Server::start(Limits::default());
+    let server = Site::start(Limits::default());
     let mut client = server.connect().await;
     for _ in 0..3 {
         send(&mut client, "/").await;
-        assert!(receive(&mut client).await.starts_with("HTTP/1.1 200"));
+        assert_answered(&mut client).await;
     }
-    assert_eq!(
-        server.shut_down().await,
-        DrainReport {
-            drained: 1,
-            aborted: 0
-        }
-    );
+    assert_eq!(server.shut_down().await, report(1, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_header_that_does_not_arrive_closes_the_connection() {
-    let limits = Limits {
-        header_read_timeout: Duration::from_secs(3),
+    let server = Site::start(Limits {
+        header_read_timeout: 3 * SECOND,
         ..Limits::default()
-    };
-    let server = Server::start(limits);
+    });
     let start = Instant::now();
     for beginning in ["", "GET / HTTP/1.1\r\nhos"] {
         let mut client = server.connect().await;
@@ -127,7 +136,7 @@ async fn a_header_that_does_not_arrive_closes_the_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn a_header_that_is_too_large_is_refused() {
-    let server = Server::start(Limits {
+    let server = Site::start(Limits {
         max_header_bytes: 1024,
         ..Limits::default()
     });
@@ -138,12 +147,11 @@ async fn a_header_that_is_too_large_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_nothing_is_closed() {
-    let limits = Limits {
+    let server = Site::start(Limits {
         max_connections: 1,
-        write_timeout: Duration::from_secs(2),
+        write_timeout: 2 * SECOND,
         ..Limits::default()
-    };
-    let server = Server::start(limits);
+    });
     let start = Instant::now();
     let mut stalled = server.connect().await;
     send(&mut stalled, "/large").await;
@@ -155,13 +163,12 @@ async fn a_client_that_reads_nothing_is_closed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_a_little_now_and_then_is_closed() {
-    let limits = Limits {
+    let server = Site::start(Limits {
         max_connections: 1,
-        write_timeout: Duration::from_secs(2),
+        write_timeout: 2 * SECOND,
         min_write_rate: 10_000,
         ..Limits::default()
-    };
-    let server = Server::start(limits);
+    });
     let start = Instant::now();
     let mut trickling = server.connect().await;
     send(&mut trickling, "/large").await;
@@ -169,25 +176,22 @@ async fn a_client_that_reads_a_little_now_and_then_is_closed() {
     // nothing may be taken end.
     let mut taken = 0;
     loop {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(SECOND).await;
         let mut buffer = [0; 4096];
         match trickling.read(&mut buffer).await {
             Ok(0) | Err(_) => break,
             Ok(bytes) => taken += bytes,
         }
     }
-    assert!(
-        (3..10).contains(&start.elapsed().as_secs()),
-        "{:?}",
-        start.elapsed()
-    );
+    let elapsed = start.elapsed().as_secs();
+    assert!((3..10).contains(&elapsed), "{elapsed}");
     assert!(taken < 1 << 16, "{taken}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_is_old_is_closed_after_an_answer() {
     let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
-    let server = Server::start(Limits {
+    let server = Site::start(Limits {
         max_connection_age: minute,
         header_read_timeout: hour,
         ..Limits::default()
@@ -201,19 +205,16 @@ async fn a_connection_that_is_old_is_closed_after_an_answer() {
             .is_ok(),
         "closed too soon"
     );
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(2 * SECOND).await;
     server.answer_slow.notify_one();
-    let answer = receive(&mut client).await;
-    assert!(
-        answer.starts_with("HTTP/1.1 200") && answer.contains("connection: close"),
-        "{answer}"
-    );
+    let answer = assert_answered(&mut client).await;
+    assert!(answer.contains("connection: close"), "{answer}");
     assert_eq!(receive(&mut client).await, "");
 }
 
 #[tokio::test(start_paused = true)]
 async fn connections_that_wait_to_be_accepted_are_served_on_shutdown() {
-    let server = Server::start(Limits::default());
+    let server = Site::start(Limits::default());
     settle().await;
     // Nothing runs between these two: the shutdown is seen first.
     let (mut client, io) = duplex(4096);
@@ -223,19 +224,13 @@ async fn connections_that_wait_to_be_accepted_are_served_on_shutdown() {
         .now_or_never()
         .unwrap()
         .unwrap();
-    assert_eq!(
-        server.shut_down().await,
-        DrainReport {
-            drained: 1,
-            aborted: 0
-        }
-    );
-    assert!(receive(&mut client).await.starts_with("HTTP/1.1 200"));
+    assert_eq!(server.shut_down().await, report(1, 0));
+    assert_answered(&mut client).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn connections_beyond_the_limit_wait() {
-    let server = Server::start(Limits {
+    let server = Site::start(Limits {
         max_connections: 1,
         ..Limits::default()
     });
@@ -243,15 +238,15 @@ async fn connections_beyond_the_limit_wait() {
     settle().await;
     let mut second = server.connect().await;
     send(&mut second, "/").await;
-    let waiting = tokio::time::timeout(Duration::from_secs(1), receive(&mut second)).await;
+    let waiting = tokio::time::timeout(SECOND, receive(&mut second)).await;
     assert!(waiting.is_err());
     drop(first);
-    assert!(receive(&mut second).await.starts_with("HTTP/1.1 200"));
+    assert_answered(&mut second).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn accepting_goes_on_after_errors() {
-    let server = Server::start(Limits::default());
+    let server = Site::start(Limits::default());
     let start = Instant::now();
     for kind in [
         io::ErrorKind::OutOfMemory,
@@ -262,7 +257,7 @@ async fn accepting_goes_on_after_errors() {
     }
     let mut client = server.connect().await;
     send(&mut client, "/").await;
-    assert!(receive(&mut client).await.starts_with("HTTP/1.1 200"));
+    assert_answered(&mut client).await;
     assert!(
         (30..40).contains(&start.elapsed().as_millis()),
         "10 ms, then 20 ms"
@@ -271,7 +266,7 @@ async fn accepting_goes_on_after_errors() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_in_flight_is_answered_while_idle_connections_close() {
-    let server = Server::start(Limits::default());
+    let server = Site::start(Limits::default());
     let mut fresh = server.connect().await;
     let mut busy = server.connect().await;
     send(&mut busy, "/slow").await;
@@ -280,34 +275,19 @@ async fn a_request_in_flight_is_answered_while_idle_connections_close() {
     let drained = tokio::spawn(server.shut_down());
     assert_eq!(receive(&mut fresh).await, "");
     answer_slow.notify_one();
-    let answer = receive(&mut busy).await;
-    assert!(
-        answer.starts_with("HTTP/1.1 200") && answer.contains("connection: close"),
-        "{answer}"
-    );
-    assert_eq!(
-        drained.await.unwrap(),
-        DrainReport {
-            drained: 2,
-            aborted: 0
-        }
-    );
+    let answer = assert_answered(&mut busy).await;
+    assert!(answer.contains("connection: close"), "{answer}");
+    assert_eq!(drained.await.unwrap(), report(2, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_grace_period_ends() {
-    let server = Server::start(Limits::default());
+    let server = Site::start(Limits::default());
     let mut busy = server.connect().await;
     send(&mut busy, "/slow").await;
     settle().await;
     let start = Instant::now();
-    assert_eq!(
-        server.shut_down().await,
-        DrainReport {
-            drained: 0,
-            aborted: 1
-        }
-    );
+    assert_eq!(server.shut_down().await, report(0, 1));
     assert_eq!(start.elapsed(), GRACE);
     assert_eq!(receive(&mut busy).await, "");
 }

@@ -6,28 +6,22 @@ use bytes::Bytes;
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::super::*;
-use super::{Arrivals, GRACE, settle};
-use crate::server::RequestBody;
+use super::{GRACE, SECOND, Site, report, settle};
+use crate::server::{RequestBody, read_body};
 
-const SECOND: Duration = Duration::from_secs(1);
 const STREAMS: u32 = 8;
-
-struct Site {
-    arrivals: mpsc::Sender<std::io::Result<DuplexStream>>,
-    shutdown: oneshot::Sender<()>,
-    answer_slow: Arc<Notify>,
-    ended: JoinHandle<DrainReport>,
-}
+/// A client's preface and its settings.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 impl Site {
     /// `/` answers at once, `/slow` when told to, `/large` with a megabyte, `/read` when it has
     /// read the request.
-    fn start(limits: Limits) -> Self {
+    fn start_http2(limits: Limits) -> Self {
         let answer_slow = Arc::new(Notify::new());
         let told = answer_slow.clone();
         let service = tower::service_fn(move |request: Request<RequestBody>| {
@@ -41,32 +35,22 @@ impl Site {
                         2
                     }
                     // What cannot be read is answered at once.
-                    "/read" => {
-                        match crate::server::read_body(Body::new(body), 1 << 20, GRACE * 100).await
-                        {
-                            Ok(_) => std::future::pending().await,
-                            Err(_) => 2,
+                    path @ ("/read" | "/echo") => {
+                        let body = Body::new(body);
+                        let read = read_body(body, 1 << 20, GRACE * 100).await;
+                        match (path, read) {
+                            ("/read", Ok(_)) => std::future::pending().await,
+                            ("/read", Err(_)) | (_, Ok(_)) => 2,
+                            (_, Err(_)) => 0,
                         }
                     }
-                    "/echo" => crate::server::read_body(Body::new(body), 1 << 20, GRACE * 100)
-                        .await
-                        .map_or(0, |_| 2),
                     _ => 2,
                 };
                 Ok(Response::new(Body::from(vec![b'x'; size])))
             }
         });
-        let (arrivals, source): (_, Arrivals) = mpsc::channel(16);
-        let (shutdown, asked) = oneshot::channel::<()>();
-        let asked = async move { asked.await.unwrap_or(()) };
         let server = Server::over_http2(service, limits, STREAMS);
-        let ended = tokio::spawn(server.run_from(source, asked, GRACE));
-        Self {
-            arrivals,
-            shutdown,
-            answer_slow,
-            ended,
-        }
+        Self::run(server, answer_slow)
     }
 
     async fn socket(&self) -> DuplexStream {
@@ -76,7 +60,7 @@ impl Site {
     }
 
     /// A client whose streams have `window` bytes of room, and its connection's end.
-    async fn connect(
+    async fn connect_http2(
         &self,
         window: u32,
     ) -> (SendRequest<Bytes>, JoinHandle<Result<(), h2::Error>>) {
@@ -86,11 +70,6 @@ impl Site {
             .initial_max_send_streams(100);
         let (client, connection) = builder.handshake(self.socket().await).await.unwrap();
         (client, tokio::spawn(connection))
-    }
-
-    async fn shut_down(self) -> DrainReport {
-        self.shutdown.send(()).unwrap();
-        self.ended.await.unwrap()
     }
 }
 
@@ -120,40 +99,29 @@ async fn seconds_until_closed(socket: &mut DuplexStream) -> f32 {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_serves_requests_at_the_same_time() {
-    let site = Site::start(Limits::default());
-    let (mut client, _connection) = site.connect(65_535).await;
+    let site = Site::start_http2(Limits::default());
+    let (mut client, _connection) = site.connect_http2(65_535).await;
     let slow = ask(&mut client, "/slow");
     assert_eq!(read(ask(&mut client, "/")).await.unwrap(), 2);
     assert_eq!(read(ask(&mut client, "/large")).await.unwrap(), 1 << 20);
     site.answer_slow.notify_one();
     assert_eq!(read(slow).await.unwrap(), 2);
-    assert_eq!(
-        site.shut_down().await,
-        DrainReport {
-            drained: 1,
-            aborted: 0
-        }
-    );
+    assert_eq!(site.shut_down().await, report(1, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_without_a_request_is_closed() {
-    let limits = Limits {
+    let site = Site::start_http2(Limits {
         header_read_timeout: 3 * SECOND,
         ..Limits::default()
-    };
-    let site = Site::start(limits);
+    });
     // Half a second is given to clients to close themselves.
-    for beginning in [
-        &b""[..],
-        b"PRI * HTTP/2.0\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
-    ] {
+    for beginning in [&b""[..], b"PRI * HTTP/2.0\r\n", PREFACE] {
         let mut socket = site.socket().await;
         socket.write_all(beginning).await.unwrap();
         assert!((3.0..3.6).contains(&seconds_until_closed(&mut socket).await));
     }
-    let (mut client, connection) = site.connect(65_535).await;
+    let (mut client, connection) = site.connect_http2(65_535).await;
     sleep(2 * SECOND).await;
     let slow = ask(&mut client, "/slow");
     sleep(10 * SECOND).await;
@@ -162,21 +130,18 @@ async fn a_connection_without_a_request_is_closed() {
     assert_eq!(read(slow).await.unwrap(), 2);
     let start = Instant::now();
     let _ = connection.await;
-    assert!(
-        (3.0..3.6).contains(&start.elapsed().as_secs_f32()),
-        "{:?}",
-        start.elapsed()
-    );
+    let elapsed = start.elapsed().as_secs_f32();
+    assert!((3.0..3.6).contains(&elapsed), "{elapsed}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_left_unread_closes_the_connection_whatever_else_goes_on() {
-    let site = Site::start(Limits {
+    let site = Site::start_http2(Limits {
         write_timeout: 4 * SECOND,
         ..Limits::default()
     });
     for window in [0, 1] {
-        let (mut client, connection) = site.connect(window).await;
+        let (mut client, connection) = site.connect_http2(window).await;
         let unread = ask(&mut client, "/large").await.unwrap();
         let start = Instant::now();
         while !connection.is_finished() {
@@ -208,8 +173,8 @@ async fn an_answer_that_is_read_too_slowly_closes_the_connection() {
         min_write_rate: 20_000,
         ..Limits::default()
     };
-    let site = Site::start(limits);
-    let (mut client, connection) = site.connect(10_000).await;
+    let site = Site::start_http2(limits);
+    let (mut client, connection) = site.connect_http2(10_000).await;
     let mut body = ask(&mut client, "/large").await.unwrap().into_body();
     let (start, mut taken) = (Instant::now(), 0);
     while let Some(Ok(data)) = body.data().await {
@@ -217,20 +182,17 @@ async fn an_answer_that_is_read_too_slowly_closes_the_connection() {
         sleep(SECOND).await;
         let _ = body.flow_control().release_capacity(data.len());
     }
-    assert!(
-        (3..10).contains(&start.elapsed().as_secs()),
-        "{:?}",
-        start.elapsed()
-    );
+    let elapsed = start.elapsed().as_secs();
+    assert!((3..10).contains(&elapsed), "{elapsed}");
     assert!(taken < 150_000, "{taken}");
     let _ = connection.await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn streams_opened_to_be_reset_close_the_connection_and_deadlines_that_pass_do_not() {
-    let site = Site::start(Limits::default());
+    let site = Site::start_http2(Limits::default());
     for (path, whole, closed) in [("/read", false, true), ("/read", true, false)] {
-        let (mut client, connection) = site.connect(65_535).await;
+        let (mut client, connection) = site.connect_http2(65_535).await;
         for _ in 0..1000 {
             if client.clone().ready().await.is_err() {
                 break;
@@ -251,12 +213,9 @@ async fn streams_opened_to_be_reset_close_the_connection_and_deadlines_that_pass
 
 #[tokio::test(start_paused = true)]
 async fn frames_without_requests_close_the_connection_and_large_requests_do_not() {
-    let site = Site::start(Limits::default());
+    let site = Site::start_http2(Limits::default());
     let mut socket = site.socket().await;
-    socket
-        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
-        .await
-        .unwrap();
+    socket.write_all(PREFACE).await.unwrap();
     let (mut reading, mut writing) = tokio::io::split(socket);
     let pings = b"\0\0\x08\x06\0\0\0\0\0pingpong".repeat(1000);
     let pinging = async {
@@ -270,7 +229,7 @@ async fn frames_without_requests_close_the_connection_and_large_requests_do_not(
     let (sent, _) = tokio::join!(pinging, reading.read_to_end(&mut said));
     assert!((1 << 20..3 << 19).contains(&sent), "{sent}");
 
-    let (client, connection) = site.connect(65_535).await;
+    let (client, connection) = site.connect_http2(65_535).await;
     for _ in 0..20 {
         let mut client = client.clone().ready().await.unwrap();
         let request = Request::post("http://x/echo").body(()).unwrap();
@@ -288,8 +247,8 @@ async fn a_connection_that_is_old_takes_no_more_requests_and_answers_those_it_ha
         header_read_timeout: GRACE * 100,
         ..Limits::default()
     };
-    let site = Site::start(limits);
-    let (mut client, connection) = site.connect(65_535).await;
+    let site = Site::start_http2(limits);
+    let (mut client, connection) = site.connect_http2(65_535).await;
     sleep(59 * SECOND).await;
     let slow = ask(&mut client, "/slow");
     sleep(2 * SECOND).await;
@@ -305,15 +264,12 @@ async fn a_connection_that_is_old_takes_no_more_requests_and_answers_those_it_ha
 /// It does not say that it has heard, as a client would, and goes on asking.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_is_old_is_closed_whether_its_client_minds_or_not() {
-    let site = Site::start(Limits {
+    let site = Site::start_http2(Limits {
         max_connection_age: 10 * SECOND,
         ..Limits::default()
     });
     let mut socket = site.socket().await;
-    socket
-        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
-        .await
-        .unwrap();
+    socket.write_all(PREFACE).await.unwrap();
     let (mut reading, mut writing) = tokio::io::split(socket);
     let start = Instant::now();
     let asking = async {
@@ -333,20 +289,17 @@ async fn a_connection_that_is_old_is_closed_whether_its_client_minds_or_not() {
     };
     let mut said = Vec::new();
     let (_, ()) = tokio::join!(reading.read_to_end(&mut said), asking);
-    assert!(
-        (10..13).contains(&start.elapsed().as_secs()),
-        "{:?}",
-        start.elapsed()
-    );
+    let elapsed = start.elapsed().as_secs();
+    assert!((10..13).contains(&elapsed), "{elapsed}");
     assert!(said.len() > 90 * 9, "it was answered until then");
 }
 
 #[tokio::test(start_paused = true)]
 async fn requests_in_flight_are_answered_while_connections_without_one_close() {
-    let site = Site::start(Limits::default());
+    let site = Site::start_http2(Limits::default());
     let silent = site.socket().await;
-    let (_idle, idle) = site.connect(65_535).await;
-    let (mut client, _connection) = site.connect(65_535).await;
+    let (_idle, idle) = site.connect_http2(65_535).await;
+    let (mut client, _connection) = site.connect_http2(65_535).await;
     let slow = ask(&mut client, "/slow");
     settle().await;
     let answer_slow = site.answer_slow.clone();
@@ -355,30 +308,18 @@ async fn requests_in_flight_are_answered_while_connections_without_one_close() {
     sleep(SECOND).await;
     answer_slow.notify_one();
     assert_eq!(read(slow).await.unwrap(), 2);
-    assert_eq!(
-        drained.await.unwrap(),
-        DrainReport {
-            drained: 3,
-            aborted: 0
-        }
-    );
+    assert_eq!(drained.await.unwrap(), report(3, 0));
     drop(silent);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_grace_period_ends_for_streams_as_well() {
-    let site = Site::start(Limits::default());
-    let (mut client, _connection) = site.connect(65_535).await;
+    let site = Site::start_http2(Limits::default());
+    let (mut client, _connection) = site.connect_http2(65_535).await;
     let slow = ask(&mut client, "/slow");
     settle().await;
     let start = Instant::now();
-    assert_eq!(
-        site.shut_down().await,
-        DrainReport {
-            drained: 0,
-            aborted: 1
-        }
-    );
+    assert_eq!(site.shut_down().await, report(0, 1));
     assert_eq!(start.elapsed(), GRACE);
     assert!(read(slow).await.is_err());
 }
