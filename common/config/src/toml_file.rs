@@ -13,9 +13,6 @@ pub struct Mistake {
 }
 
 /// Reads `text`.
-///
-/// # Errors
-/// [`Mistake`].
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Mistake> {
     toml::from_str(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::fmt::Debug;
 use std::fs;
 use std::path::Path;
 
@@ -51,6 +52,11 @@ fn load(root: &Path) -> Result<parapet_config::repository::ModelEntry, parapet_c
     ModelRepository::open(root).unwrap().load("fashion-parity")
 }
 
+fn assert_named<T: Debug>(result: Result<T, parapet_config::FileError>, named: &str) {
+    let message = result.unwrap_err().to_string();
+    assert!(message.contains(named), "{message}");
+}
+
 fn error(toml: &str) -> String {
     let root = repository(toml);
     let error = load(root.path()).unwrap_err().to_string();
@@ -64,19 +70,9 @@ fn an_entry_is_read_with_its_versions_and_code() {
     let entry = load(root.path()).unwrap();
     assert_eq!(entry.versions, [2, 10]);
     assert_eq!(entry.latest(), 10);
-    assert!(
-        entry
-            .model_file(2)
-            .unwrap()
-            .ends_with("fashion-parity/2/model.onnx")
-    );
-    assert!(
-        entry
-            .model_file(3)
-            .unwrap_err()
-            .to_string()
-            .contains("there is 2, 10")
-    );
+    let file = entry.model_file(2).unwrap();
+    assert!(file.ends_with("fashion-parity/2/model.onnx"));
+    assert_named(entry.model_file(3), "there is 2, 10");
     assert_eq!(entry.inputs[0].sample_len(), 784);
     assert_eq!(entry.metadata().inputs[0].shape, [-1, 1, 28, 28]);
     let code = entry.code.unwrap();
@@ -85,10 +81,8 @@ fn an_entry_is_read_with_its_versions_and_code() {
         ("fashion", EncoderKind::Concat, 2)
     );
     assert_eq!(entry.training["epochs"].as_integer(), Some(5));
-    assert_eq!(
-        ModelRepository::open(root.path()).unwrap().list().unwrap(),
-        ["fashion-parity"]
-    );
+    let repository = ModelRepository::open(root.path()).unwrap();
+    assert_eq!(repository.list().unwrap(), ["fashion-parity"]);
 }
 
 #[test]
@@ -131,10 +125,12 @@ fn what_is_saved_is_loaded() {
     let entry = load(root.path()).unwrap();
     assert_eq!((entry.inputs, entry.outputs), (model.inputs, model.outputs));
     assert_eq!((entry.code, entry.training), (model.code, model.training));
-    let left = fs::read_dir(root.path().join("fashion-parity"))
-        .unwrap()
-        .count();
-    assert_eq!(left, 4, "model.toml and three folders, no partial file");
+    let left = fs::read_dir(root.path().join("fashion-parity")).unwrap();
+    assert_eq!(
+        left.count(),
+        4,
+        "model.toml and three folders, no partial file"
+    );
 }
 
 #[test]
@@ -143,22 +139,22 @@ fn the_codes_transform_is_raw_unless_it_is_given() {
         let root = repository(&PARITY.replacen("r = 1", &format!("r = 1\n{line}"), 1));
         load(root.path()).unwrap().code.unwrap().spec.transform
     };
-    assert_eq!(transform(""), OutputTransform::Raw);
-    assert_eq!(
-        transform("transform = { kind = \"raw\" }"),
-        OutputTransform::Raw
-    );
-    assert_eq!(
-        transform("transform = { kind = \"log_softmax\" }"),
-        OutputTransform::LogSoftmax { floor: -20.0 }
-    );
-    assert_eq!(
-        transform("transform = { kind = \"standardised\", mean = [-36], deviation = [37.5] }"),
-        OutputTransform::Standardised {
-            mean: vec![-36.0],
-            deviation: vec![37.5]
-        }
-    );
+    let log_softmax = OutputTransform::LogSoftmax { floor: -20.0 };
+    let standardised = OutputTransform::Standardised {
+        mean: vec![-36.0],
+        deviation: vec![37.5],
+    };
+    for (line, read) in [
+        ("", OutputTransform::Raw),
+        ("transform = { kind = \"raw\" }", OutputTransform::Raw),
+        ("transform = { kind = \"log_softmax\" }", log_softmax),
+        (
+            "transform = { kind = \"standardised\", mean = [-36], deviation = [37.5] }",
+            standardised,
+        ),
+    ] {
+        assert_eq!(transform(line), read);
+    }
 }
 
 #[test]
@@ -205,65 +201,28 @@ fn every_mistake_names_the_file_the_field_and_the_fix() {
 fn missing_models_files_and_versions_are_named() {
     let root = repository(PARITY);
     let repository = ModelRepository::open(root.path()).unwrap();
-    assert!(
-        repository
-            .load("cifar")
-            .unwrap_err()
-            .to_string()
-            .contains("there is fashion-parity")
-    );
-    assert!(
-        repository
-            .load("../x")
-            .unwrap_err()
-            .to_string()
-            .contains("model name")
-    );
+    assert_named(repository.load("cifar"), "there is fashion-parity");
+    assert_named(repository.load("../x"), "model name");
     fs::remove_file(root.path().join("fashion-parity/2/model.onnx")).unwrap();
-    assert!(
-        load(root.path())
-            .unwrap_err()
-            .to_string()
-            .contains("2: model.onnx: missing")
-    );
+    assert_named(load(root.path()), "2: model.onnx: missing");
     for version in ["2", "10"] {
         fs::remove_dir_all(root.path().join("fashion-parity").join(version)).unwrap();
     }
-    assert!(
-        load(root.path())
-            .unwrap_err()
-            .to_string()
-            .contains("put the model's file at 1/model.onnx")
-    );
-    assert!(
-        ModelRepository::open(root.path().join("gone"))
-            .unwrap_err()
-            .to_string()
-            .contains("not a folder")
-    );
+    assert_named(load(root.path()), "put the model's file at 1/model.onnx");
+    let gone = ModelRepository::open(root.path().join("gone"));
+    assert_named(gone, "not a folder");
 }
 
 #[test]
 fn a_torch_script_module_has_another_file() {
     let root = repository(&PARITY.replace("onnxruntime_onnx", "pytorch_libtorch"));
-    let message = load(root.path()).unwrap_err().to_string();
-    assert!(message.contains("model.pt: missing"), "{message}");
+    assert_named(load(root.path()), "model.pt: missing");
     for version in ["2", "10"] {
-        fs::write(
-            root.path()
-                .join("fashion-parity")
-                .join(version)
-                .join("model.pt"),
-            b"",
-        )
-        .unwrap();
+        let file = format!("fashion-parity/{version}/model.pt");
+        fs::write(root.path().join(file), b"").unwrap();
     }
     let entry = load(root.path()).unwrap();
-    assert!(
-        entry
-            .model_file(2)
-            .unwrap()
-            .ends_with("fashion-parity/2/model.pt")
-    );
+    let file = entry.model_file(2).unwrap();
+    assert!(file.ends_with("fashion-parity/2/model.pt"));
     assert_eq!(entry.metadata().platform, "pytorch_libtorch");
 }

@@ -1,7 +1,9 @@
 //! Fault profiles: the service times and faults that an experiment asks for.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -180,12 +182,8 @@ impl FaultProfile {
                     transfers.instances
                 ));
             }
-            if !(1..=MOST_TRANSFERS).contains(&transfers.concurrent) {
-                return Err(format!(
-                    "transfers.concurrent: {}; give 1 to {MOST_TRANSFERS}",
-                    transfers.concurrent
-                ));
-            }
+            let most = 1..=MOST_TRANSFERS;
+            number("transfers.concurrent", transfers.concurrent, most)?;
             interval("transfers.mean_pause_ms", transfers.mean_pause_ms)?;
             span("transfers.length", transfers.length)?;
             span("transfers.added", transfers.added)?;
@@ -204,12 +202,7 @@ fn service_time(field: &str, time: &ServiceTime) -> Result<(), String> {
         ServiceTime::Uniform { min_ms, max_ms } => range(field, *min_ms, *max_ms),
         ServiceTime::Lognormal { median_ms, sigma } => {
             range(&format!("{field}.median_ms"), *median_ms, *median_ms)?;
-            if !(0.0..=10.0).contains(sigma) {
-                return Err(format!(
-                    "{field}.sigma: {sigma}; give a number from 0 to 10"
-                ));
-            }
-            Ok(())
+            number(&format!("{field}.sigma"), *sigma, 0.0..=10.0)
         }
         ServiceTime::Empirical { values_ms } => {
             if values_ms.is_empty() {
@@ -227,18 +220,25 @@ fn span(field: &str, span: Span) -> Result<(), String> {
 }
 
 fn interval(field: &str, ms: f64) -> Result<(), String> {
-    if (1.0..=LONGEST_MS).contains(&ms) {
-        return Ok(());
-    }
-    Err(format!("{field}: {ms}; give 1 to {LONGEST_MS}"))
+    number(field, ms, 1.0..=LONGEST_MS)
 }
 
 fn probability(field: &str, value: f64) -> Result<(), String> {
-    if (0.0..=1.0).contains(&value) {
-        Ok(())
-    } else {
-        Err(format!("{field}: {value}; give a number from 0 to 1"))
+    number(field, value, 0.0..=1.0)
+}
+
+fn number<T: PartialOrd + Display>(
+    field: &str,
+    value: T,
+    range: RangeInclusive<T>,
+) -> Result<(), String> {
+    if range.contains(&value) {
+        return Ok(());
     }
+    let (least, most) = range.into_inner();
+    Err(format!(
+        "{field}: {value}; give a number from {least} to {most}"
+    ))
 }
 
 fn range(field: &str, min: f64, max: f64) -> Result<(), String> {

@@ -23,11 +23,9 @@
 //! that names the file, the field and the fix.
 
 mod entry;
-mod folder;
 mod model_toml;
 
-pub use entry::ModelEntry;
-pub use folder::ModelRepository;
+pub use entry::{ModelEntry, ModelRepository};
 pub use model_toml::{CodeMetadata, ModelToml, Platform, TensorSpec};
 pub use parapet_decoder::{Calibration, Score};
 pub use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};

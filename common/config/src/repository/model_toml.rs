@@ -103,7 +103,7 @@ impl TensorSpec {
 
 /// Code that a parity model was trained for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(into = "CodeToml", from = "CodeToml")]
+#[serde(from = "CodeToml")]
 pub struct CodeMetadata {
     /// Name of the deployed model whose predictions it helps to reconstruct.
     pub deployed: String,
@@ -111,13 +111,17 @@ pub struct CodeMetadata {
     pub row: usize,
     /// Names of those of the deployed model's inputs that are encoded, in the order of this model's
     /// own; empty: all of them, in the deployed model's order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<String>,
     /// Names of those of the deployed model's outputs that are reconstructed, likewise. Confidence
     /// is that of the first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
     /// Specification of the code.
+    #[serde(flatten)]
     pub spec: CodeSpec,
     /// Measured agreement for each score of a reconstruction.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
 }
 
@@ -125,38 +129,36 @@ impl CodeMetadata {
     /// A parity model of `deployed` for `row` of `spec` and all of its inputs and
     /// outputs, not calibrated.
     pub fn new(deployed: impl Into<String>, row: usize, spec: CodeSpec) -> Self {
-        let (inputs, outputs) = (Vec::new(), Vec::new());
         Self {
             deployed: deployed.into(),
             row,
-            inputs,
-            outputs,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
             spec,
             calibration: None,
         }
     }
 }
 
-/// The `[code]` table: flat in the file. (`#[serde(flatten)]` would lose `deny_unknown_fields`.)
-#[derive(Clone, Serialize, Deserialize)]
+/// The `[code]` table as it is read. (To read it flat, `#[serde(flatten)]` would lose the line of a
+/// mistake.)
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CodeToml {
     deployed: String,
     #[serde(default)]
     row: usize,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     inputs: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     outputs: Vec<String>,
     encoder: EncoderKind,
     k: usize,
     #[serde(default = "one")]
     r: usize,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     generator: Option<Vec<Vec<f32>>>,
-    #[serde(default, skip_serializing_if = "OutputTransform::is_raw")]
+    #[serde(default)]
     transform: OutputTransform,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     calibration: Option<Calibration>,
 }
 
@@ -166,64 +168,19 @@ fn one() -> usize {
 
 impl From<CodeToml> for CodeMetadata {
     fn from(code: CodeToml) -> Self {
-        let CodeToml {
-            deployed,
-            row,
-            inputs,
-            outputs,
-            encoder,
-            k,
-            r,
-            generator,
-            transform,
-            calibration,
-        } = code;
-        let spec = CodeSpec {
-            encoder,
-            k,
-            r,
-            generator,
-            transform,
-        };
         Self {
-            deployed,
-            row,
-            inputs,
-            outputs,
-            spec,
-            calibration,
-        }
-    }
-}
-
-impl From<CodeMetadata> for CodeToml {
-    fn from(code: CodeMetadata) -> Self {
-        let CodeMetadata {
-            deployed,
-            row,
-            inputs,
-            outputs,
-            spec,
-            calibration,
-        } = code;
-        let CodeSpec {
-            encoder,
-            k,
-            r,
-            generator,
-            transform,
-        } = spec;
-        Self {
-            deployed,
-            row,
-            inputs,
-            outputs,
-            encoder,
-            k,
-            r,
-            generator,
-            transform,
-            calibration,
+            deployed: code.deployed,
+            row: code.row,
+            inputs: code.inputs,
+            outputs: code.outputs,
+            spec: CodeSpec {
+                encoder: code.encoder,
+                k: code.k,
+                r: code.r,
+                generator: code.generator,
+                transform: code.transform,
+            },
+            calibration: code.calibration,
         }
     }
 }

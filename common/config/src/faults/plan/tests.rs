@@ -131,19 +131,17 @@ fn instances_are_independent_of_each_other() {
     assert_ne!(faults(&profile, 0, 50), faults(&profile, 1, 50));
 }
 
+fn span(min_ms: f64, max_ms: f64) -> Span {
+    Span { min_ms, max_ms }
+}
+
 fn slow(share: f64, correlated: bool) -> FaultProfile {
     let slowdown = Slowdown {
         share,
         correlated,
         mean_interval_ms: 1_000.0,
-        length: Span {
-            min_ms: 500.0,
-            max_ms: 1_500.0,
-        },
-        added: Span {
-            min_ms: 5.0,
-            max_ms: 5.0,
-        },
+        length: span(500.0, 1_500.0),
+        added: span(5.0, 5.0),
     };
     FaultProfile {
         seed: 4,
@@ -207,14 +205,8 @@ fn a_transfer_has_two_partners() {
         instances: 6,
         concurrent: 1,
         mean_pause_ms: 100.0,
-        length: Span {
-            min_ms: 100.0,
-            max_ms: 300.0,
-        },
-        added: Span {
-            min_ms: 5.0,
-            max_ms: 5.0,
-        },
+        length: span(100.0, 300.0),
+        added: span(5.0, 5.0),
     };
     let profile = FaultProfile {
         seed: 9,
