@@ -25,9 +25,8 @@ pub struct Idx {
 
 /// A file that is not sound IDX.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum IdxError {
-    /// The file cannot be read.
     #[error(
         "{}: cannot read it: {source}; give the path of an IDX file, plain or .gz",
         path.display()
@@ -36,28 +35,20 @@ pub enum IdxError {
         path: PathBuf,
         source: std::io::Error,
     },
-    /// The compressed contents end early or are damaged.
     #[error("{}: truncated or damaged gzip file ({source}); fetch it again", path.display())]
     Gzip {
         path: PathBuf,
         source: std::io::Error,
     },
-    /// More than a data set can sensibly have.
     #[error("{}: holds more than {MAX_BYTES} bytes unpacked; use a smaller file", path.display())]
     TooLarge { path: PathBuf },
-    /// The first bytes are not those of an IDX file.
     #[error(
         "{}: not an IDX file of unsigned bytes: starts with {start:02x?}, wanted [00, 00, 08, \
             number of axes]; check \
          that it is the right file",
         path.display()
     )]
-    Magic {
-        path: PathBuf,
-        /// Its first four bytes, or fewer.
-        start: Vec<u8>,
-    },
-    /// The header announces another number of bytes than follow.
+    Magic { path: PathBuf, start: Vec<u8> },
     #[error(
         "{}: its header {dims:?} announces {wanted} bytes, {found} follow: truncated or damaged; \
             fetch it again",
@@ -65,7 +56,6 @@ pub enum IdxError {
     )]
     Length {
         path: PathBuf,
-        /// Axes of the header.
         dims: Vec<usize>,
         wanted: u128,
         found: usize,
@@ -77,8 +67,9 @@ pub enum IdxError {
 /// # Errors
 /// [`IdxError`], naming the file.
 pub fn read_idx(path: &Path) -> Result<Idx, IdxError> {
+    let named = || path.to_path_buf();
     let raw = std::fs::read(path).map_err(|source| IdxError::Read {
-        path: path.to_path_buf(),
+        path: named(),
         source,
     })?;
     if !raw.starts_with(&GZIP_MAGIC) {
@@ -89,58 +80,42 @@ pub fn read_idx(path: &Path) -> Result<Idx, IdxError> {
         .take(MAX_BYTES + 1)
         .read_to_end(&mut unpacked)
         .map_err(|source| IdxError::Gzip {
-            path: path.to_path_buf(),
+            path: named(),
             source,
         })?;
     if unpacked.len() as u64 > MAX_BYTES {
-        return Err(IdxError::TooLarge {
-            path: path.to_path_buf(),
-        });
+        return Err(IdxError::TooLarge { path: named() });
     }
     parse(path, &unpacked)
 }
 
 fn parse(path: &Path, contents: &[u8]) -> Result<Idx, IdxError> {
-    let path = || path.to_path_buf();
+    let path = path.to_path_buf();
     let [0, 0, UNSIGNED_BYTE, axes @ 1..=u8::MAX, rest @ ..] = contents else {
-        return Err(IdxError::Magic {
-            path: path(),
-            start: contents.iter().copied().take(4).collect(),
-        });
+        let start = contents.iter().copied().take(4).collect();
+        return Err(IdxError::Magic { path, start });
+    };
+    let length = |dims: Vec<usize>, wanted: Option<u128>, found: usize| IdxError::Length {
+        path,
+        dims,
+        wanted: wanted.unwrap_or(u128::MAX),
+        found,
     };
     let Some((lengths, bytes)) = rest.split_at_checked(4 * usize::from(*axes)) else {
         let wanted = 4 * u128::from(*axes);
-        return Err(IdxError::Length {
-            path: path(),
-            dims: Vec::new(),
-            wanted,
-            found: rest.len(),
-        });
+        return Err(length(Vec::new(), Some(wanted), rest.len()));
     };
-    let dims: Vec<usize> = lengths
-        .chunks_exact(4)
-        .map(|length| {
-            length
-                .iter()
-                .fold(0, |value, &byte| value << 8 | usize::from(byte))
-        })
-        .collect();
+    let (lengths, _) = lengths.as_chunks();
+    let dims = lengths.iter().map(|&dim| u32::from_be_bytes(dim) as usize);
+    let dims: Vec<usize> = dims.collect();
     let wanted = dims
         .iter()
         .try_fold(1u128, |product, &dim| product.checked_mul(dim as u128));
     if wanted != Some(bytes.len() as u128) {
-        let (wanted, found) = (wanted.unwrap_or(u128::MAX), bytes.len());
-        return Err(IdxError::Length {
-            path: path(),
-            dims,
-            wanted,
-            found,
-        });
+        return Err(length(dims, wanted, bytes.len()));
     }
-    Ok(Idx {
-        dims,
-        bytes: bytes.to_vec(),
-    })
+    let bytes = bytes.to_vec();
+    Ok(Idx { dims, bytes })
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! Builds a graph layer by layer.
 
-use std::convert::Infallible;
-
 use prost::Message;
 
 use crate::proto::{
@@ -97,15 +95,9 @@ impl GraphBuilder {
 
     /// A convolution: `[channels, height, width]` to `[out channels, height', width']`.
     pub fn conv(self, conv: Conv<'_>) -> Self {
-        let Conv {
-            weights,
-            bias,
-            kernel,
-            stride,
-            padding,
-            dilation,
-        } = conv;
         self.layer("Conv", |layer| {
+            let (kernel, stride) = (conv.kernel, conv.stride);
+            let (padding, dilation) = (conv.padding, conv.dilation);
             let [channels, height, width] = layer.image()?;
             let side = |length: usize| {
                 let reach = dilation * kernel.saturating_sub(1) + 1;
@@ -113,14 +105,13 @@ impl GraphBuilder {
                 Some(span.checked_div(stride)? + 1)
             };
             let (Some(rows), Some(columns)) = (side(height), side(width)) else {
-                let what = format!(
+                return Err(layer.window(format!(
                     "kernel {kernel}, stride {stride}, padding {padding}, dilation {dilation}"
-                );
-                return Err(layer.window(what));
+                )));
             };
-            let out = bias.len();
-            layer.weights("weights", &[out, channels, kernel, kernel], weights)?;
-            layer.weights("bias", &[out], bias)?;
+            let out = conv.bias.len();
+            layer.weights("weights", &[out, channels, kernel, kernel], conv.weights)?;
+            layer.weights("bias", &[out], conv.bias)?;
             layer.attributes = vec![
                 AttributeProto::ints("kernel_shape", &[kernel, kernel]),
                 AttributeProto::ints("strides", &[stride, stride]),
@@ -267,26 +258,12 @@ impl GraphBuilder {
         })
     }
 
-    /// A residual block: the current value goes through `main` and through `shortcut` (`|graph|
-    /// graph` for the identity), and their ends are added.
-    pub fn residual(
-        self,
-        main: impl FnOnce(Self) -> Self,
-        shortcut: impl FnOnce(Self) -> Self,
-    ) -> Self {
-        let built: Result<Self, Infallible> =
-            self.try_residual(|graph| Ok(main(graph)), |graph| Ok(shortcut(graph)));
-        match built {
-            Ok(graph) => graph,
-            Err(never) => match never {},
-        }
-    }
-
-    /// [`GraphBuilder::residual`] for branches whose making can fail.
+    /// A residual block: the current value goes through `main` and through `shortcut` (`Ok` for the
+    /// identity), and their ends are added.
     ///
     /// # Errors
     /// The first one of a branch.
-    pub fn try_residual<E>(
+    pub fn residual<E>(
         self,
         main: impl FnOnce(Self) -> Result<Self, E>,
         shortcut: impl FnOnce(Self) -> Result<Self, E>,
@@ -376,12 +353,8 @@ struct Layer {
 
 impl Layer {
     fn image(&self) -> Result<[usize; 3], BuildError> {
-        let wanted = "[channels, height, width]";
-        self.input
-            .shape
-            .as_slice()
-            .try_into()
-            .map_err(|_| self.rank(wanted))
+        let shape = self.input.shape.as_slice().try_into();
+        shape.map_err(|_| self.rank("[channels, height, width]"))
     }
 
     fn weights(&mut self, what: &str, dims: &[usize], values: &[f32]) -> Result<(), BuildError> {

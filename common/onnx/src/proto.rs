@@ -185,31 +185,23 @@ impl AttributeProto {
 impl TensorProto {
     /// 32-bit floats, row-major.
     pub(crate) fn floats(name: String, dims: &[usize], values: &[f32]) -> Self {
+        let raw = values.iter().flat_map(|value| value.to_le_bytes());
         Self {
             dims: dims.iter().map(|&dim| dim as i64).collect(),
             data_type: Some(FLOAT),
             name: Some(name),
-            raw_data: Some(
-                values
-                    .iter()
-                    .flat_map(|value| value.to_le_bytes())
-                    .collect(),
-            ),
+            raw_data: Some(raw.collect()),
         }
     }
 
     /// A vector of 64-bit integers.
     pub(crate) fn integers(name: String, values: &[i64]) -> Self {
+        let raw = values.iter().flat_map(|value| value.to_le_bytes());
         Self {
             dims: vec![values.len() as i64],
             data_type: Some(INT64),
             name: Some(name),
-            raw_data: Some(
-                values
-                    .iter()
-                    .flat_map(|value| value.to_le_bytes())
-                    .collect(),
-            ),
+            raw_data: Some(raw.collect()),
         }
     }
 }

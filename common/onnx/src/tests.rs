@@ -19,21 +19,9 @@ fn operators(graph: &GraphProto) -> Vec<&str> {
 }
 
 fn shape(value: &ValueInfoProto) -> Vec<Dimension> {
-    let shape = value
-        .r#type
-        .as_ref()
-        .unwrap()
-        .tensor_type
-        .as_ref()
-        .unwrap()
-        .shape
-        .as_ref()
-        .unwrap();
-    shape
-        .dim
-        .iter()
-        .map(|dim| dim.value.clone().unwrap())
-        .collect()
+    let tensor = value.r#type.clone().unwrap().tensor_type.unwrap();
+    let dims = tensor.shape.unwrap().dim.into_iter();
+    dims.map(|dim| dim.value.unwrap()).collect()
 }
 
 fn batch_of(dims: &[i64]) -> Vec<Dimension> {
@@ -110,9 +98,10 @@ fn a_residual_block_adds_both_branches() {
     };
     let file = GraphBuilder::new("input", &[2, 6, 6])
         .residual(
-            |graph| graph.conv(conv(&weights, &bias, 1)).batch_norm(norm),
-            |graph| graph,
+            |graph| Ok(graph.conv(conv(&weights, &bias, 1)).batch_norm(norm)),
+            Ok::<_, BuildError>,
         )
+        .unwrap()
         .global_average_pool()
         .finish("output")
         .unwrap();
@@ -196,7 +185,7 @@ fn normalisation_is_by_channel_or_feature() {
 
 #[test]
 fn a_branch_that_cannot_be_made_is_reported() {
-    let failed = GraphBuilder::new("input", &[2]).try_residual(|_| Err("broken"), Ok);
+    let failed = GraphBuilder::new("input", &[2]).residual(|_| Err("broken"), Ok);
     assert_eq!(failed.unwrap_err(), "broken");
 }
 
@@ -232,8 +221,8 @@ fn the_first_layer_that_does_not_fit_is_named() {
 
     let main = [0.0; 9];
     let branches = GraphBuilder::new("input", &[1, 6, 6])
-        .residual(|graph| graph.conv(conv(&main, &[0.0], 0)), |graph| graph)
-        .finish("output");
+        .residual(|graph| Ok(graph.conv(conv(&main, &[0.0], 0))), Ok)
+        .and_then(|graph| graph.finish("output"));
     assert!(is_refused(branches, "the branches end in shapes"));
 }
 

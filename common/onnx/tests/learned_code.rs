@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use parapet_config::FileError;
 use parapet_config::repository::{
     CodeMetadata, Datatype, ModelRepository, ModelToml, Platform, TensorSpec,
 };
@@ -36,29 +37,27 @@ fn blocks(size: usize, factors: &[&[f32]]) -> Vec<f32> {
 /// k = 2, r = 1: `P = X_1 + X_2`, and each prediction is the parity's less the other's.
 fn sum_of_two() -> (Vec<u8>, Vec<u8>) {
     let encoder = linear_model(&[2 * D], &blocks(D, &[&[1.0, 1.0]]), &[0.0; D]).unwrap();
-    let decoder = linear_model(
-        &[3 * C],
-        &blocks(C, &[&[0.0, -1.0, 1.0], &[-1.0, 0.0, 1.0]]),
-        &[0.0; 2 * C],
-    )
-    .unwrap();
+    let solved = blocks(C, &[&[0.0, -1.0, 1.0], &[-1.0, 0.0, 1.0]]);
+    let decoder = linear_model(&[3 * C], &solved, &[0.0; 2 * C]).unwrap();
     (encoder, decoder)
 }
 
 /// k = 2, r = 2: `P_1 = X_1`, `P_2 = 10 X_2`.
 fn copies_of_two() -> (Vec<u8>, Vec<u8>) {
-    let encoder = linear_model(
-        &[2 * D],
-        &blocks(D, &[&[1.0, 0.0], &[0.0, 10.0]]),
-        &[0.0; 2 * D],
-    )
-    .unwrap();
-    let decoder = linear_model(
-        &[4 * C],
-        &blocks(C, &[&[0.0, 0.0, 1.0, 0.0], &[0.0, 0.0, 0.0, 0.1]]),
-        &[0.0; 2 * C],
-    );
-    (encoder, decoder.unwrap())
+    let copies = blocks(D, &[&[1.0, 0.0], &[0.0, 10.0]]);
+    let encoder = linear_model(&[2 * D], &copies, &[0.0; 2 * D]).unwrap();
+    let solved = blocks(C, &[&[0.0, 0.0, 1.0, 0.0], &[0.0, 0.0, 0.0, 0.1]]);
+    let decoder = linear_model(&[4 * C], &solved, &[0.0; 2 * C]).unwrap();
+    (encoder, decoder)
+}
+
+fn load(spec: &CodeSpec, encoder: &[u8], decoder: &[u8]) -> Result<LearnedCode, FileError> {
+    let sizes = Sizes {
+        spec,
+        sample_len: D,
+        output_len: C,
+    };
+    LearnedCode::from_onnx(&runtime(), sizes, Path::new("here"), (encoder, decoder))
 }
 
 fn code(
@@ -70,12 +69,7 @@ fn code(
         transform,
         ..CodeSpec::new(EncoderKind::Learned, 2, r)
     };
-    let sizes = Sizes {
-        spec: &spec,
-        sample_len: D,
-        output_len: C,
-    };
-    LearnedCode::from_onnx(&runtime(), sizes, Path::new("here"), (&encoder, &decoder)).unwrap()
+    load(&spec, &encoder, &decoder).unwrap()
 }
 
 /// Linear, sample by sample.
@@ -101,14 +95,11 @@ proptest! {
         missing in 0usize..2,
         deviation in 0.25f32..4.0,
     ) {
-        let code = code(
-            1,
-            OutputTransform::Standardised {
-                mean: vec![0.0],
-                deviation: vec![deviation],
-            },
-            sum_of_two(),
-        );
+        let transform = OutputTransform::Standardised {
+            mean: vec![0.0],
+            deviation: vec![deviation],
+        };
+        let code = code(1, transform, sum_of_two());
         let (a, b) = values.split_at(5 * D);
         let queries = [&a[..batch * D], &b[..batch * D]];
         let mut parity = vec![f32::NAN; batch * D];
@@ -165,113 +156,79 @@ proptest! {
 fn groups_that_do_not_fit_are_refused() {
     let code = code(1, OutputTransform::Raw, sum_of_two());
     let one: &[f32] = &[1.0; D];
-    let mut parity = [0.0; D];
-    assert!(
-        code.encoder().encode(1, &[one, one], &mut parity).is_err(),
-        "there is one row"
-    );
-    assert!(
-        code.encoder().encode(0, &[one], &mut parity).is_err(),
-        "there are two queries"
-    );
-    let answer: &[f32] = &[0.0; C];
-    let mut out = [0.0; C];
-    assert!(
+    let encode = |row, queries: &[&[f32]]| code.encoder().encode(row, queries, &mut [0.0; D]);
+    assert!(encode(1, &[one, one]).is_err(), "there is one row");
+    assert!(encode(0, &[one]).is_err(), "there are two queries");
+    let (answer, odd): (&[f32], &[f32]) = (&[0.0; C], &[0.0; C + 1]);
+    let decode = |first, parity: &[f32]| {
+        let mut out = vec![0.0; parity.len()];
+        let predictions = [None, first];
         code.decoder()
-            .decode(&[None, None], &[Some(answer)], 0, &mut out)
-            .is_err(),
-        "two are missing"
-    );
-    let odd: &[f32] = &[0.0; C + 1];
-    let mut out = [0.0; C + 1];
-    assert!(
-        code.decoder()
-            .decode(&[None, Some(odd)], &[Some(odd)], 0, &mut out)
-            .is_err(),
-        "half a sample"
-    );
-}
-
-fn refused(encoder: &[u8], decoder: &[u8]) -> String {
-    let spec = CodeSpec::new(EncoderKind::Learned, 2, 1);
-    let sizes = Sizes {
-        spec: &spec,
-        sample_len: D,
-        output_len: C,
+            .decode(&predictions, &[Some(parity)], 0, &mut out)
     };
-    let error = LearnedCode::from_onnx(&runtime(), sizes, Path::new("here"), (encoder, decoder))
-        .unwrap_err();
-    let message = error.to_string();
-    assert!(!message.contains('\n'), "{message}");
-    message
+    assert!(decode(None, answer).is_err(), "two are missing");
+    assert!(decode(Some(odd), odd).is_err(), "half a sample");
 }
 
 #[test]
 fn networks_that_do_not_fit_are_refused_in_one_line() {
     let (encoder, decoder) = sum_of_two();
-    let message = refused(&decoder, &decoder);
-    assert!(
-        message.contains("encoder.onnx: its output has 4 values") && message.contains("make it 3"),
-        "{message}"
-    );
     let short = linear_model(&[2 * D], &blocks(2 * D, &[&[1.0]]), &[0.0; 2 * D]).unwrap();
-    let message = refused(&short, &decoder);
-    assert!(
-        message.contains("encoder.onnx: its output has 6 values") && message.contains("make it 3"),
-        "{message}"
-    );
     let narrow = linear_model(&[2 * C], &blocks(2 * C, &[&[1.0]]), &[0.0; 2 * C]).unwrap();
-    let message = refused(&encoder, &narrow);
-    assert!(
-        message.contains("decoder.onnx: its input has 4 values") && message.contains("make it 6"),
-        "{message}"
-    );
-    let message = refused(b"no network", &decoder);
-    assert!(
-        message.contains("encoder.onnx: not a network that ONNX Runtime can run"),
-        "{message}"
-    );
     let nan = GraphBuilder::new("input", &[2 * D])
         .gemm(&[0.0; 2 * D * D], &[f32::NAN; D])
         .finish("output")
         .unwrap();
-    let message = refused(&nan, &decoder);
-    assert!(
-        message.contains(
-            "encoder.onnx: does not work: it answers zeros with numbers that are not finite"
+    let [four, six] = [
+        "encoder.onnx: its output has 4",
+        "encoder.onnx: its output has 6",
+    ];
+    let none = "encoder.onnx: not a network that ONNX Runtime can run";
+    let zeros = "encoder.onnx: does not work: it answers zeros with numbers that are not finite";
+    for (encoder, decoder, named, wanted) in [
+        (&decoder[..], &decoder, four, "make it 3"),
+        (&short, &decoder, six, "make it 3"),
+        (
+            &encoder,
+            &narrow,
+            "decoder.onnx: its input has 4 values",
+            "make it 6",
         ),
-        "{message}"
-    );
+        (b"no network", &decoder, none, ""),
+        (&nan, &decoder, zeros, ""),
+    ] {
+        let spec = CodeSpec::new(EncoderKind::Learned, 2, 1);
+        let message = load(&spec, encoder, decoder).unwrap_err().to_string();
+        let is_named = message.contains(named) && message.contains(wanted);
+        assert!(is_named && !message.contains('\n'), "{message}");
+    }
 }
 
-fn save(repository: &Path, platform: Platform, spec: CodeSpec) {
+fn card(platform: Platform, spec: CodeSpec) -> ModelToml {
     let tensor = |name: &str, len| TensorSpec {
         name: name.to_owned(),
         datatype: Datatype::Fp32,
         shape: vec![len],
     };
-    let card = ModelToml {
+    ModelToml {
         name: "code".to_owned(),
         platform,
         inputs: vec![tensor("input", D)],
         outputs: vec![tensor("output", C)],
         code: Some(CodeMetadata::new("linear", 0, spec)),
         training: toml::Table::new(),
-    };
-    card.save(&repository.join("code")).unwrap();
+    }
 }
 
 #[test]
 fn an_entry_is_loaded_with_its_networks() {
     let root = tempfile::tempdir().unwrap();
-    let version = root.path().join("code/1");
+    let folder = root.path().join("code");
+    let version = folder.join("1");
     std::fs::create_dir_all(&version).unwrap();
     let (encoder, decoder) = sum_of_two();
-    save(
-        root.path(),
-        Platform::LearnedCode,
-        CodeSpec::new(EncoderKind::Learned, 2, 1),
-    );
+    let spec = CodeSpec::new(EncoderKind::Learned, 2, 1);
+    card(Platform::LearnedCode, spec).save(&folder).unwrap();
     std::fs::write(version.join("encoder.onnx"), encoder).unwrap();
     let load = || ModelRepository::open(root.path()).unwrap().load("code");
     let message = load().unwrap_err().to_string();
@@ -292,30 +249,13 @@ fn an_entry_is_loaded_with_its_networks() {
 #[test]
 fn the_platform_and_the_code_go_together() {
     let root = tempfile::tempdir().unwrap();
-    let tensor = TensorSpec {
-        name: "x".to_owned(),
-        datatype: Datatype::Fp32,
-        shape: vec![1],
-    };
     for (platform, encoder) in [
         (Platform::OnnxRuntime, EncoderKind::Learned),
         (Platform::LearnedCode, EncoderKind::Sum),
     ] {
-        let card = ModelToml {
-            name: "code".to_owned(),
-            platform,
-            inputs: vec![tensor.clone()],
-            outputs: vec![tensor.clone()],
-            code: Some(CodeMetadata::new("linear", 0, CodeSpec::new(encoder, 2, 1))),
-            training: toml::Table::new(),
-        };
-        let message = card
-            .save(&root.path().join("code"))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            message.contains("platform: ") && !message.contains('\n'),
-            "{message}"
-        );
+        let card = card(platform, CodeSpec::new(encoder, 2, 1));
+        let refused = card.save(&root.path().join("code")).unwrap_err();
+        let message = refused.to_string();
+        assert!(message.contains("platform: ") && !message.contains('\n'));
     }
 }

@@ -122,7 +122,7 @@ pub(super) fn export(mut graph: GraphBuilder, layers: &[Layer]) -> Result<GraphB
             Layer::GlobalAveragePool => graph.global_average_pool(),
             Layer::Flatten => graph.flatten(),
             Layer::Residual(main, shortcut) => {
-                graph.try_residual(|graph| export(graph, main), |graph| export(graph, shortcut))?
+                graph.residual(|graph| export(graph, main), |graph| export(graph, shortcut))?
             }
             Layer::SplitCells(rows, columns) => graph.split_cells(*rows, *columns),
             Layer::SumCells(count) => graph.sum_cells(*count),

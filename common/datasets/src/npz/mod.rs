@@ -17,15 +17,13 @@ const SUFFIX: &str = ".npy";
 
 /// An `.npz` file that cannot be read. Each message names the file and what to do.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum NpzError {
-    /// No sound zip file.
     #[error("{}: cannot read it as .npz ({source}); write it with numpy.savez", path.display())]
     Zip {
         path: PathBuf,
         source: zip::result::ZipError,
     },
-    /// An array is damaged.
     #[error(
         "{}: array {array:?}: {problem}; write the file again with numpy.savez",
         path.display()
@@ -35,13 +33,11 @@ pub enum NpzError {
         array: String,
         problem: String,
     },
-    /// The array is stored in columns.
     #[error(
         "{}: array {array:?} is in Fortran order; save numpy.ascontiguousarray of it",
         path.display()
     )]
     Fortran { path: PathBuf, array: String },
-    /// More than data can sensibly have.
     #[error(
         "{}: array {array:?} holds more than {MAX_BYTES} bytes; save fewer rows",
         path.display()
@@ -117,59 +113,44 @@ impl Npz {
     ///
     /// # Errors
     /// If the array is damaged, too large, of a type that is not read, or in Fortran order.
-    pub fn read(
-        &mut self,
-        Array {
-            name,
-            header,
-            place,
-        }: &Array,
-    ) -> Result<(Element, Vec<u8>), NpzError> {
-        let (path, array) = (|| self.path.clone(), || name.clone());
-        let damaged = |problem: String| NpzError::Damaged {
-            path: path(),
-            array: array(),
-            problem,
+    pub fn read(&mut self, array: &Array) -> Result<(Element, Vec<u8>), NpzError> {
+        let header = &array.header;
+        let named = || (self.path.clone(), array.name.clone());
+        let damaged = |problem: String| {
+            let (path, array) = named();
+            NpzError::Damaged {
+                path,
+                array,
+                problem,
+            }
         };
         let element = header
             .element()
             .ok_or_else(|| damaged("its type cannot be read".to_owned()))?;
         if header.fortran && header.shape.len() > 1 {
-            return Err(NpzError::Fortran {
-                path: path(),
-                array: array(),
-            });
+            let (path, array) = named();
+            return Err(NpzError::Fortran { path, array });
         }
-        let wanted = header
-            .bytes(element.width)
-            .filter(|&bytes| bytes <= MAX_BYTES);
-        let wanted = wanted.ok_or_else(|| NpzError::TooLarge {
-            path: path(),
-            array: array(),
-        })?;
-        let broken = |source| NpzError::Zip {
-            path: path(),
-            source,
+        let wanted = header.bytes(element.width);
+        let Some(wanted) = wanted.filter(|&bytes| bytes <= MAX_BYTES) else {
+            let (path, array) = named();
+            return Err(NpzError::TooLarge { path, array });
         };
-        let mut entry = self.zip.by_index(*place).map_err(broken)?;
+        let mut entry = self.zip.by_index(array.place).map_err(|source| {
+            let path = self.path.clone();
+            NpzError::Zip { path, source }
+        })?;
         Header::read(&mut entry).map_err(damaged)?;
         let mut bytes = Vec::new();
         // One byte more: at the end of the entry, its checksum is compared.
-        let damaged = |problem: String| NpzError::Damaged {
-            path: path(),
-            array: array(),
-            problem,
-        };
         entry
             .take(wanted + 1)
             .read_to_end(&mut bytes)
             .map_err(|source| damaged(source.to_string()))?;
         if bytes.len() as u64 != wanted {
-            let shape = &header.shape;
-            return Err(damaged(format!(
-                "shape {shape:?} makes {wanted} bytes, there are {}",
-                bytes.len()
-            )));
+            let (shape, found) = (&header.shape, bytes.len());
+            let problem = format!("shape {shape:?} makes {wanted} bytes, there are {found}");
+            return Err(damaged(problem));
         }
         Ok((element, bytes))
     }

@@ -11,19 +11,9 @@ use crate::learned_code::network::Network;
 /// instances give them.
 #[derive(Debug, Clone)]
 pub(crate) struct LearnedDecoder {
-    code: Code,
-    output_len: usize,
-    network: Arc<Network>,
-}
-
-impl LearnedDecoder {
-    pub(crate) fn new(code: Code, output_len: usize, network: Arc<Network>) -> Self {
-        Self {
-            code,
-            output_len,
-            network,
-        }
-    }
+    pub(super) code: Code,
+    pub(super) output_len: usize,
+    pub(super) network: Arc<Network>,
 }
 
 impl Decoder for LearnedDecoder {
@@ -47,18 +37,14 @@ impl Decoder for LearnedDecoder {
             });
         }
         let transform = self.code.transform();
-        let samples = out.len() / length;
-        let mut inputs = vec![0.0; samples * (k + self.code.r()) * length];
+        let (samples, group) = (out.len() / length, (k + self.code.r()) * length);
+        let mut inputs = vec![0.0; samples * group];
         // Sample by sample, each with all outputs of its group; what is missing stays zero.
-        for (place, sample) in inputs
-            .chunks_exact_mut((k + self.code.r()) * length)
-            .enumerate()
-        {
+        for (place, sample) in inputs.chunks_exact_mut(group).enumerate() {
+            let of_sample = place * length..(place + 1) * length;
             let outputs = predictions.iter().chain(parity);
             for (to, output) in sample.chunks_exact_mut(length).zip(outputs) {
-                if let Some(values) =
-                    output.and_then(|output| output.get(place * length..(place + 1) * length))
-                {
+                if let Some(values) = output.and_then(|output| output.get(of_sample.clone())) {
                     to.copy_from_slice(values);
                     transform.apply(to, length);
                 }
@@ -68,10 +54,8 @@ impl Decoder for LearnedDecoder {
             .network
             .run(samples, &inputs)
             .map_err(|reason| DecodeError::Network { reason })?;
-        for (out, values) in out
-            .chunks_exact_mut(length)
-            .zip(decoded.chunks_exact(length).skip(slot).step_by(k))
-        {
+        let of_slot = decoded.chunks_exact(length).skip(slot).step_by(k);
+        for (out, values) in out.chunks_exact_mut(length).zip(of_slot) {
             out.copy_from_slice(values);
         }
         transform.invert(out);

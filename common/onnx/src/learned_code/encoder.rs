@@ -9,19 +9,9 @@ use crate::learned_code::network::Network;
 /// Makes parity queries by a network.
 #[derive(Debug, Clone)]
 pub(crate) struct LearnedEncoder {
-    code: Code,
-    sample_len: usize,
-    network: Arc<Network>,
-}
-
-impl LearnedEncoder {
-    pub(crate) fn new(code: Code, sample_len: usize, network: Arc<Network>) -> Self {
-        Self {
-            code,
-            sample_len,
-            network,
-        }
-    }
+    pub(super) code: Code,
+    pub(super) sample_len: usize,
+    pub(super) network: Arc<Network>,
 }
 
 impl Encoder for LearnedEncoder {
@@ -41,11 +31,8 @@ impl Encoder for LearnedEncoder {
         let mut inputs = Vec::with_capacity(samples * self.code.k() * length);
         for sample in 0..samples {
             for query in queries {
-                inputs.extend_from_slice(
-                    query
-                        .get(sample * length..(sample + 1) * length)
-                        .unwrap_or_default(),
-                );
+                let values = query.get(sample * length..(sample + 1) * length);
+                inputs.extend_from_slice(values.unwrap_or_default());
             }
         }
         let rows = self

@@ -112,24 +112,24 @@ impl LearnedCode {
         }
         code.transform().validate(output_len).map_err(invalid)?;
         let (k, r) = (code.k(), code.r());
-        let network = |name: &str, onnx: &[u8], inputs, outputs| {
+        let network = |name, onnx: &[u8], inputs, outputs| {
             Network::open(runtime, &place.join(name), onnx, inputs, outputs).map(Arc::new)
         };
-        let encoder = network(
-            Platform::ENCODER_FILE,
-            encoder,
-            k * sample_len,
-            r * sample_len,
-        )?;
-        let decoder = network(
-            Platform::DECODER_FILE,
-            decoder,
-            (k + r) * output_len,
-            k * output_len,
-        )?;
+        let (name, inputs) = (Platform::ENCODER_FILE, k * sample_len);
+        let encoder = LearnedEncoder {
+            code: code.clone(),
+            sample_len,
+            network: network(name, encoder, inputs, r * sample_len)?,
+        };
+        let (name, inputs) = (Platform::DECODER_FILE, (k + r) * output_len);
+        let decoder = LearnedDecoder {
+            code,
+            output_len,
+            network: network(name, decoder, inputs, k * output_len)?,
+        };
         Ok(Self {
-            encoder: LearnedEncoder::new(code.clone(), sample_len, encoder),
-            decoder: LearnedDecoder::new(code, output_len, decoder),
+            encoder,
+            decoder,
             calibration: None,
         })
     }
