@@ -134,20 +134,14 @@ pub enum ClientEvent {
 }
 
 /// Action that a client asks for.
+#[allow(missing_docs, reason = "the types say what the fields are")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientAction {
     /// Send a message.
-    Send {
-        /// Server to send it to.
-        to: NodeId,
-        /// Message to send.
-        message: Message,
-    },
+    Send { to: NodeId, message: Message },
     /// A task has ended.
     Done {
-        /// Handle of the task.
         handle: Handle,
-        /// Outcome of the task.
         outcome: TaskOutcome,
     },
 }
@@ -302,7 +296,6 @@ impl Client {
         }
     }
 
-    /// Tells the index of a change.
     fn note(&mut self, handle: Handle) {
         if let Some(running) = self.tasks.get_mut(&handle) {
             self.index.note(handle, running);

@@ -31,7 +31,6 @@ impl ShardRef {
         }
     }
 
-    /// The keys of `range` in the same shard.
     pub(crate) const fn part(self, range: KeyRange) -> Self {
         Self { range, ..self }
     }
@@ -54,7 +53,6 @@ pub struct Push {
 }
 
 impl Push {
-    /// The part of it that is about `range`.
     pub(crate) fn part(&self, range: KeyRange, width: usize) -> Self {
         let (keys, values) = self
             .keys
@@ -158,7 +156,6 @@ impl Operation {
         }
     }
 
-    /// The bytes of its keys and values.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Update(update) => update.keys.bytes() + update.values.as_bytes().len(),

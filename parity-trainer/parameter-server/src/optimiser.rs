@@ -11,26 +11,17 @@ use serde::{Deserialize, Serialize};
 use crate::{Adam, Add, Key, Momentum, Sgd, UpdateRule};
 
 /// Optimiser and its constants; the learning rate comes with each step.
+#[allow(missing_docs, reason = "the names say what the fields are")]
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum OptimiserSpec {
     /// Kingma and Ba 2015; weight decay is added to the gradient.
-    Adam {
-        /// Factor of the weight decay.
-        weight_decay: f64,
-    },
+    Adam { weight_decay: f64 },
     /// Loshchilov and Hutter 2019; weight decay shrinks the weights themselves.
-    AdamW {
-        /// Factor of the weight decay.
-        weight_decay: f64,
-    },
-    /// Gradient descent with (heavy-ball) momentum; weight decay is added to the gradient.
-    Sgd {
-        /// Part of the last update that goes on.
-        momentum: f64,
-        /// Factor of the weight decay.
-        weight_decay: f64,
-    },
+    AdamW { weight_decay: f64 },
+    /// Gradient descent with (heavy-ball) momentum, the part of the last update that goes on; weight
+    /// decay is added to the gradient.
+    Sgd { momentum: f64, weight_decay: f64 },
 }
 
 impl OptimiserSpec {

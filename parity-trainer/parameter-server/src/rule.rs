@@ -15,7 +15,9 @@ use crate::{Key, MODERATE};
 /// (PS-5): no clock, no random number, no library function whose result differs between platforms.
 pub trait UpdateRule: std::fmt::Debug + Send + Sync {
     /// Number of values of state for each parameter. All start at 0.
-    fn slots(&self) -> usize;
+    fn slots(&self) -> usize {
+        0
+    }
 
     /// Returns true if the rule needs to know how often a row was updated.
     fn counts_steps(&self) -> bool {
@@ -63,10 +65,6 @@ fn fit(bounds: &[f64]) -> bool {
 pub struct Add;
 
 impl UpdateRule for Add {
-    fn slots(&self) -> usize {
-        0
-    }
-
     fn apply(&self, _step: u32, gradient: &[f32], values: &mut [f32], _state: &mut [&mut [f32]]) {
         for (w, u) in values.iter_mut().zip(gradient) {
             *w += u;
@@ -89,10 +87,6 @@ pub struct Sgd {
 }
 
 impl UpdateRule for Sgd {
-    fn slots(&self) -> usize {
-        0
-    }
-
     fn apply(&self, _step: u32, gradient: &[f32], values: &mut [f32], _state: &mut [&mut [f32]]) {
         for (w, g) in values.iter_mut().zip(gradient) {
             *w -= self.rate * (g + self.decay * *w);

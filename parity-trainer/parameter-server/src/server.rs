@@ -2,9 +2,8 @@
 //!
 //! Each shard is held by a chain of servers (van Renesse & Schneider, "Chain Replication", OSDI
 //! 2004). The head takes pushes, adds them up, and gives the sums places in its log (Li et al.,
-//! OSDI
-//! 2014, section 4.3); each server applies an entry, sends it on, and forgets it when the tail has
-//! it; then the head acknowledges the pushes in it. The tail answers pulls, so that no value is
+//! OSDI 2014, section 4.3); each server applies an entry, sends it on, and forgets it when the tail
+//! has it; then the head acknowledges the pushes in it. The tail answers pulls, so that no value is
 //! read that could still be lost.
 //!
 //! The registry decides who is in a chain, by raising the shard's epoch. Entries of an older epoch
@@ -76,59 +75,39 @@ impl Default for ServerConfig {
 }
 
 /// Event that a server handles.
+#[allow(missing_docs, reason = "the types say what the fields are")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// A message has arrived.
-    Received {
-        /// Sender of the message.
-        from: Peer,
-        /// Message that arrived.
-        message: Message,
-    },
+    Received { from: Peer, message: Message },
     /// The registry's list of workers. Join a worker at the clock of the most advanced or later: no
     /// worker can be made to wait for what is past.
     Members(Members),
     /// The registry asks this server, the tail, to copy a shard to one that will join the chain.
-    HandOver {
-        /// The shard, at its epoch.
-        at: ShardRef,
-        /// The server that joins.
-        to: NodeId,
-    },
+    HandOver { at: ShardRef, to: NodeId },
     /// Time has passed; due by [`Server::next_timer`].
     Tick,
 }
 
 /// Action that a server asks for.
+#[allow(missing_docs, reason = "the types say what the fields are")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Send a message.
-    Send {
-        /// Receiver of the message.
-        to: Peer,
-        /// Message to send.
-        message: Message,
-    },
+    Send { to: Peer, message: Message },
     /// Ask the registry to append `add` to the shard's chain, if it is still at this epoch. The
     /// shard stands still until its epoch is raised, by this change or another: it asks repeatedly.
     Propose {
-        /// Shard that is concerned.
         at: ShardRef,
         /// The server that has all of it.
         add: NodeId,
     },
     /// Tell the registry that the shard's state never came here, or is another than its head's.
-    Lost {
-        /// Shard that is concerned.
-        at: ShardRef,
-    },
-    /// Tell the operator that a server cannot join a shard's chain.
+    Lost { at: ShardRef },
+    /// Tell the operator that a server cannot join a shard's chain, which goes on without it.
     CopyRefused {
-        /// The shard, which goes on without it.
         at: ShardRef,
-        /// The server that was to join.
         to: NodeId,
-        /// Cause of the refusal.
         reason: Refusal,
     },
 }
@@ -150,11 +129,13 @@ pub struct ShardView<'a> {
     pub accepts_pushes: bool,
 }
 
-/// Context that a shard is handed with each event.
 struct Context<'a> {
     now: Duration,
     node: NodeId,
     config: &'a ServerConfig,
+    members: &'a Members,
+    /// Number of hand-overs that were begun.
+    transfers: &'a mut u64,
     pool: &'a mut Pool<f32>,
     actions: &'a mut Vec<Action>,
 }
@@ -178,6 +159,8 @@ impl Context<'_> {
 pub struct Server {
     node: NodeId,
     config: ServerConfig,
+    members: Members,
+    transfers: u64,
     pool: Pool<f32>,
     shards: Shards,
 }
@@ -198,6 +181,8 @@ impl Server {
         Self {
             node,
             config,
+            members: Members::default(),
+            transfers: 0,
             pool: Pool::new(config.pooled),
             shards: Shards::new(arrays.into_iter().collect()),
         }
@@ -239,36 +224,32 @@ impl Server {
 
     /// Handles an event at `now`, which never goes back, and appends what is to be done.
     pub fn handle(&mut self, now: Duration, event: Event, actions: &mut Vec<Action>) {
-        let mut context = Context {
+        if let Event::Members(members) = &event
+            && members.version > self.members.version
+        {
+            self.members = members.clone();
+        }
+        let shards = &mut self.shards;
+        let context = &mut Context {
             now,
             node: self.node,
             config: &self.config,
+            members: &self.members,
+            transfers: &mut self.transfers,
             pool: &mut self.pool,
             actions,
         };
-        let (shards, context) = (&mut self.shards, &mut context);
         match event {
             Event::Received { from, message } => shards.receive(from, message, context),
-            Event::Members(members) => {
-                if members.version > shards.members.version {
-                    shards.members = members;
-                    for replica in shards.held.values_mut() {
-                        replica.set_members(&shards.members, context);
-                    }
-                }
-            }
+            Event::Members(_) => shards.each(|replica| replica.set_members(context)),
             Event::HandOver { at, to } => {
-                let transfer = shards.next_transfer();
                 if let Some(replica) = exact(&mut shards.held, at) {
-                    replica.hand_over(to, transfer, context);
+                    replica.hand_over(to, context);
                 }
             }
             Event::Tick => {
                 shards.drop_given_up(context);
-                shards
-                    .held
-                    .values_mut()
-                    .for_each(|replica| replica.tick(context));
+                shards.each(|replica| replica.tick(context));
             }
         }
     }

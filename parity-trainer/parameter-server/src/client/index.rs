@@ -94,7 +94,6 @@ fn place<T: Ord>(set: &mut BTreeSet<T>, element: T, is_in: bool) {
 }
 
 impl Index {
-    /// Takes note of a task that is new or has changed.
     pub(super) fn note(&mut self, handle: Handle, running: &mut Running) {
         let is_pull = running.is_pull();
         let (mut is_ready, mut new) = (false, Counted::default());
@@ -121,7 +120,6 @@ impl Index {
         }
     }
 
-    /// Takes note of a part that is on its way.
     pub(super) fn note_sent(&mut self, handle: Handle, running: &Running, part: &Part) {
         let (array, clock) = (running.task.array, running.task.clock);
         if !running.is_pull() {
@@ -131,14 +129,12 @@ impl Index {
         }
     }
 
-    /// Forgets a task that has ended.
     pub(super) fn end(&mut self, handle: Handle, running: &mut Running) {
         self.forget_parts(handle, running);
         running.parts.clear();
         self.note(handle, running);
     }
 
-    /// Forgets what was sent of a task.
     pub(super) fn forget_parts(&mut self, handle: Handle, running: &Running) {
         for part in &running.parts {
             if let Some(request) = part.request {

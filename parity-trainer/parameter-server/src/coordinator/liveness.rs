@@ -48,7 +48,6 @@ impl Liveness {
         missing.map(|&since| since + self.absence).chain(alone)
     }
 
-    /// The servers that live.
     pub(super) fn servers(&mut self, now: Duration, cluster: &ClusterState) -> BTreeSet<NodeId> {
         let present = &cluster.servers;
         self.weights.extend(present);

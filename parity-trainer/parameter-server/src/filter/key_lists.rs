@@ -68,7 +68,6 @@ impl KeyLists {
         self.lists.push((digest, keys.compact()));
     }
 
-    /// Removes a list, if it is known.
     pub(super) fn take(&mut self, digest: Digest) -> Option<Shared<Key>> {
         let at = self.lists.iter().position(|(known, _)| *known == digest)?;
         let (_, keys) = self.lists.remove(at);

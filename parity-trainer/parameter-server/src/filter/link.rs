@@ -19,47 +19,33 @@ const SHORT_LIST: usize = 4;
 const DIGEST_BYTES: usize = 24;
 
 /// Keys as they go to the transport.
+#[allow(missing_docs, reason = "the names say what the fields are")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PackedKeys {
     /// As they are. With `remember`, the receiver keeps them: their digest may stand
     /// for them later.
-    Plain {
-        /// Keys of the list.
-        keys: Keys,
-        /// Set if the list is to be kept.
-        remember: bool,
-    },
+    Plain { keys: Keys, remember: bool },
     /// A list that both ends have.
-    Known {
-        /// Digest of the list.
-        digest: Digest,
-        /// Number of keys.
-        count: u64,
-    },
-    /// A list, compressed.
+    Known { digest: Digest, count: u64 },
+    /// The differences of a list's successive keys, compressed.
     Lz4 {
-        /// Number of keys.
         count: u64,
-        /// Differences of successive keys, packed.
         #[serde(skip)]
         bytes: Shared<u8>,
-        /// As for plain keys.
         remember: bool,
     },
 }
 
 /// Values as they go to the transport.
+#[allow(missing_docs, reason = "the names say what the fields are")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PackedValues {
     /// As they are.
     Plain(Values),
     /// Compressed.
     Lz4 {
-        /// The numbers' format.
         precision: Precision,
-        /// Number of numbers.
         count: u64,
-        /// Packed values.
         #[serde(skip)]
         bytes: Shared<u8>,
     },

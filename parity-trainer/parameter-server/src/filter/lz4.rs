@@ -64,7 +64,6 @@ pub(super) fn differences(keys: &[Key]) -> Vec<Key> {
     keys.iter().map(difference).collect()
 }
 
-/// Restores keys from their differences.
 pub(super) fn sums(mut differences: Vec<Key>) -> Vec<Key> {
     let mut sum: Key = 0;
     for key in &mut differences {

@@ -26,19 +26,16 @@ impl Log {
         self.operations.push_back(operation);
     }
 
-    /// Takes the oldest.
     pub(super) fn pop(&mut self) -> Option<Operation> {
         let operation = self.operations.pop_front()?;
         self.bytes -= operation.bytes();
         Some(operation)
     }
 
-    /// From the oldest on.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Operation> {
         self.operations.iter()
     }
 
-    /// The log with `change` done to each operation.
     pub(super) fn map(&self, change: impl Fn(&Operation) -> Operation) -> Self {
         let mut log = Self::default();
         self.iter()

@@ -10,9 +10,9 @@ use super::transfer::Outgoing;
 use super::{Action, Context, ServerConfig, ShardView};
 use crate::push_aggregator::set_members;
 use crate::{
-    Clock, Consistency, Epoch, KeyRange, Keys, Members, Message, NodeId, Operation, Peer, Pull,
-    Push, PushAggregator, RangedClocks, Refusal, Replicate, Request, Route, Seq, ShardRef, Store,
-    Update, WorkerId,
+    Clock, Consistency, Epoch, KeyRange, Keys, Message, NodeId, Operation, Peer, Pull, Push,
+    PushAggregator, RangedClocks, Refusal, Replicate, Request, Route, Seq, ShardRef, Store, Update,
+    WorkerId,
 };
 
 /// Log entries in one resend: enough to fill a gap, few enough not to drown a slow successor.
@@ -27,7 +27,6 @@ pub(super) struct Replica {
     pub(super) clocks: RangedClocks,
     /// The part of it that is in the whole chain.
     pub(super) committed: RangedClocks,
-    /// The version of the list of workers.
     pub(super) members: u64,
     pub(super) applied: Seq,
     pub(super) acked: Seq,
@@ -211,7 +210,8 @@ impl Replica {
     }
 
     /// At the head: makes the list of workers known to the chain.
-    pub(super) fn set_members(&mut self, members: &Members, context: &mut Context<'_>) {
+    pub(super) fn set_members(&mut self, context: &mut Context<'_>) {
+        let members = context.members;
         // A new head may know less than the log does.
         if self.members < members.version && self.is_acting_head(context) {
             self.aggregator.set_members(&members.workers);
@@ -265,7 +265,6 @@ impl Replica {
         context.send(Peer::Server(next), Message::Replicate(entry));
     }
 
-    /// Takes over a log entry from the server before this one.
     pub(super) fn replicate(
         &mut self,
         from: Peer,
@@ -293,7 +292,6 @@ impl Replica {
         Ok(())
     }
 
-    /// The tail has the log up to `seq`.
     pub(super) fn acknowledged(&mut self, from: Peer, seq: Seq, context: &mut Context<'_>) {
         if self.fenced.is_none() && self.successor(context.node).map(Peer::Server) == Some(from) {
             self.commit(seq, context);
@@ -356,7 +354,6 @@ impl Replica {
         });
     }
 
-    /// A successor knows a later epoch.
     pub(super) fn fence(&mut self, from: Peer, current: Epoch) {
         let mut chain = self.route.chain.iter().copied().map(Peer::Server);
         if chain.any(|node| node == from) && current > self.route.epoch {
@@ -400,7 +397,6 @@ impl Replica {
     }
 }
 
-/// Records the workers' clocks that an operation states.
 fn record(clocks: &mut RangedClocks, operation: &Operation) {
     match operation {
         Operation::Members(members) => set_members(clocks, &members.workers),

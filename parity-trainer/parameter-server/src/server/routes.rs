@@ -5,8 +5,8 @@ use super::shards::{Held, Shards};
 use super::transfer::Incoming;
 use super::{Action, Context};
 use crate::{
-    Epoch, Key, KeyRange, Members, Operation, PushAggregator, RangedClocks, Route, Routing, Seq,
-    ShardRef, Store,
+    Epoch, Key, KeyRange, Operation, PushAggregator, RangedClocks, Route, Routing, Seq, ShardRef,
+    Store,
 };
 
 impl Shards {
@@ -40,7 +40,7 @@ impl Shards {
             !has_ended && routes.all(|route| route.epoch <= copy.at.epoch)
         });
         for replica in self.held.values_mut() {
-            replica.settle(&self.members, context);
+            replica.settle(context);
         }
     }
 
@@ -137,13 +137,13 @@ impl Replica {
 
     /// Takes its place in the chain: a tail has committed all that it has; the others send on what
     /// may be missing.
-    fn settle(&mut self, members: &Members, context: &mut Context<'_>) {
+    fn settle(&mut self, context: &mut Context<'_>) {
         if self.successor(context.node).is_none() {
             self.commit(self.applied, context);
         } else {
             self.resend_log(context);
         }
-        self.set_members(members, context);
+        self.set_members(context);
     }
 }
 

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use super::replica::Replica;
 use super::transfer::Incoming;
 use super::{ArrayConfig, Context};
-use crate::{
-    Answer, ArrayId, Key, Members, Message, Peer, Refusal, Request, Routing, ShardRef, TransferId,
-};
+use crate::{Answer, ArrayId, Key, Message, Peer, Refusal, Request, Routing, ShardRef};
 
 /// By array and first key.
 pub(super) type Held = BTreeMap<(ArrayId, Key), Replica>;
@@ -15,11 +13,8 @@ pub(super) type Held = BTreeMap<(ArrayId, Key), Replica>;
 pub(super) struct Shards {
     pub(super) arrays: BTreeMap<ArrayId, ArrayConfig>,
     pub(super) routing: Routing,
-    pub(super) members: Members,
     pub(super) held: Held,
-    /// Shards that are being copied to this server.
     pub(super) incoming: BTreeMap<(ArrayId, Key), Incoming>,
-    transfers: u64,
 }
 
 /// The shard that holds the first key of `at`, whatever its epoch.
@@ -52,16 +47,13 @@ impl Shards {
         Self {
             arrays,
             routing: Routing::default(),
-            members: Members::default(),
             held: Held::new(),
             incoming: BTreeMap::new(),
-            transfers: 0,
         }
     }
 
-    pub(super) const fn next_transfer(&mut self) -> TransferId {
-        self.transfers += 1;
-        TransferId(self.transfers)
+    pub(super) fn each(&mut self, act: impl FnMut(&mut Replica)) {
+        self.held.values_mut().for_each(act);
     }
 
     /// Reason why this server cannot take a log entry or a copy for this shard.
@@ -116,7 +108,6 @@ impl Shards {
     }
 
     fn answered(&mut self, from: Peer, answer: Answer, context: &mut Context<'_>) {
-        let again = self.next_transfer();
         let Some(replica) = exact(&mut self.held, answer.at) else {
             return;
         };
@@ -128,11 +119,8 @@ impl Shards {
             (Request::Snapshot { transfer, part }, None) => {
                 replica.copied(from, (transfer, part), context);
             }
-            (Request::Snapshot { transfer, part }, Some(Refusal::UnknownRange)) => {
-                replica.copy_again(from, (transfer, part), again, &self.members, context);
-            }
-            (Request::Snapshot { transfer, part }, Some(reason)) if !reason.is_retryable() => {
-                replica.end_copy(from, (transfer, part), reason, &self.members, context);
+            (Request::Snapshot { transfer, part }, Some(reason)) => {
+                replica.copy_refused(from, (transfer, part), reason, context);
             }
             _ => {}
         }

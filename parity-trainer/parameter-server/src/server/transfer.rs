@@ -15,14 +15,13 @@ use super::shards::Shards;
 use super::{Action, ArrayConfig, Context, ServerConfig};
 use crate::range_set::RangeSet;
 use crate::{
-    KeyRange, Keys, Members, Message, NodeId, Peer, RangedClocks, Refusal, Request, Route,
-    ShardRef, Snapshot, SnapshotEnd, Store, TransferId,
+    KeyRange, Keys, Message, NodeId, Peer, RangedClocks, Refusal, Request, Route, ShardRef,
+    Snapshot, SnapshotEnd, Store, TransferId,
 };
 
 /// Ranges on the list; more are joined, which copies keys between them once more.
 const MAX_RANGES: usize = 4096;
 
-/// Attempt and number of a piece.
 type Piece = (TransferId, u32);
 
 /// Copying side of a hand-over.
@@ -38,7 +37,6 @@ pub(super) struct Outgoing {
     /// The piece that waits for its acknowledgement.
     piece: Option<Snapshot>,
     next_part: u32,
-    /// The newcomer has everything.
     complete: bool,
     sent_at: Duration,
 }
@@ -69,7 +67,6 @@ impl Outgoing {
         }
     }
 
-    /// Repeats what has no answer yet.
     pub(super) fn tick(&mut self, at: ShardRef, context: &mut Context<'_>) {
         if context.now < self.sent_at + context.config.resend {
             return;
@@ -84,13 +81,7 @@ impl Outgoing {
 }
 
 impl Replica {
-    /// Begins to copy the shard to `to`.
-    pub(super) fn hand_over(
-        &mut self,
-        to: NodeId,
-        transfer: TransferId,
-        context: &mut Context<'_>,
-    ) {
+    pub(super) fn hand_over(&mut self, to: NodeId, context: &mut Context<'_>) {
         let is_tail = self.route.tail() == Some(context.node);
         // Before the standstill, the registry may change its mind and name another server.
         let is_decided = |outgoing: &Outgoing| outgoing.stands_still() || outgoing.to == to;
@@ -99,11 +90,12 @@ impl Replica {
         if !is_tail || self.fenced.is_some() || cannot || is_decided {
             return;
         }
+        *context.transfers += 1;
         let mut left = RangeSet::new(MAX_RANGES);
         left.insert(self.range());
         self.outgoing = Some(Outgoing {
             to,
-            transfer,
+            transfer: TransferId(*context.transfers),
             stopped: false,
             left,
             budget: 2 * (self.store.rows() / self.copied_at_once(context.config)) + 8,
@@ -115,7 +107,6 @@ impl Replica {
         self.copy_next(context);
     }
 
-    /// The newcomer has taken over a piece.
     pub(super) fn copied(&mut self, from: Peer, piece: Piece, context: &mut Context<'_>) {
         let at = self.at();
         let Some(outgoing) = self.outgoing.as_mut().filter(|own| own.waits(from, piece)) else {
@@ -132,48 +123,34 @@ impl Replica {
         }
     }
 
-    /// The newcomer has dropped the copy: it gets all of it again. The standstill may end by itself
-    /// here: the registry is asked to append the newcomer only once that has everything.
-    pub(super) fn copy_again(
-        &mut self,
-        from: Peer,
-        refused: Piece,
-        again: TransferId,
-        members: &Members,
-        context: &mut Context<'_>,
-    ) {
-        let is_refused = |own: &mut Outgoing| refused.1 > 0 && own.waits(from, refused);
-        if let Some(outgoing) = self.outgoing.take_if(is_refused) {
-            self.hand_over(outgoing.to, again, context);
-            self.go_on(members, context);
-        }
-    }
-
-    /// The newcomer cannot hold these rows: the shard does without it until its epoch is raised.
-    /// The standstill may end by itself here, too.
-    pub(super) fn end_copy(
+    /// The newcomer refuses a piece. If it has dropped the copy, it gets all of it again; if it
+    /// cannot hold these rows, the shard does without it until its epoch is raised. The standstill
+    /// may end by itself here: the registry is asked to append the newcomer only once that has
+    /// everything.
+    pub(super) fn copy_refused(
         &mut self,
         from: Peer,
         refused: Piece,
         reason: Refusal,
-        members: &Members,
         context: &mut Context<'_>,
     ) {
-        if let Some(outgoing) = self.outgoing.take_if(|own| own.waits(from, refused)) {
-            let (at, to) = (self.at(), outgoing.to);
+        let is_dropped = reason == Refusal::UnknownRange && refused.1 > 0;
+        let ends =
+            |own: &mut Outgoing| own.waits(from, refused) && (is_dropped || !reason.is_retryable());
+        let Some(Outgoing { to, .. }) = self.outgoing.take_if(ends) else {
+            return;
+        };
+        if is_dropped {
+            self.hand_over(to, context);
+        } else {
+            let at = self.at();
             self.refused_by.insert(to);
             context.actions.push(Action::CopyRefused { at, to, reason });
-            self.go_on(members, context);
         }
-    }
-
-    /// Takes up what came during a standstill.
-    fn go_on(&mut self, members: &Members, context: &mut Context<'_>) {
-        self.set_members(members, context);
+        self.set_members(context);
         self.sequence_updates(context);
     }
 
-    /// Rows in one piece.
     fn copied_at_once(&self, config: &ServerConfig) -> usize {
         let layout = self.store.layout();
         let numbers = layout.width.saturating_mul(1 + layout.rule.slots());

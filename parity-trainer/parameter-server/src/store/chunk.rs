@@ -195,7 +195,6 @@ impl Chunk {
         moderate
     }
 
-    /// A copy of some rows.
     pub(super) fn copy_of(&self, rows: Range<usize>, width: usize) -> Self {
         let index = match &self.index {
             Index::Run { .. } => {
@@ -248,7 +247,6 @@ impl Chunk {
         copy(self.steps.get_mut(row..row + 1), steps.get(from..from + 1));
     }
 
-    /// Drops the rows of `range`.
     pub(super) fn remove(&mut self, range: KeyRange, width: usize) {
         let rows = self.places(range);
         if let Index::Sorted(keys) = &mut self.index {

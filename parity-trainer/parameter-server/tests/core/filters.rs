@@ -264,27 +264,14 @@ fn push_that_is_wrong_is_refused_and_changes_nothing() {
     let error = |source| FilterError::Values { array, source };
     let (expected, found) = (2, 1);
     let length = error(ValuesError::Length { expected, found });
+    let not_finite = |at| error(ValuesError::NotFinite { at });
+    let keys = FilterError::Keys { array, range };
     let wrong = [
-        (
-            Keys::All,
-            vec![f32::MAX, 0.0],
-            None,
-            error(ValuesError::NotFinite { at: 0 }),
-        ),
-        (
-            Keys::All,
-            vec![0.0, f32::NAN],
-            None,
-            error(ValuesError::NotFinite { at: 1 }),
-        ),
+        (Keys::All, vec![f32::MAX, 0.0], None, not_finite(0)),
+        (Keys::All, vec![0.0, f32::NAN], None, not_finite(1)),
         (Keys::All, vec![1.0], None, length),
         (Keys::All, vec![1.0, 1.0], Some(vec![0.0]), length),
-        (
-            list([1, 0]),
-            vec![1.0, 1.0],
-            None,
-            FilterError::Keys { array, range },
-        ),
+        (list([1, 0]), vec![1.0, 1.0], None, keys),
     ];
     for (keys, values, weights, error) in wrong {
         let weights = weights.map(Values::from);

@@ -13,10 +13,6 @@ struct Proximal {
 }
 
 impl UpdateRule for Proximal {
-    fn slots(&self) -> usize {
-        0
-    }
-
     fn apply(&self, _: u32, gradient: &[f32], values: &mut [f32], _: &mut [&mut [f32]]) {
         for (weight, gradient) in values.iter_mut().zip(gradient) {
             let moved = *weight - self.rate * gradient;

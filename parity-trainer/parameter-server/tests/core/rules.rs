@@ -191,44 +191,27 @@ fn usual_rules_need_no_trial_and_unusual_ones_do() {
     let adam = Adam::default();
     let usual: [&dyn UpdateRule; 5] = [&Add, &SGD, &MOMENTUM, &adam, &FTRL];
     assert!(usual.iter().all(|rule| rule.keeps_moderate_finite()));
-    let adam = |change: fn(&mut Adam)| {
-        let mut adam = Adam::default();
-        change(&mut adam);
-        adam
-    };
-    let ftrl = |change: fn(&mut Ftrl)| {
-        let mut ftrl = FTRL;
-        change(&mut ftrl);
-        ftrl
-    };
-    let large = 1e38;
+    fn changed<R>(mut rule: R, change: fn(&mut R)) -> R {
+        change(&mut rule);
+        rule
+    }
     let unusual: [&dyn UpdateRule; 14] = [
-        &Sgd { rate: large, ..SGD },
-        &Sgd {
-            decay: large,
-            ..SGD
-        },
-        &Momentum {
-            rate: large,
-            ..MOMENTUM
-        },
-        &Momentum {
-            momentum: large,
-            ..MOMENTUM
-        },
-        &Momentum {
-            decay: large,
-            ..MOMENTUM
-        },
-        &adam(|adam| adam.rate = 1e38),
-        &adam(|adam| adam.epsilon = 0.0),
-        &adam(|adam| adam.beta1 = 1.0),
-        &adam(|adam| adam.beta2 = 1.0),
-        &adam(|adam| adam.decay = 1e38),
-        &adam(|adam| (adam.decay, adam.rate, adam.decoupled) = (1e30, 1.0, true)),
-        &ftrl(|ftrl| ftrl.alpha = 0.0),
-        &ftrl(|ftrl| ftrl.beta = -1.0),
-        &ftrl(|ftrl| (ftrl.beta, ftrl.l2) = (0.0, 0.0)),
+        &changed(SGD, |sgd| sgd.rate = 1e38),
+        &changed(SGD, |sgd| sgd.decay = 1e38),
+        &changed(MOMENTUM, |rule| rule.rate = 1e38),
+        &changed(MOMENTUM, |rule| rule.momentum = 1e38),
+        &changed(MOMENTUM, |rule| rule.decay = 1e38),
+        &changed(adam, |adam| adam.rate = 1e38),
+        &changed(adam, |adam| adam.epsilon = 0.0),
+        &changed(adam, |adam| adam.beta1 = 1.0),
+        &changed(adam, |adam| adam.beta2 = 1.0),
+        &changed(adam, |adam| adam.decay = 1e38),
+        &changed(adam, |adam| {
+            (adam.decay, adam.rate, adam.decoupled) = (1e30, 1.0, true)
+        }),
+        &changed(FTRL, |ftrl| ftrl.alpha = 0.0),
+        &changed(FTRL, |ftrl| ftrl.beta = -1.0),
+        &changed(FTRL, |ftrl| (ftrl.beta, ftrl.l2) = (0.0, 0.0)),
     ];
     for rule in unusual {
         assert!(!rule.keeps_moderate_finite(), "{rule:?}");

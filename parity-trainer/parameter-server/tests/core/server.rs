@@ -4,6 +4,12 @@ use crate::support::*;
 
 const EVENTUAL: Consistency = Consistency::Eventual;
 
+fn config(change: fn(&mut ServerConfig)) -> ServerConfig {
+    let mut config = ServerConfig::default();
+    change(&mut config);
+    config
+}
+
 #[test]
 fn acknowledgement_waits_for_the_chain() {
     let mut head = Node::new(0, EVENTUAL, &[0, 1]);
@@ -103,54 +109,34 @@ fn tail_that_does_not_know_the_reader_does_not_answer_it() {
 fn requests_to_the_wrong_server_or_with_wrong_rows_are_refused() {
     let mut head = Node::new(0, EVENTUAL, &[0, 1]);
     let mut tail = Node::new(1, EVENTUAL, &[0, 1]);
-    let rows = |at, keys, values: Vec<f32>| Message::Push(push_rows(at, 0, 1, keys, values.into()));
-    let length = ValuesError::Length {
-        expected: 2,
-        found: 1,
-    };
-    let refusals = [
-        (
-            head.ask(worker(0), pull(0, 1, 0, Keys::All)),
-            Refusal::NotTail,
-        ),
-        (
-            tail.ask(worker(0), pull(0, 1, 0, list([1, 0]))),
-            Refusal::BadKeys,
-        ),
-        (tail.ask(worker(0), push(1, 0, 1)), Refusal::NotHead),
-        (head.ask(worker(7), push(1, 7, 1)), Refusal::UnknownWorker),
-        (
-            head.ask(worker(0), rows(at(1), list([0, 2]), vec![1.0; 2])),
-            Refusal::BadKeys,
-        ),
-        (
-            head.ask(worker(0), rows(shard(1, 1, 1), Keys::All, vec![])),
-            Refusal::BadKeys,
-        ),
-        (
-            head.ask(worker(0), rows(at(1), Keys::All, vec![1.0])),
-            length.into(),
-        ),
-        (
-            head.ask(worker(0), rows(shard(1, 3, 1), Keys::All, vec![])),
-            Refusal::UnknownRange,
-        ),
-        (
-            head.ask(worker(0), push(2, 0, 1)),
-            Refusal::WrongEpoch { current: Epoch(1) },
-        ),
+    let rows = |at, keys, count| Message::Push(push_rows(at, 0, 1, keys, vec![1.0; count].into()));
+    let (current, expected, found) = (Epoch(1), 2, 1);
+    let length = ValuesError::Length { expected, found };
+    let to_head = [
+        (0, pull(0, 1, 0, Keys::All), Refusal::NotTail),
+        (7, push(1, 7, 1), Refusal::UnknownWorker),
+        (0, rows(at(1), list([0, 2]), 2), Refusal::BadKeys),
+        (0, rows(shard(1, 1, 1), Keys::All, 0), Refusal::BadKeys),
+        (0, rows(at(1), Keys::All, 1), length.into()),
+        (0, rows(shard(1, 3, 1), Keys::All, 0), Refusal::UnknownRange),
+        (0, push(2, 0, 1), Refusal::WrongEpoch { current }),
     ];
-    for (number, (answer, reason)) in refusals.into_iter().enumerate() {
+    for (number, (from, request, reason)) in to_head.into_iter().enumerate() {
+        let answer = head.ask(worker(from), request);
         assert_eq!(refusal(&answer), Some(reason), "{number}");
+    }
+    let to_tail = [
+        (pull(0, 1, 0, list([1, 0])), Refusal::BadKeys),
+        (push(1, 0, 1), Refusal::NotHead),
+    ];
+    for (request, reason) in to_tail {
+        assert_eq!(refusal(&tail.ask(worker(0), request)), Some(reason));
     }
 }
 
 #[test]
 fn waiting_pull_is_answered_once_and_bounded() {
-    let config = ServerConfig {
-        max_waiting: 1,
-        ..ServerConfig::default()
-    };
+    let config = config(|config| config.max_waiting = 1);
     let mut only = Node::bounded(1, Consistency::Bsp, &[1], config);
     assert_eq!(only.hear(worker(0), pull(0, 1, 2, Keys::All)), []);
     assert_eq!(
@@ -211,19 +197,8 @@ fn is_busy(answers: &[(Peer, Message)]) -> bool {
 
 #[test]
 fn log_that_is_long_in_bytes_or_entries_takes_no_more() {
-    let (bytes, entries) = (ServerConfig::default(), ServerConfig::default());
     // Eight bytes each, after the list of workers.
-    let configs = [
-        ServerConfig {
-            max_bytes: 16,
-            ..bytes
-        },
-        ServerConfig {
-            max_log: 3,
-            ..entries
-        },
-    ];
-    for config in configs {
+    for config in [config(|c| c.max_bytes = 16), config(|c| c.max_log = 3)] {
         let mut head = Node::bounded(1, EVENTUAL, &[1, 2], config);
         assert!(!is_busy(&head.hear(worker(0), push(1, 0, 1))));
         assert!(!is_busy(&head.hear(worker(0), push(1, 0, 2))));
@@ -239,18 +214,7 @@ fn log_that_is_long_in_bytes_or_entries_takes_no_more() {
 
 #[test]
 fn worker_ahead_of_the_others_has_little_pending() {
-    let default = ServerConfig::default();
-    let configs = [
-        ServerConfig {
-            max_bytes: 16,
-            ..default
-        },
-        ServerConfig {
-            max_pending: 2,
-            ..default
-        },
-    ];
-    for config in configs {
+    for config in [config(|c| c.max_bytes = 16), config(|c| c.max_pending = 2)] {
         let mut head = Node::bounded(1, Consistency::Bsp, &[1], config);
         assert!(!is_busy(&head.hear(worker(0), push(1, 0, 1))));
         assert!(!is_busy(&head.hear(worker(0), push(1, 0, 2))));
@@ -278,11 +242,7 @@ fn unacknowledged_entries_are_sent_again_after_a_while() {
 
 #[test]
 fn pieces_of_wide_rows_are_small() {
-    let config = ServerConfig {
-        copy_bytes: 7,
-        ..ServerConfig::default()
-    };
-    let mut tail = Node::bounded(1, Consistency::Bsp, &[1], config);
+    let mut tail = Node::bounded(1, Consistency::Bsp, &[1], config(|c| c.copy_bytes = 7));
     let pieces = sent(tail.tell(hand_over(2)));
     let [(_, Message::Snapshot(piece))] = &pieces[..] else {
         panic!("{pieces:?}")
@@ -293,10 +253,7 @@ fn pieces_of_wide_rows_are_small() {
 /// Server 1 with two rows, which it copies one at a time, server 2, to which it does, and the first
 /// piece.
 fn copying() -> (Node, Node, Message) {
-    let config = ServerConfig {
-        copy_rows: 1,
-        ..ServerConfig::default()
-    };
+    let config = config(|config| config.copy_rows = 1);
     let [mut source, newcomer] = [1, 2].map(|node| Node::bounded(node, EVENTUAL, &[1], config));
     source.hear(worker(0), push(1, 0, 1));
     let (to, first) = sent(source.tell(hand_over(2))).remove(0);

@@ -254,10 +254,6 @@ fn rows_that_do_not_fit_the_layout_are_told() {
 struct Quadruple;
 
 impl UpdateRule for Quadruple {
-    fn slots(&self) -> usize {
-        0
-    }
-
     fn keeps_moderate_finite(&self) -> bool {
         true
     }
