@@ -56,20 +56,18 @@ pub(crate) struct Experiment {
     /// Seed of rows and draws
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    #[arg(skip = 4usize)]
-    pub(crate) workers: usize,
-    /// Time that a minibatch takes without slowdown.
-    #[arg(skip = Duration::from_millis(8))]
-    pub(crate) compute: Duration,
     /// Time after which a run is given up.
     #[arg(skip = Duration::from_secs(30))]
     pub(crate) patience: Duration,
-    /// Rows of a minibatch.
-    #[arg(skip = 500usize)]
-    pub(crate) batch: usize,
-    #[arg(skip = DATA)]
-    pub(crate) data: Generated,
 }
+
+const WORKERS: usize = 4;
+
+/// Time that a minibatch takes without slowdown.
+const COMPUTE: Duration = Duration::from_millis(8);
+
+/// Rows of a minibatch.
+const BATCH: usize = 500;
 
 const DATA: Generated = Generated {
     features: 2_000,
@@ -136,7 +134,7 @@ impl Experiment {
             Slowdown::Turns(length) => {
                 let turn = time.as_nanos() / length.as_nanos();
                 let drawn = XxHash3_64::oneshot_with_seed(self.seed, &turn.to_le_bytes());
-                let slow = drawn % self.workers as u64 == worker as u64;
+                let slow = drawn % WORKERS as u64 == worker as u64;
                 (slow, length.saturating_mul(turn as u32 + 1))
             }
         }
@@ -159,14 +157,14 @@ impl Experiment {
 
     pub(crate) fn data(&self) -> Result<DataSet> {
         let seed = self.seed;
-        Generated { seed, ..self.data }.generate()
+        Generated { seed, ..DATA }.generate()
     }
 
     fn batches(&self) -> Batches {
         Batches {
-            rows: self.data.rows,
-            batch: self.batch,
-            workers: self.workers,
+            rows: DATA.rows,
+            batch: BATCH,
+            workers: WORKERS,
             passes: usize::MAX,
             seed: self.seed,
         }
@@ -177,7 +175,7 @@ impl Experiment {
         let batch = Minibatch::new(&data.train, places);
         let keys = || batch.keys.iter().map(|&key| key as usize);
         let own: Vec<f32> = keys().map(|key| weights[key]).collect();
-        let scale = 1.0 / (places.len().max(1) * self.workers) as f32;
+        let scale = 1.0 / (places.len().max(1) * WORKERS) as f32;
         let mut all = vec![0.0; weights.len()];
         for (key, sum) in keys().zip(batch.gradient(&own)) {
             all[key] = sum * scale;
@@ -187,8 +185,7 @@ impl Experiment {
 
     /// The loss after the clocks of bulk-synchronous workers, computed here.
     pub(crate) fn target(&self, data: &DataSet) -> f64 {
-        let workers = 0..self.workers;
-        let mut all: Vec<_> = workers.map(|worker| self.batches().of(worker)).collect();
+        let mut all = std::array::from_fn::<_, WORKERS, _>(|worker| self.batches().of(worker));
         let mut weights = vec![0.0_f32; data.keys.len() as usize];
         for _ in 0..self.clocks {
             let batches: Vec<_> = all.iter_mut().filter_map(Iterator::next).collect();
@@ -215,11 +212,11 @@ impl Experiment {
         let setup = Setup {
             spares: 0,
             arrays: vec![weights],
-            ..Setup::new(self.workers as u64, 2, 1, self.consistency)
+            ..Setup::new(WORKERS as u64, 2, 1, self.consistency)
         };
         let cluster = Cluster::start(Transport::Tcp, setup).await;
         let (stop, stopped) = watch::channel(false);
-        let ready = Arc::new(Barrier::new(self.workers + 1));
+        let ready = Arc::new(Barrier::new(WORKERS + 1));
         let start = |number: usize| {
             let worker = cluster.worker(number as u64);
             let (data, ready, stopped) = (Arc::clone(&data), Arc::clone(&ready), stopped.clone());
@@ -228,7 +225,7 @@ impl Experiment {
             let run = move || runtime.block_on(self.work(number, worker, &data, stopped, &ready));
             tokio::task::spawn_blocking(run)
         };
-        let running: Vec<_> = (0..self.workers).map(start).collect();
+        let running: Vec<_> = (0..WORKERS).map(start).collect();
         let reader = cluster.worker(READER);
         let seconds = self.watch_loss(&reader, &data, target, &ready).await;
         stop.send_replace(true);
@@ -299,7 +296,7 @@ impl Experiment {
             };
             tally.idle += asked.elapsed();
             let Some(pulled) = pulled else { break };
-            let end = self.end(number, begun.elapsed(), self.compute);
+            let end = self.end(number, begun.elapsed(), COMPUTE);
             let gradient = self.scaled_gradient(data, &places, &pulled.values);
             std::thread::sleep(end.saturating_sub(begun.elapsed()));
             if *stop.borrow() {

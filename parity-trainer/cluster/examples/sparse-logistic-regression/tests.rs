@@ -261,18 +261,8 @@ const EXPERIMENT: Experiment = Experiment {
     seed: 1,
     consistency: Consistency::Bsp,
     slowdown: Slowdown::Never,
-    workers: 2,
-    compute: Duration::from_millis(20),
     clocks: 12,
     patience: Duration::from_secs(30),
-    batch: 200,
-    data: Generated {
-        features: 500,
-        rows: 4_000,
-        held_out: 1_000,
-        draws: 30,
-        seed: 1,
-    },
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -289,13 +279,13 @@ async fn bulk_synchronous_workers_reach_the_loss_after_its_clocks() {
     assert!(is_target && measured.idle > 0.0, "{measured:?}");
     // At the latest, but a noisy loss may be there before; the next two clocks may be done when
     // that is seen.
-    let in_time = (12..=28).contains(&measured.minibatches);
+    let in_time = (24..=56).contains(&measured.minibatches);
     assert!(in_time || measured.late > 0.0, "{measured:?}");
-    let least = 0.02 * (measured.minibatches / 2 - 2) as f64;
+    let least = 0.008 * (measured.minibatches / 4).saturating_sub(2) as f64;
     assert!(measured.seconds.unwrap() >= least, "{measured:?}");
     let hopeless = Experiment {
         patience: Duration::from_millis(50),
-        ..with(400)
+        ..with(100)
     };
     assert_eq!(hopeless.race().await.unwrap().seconds, None);
 }
@@ -305,7 +295,6 @@ fn slow_worker_computes_longer_for_as_long_as_it_is_slow() {
     let ms = Duration::from_millis;
     let with = |slowdown: &str| Experiment {
         slowdown: slowdown.parse().unwrap(),
-        workers: 4,
         ..EXPERIMENT
     };
     for (slowdown, worker, end) in [("always", 0, 132), ("always", 1, 108), ("never", 0, 108)] {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use parapet_parameter_server::{
-    ArrayFilters, ArrayId, Link, LinkLimits, Message, NodeId, Packed, Peer, UnpackError,
+    ArrayFilters, ArrayId, Link, LinkLimits, Message, NodeId, Peer, UnpackError,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
@@ -320,16 +320,11 @@ impl Connections {
     pub(super) fn send(&mut self, to: Peer, message: Message) {
         let live = self.by_peer.get(&to).and_then(|id| self.live.get_mut(id));
         let sent = live.is_some_and(|live| {
-            let packed = if self.filters.is_empty() {
-                Packed {
-                    message,
-                    keys: None,
-                    values: None,
-                }
-            } else {
-                live.link.pack(message)
+            let frame = match self.filters.is_empty() {
+                true => Frame::from(message),
+                false => Frame::Message(live.link.pack(message)),
             };
-            live.sender.try_send(Frame::Message(packed))
+            live.sender.try_send(frame)
         });
         match sent {
             true => self.counters.sent += 1,
