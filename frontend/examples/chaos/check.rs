@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::configuration::{CLASS_BACKUP, CLASS_HEDGED, CLASS_PLAIN, SHORTEST_HOLD_BACK};
 use crate::model::{DEPLOYED, OUTPUTS, Of, truth};
-pub use crate::verdict::{Verdict, Violation};
+use crate::wire::header;
 
 /// Time after its deadline at which a request must be answered at the latest. Frontends share a few
 /// cores with all of the cluster, so they need time to be scheduled. The client's own delay does
@@ -19,6 +19,43 @@ pub const GRACE: Duration = Duration::from_millis(50);
 const ENOUGH: Duration = Duration::from_millis(300);
 /// Clocks of two processes, and whole milliseconds where deadlines have them.
 const EARLY: Duration = Duration::from_millis(3);
+
+/// Kind of an answer that is as it must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    Exact,
+    Hedged,
+    Backup,
+    Reconstructed,
+    Overloaded,
+    DeadlineExceeded,
+    Upstream,
+    Refused,
+}
+
+impl Verdict {
+    pub const PREDICTIONS: [Self; 4] =
+        [Self::Exact, Self::Hedged, Self::Backup, Self::Reconstructed];
+    /// Errors that are not the client's.
+    pub const ERRORS: [Self; 3] = [Self::Overloaded, Self::DeadlineExceeded, Self::Upstream];
+
+    /// Name of it in metrics.
+    pub fn outcome(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Hedged => "hedged",
+            Self::Backup => "backup",
+            Self::Reconstructed => "reconstructed",
+            Self::Overloaded => "overloaded or unavailable",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::Upstream => "upstream",
+            Self::Refused => "invalid_request",
+        }
+    }
+}
+
+/// Invariant that was broken, and how.
+pub type Violation = (&'static str, String);
 
 /// Expected answer of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,10 +96,7 @@ pub struct Answer {
 
 impl Answer {
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(other, _)| other == name)
-            .map(|(_, value)| value.as_str())
+        header(&self.headers, name)
     }
 }
 
@@ -92,94 +126,73 @@ pub fn judge(
     now: Circumstances,
 ) -> Result<Verdict, Violation> {
     in_time(question, answer, now)?;
-    if matches!(
-        question.expected,
-        Expected::BadRequest | Expected::Unauthorized
-    ) {
-        let wanted = if question.expected == Expected::BadRequest {
-            400
-        } else {
-            401
-        };
+    let status = answer.status;
+    let refusal = match question.expected {
+        Expected::BadRequest => Some(400),
+        Expected::Unauthorized => Some(401),
+        Expected::Answer | Expected::Overflow => None,
+    };
+    if let Some(wanted) = refusal {
         // Clients without a place are turned away before their request is read.
-        let no_room = question.expected == Expected::BadRequest && answer.status == 503;
-        if answer.status != wanted && !no_room {
-            return Err(Violation::new(
-                "protocol",
-                format!("status {}, not {wanted}", answer.status),
-            ));
+        let no_room = wanted == 400 && status == 503;
+        if status != wanted && !no_room {
+            return Err(("protocol", format!("status {status}, not {wanted}")));
         }
-        error_object(answer)?;
-        return Ok(Verdict::Refused);
+        return error_object(answer, Verdict::Refused);
     }
     let overflows = question.expected == Expected::Overflow;
-    if overflows && answer.status == 200 {
-        return Err(Violation::new(
-            "CG-6",
-            "a prediction for an input that overflows the model",
-        ));
+    if overflows && status == 200 {
+        let said = "a prediction for an input that overflows the model";
+        return Err(("CG-6", said.to_owned()));
     }
-    if now.calm && !overflows && !now.stalled && answer.status != 200 && question.deadline >= ENOUGH
-    {
-        let said = format!(
-            "status {} though all is well again: {}",
-            answer.status,
-            said(answer)
-        );
-        return Err(Violation::new("recovery", said));
+    let is_well = now.calm && !overflows && !now.stalled && question.deadline >= ENOUGH;
+    let body = String::from_utf8_lossy(&answer.body);
+    let said: String = body.chars().take(200).collect();
+    if is_well && status != 200 {
+        let said = format!("status {status} though all is well again: {said}");
+        return Err(("recovery", said));
     }
-    match answer.status {
+    match status {
         200 => prediction(question, answer, now),
         503 if answer.header("retry-after").is_none() => {
-            Err(Violation::new("protocol", "503 without Retry-After"))
+            Err(("protocol", "503 without Retry-After".to_owned()))
         }
-        503 => error_object(answer).map(|()| Verdict::Overloaded),
+        503 => error_object(answer, Verdict::Overloaded),
         504 if answer.took + EARLY < question.deadline && !now.stalled => {
             let said = format!("504 after {:?} of {:?}", answer.took, question.deadline);
-            Err(Violation::new("CG-1", said))
+            Err(("CG-1", said))
         }
-        504 => error_object(answer).map(|()| Verdict::DeadlineExceeded),
-        502 if now.failing || overflows => error_object(answer).map(|()| Verdict::Upstream),
-        status => Err(Violation::new(
-            "protocol",
-            format!("status {status}: {}", said(answer)),
-        )),
+        504 => error_object(answer, Verdict::DeadlineExceeded),
+        502 if now.failing || overflows => error_object(answer, Verdict::Upstream),
+        status => Err(("protocol", format!("status {status}: {said}"))),
     }
-}
-
-fn said(answer: &Answer) -> String {
-    String::from_utf8_lossy(&answer.body)
-        .chars()
-        .take(200)
-        .collect()
 }
 
 fn in_time(question: &Question, answer: &Answer, now: Circumstances) -> Result<(), Violation> {
-    let limit = question.deadline + GRACE;
+    let (took, deadline) = (answer.took, question.deadline);
+    let limit = deadline + GRACE;
     let was_missing = answer
         .missing_at
         .is_some_and(|missing_at| missing_at >= limit);
-    if was_missing && answer.took > limit + now.delay && !now.stalled {
-        let Question { deadline, .. } = question;
+    if was_missing && took > limit + now.delay && !now.stalled {
         let said = format!(
-            "answered after {:?}, the deadline was {deadline:?}; the client was scheduled up to \
-                {:?} late",
-            answer.took, now.delay
+            "answered after {took:?}, the deadline was {deadline:?}; the client was scheduled up \
+             to {:?} late",
+            now.delay
         );
-        return Err(Violation::new("CG-1", said));
+        return Err(("CG-1", said));
     }
     Ok(())
 }
 
-fn error_object(answer: &Answer) -> Result<(), Violation> {
+/// An error must say what it is.
+fn error_object(answer: &Answer, verdict: Verdict) -> Result<Verdict, Violation> {
     let object: Result<ErrorObject, _> = serde_json::from_slice(&answer.body);
-    match object {
-        Ok(object) if !object.error.is_empty() => Ok(()),
-        _ => Err(Violation::new(
-            "protocol",
-            format!("{} without an error object", answer.status),
-        )),
+    if object.is_ok_and(|object| !object.error.is_empty()) {
+        return Ok(verdict);
     }
+    let said = format!("{} without an error object", answer.status);
+    Err(("protocol", said))
 }
 
 fn prediction(
@@ -187,24 +200,21 @@ fn prediction(
     answer: &Answer,
     now: Circumstances,
 ) -> Result<Verdict, Violation> {
-    let header_length = answer
-        .header(HEADER_CONTENT_LENGTH)
-        .and_then(|length| length.parse().ok());
-    let response = decode_response(answer.body.clone(), header_length)
-        .map_err(|error| Violation::new("protocol", error.to_string()))?;
+    let length = answer.header(HEADER_CONTENT_LENGTH);
+    let length = length.and_then(|length| length.parse().ok());
+    let response = decode_response(answer.body.clone(), length);
+    let response = response.map_err(|error| ("protocol", error.to_string()))?;
     whose(question, answer, &response)?;
     let verdict = provenance(question, answer, &response)?;
+    let took = answer.took;
     if matches!(verdict, Verdict::Reconstructed | Verdict::Backup)
-        && answer.took < SHORTEST_HOLD_BACK
-        && answer.took + 2 * EARLY < question.deadline
+        && took < SHORTEST_HOLD_BACK
+        && took + 2 * EARLY < question.deadline
         && !now.failing_at_once
     {
-        let said = format!(
-            "{} after {:?}, which is not late",
-            verdict.outcome(),
-            answer.took
-        );
-        return Err(Violation::new("CG-4", said));
+        let outcome = verdict.outcome();
+        let said = format!("{outcome} after {took:?}, which is not late");
+        return Err(("CG-4", said));
     }
     values(question, &response, verdict)?;
     Ok(verdict)
@@ -212,19 +222,11 @@ fn prediction(
 
 /// It must be the answer to this question.
 fn whose(question: &Question, answer: &Answer, response: &InferResponse) -> Result<(), Violation> {
-    if response.id.as_deref() != Some(&question.id)
-        || answer.header("x-request-id") != Some(&question.id)
-        || response.model_name != DEPLOYED
-    {
-        let of = (
-            &response.id,
-            answer.header("x-request-id"),
-            &response.model_name,
-        );
-        return Err(Violation::new(
-            "CG-1",
-            format!("an answer to another request: {of:?}"),
-        ));
+    let id = Some(question.id.as_str());
+    let (named, model) = (answer.header("x-request-id"), &response.model_name);
+    if response.id.as_deref() != id || named != id || model != DEPLOYED {
+        let of = (&response.id, named, model);
+        return Err(("CG-1", format!("an answer to another request: {of:?}")));
     }
     Ok(())
 }
@@ -235,45 +237,36 @@ fn provenance(
     answer: &Answer,
     response: &InferResponse,
 ) -> Result<Verdict, Violation> {
-    let inconsistent = |said: String| Err(Violation::new("provenance", said));
+    let inconsistent = |said: String| Err(("provenance", said));
     let said = response
         .parameters
         .get("provenance")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    if answer.header("parapet-provenance") != Some(said) {
-        return inconsistent(format!(
-            "{:?} in the header, {said:?} in the body",
-            answer.header("parapet-provenance")
-        ));
+        .and_then(Value::as_str);
+    let said = said.unwrap_or_default();
+    let header = answer.header("parapet-provenance");
+    if header != Some(said) {
+        return inconsistent(format!("{header:?} in the header, {said:?} in the body"));
     }
-    let verdict = match said {
-        "exact" => Verdict::Exact,
-        "hedged" => Verdict::Hedged,
-        "backup" => Verdict::Backup,
-        "reconstructed" => Verdict::Reconstructed,
-        other => return inconsistent(format!("{other:?}")),
+    let mut known = Verdict::PREDICTIONS.into_iter();
+    let Some(verdict) = known.find(|known| known.outcome() == said) else {
+        return inconsistent(format!("{said:?}"));
     };
     let own = matches!(verdict, Verdict::Exact | Verdict::Hedged);
     let confidence = response
         .parameters
         .get("confidence")
-        .and_then(Value::as_f64)
-        .unwrap_or(f64::NAN);
+        .and_then(Value::as_f64);
+    let confidence = confidence.unwrap_or(f64::NAN);
     if !(0.0..=1.0).contains(&confidence) || (own && confidence < 1.0) {
         return inconsistent(format!("{said} with a confidence of {confidence}"));
     }
-    if answer.header("parapet-code").is_some() != (verdict == Verdict::Reconstructed) {
-        return inconsistent(format!(
-            "{said} with code {:?}",
-            answer.header("parapet-code")
-        ));
+    let code = answer.header("parapet-code");
+    if code.is_some() != (verdict == Verdict::Reconstructed) {
+        return inconsistent(format!("{said} with code {code:?}"));
     }
     if !own && !question.allow_approximate {
-        return Err(Violation::new(
-            "provenance",
-            format!("{said} for a client that takes no approximation"),
-        ));
+        let said = format!("{said} for a client that takes no approximation");
+        return inconsistent(said);
     }
     let possible: &[Verdict] = match question.class {
         Some(CLASS_PLAIN) => &[Verdict::Exact],
@@ -292,40 +285,25 @@ fn values(
     response: &InferResponse,
     verdict: Verdict,
 ) -> Result<(), Violation> {
-    let wrong = |said: String| {
-        Err(Violation::new(
-            if verdict == Verdict::Exact {
-                "CG-2"
-            } else {
-                "CG-6"
-            },
-            said,
-        ))
-    };
+    let is_exact = verdict == Verdict::Exact;
+    let wrong = |said: String| Err((if is_exact { "CG-2" } else { "CG-6" }, said));
     let [output] = response.outputs.as_slice() else {
         return wrong(format!("{} outputs", response.outputs.len()));
     };
-    if output.name != "output" || output.shape != [question.rows, OUTPUTS] {
-        return wrong(format!(
-            "output {:?} of shape {:?}",
-            output.name, output.shape
-        ));
+    let (name, shape) = (&output.name, &output.shape);
+    if name != "output" || *shape != [question.rows, OUTPUTS] {
+        return wrong(format!("output {name:?} of shape {shape:?}"));
     }
-    let values = output
-        .f32s()
-        .map_err(|error| Violation::new("CG-6", error.to_string()))?;
-    let of = if verdict == Verdict::Backup {
-        Of::Cheap
-    } else {
-        Of::Deployed
+    let values = output.f32s().map_err(|error| ("CG-6", error.to_string()))?;
+    let of = match verdict {
+        Verdict::Backup => Of::Cheap,
+        _ => Of::Deployed,
     };
     let truth = truth(of, &question.samples);
     // Whole numbers: an answer that is not equal is wrong, NaN among them. Minus zero is zero.
     if values != truth {
-        return wrong(format!(
-            "{values:?} ({}), the truth is {truth:?}",
-            verdict.outcome()
-        ));
+        let outcome = verdict.outcome();
+        return wrong(format!("{values:?} ({outcome}), the truth is {truth:?}"));
     }
     Ok(())
 }

@@ -12,12 +12,11 @@ use rand_chacha::ChaCha8Rng;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
+use crate::Run;
 use crate::check::{Answer, Circumstances, Expected, GRACE, Question, Violation, judge};
-use crate::clock::Clock;
 use crate::configuration::{CLASS_BACKUP, CLASS_HEDGED, CLASS_PLAIN};
-use crate::frontends::{Frontend, Frontends};
+use crate::frontends::Frontend;
 use crate::model::{DEPLOYED, INPUTS};
-use crate::outcome::Record;
 use crate::wire::Reader;
 
 /// Of a request that names no deadline.
@@ -29,9 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub struct Client {
     number: usize,
     random: ChaCha8Rng,
-    clock: Clock,
-    frontends: Arc<Frontends>,
-    record: Arc<Record>,
+    shared: Arc<Run>,
     connection: Option<(Arc<Frontend>, Reader<TcpStream>)>,
     asked: u64,
 }
@@ -45,22 +42,12 @@ struct Put {
 }
 
 impl Client {
-    pub fn new(
-        number: usize,
-        seed: u64,
-        clock: Clock,
-        frontends: Arc<Frontends>,
-        record: Arc<Record>,
-    ) -> Self {
-        let random = ChaCha8Rng::seed_from_u64(
-            seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
-        );
+    pub fn new(number: usize, seed: u64, shared: Arc<Run>) -> Self {
+        let own = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self {
             number,
-            random,
-            clock,
-            frontends,
-            record,
+            random: ChaCha8Rng::seed_from_u64(seed ^ own),
+            shared,
             connection: None,
             asked: 0,
         }
@@ -69,22 +56,22 @@ impl Client {
     /// Asks until `end`. Most of the time at a steady rate; then all clients at once without a
     /// pause; then one alone, whose groups no other query fills.
     pub async fn run(mut self, end: Duration, calm: Duration) {
-        while self.clock.elapsed() < end {
-            let phase = self.clock.elapsed().as_secs() % 20;
-            let is_calm = self.clock.elapsed() >= calm;
+        while self.shared.clock.elapsed() < end {
+            let phase = self.shared.clock.elapsed().as_secs() % 20;
+            let is_calm = self.shared.clock.elapsed() >= calm;
             let pause = match phase {
                 13..15 if !is_calm => 0..2,
                 15..20 if self.number > 0 => {
-                    self.clock.pass(Duration::from_millis(100)).await;
+                    self.shared.clock.pass(Duration::from_millis(100)).await;
                     continue;
                 }
                 _ => 0..180,
             };
             let pause = Duration::from_millis(self.random.random_range(pause));
-            self.clock.pass(pause).await;
+            self.shared.clock.pass(pause).await;
             let put = self.draw();
             if let Err(violation) = self.ask(put, is_calm).await {
-                self.record.violated(violation);
+                self.shared.record.violated(violation);
                 self.connection = None;
             }
         }
@@ -95,7 +82,7 @@ impl Client {
         let key = self.random.random_range(0..3);
         let put = self.put(Expected::Overflow, Some(key));
         if let Err(violation) = self.ask(put, false).await {
-            self.record.violated(violation);
+            self.shared.record.violated(violation);
         }
     }
 
@@ -133,13 +120,12 @@ impl Client {
             ..InferRequest::default()
         };
         let allow_approximate = random.random_bool(0.85);
+        let parameters = &mut request.parameters;
         if !allow_approximate {
-            request
-                .parameters
-                .insert("allow_approximate".to_owned(), false.into());
+            parameters.insert("allow_approximate".to_owned(), false.into());
         }
         if let Some(class) = class {
-            request.parameters.insert("class".to_owned(), class.into());
+            parameters.insert("class".to_owned(), class.into());
         }
         let deadline = deadline(random, &mut request);
         if random.random_bool(0.5) {
@@ -161,18 +147,16 @@ impl Client {
                 false => sent.truncate(rows * (INPUTS - 1)),
             }
         }
-        request.inputs.extend(Tensor::from_f32(
-            "input",
-            vec![rows, sent.len() / rows],
-            &sent,
-        ));
+        let shape = vec![rows, sent.len() / rows];
+        request
+            .inputs
+            .extend(Tensor::from_f32("input", shape, &sent));
         let encoded = encode_request(&request, encoding).unwrap_or(Encoded {
             body: bytes::Bytes::new(),
             header_length: None,
         });
-        let gives_up = random
-            .random_bool(0.03)
-            .then(|| Duration::from_millis(random.random_range(0..40)));
+        let gives_up = random.random_bool(0.03);
+        let gives_up = gives_up.then(|| Duration::from_millis(random.random_range(0..40)));
         let question = Question {
             id: request.id.unwrap_or_default(),
             rows,
@@ -193,7 +177,7 @@ impl Client {
     /// The frontend that the next request goes to: mostly the client's own.
     fn frontend(&mut self) -> Arc<Frontend> {
         let is_own = self.random.random_bool(0.9);
-        self.frontends.at(self.number + usize::from(!is_own))
+        self.shared.frontends.at(self.number + usize::from(!is_own))
     }
 
     async fn ask(&mut self, put: Put, calm: bool) -> Result<(), Violation> {
@@ -206,13 +190,13 @@ impl Client {
             gives_up,
         } = put;
         let unanswered = |asked: Instant, reason: String| {
-            if self.clock.stalled_since(asked) {
-                self.record.excused();
+            if self.shared.clock.stalled_since(asked) {
+                self.shared.record.noted.lock().excused += 1;
                 return Ok(());
             }
             let (id, name) = (&question.id, &frontend.name);
             let said = format!("{id} has no answer from {name}: {reason}");
-            Err(Violation::new("CG-1", said))
+            Err(("CG-1", said))
         };
         let asked = Instant::now();
         frontend.seen.lock().sent += 1;
@@ -226,7 +210,7 @@ impl Client {
         if let Some(after) = gives_up {
             tokio::time::sleep(after).await;
             frontend.seen.lock().abandoned += 1;
-            self.record.abandoned();
+            self.shared.record.noted.lock().abandoned += 1;
             return Ok(());
         }
         let limit = sent + question.deadline + GRACE;
@@ -239,10 +223,10 @@ impl Client {
         };
         let took = asked.elapsed();
         let now = Circumstances {
-            stalled: self.clock.stalled_since(asked),
-            delay: self.clock.delay_since(asked),
+            stalled: self.shared.clock.stalled_since(asked),
+            delay: self.shared.clock.delay_since(asked),
             calm,
-            ..self.record.circumstances(asked)
+            ..self.shared.record.circumstances(asked)
         };
         let status = message.status().unwrap_or_default();
         let closes = message.header("connection") == Some("close");
@@ -254,20 +238,15 @@ impl Client {
             took,
             missing_at,
         };
-        let verdict = judge(&question, &answer, now).map_err(|violation| {
-            let said = format!(
-                "{} at {}: {} {question:?}",
-                question.id, frontend.name, violation.said
-            );
-            Violation::new(violation.invariant, said)
+        let verdict = judge(&question, &answer, now).map_err(|(invariant, said)| {
+            let (id, name) = (&question.id, &frontend.name);
+            (invariant, format!("{id} at {name}: {said} {question:?}"))
         })?;
         *frontend.seen.lock().answers.entry(verdict).or_default() += 1;
-        self.record.answered(&question, verdict, took, now);
-        if reader.left_over() > 0 {
-            return Err(Violation::new(
-                "CG-1",
-                format!("{} bytes after an answer", reader.left_over()),
-            ));
+        self.shared.record.answered(&question, verdict, took, now);
+        let left_over = reader.left_over();
+        if left_over > 0 {
+            return Err(("CG-1", format!("{left_over} bytes after an answer")));
         }
         if !closes {
             self.connection = Some((frontend, reader));
@@ -286,29 +265,22 @@ impl Client {
             match reader.stream.try_read(&mut [0; 64]) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(reader),
                 Ok(0) | Err(_) => {}
-                Ok(_) => return Err(Violation::new("CG-1", "more than one answer to a request")),
+                Ok(_) => return Err(("CG-1", "more than one answer to a request".to_owned())),
             }
         }
         let stream = TcpStream::connect(frontend.address).await;
         let stream = stream.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
-        let failed = |error: io::Error| {
-            Violation::new(
-                "CG-1",
-                format!("{}: cannot connect: {error}", frontend.name),
-            )
-        };
+        let name = &frontend.name;
+        let failed = |error: io::Error| ("CG-1", format!("{name}: cannot connect: {error}"));
         stream.map(Reader::new).map_err(failed)
     }
 
     fn head(&self, question: &Question, encoded: &Encoded, key: Option<usize>) -> String {
-        let keys = &self.frontends.tenants().keys;
-        let key = key
-            .and_then(|key| keys.get(key))
-            .map_or("parapet_nobodys_key", |key| key.text());
+        let keys = &self.shared.frontends.topology.keys;
+        let key = key.map_or("parapet_nobodys_key", |key| keys[key].text());
         let mut head = format!(
-            "POST /v2/models/{DEPLOYED}/infer HTTP/1.1\r\nhost: x\r\nx-request-id: \
-                {}\r\nauthorization: Bearer {key}\r\n\
-             content-type: {}\r\ncontent-length: {}\r\n",
+            "POST /v2/models/{DEPLOYED}/infer HTTP/1.1\r\nhost: x\r\nx-request-id: {}\r\n\
+             authorization: Bearer {key}\r\ncontent-type: {}\r\ncontent-length: {}\r\n",
             question.id,
             encoded.content_type(),
             encoded.body.len(),
@@ -331,9 +303,8 @@ fn deadline(random: &mut ChaCha8Rng, request: &mut InferRequest) -> Duration {
     let value = if way == "timeout" {
         1_000 * ms
     } else {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.unwrap_or_default();
         u64::try_from(now.as_millis()).unwrap_or_default() + ms
     };
     request.parameters.insert(way.to_owned(), value.into());

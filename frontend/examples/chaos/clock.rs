@@ -26,11 +26,10 @@ pub struct Clock {
 
 #[derive(Debug, Default)]
 struct Stalls {
-    spans: VecDeque<(Instant, Instant)>,
+    /// Ends of ticks that came late, and how long these took.
+    late: VecDeque<(Instant, Duration)>,
     total: Duration,
     longest: Duration,
-    /// Ends of ticks that came late, and their delays.
-    delays: VecDeque<(Instant, Duration)>,
 }
 
 impl Clock {
@@ -45,22 +44,8 @@ impl Clock {
                 tokio::time::sleep(TICK).await;
                 let now = Instant::now();
                 let passed = now - before;
-                let delay = passed.saturating_sub(TICK);
-                if delay > PROMPT {
-                    let mut stalls = found.lock();
-                    stalls.delays.push_back((now, delay));
-                    if stalls.delays.len() > KEPT {
-                        stalls.delays.pop_front();
-                    }
-                }
-                if passed > STALL {
-                    let mut stalls = found.lock();
-                    stalls.total += passed;
-                    stalls.longest = stalls.longest.max(passed);
-                    stalls.spans.push_back((before, now));
-                    if stalls.spans.len() > KEPT {
-                        stalls.spans.pop_front();
-                    }
+                if passed > TICK + PROMPT {
+                    found.lock().note(now, passed);
                 }
                 sender.send_modify(|elapsed| *elapsed += passed.min(STALL));
                 before = now;
@@ -86,27 +71,37 @@ impl Clock {
     pub fn stalled_since(&self, start: Instant) -> bool {
         let stalls = self.stalls.lock();
         // One that is not over has not been found yet.
-        stalls
-            .spans
-            .iter()
-            .rev()
-            .any(|(_, end)| *end + STALL >= start)
+        let mut late = stalls.late.iter();
+        late.any(|(end, passed)| *passed > STALL && *end + STALL >= start)
     }
 
     /// Longest delay with which this process was scheduled since `start`.
     pub fn delay_since(&self, start: Instant) -> Duration {
         let stalls = self.stalls.lock();
-        let recent = stalls
-            .delays
-            .iter()
-            .rev()
-            .take_while(|(end, _)| *end >= start);
-        recent.map(|(_, delay)| *delay).max().unwrap_or_default()
+        let late = stalls.late.iter().rev();
+        let recent = late.take_while(|(end, _)| *end >= start);
+        recent
+            .map(|(_, passed)| *passed - TICK)
+            .max()
+            .unwrap_or_default()
     }
 
     /// For how long in all, and at most.
     pub fn stalls(&self) -> (Duration, Duration) {
         let stalls = self.stalls.lock();
         (stalls.total, stalls.longest)
+    }
+}
+
+impl Stalls {
+    fn note(&mut self, end: Instant, passed: Duration) {
+        self.late.push_back((end, passed));
+        if self.late.len() > KEPT {
+            self.late.pop_front();
+        }
+        if passed > STALL {
+            self.total += passed;
+            self.longest = self.longest.max(passed);
+        }
     }
 }

@@ -1,13 +1,13 @@
 //! The frontends' configuration, and its variants that are loaded while they serve.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use parapet_frontend::tenants::Key;
 
 use crate::model::{CHEAP, DEPLOYED, PARITY};
-use crate::plan::Mistake;
+use crate::plan::{Mistake, REPLICAS};
 
 /// Requests of this class get no redundancy.
 pub const CLASS_PLAIN: &str = "plain";
@@ -25,6 +25,9 @@ pub const REDUNDANT_BURST: f64 = 16.0;
 pub const DRAIN_DELAY: Duration = Duration::from_millis(400);
 /// After that, for requests in flight.
 pub const DRAIN_GRACE: Duration = Duration::from_secs(4);
+
+/// Address of data listeners.
+const DATA: &str = "127.0.0.1:0";
 
 /// Strategies of the class without a name, one of which is served at a time.
 const VARIANTS: [(&str, usize, &str); 4] = [
@@ -52,110 +55,67 @@ const VARIANTS: [(&str, usize, &str); 4] = [
 
 pub const COUNT: usize = VARIANTS.len();
 
-#[derive(Debug)]
-pub struct Tenants {
-    /// Two that share groups, and one that shares them with no other.
-    pub keys: [Key; 3],
-}
-
-impl Tenants {
-    pub fn new() -> Self {
-        Self {
-            keys: std::array::from_fn(|_| Key::generate()),
-        }
-    }
-
-    fn toml(&self) -> String {
-        let tenant = |(name, may_mix): (&str, bool), key: &Key| {
-            format!(
-                "[[tenants]]\nname = \"{name}\"\nkey_sha256 = [\"{}\"]\nmay_mix = {may_mix}\n",
-                key.hash()
-            )
-        };
-        let names = [("first", true), ("second", true), ("apart", false)];
-        names
-            .into_iter()
-            .zip(&self.keys)
-            .map(|(name, key)| tenant(name, key))
-            .collect()
-    }
-}
+/// Name, and true if others may be in its groups.
+const TENANTS: [(&str, bool); 3] = [("first", true), ("second", true), ("apart", false)];
 
 /// Where everything is.
 #[derive(Debug)]
-pub struct Topology<'a> {
-    pub repository: &'a Path,
-    pub replicas: &'a [SocketAddr],
-    pub parity: &'a [SocketAddr],
-    pub tenants: &'a Tenants,
+pub struct Topology {
+    pub repository: PathBuf,
+    /// The replicas first.
+    pub instances: Vec<SocketAddr>,
+    /// Of two tenants that share groups, and of one that shares them with no other.
+    pub keys: [Key; 3],
 }
 
-impl Topology<'_> {
-    /// The configuration of a frontend with these listeners.
-    pub fn toml(&self, data: SocketAddr, admin: SocketAddr, variant: usize) -> String {
+impl Topology {
+    /// The configuration of a frontend with this admin listener. Its data listener takes any free
+    /// port, so that two processes of one place never want the same.
+    pub fn toml(&self, admin: SocketAddr, variant: usize) -> String {
         let (kind, k, settings) = VARIANTS[variant % COUNT];
-        let parity = PARITY
-            .iter()
-            .find(|(of, _)| *of == k)
-            .map_or("", |(_, name)| name);
-        let (replicas, parity_pool) = (list(self.replicas), list(self.parity));
-        format!(
-            "[server]\nlisten = \"{data}\"\ndrain_delay_ms = {}\ndrain_grace_ms = {}\n\
-                [admin]\nlisten = \"{admin}\"\n\
-                {}[repository]\npath = {:?}\n\
-                [[models]]\nname = \"{DEPLOYED}\"\ninstances = {replicas}\nslots_per_instance = \
-                2\nmax_queue = 32\n\
-                max_in_flight = {MAX_IN_FLIGHT}\ntimeout_ms = 800\n\
-                [models.health]\ninterval_ms = 300\nrecovery_interval_ms = 100\ntimeout_ms = \
-                400\nsuspect_after_ms = 300\n\
-                eject_ms = 1000\n\
-                [models.strategy]\nkind = \"{kind}\"\nencoder = \"sum\"\nk = \
-                {k}\nlate_truth_wait_ms = 1000\n\
-                redundant_share = 0.6\nredundant_burst = \
-                8\n{settings}[[models.strategy.parity]]\nmodel = \"{parity}\"\ninstances = \
-                {parity_pool}\n\
-                [[models.classes]]\nname = \"{CLASS_PLAIN}\"\n[models.classes.strategy]\nkind = \
-                \"none\"\n\
-                [[models.classes]]\nname = \"{CLASS_HEDGED}\"\n[models.classes.strategy]\nkind = \
-                \"hedge\"\n\
-                delay = {{ fixed_ms = 25 }}\nshare = 0.3\nburst = 8\n\
-                [[models.classes]]\nname = \"{CLASS_BACKUP}\"\n[models.classes.strategy]\nkind = \
-                \"approximate_backup\"\n\
-                model = \"{CHEAP}\"\ninstances = {parity_pool}\ndelay = {{ fixed_ms = 25 \
-                }}\nshare = 0.3\nburst = 8\n\
-                late_truth_wait_ms = 1000\n",
-            DRAIN_DELAY.as_millis(),
-            DRAIN_GRACE.as_millis(),
-            self.tenants.toml(),
+        let parity = PARITY.iter().find(|(of, _)| *of == k);
+        let parity = parity.map_or("", |(_, name)| name);
+        let instances: Vec<String> = self.instances.iter().map(ToString::to_string).collect();
+        let (replicas, parity_pool) = instances.split_at(REPLICAS);
+        let (delay, grace) = (DRAIN_DELAY.as_millis(), DRAIN_GRACE.as_millis());
+        let mut text = format!(
+            "[server]\nlisten = \"{DATA}\"\ndrain_delay_ms = {delay}\ndrain_grace_ms = {grace}\n\
+             [admin]\nlisten = \"{admin}\"\n[repository]\npath = {:?}\n\
+             [[models]]\nname = \"{DEPLOYED}\"\ninstances = {replicas:?}\n\
+             slots_per_instance = 2\nmax_queue = 32\nmax_in_flight = {MAX_IN_FLIGHT}\n\
+             timeout_ms = 800\n\
+             [models.health]\ninterval_ms = 300\nrecovery_interval_ms = 100\ntimeout_ms = 400\n\
+             suspect_after_ms = 300\neject_ms = 1000\n\
+             [models.strategy]\nkind = \"{kind}\"\nencoder = \"sum\"\nk = {k}\n\
+             late_truth_wait_ms = 1000\nredundant_share = 0.6\nredundant_burst = 8\n{settings}\
+             [[models.strategy.parity]]\nmodel = \"{parity}\"\ninstances = {parity_pool:?}\n\
+             [[models.classes]]\nname = \"{CLASS_PLAIN}\"\n\
+             strategy = {{ kind = \"none\" }}\n\
+             [[models.classes]]\nname = \"{CLASS_HEDGED}\"\n[models.classes.strategy]\n\
+             kind = \"hedge\"\ndelay = {{ fixed_ms = 25 }}\nshare = 0.3\nburst = 8\n\
+             [[models.classes]]\nname = \"{CLASS_BACKUP}\"\n[models.classes.strategy]\n\
+             kind = \"approximate_backup\"\nmodel = \"{CHEAP}\"\ninstances = {parity_pool:?}\n\
+             delay = {{ fixed_ms = 25 }}\nshare = 0.3\nburst = 8\nlate_truth_wait_ms = 1000\n",
             self.repository,
-        )
+        );
+        for ((name, may_mix), key) in TENANTS.into_iter().zip(&self.keys) {
+            let hash = key.hash();
+            text += &format!(
+                "[[tenants]]\nname = \"{name}\"\nkey_sha256 = [\"{hash}\"]\nmay_mix = {may_mix}\n"
+            );
+        }
+        text
     }
 
     /// The same with a mistake.
-    pub fn mistaken(
-        &self,
-        data: SocketAddr,
-        admin: SocketAddr,
-        variant: usize,
-        mistake: Mistake,
-    ) -> String {
-        let sound = self.toml(data, admin, variant);
+    pub fn mistaken(&self, admin: SocketAddr, variant: usize, mistake: Mistake) -> String {
+        let sound = self.toml(admin, variant);
         match mistake {
             Mistake::NoToml => format!("{sound}\n[[models\n"),
             Mistake::UnknownModel => {
                 sound.replace(&format!("name = \"{DEPLOYED}\""), "name = \"nobody\"")
             }
-            Mistake::OtherAddress => {
-                sound.replace(&format!("listen = \"{data}\""), "listen = \"127.0.0.1:1\"")
-            }
+            Mistake::OtherAddress => sound.replace(DATA, "127.0.0.1:1"),
         }
     }
-}
-
-fn list(addresses: &[SocketAddr]) -> String {
-    let quoted: Vec<String> = addresses
-        .iter()
-        .map(|address| format!("\"{address}\""))
-        .collect();
-    format!("[{}]", quoted.join(", "))
 }

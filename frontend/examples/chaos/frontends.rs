@@ -4,25 +4,27 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 
 use crate::check::Violation;
-use crate::configuration::{DRAIN_DELAY, DRAIN_GRACE, Tenants, Topology};
-use crate::metrics::Seen;
+use crate::configuration::{DRAIN_DELAY, DRAIN_GRACE, Topology};
+use crate::metrics::{Metrics, Seen};
 use crate::plan::{FRONTENDS, Instance, Mistake};
 use crate::processes;
 use crate::wire::{Message, Reader};
 
 /// For a frontend to become ready, and for questions to its admin listener.
 const LIMIT: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(50);
+const UNWRITTEN: &str = "cannot write a configuration";
 
 #[derive(Debug)]
 pub struct Frontend {
@@ -40,104 +42,69 @@ pub struct Frontend {
     pub seen: Mutex<Seen>,
 }
 
-/// Where everything is that a frontend needs.
-#[derive(Debug)]
-pub struct Site {
-    pub program: PathBuf,
-    pub folder: PathBuf,
-    pub repository: PathBuf,
-    pub replicas: Vec<SocketAddr>,
-    pub parity: Vec<SocketAddr>,
-    pub tenants: Tenants,
-}
-
-impl Site {
-    fn cluster(&self) -> Topology<'_> {
-        Topology {
-            repository: &self.repository,
-            replicas: &self.replicas,
-            parity: &self.parity,
-            tenants: &self.tenants,
-        }
-    }
-}
-
-/// Data listeners take any free port, so that two processes of one place never want the same.
-fn any_port() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], 0))
-}
-
 /// All of them. Clients ask the current one of a place, as a load balancer would have them do.
 #[derive(Debug)]
 pub struct Frontends {
-    site: Site,
-    places: [Mutex<Arc<Frontend>>; FRONTENDS],
-    /// One change at a time.
-    changing: tokio::sync::Mutex<()>,
-    variant: AtomicUsize,
+    program: PathBuf,
+    folder: PathBuf,
+    pub topology: Topology,
+    places: Mutex<Vec<Arc<Frontend>>>,
+    /// One change at a time; the variant that is served.
+    variant: tokio::sync::Mutex<usize>,
     started: AtomicU64,
 }
 
 impl Frontends {
-    pub async fn start(site: Site) -> Result<Self> {
-        let (one, two) = (start(&site, 0, 0).await?, start(&site, 1, 0).await?);
-        Ok(Self {
-            site,
-            places: [Mutex::new(one), Mutex::new(two)],
-            changing: tokio::sync::Mutex::default(),
-            variant: AtomicUsize::new(0),
-            started: AtomicU64::new(2),
-        })
+    pub async fn start(program: PathBuf, folder: PathBuf, topology: Topology) -> Result<Self> {
+        let frontends = Self {
+            program,
+            folder,
+            topology,
+            places: Mutex::default(),
+            variant: tokio::sync::Mutex::default(),
+            started: AtomicU64::new(0),
+        };
+        for place in 0..FRONTENDS {
+            let started = frontends.start_at(place, 0).await?;
+            frontends.places.lock().push(started);
+        }
+        Ok(frontends)
     }
 
     pub fn at(&self, place: usize) -> Arc<Frontend> {
-        Arc::clone(&self.places[place % FRONTENDS].lock())
+        Arc::clone(&self.places.lock()[place % FRONTENDS])
     }
 
     pub fn all(&self) -> Vec<Arc<Frontend>> {
-        (0..FRONTENDS).map(|place| self.at(place)).collect()
+        self.places.lock().clone()
     }
 
     /// The instance with this address, as configurations have it.
     pub fn instance(&self, address: &str) -> Option<Instance> {
-        let mut addresses = self.site.replicas.iter().chain(&self.site.parity);
+        let mut addresses = self.topology.instances.iter();
         addresses.position(|other| other.to_string() == address)
-    }
-
-    pub fn tenants(&self) -> &Tenants {
-        &self.site.tenants
     }
 
     /// All of them read another variant: by their admin listeners, or by a signal.
     pub async fn reload(&self, variant: usize) -> Result<()> {
-        let _alone = self.changing.lock().await;
-        self.variant.store(variant, Ordering::SeqCst);
+        let mut served = self.variant.lock().await;
+        *served = variant;
         for (place, frontend) in self.all().into_iter().enumerate() {
-            let text = self
-                .site
-                .cluster()
-                .toml(any_port(), frontend.admin, variant);
-            fs::write(&frontend.config, text).context("cannot write a configuration")?;
+            let name = &frontend.name;
+            frontend.configure(&self.topology.toml(frontend.admin, variant))?;
             // Before it has happened: requests may meet it from now on.
             frontend.seen.lock().configurations += 1;
             if (place + variant).is_multiple_of(2) {
                 let answer = frontend.ask("POST", "/admin/reload").await?;
-                ensure!(
-                    answer.status() == Some(200),
-                    "{}: a reload was refused: {answer:?}",
-                    frontend.name
-                );
+                let is_taken = answer.status() == Some(200);
+                ensure!(is_taken, "{name}: a reload was refused: {answer:?}");
             } else {
                 let before = frontend.reloads().await?;
                 processes::send(&*frontend.child.lock().await, Signal::SIGHUP);
                 let end = Instant::now() + LIMIT;
                 while frontend.reloads().await? <= before {
-                    ensure!(
-                        Instant::now() < end,
-                        "{}: SIGHUP reloads nothing",
-                        frontend.name
-                    );
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    ensure!(Instant::now() < end, "{name}: SIGHUP reloads nothing");
+                    tokio::time::sleep(PAUSE).await;
                 }
             }
         }
@@ -146,21 +113,16 @@ impl Frontends {
 
     /// All of them are told to read a file with a mistake, refuse it, and go on as before.
     pub async fn misconfigure(&self, mistake: Mistake) -> Result<Option<Violation>> {
-        let _alone = self.changing.lock().await;
-        let variant = self.variant.load(Ordering::SeqCst);
+        let variant = self.variant.lock().await;
         for frontend in self.all() {
-            let cluster = self.site.cluster();
-            let broken = cluster.mistaken(any_port(), frontend.admin, variant, mistake);
-            fs::write(&frontend.config, broken).context("cannot write a configuration")?;
+            let broken = self.topology.mistaken(frontend.admin, *variant, mistake);
+            frontend.configure(&broken)?;
             let answer = frontend.ask("POST", "/admin/reload").await?;
-            let sound = cluster.toml(any_port(), frontend.admin, variant);
-            fs::write(&frontend.config, sound).context("cannot write a configuration")?;
+            frontend.configure(&self.topology.toml(frontend.admin, *variant))?;
             if answer.status() != Some(409) {
-                let said = format!(
-                    "{}: {mistake:?} was answered by {:?}",
-                    frontend.name, answer.line
-                );
-                return Ok(Some(Violation::new("reload", said)));
+                let (name, line) = (&frontend.name, answer.line);
+                let said = format!("{name}: {mistake:?} was answered by {line:?}");
+                return Ok(Some(("reload", said)));
             }
         }
         Ok(None)
@@ -168,10 +130,9 @@ impl Frontends {
 
     /// A new process takes this place; then the old one is asked to stop.
     pub async fn roll(&self, place: usize) -> Result<Option<Violation>> {
-        let _alone = self.changing.lock().await;
-        let new = start(&self.site, place, self.variant.load(Ordering::SeqCst)).await?;
-        self.started.fetch_add(1, Ordering::SeqCst);
-        let old = std::mem::replace(&mut *self.places[place % FRONTENDS].lock(), new);
+        let variant = self.variant.lock().await;
+        let new = self.start_at(place, *variant).await?;
+        let old = std::mem::replace(&mut self.places.lock()[place % FRONTENDS], new);
         old.stop().await
     }
 
@@ -179,55 +140,54 @@ impl Frontends {
     pub fn started(&self) -> u64 {
         self.started.load(Ordering::SeqCst)
     }
-}
 
-async fn start(site: &Site, place: usize, variant: usize) -> Result<Arc<Frontend>> {
-    let admin = processes::own_address(21 + place as u8)?;
-    let name = format!("frontend-{place}-{}", admin.port());
-    let (config, log) = (
-        site.folder.join(format!("{name}.toml")),
-        site.folder.join(format!("{name}.log")),
-    );
-    fs::write(&config, site.cluster().toml(any_port(), admin, variant))
-        .context("cannot write a configuration")?;
-    let arguments = ["--config".to_owned(), config.display().to_string()];
-    let (child, address) = processes::start(&site.program, &arguments, &log).await?;
-    let pid = child.id().context("it has ended")?;
-    let frontend = Arc::new(Frontend {
-        name,
-        address,
-        admin,
-        config,
-        log,
-        child: tokio::sync::Mutex::new(child),
-        pid,
-        started: Instant::now(),
-        stopping: AtomicBool::new(false),
-        seen: Mutex::new(Seen {
-            configurations: 1,
-            ..Seen::default()
-        }),
-    });
-    let end = Instant::now() + LIMIT;
-    while frontend.ask("GET", "/v2/health/ready").await?.status() != Some(200) {
-        ensure!(
-            Instant::now() < end,
-            "{} does not become ready",
-            frontend.name
-        );
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    async fn start_at(&self, place: usize, variant: usize) -> Result<Arc<Frontend>> {
+        let admin = processes::own_address(21 + place as u8)?;
+        let name = format!("frontend-{place}-{}", admin.port());
+        let config = self.folder.join(format!("{name}.toml"));
+        let log = self.folder.join(format!("{name}.log"));
+        fs::write(&config, self.topology.toml(admin, variant)).context(UNWRITTEN)?;
+        let mut command = Command::new(&self.program);
+        command.arg("--config").arg(&config);
+        let (child, address) = processes::start(&mut command, &log).await?;
+        self.started.fetch_add(1, Ordering::SeqCst);
+        let frontend = Arc::new(Frontend {
+            name,
+            address,
+            admin,
+            config,
+            log,
+            pid: child.id().context("it has ended")?,
+            child: tokio::sync::Mutex::new(child),
+            started: Instant::now(),
+            stopping: AtomicBool::new(false),
+            seen: Mutex::new(Seen {
+                configurations: 1,
+                ..Seen::default()
+            }),
+        });
+        let end = Instant::now() + LIMIT;
+        while frontend.ask("GET", "/v2/health/ready").await?.status() != Some(200) {
+            let name = &frontend.name;
+            ensure!(Instant::now() < end, "{name} does not become ready");
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(frontend)
     }
-    Ok(frontend)
 }
 
 impl Frontend {
+    fn configure(&self, text: &str) -> Result<()> {
+        fs::write(&self.config, text).context(UNWRITTEN)
+    }
+
     /// Asks its admin listener.
     pub async fn ask(&self, method: &str, path: &str) -> Result<Message> {
         let asking = async {
             let mut stream = TcpStream::connect(self.admin).await?;
             let head = format!(
-                "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: \
-                    close\r\ncontent-length: 0\r\n\r\n"
+                "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+                 content-length: 0\r\n\r\n"
             );
             stream.write_all(head.as_bytes()).await?;
             Reader::new(stream).next().await
@@ -241,7 +201,7 @@ impl Frontend {
 
     async fn reloads(&self) -> Result<f64> {
         let text = self.ask("GET", "/metrics").await?.body;
-        let metrics = crate::metrics::Metrics::parse(&String::from_utf8_lossy(&text));
+        let metrics = Metrics::parse(&String::from_utf8_lossy(&text));
         Ok(metrics.sum("parapet_config_reloads_total", &[("outcome", "taken")]))
     }
 
@@ -253,23 +213,18 @@ impl Frontend {
         processes::send(&child, Signal::SIGTERM);
         let asked = Instant::now();
         let status = tokio::time::timeout(LIMIT, child.wait()).await;
-        let Ok(status) = status else {
-            bail!("{} does not stop", self.name)
-        };
+        let status = status.with_context(|| format!("{} does not stop", self.name))?;
         let status = status.with_context(|| format!("{}: its end", self.name))?;
         let (took, most) = (
             asked.elapsed(),
             DRAIN_DELAY + DRAIN_GRACE + Duration::from_secs(1),
         );
         let log = fs::read_to_string(&self.log).unwrap_or_default();
-        let stopped = log
-            .lines()
-            .rev()
-            .find(|line| line.contains("stopped"))
-            .unwrap_or_default();
+        let stopped = log.lines().rev().find(|line| line.contains("stopped"));
+        let stopped = stopped.unwrap_or_default();
         if !status.success() || !stopped.contains("aborted=0") {
             let said = format!("{} ended with {status}, saying {stopped:?}", self.name);
-            return Ok(Some(Violation::new("drain", said)));
+            return Ok(Some(("drain", said)));
         }
         if took > most {
             eprintln!("    {} took {:.1} s to stop", self.name, took.as_secs_f64());
@@ -279,9 +234,8 @@ impl Frontend {
 
     pub fn memory_kb(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let mut lines = status.lines();
+        let line = lines.find_map(|line| line.strip_prefix("VmRSS:"))?;
         line.trim().trim_end_matches("kB").trim().parse().ok()
     }
 }

@@ -32,7 +32,6 @@ mod outcome;
 mod plan;
 mod processes;
 mod relay;
-mod verdict;
 mod watch;
 mod wire;
 
@@ -44,18 +43,23 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
+use parapet_frontend::tenants::Key;
 use tokio::task::JoinSet;
 
 use client::Client;
 use clock::Clock;
+use configuration::Topology;
 use faults::FaultyInstances;
-use frontends::{Frontends, Site};
+use frontends::Frontends;
 use outcome::Record;
 
 /// Clients that ask at the same time.
 const CLIENTS: usize = 24;
 /// After the last fault was made good, for ejections and restarts to be over.
 const RECOVERY: Duration = Duration::from_secs(6);
+
+/// Seconds of a run whose results are kept.
+const WORTH_WRITING: u64 = 600;
 
 /// Freezes, kills, spoils, reloads and rolls while clients ask, and judges every answer.
 #[derive(Debug, Parser)]
@@ -72,7 +76,7 @@ struct Cli {
     /// Of faults and questions
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Write what came of it there, as Markdown
+    /// Write what came of it there, as Markdown, if it lasts ten minutes or longer
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
     /// Only print what would be done
@@ -82,15 +86,23 @@ struct Cli {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match run(&cli).await {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
+    let sound = run(&Cli::parse()).await.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        false
+    });
+    if sound {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
+}
+
+/// Shared by clients, faults and those who watch.
+struct Run {
+    clock: Clock,
+    frontends: Frontends,
+    cluster: FaultyInstances,
+    record: Record,
 }
 
 async fn run(cli: &Cli) -> Result<bool> {
@@ -100,98 +112,72 @@ async fn run(cli: &Cli) -> Result<bool> {
         planned.iter().for_each(|planned| println!("{planned}"));
         return Ok(true);
     }
-    let record = Arc::new(Record::default());
-    let (frontends, cluster) = start(cli).await?;
-    let (frontends, cluster) = (Arc::new(frontends), Arc::new(cluster));
-    let clock = Clock::start();
-    eprintln!(
-        "{} faults in {} s, seed {}; {CLIENTS} clients",
-        planned.len(),
-        cli.seconds,
-        cli.seed
-    );
+    let run = Arc::new(start(cli).await?);
+    let (number, Cli { seconds, seed, .. }) = (planned.len(), cli);
+    eprintln!("{number} faults in {seconds} s, seed {seed}; {CLIENTS} clients");
 
     let calm = length.saturating_sub(plan::CALM) + RECOVERY;
     let mut clients = JoinSet::new();
     for number in 0..CLIENTS {
-        let client = Client::new(
-            number,
-            cli.seed,
-            clock.clone(),
-            Arc::clone(&frontends),
-            Arc::clone(&record),
-        );
-        clients.spawn(client.run(length, calm));
+        clients.spawn(Client::new(number, cli.seed, Arc::clone(&run)).run(length, calm));
     }
-    let watching = tokio::spawn(watch::watch(
-        Arc::clone(&frontends),
-        Arc::clone(&record),
-        clock.clone(),
-    ));
+    let watching = tokio::spawn(watch::watch(Arc::clone(&run)));
     let mut faults = JoinSet::new();
     for planned in planned {
-        let (cluster, frontends) = (Arc::clone(&cluster), Arc::clone(&frontends));
-        let (record, clock) = (Arc::clone(&record), clock.clone());
-        faults.spawn(
-            async move { faults::act(planned, &cluster, &frontends, &record, &clock).await },
-        );
+        faults.spawn(faults::act(planned, Arc::clone(&run)));
     }
     let finished = tokio::select! {
-        ended = async { while faults.join_next().await.is_some() {} clients.join_all().await } => {
-            drop(ended);
-            true
-        }
+        _ = async { while faults.join_next().await.is_some() {} clients.join_all().await } => true,
         _ = tokio::signal::ctrl_c() => false,
     };
-    let ran = clock.elapsed();
+    let ran = run.clock.elapsed();
     watching.abort();
     if finished {
-        watch::at_rest(&frontends, &record).await?;
-        for frontend in frontends.all() {
-            frontend
-                .stop()
-                .await?
-                .into_iter()
-                .for_each(|violation| record.violated(violation));
+        watch::at_rest(&run).await?;
+        for frontend in run.frontends.all() {
+            run.record.violated_all(frontend.stop().await?);
         }
     } else {
         eprintln!("interrupted: what follows is a part of it");
     }
-    record.finish(cluster.spoilt(), frontends.started());
-    let noted = record.noted();
-    let line = format!(
-        "cargo xtask chaos serving --seconds {} --seed {}",
-        cli.seconds, cli.seed
-    );
-    let text = noted.text(&line, ran, clock.stalls());
+    let mut noted = run.record.noted.lock();
+    (noted.spoilt, noted.frontends) = (run.cluster.spoilt(), run.frontends.started());
+    let line = format!("cargo xtask chaos serving --seconds {seconds} --seed {seed}");
+    let text = noted.text(&line, ran, run.clock.stalls());
     println!("{text}");
-    if let Some(path) = cli.results.as_ref().filter(|_| finished) {
+    if let Some(path) = cli
+        .results
+        .as_ref()
+        .filter(|_| finished && *seconds >= WORTH_WRITING)
+    {
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(finished && noted.violated == 0)
 }
 
-async fn start(cli: &Cli) -> Result<(Frontends, FaultyInstances)> {
-    if cli.folder.exists() {
-        fs::remove_dir_all(&cli.folder)
-            .with_context(|| format!("cannot remove {}", cli.folder.display()))?;
+async fn start(cli: &Cli) -> Result<Run> {
+    let (folder, programs) = (absolute(&cli.folder)?, absolute(&cli.programs)?);
+    if folder.exists() {
+        fs::remove_dir_all(&folder)
+            .with_context(|| format!("cannot remove {}", folder.display()))?;
     }
-    let repository = cli.folder.join("models");
+    let repository = folder.join("models");
     fs::create_dir_all(&repository)
         .with_context(|| format!("cannot make {}", repository.display()))?;
     model::write_repository(&repository)?;
-    let cluster = FaultyInstances::start(&cli.programs, &cli.folder, &repository, cli.seed).await?;
-    let addresses = cluster.addresses();
-    let (replicas, parity) = addresses.split_at(plan::REPLICAS);
-    let site = Site {
-        program: absolute(&cli.programs.join("parapet-frontend"))?,
-        folder: absolute(&cli.folder)?,
-        repository: absolute(&repository)?,
-        replicas: replicas.to_vec(),
-        parity: parity.to_vec(),
-        tenants: configuration::Tenants::new(),
+    let cluster = FaultyInstances::start(&programs, &folder, &repository, cli.seed).await?;
+    let topology = Topology {
+        repository,
+        instances: cluster.addresses(),
+        keys: std::array::from_fn(|_| Key::generate()),
     };
-    Ok((Frontends::start(site).await?, cluster))
+    let program = programs.join("parapet-frontend");
+    Ok(Run {
+        frontends: Frontends::start(program, folder, topology).await?,
+        cluster,
+        clock: Clock::start(),
+        record: Record::default(),
+    })
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {

@@ -39,38 +39,25 @@ impl Metrics {
         name: &'a str,
         labels: &'a [(&str, &str)],
     ) -> impl Iterator<Item = (&'a str, f64)> {
-        let of_name = move |series: &str| {
-            series
-                .strip_prefix(name)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('{'))
+        let is_meant = move |series: &str| {
+            let rest = series.strip_prefix(name);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('{'))
+                && labels
+                    .iter()
+                    .all(|(label, value)| series.contains(&format!("{label}=\"{value}\"")))
         };
-        let all = move |series: &str| {
-            labels
-                .iter()
-                .all(|(label, value)| series.contains(&format!("{label}=\"{value}\"")))
-        };
-        let found = self
+        let all = self
             .0
             .iter()
-            .filter(move |(series, _)| of_name(series) && all(series));
-        found.map(|(series, value)| (series.as_str(), *value))
+            .map(|(series, value)| (series.as_str(), *value));
+        all.filter(move |(series, _)| is_meant(series))
     }
 
     /// The value of `label` with each series of this name.
-    fn by(&self, name: &str, label: &str) -> BTreeSet<String> {
-        let value = |series: &str| {
-            Some(
-                series
-                    .split_once(&format!("{label}=\""))?
-                    .1
-                    .split_once('"')?
-                    .0
-                    .to_owned(),
-            )
-        };
-        self.series(name, &[])
-            .filter_map(|(series, _)| value(series))
-            .collect()
+    fn by<'a>(&'a self, name: &'a str, label: &str) -> BTreeSet<&'a str> {
+        let before = format!("{label}=\"");
+        let value = |(series, _): (&'a str, f64)| series.split_once(&before)?.1.split('"').next();
+        self.series(name, &[]).filter_map(value).collect()
     }
 }
 
@@ -79,22 +66,15 @@ pub fn at_any_time(metrics: &Metrics) -> Vec<Violation> {
     let mut found = Vec::new();
     let violated = metrics.sum("parapet_invariant_violations_total", &[]);
     if violated > 0.0 {
-        found.push(Violation::new(
-            "counter",
-            format!("the frontend counts {violated} violations itself"),
-        ));
+        let said = format!("the frontend counts {violated} violations itself");
+        found.push(("counter", said));
     }
-    let disagree = metrics.sum(
-        "parapet_reconstruction_agreement_total",
-        &[("agrees", "false")],
-    ) - metrics.sum(
-        "parapet_reconstruction_agreement_total",
-        &[("agrees", "false"), ("code", "backup")],
-    );
+    let agreement = "parapet_reconstruction_agreement_total";
+    let of_backup = [("agrees", "false"), ("code", "backup")];
+    let disagree = metrics.sum(agreement, &of_backup[..1]) - metrics.sum(agreement, &of_backup);
     if disagree > 0.0 {
-        let said =
-            format!("{disagree} reconstructions of a linear model were not what it said itself");
-        found.push(Violation::new("CG-6", said));
+        let said = "reconstructions of a linear model were not what it said itself";
+        found.push(("CG-6", format!("{disagree} {said}")));
     }
     for name in [
         "parapet_queries_in_flight",
@@ -103,7 +83,7 @@ pub fn at_any_time(metrics: &Metrics) -> Vec<Violation> {
         let held = metrics.sum(name, &[]);
         // One that retires has its own beside its successor's.
         if held > 2.0 * MAX_IN_FLIGHT as f64 {
-            found.push(Violation::new("bounds", format!("{name} is {held}")));
+            found.push(("bounds", format!("{name} is {held}")));
         }
     }
     found
@@ -133,50 +113,35 @@ pub fn at_rest(metrics: &Metrics, seen: &Seen) -> Vec<Violation> {
     ] {
         let left = metrics.sum(name, &[]);
         if left > most || !metrics.has(name) {
-            found.push(Violation::new(
-                "CG-8",
-                format!("{name} is {left} when all is over"),
-            ));
+            found.push(("CG-8", format!("{name} is {left} when all is over")));
         }
     }
-    for verdict in [
-        Verdict::Exact,
-        Verdict::Hedged,
-        Verdict::Backup,
-        Verdict::Reconstructed,
-    ] {
-        let counted = metrics.sum("parapet_requests_total", &[("outcome", verdict.outcome())]);
+    let abandoned = seen.abandoned;
+    for verdict in Verdict::PREDICTIONS {
+        let outcome = verdict.outcome();
+        let counted = metrics.sum("parapet_requests_total", &[("outcome", outcome)]);
         let least = seen.answers.get(&verdict).copied().unwrap_or_default() as f64;
         // Answers to clients that went away are unknown.
-        if counted < least || counted > least + seen.abandoned as f64 {
+        if counted < least || counted > least + abandoned as f64 {
             let said = format!(
-                "{counted} requests counted as {}, clients have seen {least} and given up {}",
-                verdict.outcome(),
-                seen.abandoned
+                "{counted} requests counted as {outcome}, clients have seen {least} and given up \
+                 {abandoned}"
             );
-            found.push(Violation::new("CG-1", said));
+            found.push(("CG-1", said));
         }
     }
     let redundant = "parapet_redundant_requests_total";
-    for class in &metrics.by(redundant, "class") {
-        let of = |fate: &str| metrics.sum(redundant, &[("class", class.as_str()), ("fate", fate)]);
-        let ended = of("won") + of("wasted") + of("failed");
-        if of("issued") != ended {
-            let said = format!(
-                "class {class}: {} redundant requests were issued, {ended} have ended",
-                of("issued")
-            );
-            found.push(Violation::new("CG-7", said));
+    let (sent, configurations) = (seen.sent as f64, seen.configurations as f64);
+    for class in metrics.by(redundant, "class") {
+        let [issued, won, wasted, failed] = ["issued", "won", "wasted", "failed"]
+            .map(|fate| metrics.sum(redundant, &[("class", class), ("fate", fate)]));
+        let ended = won + wasted + failed;
+        let said = format!("class {class}: {issued} redundant requests");
+        if issued != ended {
+            found.push(("CG-7", format!("{said} were issued, {ended} have ended")));
         }
-        let most =
-            REDUNDANT_SHARE * seen.sent as f64 + REDUNDANT_BURST * seen.configurations as f64;
-        if of("issued") > most {
-            let said = format!(
-                "class {class}: {} redundant requests for {} queries",
-                of("issued"),
-                seen.sent
-            );
-            found.push(Violation::new("CG-7", said));
+        if issued > REDUNDANT_SHARE * sent + REDUNDANT_BURST * configurations {
+            found.push(("CG-7", format!("{said} for {sent} queries")));
         }
     }
     found
@@ -213,7 +178,7 @@ mod tests {
         let found = at_any_time(&metrics)
             .into_iter()
             .chain(at_rest(&metrics, &seen()));
-        found.map(|violation| violation.invariant).collect()
+        found.map(|(invariant, _)| invariant).collect()
     }
 
     #[test]

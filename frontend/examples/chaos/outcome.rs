@@ -1,7 +1,6 @@
 //! Outcome of a run.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -20,12 +19,12 @@ const MOST_VIOLATIONS: usize = 200;
 /// Everything that is noted while it runs.
 #[derive(Debug, Default)]
 pub struct Record {
-    noted: Mutex<Noted>,
+    pub noted: Mutex<Noted>,
     /// Faults of instances, with their ends.
-    faults: Mutex<Vec<(Fault, Instant, Option<Instant>)>>,
+    faults: Mutex<Vec<(Fault, Option<Instant>)>>,
 }
 
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default)]
 pub struct Noted {
     pub answers: BTreeMap<(&'static str, Verdict), Times>,
     pub abandoned: u64,
@@ -52,13 +51,19 @@ pub struct Times {
 }
 
 impl Record {
-    pub fn violated(&self, violation: Violation) {
-        eprintln!("    VIOLATION {violation}");
+    pub fn violated(&self, (invariant, said): Violation) {
+        eprintln!("    VIOLATION {invariant}: {said}");
         let mut noted = self.noted.lock();
         noted.violated += 1;
         if noted.violations.len() < MOST_VIOLATIONS {
-            noted.violations.push(violation);
+            noted.violations.push((invariant, said));
         }
+    }
+
+    pub fn violated_all(&self, violations: impl IntoIterator<Item = Violation>) {
+        violations
+            .into_iter()
+            .for_each(|violation| self.violated(violation));
     }
 
     pub fn answered(
@@ -69,10 +74,8 @@ impl Record {
         now: Circumstances,
     ) {
         let mut noted = self.noted.lock();
-        let times = noted
-            .answers
-            .entry((question.class.unwrap_or("default"), verdict))
-            .or_default();
+        let class = question.class.unwrap_or("default");
+        let times = noted.answers.entry((class, verdict)).or_default();
         times.count += 1;
         times.longest = times.longest.max(took);
         if !now.stalled {
@@ -83,32 +86,16 @@ impl Record {
         }
     }
 
-    pub fn abandoned(&self) {
-        self.noted.lock().abandoned += 1;
-    }
-
-    /// A request was not answered while the machine stood still.
-    pub fn excused(&self) {
-        self.noted.lock().excused += 1;
-    }
-
-    pub fn looked(&self, groups: u64, memory_kb: u64) {
-        let mut noted = self.noted.lock();
-        noted.looks += 1;
-        noted.most_groups = noted.most_groups.max(groups);
-        noted.most_memory_kb = noted.most_memory_kb.max(memory_kb);
-    }
-
     /// A fault begins; the number that ends it.
     pub fn begins(&self, fault: Fault) -> usize {
         *self.noted.lock().done.entry(fault.kind()).or_default() += 1;
         let mut faults = self.faults.lock();
-        faults.push((fault, Instant::now(), None));
+        faults.push((fault, None));
         faults.len() - 1
     }
 
     pub fn ends(&self, number: usize) {
-        if let Some((_, _, end)) = self.faults.lock().get_mut(number) {
+        if let Some((_, end)) = self.faults.lock().get_mut(number) {
             *end = Some(Instant::now());
         }
     }
@@ -117,7 +104,7 @@ impl Record {
     pub fn circumstances(&self, asked: Instant) -> Circumstances {
         let faults = self.faults.lock();
         let met = |of: fn(&Fault) -> bool| {
-            let is_met = |(fault, _, end): &(Fault, Instant, Option<Instant>)| {
+            let is_met = |(fault, end): &(Fault, Option<Instant>)| {
                 of(fault) && end.is_none_or(|end| end + AFTERMATH >= asked)
             };
             faults.iter().rev().any(is_met)
@@ -129,51 +116,34 @@ impl Record {
         }
     }
 
-    /// Returns whether a fault may have had the instance ejected, now or before.
+    /// Returns true if a fault may have had the instance ejected, now or before.
     pub fn may_be_ejected(&self, instance: Instance) -> bool {
         let faults = self.faults.lock();
         let is_recent =
             |end: &Option<Instant>| end.is_none_or(|end| end.elapsed() < AFTERMATH + EJECTED_FOR);
-        faults
-            .iter()
-            .any(|(fault, _, end)| fault.spoils(instance) && is_recent(end))
-    }
-
-    pub fn noted(&self) -> Noted {
-        self.noted.lock().clone()
-    }
-
-    pub fn finish(&self, spoilt: u64, frontends: u64) {
-        let mut noted = self.noted.lock();
-        (noted.spoilt, noted.frontends) = (spoilt, frontends);
+        let mut faults = faults.iter();
+        faults.any(|(fault, end)| fault.spoils(instance) && is_recent(end))
     }
 }
 
 fn is_of_replica(fault: &Fault) -> bool {
-    match fault {
-        Fault::Killed(instance) | Fault::Spoilt(instance, ..) | Fault::Frozen(instance) => {
-            *instance < REPLICAS
-        }
-        _ => false,
-    }
+    (0..REPLICAS).any(|replica| fault.spoils(replica))
 }
 
 impl Noted {
     fn count(&self, is_meant: impl Fn(Verdict) -> bool) -> u64 {
-        self.answers
+        let meant = self
+            .answers
             .iter()
-            .filter(|((_, verdict), _)| is_meant(*verdict))
-            .map(|(_, times)| times.count)
-            .sum()
+            .filter(|((_, verdict), _)| is_meant(*verdict));
+        meant.map(|(_, times)| times.count).sum()
     }
 
     /// Percentage of answers of these kinds.
     fn share(&self, kinds: &[Verdict]) -> String {
         let all = self.count(|_| true).max(1) as f64;
-        format!(
-            "{:.2} %",
-            100.0 * self.count(|verdict| kinds.contains(&verdict)) as f64 / all
-        )
+        let part = self.count(|verdict| kinds.contains(&verdict)) as f64;
+        format!("{:.2} %", 100.0 * part / all)
     }
 
     /// Percentage of answers of each of these kinds that there were.
@@ -181,13 +151,12 @@ impl Noted {
         let occurred = kinds
             .iter()
             .filter(|kind| self.count(|verdict| verdict == **kind) > 0);
-        let shares: Vec<_> = occurred
-            .map(|kind| format!("{} {}", kind.outcome(), self.share(&[*kind])))
-            .collect();
+        let shares = occurred.map(|kind| format!("{} {}", kind.outcome(), self.share(&[*kind])));
+        let shares = shares.collect::<Vec<_>>().join(", ");
         if shares.is_empty() {
             "none".to_owned()
         } else {
-            shares.join(", ")
+            shares
         }
     }
 
@@ -208,8 +177,7 @@ impl Noted {
             GRACE.as_millis(),
             self.violated,
         );
-        let _ = write!(
-            text,
+        text += &format!(
             " {} approximations were held to their hold-back, {} more came while predictions were \
                 lost at once. Frontends were looked at {} times: {} groups at most, {:.0} MB at \
                 most. {} answers of instances were spoilt; {} frontends served.",
@@ -223,8 +191,7 @@ impl Noted {
         );
         let (total, longest) = stood_still;
         if !total.is_zero() {
-            let _ = write!(
-                text,
+            text += &format!(
                 " The machine stood still for {:.1} s in all ({:.1} s at most), about which \
                     nothing is said; {} requests had no answer then.",
                 total.as_secs_f64(),
@@ -237,23 +204,23 @@ impl Noted {
         for ((class, verdict), times) in &self.answers {
             let (outcome, ms) = (verdict.outcome(), times.longest.as_secs_f64() * 1e3);
             if *class == last {
-                text.push_str(", ");
+                text += ", ";
             } else {
-                let _ = write!(text, "\n- {class}: ");
+                text += &format!("\n- {class}: ");
             }
-            let _ = write!(text, "{outcome} {} ({ms:.0})", times.count);
+            text += &format!("{outcome} {} ({ms:.0})", times.count);
             last = class;
         }
-        let done: Vec<_> = self
+        let done = self
             .done
             .iter()
-            .map(|(kind, times)| format!("{times} {kind}"))
-            .collect();
-        let _ = writeln!(text, "\n\nFaults: {}.", done.join(", "));
+            .map(|(kind, times)| format!("{times} {kind}"));
+        let done = done.collect::<Vec<_>>().join(", ");
+        text += &format!("\n\nFaults: {done}.\n");
         if !self.violations.is_empty() {
             text.push_str("\n| broken | |\n|---|---|\n");
-            for violation in &self.violations {
-                let _ = writeln!(text, "| {} | {} |", violation.invariant, violation.said);
+            for (invariant, said) in &self.violations {
+                text += &format!("| {invariant} | {said} |\n");
             }
         }
         text
@@ -270,28 +237,20 @@ mod tests {
             count,
             longest: Duration::from_millis(10),
         };
-        let mut noted = Noted::default();
-        noted
-            .answers
-            .insert(("default", Verdict::Exact), times(700));
-        noted.answers.insert(("plain", Verdict::Exact), times(100));
-        noted
-            .answers
-            .insert(("default", Verdict::Reconstructed), times(50));
-        noted
-            .answers
-            .insert(("default", Verdict::Overloaded), times(120));
-        noted
-            .answers
-            .insert(("plain", Verdict::DeadlineExceeded), times(10));
-        noted
-            .answers
-            .insert(("default", Verdict::Refused), times(20));
-        let text = noted.text(
-            "chaos",
-            Duration::from_secs(1),
-            (Duration::ZERO, Duration::ZERO),
-        );
+        let answers = [
+            (("default", Verdict::Exact), times(700)),
+            (("plain", Verdict::Exact), times(100)),
+            (("default", Verdict::Reconstructed), times(50)),
+            (("default", Verdict::Overloaded), times(120)),
+            (("plain", Verdict::DeadlineExceeded), times(10)),
+            (("default", Verdict::Refused), times(20)),
+        ];
+        let noted = Noted {
+            answers: answers.into(),
+            ..Noted::default()
+        };
+        let still = (Duration::ZERO, Duration::ZERO);
+        let text = noted.text("chaos", Duration::from_secs(1), still);
         let shares = [
             "exact 80.00 %",
             "reconstructed 5.00 %",

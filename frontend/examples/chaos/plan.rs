@@ -27,7 +27,7 @@ pub fn is_relayed(instance: Instance) -> bool {
 }
 
 /// Way in which an answer is spoilt between an instance and a frontend.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spoil {
     /// One of its numbers is not one.
     NaN,
@@ -58,14 +58,18 @@ impl Spoil {
 }
 
 /// Mistake in a configuration that is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mistake {
     NoToml,
     UnknownModel,
     OtherAddress,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+impl Mistake {
+    const ALL: [Self; 3] = [Self::NoToml, Self::UnknownModel, Self::OtherAddress];
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// SIGSTOP, and SIGCONT afterwards.
     Frozen(Instance),
@@ -73,10 +77,10 @@ pub enum Fault {
     Killed(Instance),
     /// Its answers, each with this probability in percent.
     Spoilt(Instance, Spoil, u8),
-    /// All of them frozen, or killed, at once.
+    /// All of them killed, or else frozen, at once.
     ParityLost { killed: bool },
     /// This variant of the configuration, on both frontends.
-    Reloaded { variant: usize },
+    Reloaded(usize),
     /// One that must be refused, and change nothing.
     Misconfigured(Mistake),
     /// A new process takes the place of this frontend, which is asked to stop.
@@ -94,21 +98,19 @@ impl Fault {
             Self::Spoilt(_, how, _) => format!("answers spoilt: {how:?}"),
             Self::ParityLost { killed: true } => "parity pool killed".to_owned(),
             Self::ParityLost { killed: false } => "parity pool frozen".to_owned(),
-            Self::Reloaded { .. } => "configuration reloaded".to_owned(),
+            Self::Reloaded(_) => "configuration reloaded".to_owned(),
             Self::Misconfigured(_) => "configuration with a mistake refused".to_owned(),
             Self::Rolled(_) => "frontend rolled".to_owned(),
             Self::Poisoned => "bursts of poison queries".to_owned(),
         }
     }
 
-    /// Returns whether the instance gives its frontends cause to eject it.
+    /// Returns true if the instance gives its frontends cause to eject it.
     pub fn spoils(&self, instance: Instance) -> bool {
         match self {
             Self::Frozen(of) | Self::Killed(of) | Self::Spoilt(of, ..) => *of == instance,
             Self::ParityLost { .. } => instance >= REPLICAS,
-            Self::Reloaded { .. } | Self::Misconfigured(_) | Self::Rolled(_) | Self::Poisoned => {
-                false
-            }
+            _ => false,
         }
     }
 
@@ -118,12 +120,7 @@ impl Fault {
         match self {
             Self::Killed(_) => true,
             Self::Spoilt(_, how, _) => *how != Spoil::SlowBody,
-            Self::Frozen(_)
-            | Self::ParityLost { .. }
-            | Self::Reloaded { .. }
-            | Self::Misconfigured(_)
-            | Self::Rolled(_)
-            | Self::Poisoned => false,
+            _ => false,
         }
     }
 }
@@ -141,7 +138,7 @@ impl fmt::Display for Planned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:7.2} s  {:?}", self.at.as_secs_f64(), self.fault)?;
         match self.fault {
-            Fault::Reloaded { .. } | Fault::Misconfigured(_) | Fault::Rolled(_) => Ok(()),
+            Fault::Reloaded(_) | Fault::Misconfigured(_) | Fault::Rolled(_) => Ok(()),
             _ => write!(f, " for {:.2} s", self.lasts.as_secs_f64()),
         }
     }
@@ -173,9 +170,8 @@ pub fn draw(seed: u64, length: Duration, variants: usize) -> Vec<Planned> {
 }
 
 fn round(random: &mut ChaCha8Rng, variants: usize) -> Vec<Fault> {
-    let relayed: Vec<Instance> = (0..REPLICAS + PARITY)
-        .filter(|&instance| is_relayed(instance))
-        .collect();
+    let all = 0..REPLICAS + PARITY;
+    let relayed: Vec<Instance> = all.filter(|&instance| is_relayed(instance)).collect();
     let mut faults = Vec::new();
     for _ in 0..3 {
         faults.push(Fault::Frozen(random.random_range(0..REPLICAS + PARITY)));
@@ -187,20 +183,12 @@ fn round(random: &mut ChaCha8Rng, variants: usize) -> Vec<Fault> {
     }
     faults.push(Fault::ParityLost { killed: true });
     faults.push(Fault::ParityLost { killed: false });
-    faults.push(Fault::Reloaded {
-        variant: random.random_range(0..variants),
-    });
-    faults.push(Fault::Reloaded {
-        variant: random.random_range(0..variants),
-    });
-    let mistakes = [
-        Mistake::NoToml,
-        Mistake::UnknownModel,
-        Mistake::OtherAddress,
-    ];
-    faults.push(Fault::Misconfigured(
-        mistakes[random.random_range(0..mistakes.len())],
-    ));
+    for _ in 0..2 {
+        faults.push(Fault::Reloaded(random.random_range(0..variants)));
+    }
+    let mistakes = Mistake::ALL;
+    let mistake = mistakes[random.random_range(0..mistakes.len())];
+    faults.push(Fault::Misconfigured(mistake));
     faults.push(Fault::Rolled(random.random_range(0..FRONTENDS)));
     faults.push(Fault::Poisoned);
     faults.push(Fault::Poisoned);

@@ -2,12 +2,12 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -20,45 +20,32 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// An address of this machine's that no outgoing connection will take meanwhile: those are made
 /// from 127.0.0.1.
 pub fn own_address(last: u8) -> io::Result<SocketAddr> {
-    TcpListener::bind((IpAddr::from(Ipv4Addr::new(127, 0, 0, last)), 0))?.local_addr()
+    TcpListener::bind((Ipv4Addr::new(127, 0, 0, last), 0))?.local_addr()
 }
 
 /// Starts it, and waits for the one line on its standard output, which says where it listens.
-pub async fn start(
-    program: &Path,
-    arguments: &[String],
-    log: &Path,
-) -> Result<(Child, SocketAddr)> {
-    let open = || File::options().create(true).append(true).open(log);
-    let file = open().with_context(|| format!("cannot write {}", log.display()))?;
-    let mut child = Command::new(program)
-        .args(arguments)
-        .env("NO_COLOR", "1")
-        .stdin(Stdio::null())
+pub async fn start(command: &mut Command, log: &Path) -> Result<(Child, SocketAddr)> {
+    let file = File::options().create(true).append(true).open(log);
+    let file = file.with_context(|| format!("cannot write {}", log.display()))?;
+    command.env("NO_COLOR", "1").stdin(Stdio::null());
+    command
         .stdout(Stdio::piped())
         .stderr(file)
-        .kill_on_drop(true)
-        .spawn()
-        .with_context(|| format!("cannot start {}", program.display()))?;
+        .kill_on_drop(true);
+    let program = command.as_std().get_program().display().to_string();
+    let child = command.spawn();
+    let mut child = child.with_context(|| format!("cannot start {program}"))?;
     let output = child.stdout.take().context("no standard output")?;
     let mut lines = BufReader::new(output).lines();
     let line = tokio::time::timeout(START_LIMIT, lines.next_line()).await;
     let said = line.ok().and_then(Result::ok).flatten().unwrap_or_default();
-    match said
-        .rsplit("http://")
-        .next()
-        .and_then(|address| address.trim().parse().ok())
-    {
-        Some(address) => Ok((child, address)),
-        None => {
-            let log = fs::read_to_string(log).unwrap_or_default();
-            bail!(
-                "{} did not start: {}",
-                program.display(),
-                log.lines().last().unwrap_or("it said nothing")
-            )
-        }
-    }
+    let address = said.rsplit("http://").next().unwrap_or_default();
+    let address = address.trim().parse().with_context(|| {
+        let log = fs::read_to_string(log).unwrap_or_default();
+        let last = log.lines().last().unwrap_or("it said nothing");
+        format!("{program} did not start: {last}")
+    })?;
+    Ok((child, address))
 }
 
 /// Sends it a signal, if it lives.
@@ -72,31 +59,19 @@ pub fn send(child: &Child, signal: Signal) {
 /// An instance, which can be killed and started again where it was.
 #[derive(Debug)]
 pub struct Instance {
-    program: PathBuf,
-    arguments: Vec<String>,
+    command: Command,
     log: PathBuf,
     pub address: SocketAddr,
     child: Option<Child>,
 }
 
 impl Instance {
-    pub async fn start(
-        program: &Path,
-        arguments: &[&str],
-        number: u8,
-        folder: &Path,
-    ) -> Result<Self> {
+    pub async fn start(mut command: Command, number: u8, folder: &Path) -> Result<Self> {
         let address = own_address(11 + number)?;
-        let mut arguments: Vec<String> = arguments
-            .iter()
-            .map(|&argument| argument.to_owned())
-            .collect();
-        arguments.extend(["--listen".to_owned(), address.to_string()]);
-        let log = folder.join(format!("instance-{number}.log"));
+        command.arg("--listen").arg(address.to_string());
         let mut instance = Self {
-            program: program.to_owned(),
-            arguments,
-            log,
+            command,
+            log: folder.join(format!("instance-{number}.log")),
             address,
             child: None,
         };
@@ -107,7 +82,7 @@ impl Instance {
     /// Starts it, if it is not running.
     pub async fn revive(&mut self) -> Result<()> {
         if self.child.is_none() {
-            self.child = Some(start(&self.program, &self.arguments, &self.log).await?.0);
+            self.child = Some(start(&mut self.command, &self.log).await?.0);
         }
         Ok(())
     }
@@ -118,17 +93,8 @@ impl Instance {
         }
     }
 
-    /// SIGSTOP, or SIGCONT.
-    pub fn freeze(&self, frozen: bool) {
-        if let Some(child) = &self.child {
-            send(
-                child,
-                if frozen {
-                    Signal::SIGSTOP
-                } else {
-                    Signal::SIGCONT
-                },
-            );
-        }
+    /// Sends SIGSTOP or SIGCONT.
+    pub fn signal(&self, signal: Signal) {
+        self.child.iter().for_each(|child| send(child, signal));
     }
 }

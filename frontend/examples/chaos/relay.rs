@@ -95,20 +95,13 @@ impl Shared {
         upstream.set_nodelay(true)?;
         let (mut client, mut upstream) = (Reader::new(client), Reader::new(upstream));
         while let Some(request) = client.next().await? {
-            upstream
-                .stream
-                .write_all(&[request.head().as_bytes(), &request.body[..]].concat())
-                .await?;
+            upstream.stream.write_all(&request.bytes()).await?;
             let Ok(Some(answer)) = upstream.next().await else {
                 return client.stream.set_zero_linger();
             };
-            let spoil = if request.line.contains("/infer ") {
-                self.drawn()
-            } else {
-                None
-            };
-            match spoil {
-                None => send(&mut client.stream, &answer).await?,
+            let is_query = request.line.contains("/infer ");
+            match is_query.then(|| self.drawn()).flatten() {
+                None => client.stream.write_all(&answer.bytes()).await?,
                 Some(spoil) => {
                     self.spoilt.fetch_add(1, Ordering::Relaxed);
                     self.spoilt_answer(spoil, &mut client.stream, answer)
@@ -135,8 +128,8 @@ impl Shared {
         answer: Message,
     ) -> io::Result<()> {
         match spoil {
-            Spoil::NaN => send(client, &self.with_nan(answer)).await,
-            Spoil::WrongShape => send(client, &self.misshapen(answer)).await,
+            Spoil::NaN => client.write_all(&self.with_nan(answer).bytes()).await,
+            Spoil::WrongShape => client.write_all(&self.misshapen(answer).bytes()).await,
             Spoil::SlowBody => {
                 let pause = Duration::from_millis(20 + self.below(180) as u64);
                 client.write_all(answer.head().as_bytes()).await?;
@@ -147,35 +140,28 @@ impl Shared {
                 Ok(())
             }
             Spoil::Reset => {
-                let whole = [answer.head().as_bytes(), &answer.body[..]].concat();
+                let whole = answer.bytes();
                 let sent = whole.get(..self.below(whole.len())).unwrap_or_default();
                 client.write_all(sent).await?;
                 client.set_zero_linger()?;
                 Err(io::ErrorKind::ConnectionReset.into())
             }
             Spoil::Garbage => {
-                client
-                    .write_all(b"\x00\xff\x17 never heard of HTTP\r\n\r\n")
-                    .await?;
+                let garbage = b"\x00\xff\x17 never heard of HTTP\r\n\r\n";
+                client.write_all(garbage).await?;
                 Err(io::ErrorKind::InvalidData.into())
             }
             Spoil::Error => {
-                let body = Bytes::from_static(br#"{"error":"out of memory on device 0"}"#);
-                let line = "HTTP/1.1 500 Internal Server Error".to_owned();
-                send(
-                    client,
-                    &Message {
-                        line,
-                        headers: Vec::new(),
-                        body,
-                    },
-                )
-                .await
+                let failure = Message {
+                    line: "HTTP/1.1 500 Internal Server Error".to_owned(),
+                    headers: Vec::new(),
+                    body: Bytes::from_static(br#"{"error":"out of memory on device 0"}"#),
+                };
+                client.write_all(&failure.bytes()).await
             }
             Spoil::Endless => {
-                client
-                    .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 999999999999\r\n\r\n")
-                    .await?;
+                let head = b"HTTP/1.1 200 OK\r\ncontent-length: 999999999999\r\n\r\n";
+                client.write_all(head).await?;
                 loop {
                     client.write_all(&[b'1'; 4096]).await?;
                 }
@@ -184,89 +170,54 @@ impl Shared {
     }
 
     fn with_nan(&self, answer: Message) -> Message {
-        let number = if self.below(2) == 0 {
-            f32::NAN
-        } else {
-            f32::INFINITY
-        };
+        let number = [f32::NAN, f32::INFINITY][self.below(2)];
         self.changed(answer, |output| {
             let mut data = output.data.to_vec();
             let place = self.below(data.len() / 4);
             if let Some(bytes) = data.get_mut(4 * place..4 * place + 4) {
                 bytes.copy_from_slice(&number.to_le_bytes());
             }
-            Tensor {
-                data: data.into(),
-                ..output
-            }
+            output.data = data.into();
         })
     }
 
     /// Sound in itself, and not what the model gives.
     fn misshapen(&self, answer: Message) -> Message {
         let kind = self.below(4);
-        self.changed(answer, |output| {
-            let rows = output.shape.first().copied().unwrap_or_default();
-            match kind {
-                0 => Tensor {
-                    name: "something".to_owned(),
-                    ..output
-                },
-                1 => {
-                    let more = [&output.data[..], &output.data[..]].concat();
-                    let shape =
-                        [&[2 * rows][..], output.shape.get(1..).unwrap_or_default()].concat();
-                    Tensor {
-                        shape,
-                        data: more.into(),
-                        ..output
-                    }
+        self.changed(answer, |output| match kind {
+            0 => output.name = "something".to_owned(),
+            1 => {
+                output.data = [&output.data[..], &output.data[..]].concat().into();
+                if let Some(rows) = output.shape.first_mut() {
+                    *rows *= 2;
                 }
-                2 => widened(output),
-                _ => Tensor {
-                    datatype: Datatype::Int32,
-                    ..output
-                },
             }
+            2 => {
+                output.data = [&output.data[..], &[0; 4]].concat().into();
+                output.shape = vec![1, output.data.len() / 4];
+            }
+            _ => output.datatype = Datatype::Int32,
         })
     }
 
-    fn changed(&self, mut answer: Message, change: impl FnOnce(Tensor) -> Tensor) -> Message {
-        let length = answer
-            .header(HEADER_CONTENT_LENGTH)
-            .and_then(|length| length.parse().ok());
+    fn changed(&self, mut answer: Message, change: impl FnOnce(&mut Tensor)) -> Message {
+        let length = answer.header(HEADER_CONTENT_LENGTH);
+        let length = length.and_then(|length| length.parse().ok());
         let Ok(mut response) = decode_response(answer.body.clone(), length) else {
             return answer;
         };
-        if let Some(output) = response.outputs.pop() {
-            response.outputs.push(change(output));
+        if let Some(output) = response.outputs.last_mut() {
+            change(output);
         }
         // JSON has no form for what is no number.
         let Ok(encoded) = encode_response(&response, |_| true) else {
             return answer;
         };
-        answer
-            .headers
-            .retain(|(name, _)| name != HEADER_CONTENT_LENGTH);
-        if let Some(length) = encoded.header_length {
-            answer
-                .headers
-                .push((HEADER_CONTENT_LENGTH.to_owned(), length.to_string()));
-        }
+        let headers = &mut answer.headers;
+        headers.retain(|(name, _)| name != HEADER_CONTENT_LENGTH);
+        let length = encoded.header_length.map(|length| length.to_string());
+        headers.extend(length.map(|length| (HEADER_CONTENT_LENGTH.to_owned(), length)));
         answer.body = encoded.body;
         answer
     }
-}
-
-/// With a last column too many.
-fn widened(mut output: Tensor) -> Tensor {
-    output.data = [&output.data[..], &[0; 4]].concat().into();
-    output.shape = vec![1, output.data.len() / 4];
-    output
-}
-
-async fn send(stream: &mut TcpStream, message: &Message) -> io::Result<()> {
-    stream
-        .write_all(&[message.head().as_bytes(), &message.body[..]].concat())
-        .await
 }

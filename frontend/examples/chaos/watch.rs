@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::Value;
 
+use crate::Run;
 use crate::check::Violation;
-use crate::clock::Clock;
 use crate::configuration::MAX_IN_FLIGHT;
-use crate::frontends::{Frontend, Frontends};
+use crate::frontends::Frontend;
 use crate::metrics::{self, Metrics};
-use crate::outcome::Record;
 
 const EVERY: Duration = Duration::from_millis(500);
 /// A frontend has taken what it needs by then.
@@ -24,28 +23,24 @@ const MEMORY_KB: u64 = 64 * 1024;
 const REST: Duration = Duration::from_secs(20);
 
 /// Looks at both, again and again.
-pub async fn watch(frontends: Arc<Frontends>, record: Arc<Record>, clock: Clock) {
+pub async fn watch(run: Arc<Run>) {
     let mut warm: BTreeMap<String, u64> = BTreeMap::new();
     loop {
-        clock.pass(EVERY).await;
-        for frontend in frontends.all() {
-            let found = look(&frontends, &frontend, &record, &mut warm).await;
+        run.clock.pass(EVERY).await;
+        for frontend in run.frontends.all() {
+            let found = look(&run, &frontend, &mut warm).await;
             // One that stops has no admin listener in the end.
             if !frontend.stopping.load(Ordering::SeqCst) {
-                let found = found
-                    .unwrap_or_else(|error| vec![Violation::new("admin", format!("{error:#}"))]);
-                found
-                    .into_iter()
-                    .for_each(|violation| record.violated(violation));
+                let failed = |error| vec![("admin", format!("{error:#}"))];
+                run.record.violated_all(found.unwrap_or_else(failed));
             }
         }
     }
 }
 
 async fn look(
-    frontends: &Frontends,
+    run: &Run,
     frontend: &Frontend,
-    record: &Record,
     warm: &mut BTreeMap<String, u64>,
 ) -> Result<Vec<Violation>> {
     let metrics = scrape(frontend).await?;
@@ -53,31 +48,31 @@ async fn look(
     let groups = frontend.ask("GET", "/debug/groups").await?.body;
     found.extend(groups_of(&serde_json::from_slice(&groups)?));
     let state = serde_json::from_slice(&frontend.ask("GET", "/live/state").await?.body)?;
-    found.extend(ejected(&state).filter_map(|name| {
-        let healthy = frontends
-            .instance(&name)
-            .is_none_or(|instance| !record.may_be_ejected(instance));
-        healthy.then(|| {
-            Violation::new(
-                "blame",
-                format!("{}: {name} is healthy, and ejected", frontend.name),
-            )
-        })
-    }));
+    let is_to_blame = |name: &String| {
+        let instance = run.frontends.instance(name);
+        instance.is_some_and(|instance| run.record.may_be_ejected(instance))
+    };
+    for name in ejected(&state).filter(|name| !is_to_blame(name)) {
+        found.push((
+            "blame",
+            format!("{}: {name} is healthy, and ejected", frontend.name),
+        ));
+    }
     let memory = frontend.memory_kb().unwrap_or_default();
     if frontend.started.elapsed() > WARM {
         let before = *warm.entry(frontend.name.clone()).or_insert(memory);
         if memory > before + MEMORY_KB {
-            found.push(Violation::new(
+            found.push((
                 "bounds",
                 format!("{}: {before} KB, now {memory}", frontend.name),
             ));
         }
     }
-    record.looked(
-        metrics.sum("parapet_coding_groups_in_flight", &[]) as u64,
-        memory,
-    );
+    let mut noted = run.record.noted.lock();
+    noted.looks += 1;
+    let groups = metrics.sum("parapet_coding_groups_in_flight", &[]) as u64;
+    noted.most_groups = noted.most_groups.max(groups);
+    noted.most_memory_kb = noted.most_memory_kb.max(memory);
     Ok(found)
 }
 
@@ -100,26 +95,17 @@ fn groups_of(shown: &Value) -> Vec<Violation> {
     for (model, shown) in shown["models"].as_object().into_iter().flatten() {
         let in_memory = shown["in_memory"].as_u64().unwrap_or(u64::MAX);
         if in_memory > MAX_IN_FLIGHT as u64 {
-            found.push(Violation::new(
-                "bounds",
-                format!("{model}: {in_memory} groups in memory"),
-            ));
+            found.push(("bounds", format!("{model}: {in_memory} groups in memory")));
         }
         for group in shown["groups"].as_array().into_iter().flatten() {
-            let (k, members) = (
-                group["k"].as_u64(),
-                group["members"].as_array().map(|all| all.len() as u64),
-            );
-            let is_sound = match (k, members, group["sealed"].as_bool()) {
+            let members = group["members"].as_array().map(|all| all.len() as u64);
+            let is_sound = match (group["k"].as_u64(), members, group["sealed"].as_bool()) {
                 (Some(k), Some(members), Some(true)) => members == k,
                 (Some(k), Some(members), Some(false)) => members < k,
                 _ => false,
             };
             if !is_sound {
-                found.push(Violation::new(
-                    "CG-5",
-                    format!("{model}: a group like {group}"),
-                ));
+                found.push(("CG-5", format!("{model}: a group like {group}")));
             }
         }
     }
@@ -127,8 +113,8 @@ fn groups_of(shown: &Value) -> Vec<Violation> {
 }
 
 /// Waits until all is over once clients have stopped, and checks the sums.
-pub async fn at_rest(frontends: &Frontends, record: &Record) -> Result<()> {
-    for frontend in frontends.all() {
+pub async fn at_rest(run: &Run) -> Result<()> {
+    for frontend in run.frontends.all() {
         let seen = frontend.seen.lock().clone();
         let since = Instant::now();
         let found = loop {
@@ -140,54 +126,41 @@ pub async fn at_rest(frontends: &Frontends, record: &Record) -> Result<()> {
             }
             tokio::time::sleep(EVERY).await;
         };
-        for violation in found {
-            let said = format!("{}: {}", frontend.name, violation.said);
-            record.violated(Violation::new(violation.invariant, said));
-        }
+        let named = |(invariant, said)| (invariant, format!("{}: {said}", frontend.name));
+        run.record.violated_all(found.into_iter().map(named));
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn ejected_instances_are_seen() {
-        let instance =
-            |name: &str, state: &str| serde_json::json!({ "name": name, "state": state });
-        let instances = [
-            instance("a", "up"),
-            instance("b", "ejected"),
-            instance("c", "down"),
-        ];
-        let state = serde_json::json!({ "models": [{ "instances": instances }] });
+        let instance = |(name, state)| json!({ "name": name, "state": state });
+        let instances = [("a", "up"), ("b", "ejected"), ("c", "down")].map(instance);
+        let state = json!({ "models": [{ "instances": instances }] });
         assert_eq!(ejected(&state).collect::<Vec<_>>(), ["b"]);
     }
 
     #[test]
     fn groups_that_cannot_be_are_seen() {
-        let shown = |in_memory: u64, sealed: bool, members: usize| {
-            let group =
-                serde_json::json!({ "k": 2, "sealed": sealed, "members": vec![0; members] });
-            groups_of(
-                &serde_json::json!({ "models": { "m": { "in_memory": in_memory,
-                    "groups": [group] } } }),
-            )
-            .len()
-        };
-        assert_eq!(
-            (shown(1, true, 2), shown(1, false, 1), shown(1, false, 0)),
-            (0, 0, 0)
-        );
-        assert_eq!(
-            (
-                shown(1, true, 1),
-                shown(1, true, 3),
-                shown(1, false, 2),
-                shown(10_000, true, 2)
-            ),
-            (1, 1, 1, 1)
-        );
+        for (in_memory, sealed, members, violations) in [
+            (1, true, 2, 0),
+            (1, false, 1, 0),
+            (1, false, 0, 0),
+            (1, true, 1, 1),
+            (1, true, 3, 1),
+            (1, false, 2, 1),
+            (10_000, true, 2, 1),
+        ] {
+            let group = json!({ "k": 2, "sealed": sealed, "members": vec![0; members] });
+            let model = json!({ "in_memory": in_memory, "groups": [group] });
+            let found = groups_of(&json!({ "models": { "m": model } }));
+            assert_eq!(found.len(), violations, "{model}");
+        }
     }
 }

@@ -24,20 +24,13 @@ pub struct Message {
 
 impl Message {
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(other, _)| other == name)
-            .map(|(_, value)| value.as_str())
+        header(&self.headers, name)
     }
 
     /// Of a response.
     pub fn status(&self) -> Option<u16> {
-        self.line
-            .strip_prefix("HTTP/1.1 ")?
-            .split(' ')
-            .next()?
-            .parse()
-            .ok()
+        let rest = self.line.strip_prefix("HTTP/1.1 ")?;
+        rest.split(' ').next()?.parse().ok()
     }
 
     /// As it goes over the wire, but for the length, which is that of the body now.
@@ -46,15 +39,20 @@ impl Message {
             .headers
             .iter()
             .filter(|(name, _)| name != "content-length");
-        let headers: String = kept
-            .map(|(name, value)| format!("{name}: {value}\r\n"))
-            .collect();
-        format!(
-            "{}\r\n{headers}content-length: {}\r\n\r\n",
-            self.line,
-            self.body.len()
-        )
+        let headers = kept.map(|(name, value)| format!("{name}: {value}\r\n"));
+        let (headers, length) = (headers.collect::<String>(), self.body.len());
+        format!("{}\r\n{headers}content-length: {length}\r\n\r\n", self.line)
     }
+
+    /// All of it, as it goes over the wire.
+    pub fn bytes(&self) -> Vec<u8> {
+        [self.head().as_bytes(), &self.body[..]].concat()
+    }
+}
+
+pub fn header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    let found = headers.iter().find(|(other, _)| other == name);
+    found.map(|(_, value)| value.as_str())
 }
 
 /// One side of a connection, with what has come of the next message.
@@ -80,31 +78,25 @@ impl<S: AsyncRead + Unpin> Reader<S> {
     /// The next message; `None` if the other side has closed the connection before any of it.
     pub async fn next(&mut self) -> io::Result<Option<Message>> {
         let end = loop {
-            if let Some(position) = self
-                .buffer
-                .windows(4)
-                .position(|window| window == b"\r\n\r\n")
-            {
+            let mut windows = self.buffer.windows(4);
+            if let Some(position) = windows.position(|window| window == b"\r\n\r\n") {
                 break position + 4;
             }
-            if !self.more().await? {
-                return if self.buffer.is_empty() {
-                    Ok(None)
-                } else {
-                    Err(broken("it ends within its header"))
-                };
+            match (self.more().await?, self.buffer.is_empty()) {
+                (true, _) => {}
+                (false, true) => return Ok(None),
+                (false, false) => return Err(broken("it ends within its header")),
             }
         };
         let head = String::from_utf8_lossy(&self.buffer.split_to(end)).into_owned();
         let mut lines = head.split("\r\n");
         let line = lines.next().unwrap_or_default().to_owned();
-        let headers = lines
-            .filter_map(|line| line.split_once(':'))
-            .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
-            .collect();
+        let headers = lines.filter_map(|line| line.split_once(':'));
+        let headers =
+            headers.map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()));
         let mut message = Message {
             line,
-            headers,
+            headers: headers.collect(),
             body: Bytes::new(),
         };
         let length = match message.header("content-length").map(str::parse) {
@@ -156,10 +148,8 @@ impl<S: AsyncRead + Unpin> Reader<S> {
 }
 
 fn broken(reason: &str) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        format!("a broken message: {reason}"),
-    )
+    let said = format!("a broken message: {reason}");
+    io::Error::new(io::ErrorKind::InvalidData, said)
 }
 
 #[cfg(test)]
