@@ -68,7 +68,8 @@ impl Store {
             chunks: Vec::new(),
             moderate: true,
         };
-        let rows = store.rows_in_run() as u64;
+        let row = store.layout.width.saturating_mul(size_of::<f32>());
+        let rows = (RUN_BYTES / row.max(1)).max(1) as u64;
         let mut start = range.start;
         while start < range.end && !store.layout.sparse {
             let end = start.saturating_add(rows).min(range.end);
@@ -77,11 +78,6 @@ impl Store {
             start = end;
         }
         store
-    }
-
-    fn rows_in_run(&self) -> usize {
-        let row = self.layout.width.saturating_mul(size_of::<f32>());
-        (RUN_BYTES / row.max(1)).max(1)
     }
 
     /// The place of the chunk with `key`, or of the first after it.

@@ -34,10 +34,9 @@ pub(super) struct Outgoing {
     left: RangeSet,
     /// Pieces that pre-copy may still take, so that it ends however fast rows change.
     budget: usize,
-    /// The piece that waits for its acknowledgement.
+    /// The piece that waits for its acknowledgement; `None` once the newcomer has everything.
     piece: Option<Snapshot>,
     next_part: u32,
-    complete: bool,
     sent_at: Duration,
 }
 
@@ -72,10 +71,9 @@ impl Outgoing {
             return;
         }
         self.sent_at = context.now;
-        if let Some(piece) = &self.piece {
-            context.send(Peer::Server(self.to), Message::Snapshot(piece.clone()));
-        } else if self.complete {
-            context.actions.push(Action::Propose { at, add: self.to });
+        match &self.piece {
+            Some(piece) => context.send(Peer::Server(self.to), Message::Snapshot(piece.clone())),
+            None => context.actions.push(Action::Propose { at, add: self.to }),
         }
     }
 }
@@ -101,7 +99,6 @@ impl Replica {
             budget: 2 * (self.store.rows() / self.copied_at_once(context.config)) + 8,
             piece: None,
             next_part: 0,
-            complete: false,
             sent_at: context.now,
         });
         self.copy_next(context);
@@ -114,7 +111,6 @@ impl Replica {
         };
         let taken = outgoing.piece.take();
         if taken.is_some_and(|piece| piece.end.is_some()) {
-            outgoing.complete = true;
             outgoing.sent_at = context.now;
             let add = outgoing.to;
             context.actions.push(Action::Propose { at, add });

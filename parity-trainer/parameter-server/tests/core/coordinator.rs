@@ -4,18 +4,13 @@ use crate::support::*;
 
 const RANGE: KeyRange = KeyRange::new(0, 10);
 
-const fn config() -> CoordinatorConfig {
+fn config() -> CoordinatorConfig {
     CoordinatorConfig {
-        placement: Placement {
-            points: 16,
-            replicas: 2,
-        },
-        max_copies: 4,
-        absence: Duration::from_millis(1_000),
-        doubt: Duration::from_millis(300),
-        hand_over: Duration::from_millis(10_000),
-        birth: Duration::ZERO,
-        min_servers: 1,
+        absence: ms(1_000),
+        doubt: ms(300),
+        hand_over: ms(10_000),
+        birth: ms(0),
+        ..CoordinatorConfig::default()
     }
 }
 

@@ -271,8 +271,8 @@ impl Simulation {
                 self.report(|cluster| cluster.present_workers.remove(&worker));
             }
             Due::SuspectWorker(worker) => {
-                self.registry.members.retain(|(w, _)| *w != worker);
-                self.registry.members_version += 1;
+                self.registry.members.workers.retain(|(w, _)| *w != worker);
+                self.registry.members.version += 1;
                 self.broadcast(false);
             }
             Due::Chaos if self.chaos => {

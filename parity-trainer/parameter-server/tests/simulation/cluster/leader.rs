@@ -54,7 +54,12 @@ impl Leading {
     fn cluster(&self, registry: &Registry) -> ClusterState {
         ClusterState {
             routing: registry.routing.clone(),
-            workers: registry.members.iter().map(|&(worker, _)| worker).collect(),
+            workers: registry
+                .members
+                .workers
+                .iter()
+                .map(|&(worker, _)| worker)
+                .collect(),
             ..self.cluster.clone()
         }
     }
@@ -167,8 +172,9 @@ impl Simulation {
         if !change.gone_workers.is_empty() {
             self.registry
                 .members
+                .workers
                 .retain(|(worker, _)| !change.gone_workers.contains(worker));
-            self.registry.members_version += 1;
+            self.registry.members.version += 1;
         }
         for node in emptied {
             self.lapsed(node);

@@ -175,7 +175,7 @@ impl Simulation {
             let error = || format!("PS-4: {id} at {} reads rows of {clock}", worker.clock);
             ensure(*clock >= self.model.needed(worker.clock), error)?;
             if *array == COUNTED {
-                let members = self.registry.members.iter().map(|(id, _)| *id);
+                let members = self.registry.members.workers.iter().map(|(id, _)| *id);
                 let members: Vec<WorkerId> = members.collect();
                 self.check.pulled(&members, id, worker.clock, values)?;
             }

@@ -6,8 +6,7 @@ use super::*;
 
 pub struct Registry {
     pub routing: Routing,
-    pub members: Vec<(WorkerId, Clock)>,
-    pub members_version: u64,
+    pub members: Members,
     /// Hand-overs that were asked for, and when.
     asked: BTreeMap<ShardRef, u64>,
 }
@@ -22,8 +21,7 @@ impl Registry {
         };
         Self {
             routing: Routing::new(1, vec![route(COUNTED), route(TRAINED)]).unwrap(),
-            members: Vec::new(),
-            members_version: 0,
+            members: Members::default(),
             asked: BTreeMap::new(),
         }
     }
@@ -72,10 +70,7 @@ impl Simulation {
     /// Tells all of the tables: at the start surely and at once, later with delays, or not at all.
     pub fn broadcast(&mut self, surely: bool) {
         let message = Message::Routing(self.registry.routing.clone());
-        let members = Event::Members(Members {
-            version: self.registry.members_version,
-            workers: self.registry.members.clone(),
-        });
+        let members = Event::Members(self.registry.members.clone());
         for node in self.alive() {
             let (from, message) = (REGISTRY, message.clone());
             for event in [Event::Received { from, message }, members.clone()] {
@@ -174,11 +169,11 @@ impl Simulation {
                     self.broadcast(false);
                 }
             }
-            11 if self.registry.members.len() > 1
+            11 if self.registry.members.workers.len() > 1
                 && self.rng.random_bool(0.3)
                 && self.bug != Some(Bug::ReadsTooEarly) =>
             {
-                let &(worker, _) = self.registry.members.choose(&mut self.rng).unwrap();
+                let &(worker, _) = self.registry.members.workers.choose(&mut self.rng).unwrap();
                 if !std::mem::replace(&mut self.workers.get_mut(&worker).unwrap().gone, true) {
                     self.count("worker changed");
                     let detection = self.rng.random_range(1_000..30_000);

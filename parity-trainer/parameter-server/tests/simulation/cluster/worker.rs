@@ -60,8 +60,8 @@ impl Simulation {
             gone: false,
         };
         self.workers.insert(id, worker);
-        self.registry.members.push((id, joined));
-        self.registry.members_version += 1;
+        self.registry.members.workers.push((id, joined));
+        self.registry.members.version += 1;
         self.report(|cluster| cluster.present_workers.insert(id));
         self.at(5_000, Due::Proceed(id));
     }
