@@ -8,7 +8,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_loadgen::payload::{Bodies, Body, RequestOptions, Rows, WireEncoding};
+use parapet_loadgen::payload::{Body, RequestOptions, Rows, WireEncoding};
 use parapet_loadgen::report::{RunReport, Settings, Summary, summarise};
 use parapet_loadgen::run::{Pacer, Plan, Progress, Release, Stop, run};
 use parapet_loadgen::schedule::{Arrivals, Length, Schedule};
@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 const RATE: f64 = 100.0;
 const SECONDS: u64 = 10;
 const SERVICE: Duration = Duration::from_millis(1);
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT_MS: u64 = 5000;
 
 /// A time, from the start of the run, in which something stands still.
 #[derive(Clone, Copy)]
@@ -84,7 +84,7 @@ impl Pacer for Generator {
 fn settings() -> Settings {
     let settings = serde_json::json!({
         "target": "memory", "model": "digits", "seed": 1, "rate": RATE, "encoding": "binary",
-        "timeout_ms": TIMEOUT.as_millis() as u64, "images": "images",
+        "timeout_ms": TIMEOUT_MS, "images": "images",
     });
     serde_json::from_value(settings).unwrap()
 }
@@ -97,17 +97,12 @@ async fn measure(server: Stall, generator: Stall, stop: &Stop) -> RunReport {
     let rows = Rows::load(&folder.path().join("images"), None).unwrap();
     let options = RequestOptions {
         encoding: WireEncoding::Binary,
+        timeout_ms: TIMEOUT_MS,
         allow_approximate: None,
-        deadline: None,
+        deadline_ms: None,
     };
-    let model = common::model_metadata();
-    let bodies = Bodies::encode(&rows, &model, options, schedule.planned_us.len(), 1).unwrap();
     let progress = Arc::new(Progress::new(&schedule));
-    let plan = Plan {
-        schedule: Arc::new(schedule),
-        bodies: Arc::new(bodies),
-        timeout: TIMEOUT,
-    };
+    let plan = Plan::encode(schedule, &rows, &common::model_metadata(), options, 1).unwrap();
     let (start, stall) = (Instant::now(), server);
     let server = Arc::new(Server { start, stall });
     let run = run(&plan, server, Generator(generator), progress, stop);

@@ -37,6 +37,19 @@ fn span(min_ms: f64, max_ms: f64) -> Span {
     Span { min_ms, max_ms }
 }
 
+/// A network that always takes as long.
+fn delays(constant_ms: f64) -> Network {
+    let delay = Delay {
+        constant_ms,
+        exponential_ms: 0.0,
+    };
+    Network {
+        client: delay,
+        to_instance: delay,
+        to_frontend: delay,
+    }
+}
+
 /// A strategy on so many instances and redundant ones, at a rate, for a number of queries.
 fn setup(strategy: &str, instances: [usize; 2], rate: f64, queries: usize) -> Experiment {
     let mut setup = Experiment {
@@ -49,7 +62,7 @@ fn setup(strategy: &str, instances: [usize; 2], rate: f64, queries: usize) -> Ex
         ..Experiment::default()
     };
     [setup.instances.deployed, setup.instances.redundant] = instances;
-    setup.simulation.network = Network::NONE;
+    setup.simulation.network = delays(0.0);
     (setup.simulation.encode_ms, setup.simulation.decode_ms) = (0.0, 0.0);
     setup
 }
@@ -117,15 +130,7 @@ fn a_single_instance_waits_as_pollaczek_and_khinchine_say() {
 fn an_idle_cluster_takes_service_time_and_network_exactly() {
     let mut quiet = setup("none", [4, 0], 20.0, 500);
     quiet.arrivals = Arrivals::Constant;
-    let quarter = Delay {
-        constant_ms: 0.25,
-        exponential_ms: 0.0,
-    };
-    quiet.simulation.network = Network {
-        client: quarter,
-        to_instance: quarter,
-        to_frontend: quarter,
-    };
+    quiet.simulation.network = delays(0.25);
     let mut quiet = simulation(&quiet);
     quiet.keep_records = true;
     let records = run(quiet).recording.unwrap().records;

@@ -1,9 +1,8 @@
 //! Experiments with real frontends, one for each strategy: started on this machine over the same
 //! instances, or given.
 //!
-//! Only one frontend has load at a time: blocks alternate (A B C A B C ...), so that whatever the
-//! machine does meanwhile happens to all. Block `i` of every strategy has the same planned times
-//! and rows.
+//! Only one frontend has load at a time, and block `i` of every strategy has the same planned times
+//! and rows ([`crate::compare`]).
 
 mod counters;
 mod events;
@@ -15,7 +14,7 @@ pub use processes::Places;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, anyhow, bail};
 use parapet_open_inference::ModelMetadata;
@@ -25,8 +24,8 @@ use self::events::Actor;
 use self::processes::Fleet;
 use self::strategy_run::StrategyRun;
 use crate::compare::{Block, Comparison, FaultMark, Settings};
-use crate::experiment::{Experiment, Instances};
-use crate::payload::{Bodies, RequestOptions, Rows};
+use crate::experiment::Experiment;
+use crate::payload::{RequestOptions, Rows};
 use crate::report::{LagReport, Summary, latency_histogram};
 use crate::run::{KernelPacer, Plan, Progress, Recording, Stop, run};
 use crate::schedule::{Length, Schedule};
@@ -136,21 +135,11 @@ impl<'a> MeasuredCluster<'a> {
         let schedule = Schedule::plan(arrivals, rate, Length::Requests(requests), seed)?;
         let options = RequestOptions {
             encoding: experiment.encoding,
+            timeout_ms: experiment.timeout_ms,
             allow_approximate: None,
-            deadline: None,
+            deadline_ms: None,
         };
-        let bodies = Bodies::encode(
-            self.rows,
-            &self.metadata,
-            options,
-            schedule.planned_us.len(),
-            seed,
-        )?;
-        Ok(Plan {
-            schedule: Arc::new(schedule),
-            bodies: Arc::new(bodies),
-            timeout: Duration::from_millis(experiment.timeout_ms),
-        })
+        Plan::encode(schedule, self.rows, &self.metadata, options, seed)
     }
 
     async fn send(&self, plan: &Plan, strategy: usize) -> anyhow::Result<Recording> {
@@ -201,11 +190,8 @@ impl<'a> MeasuredCluster<'a> {
         let (blocks, name) = (self.experiment.blocks, &self.runs[strategy].measured.name);
         let place = format!("block {:>2}/{blocks}  {name:<24}", block + 1);
         // Events are not repeated.
-        let events = self
-            .experiment
-            .events
-            .iter()
-            .any(|event| event.block == block);
+        let mut events = self.experiment.events.iter();
+        let events = events.any(|event| event.block == block);
         let mut repeats = if events { 0 } else { self.experiment.repeats };
         loop {
             self.runs[strategy].settle(self.places).await?;
@@ -250,13 +236,10 @@ impl<'a> MeasuredCluster<'a> {
         let experiment = self.experiment;
         let mut notes = BTreeMap::new();
         if experiment.starts_processes() {
-            let Instances {
-                deployed,
-                redundant,
-                slots,
-            } = experiment.instances;
+            let size = experiment.instances;
             let cluster = format!(
-                "{deployed} + {redundant} instances on one machine, {slots} requests at a time each"
+                "{} + {} instances on one machine, {} requests at a time each",
+                size.deployed, size.redundant, size.slots
             );
             let faults = toml::Value::try_from(&experiment.faults);
             let faults = faults.map(|faults| faults.to_string()).unwrap_or_default();
@@ -266,10 +249,9 @@ impl<'a> MeasuredCluster<'a> {
         }
         let given = experiment.strategies.iter().zip(&self.runs);
         let given = given.filter_map(|(arm, run)| {
-            let silent = if run.has_metrics() {
-                ""
-            } else {
-                " (no metrics)"
+            let silent = match run.has_metrics() {
+                true => "",
+                false => " (no metrics)",
             };
             Some(format!("{} at {}{silent}", arm.name, arm.url.as_ref()?))
         });
@@ -285,8 +267,6 @@ fn latencies(recording: &Recording) -> String {
     let Some(latency) = Summary::of(&latency_histogram(&recording.records)) else {
         return "no answer".to_owned();
     };
-    let Summary {
-        p50, p99, p99_9, ..
-    } = latency;
+    let (p50, p99, p99_9) = (latency.p50, latency.p99, latency.p99_9);
     format!("p50 {p50:>7.2}  p99 {p99:>7.2}  p99.9 {p99_9:>7.2} ms")
 }

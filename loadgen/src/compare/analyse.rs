@@ -276,14 +276,12 @@ fn cost(measured: &Measured) -> Cost {
         .iter()
         .flat_map(|block| &block.recording.records);
     let accepted = records.filter(accepted).count();
-    let share = |part: u64, whole: usize| (whole > 0).then(|| part as f64 / whole as f64);
+    let share = |part: u64| (accepted > 0).then(|| part as f64 / accepted as f64);
     let redundancy = measured.redundancy;
     Cost {
         accepted,
-        extra_work: redundancy.and_then(|counts| share(counts.issued, accepted)),
-        wasted_work: redundancy.and_then(|counts| share(counts.wasted, accepted)),
-        unrecoverable: redundancy
-            .and_then(|counts| share(counts.unrecoverable, counts.groups as usize)),
+        extra_work: redundancy.and_then(|counts| share(counts.issued)),
+        wasted_work: redundancy.and_then(|counts| share(counts.wasted)),
         redundancy,
     }
 }

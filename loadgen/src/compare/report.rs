@@ -124,9 +124,6 @@ pub struct Cost {
     /// Redundant requests whose answer was not needed, for each accepted one; absent as
     /// `extra_work` is.
     pub wasted_work: Option<f64>,
-    /// Share of coding groups with a member that was late and could not be reconstructed;
-    /// absent without groups.
-    pub unrecoverable: Option<f64>,
     /// The counts; absent if the frontend does not say.
     pub redundancy: Option<Redundancy>,
 }

@@ -6,11 +6,9 @@
 
 mod arm;
 mod check;
-mod faults;
 mod file;
 #[cfg(test)]
 mod tests;
 
 pub use arm::{Arm, EQUAL_RESOURCES, ResolvedArm, Role};
-pub use faults::{parse_service_time, parse_straggle};
 pub use file::{Event, Experiment, Instances, What, usual_baseline};

@@ -1,7 +1,6 @@
 //! Request bodies.
 
 use std::fmt;
-use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
@@ -45,10 +44,12 @@ impl fmt::Display for WireEncoding {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RequestOptions {
     pub encoding: WireEncoding,
+    /// Milliseconds that each request may take from its actual send.
+    pub timeout_ms: u64,
     /// True if reconstructed answers will do (`allow_approximate`); `None` leaves it to the server.
     pub allow_approximate: Option<bool>,
-    /// Time that the server has to answer (`timeout`, in microseconds on the wire).
-    pub deadline: Option<Duration>,
+    /// Milliseconds that the server has to answer (`timeout`, in microseconds on the wire).
+    pub deadline_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -130,8 +131,8 @@ impl RequestOptions {
         if let Some(allow) = self.allow_approximate {
             parameters.insert("allow_approximate".to_owned(), allow.into());
         }
-        if let Some(deadline) = self.deadline {
-            let micros = u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX);
+        if let Some(deadline_ms) = self.deadline_ms {
+            let micros = deadline_ms.saturating_mul(1000);
             parameters.insert("timeout".to_owned(), micros.into());
         }
     }

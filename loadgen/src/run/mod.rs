@@ -14,11 +14,12 @@ pub use record::{Record, Recording, RequestOutcome};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parapet_open_inference::ModelMetadata;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use crate::payload::Bodies;
+use crate::payload::{Bodies, RequestOptions, Rows};
 use crate::schedule::Schedule;
 use crate::target::Transport;
 
@@ -35,6 +36,24 @@ pub struct Plan {
     pub bodies: Arc<Bodies>,
     /// Time that each request may take from its actual send.
     pub timeout: Duration,
+}
+
+impl Plan {
+    /// Encodes rows for `model` as bodies, in an order that `seed` fixes.
+    pub fn encode(
+        schedule: Schedule,
+        rows: &Rows,
+        model: &ModelMetadata,
+        options: RequestOptions,
+        seed: u64,
+    ) -> anyhow::Result<Self> {
+        let bodies = Bodies::encode(rows, model, options, schedule.planned_us.len(), seed)?;
+        Ok(Self {
+            schedule: Arc::new(schedule),
+            bodies: Arc::new(bodies),
+            timeout: Duration::from_millis(options.timeout_ms),
+        })
+    }
 }
 
 /// Sends `plan` through `transport`, and returns the records of all its requests.

@@ -61,12 +61,6 @@ impl Default for Network {
 }
 
 impl Network {
-    pub const NONE: Self = Self {
-        client: Delay::new(0.0, 0.0),
-        to_instance: Delay::new(0.0, 0.0),
-        to_frontend: Delay::new(0.0, 0.0),
-    };
-
     pub(super) fn check(&self) -> anyhow::Result<()> {
         for (
             field,

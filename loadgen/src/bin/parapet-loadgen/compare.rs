@@ -108,7 +108,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let report = analyse(&comparison, &experiment.baseline, bootstrap);
     let report = report.context("cannot analyse the comparison")?;
     let written = recorded.and(args.files.write(&report, || Some(compare_page(&report))));
-    finish(&report, written, report.partial, &[])
+    finish(&report, written, report.partial)
 }
 
 fn prepare(args: &Args) -> anyhow::Result<(Experiment, Rows)> {

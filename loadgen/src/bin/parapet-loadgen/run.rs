@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, ensure};
 use clap::ArgAction;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use parapet_loadgen::payload::{Bodies, RequestOptions, Rows, WireEncoding};
-use parapet_loadgen::report::{self, Settings, Slo, TraceSettings, ms};
+use parapet_loadgen::payload::{RequestOptions, Rows, WireEncoding};
+use parapet_loadgen::report::{self, Settings, TraceSettings, ms};
 use parapet_loadgen::run::{KernelPacer, Plan, Progress, Recording, Snapshot, Stop};
 use parapet_loadgen::schedule::{Arrivals, Length, Schedule, Trace};
 use parapet_loadgen::target::{AnyTransport, Target, TargetUrl};
@@ -81,10 +81,6 @@ pub(crate) struct Args {
     /// Write a line for each request as CSV
     #[arg(long)]
     csv: Option<PathBuf>,
-    /// Objective that the run has to meet, for exit code 0: p99.9=30ms, mean=5ms, failed=0.1%,
-    /// accuracy=85% (repeatable)
-    #[arg(long)]
-    slo: Vec<Slo>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -114,13 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let recorded = csv.map_or(Ok(()), |path| write_csv(path, &recording.records));
     let page = || Some(report::run_page(&report, &recording));
     let written = recorded.and(args.files.write(&report, page));
-    let missed = report::check(
-        &args.slo,
-        report.latency.all,
-        report.counts,
-        report.accuracy,
-    );
-    finish(&report, written, report.partial, &missed)
+    finish(&report, written, report.partial)
 }
 
 /// A runtime whose requests may have as many connections as the system allows.
@@ -164,16 +154,10 @@ async fn prepare(args: &Args) -> anyhow::Result<(Plan, AnyTransport, Settings)> 
     let (target, metadata) = Target::find(&url, &args.model, CHECK_LIMIT).await?;
     let options = RequestOptions {
         encoding,
+        timeout_ms: args.timeout_ms,
         allow_approximate: args.allow_approximate,
-        deadline: args.deadline_ms.map(Duration::from_millis),
+        deadline_ms: args.deadline_ms,
     };
-    let bodies = Bodies::encode(
-        &rows,
-        &metadata,
-        options,
-        schedule.planned_us.len(),
-        args.seed,
-    )?;
     let transport = AnyTransport::new(&target, &args.model, encoding)?;
     let (images, labels) = rows.names.clone();
     let settings = Settings {
@@ -190,11 +174,7 @@ async fn prepare(args: &Args) -> anyhow::Result<(Plan, AnyTransport, Settings)> 
         images,
         labels,
     };
-    let plan = Plan {
-        schedule: Arc::new(schedule),
-        bodies: Arc::new(bodies),
-        timeout: Duration::from_millis(args.timeout_ms),
-    };
+    let plan = Plan::encode(schedule, &rows, &metadata, options, args.seed)?;
     Ok((plan, transport, settings))
 }
 

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
         .simulate
         .files
         .write(&report, || Some(sweep_page(&report)));
-    finish(&report, written, partial, &[])
+    finish(&report, written, partial)
 }
 
 /// Checks everything, before the first simulation.
