@@ -66,12 +66,12 @@ struct Watch {
 impl SimulatedCluster {
     pub(super) fn new(simulation: &Simulation) -> Self {
         let (mut instances, mut ids, mut first) = (Vec::new(), Vec::new(), Vec::new());
-        let pools = simulation.core.pools.iter().zip(&simulation.roles);
-        for ((pool, role), id) in pools.zip(0_u8..) {
+        let pools = simulation.core.pools.iter().zip(&simulation.models);
+        for ((pool, model), id) in pools.zip(0_u8..) {
             first.push(ids.len() as u32);
             for index in 0..pool.instances as u32 {
                 let number = ids.len() as u64;
-                instances.push(Instance::new(simulation, number, role.model()));
+                instances.push(Instance::new(simulation, number, model));
                 let pool = PoolId(id);
                 ids.push(InstanceId { pool, index });
             }

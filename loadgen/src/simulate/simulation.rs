@@ -1,10 +1,9 @@
 //! The simulation of one strategy.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
-use parapet_config::faults::{FaultProfile, ServiceTime};
+use parapet_config::faults::FaultProfile;
 use parapet_frontend_core::{CoreConfig, PoolConfig, StrategyConfig};
 
 use super::Surroundings;
@@ -29,14 +28,15 @@ pub struct Simulation {
     /// Bounds and times of the frontend. Pools are those of the strategy's roles.
     pub core: CoreConfig,
     pub roles: Vec<Role>,
+    /// Models of the pools, for their service times.
+    pub models: Vec<String>,
     pub strategy: StrategyConfig,
     pub arrivals: Arrivals,
     pub rate: f64,
     pub queries: u64,
     pub seed: u64,
     pub deadline: Duration,
-    /// Service times and faults. Instances are numbered through all pools; their model is
-    /// [`Role::model`].
+    /// Service times and faults. Instances are numbered through all pools.
     pub faults: FaultProfile,
     pub surroundings: Surroundings,
     pub outages: Vec<Outage>,
@@ -54,9 +54,10 @@ pub struct Outage {
 
 /// The simulation of each strategy of `experiment`, with all numbers checked.
 pub fn simulations(experiment: &Experiment) -> anyhow::Result<Vec<Simulation>> {
-    let faults = faults(experiment)?;
+    let faults = experiment.fault_profile();
+    let of_deployed = faults.model_service_time.contains_key(&experiment.model);
     ensure!(
-        faults.service_time.is_some() || faults.model_service_time.contains_key("deployed"),
+        faults.service_time.is_some() || of_deployed,
         "no service time; give one to the instances, as --service-time constant:18"
     );
     let mut simulations: Vec<Simulation> = Vec::new();
@@ -66,11 +67,11 @@ pub fn simulations(experiment: &Experiment) -> anyhow::Result<Vec<Simulation>> {
             "strategies[{index}].url: a frontend that runs already cannot be simulated; give its \
              settings instead"
         );
-        let arm = arm.resolve(experiment.k, experiment.r, experiment.instances)?;
-        let name = &arm.label;
+        let resolved = arm.resolve(experiment.k, experiment.r, experiment.instances)?;
+        let name = &arm.name;
         let twice = simulations.iter().any(|other| other.name == *name);
         ensure!(!twice, "strategy {name:?} is there twice; name each once");
-        let simulation = Simulation::new(experiment, arm, &faults);
+        let simulation = Simulation::new(experiment, arm, resolved);
         simulation.check()?;
         simulations.push(simulation);
     }
@@ -80,20 +81,21 @@ pub fn simulations(experiment: &Experiment) -> anyhow::Result<Vec<Simulation>> {
 impl Simulation {
     /// `arm` in this experiment, with the frontend's default bounds or larger ones in proportion to
     /// the slots.
-    fn new(experiment: &Experiment, arm: ResolvedArm, faults: &FaultProfile) -> Self {
+    fn new(experiment: &Experiment, arm: &Arm, resolved: ResolvedArm) -> Self {
         let slots = experiment.instances.slots;
         let slots_of = |instances: usize| instances.saturating_mul(slots as usize);
-        let all_slots: usize = arm.pools.iter().map(|pool| slots_of(pool.1)).sum();
+        let all_slots: usize = resolved.pools.iter().map(|pool| slots_of(pool.1)).sum();
         let pool = |&(_, instances): &(Role, usize)| PoolConfig {
             instances,
             slots,
             queue: LEAST_QUEUE.max(QUEUE_FOR_SLOT.saturating_mul(slots_of(instances))),
         };
+        let roles = || resolved.pools.iter().map(|(role, _)| *role);
         Self {
-            name: arm.label,
-            description: arm.description,
+            name: resolved.label,
+            description: resolved.description,
             core: CoreConfig {
-                pools: arm.pools.iter().map(pool).collect(),
+                pools: resolved.pools.iter().map(pool).collect(),
                 max_queries: LEAST_IN_FLIGHT.max(IN_FLIGHT_FOR_SLOT.saturating_mul(all_slots)),
                 max_attempts: 3,
                 retry_share: 0.2,
@@ -104,16 +106,17 @@ impl Simulation {
                 queue_limit: None,
                 outliers: None,
             },
-            roles: arm.pools.iter().map(|(role, _)| *role).collect(),
-            strategy: arm.config,
+            roles: roles().collect(),
+            models: roles().map(|role| model(experiment, arm, role)).collect(),
+            strategy: resolved.config,
             arrivals: experiment.arrivals,
             rate: experiment.rate,
             queries: experiment.requests as u64,
             seed: experiment.seed,
             deadline: Duration::from_millis(experiment.timeout_ms),
-            faults: faults.clone(),
+            faults: experiment.fault_profile(),
             surroundings: experiment.simulation,
-            outages: outages(experiment, &arm.pools),
+            outages: outages(experiment, &resolved.pools),
             keep_records: false,
         }
     }
@@ -194,31 +197,14 @@ fn number(experiment: &Experiment, instance: usize, pools: &[(Role, usize)]) -> 
     (place < *count).then_some(number)
 }
 
-/// The fault profile with models by their names in a simulation.
-fn faults(experiment: &Experiment) -> anyhow::Result<FaultProfile> {
-    let mut by_role: BTreeMap<String, ServiceTime> = BTreeMap::new();
-    for (model, time) in &experiment.faults.model_service_time {
-        let serves = |of: &dyn Fn(&Arm) -> bool| experiment.strategies.iter().any(of);
-        let role = if *model == experiment.model {
-            Role::Deployed.model()
-        } else if serves(&|arm| arm.parity_models.contains(model)) {
-            Role::Parity(0).model()
-        } else if serves(&|arm| arm.backup_model.as_ref() == Some(model)) {
-            Role::Backup.model()
-        } else {
-            model
-        };
-        ensure!(
-            by_role.get(role).is_none_or(|other| other == time),
-            "faults.model_service_time: {model:?} and another {role} model differ, and are \
-             simulated alike; give one time"
-        );
-        by_role.insert(role.to_owned(), time.clone());
-    }
-    Ok(FaultProfile {
-        model_service_time: by_role,
-        ..experiment.fault_profile()
-    })
+/// The model that a pool serves; one that the arm does not name is called by its role.
+fn model(experiment: &Experiment, arm: &Arm, role: Role) -> String {
+    let named = match role {
+        Role::Deployed => Some(&experiment.model),
+        Role::Parity(row) => arm.parity_models.get(usize::from(row)),
+        Role::Backup => arm.backup_model.as_ref(),
+    };
+    named.map_or_else(|| role.model().to_owned(), String::clone)
 }
 
 #[cfg(test)]
@@ -254,7 +240,11 @@ mod tests {
         let pools = (equal.roles.as_slice(), equal.core.pools[0].instances);
         assert_eq!(pools, (&[Role::Deployed][..], 18));
         let times = &arms[0].faults.model_service_time;
-        assert_eq!(times.keys().collect::<Vec<_>>(), ["backup"]);
+        assert_eq!(times.keys().collect::<Vec<_>>(), ["fashion-small"]);
+        assert_eq!(
+            arm("approximate_backup").models,
+            ["fashion", "fashion-small"]
+        );
         let (queries, deadline) = (arms[0].queries, arms[0].deadline);
         assert_eq!((queries, deadline), (20_000, Duration::from_secs(2)));
     }

@@ -7,7 +7,7 @@ use anyhow::{anyhow, bail, ensure};
 use clap::ArgAction;
 use parapet_config::faults::{FaultProfile, ServiceTime, Straggling};
 use parapet_loadgen::compare::{Bootstrap, CompareReport, analyse};
-use parapet_loadgen::experiment::{Arm, EQUAL_RESOURCES, Experiment, usual_baseline};
+use parapet_loadgen::experiment::{Arm, EQUAL_RESOURCES, Experiment, Role, usual_baseline};
 use parapet_loadgen::report::compare_page;
 use parapet_loadgen::schedule::Arrivals;
 use parapet_loadgen::simulate::{
@@ -57,11 +57,11 @@ pub(crate) struct Args {
     allow_approximate: Option<bool>,
     /// Service time of a batch, as constant:18, uniform:10:20, lognormal:18:0.2 or
     /// empirical:17:18:25
-    #[arg(long, allow_hyphen_values = true)]
-    service_time: Option<String>,
+    #[arg(long, value_parser = parse_service_time)]
+    service_time: Option<ServiceTime>,
     /// Stragglers, as PROBABILITY:MIN_MS:MAX_MS
-    #[arg(long, allow_hyphen_values = true)]
-    straggle: Option<String>,
+    #[arg(long, value_parser = parse_straggle)]
+    straggle: Option<Straggling>,
     /// Fault profile that instances act out, a TOML file as parapet-instance takes it
     #[arg(long)]
     faults: Option<PathBuf>,
@@ -123,21 +123,13 @@ fn list(what: &str, text: &str, part: &str, form: &str) -> anyhow::Result<Vec<f6
     part.split(':').map(number).collect()
 }
 
-/// Read here and not by clap, whose complaints take several lines.
-fn optional<T>(
-    text: &Option<String>,
-    parse: impl FnOnce(&str) -> anyhow::Result<T>,
-) -> anyhow::Result<Option<T>> {
-    text.as_deref().map(parse).transpose()
-}
-
 impl Args {
     /// The experiment of the file, with what flags say in place of what it says.
     pub(crate) fn experiment(&self) -> anyhow::Result<Experiment> {
         let mut experiment = match &self.experiment {
             Some(path) => Experiment::read(path)?,
             None => Experiment {
-                model: "simulated".to_owned(),
+                model: Role::Deployed.model().to_owned(),
                 requests: 100_000,
                 blocks: 20,
                 timeout_ms: 1000,
@@ -162,7 +154,12 @@ impl Args {
         instances.redundant = self.redundant_instances.unwrap_or(instances.redundant);
         experiment.set_code(self.k, self.r);
         override_fields!(experiment.simulation, self, allow_approximate);
-        self.set_faults(&mut experiment.faults)?;
+        if let Some(path) = &self.faults {
+            experiment.faults = FaultProfile::read(path)?;
+        }
+        let faults = &mut experiment.faults;
+        faults.service_time = self.service_time.clone().or(faults.service_time.take());
+        faults.straggle = self.straggle.or(faults.straggle);
         experiment.baseline = self.baseline(&experiment)?;
         Ok(experiment)
     }
@@ -178,16 +175,6 @@ impl Args {
             "baseline {wanted:?} is not among the strategies; name one of them"
         );
         Ok(usual_baseline(experiment.names()).to_owned())
-    }
-
-    fn set_faults(&self, faults: &mut FaultProfile) -> anyhow::Result<()> {
-        if let Some(path) = &self.faults {
-            *faults = FaultProfile::read(path)?;
-        }
-        let service_time = optional(&self.service_time, parse_service_time)?;
-        faults.service_time = service_time.or(faults.service_time.take());
-        faults.straggle = optional(&self.straggle, parse_straggle)?.or(faults.straggle);
-        Ok(())
     }
 }
 

@@ -75,39 +75,28 @@ fn prepare(args: &Args) -> anyhow::Result<Vec<Point>> {
         "--csv holds one simulation of each strategy, and a sweep makes many; give --json"
     );
     args.simulate.files.check()?;
-    let base = args.simulate.experiment()?;
     let mut points = vec![Point {
         axes: Axes::new(),
-        experiment: base.clone(),
+        experiment: args.simulate.experiment()?,
     }];
+    let sizes = |values: &[usize]| values.iter().map(|&value| value as f64).collect();
+    let stragglers = args.straggle_probabilities.clone();
     // The last axis varies fastest: rates, so that a knee's points follow each other.
-    let [ks, rs] = [&args.ks, &args.rs].map(|axis| axis.iter().map(|&value| value as f64));
-    let stragglers = args.straggle_probabilities.iter().copied();
-    cross(&mut points, "k", ks, |it, k| {
-        it.set_code(Some(k as usize), None)
-    });
-    cross(&mut points, "r", rs, |it, r| {
-        it.set_code(None, Some(r as usize))
-    });
-    cross(
-        &mut points,
-        "straggler_probability",
-        stragglers,
-        |it, probability| {
-            let usual = Straggling {
-                probability,
-                min_ms: 15.0,
-                max_ms: 45.0,
-            };
-            it.faults.straggle.get_or_insert(usual).probability = probability;
-        },
-    );
-    cross(
-        &mut points,
-        "rate",
-        args.rates.iter().copied(),
-        |it, rate| it.rate = rate,
-    );
+    let axes: [(&str, Vec<f64>, fn(&mut Experiment, f64)); 4] = [
+        ("k", sizes(&args.ks), |it, k| {
+            it.set_code(Some(k as usize), None)
+        }),
+        ("r", sizes(&args.rs), |it, r| {
+            it.set_code(None, Some(r as usize))
+        }),
+        ("straggler_probability", stragglers, set_stragglers),
+        ("rate", args.rates.clone(), |it, rate| it.rate = rate),
+    ];
+    for (axis, values, set) in axes {
+        if !values.is_empty() {
+            points = cross(&points, axis, &values, set);
+        }
+    }
     ensure!(
         points.len() > 1,
         "a sweep needs several points; give several of --rates, --ks, --rs or \
@@ -135,25 +124,32 @@ fn prepare(args: &Args) -> anyhow::Result<Vec<Point>> {
     Ok(points)
 }
 
+fn set_stragglers(experiment: &mut Experiment, probability: f64) {
+    let usual = Straggling {
+        probability,
+        min_ms: 15.0,
+        max_ms: 45.0,
+    };
+    let straggle = &mut experiment.faults.straggle;
+    straggle.get_or_insert(usual).probability = probability;
+}
+
 fn cross(
-    points: &mut Vec<Point>,
+    points: &[Point],
     axis: &str,
-    values: impl Iterator<Item = f64> + Clone,
-    set: impl Fn(&mut Experiment, f64),
-) {
-    if values.clone().next().is_none() {
-        return;
-    }
-    let mut crossed = Vec::new();
-    for point in points.iter() {
-        for value in values.clone() {
+    values: &[f64],
+    set: fn(&mut Experiment, f64),
+) -> Vec<Point> {
+    let mut crossed = Vec::with_capacity(points.len() * values.len());
+    for point in points {
+        for &value in values {
             let (mut axes, mut experiment) = (point.axes.clone(), point.experiment.clone());
             set(&mut experiment, value);
             axes.insert(axis.to_owned(), value);
             crossed.push(Point { axes, experiment });
         }
     }
-    *points = crossed;
+    crossed
 }
 
 /// Returns the point's figures; `None` if it was broken off before anything could be compared.
