@@ -29,16 +29,14 @@ impl<I, O> Core<I, O> {
         self.withdraw_unneeded(unneeded, false);
     }
 
-    /// Withdraws requests of a query that needs them no more. Those in line first: a slot that the
-    /// others free is not for them.
+    /// Withdraws requests of a query that needs them no more.
     pub(super) fn withdraw_unneeded(
         &mut self,
         jobs: impl IntoIterator<Item = JobId>,
         suspect: bool,
     ) {
-        let (queued, sent): (Jobs, Jobs) = jobs.into_iter().partition(|&job| self.is_queued(job));
         let mut freed: SmallVec<[PoolId; 4]> = SmallVec::new();
-        for job in queued.into_iter().chain(sent) {
+        for job in jobs {
             let Some(Job {
                 purpose,
                 instance: Some(instance),
@@ -52,8 +50,8 @@ impl<I, O> Core<I, O> {
             }
             freed.push(instance.pool);
         }
-        // Not before all are withdrawn: what keeps away from one of them would not know of it any
-        // more.
+        // Not before all are withdrawn: a slot that one frees is not for another one in line, and
+        // what keeps away from one of them would not know of it any more.
         for pool in freed {
             self.start_queued(pool);
         }

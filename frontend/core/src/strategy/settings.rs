@@ -296,7 +296,7 @@ pub(super) const fn yes() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::HedgeConfig;
+    use crate::{HedgeConfig, PoolId, ReplicateConfig};
 
     fn read(text: &str) -> StrategyConfig {
         toml::from_str(text).unwrap()
@@ -338,6 +338,41 @@ mod tests {
             panic!("coded");
         };
         assert_eq!(coded.hold_back, learned(0.97));
+    }
+
+    #[test]
+    fn defaults_are_the_documented_ones() {
+        let config = CodedConfig {
+            k: 2,
+            r: 1,
+            first_parity: PoolId::FIRST_REDUNDANT,
+            hold_back: HoldBackPolicy::learned(0.97),
+            defer_parity: true,
+            flush_after: Duration::from_millis(10),
+            late_truth_wait: Duration::from_secs(2),
+            parity_timeout: Duration::from_secs(1),
+            redundant_share: 1.0,
+            redundant_burst: 16.0,
+            shed_above: None,
+            audit_every: 50,
+            max_keys: 64,
+            max_kept_bytes: 67_108_864,
+            hedge: None,
+        };
+        assert_eq!(
+            read("kind = \"coded\"\nk = 2"),
+            StrategyConfig::Coded(config)
+        );
+        let config = ReplicateConfig {
+            copies: 2,
+            share: None,
+            burst: 16.0,
+            shed_above: None,
+        };
+        assert_eq!(
+            read("kind = \"replicate\""),
+            StrategyConfig::Replicate(config)
+        );
     }
 
     #[test]

@@ -372,3 +372,43 @@ fn a_late_truth_is_not_awaited_for_ever() {
     assert_eq!(harness.engine.stats().groups_tracked, 0);
     harness.finish();
 }
+
+#[test]
+fn late_queries_that_parity_cannot_bring_back_are_counted() {
+    for (late, unrecoverable) in [(1, 0), (2, 2)] {
+        let mut harness = Harness::coded(4, 1, coded_config(2, 1));
+        let pair = harness.pair();
+        harness.compute();
+        for query in &pair[late..] {
+            harness.complete_client(*query, None);
+        }
+        harness.advance(2 * HOLD_BACK);
+        assert_eq!(harness.engine.stats().late_unrecoverable, unrecoverable);
+        for query in &pair[..late] {
+            harness.complete_client(*query, None);
+        }
+        harness.finish();
+    }
+}
+
+#[test]
+fn parity_query_in_line_is_given_up_once_its_group_is_answered() {
+    let config = CodedConfig {
+        audit_every: 0,
+        ..coded_config(2, 1)
+    };
+    let mut harness = Harness::coded(8, 1, config);
+    let groups = [harness.pair(), harness.pair(), harness.pair()];
+    harness.compute();
+    let parity_in_flight = |harness: &Harness| {
+        let of_parity = |sent: &&harness::Sent| sent.instance.pool == PoolId::FIRST_REDUNDANT;
+        harness.sent.iter().filter(of_parity).count()
+    };
+    assert_eq!(parity_in_flight(&harness), 2, "the third one waits in line");
+    for query in groups.concat() {
+        harness.complete_client(query, None);
+    }
+    harness.complete_parity(None);
+    assert_eq!(parity_in_flight(&harness), 1, "the one in line is gone");
+    harness.finish();
+}

@@ -13,7 +13,7 @@ use harness::{
     core_config, hedge_config, replicate_config,
 };
 use parapet_frontend_core::{
-    ClassId, Comparison, Engine, FailureKind, InstanceId, PoolId, StrategyConfig, Time,
+    ClassId, Comparison, Engine, FailureKind, HedgeConfig, InstanceId, PoolId, StrategyConfig, Time,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -347,5 +347,23 @@ fn backup_answers_a_lost_query_at_once() {
         &Fate::Failed(FailureKind::Refused),
         "neither has a prediction"
     );
+    harness.finish();
+}
+
+#[test]
+fn hedge_sends_further_copies_a_delay_apart_up_to_its_limit() {
+    let config = HedgeConfig {
+        max_copies: 2,
+        burst: 4.0,
+        ..hedge_config()
+    };
+    let mut harness = Harness::of(4, 1, StrategyConfig::Hedge(config));
+    let query = harness.query();
+    let copies = [1, 2, 2].map(|_| {
+        harness.advance(HOLD_BACK);
+        harness.places(query).len() - 1
+    });
+    assert_eq!(copies, [1, 2, 2]);
+    harness.complete_at(query, 0, None);
     harness.finish();
 }
