@@ -51,7 +51,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         groups,
         rule,
         validate_every: u64::MAX,
-        filler_share: 0.0,
         normalise: false,
         cell_targets: false,
         start: None,

@@ -26,7 +26,7 @@ pub(crate) use error::Result;
 pub use error::TrainError;
 pub use evaluation::accuracy;
 pub use training::{
-    Best, DeployedRun, GroupSampler, LearnedRun, Loss, ParityRun, StepReport, Trained, Trainer,
+    Best, DeployedRun, LearnedRun, Loss, ParityRun, Sampler, StepReport, Trained, Trainer,
     TrainerState, TrainingSet, TransformChoice, Validation, group_shape, split_validation,
     training_inputs,
 };

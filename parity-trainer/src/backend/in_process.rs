@@ -144,6 +144,10 @@ impl ParameterBackend for InProcessBackend {
         Ok(self.made.take())
     }
 
+    fn steps_done(&self) -> u64 {
+        self.clock
+    }
+
     fn state(&mut self) -> Result<BackendState, BackendError> {
         let no_weights = || refused("state", self.clock, "it has no weights".to_owned());
         let shard = self.server.shards().next().ok_or_else(no_weights)?;

@@ -93,14 +93,8 @@ pub trait ParameterBackend: std::fmt::Debug {
         false
     }
 
-    /// Steps done, where others may make steps, too.
-    fn steps_done(&self) -> Option<u64> {
-        None
-    }
-
-    fn parts(&self) -> usize {
-        1
-    }
+    /// Steps done, by other processes too.
+    fn steps_done(&self) -> u64;
 
     /// Parts of the next step whose gradients are to be computed here, and were not handed in yet.
     fn parts_to_do(&mut self) -> Result<Vec<usize>, BackendError> {

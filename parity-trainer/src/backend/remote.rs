@@ -260,12 +260,8 @@ impl ParameterBackend for RemoteBackend {
         true
     }
 
-    fn steps_done(&self) -> Option<u64> {
-        self.training.as_ref().map(Training::steps_done)
-    }
-
-    fn parts(&self) -> usize {
-        self.plan.executors
+    fn steps_done(&self) -> u64 {
+        self.training.as_ref().map_or(0, Training::steps_done)
     }
 
     fn parts_to_do(&mut self) -> Result<Vec<usize>, BackendError> {

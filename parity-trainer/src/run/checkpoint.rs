@@ -44,7 +44,7 @@ mod tests {
     use super::*;
     use crate::backend::{BackendState, ParameterSet};
     use crate::network::stream;
-    use crate::training::{Best, GroupSampler, Validation};
+    use crate::training::{Best, Sampler, Validation};
 
     fn floats() -> impl Strategy<Value = Vec<f32>> {
         vec(-1e6f32..1e6, 0..20)
@@ -63,9 +63,9 @@ mod tests {
                 validation: Validation { agreement, loss: 0.1 },
                 weights: ParameterSet { values, buffers: buffers.clone() },
             });
-            let (mut rng, mut sampler) = (stream(seed, purpose), GroupSampler::new(samples, 0.5));
+            let (mut rng, mut sampler) = (stream(seed, purpose), Sampler::new(samples));
             rng.set_word_pos(word);
-            sampler.next(&mut drawn.clone(), &mut rng);
+            sampler.draw(&mut drawn.clone(), &mut rng);
             Checkpoint {
                 run: "abc".into(),
                 state: TrainerState {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use rand_chacha::ChaCha8Rng;
 use tch::{Kind, Reduction, Tensor};
 
-use super::{Attempt, StepRandomness, Task, Trained};
+use super::{Attempt, Task, Trained};
 use crate::Result;
 use crate::backend::{OptimiserConfig, OptimiserSpec, Schedule};
 use crate::data::{Augment, Samples};
@@ -74,14 +75,11 @@ impl Task for LabelledModel {
         vec![("", &self.network)]
     }
 
-    fn attempt(&mut self, _: u64, draw: &mut StepRandomness<'_>) -> Result<Attempt> {
+    fn attempt(&mut self, _: u64, members: &[usize], rng: &mut ChaCha8Rng) -> Result<Attempt> {
         let (samples, shape) = (&self.samples, &self.samples.shape);
         let inputs = self.inputs.chunks_exact_mut(samples.sample_len());
-        for (input, label) in inputs.zip(&mut self.labels) {
-            let mut index = 0;
-            draw.group(std::slice::from_mut(&mut index));
-            let sample = samples.sample(index);
-            self.augment.apply(draw.rng, shape, sample, input);
+        for ((input, label), &index) in inputs.zip(&mut self.labels).zip(members) {
+            self.augment.apply(rng, shape, samples.sample(index), input);
             *label = samples.labels.get(index).copied().map_or(0, i64::from);
         }
         let outputs = self.network.forward_t(&batch(&self.inputs, shape), true);

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use parapet_decoder::ClassScores;
 use parapet_encoder::{Encoder, OutputTransform};
-use rand::Rng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -14,72 +13,41 @@ use crate::Result;
 use crate::data::row as nth;
 use crate::network::stream;
 
-/// Number of the latest queries among which training draws a group's last one, as a frontend does.
-const RECENT: usize = 16;
 /// Groups that one validation looks at, where there are samples for so many: agreement is then
 /// known to 1.5 points.
 const VALIDATION_GROUPS: usize = 512;
 /// Shuffles of a small validation set into groups.
 const VALIDATION_SHUFFLES: usize = 8;
 
-/// Draws groups of samples at random.
+/// Draws samples at random: each once in a pass (ParM section 4.1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GroupSampler {
+pub struct Sampler {
     /// The samples in random order, shuffled afresh each time they run out.
-    pub(super) order: Vec<usize>,
+    order: Vec<usize>,
     /// Number of entries of `order` that are used up.
     next: usize,
-    /// The latest samples that were not fillers, oldest first.
-    recent: Vec<usize>,
-    /// Part of the groups that are completed with fillers.
-    filler_share: f64,
 }
 
-impl GroupSampler {
-    pub(crate) fn new(samples: usize, filler_share: f64) -> Self {
+impl Sampler {
+    pub(crate) fn new(samples: usize) -> Self {
         Self {
             order: (0..samples).collect(),
             next: samples,
-            recent: Vec::new(),
-            filler_share,
         }
     }
 
-    /// Fills `group` with k samples: consecutive ones of a fresh shuffle each pass (ParM section
-    /// 4.1).
-    ///
-    /// A share of the groups has the form that a frontend gives to one that did not fill in time
-    /// (invariant CG-5): one or more new queries, then fillers out of the few latest ones, which
-    /// come again and again while little is asked.
-    pub(crate) fn next(&mut self, group: &mut [usize], rng: &mut ChaCha8Rng) {
-        let Self {
-            order,
-            next,
-            recent,
-            filler_share,
-        } = self;
-        let has_fillers = *filler_share > 0.0;
-        let is_completed =
-            has_fillers && !recent.is_empty() && rng.random_bool(filler_share.min(1.0));
-        let mut members = group.len();
-        if is_completed {
-            members = rng.random_range(1..members.max(2));
-        }
-        for (slot, index) in group.iter_mut().enumerate() {
-            if slot >= members {
-                *index = recent[rng.random_range(0..recent.len())];
-                continue;
+    pub(super) fn samples(&self) -> usize {
+        self.order.len()
+    }
+
+    pub(crate) fn draw(&mut self, members: &mut [usize], rng: &mut ChaCha8Rng) {
+        for index in members {
+            if self.next >= self.order.len() {
+                self.order.shuffle(rng);
+                self.next = 0;
             }
-            if *next >= order.len() {
-                order.shuffle(rng);
-                *next = 0;
-            }
-            *index = order[*next];
-            *next += 1;
-        }
-        if has_fillers {
-            recent.extend(group.iter().take(members));
-            recent.drain(..recent.len().saturating_sub(RECENT));
+            *index = self.order[self.next];
+            self.next += 1;
         }
     }
 }
@@ -87,12 +55,8 @@ impl GroupSampler {
 /// Samples of some random groups of `k`, one group after another, by which a network's input is
 /// normalised.
 pub(super) fn random_groups(set: &CodedSet, k: usize, seed: u64) -> Vec<usize> {
-    let mut sampler = GroupSampler::new(set.set.len(), 0.0);
-    let mut rng = stream(seed, 7);
     let mut members = vec![0; NORMALISATION_GROUPS * k];
-    for group in members.chunks_exact_mut(k) {
-        sampler.next(group, &mut rng);
-    }
+    Sampler::new(set.set.len()).draw(&mut members, &mut stream(seed, 7));
     members
 }
 
@@ -300,35 +264,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn completed_groups_end_in_recent_samples() {
-        let mut sampler = GroupSampler::new(1000, 0.5);
-        let mut rng = stream(1, 0);
-        let (mut completed, mut repeated) = (0, 0);
-        for _ in 0..400 {
-            let recent = sampler.recent.clone();
-            let mut group = [0; 4];
-            sampler.next(&mut group, &mut rng);
-            assert!(sampler.recent.len() <= RECENT);
-            if recent.contains(&group[3]) {
-                completed += 1;
-                repeated += usize::from(group[3] == group[2]);
-            }
+    fn each_pass_takes_each_sample_once() {
+        let (mut sampler, mut rng) = (Sampler::new(12), stream(1, 0));
+        let mut seen = [0; 24];
+        for group in seen.chunks_mut(3) {
+            sampler.draw(group, &mut rng);
         }
-        assert!((150..250).contains(&completed), "{completed}");
-        assert!(repeated > 0, "one filler may come twice in a group");
-    }
-
-    #[test]
-    fn without_fillers_each_pass_takes_each_sample_once() {
-        let mut sampler = GroupSampler::new(12, 0.0);
-        let mut rng = stream(1, 0);
-        let mut seen = Vec::new();
-        for _ in 0..4 {
-            let mut group = [0; 3];
-            sampler.next(&mut group, &mut rng);
-            seen.extend(group);
+        for pass in seen.chunks_mut(12) {
+            pass.sort_unstable();
+            assert_eq!(pass, (0..12).collect::<Vec<_>>());
         }
-        seen.sort_unstable();
-        assert_eq!(seen, (0..12).collect::<Vec<_>>());
     }
 }

@@ -17,7 +17,7 @@ use crate::Result;
 use crate::network::Network;
 
 pub use deployed::DeployedRun;
-pub use groups::{GroupSampler, TransformChoice};
+pub use groups::{Sampler, TransformChoice};
 pub use learned_code::{Loss, group_shape};
 pub use parity_model::{LearnedRun, ParityRun};
 pub use samples::{TrainingSet, split_validation, training_inputs};
@@ -82,8 +82,8 @@ trait Task: std::fmt::Debug {
     /// The networks that learn, each with the word that its variables' names begin with.
     fn networks(&self) -> Vec<(&'static str, &Network)>;
 
-    /// Takes a step's samples, which `draw` names, forward to the loss.
-    fn attempt(&mut self, step: u64, draw: &mut StepRandomness<'_>) -> Result<Attempt>;
+    /// Takes `members`, the samples of a step or of a part of it, forward to the loss.
+    fn attempt(&mut self, step: u64, members: &[usize], rng: &mut ChaCha8Rng) -> Result<Attempt>;
 
     /// Returns the quality of the weights; `None` without validation samples.
     fn validate(&self) -> Result<Option<Validation>> {
@@ -97,27 +97,6 @@ trait Task: std::fmt::Debug {
     }
 
     fn freeze(self: Box<Self>) -> Trained;
-}
-
-/// Random choices of a step, so that a checkpoint has them all.
-struct StepRandomness<'a> {
-    sampler: &'a mut GroupSampler,
-    rng: &'a mut ChaCha8Rng,
-    /// The samples, where they are drawn already: of one part of a step.
-    drawn: Option<std::slice::Iter<'a, usize>>,
-}
-
-impl StepRandomness<'_> {
-    /// Writes the samples of the next group.
-    fn group(&mut self, group: &mut [usize]) {
-        match &mut self.drawn {
-            Some(drawn) => group
-                .iter_mut()
-                .zip(drawn)
-                .for_each(|(slot, &index)| *slot = index),
-            None => self.sampler.next(group, self.rng),
-        }
-    }
 }
 
 struct Attempt {

@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use parapet_decoder::{ClassScores, Score};
 use parapet_encoder::{CodeSpec, ConcatEncoder, Encoder, EncoderKind, build_encoder};
+use rand_chacha::ChaCha8Rng;
 use tch::{Kind, Reduction};
 
 use super::groups::{CodedSet, GroupBatch, fixed_groups, moments, random_groups};
-use super::{
-    Attempt, Loss, StepRandomness, Task, Trained, TrainingSet, VALIDATION_CHUNK, Validation,
-};
+use super::{Attempt, Loss, Task, Trained, TrainingSet, VALIDATION_CHUNK, Validation};
 use crate::backend::OptimiserConfig;
 use crate::deployed::Differentiable;
 use crate::network::{Network, NetworkSpec, Normalisation, batch, stream, values};
@@ -28,8 +27,6 @@ pub struct ParityRun {
     pub rule: OptimiserConfig,
     /// Steps from one validation to the next; the last step is always followed by one.
     pub validate_every: u64,
-    /// Part of the groups that are completed with fillers, `0.0..=1.0` (invariant CG-5).
-    pub filler_share: f64,
     pub normalise: bool,
     /// True if a network of cells learns each cell's part of the target, and not only their sum.
     pub cell_targets: bool,
@@ -131,11 +128,9 @@ impl Task for ParityModel {
         vec![("", &self.network)]
     }
 
-    fn attempt(&mut self, _: u64, draw: &mut StepRandomness<'_>) -> Result<Attempt> {
+    fn attempt(&mut self, _: u64, members: &[usize], _: &mut ChaCha8Rng) -> Result<Attempt> {
         let (encoder, set) = (self.encoder.as_ref(), &self.train.set);
-        for group in self.filled.members.chunks_exact_mut(encoder.code().k()) {
-            draw.group(group);
-        }
+        self.filled.members.copy_from_slice(members);
         self.train.fill(encoder, self.row, &mut self.filled)?;
         let input = batch(&self.filled.parity, &set.shape);
         let targets = batch(&self.filled.targets, &[set.outputs()]);

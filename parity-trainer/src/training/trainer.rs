@@ -10,12 +10,11 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::deployed::LabelledModel;
-use super::groups::GroupSampler;
+use super::groups::Sampler;
 use super::learned_code::LearnedCodeTask;
 use super::parity_model::ParityModel;
 use super::weights::Weights;
-use super::{DeployedRun, ParityRun, StepRandomness, StepReport, Task, Trained};
-use super::{TrainingSet, Validation};
+use super::{DeployedRun, ParityRun, StepReport, Task, Trained, TrainingSet, Validation};
 use crate::backend::{BackendState, OptimiserConfig, ParameterBackend, ParameterSet, Place};
 use crate::data::Samples;
 use crate::network::{Network, stream};
@@ -38,7 +37,7 @@ pub struct TrainerState {
     pub buffers: Vec<f32>,
     pub best: Option<Best>,
     pub rng: ChaCha8Rng,
-    pub sampler: GroupSampler,
+    pub sampler: Sampler,
 }
 
 /// The training of one model or learned code, step by step. Pure but for libtorch: logs,
@@ -49,7 +48,9 @@ pub struct Trainer {
     task: Box<dyn Task>,
     weights: Weights,
     backend: Box<dyn ParameterBackend>,
-    sampler: GroupSampler,
+    sampler: Sampler,
+    /// Samples of each part of the step.
+    parts: Vec<Vec<usize>>,
     rng: ChaCha8Rng,
     step: u64,
     best: Option<Best>,
@@ -89,7 +90,7 @@ impl Trainer {
             k: code.k(),
             validate_every: run.validate_every.max(1),
         };
-        let sampler = GroupSampler::new(set.len(), run.filler_share);
+        let sampler = Sampler::new(set.len());
         let task: Box<dyn Task> = match &run.learned {
             None => Box::new(ParityModel::new(&run, set, validation)?),
             Some(learned) => Box::new(LearnedCodeTask::new(&run, learned, set, validation)?),
@@ -106,7 +107,7 @@ impl Trainer {
             k: 1,
             validate_every: u64::MAX,
         };
-        let sampler = GroupSampler::new(samples.len(), 0.0);
+        let sampler = Sampler::new(samples.len());
         let task = Box::new(LabelledModel::new(run, samples, classes)?);
         Self::new(plan, task, (sampler, stream(run.seed, 1)), Place::InProcess)
     }
@@ -114,10 +115,11 @@ impl Trainer {
     fn new(
         plan: Plan,
         task: Box<dyn Task>,
-        (sampler, rng): (GroupSampler, ChaCha8Rng),
+        (sampler, rng): (Sampler, ChaCha8Rng),
         place: Place,
     ) -> Result<Self> {
         let weights = Weights::of(&task.networks())?;
+        let parts = vec![vec![0; plan.groups * plan.k]; place.parts()];
         let backend = place.open(plan.rule, &weights.parameters)?;
         Ok(Self {
             plan,
@@ -125,6 +127,7 @@ impl Trainer {
             weights,
             backend,
             sampler,
+            parts,
             rng,
             step: 0,
             best: None,
@@ -152,16 +155,12 @@ impl Trainer {
     pub fn step(&mut self) -> Result<StepReport> {
         let plan = self.plan;
         self.weights.pull(self.backend.as_mut())?;
-        let parts = self.draw_parts();
+        self.draw_parts();
         let (mut loss, mut agreeing, mut queries, mut attempts) = (0.0, 0, 0, 0u32);
         let tick = loop {
             for part in self.backend.parts_to_do()? {
-                let mut draw = StepRandomness {
-                    sampler: &mut self.sampler,
-                    rng: &mut self.rng,
-                    drawn: parts.get(part).map(|part| part.iter()),
-                };
-                let attempt = self.task.attempt(self.step, &mut draw)?;
+                let (members, rng) = (&self.parts[part], &mut self.rng);
+                let attempt = self.task.attempt(self.step, members, rng)?;
                 // Its gradients would not be finite either, and the backend could not say why.
                 self.check_finite(attempt.told)?;
                 let backend = self.backend.as_mut();
@@ -178,36 +177,31 @@ impl Trainer {
         self.step += 1;
         let is_due = self.step.is_multiple_of(plan.validate_every) || self.is_done();
         let validation = if is_due { self.validate()? } else { None };
-        let rows = self.step as usize * plan.groups * self.backend.parts();
-        let samples = self.sampler.order.len();
+        let rows = self.step as usize * plan.groups * self.parts.len();
         Ok(StepReport {
             step: self.step as usize,
             steps: plan.rule.steps as usize,
             loss: loss / f64::from(attempts.max(1)),
             agreement: agreeing as f64 / queries.max(1) as f64,
             rows,
-            epoch: (rows * plan.k) as f64 / samples as f64,
+            epoch: (rows * plan.k) as f64 / self.sampler.samples() as f64,
             learning_rate: tick.learning_rate,
             gradient_norm: tick.gradient_norm,
             validation,
         })
     }
 
-    /// The samples of all parts of the next step, where several processes make it: all of them draw
-    /// all, so that they agree without a word. A process that came later, or had nothing to do,
-    /// draws those of the steps that it has missed, too.
-    fn draw_parts(&mut self) -> Vec<Vec<usize>> {
-        let Some(done) = self.backend.steps_done() else {
-            return Vec::new();
-        };
-        let Plan { groups, k, .. } = self.plan;
+    /// Draws the samples of all parts of the next step: processes that share it all draw all, so that
+    /// they agree without a word. A process that came later, or had nothing to do, draws those of
+    /// the steps that it has missed, too.
+    fn draw_parts(&mut self) {
+        let done = self.backend.steps_done();
         loop {
-            let mut parts = vec![vec![0; groups * k]; self.backend.parts()];
-            for group in parts.iter_mut().flat_map(|part| part.chunks_exact_mut(k)) {
-                self.sampler.next(group, &mut self.rng);
+            for part in &mut self.parts {
+                self.sampler.draw(part, &mut self.rng);
             }
             if self.step >= done {
-                return parts;
+                return;
             }
             self.step += 1;
         }

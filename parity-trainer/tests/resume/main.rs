@@ -52,9 +52,8 @@ fn killed_run_ends_as_if_nothing_had_happened() {
 }
 
 #[test]
-fn running_moments_and_fillers_survive_a_kill() {
-    let settings =
-        "--network resnet8:4 --steps 60 --checkpoint-steps 8 --filler-share 0.3 --clip 1";
+fn running_moments_survive_a_kill() {
+    let settings = "--network resnet8:4 --steps 60 --checkpoint-steps 8 --clip 1";
     survives_a_kill(|name| train(name, settings));
 }
 

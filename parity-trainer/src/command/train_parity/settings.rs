@@ -134,10 +134,6 @@ pub(crate) struct Settings {
     /// Steps from one validation to the next [default: a twentieth of --steps]
     #[arg(long, value_name = "STEPS")]
     pub(super) validate_every: Option<u32>,
-    /// Part of the groups that end in repeated known queries, as a frontend completes groups in a
-    /// lull
-    #[arg(long, value_name = "PART", default_value_t = 0.0)]
-    pub(super) filler_share: f64,
     /// Train on this cluster of parameter servers, with all its workers: `parapet://HOST:PORT` or
     /// `etcd://HOST:PORT/CLUSTER` [default: a parameter server inside this process]
     #[arg(long, value_name = "REGISTRY")]
@@ -191,7 +187,6 @@ impl Checked for Settings {
         range("steps", f64::from(self.steps), 1.0, f64::from(u32::MAX))?;
         range("trial-share", self.trial_share, 0.01, 1.0)?;
         range("validation", self.validation, 0.01, 0.5)?;
-        range("filler-share", self.filler_share, 0.0, 1.0)?;
         range("momentum", self.momentum, 0.0, 0.999_999)?;
         range("clip", self.clip.unwrap_or(1.0), 1e-12, 1e12)
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::backend::BackendState;
 use crate::network::stream;
-use crate::training::{GroupSampler, TrainerState};
+use crate::training::{Sampler, TrainerState};
 
 fn checkpoint(step: u64) -> Checkpoint {
     let state = TrainerState {
@@ -15,7 +15,7 @@ fn checkpoint(step: u64) -> Checkpoint {
         buffers: Vec::new(),
         best: None,
         rng: stream(1, 2),
-        sampler: GroupSampler::new(2, 0.0),
+        sampler: Sampler::new(2),
     };
     let run = "a".to_owned();
     Checkpoint { run, state }

@@ -14,13 +14,14 @@ use std::sync::Arc;
 
 use parapet_decoder::Score;
 use parapet_encoder::{Code, OutputTransform};
+use rand_chacha::ChaCha8Rng;
 use tch::{Tensor, no_grad};
 
 pub use loss::Loss;
 use patterns::Pattern;
 
 use super::groups::{CodedSet, fixed_groups, moments, random_groups};
-use super::{Attempt, LearnedRun, ParityRun, StepRandomness, Task, Trained};
+use super::{Attempt, LearnedRun, ParityRun, Task, Trained};
 use super::{TrainingSet, VALIDATION_CHUNK, Validation};
 use crate::Result;
 use crate::deployed::Differentiable;
@@ -40,8 +41,6 @@ pub(super) struct LearnedCodeTask {
     validation: CodedSet,
     validation_groups: Vec<usize>,
     patterns: Vec<Pattern>,
-    /// Samples of a step's groups, one group after another.
-    members: Vec<usize>,
 }
 
 impl LearnedCodeTask {
@@ -81,7 +80,6 @@ impl LearnedCodeTask {
             train,
             validation,
             patterns: patterns::all(k, r),
-            members: vec![0; run.groups.max(1) * k],
         })
     }
 
@@ -141,14 +139,9 @@ impl Task for LearnedCodeTask {
         vec![("encoder.", &self.encoder), ("decoder.", &self.decoder)]
     }
 
-    fn attempt(&mut self, step: u64, draw: &mut StepRandomness<'_>) -> Result<Attempt> {
-        let mut members = std::mem::take(&mut self.members);
-        for group in members.chunks_exact_mut(self.k) {
-            draw.group(group);
-        }
+    fn attempt(&mut self, step: u64, members: &[usize], _: &mut ChaCha8Rng) -> Result<Attempt> {
         let patterns = patterns::of_step(&self.patterns, step);
-        let (made, wanted) = self.forward(&self.train, &members, &patterns, true)?;
-        self.members = members;
+        let (made, wanted) = self.forward(&self.train, members, &patterns, true)?;
         let loss = self.loss.of(&self.transform, &made, &wanted);
         let agreeing = loss::agreeing(&self.transform, &made.detach(), &wanted);
         let queries = made.size()[0] as usize;
