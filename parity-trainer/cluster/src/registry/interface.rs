@@ -20,8 +20,6 @@ const ATTEMPTS: u32 = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Joining {
     Server(ServerInfo),
-    /// A worker that counts as having finished this clock: the most advanced worker's, or later.
-    Worker(Clock),
     /// As a process that executors may be given to; it has no clock of its own.
     Host,
     /// To lead, and nothing else.
@@ -85,10 +83,10 @@ impl Registry {
     pub async fn join(&self, joining: Joining) -> Result<Membership> {
         let lease = Arc::new(self.store.grant().await?);
         for _ in 0..ATTEMPTS {
-            let (number, mut transaction) = self.take_numbers(1).await?;
+            let (number, transaction) = self.take_numbers(1).await?;
             let member = match &joining {
                 Joining::Server(_) => Member::Server(NodeId(number)),
-                Joining::Worker(_) | Joining::Host => Member::Worker(WorkerId(number)),
+                Joining::Host => Member::Worker(WorkerId(number)),
                 Joining::Coordinator => Member::Coordinator(number),
             };
             let value = match &joining {
@@ -96,12 +94,7 @@ impl Registry {
                 _ => "{}".to_owned(),
             };
             let key = documents::member_key(member);
-            transaction = transaction.put(&key, value.clone(), Some(lease.id()));
-            if let Joining::Worker(clock) = joining {
-                let mut workers = self.workers().await?;
-                workers.workers.push((WorkerId(number), clock));
-                transaction = put_workers(transaction, workers)?;
-            }
+            let transaction = transaction.put(&key, value.clone(), Some(lease.id()));
             if self.store.commit(transaction).await?.is_some() {
                 return Ok(Membership::start(self.clone(), member, value, lease));
             }
@@ -158,7 +151,6 @@ impl Registry {
             let mut workers = self.workers().await?;
             let listed = new.iter().map(|&executor| (executor, clock));
             workers.workers.extend(listed);
-            workers.executors.extend(&new);
             let transaction = put_workers(transaction, workers)?;
             if self.store.commit(transaction).await?.is_some() {
                 return Ok(new);
@@ -192,48 +184,35 @@ impl Registry {
         let value = documents::write_table(routing, hand_overs)?;
         let transaction = Transaction::default().when(LEADER, term.0);
         let transaction = transaction.when(TABLE, base).put(TABLE, value, None);
-        let written = self.store.commit(transaction).await?;
-        match written {
-            Some(revision) => Ok(revision),
-            None if self.lasts(term).await? => Err(RegistryError::Conflict),
-            None => Err(RegistryError::Deposed),
+        if let Some(revision) = self.store.commit(transaction).await? {
+            return Ok(revision);
+        }
+        let leader = self.store.get(LEADER).await?;
+        match leader.is_some_and(|entry| entry.modified == term.0) {
+            true => Err(RegistryError::Conflict),
+            false => Err(RegistryError::Deposed),
         }
     }
 
-    /// Takes workers and executors off the list, so that they are waited for no longer. With a term
-    /// that is over, [`RegistryError::Deposed`].
-    pub async fn drop_workers(&self, term: Option<Term>, gone: &[WorkerId]) -> Result<()> {
+    /// Takes executors off the list, so that they are waited for no longer.
+    pub async fn drop_executors(&self, gone: &[WorkerId]) -> Result<()> {
         for _ in 0..ATTEMPTS {
             let mut workers = self.workers().await?;
             let before = workers.workers.len();
             workers.workers.retain(|(worker, _)| !gone.contains(worker));
-            workers.executors.retain(|worker| !gone.contains(worker));
             if workers.workers.len() == before {
                 return Ok(());
             }
-            let mut transaction = put_workers(Transaction::default(), workers)?;
-            if let Some(term) = term {
-                transaction = transaction.when(LEADER, term.0);
-            }
+            let transaction = put_workers(Transaction::default(), workers)?;
             if self.store.commit(transaction).await?.is_some() {
                 return Ok(());
             }
-            if let Some(term) = term
-                && !self.lasts(term).await?
-            {
-                return Err(RegistryError::Deposed);
-            }
         }
-        Err(RegistryError::Contended("the list of workers"))
+        Err(RegistryError::Contended("the list of executors"))
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.store
-    }
-
-    async fn lasts(&self, term: Term) -> Result<bool> {
-        let leader = self.store.get(LEADER).await?;
-        Ok(leader.is_some_and(|entry| entry.modified == term.0))
     }
 
     async fn workers(&self) -> Result<Workers> {

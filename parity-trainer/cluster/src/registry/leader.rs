@@ -183,10 +183,6 @@ impl LeaderTerm {
             let written = registry.change(self.term, table.revision, routing, hand_overs);
             self.written = written.await?;
         }
-        if !change.gone_workers.is_empty() {
-            let gone = &change.gone_workers;
-            registry.drop_workers(Some(self.term), gone).await?;
-        }
         Ok(())
     }
 }

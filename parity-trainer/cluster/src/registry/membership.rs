@@ -123,9 +123,6 @@ impl Membership {
     /// until the routing table names it no longer), or its shards lose a replica.
     pub async fn leave(&self) -> Result<()> {
         self.keeping.abort();
-        if let Member::Worker(worker) = self.member {
-            self.registry.drop_workers(None, &[worker]).await?;
-        }
         let last = self.lease.send_replace(None);
         match last {
             Some(last) => self.registry.store().revoke(last.id()).await,

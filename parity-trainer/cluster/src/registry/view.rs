@@ -108,11 +108,9 @@ pub struct Workers {
     pub revision: Revision,
     /// Raised by every change.
     pub version: u64,
-    /// All workers, with the clocks they joined at.
+    /// With the clocks they began at. They move between processes, and stay until they are taken
+    /// off.
     pub workers: Vec<(WorkerId, Clock)>,
-    /// Executors of the list, which move between processes, and stay until they are taken off.
-    #[serde(default)]
-    pub executors: BTreeSet<WorkerId>,
 }
 
 impl Workers {
@@ -145,9 +143,9 @@ pub struct View {
     /// True if the registry answers. While it does not, the rest is what it said last.
     pub reachable: bool,
     pub servers: BTreeMap<NodeId, ServerInfo>,
-    /// The workers that are there.
+    /// The processes that executors may be given to.
     pub present_workers: BTreeSet<WorkerId>,
-    /// The workers whose clocks count.
+    /// The executors: the workers whose clocks count.
     pub workers: Workers,
     pub arrays: BTreeMap<ArrayId, ArrayInfo>,
     /// Job to work on, if there is one; a registry does not look into it.
@@ -164,13 +162,11 @@ impl View {
         let servers = self.servers.iter().map(|(&node, info)| (node, info.weight));
         let arrays = self.arrays.iter();
         let arrays = arrays.map(|(&array, info)| (array, (info.keys, info.shards)));
-        let listed: BTreeSet<WorkerId> = self.workers.listed().collect();
         let mut cluster = ClusterState {
             servers: servers.collect(),
             arrays: arrays.collect(),
             routing: self.table.routing.clone(),
             hand_overs: self.table.hand_overs.clone(),
-            workers: &listed - &self.workers.executors,
             present_workers: self.present_workers.clone(),
             ..ClusterState::default()
         };

@@ -4,7 +4,6 @@
 //! - [`ServerRole`]: joins, serves, takes part in the election of a leader, and leaves without
 //!   loss.
 //! - [`coordinate`]: takes part in the election only.
-//! - [`WorkerRole`]: a worker whose clock counts, with the handle that tasks are submitted by.
 //! - [`training`]: a training whose executors move between the worker processes that are there.
 
 pub mod command;
@@ -12,15 +11,17 @@ pub mod control;
 mod metrics;
 mod server;
 pub mod training;
-mod worker;
 
 use std::time::Duration;
 
+use parapet_parameter_server::{ArrayId, KeyRange};
+use tokio::time::timeout;
+
+use crate::array::ArraySpec;
 use crate::node::transport::TransportError;
-use crate::registry::RegistryError;
+use crate::registry::{ArrayInfo, Registry, RegistryError, View};
 
 pub use server::{ServerRole, ServerSettings, coordinate};
-pub use worker::{WorkerRole, await_array, define};
 
 pub type Result<T, E = ClusterError> = std::result::Result<T, E>;
 
@@ -58,4 +59,37 @@ pub enum ClusterError {
     /// Anything that no caller tells apart.
     #[error("{0}")]
     Failed(String),
+}
+
+/// Makes an array known to the cluster: `keys` rows in `shards` shards.
+pub async fn define(
+    registry: &Registry,
+    array: ArrayId,
+    keys: KeyRange,
+    shards: u64,
+    spec: &ArraySpec,
+) -> Result<()> {
+    let info = ArrayInfo {
+        keys,
+        shards,
+        description: spec.describe(array).map_err(ClusterError::Failed)?,
+    };
+    Ok(registry.define(array, &info).await?)
+}
+
+/// Waits until servers hold the whole array.
+pub async fn await_array(registry: &Registry, array: ArrayId, patience: Duration) -> Result<()> {
+    let is_held = |view: &View| {
+        view.arrays.get(&array).is_some_and(|info| {
+            let routes = view.table.routing.overlapping(array, info.keys);
+            routes.map(|route| route.range.len()).sum::<u64>() == info.keys.len()
+        })
+    };
+    let late = format!(
+        "{array} has no servers after {patience:?}: start some, and a coordinator, with the same \
+            --registry"
+    );
+    let held = timeout(patience, registry.until(is_held)).await;
+    held.map_err(|_| ClusterError::Failed(late))??;
+    Ok(())
 }

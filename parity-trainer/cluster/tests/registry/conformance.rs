@@ -22,7 +22,6 @@ conformance!(
     member_is_seen_until_it_leaves,
     dropped_member_is_gone_soon,
     numbers_are_never_given_twice,
-    workers_are_listed_with_their_clocks,
     one_member_leads,
     table_changes_by_compare_and_swap,
     table_reads_back_as_written,
@@ -38,8 +37,8 @@ conformance!(
     leadership_does_not_survive_its_lease,
 );
 
-async fn join_worker(registry: &Registry, clock: u64) -> (Membership, WorkerId) {
-    let membership = registry.join(Joining::Worker(Clock(clock))).await.unwrap();
+async fn join_host(registry: &Registry) -> (Membership, WorkerId) {
+    let membership = registry.join(Joining::Host).await.unwrap();
     let Member::Worker(worker) = membership.id() else {
         panic!("{:?}", membership.id())
     };
@@ -101,7 +100,7 @@ async fn member_is_seen_until_it_leaves(fixture: Fixture) {
 async fn dropped_member_is_gone_soon(fixture: Fixture) {
     let (one, other) = fixture.open_two().await;
     let (membership, node) = join_server(&one, "a:1").await;
-    let (_worker, worker) = join_worker(&one, 3).await;
+    let (_worker, worker) = join_host(&one).await;
     let both =
         |view: &View| view.servers.contains_key(&node) && view.present_workers.contains(&worker);
     until(&other, both).await;
@@ -122,7 +121,7 @@ async fn numbers_are_never_given_twice(fixture: Fixture) {
         async move {
             match i % 3 {
                 0 => join_server(registry, "a:1").await.0,
-                1 => join_worker(registry, 0).await.0,
+                1 => join_host(registry).await.0,
                 _ => registry.join(Joining::Coordinator).await.unwrap(),
             }
         }
@@ -133,8 +132,7 @@ async fn numbers_are_never_given_twice(fixture: Fixture) {
     };
     let numbers: BTreeSet<u64> = memberships.iter().map(number).collect();
     assert_eq!(numbers.len(), 12);
-    let view = until(&one, |view| view.workers.workers.len() == 4).await;
-    assert_eq!(view.workers.version, 4, "every worker raised the version");
+    until(&one, |view| view.present_workers.len() == 4).await;
     for membership in memberships {
         membership.leave().await.unwrap();
     }
@@ -143,26 +141,6 @@ async fn numbers_are_never_given_twice(fixture: Fixture) {
         !numbers.contains(&number(&late)),
         "a new life under an old number"
     );
-}
-
-async fn workers_are_listed_with_their_clocks(fixture: Fixture) {
-    let registry = fixture.open().await;
-    let (first, a) = join_worker(&registry, 0).await;
-    let (_second, b) = join_worker(&registry, 17).await;
-    let view = until(&registry, |view| view.workers.workers.len() == 2).await;
-    assert_eq!(view.workers.workers, [(a, Clock(0)), (b, Clock(17))]);
-    first.leave().await.unwrap();
-    let view = until(&registry, |view| view.workers.workers.len() == 1).await;
-    assert_eq!(
-        (view.workers.version, view.workers.workers[0]),
-        (3, (b, Clock(17)))
-    );
-
-    // The leader takes off a worker that died.
-    let (_leader, term) = lead(&registry).await;
-    registry.drop_workers(Some(term), &[b]).await.unwrap();
-    until(&registry, |view| view.workers.workers.is_empty()).await;
-    registry.drop_workers(Some(term), &[b]).await.unwrap();
 }
 
 async fn one_member_leads(fixture: Fixture) {
@@ -188,11 +166,6 @@ async fn one_member_leads(fixture: Fixture) {
     assert!(later > term);
     let first = table(1, &[NodeId(1)]);
     let refused = change(&one, term, Revision(0), &first).await;
-    assert_eq!(refused, Err(RegistryError::Deposed));
-    let nothing = one.drop_workers(Some(term), &[]).await;
-    assert_eq!(nothing, Ok(()), "nothing to do, nothing refused");
-    let (_worker, worker) = join_worker(&one, 0).await;
-    let refused = one.drop_workers(Some(term), &[worker]).await;
     assert_eq!(refused, Err(RegistryError::Deposed));
     change(&one, later, Revision(0), &first).await.unwrap();
 
@@ -277,14 +250,19 @@ async fn executors_are_listed_until_they_are_dropped(fixture: Fixture) {
     let view = until(&other, all).await;
     let listed: BTreeSet<WorkerId> = view.workers.listed().collect();
     assert_eq!(listed, first.iter().chain(&second).copied().collect());
-    assert!(
-        view.cluster().workers.is_empty(),
-        "the leader misses none of them"
+    let is_missed = !view.cluster().workers.is_empty();
+    assert!(!is_missed, "the leader misses none of them");
+    assert_eq!(
+        (view.workers.version, view.workers.workers[0].1),
+        (2, Clock(4))
     );
     drop(host);
-    one.drop_workers(None, &first).await.unwrap();
+    for _ in 0..2 {
+        one.drop_executors(&first).await.unwrap();
+    }
     let view = until(&other, |view| view.workers.workers.len() == 2).await;
-    assert_eq!(view.workers.executors, second.iter().copied().collect());
+    assert_eq!(view.workers.version, 3, "nothing to drop, nothing changed");
+    assert_eq!(view.workers.listed().collect::<Vec<_>>(), second);
 }
 
 async fn job_is_seen_until_it_is_done(fixture: Fixture) {
@@ -408,12 +386,11 @@ async fn outage_leaves_the_last_view(fixture: Fixture) {
 async fn membership_survives_its_lease(fixture: Fixture) {
     let (one, other) = fixture.open_two().await;
     let (a, node) = join_server(&one, "a:1").await;
-    let (_w, worker) = join_worker(&one, 5).await;
+    let (_w, worker) = join_host(&one).await;
     let is_whole = |view: &View, reports| {
         view.reachable
             && view.servers.get(&node) == Some(&server("a:1"))
             && view.present_workers.contains(&worker)
-            && view.workers.workers == [(worker, Clock(5))]
             && view.reports.len() == reports
     };
     a.report(Report::Lost(shard(3))).unwrap();

@@ -10,7 +10,7 @@ use parapet_cluster::registry::{
     ArrayInfo, Batch, Entry, EtcdStore, Joining, LeaseId, Registry, RegistryError, Store,
     Transaction, View,
 };
-use parapet_parameter_server::{ArrayId, Clock, KeyRange};
+use parapet_parameter_server::{ArrayId, KeyRange};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
@@ -89,7 +89,7 @@ async fn clusters_in_one_etcd_do_not_see_each_other() {
     let (one, other) = (open("a").await, open("ab").await);
     let _server = join_server(&other, "b:1").await;
     until(&other, |view| view.servers.len() == 1).await;
-    let _worker = one.join(Joining::Worker(Clock(0))).await.unwrap();
+    let _worker = one.join(Joining::Host).await.unwrap();
     let view = until(&one, |view| view.present_workers.len() == 1).await;
     assert!(view.servers.is_empty());
 }

@@ -12,7 +12,7 @@ use parapet_cluster::registry::{
     lead,
 };
 use parapet_parameter_server::{
-    Clock, CoordinatorConfig, HandOver, KeyRange, NodeId, Placement, Route, Routing,
+    CoordinatorConfig, HandOver, KeyRange, NodeId, Placement, Route, Routing,
 };
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
@@ -27,7 +27,6 @@ conformance!(
     newcomer_gets_its_share_and_gives_it_back,
     hand_over_that_hangs_is_given_up,
     outage_removes_no_server,
-    dead_workers_are_taken_off,
 );
 
 /// A server's membership with its part in the election. Dropped, it dies.
@@ -266,19 +265,6 @@ async fn outage_removes_no_server(fixture: Fixture) {
     assert_eq!(
         after.table.routing, before.table.routing,
         "no chain was touched"
-    );
-}
-
-async fn dead_workers_are_taken_off(fixture: Fixture) {
-    let (_nodes, registry) = cluster(&fixture, config()).await;
-    let dies = registry.join(Joining::Worker(Clock(3))).await.unwrap();
-    let stays = registry.join(Joining::Worker(Clock(4))).await.unwrap();
-    until(&registry, |view| view.workers.workers.len() == 2).await;
-    drop(dies);
-    let view = until(&registry, |view| view.workers.workers.len() == 1).await;
-    assert_eq!(
-        view.workers.listed().next().map(Member::Worker),
-        Some(stays.id())
     );
 }
 

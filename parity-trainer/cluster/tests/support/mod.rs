@@ -12,7 +12,7 @@ pub mod learning;
 mod until;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_cluster::array::{ArraySpec, FilterSpec};
@@ -22,10 +22,11 @@ use parapet_cluster::node::{
 use parapet_cluster::registry::{MemoryStore, Registry, View};
 use parapet_cluster::roles::training::Job;
 use parapet_cluster::roles::{
-    ClusterError, ServerRole, ServerSettings, WorkerRole, await_array, coordinate, define,
+    ClusterError, ServerRole, ServerSettings, await_array, coordinate, define,
 };
 use parapet_parameter_server::{
-    ArrayId, Clock, Consistency, CoordinatorConfig, KeyRange, NodeId, RuleSpec, Values, WorkerId,
+    ArrayId, ClientArray, Clock, Consistency, CoordinatorConfig, KeyRange, NodeId, RuleSpec,
+    Values, WorkerId,
 };
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
@@ -165,20 +166,27 @@ impl Cluster {
     }
 
     /// A worker that has nothing to do with the clocks up to this one.
-    pub async fn worker(&self, consistency: Consistency, clock: u64) -> WorkerRole {
-        let (registry, transport) = (&self.registry, self.transport());
-        let arrays = [(ARRAY, array(consistency))];
-        let worker = WorkerRole::join(registry, CLUSTER, transport, Clock(clock), &arrays).await;
-        worker.unwrap()
+    pub async fn worker(&self, consistency: Consistency, clock: u64) -> Worker {
+        let new = self.registry.add_executors(1, Clock(clock)).await;
+        let arrays = vec![(ARRAY, array(consistency).client())];
+        self.start_worker(new.unwrap()[0], arrays, self.registry.view())
     }
 
     /// An executor of a training, which no process works for. It knows the servers as they are now.
     pub fn executor(&self, id: u64, job: &Job) -> Worker {
         let arrays = vec![(job.array(), job.spec().client())];
-        let config = NodeConfig::new(CLUSTER, self.transport());
         let view = watch::Sender::new(self.view()).subscribe();
-        let reporter = Weak::<parapet_cluster::registry::Membership>::new();
-        Worker::start(WorkerId(id), arrays, config, Membership { view, reporter })
+        self.start_worker(WorkerId(id), arrays, view)
+    }
+
+    fn start_worker(
+        &self,
+        id: WorkerId,
+        arrays: Vec<(ArrayId, ClientArray)>,
+        view: watch::Receiver<Arc<View>>,
+    ) -> Worker {
+        let config = NodeConfig::new(CLUSTER, self.transport());
+        Worker::start(id, arrays, config, Membership::silent(view))
     }
 
     pub fn view(&self) -> Arc<View> {
@@ -222,17 +230,17 @@ pub fn ones() -> Values {
 }
 
 /// Pushes ones for these clocks, each acknowledged before the next.
-pub async fn push(worker: &WorkerRole, clocks: std::ops::RangeInclusive<u64>) {
+pub async fn push(worker: &Worker, clocks: std::ops::RangeInclusive<u64>) {
     for clock in clocks {
-        let pushed = worker.worker.push(spec(clock), ones()).await.unwrap();
+        let pushed = worker.push(spec(clock), ones()).await.unwrap();
         let pushed = soon(pushed).await;
         assert!(pushed.is_ok(), "clock {clock}: {pushed:?}");
     }
 }
 
 /// Every row must be the sum of so many pushes of ones.
-pub async fn assert_sum(worker: &WorkerRole, clock: u64, sum: f32) {
-    let pulled = worker.worker.pull(spec(clock)).await.unwrap();
+pub async fn assert_sum(worker: &Worker, clock: u64, sum: f32) {
+    let pulled = worker.pull(spec(clock)).await.unwrap();
     let pulled = soon(pulled).await.unwrap();
     assert_eq!(pulled.values[..], [sum; NUMBERS]);
 }

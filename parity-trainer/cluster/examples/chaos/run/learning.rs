@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use parapet_cluster::array::{ArraySpec, FilterSpec};
-use parapet_cluster::node::{TaskSpec, Transport};
+use parapet_cluster::node::{TaskSpec, Worker};
 use parapet_cluster::registry::Registry;
-use parapet_cluster::roles::{WorkerRole, await_array, define};
+use parapet_cluster::roles::{await_array, define};
 use parapet_parameter_server::{ArrayId, Clock, Consistency, KeyRange, RuleSpec, Sgd, Values};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::interval;
 use tokio_util::sync::CancellationToken;
 
-use super::{LIMIT, soon};
+use super::{LIMIT, soon, worker};
 
 const FEATURES: usize = 32;
 const KEYS: KeyRange = KeyRange::new(0, FEATURES as u64);
@@ -80,7 +80,7 @@ fn loss(samples: &[Sample], weights: &[f32]) -> f64 {
 
 /// Workers that can train together, again and again.
 pub(super) struct Learners {
-    workers: Vec<Arc<WorkerRole>>,
+    workers: Vec<Worker>,
     samples: Arc<Vec<Sample>>,
 }
 
@@ -95,12 +95,10 @@ impl Learners {
     /// Joins, for one training here and so many more.
     pub(super) async fn start(registry: &Registry, cluster: &str, more: u64) -> Result<Self> {
         let last = FIRST + u32::try_from(more)?;
-        let arrays = Vec::from_iter((FIRST..=last).map(|array| (ArrayId(array), SPEC)));
+        let arrays = Vec::from_iter((FIRST..=last).map(|array| (ArrayId(array), SPEC.client())));
         let mut workers = Vec::new();
         for _ in 0..WORKERS {
-            let worker =
-                WorkerRole::join(registry, cluster, Transport::Sockets, Clock(0), &arrays).await?;
-            workers.push(Arc::new(worker));
+            workers.push(worker(registry, cluster, arrays.clone()).await?);
         }
         let samples = Arc::new(samples());
         Ok(Self { workers, samples })
@@ -123,7 +121,7 @@ impl Learners {
         let mut steps = JoinSet::new();
         for (number, worker) in (0..).zip(&self.workers) {
             let task = Learner {
-                worker: Arc::clone(worker),
+                worker: worker.clone(),
                 samples: Arc::clone(&self.samples),
                 array,
                 random: ChaCha8Rng::seed_from_u64(seed.wrapping_mul(1000) + number),
@@ -141,7 +139,7 @@ impl Learners {
             steps += done??;
         }
         let worker = self.workers.first().context("there are no workers")?;
-        let weights = worker.worker.pull(all(learning.array, 0)).await;
+        let weights = worker.pull(all(learning.array, 0)).await;
         let weights = soon("the last pull", weights).await?.values;
         Ok((steps, loss(&self.samples, &weights)))
     }
@@ -155,7 +153,7 @@ impl Learning {
 
 /// One worker's part of a training.
 struct Learner {
-    worker: Arc<WorkerRole>,
+    worker: Worker,
     samples: Arc<Vec<Sample>>,
     array: ArrayId,
     random: ChaCha8Rng,
@@ -167,7 +165,7 @@ impl Learner {
     async fn learn(mut self, pace: Option<Duration>, limit: u64) -> Result<u64> {
         let mut pace = pace.map(interval);
         let mut step = 0;
-        let pull = self.worker.worker.pull(all(self.array, 0)).await;
+        let pull = self.worker.pull(all(self.array, 0)).await;
         let mut weights = soon("the first pull", pull).await?.values;
         while step < limit && !self.stop.is_cancelled() {
             if let Some(pace) = &mut pace {
@@ -176,9 +174,9 @@ impl Learner {
             step += 1;
             let values = Values::from(self.gradient(&weights));
             let what = format!("step {step} of the training");
-            let push = self.worker.worker.push(all(self.array, step), values).await;
+            let push = self.worker.push(all(self.array, step), values).await;
             soon(&what, push).await?;
-            let pull = self.worker.worker.pull(all(self.array, step + 1)).await;
+            let pull = self.worker.pull(all(self.array, step + 1)).await;
             weights = soon(&what, pull).await?.values;
         }
         Ok(step)

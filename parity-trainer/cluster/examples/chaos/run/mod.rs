@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
-use parapet_cluster::node::{Pending, TaskError};
+use parapet_cluster::node::{Membership, NodeConfig, Pending, TaskError, Transport, Worker};
 use parapet_cluster::registry::{Address, Member, Registry, View};
-use parapet_parameter_server::{NodeId, Route};
+use parapet_parameter_server::{ArrayId, ClientArray, Clock, NodeId, Route};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use tokio::time::{Instant, sleep, timeout};
@@ -60,6 +60,19 @@ async fn soon<R>(what: &str, pending: Result<Pending<R>, TaskError>) -> Result<R
     let done = timeout(LIMIT, pending.with_context(|| what.to_owned())?).await;
     let done = done.with_context(|| format!("{what} is not done after {LIMIT:?}"))?;
     done.with_context(|| what.to_owned())
+}
+
+/// A worker of the cluster whose clock counts from now on.
+async fn worker(
+    registry: &Registry,
+    cluster: &str,
+    arrays: Vec<(ArrayId, ClientArray)>,
+) -> Result<Worker> {
+    let new = registry.add_executors(1, Clock(0)).await?;
+    let id = *new.first().context("no worker")?;
+    let config = NodeConfig::new(cluster, Transport::Sockets);
+    let membership = Membership::silent(registry.view());
+    Ok(Worker::start(id, arrays, config, membership))
 }
 
 /// Kills and waits as planned. What came of it until then is in `outcome` also after an error.

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use parapet_cluster::array::{ArraySpec, FilterSpec};
-use parapet_cluster::node::{TaskSpec, Transport};
+use parapet_cluster::node::{TaskSpec, Worker};
 use parapet_cluster::registry::Registry;
-use parapet_cluster::roles::{WorkerRole, await_array, define};
+use parapet_cluster::roles::{await_array, define};
 use parapet_parameter_server::{ArrayId, Clock, Consistency, KeyRange, RuleSpec, Values};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{LIMIT, soon};
+use super::{LIMIT, soon, worker};
 
 const ARRAY: ArrayId = ArrayId(1);
 const KEYS: KeyRange = KeyRange::new(0, 256);
@@ -42,7 +42,7 @@ struct Log {
 
 /// The worker at work.
 pub(super) struct Pushing {
-    worker: Arc<WorkerRole>,
+    worker: Worker,
     log: Arc<watch::Sender<Log>>,
     stop: CancellationToken,
     task: AbortOnDropHandle<Result<()>>,
@@ -53,17 +53,14 @@ impl Pushing {
     pub(super) async fn start(registry: &Registry, cluster: &str) -> Result<Self> {
         define(registry, ARRAY, KEYS, SHARDS, &SPEC).await?;
         await_array(registry, ARRAY, LIMIT).await?;
-        let arrays = [(ARRAY, SPEC)];
-        let worker =
-            WorkerRole::join(registry, cluster, Transport::Sockets, Clock(0), &arrays).await?;
-        let worker = Arc::new(worker);
+        let worker = worker(registry, cluster, vec![(ARRAY, SPEC.client())]).await?;
         let log = Arc::new(watch::Sender::new(Log {
             acknowledged: 0,
             begun: Instant::now(),
             longest: Duration::ZERO,
         }));
         let stop = CancellationToken::new();
-        let pushing = push(Arc::clone(&worker), Arc::clone(&log), stop.clone());
+        let pushing = push(worker.clone(), Arc::clone(&log), stop.clone());
         let task = AbortOnDropHandle::new(tokio::spawn(pushing));
         Ok(Self {
             worker,
@@ -110,7 +107,7 @@ impl Pushing {
     }
 
     async fn are_within(&self, acknowledged: u64, most: f32) -> Result<()> {
-        let pulled = soon("a pull", self.worker.worker.pull(all(0)).await).await?;
+        let pulled = soon("a pull", self.worker.pull(all(0)).await).await?;
         let wrong = pulled
             .values
             .iter()
@@ -123,17 +120,13 @@ impl Pushing {
     }
 }
 
-async fn push(
-    worker: Arc<WorkerRole>,
-    log: Arc<watch::Sender<Log>>,
-    stop: CancellationToken,
-) -> Result<()> {
+async fn push(worker: Worker, log: Arc<watch::Sender<Log>>, stop: CancellationToken) -> Result<()> {
     let mut clock = 0;
     while !stop.is_cancelled() {
         clock += 1;
         let begun = Instant::now();
         let values = Values::from(vec![1.0; KEYS.len() as usize * WIDTH]);
-        let pushed = worker.worker.push(all(clock), values).await;
+        let pushed = worker.push(all(clock), values).await;
         soon(&format!("push {clock}"), pushed).await?;
         log.send_modify(|log| {
             log.acknowledged = clock;

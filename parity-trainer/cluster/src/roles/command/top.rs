@@ -172,8 +172,7 @@ fn workers(view: &View, statuses: &Statuses) -> Rows {
     let listed: BTreeSet<WorkerId> = view.workers.listed().collect();
     for worker in &listed | &view.present_workers {
         let kind = match listed.contains(&worker) {
-            _ if view.workers.executors.contains(&worker) => "executor",
-            true => "worker",
+            true => "executor",
             false => "process",
         };
         let mut cells = vec![worker.0.to_string(), kind.to_owned()];
@@ -278,8 +277,8 @@ mod tests {
             "3 10.0.0.1:7000 1 1 1 4000.0 kB 0 0 0",
             "5 gone does not answer",
             "1 [0, 100) 4 3 > 5 12 11",
-            "8 worker 12 0",
-            "9 worker 10 2",
+            "8 executor 12 0",
+            "9 executor 10 2",
         ] {
             let is_there = lines.iter().any(|line| line == expected);
             assert!(is_there, "{expected}: {text}");

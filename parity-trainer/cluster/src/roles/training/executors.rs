@@ -61,7 +61,8 @@ impl Executors {
         }
         let number = self.numbers.get(place).copied().unwrap_or_default();
         // For a moment, the process that it comes from may be the same executor.
-        let worker = self.start(WorkerId(number), self.membership.silent());
+        let silent = Membership::silent(self.membership.view.clone());
+        let worker = self.start(WorkerId(number), silent);
         self.workers.insert(place, worker.clone());
         worker
     }

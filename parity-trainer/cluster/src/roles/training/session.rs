@@ -243,7 +243,7 @@ impl Training {
             self.registry.set_job(None).await?;
             let executors = self.job.executors.iter().copied().map(WorkerId);
             let executors = Vec::from_iter(executors);
-            self.registry.drop_workers(None, &executors).await?;
+            self.registry.drop_executors(&executors).await?;
             self.registry.give_up(self.job.array()).await?;
         }
         Ok(self.membership.leave().await?)

@@ -141,8 +141,8 @@ async fn clear(registry: &Registry, view: &View) -> Result<()> {
         registry.set_job(None).await?;
         registry.give_up(job.array()).await?;
     }
-    let left = Vec::from_iter(view.workers.executors.iter().copied());
-    Ok(registry.drop_workers(None, &left).await?)
+    let left = Vec::from_iter(view.workers.listed());
+    Ok(registry.drop_executors(&left).await?)
 }
 
 /// Sets every row of the array: the first executor pushes the values, the others none.
