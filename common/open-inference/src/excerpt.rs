@@ -104,29 +104,18 @@ mod tests {
     fn a_long_text_is_cut_on_a_character_boundary_and_marked() {
         let whole = "ä".repeat(MAX_CHARS);
         assert_eq!(Excerpt::from(&whole).to_string(), whole);
-        assert_eq!(
-            Excerpt::from(&format!("{whole}ä")).to_string(),
-            format!("{whole}...")
-        );
-        assert_eq!(
-            format!("{:?}", Excerpt::from(&format!("{whole}ä"))),
-            format!("\"{whole}\"...")
-        );
+        let cut = Excerpt::from(&format!("{whole}ä"));
+        assert_eq!(cut.to_string(), format!("{whole}..."));
+        assert_eq!(format!("{cut:?}"), format!("\"{whole}\"..."));
     }
 
     #[test]
     fn escapes_grow_no_further_than_ten_characters_each() {
         for char in ['\u{200b}', '\u{10ffff}', '\0', '\u{301}', '"'] {
             let long = char.to_string().repeat(1 << 20);
-            let excerpt = Excerpt::from(&long);
-            assert!(
-                excerpt.to_string().len() <= 10 * MAX_CHARS + CUT.len(),
-                "{char:?}"
-            );
-            assert!(
-                format!("{excerpt:?}").len() <= 10 * MAX_CHARS + CUT.len() + 2,
-                "{char:?}"
-            );
+            let (excerpt, most) = (Excerpt::from(&long), 10 * MAX_CHARS + CUT.len());
+            assert!(excerpt.to_string().len() <= most, "{char:?}");
+            assert!(format!("{excerpt:?}").len() <= most + 2, "{char:?}");
         }
     }
 

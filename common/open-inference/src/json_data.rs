@@ -7,7 +7,7 @@
 use std::fmt;
 
 use half::f16;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 use serde::ser::{Error as _, Serialize, Serializer};
 
 use crate::bounded::{MAX_AXES, SHORT};
@@ -28,10 +28,8 @@ pub(crate) fn tensor(
     json: &str,
 ) -> Result<Tensor, ProtocolError> {
     if !datatype.has_json_form() {
-        return Err(ProtocolError::NoJsonForm {
-            tensor: Excerpt::from(&name),
-            reason: BF16_IS_BINARY,
-        });
+        let (tensor, reason) = (Excerpt::from(&name), BF16_IS_BINARY);
+        return Err(ProtocolError::NoJsonForm { tensor, reason });
     }
     let wrong = |mistake: String| ProtocolError::Data {
         tensor: Excerpt::from(&name),
@@ -63,21 +61,20 @@ pub(crate) fn tensor(
         bytes: Vec::with_capacity(capacity),
     };
     let mut deserializer = serde_json::Deserializer::from_str(json);
-    let read = Elements {
+    let elements = Elements {
         sink: &mut sink,
         depth: 0,
-    }
-    .deserialize(&mut deserializer);
+    };
+    let read = elements.deserialize(&mut deserializer);
     if let Err(error) = read.and_then(|()| deserializer.end()) {
         return Err(wrong(json_mistake(&error)));
     }
     if sink.count != expected {
-        let (tensor, actual) = (Excerpt::from(&name), sink.count);
         return Err(ProtocolError::ElementCount {
-            tensor,
+            tensor: Excerpt::from(&name),
             shape,
             expected,
-            actual,
+            actual: sink.count,
         });
     }
     Tensor::new(name, datatype, shape, sink.bytes.into())
@@ -143,12 +140,12 @@ impl Sink {
     }
 
     fn string(&mut self, value: &str) -> bool {
-        let Ok(length) = u32::try_from(value.len()) else {
+        let Some(length) = u32::try_from(value.len())
+            .ok()
+            .filter(|_| self.datatype == Datatype::Bytes)
+        else {
             return false;
         };
-        if self.datatype != Datatype::Bytes {
-            return false;
-        }
         self.push(length.to_le_bytes());
         if self.count <= self.expected {
             self.bytes.extend_from_slice(value.as_bytes());
@@ -164,7 +161,7 @@ struct Elements<'s> {
 }
 
 impl Elements<'_> {
-    fn accept<E: serde::de::Error>(
+    fn accept<E: Error>(
         self,
         value: impl fmt::Display,
         push: impl FnOnce(&mut Sink) -> bool,
@@ -204,35 +201,33 @@ impl<'de> Visitor<'de> for Elements<'_> {
                 "arrays are nested deeper than {MAX_AXES}"
             )));
         }
+        let depth = depth + 1;
         while elements
-            .next_element_seed(Elements {
-                sink: &mut *sink,
-                depth: depth + 1,
-            })?
+            .next_element_seed(Elements { sink, depth })?
             .is_some()
         {}
         Ok(())
     }
 
-    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
+    fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
         self.accept(value, |sink| {
             sink.datatype == Datatype::Bool && sink.integer(i128::from(value))
         })
     }
 
-    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
+    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
         self.accept(value, |sink| sink.integer(i128::from(value)))
     }
 
-    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
+    fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
         self.accept(value, |sink| sink.integer(i128::from(value)))
     }
 
-    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
+    fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
         self.accept(value, |sink| sink.float(value))
     }
 
-    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
+    fn visit_str<E: Error>(self, value: &str) -> Result<(), E> {
         self.accept("a string", |sink| sink.string(value))
     }
 }
@@ -243,23 +238,15 @@ pub(crate) struct JsonData<'a>(&'a Tensor);
 impl<'a> JsonData<'a> {
     /// Wraps the tensor, unless JSON has no form for its contents.
     pub(crate) fn new(tensor: &'a Tensor) -> Result<Self, ProtocolError> {
-        let reason = if !tensor.datatype.has_json_form() {
-            BF16_IS_BINARY
-        } else if tensor.has_non_finite() {
-            "JSON has no NaN and no infinity"
-        } else if tensor.datatype == Datatype::Bytes
-            && tensor
-                .byte_strings()
-                .any(|element| std::str::from_utf8(element).is_err())
-        {
-            "a byte string is not UTF-8"
-        } else {
-            return Ok(Self(tensor));
+        let is_text = |element| std::str::from_utf8(element).is_ok();
+        let reason = match tensor.datatype {
+            Datatype::Bf16 => BF16_IS_BINARY,
+            Datatype::Bytes if !tensor.byte_strings().all(is_text) => "a byte string is not UTF-8",
+            _ if tensor.has_non_finite() => "JSON has no NaN and no infinity",
+            _ => return Ok(Self(tensor)),
         };
-        Err(ProtocolError::NoJsonForm {
-            tensor: Excerpt::from(&tensor.name),
-            reason,
-        })
+        let tensor = Excerpt::from(&tensor.name);
+        Err(ProtocolError::NoJsonForm { tensor, reason })
     }
 }
 

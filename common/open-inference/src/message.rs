@@ -34,31 +34,24 @@ impl InferRequest {
     /// Returns true if `output` is to be answered in binary form: by its own `binary_data`, else by
     /// the request's `binary_data_output`, else no.
     pub fn wants_binary(&self, output: &str) -> bool {
-        self.outputs
-            .iter()
-            .find(|requested| requested.name == output)
-            .and_then(|requested| requested.binary_data)
-            .or_else(|| {
-                self.parameters
-                    .get(BINARY_DATA_OUTPUT)
-                    .and_then(Value::as_bool)
-            })
+        let mut outputs = self.outputs.iter();
+        let own = outputs.find(|asked| asked.name == output);
+        let of_all = || self.parameters.get(BINARY_DATA_OUTPUT)?.as_bool();
+        own.and_then(|asked| asked.binary_data)
+            .or_else(of_all)
             .unwrap_or(false)
     }
 
     /// Returns true if the client asked for `output`: it named it, or named none.
     pub fn wants_output(&self, output: &str) -> bool {
-        self.outputs.is_empty()
-            || self
-                .outputs
-                .iter()
-                .any(|requested| requested.name == output)
+        let mut outputs = self.outputs.iter();
+        self.outputs.is_empty() || outputs.any(|asked| asked.name == output)
     }
 
     /// Asks for every output in binary form (those that say otherwise themselves keep their say).
     pub fn ask_binary_outputs(&mut self) {
-        self.parameters
-            .insert(BINARY_DATA_OUTPUT.to_owned(), Value::Bool(true));
+        let asked = (BINARY_DATA_OUTPUT.to_owned(), Value::Bool(true));
+        self.parameters.extend([asked]);
     }
 }
 

@@ -42,18 +42,19 @@ mod tests {
     #[test]
     fn it_names_server_models_and_datatypes() {
         let document = openapi("parapet", "1.2", ["a", "b"].into_iter());
-        assert_eq!(
-            document["info"]["title"],
-            "parapet 1.2: Open Inference Protocol v2"
-        );
-        assert_eq!(
-            document["components"]["parameters"]["model"]["schema"]["enum"],
-            json!(["a", "b"])
-        );
-        assert_eq!(
-            document["components"]["schemas"]["Datatype"]["enum"][13],
-            "BYTES"
-        );
+        for (pointer, value) in [
+            (
+                "/info/title",
+                json!("parapet 1.2: Open Inference Protocol v2"),
+            ),
+            (
+                "/components/parameters/model/schema/enum",
+                json!(["a", "b"]),
+            ),
+            ("/components/schemas/Datatype/enum/13", json!("BYTES")),
+        ] {
+            assert_eq!(document.pointer(pointer), Some(&value));
+        }
         assert!(document["paths"]["/v2/models/{model}/infer"]["post"].is_object());
         let text = document.to_string();
         for reference in text.split("\"#").skip(1) {

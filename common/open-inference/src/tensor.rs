@@ -82,11 +82,10 @@ impl Tensor {
     /// Copies the values of an FP32 tensor into `out`, which must have as many elements.
     pub fn copy_f32s_into(&self, out: &mut [f32]) -> Result<(), ProtocolError> {
         if self.datatype != Datatype::Fp32 {
-            let (tensor, actual) = (self.excerpt(), self.datatype);
             return Err(ProtocolError::DatatypeMismatch {
-                tensor,
+                tensor: self.excerpt(),
                 expected: Datatype::Fp32,
-                actual,
+                actual: self.datatype,
             });
         }
         if self.data.len() != out.len() * 4 {
@@ -110,19 +109,12 @@ impl Tensor {
                     .fold(false, |found, &element| found | non_finite(element))
             })
         }
+        let data = &self.data;
         match self.datatype {
-            Datatype::Fp16 => any(&self.data, |element| {
-                u16::from_le_bytes(element) & 0x7c00 == 0x7c00
-            }),
-            Datatype::Bf16 => any(&self.data, |element| {
-                u16::from_le_bytes(element) & 0x7f80 == 0x7f80
-            }),
-            Datatype::Fp32 => any(&self.data, |element| {
-                !f32::from_le_bytes(element).is_finite()
-            }),
-            Datatype::Fp64 => any(&self.data, |element| {
-                !f64::from_le_bytes(element).is_finite()
-            }),
+            Datatype::Fp16 => any(data, |half| u16::from_le_bytes(half) & 0x7c00 == 0x7c00),
+            Datatype::Bf16 => any(data, |half| u16::from_le_bytes(half) & 0x7f80 == 0x7f80),
+            Datatype::Fp32 => any(data, |float| !f32::from_le_bytes(float).is_finite()),
+            Datatype::Fp64 => any(data, |double| !f64::from_le_bytes(double).is_finite()),
             _ => false,
         }
     }
@@ -218,67 +210,39 @@ mod tests {
     #[test]
     fn contents_must_fit_the_shape() {
         assert!(Tensor::from_f32("x", [2, 2], &[1.0; 4]).is_ok());
-        assert!(matches!(
-            Tensor::from_f32("x", [2, 2], &[1.0; 3]),
-            Err(ProtocolError::ByteCount { .. })
-        ));
-        let huge = Tensor::new("x", Datatype::Fp32, vec![usize::MAX, 2], Bytes::new());
-        assert!(matches!(huge, Err(ProtocolError::ShapeOverflow { .. })));
-        let bytes_overflow = Tensor::new("x", Datatype::Fp32, vec![usize::MAX / 2], Bytes::new());
-        assert!(matches!(
-            bytes_overflow,
-            Err(ProtocolError::ShapeOverflow { .. })
-        ));
+        let short = Tensor::from_f32("x", [2, 2], &[1.0; 3]).unwrap_err();
+        assert!(matches!(short, ProtocolError::ByteCount { .. }));
+        for shape in [vec![usize::MAX, 2], vec![usize::MAX / 2]] {
+            let huge = Tensor::new("x", Datatype::Fp32, shape, Bytes::new()).unwrap_err();
+            assert!(matches!(huge, ProtocolError::ShapeOverflow { .. }));
+        }
     }
 
     #[test]
     fn a_shape_of_more_than_sixteen_axes_is_refused() {
-        let tensor = |axes| {
-            Tensor::new(
-                "x",
-                Datatype::Uint8,
-                vec![1; axes],
-                Bytes::from_static(b"1"),
-            )
-        };
+        let tensor = |axes| Tensor::new("x", Datatype::Uint8, vec![1; axes], "1".into());
         assert!(tensor(16).is_ok());
-        assert!(matches!(
-            tensor(17),
-            Err(ProtocolError::Axes { axes: 17, .. })
-        ));
+        let refused = tensor(17).unwrap_err();
+        assert!(matches!(refused, ProtocolError::Axes { axes: 17, .. }));
     }
 
     #[test]
     fn byte_strings_carry_their_lengths() {
         let data = Bytes::from_static(b"\x02\0\0\0hi\0\0\0\0");
-        let tensor = Tensor::new("x", Datatype::Bytes, vec![2], data.clone()).unwrap();
-        assert_eq!(tensor.byte_strings().collect::<Vec<_>>(), [&b"hi"[..], b""]);
-        let short = Tensor::new("x", Datatype::Bytes, vec![2], data.slice(..9));
-        assert!(matches!(
-            short,
-            Err(ProtocolError::BytesElement { element: 1, .. })
-        ));
-        let count = Tensor::new("x", Datatype::Bytes, vec![3], data);
-        assert!(matches!(
-            count,
-            Err(ProtocolError::ElementCount {
-                expected: 3,
-                actual: 2,
-                ..
-            })
-        ));
+        let tensor = |count, data| Tensor::new("x", Datatype::Bytes, vec![count], data);
+        let two = tensor(2, data.clone()).unwrap();
+        assert_eq!(two.byte_strings().collect::<Vec<_>>(), [&b"hi"[..], b""]);
+        let short = tensor(2, data.slice(..9)).unwrap_err().to_string();
+        assert!(short.contains("BYTES element 1 reaches past"), "{short}");
+        let count = tensor(3, data).unwrap_err().to_string();
+        assert!(count.contains("takes 3 elements, got 2"), "{count}");
     }
 
     #[test]
     fn non_finite_values_are_found_in_every_float() {
         let tensor = |datatype, data: &[u8], size| {
-            Tensor::new(
-                "x",
-                datatype,
-                vec![data.len() / size],
-                Bytes::copy_from_slice(data),
-            )
-            .unwrap()
+            let data = Bytes::copy_from_slice(data);
+            Tensor::new("x", datatype, vec![data.len() / size], data).unwrap()
         };
         assert!(!tensor(Datatype::Fp32, &f32::MAX.to_le_bytes(), 4).has_non_finite());
         assert!(tensor(Datatype::Fp32, &f32::NAN.to_le_bytes(), 4).has_non_finite());

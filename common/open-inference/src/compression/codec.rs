@@ -156,16 +156,15 @@ mod tests {
 
     #[test]
     fn long_bodies_take_the_buffer_of_the_one_before_and_nothing_of_its_contents() {
-        for (byte, length) in [
-            (1, SHORT + 2),
-            (2, 2 * SHORT),
-            (3, SHORT + 1),
-            (4, LONG_BYTES + 1),
-        ] {
+        let through = |body: &[u8], limit| {
+            let encoded = encode(Coding::Gzip, body);
+            decode(Coding::Gzip, &encoded, limit).unwrap()
+        };
+        let lengths = [SHORT + 2, 2 * SHORT, SHORT + 1, LONG_BYTES + 1];
+        for (byte, length) in (1..).zip(lengths) {
             let body = vec![byte; length];
-            let kept = decode(Coding::Gzip, &encode(Coding::Gzip, &body), length).unwrap();
-            let other =
-                decode(Coding::Gzip, &encode(Coding::Gzip, &[9; SHORT + 1]), length).unwrap();
+            let kept = through(&body, length);
+            let other = through(&[9; SHORT + 1], length);
             assert_eq!((kept, other), (body.into(), vec![9; SHORT + 1].into()));
         }
         assert!(SPARE.lock().capacity() <= LONG_BYTES);
@@ -174,19 +173,14 @@ mod tests {
     #[test]
     fn the_limit_counts_decoded_bytes() {
         let bomb = vec![0; 10 << 20];
+        let (length, limit) = (bomb.len(), 1 << 20);
         for coding in BOTH {
             let encoded = encode(coding, &bomb);
-            assert!(encoded.len() < bomb.len() / 100);
-            let limit = 1 << 20;
-            assert_eq!(
-                decode(coding, &encoded, limit),
-                Err(CodingError::TooLarge { limit })
-            );
-            assert_eq!(
-                decode(coding, &encoded, bomb.len()).unwrap().len(),
-                bomb.len()
-            );
-            assert!(decode(coding, &encoded, bomb.len() - 1).is_err());
+            assert!(encoded.len() < length / 100);
+            let refused = decode(coding, &encoded, limit);
+            assert_eq!(refused, Err(CodingError::TooLarge { limit }));
+            assert_eq!(decode(coding, &encoded, length).unwrap().len(), length);
+            assert!(decode(coding, &encoded, length - 1).is_err());
         }
     }
 
@@ -194,13 +188,10 @@ mod tests {
     fn what_is_cut_short_or_something_else_is_malformed() {
         for coding in BOTH {
             let encoded = encode(coding, &[7; 500]);
-            let cut = decode(coding, &encoded[..encoded.len() - 5], 1000);
-            assert!(matches!(cut, Err(CodingError::Malformed { .. })), "{cut:?}");
-            let other = decode(coding, b"{\"inputs\":[]}", 1000);
-            assert!(
-                matches!(other, Err(CodingError::Malformed { .. })),
-                "{other:?}"
-            );
+            for other in [&encoded[..encoded.len() - 5], b"{\"inputs\":[]}"] {
+                let error = decode(coding, other, 1000).unwrap_err();
+                assert!(matches!(error, CodingError::Malformed { .. }), "{error}");
+            }
         }
     }
 
@@ -208,9 +199,8 @@ mod tests {
     fn deflate_without_its_format_is_read() {
         let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), Compression::fast());
         encoder.write_all(b"tensor").unwrap();
-        assert_eq!(
-            decode(Coding::Deflate, &encoder.finish().unwrap(), 6).unwrap(),
-            &b"tensor"[..]
-        );
+        let encoded = encoder.finish().unwrap();
+        let decoded = decode(Coding::Deflate, &encoded, 6).unwrap();
+        assert_eq!(decoded, &b"tensor"[..]);
     }
 }

@@ -108,18 +108,12 @@ mod tests {
             .unwrap();
         assert!(Turn::to_unpack(SHORT + 1).now_or_never().is_none());
         assert!(Turn::to_unpack(SHORT).await.is_some());
-        assert!(
-            Turn::to_read(usize::MAX).await.is_some(),
-            "it is not to be unpacked"
-        );
+        // It is not to be unpacked.
+        assert!(Turn::to_read(usize::MAX).await.is_some());
         drop(long);
         let mut first = Turn::to_unpack(usize::MAX).await.unwrap();
         first.shrink_to(LONG_BYTES / 2);
-        assert!(
-            Arc::clone(&UNPACKED)
-                .acquire_many_owned(units(LONG_BYTES / 2))
-                .await
-                .is_ok()
-        );
+        let half = Arc::clone(&UNPACKED).acquire_many_owned(units(LONG_BYTES / 2));
+        assert!(half.await.is_ok());
     }
 }

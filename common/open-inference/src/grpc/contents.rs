@@ -1,5 +1,7 @@
 //! Typed contents of tensors, and the bytes that the other forms have.
 
+use std::mem::take;
+
 use bytes::{BufMut, Bytes};
 
 use crate::grpc::message::InferTensorContents;
@@ -9,29 +11,23 @@ use crate::{Datatype, ProtocolError, Tensor};
 pub(crate) fn to_bytes(
     tensor: &str,
     datatype: Datatype,
-    contents: InferTensorContents,
+    mut contents: InferTensorContents,
 ) -> Result<Bytes, ProtocolError> {
-    check_field(tensor, datatype, &contents)?;
-    let InferTensorContents {
-        bool_contents,
-        int_contents,
-        int64_contents,
-        uint_contents,
-        uint64_contents,
-        fp32_contents,
-        fp64_contents,
-        bytes_contents,
-    } = contents;
+    // The field that the datatype's elements are in, and their bytes.
     macro_rules! elements {
-        ($values:expr) => {
-            $values
-                .into_iter()
-                .flat_map(|value| value.to_le_bytes())
-                .collect()
+        ($field:ident) => {
+            (
+                stringify!($field),
+                take(&mut contents.$field)
+                    .into_iter()
+                    .flat_map(|value| value.to_le_bytes())
+                    .collect(),
+            )
         };
-        ($values:expr, $type:ty) => {{
-            let mut bytes = Vec::with_capacity($values.len() * size_of::<$type>());
-            for (element, value) in $values.into_iter().enumerate() {
+        ($field:ident, $type:ty) => {{
+            let values = take(&mut contents.$field);
+            let mut bytes = Vec::with_capacity(values.len() * size_of::<$type>());
+            for (element, value) in values.into_iter().enumerate() {
                 let narrow = <$type>::try_from(value).map_err(|_| ProtocolError::OutOfRange {
                     tensor: tensor.into(),
                     datatype,
@@ -40,11 +36,14 @@ pub(crate) fn to_bytes(
                 })?;
                 bytes.extend_from_slice(&narrow.to_le_bytes());
             }
-            bytes.into()
+            (stringify!($field), bytes.into())
         }};
     }
-    Ok(match datatype {
-        Datatype::Bool => bool_contents.into_iter().map(u8::from).collect(),
+    let (wanted, bytes): (_, Bytes) = match datatype {
+        Datatype::Bool => {
+            let values = take(&mut contents.bool_contents).into_iter();
+            ("bool_contents", values.map(u8::from).collect())
+        }
         Datatype::Uint8 => elements!(uint_contents, u8),
         Datatype::Uint16 => elements!(uint_contents, u16),
         Datatype::Uint32 => elements!(uint_contents),
@@ -57,28 +56,19 @@ pub(crate) fn to_bytes(
         Datatype::Fp64 => elements!(fp64_contents),
         Datatype::Bytes => {
             let mut bytes = Vec::new();
-            for element in bytes_contents {
+            for element in take(&mut contents.bytes_contents) {
                 // A message is shorter than 4 GiB.
                 bytes.put_u32_le(u32::try_from(element.len()).unwrap_or(u32::MAX));
                 bytes.extend_from_slice(&element);
             }
-            bytes.into()
+            ("bytes_contents", bytes.into())
         }
-        Datatype::Fp16 | Datatype::Bf16 => Bytes::new(),
-    })
-}
-
-/// Checks that no field but the datatype's has elements.
-fn check_field(
-    tensor: &str,
-    datatype: Datatype,
-    contents: &InferTensorContents,
-) -> Result<(), ProtocolError> {
-    let wanted = field(datatype).ok_or_else(|| ProtocolError::RawOnly {
-        tensor: tensor.into(),
-        datatype,
-    })?;
-    let lengths = [
+        Datatype::Fp16 | Datatype::Bf16 => {
+            let tensor = tensor.into();
+            return Err(ProtocolError::RawOnly { tensor, datatype });
+        }
+    };
+    let others = [
         ("bool_contents", contents.bool_contents.len()),
         ("int_contents", contents.int_contents.len()),
         ("int64_contents", contents.int64_contents.len()),
@@ -88,15 +78,14 @@ fn check_field(
         ("fp64_contents", contents.fp64_contents.len()),
         ("bytes_contents", contents.bytes_contents.len()),
     ];
-    let mut others = lengths.into_iter().filter(|(name, _)| *name != wanted);
-    match others.find(|(_, length)| *length > 0) {
+    match others.into_iter().find(|(_, length)| *length > 0) {
         Some((given, _)) => Err(ProtocolError::WrongContents {
             tensor: tensor.into(),
             datatype,
             wanted,
             given,
         }),
-        None => Ok(()),
+        None => Ok(bytes),
     }
 }
 
@@ -134,19 +123,4 @@ pub(crate) fn typed(tensor: &Tensor) -> Option<InferTensorContents> {
         Datatype::Fp16 | Datatype::Bf16 => return None,
     }
     Some(contents)
-}
-
-/// The field that a datatype's elements are in.
-fn field(datatype: Datatype) -> Option<&'static str> {
-    Some(match datatype {
-        Datatype::Bool => "bool_contents",
-        Datatype::Int8 | Datatype::Int16 | Datatype::Int32 => "int_contents",
-        Datatype::Int64 => "int64_contents",
-        Datatype::Uint8 | Datatype::Uint16 | Datatype::Uint32 => "uint_contents",
-        Datatype::Uint64 => "uint64_contents",
-        Datatype::Fp32 => "fp32_contents",
-        Datatype::Fp64 => "fp64_contents",
-        Datatype::Bytes => "bytes_contents",
-        Datatype::Fp16 | Datatype::Bf16 => return None,
-    })
 }
