@@ -140,45 +140,37 @@ mod tests {
 
     #[test]
     fn plain_and_gzip_files_read_the_same() {
-        let expected = Idx {
-            dims: vec![2, 3],
-            bytes: b"abcdef".to_vec(),
-        };
-        assert_eq!(read(SOUND).unwrap(), expected);
-        assert_eq!(read(&gzip(SOUND)).unwrap(), expected);
+        for file in [SOUND, &gzip(SOUND)] {
+            let Idx { dims, bytes } = read(file).unwrap();
+            assert_eq!((dims, &bytes[..]), (vec![2, 3], &b"abcdef"[..]));
+        }
     }
 
     #[test]
     fn broken_files_are_told_apart() {
-        assert!(matches!(
-            read_idx(Path::new("/nowhere/x")),
-            Err(IdxError::Read { .. })
-        ));
-        assert!(matches!(read(b""), Err(IdxError::Magic { .. })));
-        assert!(matches!(
-            read(b"\0\0\x0d\x01\0\0\0\0"),
-            Err(IdxError::Magic { .. })
-        ));
-        assert!(matches!(
-            read(b"\0\0\x08\x03\0\0"),
-            Err(IdxError::Length { found: 2, .. })
-        ));
-        assert!(matches!(
-            read(&SOUND[..17]),
-            Err(IdxError::Length {
-                wanted: 6,
-                found: 5,
+        let unread = read_idx(Path::new("/nowhere/x")).unwrap_err();
+        assert!(matches!(unread, IdxError::Read { .. }));
+        for wrong in [&b""[..], b"\0\0\x0d\x01\0\0\0\0"] {
+            assert!(matches!(read(wrong).unwrap_err(), IdxError::Magic { .. }));
+        }
+        let huge = [&b"\0\0\x08\x03"[..], &[0xff; 12]].concat();
+        for (contents, wanted, found) in [
+            (&b"\0\0\x08\x03\0\0"[..], 12, 2),
+            (&SOUND[..17], 6, 5),
+            (&huge, u128::from(u32::MAX).pow(3), 0),
+        ] {
+            let IdxError::Length {
+                wanted: w,
+                found: f,
                 ..
-            })
-        ));
-        assert!(matches!(
-            read(b"\0\0\x08\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"),
-            Err(IdxError::Length { .. })
-        ));
+            } = read(contents).unwrap_err()
+            else {
+                panic!("{contents:?}");
+            };
+            assert_eq!((w, f), (wanted, found));
+        }
         let packed = gzip(SOUND);
-        assert!(matches!(
-            read(&packed[..packed.len() - 9]),
-            Err(IdxError::Gzip { .. })
-        ));
+        let cut = read(&packed[..packed.len() - 9]).unwrap_err();
+        assert!(matches!(cut, IdxError::Gzip { .. }));
     }
 }

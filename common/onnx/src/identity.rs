@@ -27,28 +27,22 @@ pub enum ElementType {
 /// A model with an input of each name, element type and shape (without the batch axis), which comes
 /// out again as `NAME_out`.
 pub fn identity_model(tensors: &[(&str, ElementType, &[usize])]) -> Vec<u8> {
-    let out = |name: &str| format!("{name}_out");
-    let node = |(name, _, _): &(&str, ElementType, &[usize])| NodeProto {
-        input: vec![(*name).to_owned()],
-        output: vec![out(name)],
-        op_type: Some("Identity".to_owned()),
-        ..NodeProto::default()
-    };
-    let value = |name: String, element: ElementType, shape: &[usize]| {
-        ValueInfoProto::batch_of_type(name, element as i32, shape)
-    };
-    let graph = GraphProto {
-        node: tensors.iter().map(node).collect(),
+    let mut graph = GraphProto {
         name: Some("identity".to_owned()),
-        input: tensors
-            .iter()
-            .map(|(name, element, shape)| value((*name).to_owned(), *element, shape))
-            .collect(),
-        output: tensors
-            .iter()
-            .map(|(name, element, shape)| value(out(name), *element, shape))
-            .collect(),
         ..GraphProto::default()
     };
+    for (name, element, shape) in tensors {
+        let out = format!("{name}_out");
+        let value =
+            |name: &str| ValueInfoProto::batch_of_type(name.to_owned(), *element as i32, shape);
+        graph.input.push(value(name));
+        graph.output.push(value(&out));
+        graph.node.push(NodeProto {
+            input: vec![(*name).to_owned()],
+            output: vec![out],
+            op_type: Some("Identity".to_owned()),
+            ..NodeProto::default()
+        });
+    }
     ModelProto::of(graph).encode_to_vec()
 }

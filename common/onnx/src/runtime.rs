@@ -51,10 +51,8 @@ impl OnnxRuntime {
             ))
         };
         let builder = ort::init_from(&path).map_err(|error| failed(one_line(&error)))?;
-        let environment = builder
-            .with_telemetry(false)
-            .build()
-            .map_err(|error| failed(one_line(&error)))?;
+        let environment = builder.with_telemetry(false).build();
+        let environment = environment.map_err(|error| failed(one_line(&error)))?;
         Ok(loaded.insert(Self(environment)).clone())
     }
 
@@ -90,7 +88,7 @@ pub fn one_line(error: &impl std::fmt::Display) -> String {
 
 /// A named library must be there; silently taking another would hide a mistake.
 fn find(named: Option<&Path>, executable: Option<&Path>) -> Result<PathBuf, RuntimeError> {
-    let searched = match (named, executable.and_then(Path::parent)) {
+    let searched: Vec<PathBuf> = match (named, executable.and_then(Path::parent)) {
         (Some(named), _) => vec![named.to_owned()],
         (None, Some(folder)) => {
             let set_up = folder.ancestors().map(|folder| folder.join(SET_UP));
@@ -100,20 +98,15 @@ fn find(named: Option<&Path>, executable: Option<&Path>) -> Result<PathBuf, Runt
         }
         (None, None) => Vec::new(),
     };
-    match searched.iter().find(|path| path.is_file()) {
-        Some(path) => Ok(path.clone()),
-        None => {
-            let searched: Vec<_> = searched
-                .iter()
-                .map(|path| path.display().to_string())
-                .collect();
-            let searched = searched.join(", ");
-            Err(RuntimeError(format!(
-                "ONNX Runtime not found ({searched}): run `cargo xtask setup`, or name {FILE_NAME} \
-                    with --onnxruntime or {VARIABLE}"
-            )))
-        }
-    }
+    let found = searched.iter().find(|path| path.is_file()).cloned();
+    found.ok_or_else(|| {
+        let searched: Vec<_> = searched.iter().map(|path| path.to_string_lossy()).collect();
+        let searched = searched.join(", ");
+        RuntimeError(format!(
+            "ONNX Runtime not found ({searched}): run `cargo xtask setup`, or name {FILE_NAME} \
+                with --onnxruntime or {VARIABLE}"
+        ))
+    })
 }
 
 #[cfg(test)]

@@ -25,8 +25,9 @@ pub struct Fault {
 pub struct FaultPlan {
     service_time: Option<ServiceTime>,
     straggle: Option<Straggling>,
-    slow: Option<Slow>,
-    transfers: Vec<Transfer>,
+    /// Slow periods, then each of the concurrent transfers.
+    disturbances: Vec<Disturbance>,
+    instance: u64,
     error_probability: f64,
     service_times: ChaCha8Rng,
     straggles: ChaCha8Rng,
@@ -42,9 +43,12 @@ impl FaultPlan {
         let seed = model
             .bytes()
             .fold(own, |seed, byte| mix(seed ^ u64::from(byte)));
-        let transfers = profile
-            .transfers
-            .map_or(0, |transfers| transfers.concurrent);
+        let slowdown = profile.slowdown.into_iter();
+        let slowdown = slowdown.map(|slowdown| Disturbance::slow(slowdown, profile.seed, own));
+        let transfers = profile.transfers.into_iter().flat_map(|transfers| {
+            (0..u64::from(transfers.concurrent))
+                .map(move |number| Disturbance::transfer(transfers, profile.seed, number))
+        });
         Self {
             service_time: profile
                 .model_service_time
@@ -52,13 +56,8 @@ impl FaultPlan {
                 .or(profile.service_time.as_ref())
                 .cloned(),
             straggle: profile.straggle,
-            slow: profile
-                .slowdown
-                .map(|slowdown| Slow::new(slowdown, profile.seed, instance)),
-            transfers: (0..u64::from(transfers))
-                .zip(profile.transfers.into_iter().cycle())
-                .map(|(number, transfers)| Transfer::new(transfers, profile.seed, number, instance))
-                .collect(),
+            disturbances: slowdown.chain(transfers).collect(),
+            instance,
             error_probability: profile.error_probability,
             service_times: stream(seed, Kind::ServiceTime),
             straggles: stream(seed, Kind::Straggling),
@@ -94,11 +93,8 @@ impl FaultPlan {
                 .random_range(straggle.min_ms..=straggle.max_ms);
             ms += if happens { time } else { 0.0 };
         }
-        if let Some(added) = self.slow.as_mut().and_then(|slow| slow.at(elapsed)) {
-            ms += self.added.random_range(added.min_ms..=added.max_ms);
-        }
-        for transfer in &mut self.transfers {
-            if let Some(added) = transfer.at(elapsed) {
+        for disturbance in &mut self.disturbances {
+            if let Some(added) = disturbance.at(elapsed, self.instance) {
                 ms += self.added.random_range(added.min_ms..=added.max_ms);
             }
         }
@@ -109,86 +105,62 @@ impl FaultPlan {
     }
 }
 
-/// Slow periods as one instance sees them.
+/// Windows in which some instances answer later.
 #[derive(Debug, Clone)]
-struct Slow {
-    slowdown: Slowdown,
+struct Disturbance {
     windows: Windows,
     seed: u64,
-    instance: u64,
+    cause: Cause,
 }
 
-impl Slow {
-    fn new(slowdown: Slowdown, seed: u64, instance: u64) -> Self {
-        let of_windows = if slowdown.correlated {
-            seed
-        } else {
-            of_instance(seed, instance)
-        };
-        let windows = Windows::new(
-            slowdown.mean_interval_ms,
-            slowdown.length,
-            stream(of_windows, Kind::Slowdown),
-        );
+#[derive(Debug, Clone)]
+enum Cause {
+    Slowdown(Slowdown),
+    /// One of the concurrent transfers.
+    Transfer(Transfers),
+}
+
+impl Disturbance {
+    /// Slow periods of an instance whose own seed is `own`.
+    fn slow(slowdown: Slowdown, seed: u64, own: u64) -> Self {
+        let of_windows = if slowdown.correlated { seed } else { own };
+        let random = stream(of_windows, Kind::Slowdown);
         Self {
-            slowdown,
-            windows,
+            windows: Windows::new(slowdown.mean_interval_ms, slowdown.length, random),
             seed,
-            instance,
+            cause: Cause::Slowdown(slowdown),
         }
     }
 
-    fn at(&mut self, elapsed: Duration) -> Option<Span> {
-        let window = self.windows.covering(elapsed)?;
-        let draw = if self.slowdown.correlated {
-            window.index
-        } else {
-            0
-        };
-        let mut random = stream(
-            of_instance(mix(self.seed ^ draw), self.instance),
-            Kind::SlowdownShare,
-        );
-        random
-            .random_bool(self.slowdown.share)
-            .then_some(self.slowdown.added)
-    }
-}
-
-/// One of the concurrent transfers as one instance sees it.
-#[derive(Debug, Clone)]
-struct Transfer {
-    transfers: Transfers,
-    windows: Windows,
-    seed: u64,
-    instance: u64,
-}
-
-impl Transfer {
-    fn new(transfers: Transfers, seed: u64, number: u64, instance: u64) -> Self {
+    fn transfer(transfers: Transfers, seed: u64, number: u64) -> Self {
         let seed = mix(seed ^ mix(number));
-        let windows = Windows::new(
-            transfers.mean_pause_ms,
-            transfers.length,
-            stream(seed, Kind::Transfers),
-        );
+        let random = stream(seed, Kind::Transfers);
         Self {
-            transfers,
-            windows,
+            windows: Windows::new(transfers.mean_pause_ms, transfers.length, random),
             seed,
-            instance,
+            cause: Cause::Transfer(transfers),
         }
     }
 
-    fn at(&mut self, elapsed: Duration) -> Option<Span> {
+    /// Time added to each batch of the instance, if it is hit at `elapsed`.
+    fn at(&mut self, elapsed: Duration, instance: u64) -> Option<Span> {
         let window = self.windows.covering(elapsed)?;
-        let mut random = ChaCha8Rng::seed_from_u64(mix(self.seed ^ mix(window.index)));
-        let all = u64::from(self.transfers.instances.max(2));
-        let one = random.random_range(0..all);
-        let other = (one + random.random_range(1..all)) % all;
-        [one, other]
-            .contains(&self.instance)
-            .then_some(self.transfers.added)
+        match &self.cause {
+            Cause::Slowdown(slowdown) => {
+                let draw = if slowdown.correlated { window.index } else { 0 };
+                let seed = of_instance(mix(self.seed ^ draw), instance);
+                let is_hit = stream(seed, Kind::SlowdownShare).random_bool(slowdown.share);
+                is_hit.then_some(slowdown.added)
+            }
+            Cause::Transfer(transfers) => {
+                let mut random = ChaCha8Rng::seed_from_u64(mix(self.seed ^ mix(window.index)));
+                let all = u64::from(transfers.instances.max(2));
+                let one = random.random_range(0..all);
+                let other = (one + random.random_range(1..all)) % all;
+                let is_hit = [one, other].contains(&instance);
+                is_hit.then_some(transfers.added)
+            }
+        }
     }
 }
 

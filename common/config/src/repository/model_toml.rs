@@ -220,20 +220,17 @@ impl ModelToml {
     }
 
     fn validate(&self, path: &Path) -> Result<(), FileError> {
-        let wrong = |(field, problem, fix): Mistake| FileError::field(path, &field, &problem, fix);
         let name = |name| check_name(name).map_err(|problem| FileError::new(path, problem));
         name(&self.name)?;
-        check_tensors("inputs", &self.inputs).map_err(wrong)?;
-        check_tensors("outputs", &self.outputs).map_err(wrong)?;
-        let is_learned = self
-            .code
-            .as_ref()
-            .is_some_and(|code| code.spec.encoder == EncoderKind::Learned);
+        check_tensors(path, "inputs", &self.inputs)?;
+        check_tensors(path, "outputs", &self.outputs)?;
+        let encoder = self.code.as_ref().map(|code| code.spec.encoder);
+        let is_learned = encoder == Some(EncoderKind::Learned);
         if is_learned != (self.platform == Platform::LearnedCode) {
             let problem = format!("\"{}\" does not go with this [code]", self.platform.name());
             let fix = "a code with encoder = \"learned\" has platform = \"parapet_learned_code\", \
                 and nothing else has";
-            return Err(wrong(("platform".to_owned(), problem, fix)));
+            return Err(FileError::field(path, "platform", &problem, fix));
         }
         let Some(code) = &self.code else {
             return Ok(());
@@ -241,41 +238,42 @@ impl ModelToml {
         name(&code.deployed)?;
         let invalid = |error: CodeError| FileError::new(path, error);
         Code::try_from(&code.spec).map_err(invalid)?;
-        code.check(&self.inputs, &self.outputs).map_err(wrong)?;
+        code.check(path, &self.inputs, &self.outputs)?;
         // A parity model's outputs have the deployed model's shapes.
         if let [output] = self.outputs.as_slice() {
-            code.spec
-                .transform
-                .validate(output.sample_len())
-                .map_err(invalid)?;
+            let transform = &code.spec.transform;
+            transform.validate(output.sample_len()).map_err(invalid)?;
         }
         let calibration = code.calibration.as_ref().map(Calibration::validate);
         calibration.unwrap_or(Ok(())).map_err(invalid)
     }
 }
 
-/// A field, what is wrong with it, and what to do.
-type Mistake = (String, String, &'static str);
-
-fn check_tensors(field: &str, specs: &[TensorSpec]) -> Result<(), Mistake> {
+fn check_tensors(path: &Path, field: &str, specs: &[TensorSpec]) -> Result<(), FileError> {
     if specs.is_empty() {
         let fix = "describe at least one tensor";
-        return Err((field.to_owned(), "empty".to_owned(), fix));
+        return Err(FileError::field(path, field, "empty", fix));
     }
     for (index, spec) in specs.iter().enumerate() {
-        let field = format!("{field}[{index}]");
+        let wrong = |problem: String, fix: &str| {
+            FileError::field(path, &format!("{field}[{index}]"), &problem, fix)
+        };
         let is_taken = specs[..index].iter().any(|other| other.name == spec.name);
         if spec.name.is_empty() || is_taken {
             let problem = format!("name {:?} is empty or taken", spec.name);
-            let fix = "give each tensor the name it has in the graph";
-            return Err((field, problem, fix));
+            return Err(wrong(
+                problem,
+                "give each tensor the name it has in the graph",
+            ));
         }
         let mut axes = spec.shape.iter();
         let len = axes.try_fold(1_usize, |len, &axis| len.checked_mul(axis));
         if len.is_none_or(|len| len == 0) {
             let problem = format!("shape {:?} has no or too many elements", spec.shape);
-            let fix = "give one sample's shape, without the batch axis";
-            return Err((field, problem, fix));
+            return Err(wrong(
+                problem,
+                "give one sample's shape, without the batch axis",
+            ));
         }
     }
     Ok(())
@@ -283,29 +281,37 @@ fn check_tensors(field: &str, specs: &[TensorSpec]) -> Result<(), Mistake> {
 
 impl CodeMetadata {
     /// Checks names of tensors and the row of a model with these inputs and outputs.
-    fn check(&self, inputs: &[TensorSpec], outputs: &[TensorSpec]) -> Result<(), Mistake> {
+    fn check(
+        &self,
+        path: &Path,
+        inputs: &[TensorSpec],
+        outputs: &[TensorSpec],
+    ) -> Result<(), FileError> {
         for (field, names, own) in [
-            ("inputs", &self.inputs, inputs),
-            ("outputs", &self.outputs, outputs),
+            ("code.inputs", &self.inputs, inputs),
+            ("code.outputs", &self.outputs, outputs),
         ] {
             let mut earlier = names.iter().enumerate();
             let twice = earlier.any(|(index, name)| names[..index].contains(name));
             if twice || !(names.is_empty() || names.len() == own.len()) {
                 let problem = format!("{names:?} for the {} of this model", own.len());
                 let fix = "name one of the deployed model's for each of this model's, or none";
-                return Err((format!("code.{field}"), problem, fix));
+                return Err(FileError::field(path, field, &problem, fix));
             }
         }
-        if self.spec.encoder == EncoderKind::Learned && self.row > 0 {
+        let (row, r) = (self.row, self.spec.r);
+        if self.spec.encoder == EncoderKind::Learned && row > 0 {
             let fix = "a learned code is for all rows; leave it out";
-            return Err(("code.row".to_owned(), self.row.to_string(), fix));
+            return Err(FileError::field(path, "code.row", &row.to_string(), fix));
         }
-        if self.row >= self.spec.r {
-            let problem = format!(
-                "{} is beyond the last of r = {} rows",
-                self.row, self.spec.r
-            );
-            return Err(("code.row".to_owned(), problem, "rows count from 0"));
+        if row >= r {
+            let problem = format!("{row} is beyond the last of r = {r} rows");
+            return Err(FileError::field(
+                path,
+                "code.row",
+                &problem,
+                "rows count from 0",
+            ));
         }
         Ok(())
     }

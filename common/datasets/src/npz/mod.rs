@@ -185,14 +185,11 @@ mod tests {
 
     #[test]
     fn arrays_are_listed_and_read() {
-        let array = npy(
-            "{'descr': '<u2', 'fortran_order': False, 'shape': (2,), }",
-            &[1, 0, 2, 1],
-        );
-        let short = npy(
-            "{'descr': '|u1', 'fortran_order': False, 'shape': (9,), }",
-            &[1],
-        );
+        let header = |descr: &str, length: usize| {
+            format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({length},), }}")
+        };
+        let array = npy(&header("<u2", 2), &[1, 0, 2, 1]);
+        let short = npy(&header("|u1", 9), &[1]);
         let file = npz(&[
             ("x.npy", &array),
             ("readme.txt", b"no array"),
@@ -200,19 +197,12 @@ mod tests {
         ]);
         let mut npz = Npz::open(file.path(), file.reopen().unwrap()).unwrap();
         let arrays = npz.arrays().to_vec();
-        assert_eq!(
-            arrays
-                .iter()
-                .map(|array| array.name.as_str())
-                .collect::<Vec<_>>(),
-            ["x", "y"]
-        );
+        let names: Vec<_> = arrays.iter().map(|array| array.name.as_str()).collect();
+        assert_eq!(names, ["x", "y"]);
         let (element, bytes) = npz.read(&arrays[0]).unwrap();
         assert_eq!(element.integers(&bytes).collect::<Vec<_>>(), [1, 258]);
-        assert!(matches!(
-            npz.read(&arrays[1]),
-            Err(NpzError::Damaged { .. })
-        ));
+        let damaged = npz.read(&arrays[1]).unwrap_err();
+        assert!(matches!(damaged, NpzError::Damaged { .. }), "{damaged}");
     }
 
     #[test]
