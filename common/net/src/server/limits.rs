@@ -39,20 +39,14 @@ impl Limits {
     }
 
     /// Default share of `max_connections` that one peer may hold: a quarter is left for others.
-    pub const fn share_of_one_peer(max_connections: usize) -> usize {
-        let share = max_connections - max_connections / 4;
-        if share == 0 { 1 } else { share }
+    pub fn share_of_one_peer(max_connections: usize) -> usize {
+        (max_connections - max_connections / 4).max(1)
     }
 
     /// Bytes that hyper buffers of a connection in each direction. Its own 400 KB would be 800 MB
     /// on a thousand connections.
-    pub(crate) const fn buffer_bytes(&self) -> usize {
-        const BUFFER: usize = 64 * 1024;
-        if self.max_header_bytes > BUFFER {
-            self.max_header_bytes
-        } else {
-            BUFFER
-        }
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.max_header_bytes.max(64 * 1024)
     }
 }
 

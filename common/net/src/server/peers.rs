@@ -98,30 +98,20 @@ mod tests {
     fn a_peer_has_its_share_and_others_theirs() {
         let connections = Arc::new(Connections::default());
         let first = admit(&connections, "10.0.0.1");
+        // The same address, however it is written.
         let second = admit(&connections, "::ffff:10.0.0.1");
         assert!(first.is_some() && second.is_some());
-        assert!(
-            admit(&connections, "10.0.0.1").is_none(),
-            "the same address, however it is written"
-        );
+        assert!(admit(&connections, "10.0.0.1").is_none());
         let other = admit(&connections, "10.0.0.2");
         assert!(other.is_some());
-        assert_eq!(
-            (
-                connections.open(),
-                connections.accepted(),
-                connections.refused()
-            ),
-            (3, 3, 1)
-        );
+        assert_eq!((connections.open(), connections.accepted()), (3, 3));
+        assert_eq!(connections.refused(), 1);
         drop(first);
         assert!(admit(&connections, "10.0.0.1").is_some());
         drop((second, other));
         assert_eq!(connections.open(), 0);
-        assert!(
-            connections.peers.lock().is_empty(),
-            "nothing is kept of peers that have gone"
-        );
+        // Nothing is kept of peers that have gone.
+        assert!(connections.peers.lock().is_empty());
     }
 
     #[test]

@@ -181,31 +181,18 @@ mod tests {
 
     #[test]
     fn bytes_are_counted_by_their_frames_whatever_their_cuts() {
-        let frame = |kind: u8, length: u8| {
-            [
-                &[0, 0, length, kind, 0, 0, 0, 0, 1][..],
-                &vec![0; usize::from(length)],
-            ]
-            .concat()
+        let frame = |(kind, length): (u8, u8)| {
+            let head = [0, 0, length, kind, 0, 0, 0, 0, 1];
+            [&head[..], &vec![0; usize::from(length)]].concat()
         };
         // Settings, a header, data, data of nothing, a ping, another header.
-        let frames = [
-            frame(4, 0),
-            frame(1, 30),
-            frame(0, 200),
-            frame(0, 0),
-            frame(6, 8),
-            frame(1, 1),
-        ];
+        let frames = [(4, 0), (1, 30), (0, 200), (0, 0), (6, 8), (1, 1)].map(frame);
         let bytes = [&[b'P'; PREFACE][..], &frames.concat()].concat();
         for size in [1, 2, 3, 7, 8, 9, 10, 50, 1000] {
             let mut tally = Tally::default();
             bytes.chunks(size).for_each(|chunk| tally.count(chunk));
-            assert_eq!(
-                (tally.requests, tally.others),
-                (39 + 209 + 10, 9 + 9 + 17),
-                "{size}"
-            );
+            let counted = (tally.requests, tally.others);
+            assert_eq!(counted, (39 + 209 + 10, 9 + 9 + 17), "{size}");
         }
     }
 }
