@@ -28,11 +28,8 @@ async fn train(filters: &str) -> (f32, [[Bytes; 2]; 2]) {
     let training = begin(&cluster, &cluster.open().await, new).await;
     let training = worked(training, STEPS).await;
     let (expected, _) = plain(STEPS);
-    let distances = training
-        .weights()
-        .iter()
-        .zip(&expected)
-        .map(|(a, b)| (a - b).abs());
+    let pairs = training.weights().iter().zip(&expected);
+    let distances = pairs.map(|(a, b)| (a - b).abs());
     let distance = distances.sum::<f32>() / expected.len() as f32;
     let (mut sent, mut received) = (Traffic::default(), Traffic::default());
     for counters in cluster.counters().await {

@@ -88,10 +88,8 @@ async fn begin(cluster: &Cluster, registry: &Registry, consistency: Consistency)
 }
 
 fn most_missed(seen: &Seen) -> u64 {
-    let missed = seen
-        .iter()
-        .map(|&(step, contained)| step.saturating_sub(contained));
-    missed.max().unwrap()
+    let missed = |&(step, contained): &(u64, u64)| step.saturating_sub(contained);
+    seen.iter().map(missed).max().unwrap()
 }
 
 /// A fast process leads, one that is four times slower takes part.

@@ -184,11 +184,8 @@ impl Store for EtcdStore {
         let over = CancellationToken::new();
         let ended = over.clone().drop_guard();
         let renewing = tokio::spawn(self.clone().renew(granted.id(), every, ended));
-        Ok(Lease::new(
-            granted.id(),
-            over,
-            AbortOnDropHandle::new(renewing),
-        ))
+        let renewing = AbortOnDropHandle::new(renewing);
+        Ok(Lease::new(granted.id(), over, renewing))
     }
 
     async fn revoke(&self, lease: LeaseId) -> Result<()> {

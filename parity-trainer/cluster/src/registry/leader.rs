@@ -166,11 +166,10 @@ impl LeaderTerm {
         let change = self.coordinator.decide(start.elapsed(), &view.cluster());
         for &at in &change.unrecoverable {
             if self.logged.insert(at) {
+                let (array, keys) = (at.array, at.range);
                 tracing::error!(
-                    "{}, keys {}: all servers that held it are gone: go on from the training's \
-                        checkpoint (--resume)",
-                    at.array,
-                    at.range
+                    "{array}, keys {keys}: all servers that held it are gone: go on from the \
+                        training's checkpoint (--resume)"
                 );
             }
         }

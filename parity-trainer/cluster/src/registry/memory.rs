@@ -78,18 +78,14 @@ impl MemoryStore {
         if inner.away {
             return Batch::Away;
         }
-        let entries = inner.entries.values().map(|(entry, _)| entry.clone());
-        let now = inner
-            .entries
-            .values()
-            .map(|(entry, _)| (entry.key.clone(), entry.modified));
+        let held = || inner.entries.values().map(|(entry, _)| entry);
+        let now = held().map(|entry| (entry.key.clone(), entry.modified));
+        let entries = held().cloned();
         let Some(before) = told.replace(now.collect()) else {
             return Batch::All(entries.collect());
         };
-        let gone = before
-            .keys()
-            .filter(|key| !inner.entries.contains_key(*key));
-        let gone = gone.cloned().map(Err);
+        let is_gone = |key: &&String| !inner.entries.contains_key(*key);
+        let gone = before.keys().filter(is_gone).cloned().map(Err);
         let new = entries.filter(|entry| before.get(&entry.key) != Some(&entry.modified));
         Batch::Changes(gone.chain(new.map(Ok)).collect())
     }
@@ -122,11 +118,8 @@ impl Store for MemoryStore {
     async fn commit(&self, transaction: Transaction) -> Result<Option<Revision>> {
         let mut inner = self.inner.lock();
         inner.reach()?;
-        if !transaction
-            .when
-            .iter()
-            .all(|(key, modified)| inner.holds(key, *modified))
-        {
+        let mut when = transaction.when.iter();
+        if !when.all(|(key, modified)| inner.holds(key, *modified)) {
             return Ok(None);
         }
         let mut leases = transaction.puts.iter().filter_map(|put| put.lease);

@@ -173,12 +173,8 @@ pub async fn serve_store(
     // No other life of a serving process has this number.
     let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let instance = since.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(48);
-    frames::serve(
-        listener,
-        |frames| answer(Arc::clone(&store), instance, frames),
-        stop,
-    )
-    .await;
+    let answer = |frames| answer(Arc::clone(&store), instance, frames);
+    frames::serve(listener, answer, stop).await;
 }
 
 async fn answer(store: Arc<dyn Store>, instance: u64, mut frames: Frames) -> io::Result<()> {

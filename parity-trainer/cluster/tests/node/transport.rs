@@ -63,12 +63,8 @@ async fn frames_are_carried_in_order(transport: Transport, address: &str) {
     assert_eq!(one.peer, Peer::Server(NodeId(1)));
     assert_eq!(other.peer, Peer::Worker(WorkerId(2)));
     let sizes = [1, 0, 10, 500_000, 7, 1_500_000, 3];
-    let sent = || {
-        sizes
-            .iter()
-            .enumerate()
-            .map(|(number, &size)| of(number, size))
-    };
+    let numbered = || sizes.iter().enumerate();
+    let sent = || numbered().map(|(number, &size)| of(number, size));
     let sending = async {
         for frame in sent().chain([Frame::Heartbeat]) {
             one.sender.room().await;

@@ -108,10 +108,8 @@ impl Pushing {
 
     async fn are_within(&self, acknowledged: u64, most: f32) -> Result<()> {
         let pulled = soon("a pull", self.worker.pull(all(0)).await).await?;
-        let wrong = pulled
-            .values
-            .iter()
-            .find(|&value| !(acknowledged as f32..=most).contains(value));
+        let right = acknowledged as f32..=most;
+        let wrong = pulled.values.iter().find(|value| !right.contains(value));
         ensure!(
             wrong.is_none(),
             "{acknowledged} pushes were acknowledged, a value shows {wrong:?}"
