@@ -6,41 +6,29 @@ use crate::bench::report;
 use crate::prelude::*;
 use clap::Subcommand;
 
-const WORTH_WRITING: u64 = 600;
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Chaos {
     /// Kill servers of a parameter-server cluster while a worker pushes
-    ParameterServer {
-        /// Arguments of the program that kills, such as `--kills 5`; `-- --help` lists them
-        #[arg(
-            trailing_var_arg = true,
-            allow_hyphen_values = true,
-            value_name = "ARGUMENT"
-        )]
-        arguments: Vec<String>,
-    },
+    ParameterServer(Arguments),
     /// Freeze, kill, spoil, reload and roll a serving cluster
-    Serving(ServingArgs),
+    Serving(Arguments),
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct ServingArgs {
-    /// Seconds that the run lasts
-    #[arg(long, default_value_t = 600)]
-    seconds: u64,
-    /// Of what is done, and of what is asked
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Only print what would be done, and when
-    #[arg(long)]
-    plan: bool,
+pub(crate) struct Arguments {
+    /// Arguments of the program that does it, such as `--seed 2`; `-- --help` lists them
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "ARGUMENT"
+    )]
+    arguments: Vec<String>,
 }
 
 pub(crate) fn run(chaos: &Chaos) -> Result<()> {
     match chaos {
-        Chaos::ParameterServer { arguments } => kill_parameter_servers(arguments),
-        Chaos::Serving(args) => disturb_serving(args),
+        Chaos::ParameterServer(args) => kill_parameter_servers(&args.arguments),
+        Chaos::Serving(args) => disturb_serving(&args.arguments),
     }
 }
 
@@ -53,7 +41,7 @@ fn kill_parameter_servers(arguments: &[String]) -> Result<()> {
 }
 
 /// Debug builds, so that assertions are on.
-fn disturb_serving(args: &ServingArgs) -> Result<()> {
+fn disturb_serving(arguments: &[String]) -> Result<()> {
     if std::env::var_os("PARAPET_BUILT").is_some() {
         // With the features of the whole workspace, as the tests have built the rest.
         cargo("build --quiet --workspace --example chaos-serving")?;
@@ -66,15 +54,12 @@ fn disturb_serving(args: &ServingArgs) -> Result<()> {
     // Whatever is there afterwards is of this run.
     sh.remove_path(&results)?;
     let (program, programs) = (debug("examples/chaos-serving"), target().join("debug"));
-    let (seconds, seed) = (args.seconds.to_string(), args.seed.to_string());
-    let plan = args.plan.then_some("--plan");
     let command = cmd!(
         sh,
-        "{program} --seconds {seconds} --seed {seed} --programs {programs} --folder {folder}
-            --results {results} {plan...}"
+        "{program} --programs {programs} --folder {folder} --results {results} {arguments...}"
     );
     let outcome = command.quiet().run();
-    if results.exists() && args.seconds >= WORTH_WRITING {
+    if results.exists() {
         let name = "cargo xtask chaos serving";
         report::write(report::FRONTEND, name, &sh.read_file(&results)?)?;
     }
@@ -100,8 +85,7 @@ mod tests {
             .chain(line.split_whitespace());
         let parsed = Cli::try_parse_from(words).map_err(|error| error.kind())?;
         match parsed.chaos {
-            Chaos::ParameterServer { arguments } => Ok(arguments),
-            Chaos::Serving(args) => panic!("{args:?}"),
+            Chaos::ParameterServer(args) | Chaos::Serving(args) => Ok(args.arguments),
         }
     }
 

@@ -75,7 +75,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 fn train(args: &Args, on_cluster: bool, steps: u32, seed: u64) -> Result<Trained> {
     let (sh, folder) = (shell()?, scratch("bench-cluster-training"));
     let (trainer, mut processes) = (debug("parity-trainer"), Processes::new(&folder)?);
-    let mut rest = vec!["--threads".to_owned(), "2".to_owned()];
+    let threads = if on_cluster { "1" } else { "2" };
     let mut cluster = Vec::new();
     if on_cluster {
         let line = format!("cluster up --servers 2 --workers {}", args.workers - 1);
@@ -84,14 +84,13 @@ fn train(args: &Args, on_cluster: bool, steps: u32, seed: u64) -> Result<Trained
         let registry = processes.start_ready("cluster", up, "registry ")?;
         let line = format!("--cluster {registry} --executors {}", args.parts);
         cluster.extend(line.split(' ').map(str::to_owned));
-        rest[1] = "1".to_owned();
     }
     let Args { data, model, .. } = args;
     let (steps, seed) = (steps.to_string(), seed.to_string());
     let (out, report) = (folder.join("models"), folder.join("report.json"));
     let training = cmd!(
         sh,
-        "{trainer} {rest...} train --k 2 --encoder concat --transform log_softmax --augment shift
+        "{trainer} --threads {threads} train --k 2 --encoder concat --transform log_softmax --augment shift
             --copies 1 --seed {seed} --network cells:1x2:resnet8:16 --steps {steps}
             --name parity --model {model} --data {data} --out {out} --json {report} {cluster...}"
     );

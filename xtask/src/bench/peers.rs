@@ -5,7 +5,6 @@ use crate::prelude::*;
 use crate::process::pinned;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use ureq::{Agent, Body, http::Response};
 
 /// Times are in microseconds.
@@ -145,18 +144,17 @@ pub(super) fn start_emulated(
 ) -> Result<String> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let address = listener.local_addr()?.to_string();
-    let response: Arc<[u8]> = response.into();
+    let response: &'static [u8] = response.to_vec().leak();
     let length = metadata.len();
-    let other = format!(
+    let other: &'static str = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n\
          {metadata}"
-    );
-    let other: Arc<[u8]> = other.as_bytes().into();
+    )
+    .leak();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let (response, other) = (Arc::clone(&response), Arc::clone(&other));
             // A connection that ends is the frontend's own business.
-            std::thread::spawn(move || serve(stream, &response, &other, service_time));
+            std::thread::spawn(move || serve(stream, response, other.as_bytes(), service_time));
         }
     });
     Ok(address)

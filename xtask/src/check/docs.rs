@@ -5,7 +5,6 @@
 
 use crate::cluster::{self, SampleCluster};
 use crate::prelude::*;
-use std::process::{Command, Stdio};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -80,22 +79,13 @@ fn build_book(sh: &Shell, docs: &Path) -> Result<()> {
 
 /// Runs a block as people would, from the folder that stands for the checkout.
 fn execute(cluster: &SampleCluster, folder: &Path, page: &str, block: &Block) -> Result<()> {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let commands = block
-        .commands
-        .replace("127.0.0.1:8080", cluster::bare(&cluster.frontend));
-    let output = Command::new("timeout")
-        .args(["60", "bash", "-euo", "pipefail", "-c", &commands])
-        .current_dir(folder)
-        .env("PATH", format!("{}:{path}", debug("").display()))
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot start bash")?;
-    let said =
-        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    let (line, said, status) = (block.line, said.concat(), output.status);
-    let is_fine = status.success();
-    ensure!(is_fine, "docs/{page}:{line}: {said} ({status})\n{commands}");
+    let (sh, path) = (shell()?, std::env::var("PATH").unwrap_or_default());
+    sh.change_dir(folder);
+    let frontend = cluster::bare(&cluster.frontend);
+    let commands = block.commands.replace("127.0.0.1:8080", frontend);
+    let run = cmd!(sh, "timeout 60 bash -euo pipefail -c {commands}");
+    let run = run.env("PATH", format!("{}:{path}", debug("").display()));
+    output(run).with_context(|| format!("docs/{page}:{}", block.line))?;
     // Requests of one block have ended before the next one looks at metrics.
     std::thread::sleep(Duration::from_millis(20));
     Ok(())
