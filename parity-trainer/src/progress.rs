@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use parity_trainer::StepReport;
+use parity_trainer::run::LogRecord;
 
 /// Weight of the newest step in the smoothed figures.
 const NEWEST: f64 = 0.05;
@@ -17,14 +18,6 @@ fn bar(name: &str) -> ProgressBar {
     ProgressBar::new(0)
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         .with_prefix(name.to_owned())
-}
-
-/// A training's figures, those of steps smoothed.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Figures {
-    pub(crate) loss: f64,
-    pub(crate) agreement: f64,
-    pub(crate) rows_per_second: f64,
 }
 
 /// Shows a training run's progress.
@@ -52,21 +45,27 @@ impl Progress {
         }
     }
 
-    /// Shows a step, and returns its smoothed figures.
-    pub(crate) fn step(&mut self, report: &StepReport) -> Figures {
+    /// Shows a step, and returns its record, loss and agreement smoothed.
+    pub(crate) fn step(&mut self, report: &StepReport) -> LogRecord {
         self.loss = smoothed(self.loss, report.loss);
         self.agreement = smoothed(self.agreement, report.agreement);
         let steps = report.step.saturating_sub(self.before as usize).max(1);
         let seconds = self.begun.elapsed().as_secs_f64();
         let rows = (report.rows / report.step.max(1) * steps) as f64;
-        let figures = Figures {
+        let record = LogRecord {
+            step: report.step as u64,
+            epoch: report.epoch,
             loss: self.loss,
+            learning_rate: report.learning_rate,
+            gradient_norm: report.gradient_norm,
             agreement: self.agreement,
+            validation_agreement: report.validation.map(|validation| validation.agreement),
+            validation_loss: report.validation.map(|validation| validation.loss),
             rows_per_second: rows / seconds.max(1e-9),
         };
         let message = || {
-            let (percent, rows) = (100.0 * figures.agreement, figures.rows_per_second);
-            let (loss, rate) = (figures.loss, self.rate);
+            let (percent, rows) = (100.0 * record.agreement, record.rows_per_second);
+            let (loss, rate) = (record.loss, self.rate);
             format!("loss {loss:.4}  {rate} {percent:.1} %  {rows:.0} rows/s")
         };
         let tenth = |step: usize| step * LINES / report.steps.max(1);
@@ -80,7 +79,7 @@ impl Progress {
             let (step, steps) = (report.step, report.steps);
             eprintln!("{name}: step {step}/{steps}  {message}  {left:.0} s left");
         }
-        figures
+        record
     }
 
     /// Tells something besides, above the bar if there is one.

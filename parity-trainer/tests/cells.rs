@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use parapet_encoder::{CodeSpec, EncoderKind};
-use parity_trainer::network::{Network, Normalisation};
+use parity_trainer::network::Network;
 use parity_trainer::{ParityRun, TrainingSet};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -28,8 +28,7 @@ fn a_network_of_cells_begins_as_the_sum_of_the_network_of_one_cell() {
     let path = folder.path().join("weights.safetensors");
     for inner in ["resnet8:4", "vgg11:4", "lenet:3x3"] {
         let mut one = network(inner, &[2, 12, 12], 1);
-        one.normalise(&Normalisation::of(&pixels(6 * 144), &[2, 12, 12]))
-            .unwrap();
+        one.normalise(&pixels(6 * 144)).unwrap();
         one.save(&path).unwrap();
         let mut both = network(&format!("cells:1x2:{inner}"), &[2, 12, 24], 2);
         both.start_from(&path).unwrap();

@@ -4,7 +4,7 @@
 
 use ort::session::Session;
 use ort::value::TensorRef;
-use parity_trainer::network::{INPUT, Network, NetworkSpec, Normalisation, OUTPUT};
+use parity_trainer::network::{INPUT, Network, NetworkSpec, OUTPUT};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -51,9 +51,7 @@ fn onnx_runtime_answers_like_libtorch() {
         let mut network = Network::new(&spec, shape, outputs, &mut rng).unwrap();
         let length = SAMPLES * shape.iter().product::<usize>();
         let inputs: Vec<f32> = (0..length).map(|_| rng.random_range(0.0..50.0)).collect();
-        network
-            .normalise(&Normalisation::of(&inputs, shape))
-            .unwrap();
+        network.normalise(&inputs).unwrap();
         unsettle(&network, &inputs, &mut rng);
 
         let mut builder = Session::builder(&environment).unwrap();

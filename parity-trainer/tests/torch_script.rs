@@ -9,7 +9,7 @@ use std::fs;
 
 use common::is_close;
 use common::script::write_linear_module;
-use parity_trainer::network::{Network, NetworkSpec, Normalisation};
+use parity_trainer::network::{Network, NetworkSpec};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tch::nn::OptimizerConfig;
@@ -84,9 +84,7 @@ fn every_network_can_be_a_module() {
         let samples: Vec<f32> = (0..5 * shape.iter().product::<usize>())
             .map(|_| rng.random_range(0.0..9.0))
             .collect();
-        network
-            .normalise(&Normalisation::of(&samples, shape))
-            .unwrap();
+        network.normalise(&samples).unwrap();
         network.save_torch_script(&file).unwrap();
         let dims: Vec<i64> = std::iter::once(5)
             .chain(shape.iter().map(|&dim| dim as i64))

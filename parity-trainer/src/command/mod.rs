@@ -43,9 +43,9 @@ fn write_json(path: &Path, report: &impl serde::Serialize) -> Result<(), TrainEr
 
 fn load_data(folder: &Path) -> Result<DataSet, TrainError> {
     let mut progress = Counter::new("data", "samples read");
-    let data = DataSet::load_with(folder, &mut |read| {
-        if let Some(total) = read.total {
-            progress.at(read.samples, total);
+    let data = DataSet::load_with(folder, &mut |read, total| {
+        if let Some(total) = total {
+            progress.at(read, total);
         }
     })?;
     progress.finish();

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use parapet_decoder::Calibration;
-use parity_trainer::run::{Checkpoint, CurveLabels, LogRecord, RunFolder, lock};
+use parity_trainer::run::{Checkpoint, CurveLabels, RunFolder, lock};
 use parity_trainer::{StepReport, TrainError, Trained, Trainer};
 
 use super::interrupt::Interrupt;
 use super::settings::Common;
-use crate::progress::{Figures, Progress};
+use crate::progress::Progress;
 
 const RUNS: &str = ".runs";
 /// Advice on how to resume an interrupted training.
@@ -70,11 +70,11 @@ impl TrainingLoop<'_> {
         };
         while !trainer.is_done() {
             let report = trainer.step()?;
-            let figures = progress.step(&report);
+            let record = progress.step(&report);
             for news in trainer.news() {
                 progress.tell(&format!("{name}: {news}"));
             }
-            if let Some(record) = record(&report, figures) {
+            if is_logged(&report) {
                 folder.log(&record)?;
             }
             let is_interrupted = self.interrupt.is_asked();
@@ -149,24 +149,10 @@ struct Saved {
     best_step: Option<u64>,
 }
 
-/// Returns the step's record, if it is one that is logged.
-fn record(report: &StepReport, figures: Figures) -> Option<LogRecord> {
+fn is_logged(report: &StepReport) -> bool {
     let every = report.steps.div_ceil(RECORDS).max(1);
     let is_end = report.step == 1 || report.step == report.steps;
-    if !(is_end || report.step.is_multiple_of(every) || report.validation.is_some()) {
-        return None;
-    }
-    Some(LogRecord {
-        step: report.step as u64,
-        epoch: report.epoch,
-        loss: figures.loss,
-        learning_rate: report.learning_rate,
-        gradient_norm: report.gradient_norm,
-        agreement: figures.agreement,
-        validation_agreement: report.validation.map(|validation| validation.agreement),
-        validation_loss: report.validation.map(|validation| validation.loss),
-        rows_per_second: figures.rows_per_second,
-    })
+    is_end || report.step.is_multiple_of(every) || report.validation.is_some()
 }
 
 /// Versions, seed and digests for `environment.toml`, and `more`.

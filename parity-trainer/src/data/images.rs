@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
-use super::{DataSet, LoadProgress, MAX_CLASSES, MAX_VALUES, Progress, Samples};
+use super::{DataSet, MAX_CLASSES, MAX_VALUES, Progress, Samples};
 use super::{read_whole, scaled, too_few, too_large, unreadable};
 use crate::{Result, TrainError};
 
@@ -186,8 +186,7 @@ impl<'a> Collector<'a> {
             self.append(image, shape, values)?;
             self.decoded += 1;
         }
-        let (samples, total) = (self.decoded, self.total);
-        (self.progress)(LoadProgress { samples, total });
+        (self.progress)(self.decoded, self.total);
         Ok(())
     }
 

@@ -28,7 +28,8 @@ const MAX_CLASSES: usize = 256;
 const MAX_VALUES: usize = 1 << 32;
 const ARCHIVE_ENDS: [&str; 3] = [".tar", ".tar.gz", ".tgz"];
 
-type Progress<'a> = &'a mut dyn FnMut(LoadProgress);
+/// Told the samples read so far, and how many there are, where that is known before the end.
+type Progress<'a> = &'a mut dyn FnMut(usize, Option<usize>);
 
 /// Samples of one shape, with their classes where the data have any.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,13 +53,6 @@ pub struct DataSet {
     pub class_names: Vec<String>,
     /// SHA-256 of the samples and labels as the files have them, hexadecimal.
     pub sha256: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LoadProgress {
-    pub samples: usize,
-    /// Samples there are, where that is known before the end.
-    pub total: Option<usize>,
 }
 
 impl Samples {
@@ -93,7 +87,7 @@ impl DataSet {
     /// images, or a file (or a folder with one file) `.npz`, `.safetensors`, `.tar` or `.tar.gz`.
     /// Labels may be missing, in both parts alike.
     pub fn load(path: &Path) -> Result<Self> {
-        Self::load_with(path, &mut |_| {})
+        Self::load_with(path, &mut |_, _| {})
     }
 
     /// [`DataSet::load`] that tells how far it is, from time to time and at the end.
@@ -118,8 +112,7 @@ impl DataSet {
         }
         data.classes = labels.max(data.class_names.len());
         let samples = data.train.len() + data.test.len();
-        let total = Some(samples);
-        progress(LoadProgress { samples, total });
+        progress(samples, Some(samples));
         Ok(data)
     }
 

@@ -1,6 +1,6 @@
 //! Outputs of the deployed model on disk, so that they are computed once.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::{fs, io};
 
 use sha2::{Digest, Sha256};
@@ -13,94 +13,77 @@ const KEPT: usize = 16;
 /// Samples between two reports of progress.
 const CHUNK: usize = 4 * BATCH;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reuse {
-    Cached,
-    Computed,
-}
-
-/// A folder of outputs. A file's name is the SHA-256 of all that they depend on: the model's
-/// file, its input and output, and the samples as they go in. A file that is torn or of another
-/// length is computed again.
-#[derive(Debug, Clone)]
-pub struct OutputCache {
-    folder: PathBuf,
-}
-
-impl OutputCache {
-    /// A cache in `folder`, made when it is written to.
-    pub fn new(folder: PathBuf) -> Self {
-        Self { folder }
+/// The outputs of `deployed` for `samples`, and true if they were in the cache `folder`; `progress`
+/// hears how many samples are done, of how many.
+///
+/// A file's name is the SHA-256 of all that its outputs depend on: the model's file, its input and
+/// output, and the samples as they go in. A file that is torn or of another length is computed
+/// again.
+pub fn cached_outputs(
+    folder: &Path,
+    deployed: &Deployed,
+    samples: &[f32],
+    mut progress: impl FnMut(usize, usize),
+) -> Result<(Vec<f32>, bool)> {
+    let (shape, width) = (deployed.model.input_shape(), deployed.model.outputs());
+    let sample_len: usize = shape.iter().product();
+    let count = samples.len() / sample_len.max(1);
+    let mut hash = Sha256::new();
+    hash.update(&deployed.sha256);
+    hash.update(format!("{shape:?} {width}"));
+    hash.update(bytemuck::cast_slice::<f32, u8>(samples));
+    let file = folder.join(format!("{:x}.f32", hash.finalize()));
+    if let Some(outputs) = read(&file, count * width) {
+        check_finite(&deployed.file, &outputs, width, 0)?;
+        return Ok((outputs, true));
     }
+    let mut outputs = Vec::with_capacity(count * width);
+    for chunk in samples.chunks(CHUNK * sample_len) {
+        let answers = deployed.model.infer(chunk)?;
+        // Now, and not after hours.
+        let before = outputs.len() / width.max(1);
+        check_finite(&deployed.file, &answers, width, before)?;
+        outputs.extend(answers);
+        progress(outputs.len() / width, count);
+    }
+    // Another run may write the same at the same time; one of the two is enough.
+    if let Err(source) = write(folder, &file, &outputs)
+        && read(&file, count * width).is_none()
+    {
+        return Err(TrainError::Failed(format!(
+            "{}: cannot write the cached outputs: {source}; free some space, or give --cache \
+                another folder",
+            file.display()
+        )));
+    }
+    Ok((outputs, false))
+}
 
-    /// The outputs of `deployed` for `samples`; `progress` hears how many samples are done,
-    /// of how many.
-    pub fn outputs(
-        &self,
-        deployed: &Deployed,
-        samples: &[f32],
-        mut progress: impl FnMut(usize, usize),
-    ) -> Result<(Vec<f32>, Reuse)> {
-        let (shape, width) = (deployed.model.input_shape(), deployed.model.outputs());
-        let sample_len: usize = shape.iter().product();
-        let count = samples.len() / sample_len.max(1);
-        let mut hash = Sha256::new();
-        hash.update(&deployed.sha256);
-        hash.update(format!("{shape:?} {width}"));
-        hash.update(bytemuck::cast_slice::<f32, u8>(samples));
-        let file = self.folder.join(format!("{:x}.f32", hash.finalize()));
-        if let Some(outputs) = read(&file, count * width) {
-            check_finite(&deployed.file, &outputs, width, 0)?;
-            return Ok((outputs, Reuse::Cached));
-        }
-        let mut outputs = Vec::with_capacity(count * width);
-        for chunk in samples.chunks(CHUNK * sample_len) {
-            let answers = deployed.model.infer(chunk)?;
-            // Now, and not after hours.
-            let before = outputs.len() / width.max(1);
-            check_finite(&deployed.file, &answers, width, before)?;
-            outputs.extend(answers);
-            progress(outputs.len() / width, count);
-        }
-        // Another run may write the same at the same time; one of the two is enough.
-        if let Err(source) = self.write(&file, &outputs)
-            && read(&file, count * width).is_none()
+fn write(folder: &Path, file: &Path, outputs: &[f32]) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let bytes = bytemuck::cast_slice::<f32, u8>(outputs);
+    files::write_aside(file, &[bytes, Sha256::digest(bytes).as_slice()])?;
+    prune(folder)
+}
+
+fn prune(folder: &Path) -> io::Result<()> {
+    let mut files = Vec::new();
+    for item in fs::read_dir(folder)? {
+        let item = item?;
+        // The folder may be one that has other files, and another run may have removed this.
+        if let Ok(metadata) = item.metadata()
+            && metadata.is_file()
+            && is_own(&item.file_name().to_string_lossy())
         {
-            return Err(TrainError::Failed(format!(
-                "{}: cannot write the cached outputs: {source}; free some space, or give --cache \
-                    another folder",
-                file.display()
-            )));
+            files.push((metadata.modified()?, item.path()));
         }
-        Ok((outputs, Reuse::Computed))
     }
-
-    fn write(&self, file: &Path, outputs: &[f32]) -> io::Result<()> {
-        fs::create_dir_all(&self.folder)?;
-        let bytes = bytemuck::cast_slice::<f32, u8>(outputs);
-        files::write_aside(file, &[bytes, Sha256::digest(bytes).as_slice()])?;
-        self.prune()
+    files.sort();
+    for (_, path) in files.iter().take(files.len().saturating_sub(KEPT)) {
+        // Another run may have been quicker.
+        let _ = fs::remove_file(path);
     }
-
-    fn prune(&self) -> io::Result<()> {
-        let mut files = Vec::new();
-        for item in fs::read_dir(&self.folder)? {
-            let item = item?;
-            // The folder may be one that has other files, and another run may have removed this.
-            if let Ok(metadata) = item.metadata()
-                && metadata.is_file()
-                && is_own(&item.file_name().to_string_lossy())
-            {
-                files.push((metadata.modified()?, item.path()));
-            }
-        }
-        files.sort();
-        for (_, path) in files.iter().take(files.len().saturating_sub(KEPT)) {
-            // Another run may have been quicker.
-            let _ = fs::remove_file(path);
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 fn is_own(name: &str) -> bool {

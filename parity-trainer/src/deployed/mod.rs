@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use crate::network::Network;
 use crate::{Result, TrainError};
 
-pub use cache::{OutputCache, Reuse};
+pub use cache::cached_outputs;
 use entry::read_entry;
 pub use entry::{CodeEntry, CodeNetworks, open_code, weights_file};
 pub use external::file_sha256;

@@ -154,37 +154,28 @@ impl Network {
         let mut graph = GraphBuilder::new(INPUT, &self.input_shape);
         let normalisation = self.normalisation()?;
         if !normalisation.is_identity() {
-            graph = graph.normalise(normalisation.mean(), normalisation.deviation());
+            graph = graph.normalise(&normalisation.mean, &normalisation.deviation);
         }
         Ok(layer::export(graph, &self.layers)?.finish(OUTPUT)?)
     }
 
-    /// Makes the network scale what it takes by `normalisation`, before its first layer.
-    pub fn normalise(&mut self, normalisation: &Normalisation) -> Result<()> {
-        let (found, wanted) = (normalisation.mean().len(), self.mean.numel());
-        if found != wanted {
-            return Err(TrainError::Failed(format!(
-                "network `{}`: a normalisation of {found} channels, samples have {wanted}; \
-                    compute it from samples of this shape",
-                self.spec
-            )));
-        }
-        for (tensor, values) in [
-            (&mut self.mean, normalisation.mean()),
-            (&mut self.deviation, normalisation.deviation()),
-        ] {
+    /// Makes the network scale what it takes as `samples`, whole ones, ask for.
+    pub fn normalise(&mut self, samples: &[f32]) -> Result<()> {
+        let Normalisation { mean, deviation } = Normalisation::of(samples, &self.input_shape);
+        for (tensor, values) in [(&mut self.mean, &mean), (&mut self.deviation, &deviation)] {
             no_grad(|| tensor.copy_(&Tensor::from_slice(values).view_as(tensor)));
         }
         self.weights_changed()
     }
 
     pub fn normalisation(&self) -> Result<Normalisation> {
-        let (mean, deviation) = (values(&self.mean)?, values(&self.deviation)?);
-        Ok(Normalisation::from_parts(mean, deviation))
+        Ok(Normalisation {
+            mean: values(&self.mean)?,
+            deviation: values(&self.deviation)?,
+        })
     }
 
-    /// To be called after the contents of [`Network::variables`] were replaced, as by a checkpoint.
-    pub fn weights_changed(&mut self) -> Result<()> {
+    fn weights_changed(&mut self) -> Result<()> {
         self.is_normalised = !self.normalisation()?.is_identity();
         Ok(())
     }

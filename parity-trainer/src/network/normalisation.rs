@@ -12,22 +12,17 @@ const FLOOR: f64 = 0.1;
 /// of a vector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Normalisation {
-    mean: Vec<f32>,
-    deviation: Vec<f32>,
+    pub mean: Vec<f32>,
+    pub deviation: Vec<f32>,
 }
 
 impl Normalisation {
-    pub fn identity(shape: &[usize]) -> Self {
-        let channels = channels(shape);
-        Self::from_parts(vec![0.0; channels], vec![1.0; channels])
-    }
-
     /// Mean and deviation of whole samples of `shape`, row-major.
     ///
     /// Statistics are taken of samples like those that the network is given: for a parity
     /// model, parity queries.
-    pub fn of(samples: &[f32], shape: &[usize]) -> Self {
-        let channels = channels(shape);
+    pub(super) fn of(samples: &[f32], shape: &[usize]) -> Self {
+        let channels = shape.first().copied().unwrap_or_default();
         let plane = shape.iter().skip(1).product::<usize>().max(1);
         let count = (samples.len() / (channels * plane).max(1) * plane).max(1) as f64;
         let mut sums = vec![(0.0_f64, 0.0_f64); channels];
@@ -48,31 +43,17 @@ impl Normalisation {
             deviation if deviation > 0.0 => deviation,
             _ => 1.0,
         };
-        let mean = sums.iter().map(|(sum, _)| (sum / count) as f32).collect();
-        Self::from_parts(mean, variances.iter().map(deviation).collect())
-    }
-
-    pub(super) fn from_parts(mean: Vec<f32>, deviation: Vec<f32>) -> Self {
-        Self { mean, deviation }
-    }
-
-    pub fn mean(&self) -> &[f32] {
-        &self.mean
-    }
-
-    pub fn deviation(&self) -> &[f32] {
-        &self.deviation
+        let mean = sums.iter().map(|(sum, _)| (sum / count) as f32);
+        Self {
+            mean: mean.collect(),
+            deviation: variances.iter().map(deviation).collect(),
+        }
     }
 
     pub(super) fn is_identity(&self) -> bool {
         self.mean.iter().all(|&mean| mean == 0.0)
             && self.deviation.iter().all(|&deviation| deviation == 1.0)
     }
-}
-
-/// Values that are normalised together lie on all axes but the first.
-fn channels(shape: &[usize]) -> usize {
-    shape.first().copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -83,21 +64,20 @@ mod tests {
     fn channels_and_features_have_their_own_moments() {
         let images = [1.0, 3.0, 10.0, 10.0, 5.0, 7.0, 10.0, 30.0];
         let normalisation = Normalisation::of(&images, &[2, 1, 2]);
-        assert_eq!(normalisation.mean(), [4.0, 15.0]);
-        for (found, variance) in normalisation.deviation().iter().zip([5.0f32, 75.0]) {
+        assert_eq!(normalisation.mean, [4.0, 15.0]);
+        for (found, variance) in normalisation.deviation.iter().zip([5.0f32, 75.0]) {
             assert!((found - variance.sqrt()).abs() < 1e-5, "{found}");
         }
 
         let normalisation = Normalisation::of(&[1.0, 5.0, 3.0, 5.0], &[2]);
-        assert_eq!(normalisation.mean(), [2.0, 5.0]);
+        assert_eq!(normalisation.mean, [2.0, 5.0]);
         let floor = (0.5_f64.sqrt() * FLOOR) as f32;
-        assert_eq!(normalisation.deviation(), [1.0, floor]);
+        assert_eq!(normalisation.deviation, [1.0, floor]);
     }
 
     #[test]
     fn constant_data_are_only_centred() {
-        assert_eq!(Normalisation::of(&[2.0; 6], &[3]).deviation(), [1.0; 3]);
+        assert_eq!(Normalisation::of(&[2.0; 6], &[3]).deviation, [1.0; 3]);
         assert!(Normalisation::of(&[], &[3]).is_identity());
-        assert!(Normalisation::identity(&[3, 4, 4]).is_identity());
     }
 }

@@ -14,7 +14,7 @@ use super::groups::{CodedSet, GroupBatch, fixed_groups, moments, random_groups};
 use super::{Attempt, Loss, Task, Trained, TrainingSet, VALIDATION_CHUNK, Validation};
 use crate::backend::OptimiserConfig;
 use crate::deployed::Differentiable;
-use crate::network::{Network, NetworkSpec, Normalisation, batch, stream, values};
+use crate::network::{Network, NetworkSpec, batch, stream, values};
 use crate::{Result, TrainError};
 
 #[derive(Debug, Clone)]
@@ -89,7 +89,7 @@ impl ParityModel {
             let members = random_groups(&train, code.k(), run.seed);
             let mut batch = train.batch(members, code.k(), 0);
             train.fill(encoder.as_ref(), row, &mut batch)?;
-            network.normalise(&Normalisation::of(&batch.parity, &train.set.shape))?;
+            network.normalise(&batch.parity)?;
         }
         let validation = CodedSet::new(validation, code.transform());
         // Those of a concatenation's own grid, where slot i is cell i.

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use common::gzip;
 use image::{DynamicImage, GrayImage, ImageFormat, RgbImage};
-use parity_trainer::data::{DataSet, LoadProgress, Samples};
+use parity_trainer::data::{DataSet, Samples};
 
 /// Names and contents.
 type Files<'a> = Vec<(&'a str, Vec<u8>)>;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parapet_decoder::ClassAxis;
 use parapet_encoder::build_encoder;
 use parity_trainer::data::{Augment, DataSet, Samples};
-use parity_trainer::deployed::{self, Deployed, OpenOptions, OutputCache, Reuse};
+use parity_trainer::deployed::{self, Deployed, OpenOptions, cached_outputs};
 use parity_trainer::network::{Network, NetworkSpec};
 use parity_trainer::{
     LearnedRun, Loss, ParityRun, TrainError, TrainingSet, group_shape, split_validation,
@@ -110,11 +110,10 @@ impl Inputs {
         let seed = settings.common.seed;
         let inputs = training_inputs(samples, augment, copies, &settings.scaling(), seed);
         let mut progress = Counter::new(&deployed.name, "samples answered");
-        let cache = OutputCache::new(settings.cache());
         let at = |done, count| progress.at(done, count);
-        let (answers, reuse) = cache.outputs(deployed, &inputs, at)?;
+        let (answers, is_reused) = cached_outputs(&settings.cache(), deployed, &inputs, at)?;
         progress.finish();
-        if reuse == Reuse::Cached {
+        if is_reused {
             let count = answers.len() / self.classes.count();
             let name = &deployed.name;
             eprintln!("{name}: reuses its outputs for {count} samples from an earlier run");

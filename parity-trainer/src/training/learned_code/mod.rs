@@ -25,7 +25,7 @@ use super::{Attempt, LearnedRun, ParityRun, Task, Trained};
 use super::{TrainingSet, VALIDATION_CHUNK, Validation};
 use crate::Result;
 use crate::deployed::Differentiable;
-use crate::network::{Network, Normalisation, batch, stream, values};
+use crate::network::{Network, batch, stream, values};
 
 #[derive(Debug)]
 pub(super) struct LearnedCodeTask {
@@ -65,7 +65,7 @@ impl LearnedCodeTask {
         if run.normalise {
             let members = random_groups(&train, k, run.seed);
             let (queries, _) = gather(&train, &members);
-            encoder.normalise(&Normalisation::of(&queries, &shape))?;
+            encoder.normalise(&queries)?;
         }
         let validation = CodedSet::new(validation, code.transform());
         Ok(Self {
