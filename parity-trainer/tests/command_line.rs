@@ -22,14 +22,9 @@ fn parity_model_is_trained_for_a_deployed_one() {
     let report = workplace.json("report.json");
     assert_eq!(report["code"], "sum-k2-r1");
     assert_eq!(report["reconstructions"], 1000);
-    assert!(
-        report["accuracy_deployed"].as_f64() > Some(0.95),
-        "{report}"
-    );
-    assert!(
-        report["accuracy_reconstructed"].as_f64() > Some(0.8),
-        "{report}"
-    );
+    for (figure, least) in [("accuracy_deployed", 0.95), ("accuracy_reconstructed", 0.8)] {
+        assert!(report[figure].as_f64() > Some(least), "{report}");
+    }
 
     let card = workplace.toml("models/quarters-parity/model.toml");
     let code = &card["code"];
@@ -39,16 +34,11 @@ fn parity_model_is_trained_for_a_deployed_one() {
     assert_eq!(card["inputs"][0]["shape"].as_array().map(Vec::len), Some(3));
     assert_eq!(card["training"]["seed"].as_integer(), Some(5));
     assert!(code["calibration"]["agreement"].is_array(), "{card}");
-    assert!(
-        workplace
-            .at("models/quarters-parity/1/model.onnx")
-            .is_file()
-    );
+    let model = workplace.at("models/quarters-parity/1/model.onnx");
+    assert!(model.is_file());
     let entries = fs::read_dir(workplace.at("models")).unwrap().count();
-    assert_eq!(
-        entries, 4,
-        "two entries, the cache and the runs, nothing half-written"
-    );
+    let whole = "two entries, the cache and the runs, nothing half-written";
+    assert_eq!(entries, 4, "{whole}");
 }
 
 #[test]
@@ -97,24 +87,16 @@ fn one_seed_makes_one_model() {
 fn bad_input_gets_one_line_and_exit_code_2() {
     let workplace = Workplace::with_model(60, 20, DEPLOYED);
     let out = "--data . --out models --name parity";
-    for (settings, part) in [
-        ("--k 1", "code.k: 1"),
-        ("--k 2 --r 3 --encoder sum", "code.r: 3"),
-        (
-            "--k 3 --r 2 --encoder concat",
-            "\"concat\" has r = 1 and a generator of ones",
-        ),
-        ("--network mlp:100,5", "takes samples of 100 values"),
-        ("--input-mean 1,2", "--input-mean: 2 values; give 1"),
-        (
-            "--validation 0.9",
-            "--validation 0.9: out of range; give a number from 0.01 to 0.5",
-        ),
-        (
-            "--json nowhere/report.json",
-            "--json nowhere/report.json: there is no folder nowhere",
-        ),
+    for case in [
+        "--k 1 => code.k: 1",
+        "--k 2 --r 3 --encoder sum => code.r: 3",
+        "--k 3 --r 2 --encoder concat => \"concat\" has r = 1 and a generator of ones",
+        "--network mlp:100,5 => takes samples of 100 values",
+        "--input-mean 1,2 => --input-mean: 2 values; give 1",
+        "--validation 0.9 => --validation 0.9: out of range; give a number from 0.01 to 0.5",
+        "--json nowhere/report.json => --json nowhere/report.json: there is no folder nowhere",
     ] {
+        let (settings, part) = case.split_once(" => ").unwrap();
         let train = format!("train --model models/quarters {out} --steps 1 {settings}");
         workplace.refused(&train, &[part]);
         assert!(!workplace.at("models/parity").exists());
@@ -123,19 +105,13 @@ fn bad_input_gets_one_line_and_exit_code_2() {
     workplace.refused(&none, &["models/none: no such model; give"]);
     let nowhere = "train-deployed --data nowhere --out models --name parity";
     workplace.refused_at_once(nowhere, &["no train-images-idx3-ubyte[.gz]"]);
-    workplace.refused_at_once(
-        "train-deployed",
-        &["--data is needed, here or as `data` in"],
-    );
+    let no_data = "--data is needed, here or as `data` in";
+    workplace.refused_at_once("train-deployed", &[no_data]);
+    let network = format!("train --model models/quarters {out} --network resnet");
+    let name = format!("train-deployed {out}/../escape");
     for (line, part) in [
-        (
-            format!("train --model models/quarters {out} --network resnet"),
-            "no such network",
-        ),
-        (
-            format!("train-deployed {out}/../escape"),
-            "a model's name has letters",
-        ),
+        (network, "no such network"),
+        (name, "a model's name has letters"),
     ] {
         let ended = workplace.run(&line);
         assert_eq!(ended.code, Some(2));
@@ -152,17 +128,10 @@ fn model_without_class_scores_is_refused_in_one_line() {
     let (shape, values) = ([1, common::SIDE, common::SIDE], common::SIDE * common::SIDE);
     let one_value = parapet_onnx::linear_model(&shape, &vec![0.01; values], &[0.0]);
     let three_axes = parapet_onnx::GraphBuilder::new("input", &shape).relu();
+    let (one_says, three_say) = ("one value a sample", "the shape [1, 16, 16] a sample");
     for (name, graph, says) in [
-        (
-            "value",
-            one_value,
-            "value.onnx: its output has one value a sample, ",
-        ),
-        (
-            "map",
-            three_axes.finish("output"),
-            "map.onnx: its output has the shape [1, 16, 16] a sample, ",
-        ),
+        ("value", one_value, one_says),
+        ("map", three_axes.finish("output"), three_say),
     ] {
         fs::write(workplace.at(&format!("{name}.onnx")), graph.unwrap()).unwrap();
         for encoder in ["sum", "learned"] {
@@ -170,7 +139,8 @@ fn model_without_class_scores_is_refused_in_one_line() {
                 "train --model {name}.onnx --data . --encoder {encoder} --network mlp:256,8 \
                     --steps 2 --augment none --transform raw --out models --name parity"
             );
-            workplace.refused(&line, &[says, "top class"]);
+            let says = format!("{name}.onnx: its output has {says}, ");
+            workplace.refused(&line, &[&says, "top class"]);
             assert!(!workplace.at("models").exists(), "something was trained");
         }
     }

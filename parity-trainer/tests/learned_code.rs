@@ -102,10 +102,7 @@ fn gradients_flow_through_a_torch_script_module_and_leave_it_as_it_is() {
     let frozen = model
         .forward(&Tensor::from_slice(&[0.25f32; INPUTS]).view([1, INPUTS as i64]))
         .unwrap();
-    assert!(
-        !frozen.requires_grad(),
-        "nothing in the module takes gradients"
-    );
+    assert!(!frozen.requires_grad(), "no weight takes gradients");
 }
 
 #[test]
@@ -174,9 +171,8 @@ fn code_is_served_as_it_was_trained() {
             [0, 1, 2].map(|slot| (!missing.contains(&slot)).then(|| exact[slot].as_slice()));
         for slot in missing {
             let mut out = vec![0.0; 50 * OUTPUTS];
-            code.decoder()
-                .decode(&known, &parity, slot, &mut out)
-                .unwrap();
+            let decoded = code.decoder().decode(&known, &parity, slot, &mut out);
+            decoded.unwrap();
             let samples = classes().samples(&out).zip(classes().samples(&exact[slot]));
             let is_right = samples.map(|(made, wanted)| made.top_class() == wanted.top_class());
             right += is_right.filter(|is_right| *is_right).count();
@@ -209,10 +205,8 @@ fn code_is_trained_written_and_judged_by_the_command() {
     assert_eq!(code["deployed"].as_str(), Some("quarters"));
     assert!(code.get("calibration").is_some() && code.get("generator").is_none());
     for file in ["encoder.onnx", "decoder.onnx", "weights.safetensors"] {
-        assert!(
-            workplace.at("models/quarters-code/1").join(file).is_file(),
-            "{file}"
-        );
+        let path = workplace.at("models/quarters-code/1").join(file);
+        assert!(path.is_file(), "{file}");
     }
     let choice = workplace.read("models/.runs/quarters-code/transform.toml");
     assert_has(&choice, &["loss = \"kl\"", "loss = \"mse\""]);
@@ -244,15 +238,12 @@ fn mistakes_in_a_learned_codes_training_are_told_in_one_line() {
     let parts = ["gradients cannot flow through ONNX Runtime", "TorchScript"];
     workplace.refused(&other, &parts);
     let sum = train.replace("learned", "sum");
-    for (line, part) in [
-        (format!("{train} --network mlp:7"), "write `mlp:512,...`"),
-        (
-            format!("{sum} --loss kl"),
-            "--loss: only a learned code has it",
-        ),
-    ] {
-        workplace.refused(&line, &[part]);
-    }
+    workplace.refused(
+        &format!("{train} --network mlp:7"),
+        &["write `mlp:512,...`"],
+    );
+    let only_learned = "--loss: only a learned code has it";
+    workplace.refused(&format!("{sum} --loss kl"), &[only_learned]);
 }
 
 #[test]
@@ -263,8 +254,6 @@ fn convolutional_encoder_is_trained_and_judged() {
     let table = workplace.succeed(&format!("{train} {settings}")).out;
     assert_has(&table, &["learned-k2-r1"]);
     let card = workplace.toml("models/conv/model.toml");
-    assert_eq!(
-        card["training"]["encoder_network"].as_str(),
-        Some("dilated:6")
-    );
+    let network = card["training"]["encoder_network"].as_str();
+    assert_eq!(network, Some("dilated:6"));
 }

@@ -108,13 +108,8 @@ fn rows_are_run_once_and_told() {
     );
     let strict = workplace.json("out/rows/strict.json");
     let command = strict["commands"][0].as_str().unwrap();
-    assert_has(
-        command,
-        &[
-            "parity-trainer train --model OUT/models/quarters --data DATA/quarters",
-            "--start OUT/models/tiny",
-        ],
-    );
+    let begin = "parity-trainer train --model OUT/models/quarters --data DATA/quarters";
+    assert_has(command, &[begin, "--start OUT/models/tiny"]);
     for (at, name) in ["tiny", "tiny-seed2", "tiny-seed3"].into_iter().enumerate() {
         let record = workplace.json(&format!("out/rows/{name}.json"));
         let command = record["commands"][0].as_str().unwrap();
@@ -160,30 +155,22 @@ fn deployed_model_that_a_row_begins_with_is_trained_first() {
     let workplace = prepared(&[start, network]);
     workplace.succeed(&line("--recipes recipes.toml --only strict"));
     assert_has(&workplace.read("out/RESULTS.md"), &["- **strict**: lost"]);
-    assert_has(
-        &workplace.read("out/rows/strict.json"),
-        &["--start OUT/models/quarters"],
-    );
+    let record = workplace.read("out/rows/strict.json");
+    assert_has(&record, &["--start OUT/models/quarters"]);
 }
 
 #[test]
 fn missing_data_set_leaves_its_rows_out() {
     let workplace = prepared(&[]);
     fs::remove_dir_all(workplace.at("data/quarters")).unwrap();
-    for (arguments, parts) in [
-        (
-            "--recipes recipes.toml --only tiny",
-            &[
-                "- **tiny** was not run: DATA/quarters is missing.",
-                "- **strict** was not run: not asked for.",
-            ][..],
-        ),
-        // The published table as well.
-        ("", &["- **mnist-k2** was not run: DATA/mnist is missing."]),
-    ] {
-        workplace.succeed(&line(arguments));
-        assert_has(&workplace.read("out/RESULTS.md"), parts);
-    }
+    let tiny = "- **tiny** was not run: DATA/quarters is missing.";
+    let strict = "- **strict** was not run: not asked for.";
+    workplace.succeed(&line("--recipes recipes.toml --only tiny"));
+    assert_has(&workplace.read("out/RESULTS.md"), &[tiny, strict]);
+    // The published table as well.
+    workplace.succeed(&line(""));
+    let published = "- **mnist-k2** was not run: DATA/mnist is missing.";
+    assert_has(&workplace.read("out/RESULTS.md"), &[published]);
 }
 
 #[test]
@@ -193,14 +180,9 @@ fn row_that_fails_is_told_and_takes_no_other_along() {
     let ended = workplace.run(&line("--recipes recipes.toml --only tiny,strict"));
     assert_eq!(ended.code, Some(1));
     assert_has(&ended.errors, &["failed: tiny"]);
+    let tiny = "- **tiny** was not run: `parity-trainer train";
     let results = workplace.read("out/RESULTS.md");
-    assert_has(
-        &results,
-        &[
-            "- **tiny** was not run: `parity-trainer train",
-            "- **strict**: lost",
-        ],
-    );
+    assert_has(&results, &[tiny, "- **strict**: lost"]);
 }
 
 #[test]
@@ -209,48 +191,20 @@ fn bad_recipes_and_arguments_get_one_line() {
     let no_row = "--only nothing: no such row; there are mnist-k2, ";
     workplace.refused_at_once(&line("--only nothing"), &[no_row]);
     workplace.refused_at_once(&line("--budget 0"), &["--budget 0: out of range"]);
-    for (from, to, says) in [
-        (
-            "steps = 200",
-            "stepz = 200",
-            "row tiny: error: unexpected argument '--stepz'",
-        ),
-        (
-            "\"mlp:256,32\"",
-            "\"mpl\"",
-            "deployed model quarters: error: invalid value 'mpl'",
-        ),
-        (
-            "encoder = \"sum\"",
-            "encoder = \"telepathy\"",
-            "row tiny: error: invalid value",
-        ),
-        (
-            "deployed = \"elsewhere\"",
-            "deployed = \"nowhere\"",
-            "row no-model: no deployed model `nowhere`",
-        ),
-        (
-            "\"strict\"",
-            "\"tiny\"",
-            "row tiny: there are two of that name",
-        ),
-        (
-            "bound = 50",
-            "bound = 50\nseeds = 0",
-            "row tiny: seeds = 0; give at least 1",
-        ),
-        (
-            "start = \"tiny\"",
-            "start = \"strict\"",
-            "row strict: begins with strict, which is no deployed",
-        ),
-        (
-            "file = \"elsewhere.onnx\"",
-            "",
-            "give either `file` or settings",
-        ),
+    for case in [
+        "steps = 200 => stepz = 200 => row tiny: error: unexpected argument '--stepz'",
+        "\"mlp:256,32\" => \"mpl\" => deployed model quarters: error: invalid value 'mpl'",
+        "encoder = \"sum\" => encoder = \"telepathy\" => row tiny: error: invalid value",
+        "\"elsewhere\" => \"nowhere\" => row no-model: no deployed model `nowhere`",
+        "\"strict\" => \"tiny\" => row tiny: there are two of that name",
+        "bound = 50 => bound = 50\nseeds = 0 => row tiny: seeds = 0; give at least 1",
+        "start = \"tiny\" => start = \"strict\" => row strict: begins with strict, which is no deployed",
+        "file = \"elsewhere.onnx\" =>  => give either `file` or settings",
     ] {
+        let parts: Vec<&str> = case.split(" => ").collect();
+        let [from, to, says] = parts.as_slice() else {
+            panic!("{case}");
+        };
         recipes(&workplace, &[(from, to)]);
         workplace.refused_at_once(&line("--recipes recipes.toml"), &["recipes.toml: ", says]);
     }
