@@ -7,11 +7,8 @@ mod harness;
 
 use std::time::Duration;
 
-use harness::{
-    Fate, HOLD_BACK, Harness, backup_config, coded_config, core_config, hedge_config,
-    unmodified_config,
-};
-use parapet_frontend_core::{CoreConfig, FailureKind, InstanceId, PoolId, StrategyConfig};
+use harness::*;
+use parapet_frontend_core::{FailureKind, InstanceId, PoolId, StrategyConfig};
 use proptest::prelude::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -36,7 +33,7 @@ fn poison(harness: &mut Harness, kind: FailureKind) -> usize {
         harness.complete_client(query, Some(kind));
         attempts += 1;
     }
-    assert_eq!(harness.fate(query), &Fate::Failed(kind));
+    harness.expect(query, Fate::Failed(kind));
     attempts
 }
 
@@ -53,11 +50,8 @@ fn an_input_that_two_instances_fail_alike_is_tried_no_third_time_and_blames_neit
     for kind in [FailureKind::InvalidOutput, FailureKind::InstanceError] {
         let mut harness = Harness::plain(4, 1);
         assert_eq!(poison(&mut harness, kind), 2);
-        assert_eq!(
-            (harness.engine.stats().retries, blamed(&harness, 0)),
-            (1, vec![0; 4])
-        );
-        harness.finish();
+        assert_eq!(harness.engine.stats().retries, 1);
+        assert_eq!(blamed(&harness, 0), [0; 4]);
     }
 }
 
@@ -68,11 +62,8 @@ fn poison_ejects_no_instance_however_much_of_it_there_is() {
         poison(&mut harness, FailureKind::InvalidOutput);
         harness.advance(MS);
     }
-    assert_eq!(
-        (harness.engine.stats().ejections, blamed(&harness, 0)),
-        (0, vec![0; 4])
-    );
-    harness.finish();
+    assert_eq!(harness.engine.stats().ejections, 0);
+    assert_eq!(blamed(&harness, 0), [0; 4]);
 }
 
 #[test]
@@ -84,7 +75,6 @@ fn an_instance_that_fails_what_another_answers_is_ejected() {
     }
     let stats = harness.engine.stats();
     assert_eq!((stats.ejections, stats.ejected, stats.failed), (1, 1, 0));
-    harness.finish();
 }
 
 #[test]
@@ -104,7 +94,6 @@ fn an_instance_that_answers_nothing_well_is_ejected_although_poison_spent_the_re
     let views = harness.engine.instances(harness.now, 4);
     let ejections: Vec<u32> = views.iter().map(|view| view.ejections).collect();
     assert_eq!(ejections, [1, 0, 0, 0], "within ten seconds");
-    harness.finish();
 }
 
 #[test]
@@ -122,27 +111,20 @@ fn two_instances_that_answer_nothing_well_are_ejected_by_what_the_others_answer(
         views[2..].iter().all(|view| view.ejections == 0),
         "{views:?}"
     );
-    harness.finish();
 }
 
 #[test]
 fn where_nothing_is_retried_an_instance_that_answers_nothing_well_is_ejected_after_some_seconds() {
-    let config = CoreConfig {
-        max_attempts: 1,
-        ..core_config(4, 1, 0)
-    };
+    let mut config = core_config(4, 1, 0);
+    config.max_attempts = 1;
     let mut harness = Harness::build(config, vec![StrategyConfig::None]);
     for _ in 0..200 {
         honest(&mut harness, &[0]);
         harness.advance(50 * MS);
     }
     let stats = harness.engine.stats();
-    assert_eq!(
-        (stats.ejections, stats.ejected),
-        (1, 1),
-        "within ten seconds"
-    );
-    harness.finish();
+    // Within ten seconds.
+    assert_eq!((stats.ejections, stats.ejected), (1, 1));
 }
 
 #[test]
@@ -154,17 +136,10 @@ fn failures_of_two_kinds_are_no_evidence_against_the_input() {
     let second = harness.places(query)[0];
     harness.complete_client(query, Some(FailureKind::InstanceError));
     harness.complete_client(query, None);
-    assert_eq!(harness.fate(query), &Fate::Exact);
+    harness.expect(query, Fate::Exact);
     let blamed = blamed(&harness, 0);
-    assert_eq!(
-        (
-            blamed[first as usize],
-            blamed[second as usize],
-            blamed.iter().sum::<u32>()
-        ),
-        (1, 1, 2)
-    );
-    harness.finish();
+    assert_eq!([first, second].map(|at| blamed[at as usize]), [1, 1]);
+    assert_eq!(blamed.iter().sum::<u32>(), 2);
 }
 
 #[test]
@@ -177,23 +152,16 @@ fn a_copy_is_evidence_as_a_retry_is() {
         harness.complete_at(query, places[0], NOT_FINITE);
         harness.complete_at(query, places[1], NOT_FINITE.filter(|_| copy_fails));
         assert!(!harness.is_in_flight(query), "no third request");
-        let fate = if copy_fails {
-            Fate::Failed(FailureKind::InvalidOutput)
-        } else {
-            Fate::Hedged
-        };
-        assert_eq!(harness.fate(query), &fate);
+        let failed = Fate::Failed(FailureKind::InvalidOutput);
+        harness.expect(query, if copy_fails { failed } else { Fate::Hedged });
         assert_eq!(blamed(&harness, 0).iter().sum::<u32>(), failures);
-        harness.finish();
     }
 }
 
 /// The instance of the parity query.
 fn parity_at(harness: &Harness) -> InstanceId {
-    harness
-        .sent
-        .iter()
-        .find(|sent| sent.input.number.is_none())
+    let mut sent = harness.sent.iter();
+    sent.find(|sent| sent.input.number.is_none())
         .unwrap()
         .instance
 }
@@ -206,8 +174,7 @@ fn a_parity_query_is_sent_to_another_instance_and_blames_by_the_same_evidence() 
     ] {
         for (fails_again, failures) in [(true, 0), (false, 1)] {
             let mut harness = Harness::coded(4, 1, config.clone());
-            harness.query();
-            harness.query();
+            harness.pair();
             harness.compute();
             let first = parity_at(&harness);
             harness.complete_parity(NOT_FINITE);
@@ -218,7 +185,6 @@ fn a_parity_query_is_sent_to_another_instance_and_blames_by_the_same_evidence() 
             );
             harness.complete_parity(NOT_FINITE.filter(|_| fails_again));
             assert_eq!(blamed(&harness, pool.0).iter().sum::<u32>(), failures);
-            harness.finish();
         }
     }
 }
@@ -230,46 +196,33 @@ fn a_backup_is_asked_once_more_at_another_instance_and_blames_by_the_same_eviden
         let query = harness.query();
         harness.complete_backup(NOT_FINITE);
         harness.complete_backup(NOT_FINITE.filter(|_| fails_again));
-        assert!(
-            harness
-                .sent
-                .iter()
-                .all(|sent| sent.instance.pool == PoolId::DEPLOYED),
-            "no third request"
-        );
+        let mut sent = harness.sent.iter();
+        let to_model = sent.all(|sent| sent.instance.pool == PoolId::DEPLOYED);
+        assert!(to_model, "no third request");
         assert_eq!(blamed(&harness, 1).iter().sum::<u32>(), failures);
         harness.complete_client(query, None);
-        harness.finish();
     }
 }
 
 #[test]
 fn an_input_at_fault_gets_no_parity_query_of_its_own() {
-    let config = parapet_frontend_core::CodedConfig {
-        defer_parity: true,
-        ..coded_config(2, 1)
-    };
+    let mut config = coded_config(2, 1);
+    config.defer_parity = true;
     let mut harness = Harness::coded(4, 1, config);
     let poisoned = harness.query();
     harness.complete_client(poisoned, NOT_FINITE);
     harness.complete_client(poisoned, NOT_FINITE);
-    assert_eq!(
-        harness.fate(poisoned),
-        &Fate::Failed(FailureKind::InvalidOutput)
-    );
-    let others = [harness.query(), harness.query()];
+    harness.expect(poisoned, Fate::Failed(FailureKind::InvalidOutput));
+    let others = harness.pair();
     harness.compute();
     let numbers: Vec<usize> = harness.groups.values().flatten().copied().collect();
     assert_eq!(numbers, others, "it left its open group");
-    harness.finish();
 }
 
 /// Queries that come, some of them poison, and requests that end, in any order.
 fn events() -> impl Strategy<Value = Vec<(bool, usize, u64)>> {
-    prop::collection::vec(
-        (prop::bool::weighted(0.4), 0usize..8, 0u64..4_000),
-        100..400,
-    )
+    let event = (prop::bool::weighted(0.4), 0usize..8, 0u64..4_000);
+    prop::collection::vec(event, 100..400)
 }
 
 /// Lets them happen. The instances in `bad` fail everything, the others poison alone. Whether each
@@ -293,12 +246,10 @@ fn happen(harness: &mut Harness, events: &[(bool, usize, u64)], bad: &[u32]) -> 
         harness.advance(Duration::from_micros(micros));
         for view in harness.engine.instances(harness.now, 100) {
             let was = view.state == parapet_frontend_core::InstanceState::Ejected;
-            match ejected
-                .get_mut(view.id.index as usize)
-                .filter(|_| view.id.pool == PoolId::DEPLOYED)
-            {
-                Some(ejected) => *ejected |= was,
-                None => assert!(!was, "a parity instance was ejected"),
+            if view.id.pool == PoolId::DEPLOYED {
+                ejected[view.id.index as usize] |= was;
+            } else {
+                assert!(!was, "a parity instance was ejected");
             }
         }
     }
@@ -312,7 +263,6 @@ proptest! {
     fn poison_in_any_order_ejects_no_instance(events in events()) {
         for mut harness in [Harness::plain(4, 1), Harness::coded(4, 2, coded_config(2, 1))] {
             prop_assert_eq!(happen(&mut harness, &events, &[]), vec![false; 4]);
-            harness.finish();
         }
     }
 
@@ -322,6 +272,5 @@ proptest! {
     ) {
         let mut harness = Harness::plain(4, 1);
         prop_assert_eq!(happen(&mut harness, &events, &[2]), vec![false, false, true, false]);
-        harness.finish();
     }
 }

@@ -6,10 +6,9 @@ mod harness;
 
 use std::time::Duration;
 
+use harness::ops::{Op, abandon, advance, arrive, set_up};
 use harness::{FLUSH_AFTER, Fate, HOLD_BACK, Harness, coded_config};
-use parapet_frontend_core::{
-    CodedConfig, FailureKind, HoldBack, HoldBackPolicy, InstanceId, PoolId,
-};
+use parapet_frontend_core::{CodedConfig, FailureKind, HoldBack, HoldBackPolicy, PoolId};
 use proptest::prelude::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -59,30 +58,17 @@ fn a_group_that_is_answered_in_time_sends_none() {
     harness.advance(MINUTE);
     let after = harness.engine.stats();
     assert_eq!(after.groups_spared, before.groups_spared + 1);
-    assert_eq!(
-        (
-            after.redundant_issued,
-            after.redundant_shed,
-            after.groups_encoded,
-            after.groups_tracked
-        ),
-        (
-            before.redundant_issued,
-            before.redundant_shed,
-            before.groups_encoded,
-            0
-        )
-    );
-    harness.finish();
+    assert_eq!(after.redundant_issued, before.redundant_issued);
+    assert_eq!(after.redundant_shed, before.redundant_shed);
+    assert_eq!(after.groups_encoded, before.groups_encoded);
+    assert_eq!(after.groups_tracked, 0);
 }
 
 #[test]
 fn a_straggler_is_reconstructed_when_it_is_late_all_the_same() {
     let mut harness = warm(deferring(2, 1));
     let before = issued(&mut harness);
-    let [frozen, other] = group(&mut harness, 2)[..] else {
-        unreachable!()
-    };
+    let [frozen, other] = harness.pair();
     harness.complete_client(other, None);
     harness.advance(HOLD_BACK - 5 * MS);
     harness.compute();
@@ -96,27 +82,22 @@ fn a_straggler_is_reconstructed_when_it_is_late_all_the_same() {
     assert_eq!(harness.fate(frozen), &Fate::Waiting, "CG-4: held back");
     harness.advance(2 * MS);
     harness.compute();
-    assert_eq!(harness.fate(frozen), &Fate::Reconstructed);
-    let frozen = &harness.clients[frozen];
-    assert_eq!(frozen.answered_at.unwrap().since(frozen.arrived), HOLD_BACK);
+    harness.expect(frozen, Fate::Reconstructed);
+    assert_eq!(harness.took(frozen), HOLD_BACK);
     assert_eq!(harness.engine.stats().late_unrecoverable, 0);
-    harness.finish();
 }
 
 #[test]
 fn a_parity_query_that_straggles_is_sent_to_another_instance() {
     let mut harness = warm(deferring(2, 1));
-    let [frozen, other] = group(&mut harness, 2)[..] else {
-        unreachable!()
-    };
+    let [frozen, other] = harness.pair();
     harness.complete_client(other, None);
     harness.advance(HOLD_BACK - 4 * MS);
     harness.compute();
     let parity = |harness: &Harness| {
         let instances = harness.sent.iter().map(|sent| sent.instance);
-        instances
-            .filter(|instance| instance.pool == PoolId::FIRST_REDUNDANT)
-            .collect::<Vec<_>>()
+        let parity = instances.filter(|instance| instance.pool == PoolId::FIRST_REDUNDANT);
+        parity.collect::<Vec<_>>()
     };
     let first = parity(&harness);
     harness.advance(4 * MS);
@@ -126,16 +107,11 @@ fn a_parity_query_that_straggles_is_sent_to_another_instance() {
     harness.advance(2 * MS);
     harness.complete_parity(None);
     harness.compute();
-    assert_eq!(harness.fate(frozen), &Fate::Reconstructed);
-    let frozen = &harness.clients[frozen];
-    assert_eq!(
-        frozen.answered_at.unwrap().since(frozen.arrived),
-        HOLD_BACK + 2 * MS
-    );
+    harness.expect(frozen, Fate::Reconstructed);
+    assert_eq!(harness.took(frozen), HOLD_BACK + 2 * MS);
     let stats = harness.engine.stats();
     let ended = stats.redundant_won + stats.redundant_wasted + stats.redundant_failed;
     assert_eq!((stats.redundant_issued, stats.redundant_won), (ended, 1));
-    harness.finish();
 }
 
 #[test]
@@ -152,8 +128,7 @@ fn so_is_one_that_was_sent_when_its_query_was_late_already() {
     assert_eq!(issued(&mut harness), before + 2);
     harness.complete_parity(None);
     harness.compute();
-    assert_eq!(harness.fate(lone), &Fate::Reconstructed);
-    harness.finish();
+    harness.expect(lone, Fate::Reconstructed);
 }
 
 #[test]
@@ -166,24 +141,20 @@ fn the_first_of_its_members_decides_when_they_are_due() {
     harness.advance(HOLD_BACK - 8 * MS - 4 * MS);
     harness.compute();
     assert_eq!(issued(&mut harness), before + 1);
-    harness.finish();
 }
 
 #[test]
 fn a_lost_prediction_calls_for_them_at_once() {
     let mut harness = warm(deferring(2, 1));
     let before = issued(&mut harness);
-    let [lost, other] = group(&mut harness, 2)[..] else {
-        unreachable!()
-    };
+    let [lost, other] = harness.pair();
     harness.complete_client(lost, Some(FailureKind::Refused));
     harness.compute();
     assert_eq!(issued(&mut harness), before + 1);
     harness.complete_parity(None);
     harness.complete_client(other, None);
     harness.compute();
-    assert_eq!(harness.fate(lost), &Fate::Reconstructed);
-    harness.finish();
+    harness.expect(lost, Fate::Reconstructed);
 }
 
 #[test]
@@ -195,59 +166,29 @@ fn a_slow_parity_model_is_asked_at_once() {
     group(&mut harness, 2);
     harness.compute();
     assert_eq!(issued(&mut harness), before + 1, "4 ms are what it takes");
-    harness.finish();
 }
 
 #[test]
 fn audited_groups_are_encoded_at_once() {
-    let mut harness = warm(CodedConfig {
-        audit_every: 1,
-        ..deferring(2, 1)
-    });
+    let mut config = deferring(2, 1);
+    config.audit_every = 1;
+    let mut harness = warm(config);
     let before = issued(&mut harness);
     group(&mut harness, 2);
     harness.compute();
     assert_eq!(issued(&mut harness), before + 1);
-    harness.finish();
-}
-
-#[derive(Debug, Clone)]
-enum Op {
-    Arrive {
-        allow_approximate: bool,
-        deadline_ms: u64,
-    },
-    Complete {
-        index: usize,
-        fails: bool,
-    },
-    Compute,
-    Abandon {
-        back: usize,
-    },
-    SetUp {
-        pool: u8,
-        index: u32,
-        up: bool,
-    },
-    Advance {
-        micros: u64,
-    },
 }
 
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        6 => (prop::bool::weighted(0.8), 2u64..120)
-            .prop_map(|(allow_approximate, deadline_ms)| {
-                Op::Arrive { allow_approximate, deadline_ms }
-            }),
-        6 => (0usize..8, prop::bool::weighted(0.1))
-            .prop_map(|(index, fails)| Op::Complete { index, fails }),
+        6 => arrive(0..1, 0..1),
+        6 => (0usize..8, prop::bool::weighted(0.1)).prop_map(|(index, fails)| {
+            Op::Complete(index, fails.then_some(FailureKind::InstanceError))
+        }),
         4 => Just(Op::Compute),
-        1 => (0usize..6).prop_map(|back| Op::Abandon { back }),
-        2 => (0u8..3, 0u32..4, prop::bool::weighted(0.75))
-            .prop_map(|(pool, index, up)| Op::SetUp { pool, index, up }),
-        5 => prop_oneof![0u64..2_000, 0u64..30_000].prop_map(|micros| Op::Advance { micros }),
+        1 => abandon(),
+        2 => set_up(0..4),
+        5 => advance(),
     ]
 }
 
@@ -262,36 +203,6 @@ proptest! {
         r in 1usize..3,
     ) {
         let mut harness = warm(deferring(k, r.min(k - 1)));
-        for op in ops {
-            match op {
-                Op::Arrive {
-                    allow_approximate,
-                    deadline_ms,
-                } => {
-                    let _ =
-                        harness.arrive(0, allow_approximate, Duration::from_millis(deadline_ms));
-                }
-                Op::Complete { index, fails } => {
-                    harness.complete(index, fails.then_some(FailureKind::InstanceError));
-                }
-                Op::Compute => harness.compute(),
-                Op::Abandon { back } => {
-                    if let Some(number) = harness.clients.len().checked_sub(back + 1) {
-                        harness.abandon(number);
-                    }
-                }
-                Op::SetUp { pool, index, up } => {
-                    harness.set_up(
-                        InstanceId {
-                            pool: PoolId(pool),
-                            index,
-                        },
-                        up,
-                    );
-                }
-                Op::Advance { micros } => harness.advance(Duration::from_micros(micros)),
-            }
-        }
-        harness.finish();
+        harness.run(ops);
     }
 }

@@ -5,62 +5,11 @@ mod harness;
 
 use std::time::Duration;
 
-use harness::{
-    Harness, backup_config, coded_config, coded_hedged_config, core_config, hedge_config,
-    replicate_config, unmodified_config,
-};
-use parapet_frontend_core::{
-    ClassId, CodedConfig, FailureKind, HoldBackOverride, HoldBackPolicy, InstanceId, PoolId,
-    StrategyConfig,
-};
+use harness::ops::{Op, abandon, advance, arrive, instances, set_up};
+use harness::*;
+use parapet_frontend_core::StrategyConfig::{ApproximateBackup, CodedHedged, Hedge, Replicate};
+use parapet_frontend_core::{CodedConfig, FailureKind, HoldBackOverride, HoldBackPolicy, PoolId};
 use proptest::prelude::*;
-
-#[derive(Debug, Clone)]
-enum Op {
-    Arrive {
-        class: u8,
-        key: u64,
-        allow_approximate: bool,
-        deadline_ms: u64,
-    },
-    Complete {
-        index: usize,
-    },
-    Fail {
-        index: usize,
-        kind: FailureKind,
-    },
-    Encode {
-        index: usize,
-        works: bool,
-    },
-    Decode {
-        index: usize,
-        works: bool,
-    },
-    Abandon {
-        back: usize,
-    },
-    SetUp {
-        pool: u8,
-        index: u32,
-        up: bool,
-    },
-    Join {
-        pool: u8,
-    },
-    Leave {
-        pool: u8,
-        index: u32,
-    },
-    Advance {
-        micros: u64,
-    },
-    Switch {
-        redundancy: bool,
-        hold_back: Option<HoldBackOverride>,
-    },
-}
 
 fn op() -> impl Strategy<Value = Op> {
     let kind = prop_oneof![
@@ -78,71 +27,26 @@ fn op() -> impl Strategy<Value = Op> {
         (0.5..0.999).prop_map(|quantile| Some(HoldBackOverride::Percentile(quantile))),
     ];
     prop_oneof![
-        6 => (0u8..3, 0u64..2, prop::bool::weighted(0.8), 2u64..120)
-            .prop_map(|(class, key, allow_approximate, deadline_ms)| {
-            Op::Arrive { class, key, allow_approximate, deadline_ms }
-        }),
-        6 => index.clone().prop_map(|index| Op::Complete { index }),
-        1 => (index.clone(), kind).prop_map(|(index, kind)| Op::Fail { index, kind }),
+        6 => arrive(0..3, 0..2),
+        6 => index.clone().prop_map(|index| Op::Complete(index, None)),
+        1 => (index.clone(), kind).prop_map(|(index, kind)| Op::Complete(index, Some(kind))),
         4 => (index.clone(), prop::bool::weighted(0.95))
-            .prop_map(|(index, works)| Op::Encode { index, works }),
-        4 => (index.clone(), prop::bool::weighted(0.9))
-            .prop_map(|(index, works)| Op::Decode { index, works }),
-        1 => (0usize..6).prop_map(|back| Op::Abandon { back }),
-        2 => (0u8..3, 0u32..6, prop::bool::weighted(0.75))
-            .prop_map(|(pool, index, up)| Op::SetUp { pool, index, up }),
+            .prop_map(|(index, works)| Op::Encode(index, works)),
+        4 => (index, prop::bool::weighted(0.9)).prop_map(|(index, works)| Op::Decode(index, works)),
+        1 => abandon(),
+        2 => set_up(0..6),
         1 => prop_oneof![
-            (0u8..3).prop_map(|pool| Op::Join { pool }),
-            (0u8..3, 0u32..6).prop_map(|(pool, index)| Op::Leave { pool, index }),
+            (0u8..3).prop_map(|pool| Op::Join(PoolId(pool))),
+            instances(0..6).prop_map(Op::Leave),
         ],
         1 => (prop::bool::weighted(0.6), hold_back)
-            .prop_map(|(redundancy, hold_back)| Op::Switch { redundancy, hold_back }),
-        5 => prop_oneof![0u64..2_000, 0u64..30_000].prop_map(|micros| Op::Advance { micros }),
+            .prop_map(|(redundancy, hold_back)| Op::Switch(redundancy, hold_back)),
+        5 => advance(),
     ]
 }
 
 fn run(mut harness: Harness, ops: Vec<Op>) {
-    for op in ops {
-        match op {
-            Op::Arrive {
-                class,
-                key,
-                allow_approximate,
-                deadline_ms,
-            } => {
-                let class = ClassId(class % harness.classes());
-                let deadline = Duration::from_millis(deadline_ms);
-                let _ = harness.arrive_in(class, key, allow_approximate, deadline);
-            }
-            Op::Complete { index } => harness.complete(index, None),
-            Op::Fail { index, kind } => harness.complete(index, Some(kind)),
-            Op::Encode { index, works } => harness.encode(index, works),
-            Op::Decode { index, works } => harness.decode(index, works),
-            Op::Abandon { back } => {
-                if let Some(number) = harness.clients.len().checked_sub(back + 1) {
-                    harness.abandon(number);
-                }
-            }
-            Op::SetUp { pool, index, up } => harness.set_up(
-                InstanceId {
-                    pool: PoolId(pool),
-                    index,
-                },
-                up,
-            ),
-            Op::Join { pool } => drop(harness.join(PoolId(pool))),
-            Op::Leave { pool, index } => harness.leave(InstanceId {
-                pool: PoolId(pool),
-                index,
-            }),
-            Op::Switch {
-                redundancy,
-                hold_back,
-            } => harness.switch(redundancy, hold_back),
-            Op::Advance { micros } => harness.advance(Duration::from_micros(micros)),
-        }
-    }
-    harness.finish();
+    harness.run(ops);
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -187,7 +91,7 @@ proptest! {
             hedge: coded_hedged_config(2, 1).hedge,
             ..unmodified_config(2, 1)
         };
-        run(Harness::of(3, 1, StrategyConfig::CodedHedged(hedged)), ops);
+        run(Harness::of(3, 1, CodedHedged(hedged)), ops);
     }
 
     #[test]
@@ -211,7 +115,7 @@ proptest! {
     #[test]
     fn two_copies(ops in ops()) {
         run(
-            Harness::of(4, 2, StrategyConfig::Replicate(replicate_config(2))),
+            Harness::of(4, 2, Replicate(replicate_config(2))),
             ops,
         );
     }
@@ -219,7 +123,7 @@ proptest! {
     #[test]
     fn three_copies_of_one_slot_each(ops in ops()) {
         run(
-            Harness::of(4, 1, StrategyConfig::Replicate(replicate_config(3))),
+            Harness::of(4, 1, Replicate(replicate_config(3))),
             ops,
         );
     }
@@ -227,7 +131,7 @@ proptest! {
     #[test]
     fn hedge(ops in ops()) {
         run(
-            Harness::of(4, 1, StrategyConfig::Hedge(hedge_config())),
+            Harness::of(4, 1, Hedge(hedge_config())),
             ops,
         );
     }
@@ -238,13 +142,13 @@ proptest! {
         config.delay = HoldBackPolicy::Fixed(Duration::ZERO);
         config.max_copies = 2;
         config.share = 1.0;
-        run(Harness::of(3, 2, StrategyConfig::Hedge(config)), ops);
+        run(Harness::of(3, 2, Hedge(config)), ops);
     }
 
     #[test]
     fn approximate_backup_asked_at_arrival(ops in ops()) {
         run(
-            Harness::of(4, 1, StrategyConfig::ApproximateBackup(backup_config(true))),
+            Harness::of(4, 1, ApproximateBackup(backup_config(true))),
             ops,
         );
     }
@@ -254,7 +158,7 @@ proptest! {
         let mut config = backup_config(false);
         config.share = Some(0.3);
         run(
-            Harness::of(4, 2, StrategyConfig::ApproximateBackup(config)),
+            Harness::of(4, 2, ApproximateBackup(config)),
             ops,
         );
     }
@@ -262,7 +166,7 @@ proptest! {
     #[test]
     fn coded_hedged_k2_r1(ops in ops()) {
         run(
-            Harness::of(4, 2, StrategyConfig::CodedHedged(coded_hedged_config(2, 1))),
+            Harness::of(4, 2, CodedHedged(coded_hedged_config(2, 1))),
             ops,
         );
     }
@@ -270,7 +174,7 @@ proptest! {
     #[test]
     fn coded_hedged_k3_r2(ops in ops()) {
         run(
-            Harness::of(4, 1, StrategyConfig::CodedHedged(coded_hedged_config(3, 2))),
+            Harness::of(4, 1, CodedHedged(coded_hedged_config(3, 2))),
             ops,
         );
     }
@@ -280,9 +184,9 @@ proptest! {
         let mut backup = backup_config(true);
         backup.pool = PoolId(2);
         let strategies = vec![
-            StrategyConfig::CodedHedged(coded_hedged_config(2, 1)),
-            StrategyConfig::Replicate(replicate_config(2)),
-            StrategyConfig::ApproximateBackup(backup),
+            CodedHedged(coded_hedged_config(2, 1)),
+            Replicate(replicate_config(2)),
+            ApproximateBackup(backup),
         ];
         run(Harness::build(core_config(4, 2, 2), strategies), ops);
     }

@@ -7,9 +7,9 @@ mod harness;
 
 use std::time::Duration;
 
-use harness::{Fate, HOLD_BACK, Harness, LATE_TRUTH_WAIT, backup_config, coded_config};
+use harness::{Fate, HOLD_BACK, Harness, LATE_TRUTH_WAIT, backup_config, coded_config, instance};
 use parapet_frontend_core::{
-    ClassId, FailureKind, HoldBackOverride, InstanceId, InstanceState, PoolId, StrategyConfig,
+    ClassId, FailureKind, HoldBackOverride, InstanceState, StrategyConfig,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -33,10 +33,8 @@ fn a_group_that_is_open_when_redundancy_is_switched_off_still_helps_its_members(
     harness.compute();
     harness.complete_parity(None);
     harness.compute();
-    assert_eq!(
-        (harness.fate(before), harness.fate(alone)),
-        (&Fate::Reconstructed, &Fate::Reconstructed)
-    );
+    harness.expect(before, Fate::Reconstructed);
+    harness.expect(alone, Fate::Reconstructed);
     assert_eq!(harness.fate(after), &Fate::Waiting, "it has no group");
     let issued = harness.engine.stats().redundant_issued;
     for _ in 0..4 {
@@ -44,12 +42,8 @@ fn a_group_that_is_open_when_redundancy_is_switched_off_still_helps_its_members(
     }
     harness.advance(2 * HOLD_BACK);
     harness.compute();
-    assert_eq!(
-        harness.engine.stats().redundant_issued,
-        issued,
-        "nothing is added for new queries"
-    );
-    harness.finish();
+    // Nothing is added for new queries.
+    assert_eq!(harness.engine.stats().redundant_issued, issued);
 }
 
 #[test]
@@ -61,30 +55,19 @@ fn a_query_that_comes_while_redundancy_is_off_fails_if_all_its_attempts_do() {
         let mut harness = Harness::of(4, 1, strategy);
         harness.switch(false, None);
         let query = harness.arrive(0, true, SECOND).unwrap();
-        harness.complete_client(query, Some(FailureKind::InvalidOutput));
         while harness.is_in_flight(query) {
             harness.complete_client(query, Some(FailureKind::InvalidOutput));
         }
-        assert_eq!(
-            harness.fate(query),
-            &Fate::Failed(FailureKind::InvalidOutput)
-        );
-        harness.finish();
+        harness.expect(query, Fate::Failed(FailureKind::InvalidOutput));
     }
 }
 
 #[test]
 fn a_hold_back_that_is_put_in_its_place_is_for_queries_that_come_then() {
     let mut harness = Harness::coded(4, 1, coded_config(2, 1));
-    let before = [
-        harness.arrive(0, true, SECOND).unwrap(),
-        harness.arrive(0, true, SECOND).unwrap(),
-    ];
+    let before = harness.pair();
     harness.switch(true, Some(HoldBackOverride::Fixed(ms(5))));
-    let after = [
-        harness.arrive(0, true, SECOND).unwrap(),
-        harness.arrive(0, true, SECOND).unwrap(),
-    ];
+    let after = harness.pair();
     harness.compute();
     for query in [before[0], after[0]] {
         harness.complete_client(query, None);
@@ -93,20 +76,17 @@ fn a_hold_back_that_is_put_in_its_place_is_for_queries_that_come_then() {
     harness.complete_parity(None);
     harness.advance(ms(5));
     harness.compute();
-    assert_eq!(
-        (harness.fate(before[1]), harness.fate(after[1])),
-        (&Fate::Waiting, &Fate::Reconstructed)
-    );
+    harness.expect(before[1], Fate::Waiting);
+    harness.expect(after[1], Fate::Reconstructed);
     harness.advance(HOLD_BACK - ms(5));
     harness.compute();
-    assert_eq!(harness.fate(before[1]), &Fate::Reconstructed);
+    harness.expect(before[1], Fate::Reconstructed);
     assert_eq!(harness.engine.stats().hold_back_us, 5_000);
     harness.switch(true, None);
     assert_eq!(
         u128::from(harness.engine.stats().hold_back_us),
         HOLD_BACK.as_micros()
     );
-    harness.finish();
 }
 
 /// Two queries, of which the second is reconstructed when it is late.
@@ -120,7 +100,7 @@ fn one_is_reconstructed(deadline: Duration) -> (Harness, usize) {
     harness.complete_parity(None);
     harness.advance(HOLD_BACK);
     harness.compute();
-    assert_eq!(harness.fate(slow), &Fate::Reconstructed);
+    harness.expect(slow, Fate::Reconstructed);
     (harness, slow)
 }
 
@@ -151,11 +131,8 @@ fn latency_without_approximations_is_that_of_the_late_truth() {
 fn a_truth_that_never_comes_counts_with_the_deadline() {
     let deadline = SECOND;
     let (mut harness, _) = one_is_reconstructed(deadline);
-    assert_eq!(
-        harness.engine.latency(harness.now).without.count,
-        1,
-        "not known yet"
-    );
+    // Not known yet.
+    assert_eq!(harness.engine.latency(harness.now).without.count, 1);
     harness.advance(LATE_TRUTH_WAIT + ms(1));
     let without = harness.engine.latency(harness.now).without;
     assert!(
@@ -168,8 +145,7 @@ fn a_truth_that_never_comes_counts_with_the_deadline() {
 fn groups_that_decoded_are_remembered_and_only_so_many() {
     let mut harness = Harness::coded(4, 2, coded_config(2, 1));
     for round in 0..20 {
-        let quick = harness.arrive(0, true, SECOND).unwrap();
-        let slow = harness.arrive(0, true, SECOND).unwrap();
+        let [quick, slow] = harness.pair();
         harness.compute();
         harness.complete_client(quick, None);
         harness.complete_parity(None);
@@ -181,40 +157,29 @@ fn groups_that_decoded_are_remembered_and_only_so_many() {
     let groups = harness.engine.decoded_groups();
     assert_eq!(groups.len(), 16);
     let last = groups.last().unwrap();
-    let members: Vec<(bool, bool)> = last
-        .members
-        .iter()
+    let members = last.members.iter();
+    let members: Vec<_> = members
         .map(|member| (member.reconstructed, member.late))
         .collect();
     assert_eq!(members, [(false, false), (true, true)]);
-    assert_eq!(
-        (last.closed, last.parity.as_slice()),
-        (Some(harness.now), ["output"].as_slice())
-    );
+    assert_eq!(last.closed, Some(harness.now));
+    assert_eq!(last.parity, ["output"]);
     assert_eq!(harness.now.since(last.opened), HOLD_BACK);
 }
 
 #[test]
 fn instances_are_shown_as_they_are() {
     let mut harness = Harness::coded(4, 2, coded_config(2, 1));
-    let deployed = |index| InstanceId {
-        pool: PoolId::DEPLOYED,
-        index,
-    };
-    let first = harness.arrive(0, true, SECOND).unwrap();
-    let second = harness.arrive(0, true, SECOND).unwrap();
+    let [first, second] = harness.pair();
     let [at, other] = [first, second].map(|query| harness.places(query)[0]);
     harness.advance(ms(7));
     harness.complete_client(first, None);
-    harness.set_up(deployed(3), false);
-    harness.leave(deployed(other));
+    harness.set_up(instance(0, 3), false);
+    harness.leave(instance(0, other));
     let views = harness.engine.instances(harness.now, 100);
     let view = |index| {
-        views
-            .iter()
-            .find(|view| view.id == deployed(index))
-            .copied()
-            .unwrap()
+        let mut views = views.iter();
+        views.find(|view| view.id == instance(0, index)).unwrap()
     };
     assert_eq!(views.len(), 6, "both pools");
     assert_eq!(
@@ -233,10 +198,6 @@ fn instances_are_shown_as_they_are() {
         ["up", "leaving", "down"]
     );
     assert_eq!(harness.engine.instances(harness.now, 2).len(), 2);
-    assert!(
-        harness
-            .engine
-            .budget(ClassId::DEFAULT)
-            .is_some_and(|budget| budget.left <= budget.burst)
-    );
+    let budget = harness.engine.budget(ClassId::DEFAULT).unwrap();
+    assert!(budget.left <= budget.burst);
 }

@@ -16,71 +16,46 @@ impl Harness {
             None => Ok(model(sent.input.value)),
             Some(kind) => Err(Failure::new(kind, "injected")),
         };
-        let others = sent
-            .input
-            .number
-            .is_some_and(|number| self.is_in_flight(number));
-        if let Some(client) = sent
-            .input
-            .number
-            .and_then(|number| self.clients.get_mut(number))
-            && !from_backup
-        {
+        let number = sent.input.number.filter(|_| !from_backup);
+        let others = number.is_some_and(|number| self.is_in_flight(number));
+        if let Some(client) = number.and_then(|number| self.clients.get_mut(number)) {
             client.exact_seen |= outcome.is_ok();
             client.lost = outcome.is_err() && !others;
         }
         if failure.is_some_and(FailureKind::suspects_instance) {
             self.down.insert(sent.instance);
         }
-        let mut actions = Vec::new();
-        self.engine
-            .finished(self.now, sent.job, outcome, &mut actions);
-        self.apply(actions);
+        self.act(|engine, now, actions| engine.finished(now, sent.job, outcome, actions));
     }
 
-    /// Ends the oldest request of this client, if there is one in flight.
+    fn complete_first(&mut self, meant: impl Fn(&Sent) -> bool, failure: Option<FailureKind>) {
+        let position = self.sent.iter().position(meant);
+        self.complete(position.expect("such a request is in flight"), failure);
+    }
+
+    /// Ends the oldest request of this client.
     pub fn complete_client(&mut self, number: usize, failure: Option<FailureKind>) {
-        let position = self.sent.iter().position(|sent| {
-            sent.input.number == Some(number) && sent.instance.pool == PoolId::DEPLOYED
-        });
-        self.complete(
-            position.expect("a request of this client is in flight"),
-            failure,
-        );
+        let at_model = |sent: &Sent| sent.instance.pool == PoolId::DEPLOYED;
+        let meant = |sent: &Sent| sent.input.number == Some(number) && at_model(sent);
+        self.complete_first(meant, failure);
     }
 
     /// Ends the oldest parity request.
     pub fn complete_parity(&mut self, failure: Option<FailureKind>) {
-        let position = self
-            .sent
-            .iter()
-            .position(|sent| sent.input.number.is_none());
-        self.complete(position.expect("a parity request is in flight"), failure);
+        self.complete_first(|sent| sent.input.number.is_none(), failure);
     }
 
     /// Ends the request of this client at the deployed model's instance `index`.
     pub fn complete_at(&mut self, number: usize, index: u32, failure: Option<FailureKind>) {
-        let instance = InstanceId {
-            pool: PoolId::DEPLOYED,
-            index,
-        };
-        let position = self
-            .sent
-            .iter()
-            .position(|sent| sent.input.number == Some(number) && sent.instance == instance);
-        self.complete(position.expect("this client has a request there"), failure);
+        let at = instance(0, index);
+        let meant = |sent: &Sent| sent.input.number == Some(number) && sent.instance == at;
+        self.complete_first(meant, failure);
     }
 
     /// Ends the oldest request to the backup model.
     pub fn complete_backup(&mut self, failure: Option<FailureKind>) {
-        let position = self
-            .sent
-            .iter()
-            .position(|sent| Some(sent.instance.pool) == self.backup);
-        self.complete(
-            position.expect("a request to the backup model is in flight"),
-            failure,
-        );
+        let backup = self.backup;
+        self.complete_first(|sent| Some(sent.instance.pool) == backup, failure);
     }
 
     pub fn encode(&mut self, index: usize, works: bool) {
@@ -105,10 +80,7 @@ impl Harness {
                 group: Some(group),
             })
         });
-        let mut actions = Vec::new();
-        self.engine
-            .encoded(self.now, group, row, parity, &mut actions);
-        self.apply(actions);
+        self.act(|engine, now, actions| engine.encoded(now, group, row, parity, actions));
     }
 
     pub fn decode(&mut self, index: usize, works: bool) {
@@ -116,40 +88,23 @@ impl Harness {
             return;
         }
         let index = index % self.decodes.len();
-        let PendingDecode {
-            query,
-            slot,
-            predictions,
-            parity,
-        } = self.decodes.swap_remove(index);
-        let mut out = [0.0];
-        let views = |outputs: &[Option<Arc<f32>>]| -> Vec<Option<[f32; 1]>> {
-            outputs
-                .iter()
-                .map(|output| output.as_ref().map(|value| [**value]))
-                .collect()
+        let pending = self.decodes.swap_remove(index);
+        let slices = |outputs: &'_ [Option<Arc<f32>>]| -> Vec<Option<Vec<f32>>> {
+            let value = |output: &Option<Arc<f32>>| output.as_ref().map(|value| vec![**value]);
+            outputs.iter().map(value).collect()
         };
-        let (predictions, parity) = (views(&predictions), views(&parity));
-        let slices = |outputs: &'_ [Option<[f32; 1]>]| -> Vec<Option<Vec<f32>>> {
-            outputs
-                .iter()
-                .map(|output| output.map(|value| value.to_vec()))
-                .collect()
-        };
-        let (predictions, parity) = (slices(&predictions), slices(&parity));
+        let (predictions, parity) = (slices(&pending.predictions), slices(&pending.parity));
         let predictions: Vec<Option<&[f32]>> = predictions.iter().map(Option::as_deref).collect();
         let parity: Vec<Option<&[f32]>> = parity.iter().map(Option::as_deref).collect();
-        let decoder = self
-            .decoder
+        let mut out = [0.0];
+        self.decoder
             .as_ref()
-            .expect("only the coded strategies decode");
-        decoder
-            .decode(&predictions, &parity, usize::from(slot.0), &mut out)
+            .expect("only the coded strategies decode")
+            .decode(&predictions, &parity, usize::from(pending.slot.0), &mut out)
             .expect("the engine asked for a reconstruction that cannot be decoded");
-        let mut actions = Vec::new();
-        self.engine
-            .reconstructed(self.now, query, works.then_some(out[0]), &mut actions);
-        self.apply(actions);
+        let output = works.then_some(out[0]);
+        let query = pending.query;
+        self.act(|engine, now, actions| engine.reconstructed(now, query, output, actions));
     }
 
     pub fn abandon(&mut self, number: usize) {
@@ -160,9 +115,8 @@ impl Harness {
             return;
         }
         client.fate = Fate::Abandoned;
-        let mut actions = Vec::new();
-        self.engine.abandoned(self.now, client.id, &mut actions);
-        self.apply(actions);
+        let id = client.id;
+        self.act(|engine, now, actions| engine.abandoned(now, id, actions));
         self.check_cg8(number);
     }
 
@@ -172,10 +126,7 @@ impl Harness {
         } else {
             self.down.insert(instance);
         }
-        let mut actions = Vec::new();
-        self.engine
-            .instance_up(self.now, instance, up, &mut actions);
-        self.apply(actions);
+        self.act(|engine, now, actions| engine.instance_up(now, instance, up, actions));
     }
 
     /// Moves time on, stopping at every timer on the way.
@@ -183,9 +134,7 @@ impl Harness {
         let until = self.now + by;
         while let Some(next) = self.engine.next_timer().filter(|&next| next <= until) {
             self.now = self.now.max(next);
-            let mut actions = Vec::new();
-            self.engine.tick(self.now, &mut actions);
-            self.apply(actions);
+            self.act(Engine::tick);
             let next_after = self.engine.next_timer();
             assert!(
                 next_after.is_none_or(|after| after > self.now),

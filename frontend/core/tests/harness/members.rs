@@ -18,17 +18,11 @@ impl Harness {
 
     /// Tells an instance to leave; one that is not there is ignored by the engine, too.
     pub fn leave(&mut self, instance: InstanceId) {
-        let known = self
-            .engine
-            .core()
-            .pool(instance.pool)
-            .is_some_and(|pool| pool.contains(instance));
-        if known {
+        let pool = self.engine.core().pool(instance.pool);
+        if pool.is_some_and(|pool| pool.contains(instance)) {
             self.leaving.insert(instance);
         }
-        let mut actions = Vec::new();
-        self.engine.instance_left(self.now, instance, &mut actions);
-        self.apply(actions);
+        self.act(|engine, now, actions| engine.instance_left(now, instance, actions));
     }
 
     pub(super) fn check_left(&mut self, instance: InstanceId) {

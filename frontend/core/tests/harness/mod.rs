@@ -1,5 +1,5 @@
 //! A driver in virtual time for the engine: linear "models", every invariant checked at every
-//! action.
+//! action, and again when the harness is dropped, after everything has ended.
 
 #![allow(
     dead_code,
@@ -17,6 +17,7 @@ mod check;
 mod config;
 mod events;
 mod members;
+pub mod ops;
 
 pub use config::*;
 
@@ -43,6 +44,13 @@ pub struct Input {
 }
 
 pub type Output = f32;
+
+type Actions = Vec<Action<Input, Output>>;
+
+pub fn instance(pool: u8, index: u32) -> InstanceId {
+    let pool = PoolId(pool);
+    InstanceId { pool, index }
+}
 
 /// The deployed model, and for the sum code its own parity model.
 pub fn model(value: f32) -> f32 {
@@ -134,6 +142,14 @@ pub struct Harness {
     backup: Option<PoolId>,
     decoder: Option<LinearDecoder>,
     code: Option<Code>,
+}
+
+impl Drop for Harness {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.finish();
+        }
+    }
 }
 
 impl Harness {
@@ -312,10 +328,6 @@ impl Harness {
             .collect()
     }
 
-    pub fn classes(&self) -> u8 {
-        self.strategies.len() as u8
-    }
-
     pub fn fate(&self, number: usize) -> &Fate {
         &self.clients[number].fate
     }
@@ -324,7 +336,26 @@ impl Harness {
         !self.places(number).is_empty()
     }
 
-    pub fn apply(&mut self, actions: Vec<Action<Input, Output>>) {
+    /// Checks what became of a query.
+    #[track_caller]
+    pub fn expect(&self, number: usize, fate: Fate) {
+        assert_eq!(self.fate(number), &fate, "query {number}");
+    }
+
+    /// Time that the answer to a query took.
+    pub fn took(&self, number: usize) -> Duration {
+        let client = &self.clients[number];
+        client.answered_at.unwrap().since(client.arrived)
+    }
+
+    /// Tells the engine of an event, and does what it asks for.
+    fn act(&mut self, event: impl FnOnce(&mut Engine<Input, Output>, Time, &mut Actions)) {
+        let mut actions = Vec::new();
+        event(&mut self.engine, self.now, &mut actions);
+        self.apply(actions);
+    }
+
+    fn apply(&mut self, actions: Actions) {
         for action in actions {
             match action {
                 Action::Send {
@@ -379,7 +410,7 @@ impl Harness {
     }
 
     /// Lets everything end and checks what must hold then.
-    pub fn finish(mut self) {
+    fn finish(&mut self) {
         for _ in 0..20 {
             self.advance(Duration::from_millis(200));
             self.compute();

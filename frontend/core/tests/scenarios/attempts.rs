@@ -5,101 +5,73 @@ use super::*;
 #[test]
 fn a_query_at_an_instance_that_is_found_down_is_sent_elsewhere_too() {
     let mut harness = Harness::plain(3, 1);
-    let queries: Vec<usize> = (0..2).map(|_| harness.query()).collect();
+    let queries = harness.pair();
     harness.set_up(instance(0, 0), false);
-    assert_eq!(
-        harness.places(queries[0]),
-        [0, 2],
-        "it may still be answered there"
-    );
+    // It may still be answered there.
+    assert_eq!(harness.places(queries[0]), [0, 2]);
     harness.set_up(instance(0, 1), false);
     assert_eq!(harness.places(queries[1]), [1], "no slot is free");
     harness.complete_at(queries[0], 2, None);
-    assert_eq!(harness.fate(queries[0]), &Fate::Exact);
+    harness.expect(queries[0], Fate::Exact);
     assert_eq!(harness.sent.len(), 1, "the other request is withdrawn");
-    assert_eq!(
-        harness.engine.stats().retries,
-        1,
-        "which the budget of retries pays for"
-    );
+    // Which the budget of retries pays for.
+    assert_eq!(harness.engine.stats().retries, 1);
     harness.set_up(instance(0, 1), false);
-    assert_eq!(
-        harness.places(queries[1]),
-        [1, 2],
-        "the next check finds a free slot"
-    );
+    // The next check finds a free slot.
+    assert_eq!(harness.places(queries[1]), [1, 2]);
     harness.complete_at(queries[1], 1, None);
-    assert_eq!(
-        harness.fate(queries[1]),
-        &Fate::Exact,
-        "by the one that was thought to be down"
-    );
-    harness.finish();
+    // By the one that was thought to be down.
+    harness.expect(queries[1], Fate::Exact);
 }
 
 /// All of a query's requests are withdrawn before anything is started that keeps away from them.
 #[test]
 fn a_parity_query_that_waits_does_not_take_the_place_of_a_request_that_is_being_withdrawn() {
-    let config = CodedConfig {
-        parity_timeout: 10 * LATE_TRUTH_WAIT,
-        ..unmodified_config(3, 2)
-    };
+    let mut config = unmodified_config(3, 2);
+    config.parity_timeout = 10 * LATE_TRUTH_WAIT;
     let mut harness = Harness::coded(2, 2, config);
     let hasty = harness.arrive(0, true, 2 * HOLD_BACK).unwrap();
-    let others = [harness.query(), harness.query()];
+    let others = harness.pair();
     harness.compute();
-    assert!(
-        harness.sent.iter().all(|sent| sent.input.group.is_none()),
-        "every instance has a member"
-    );
+    // Every instance has a member.
+    assert!(harness.sent.iter().all(|sent| sent.input.group.is_none()));
     harness.set_up(instance(0, 0), false);
     assert_eq!(harness.places(hasty), [0, 1]);
     harness.complete_client(others[0], None);
-    assert!(
-        harness.sent.iter().all(|sent| sent.input.group.is_none()),
-        "one has still"
-    );
+    // One has still.
+    assert!(harness.sent.iter().all(|sent| sent.input.group.is_none()));
     harness.advance(2 * HOLD_BACK + LATE_TRUTH_WAIT);
     assert_eq!(harness.places(hasty), [0; 0]);
     harness.set_up(instance(0, 1), true); // It took long, and had to show that it is well.
-    assert!(
-        harness.sent.iter().any(|sent| sent.input.group.is_some()),
-        "its turn"
-    );
-    harness.finish();
+    // Its turn.
+    assert!(harness.sent.iter().any(|sent| sent.input.group.is_some()));
 }
 
 #[test]
 fn queued_retry_of_a_parity_query_avoids_the_other_row_sent_after_it() {
     let mut harness = Harness::coded(3, 2, unmodified_config(2, 2));
-    let members = [harness.query(), harness.query()];
+    let members = harness.pair();
     harness.encode(0, true);
     harness.complete_parity(Some(FailureKind::InstanceBusy)); // The retry is queued.
     harness.encode(0, true);
     let at_parity = |harness: &Harness| -> Vec<u32> {
-        let parity = harness
-            .sent
-            .iter()
-            .filter(|sent| sent.input.group.is_some());
+        let sent = harness.sent.iter();
+        let parity = sent.filter(|sent| sent.input.group.is_some());
         parity.map(|sent| sent.instance.index).collect()
     };
     assert_eq!(at_parity(&harness), [2]);
     let other = harness.arrive(1, true, MINUTE).unwrap();
     harness.complete_client(other, None); // A free slot starts what is queued.
-    assert_eq!(
-        at_parity(&harness),
-        [2],
-        "one instance must not hold up both rows"
-    );
+    // One instance must not hold up both rows.
+    assert_eq!(at_parity(&harness), [2]);
     harness.complete_client(members[0], None);
     assert_eq!(at_parity(&harness), [2, 0]);
-    harness.finish();
 }
 
 #[test]
 fn two_missing_predictions_need_two_parity_outputs() {
     let mut harness = coded(3, 2);
-    let queries: Vec<usize> = (0..3).map(|_| harness.query()).collect();
+    let queries = [(); 3].map(|()| harness.query());
     harness.compute();
     harness.complete_client(queries[1], None);
     harness.complete_parity(None);
@@ -107,9 +79,8 @@ fn two_missing_predictions_need_two_parity_outputs() {
     assert!(harness.decodes.is_empty(), "one parity output, two missing");
     harness.complete_parity(None);
     harness.compute();
-    assert_eq!(harness.fate(queries[0]), &Fate::Reconstructed);
-    assert_eq!(harness.fate(queries[2]), &Fate::Reconstructed);
-    harness.finish();
+    harness.expect(queries[0], Fate::Reconstructed);
+    harness.expect(queries[2], Fate::Reconstructed);
 }
 
 #[test]
@@ -122,16 +93,7 @@ fn members_of_a_group_go_to_different_instances() {
     harness.arrive(1, true, MINUTE).unwrap();
     harness.complete_client(1, None);
     harness.query();
-    let of = |number| {
-        harness
-            .sent
-            .iter()
-            .find(|sent| sent.input.number == Some(number))
-            .unwrap()
-            .instance
-    };
-    assert_ne!(of(0), of(2));
-    harness.finish();
+    assert_ne!(harness.places(0), harness.places(2));
 }
 
 #[test]
@@ -143,9 +105,8 @@ fn a_failed_attempt_is_made_again_elsewhere_and_the_instance_probed() {
     assert_eq!(harness.probes, [first]);
     assert_ne!(harness.sent[0].instance, first);
     harness.complete_client(query, None);
-    assert_eq!(harness.fate(query), &Fate::Exact);
+    harness.expect(query, Fate::Exact);
     assert_eq!(harness.engine.stats().retries, 1);
-    harness.finish();
 }
 
 #[test]
@@ -156,11 +117,7 @@ fn retries_are_budgeted() {
         while harness.is_in_flight(query) {
             harness.complete_client(query, Some(FailureKind::InstanceError));
         }
-        assert_eq!(
-            harness.fate(query),
-            &Fate::Failed(FailureKind::InstanceError)
-        );
+        harness.expect(query, Fate::Failed(FailureKind::InstanceError));
     }
     assert!(harness.engine.stats().retries <= 200 / 5 + 5);
-    harness.finish();
 }

@@ -10,12 +10,9 @@ mod memory;
 
 use std::time::Duration;
 
-use harness::{
-    FLUSH_AFTER, Fate, HOLD_BACK, Harness, LATE_TRUTH_WAIT, coded_config, core_config,
-    unmodified_config,
-};
+use harness::*;
 use parapet_frontend_core::{
-    CodedConfig, Comparison, FailureKind, HoldBackPolicy, InstanceId, PoolId, Rejected,
+    CodedConfig, Comparison, FailureKind, HoldBackPolicy, PoolId, Rejected,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -29,20 +26,13 @@ fn coded_with(config: CodedConfig) -> Harness {
     Harness::coded(4, 1, config)
 }
 
-fn instance(pool: u8, index: u32) -> InstanceId {
-    InstanceId {
-        pool: PoolId(pool),
-        index,
-    }
-}
-
 /// This query's instance never answers in time, the parity query's does.
 fn is_reconstructed(harness: &mut Harness, straggler: usize) {
     harness.advance(HOLD_BACK);
     harness.compute();
     harness.complete_parity(None);
     harness.compute();
-    assert_eq!(harness.fate(straggler), &Fate::Reconstructed);
+    harness.expect(straggler, Fate::Reconstructed);
     harness.complete_client(straggler, None);
 }
 
@@ -64,14 +54,8 @@ fn a_straggler_is_reconstructed_from_its_group() {
     assert_eq!(harness.fate(frozen), &Fate::Waiting, "CG-4: held back");
     harness.advance(HOLD_BACK);
     harness.compute();
-    assert_eq!(harness.fate(frozen), &Fate::Reconstructed);
-    assert_eq!(
-        harness.clients[frozen]
-            .answered_at
-            .unwrap()
-            .since(harness.clients[frozen].arrived),
-        HOLD_BACK
-    );
+    harness.expect(frozen, Fate::Reconstructed);
+    assert_eq!(harness.took(frozen), HOLD_BACK);
 
     harness.complete_client(frozen, None);
     assert!(
@@ -80,16 +64,13 @@ fn a_straggler_is_reconstructed_from_its_group() {
         "the late truth is compared"
     );
     assert_eq!(harness.engine.stats().redundant_won, 1);
-    harness.finish();
 }
 
 #[test]
 fn without_hold_back_groups_still_fill_with_queries() {
-    let config = CodedConfig {
-        hold_back: HoldBackPolicy::Fixed(Duration::ZERO),
-        ..coded_config(2, 1)
-    };
-    let mut harness = Harness::coded(4, 1, config);
+    let mut config = coded_config(2, 1);
+    config.hold_back = HoldBackPolicy::Fixed(Duration::ZERO);
+    let mut harness = coded_with(config);
     // Recently answered queries are at hand to complete groups with, and must not be taken before
     // the flush.
     let fillers = [answered(&mut harness), answered(&mut harness)];
@@ -100,30 +81,21 @@ fn without_hold_back_groups_still_fill_with_queries() {
     let other = harness.query();
     harness.compute();
     let stats = harness.engine.stats();
-    assert_eq!(
-        stats.redundant_issued - before.redundant_issued,
-        1,
-        "one parity query for the two of them"
-    );
-    assert_eq!(
-        stats.late_unrecoverable, before.late_unrecoverable,
-        "nobody has had time to be late"
-    );
+    // One parity query for the two of them.
+    assert_eq!(stats.redundant_issued - before.redundant_issued, 1);
+    // No query has had time to be late.
+    assert_eq!(stats.late_unrecoverable, before.late_unrecoverable);
     harness.complete_client(other, None);
     harness.complete_parity(None);
     harness.compute();
-    assert_eq!(
-        harness.fate(straggler),
-        &Fate::Reconstructed,
-        "at once, as ParM does"
-    );
+    // At once, as ParM does.
+    harness.expect(straggler, Fate::Reconstructed);
     assert!(
         fillers
             .iter()
             .all(|filler| harness.fate(*filler) == &Fate::Exact)
     );
     harness.complete_client(straggler, None);
-    harness.finish();
 }
 
 #[test]
@@ -131,16 +103,10 @@ fn cg1_a_deadline_is_kept_when_nothing_answers() {
     let mut harness = coded(2, 1);
     let query = harness.arrive(0, true, 5 * MS).unwrap();
     harness.advance(5 * MS);
-    assert_eq!(
-        harness.fate(query),
-        &Fate::Failed(FailureKind::DeadlineExceeded)
-    );
+    harness.expect(query, Fate::Failed(FailureKind::DeadlineExceeded));
     assert!(!harness.is_in_flight(query), "its request is withdrawn");
-    assert!(
-        harness.probes.is_empty(),
-        "a hasty deadline says nothing about the instance"
-    );
-    harness.finish();
+    // A hasty deadline says nothing about the instance.
+    assert!(harness.probes.is_empty());
 }
 
 #[test]
@@ -175,11 +141,10 @@ fn cg2_an_exact_prediction_wins_over_a_reconstruction_under_way() {
     harness.advance(HOLD_BACK);
     assert_eq!(harness.decodes.len(), 1, "decoding was asked for");
     harness.complete_client(a, None);
-    assert_eq!(harness.fate(a), &Fate::Exact);
+    harness.expect(a, Fate::Exact);
     harness.compute();
-    assert_eq!(harness.fate(a), &Fate::Exact);
+    harness.expect(a, Fate::Exact);
     assert_eq!(harness.engine.stats().reconstructions_dropped, 1);
-    harness.finish();
 }
 
 #[test]
@@ -191,8 +156,7 @@ fn cg4_a_lost_query_need_not_wait_to_be_late() {
     harness.complete_parity(None);
     harness.complete_client(lost, Some(FailureKind::Refused));
     harness.compute();
-    assert_eq!(harness.fate(lost), &Fate::Reconstructed);
-    harness.finish();
+    harness.expect(lost, Fate::Reconstructed);
 }
 
 #[test]
@@ -205,13 +169,9 @@ fn cg4_a_client_that_wants_no_approximation_gets_none() {
     assert_eq!(harness.fate(other), &Fate::Waiting, "two are missing");
     harness.complete_client(strict, None);
     harness.compute();
-    assert_eq!(
-        harness.fate(other),
-        &Fate::Reconstructed,
-        "but its prediction helps its group"
-    );
-    assert_eq!(harness.fate(strict), &Fate::Exact);
-    harness.finish();
+    // But its prediction helps its group.
+    harness.expect(other, Fate::Reconstructed);
+    harness.expect(strict, Fate::Exact);
 }
 
 #[test]
@@ -235,7 +195,6 @@ fn cg5_a_lone_query_is_protected_by_answered_ones() {
         "decodable at once: {filler} or {second} was the filler"
     );
     assert_eq!(harness.engine.stats().groups_completed_with_fillers, 1);
-    harness.finish();
 }
 
 #[test]
@@ -245,7 +204,6 @@ fn cg5_an_answered_member_of_an_open_group_is_as_good_as_a_filler() {
     harness.advance(Duration::from_secs(1));
     harness.query();
     assert_eq!(harness.encodes.len(), 1, "sealed with its arrival");
-    harness.finish();
 }
 
 #[test]
@@ -258,16 +216,12 @@ fn cg5_with_nothing_to_complete_it_a_group_stays_open() {
     harness.query();
     harness.query();
     assert_eq!(harness.encodes.len(), 1);
-    harness.finish();
 }
 
 #[test]
 fn cg6_a_bad_output_spoils_at_most_its_group() {
     let mut harness = coded(2, 1);
-    let bad = harness.query();
-    let mate = harness.query();
-    let elsewhere = harness.query();
-    let other = harness.query();
+    let ([bad, mate], [elsewhere, other]) = (harness.pair(), harness.pair());
     harness.compute();
     for _ in 0..3 {
         harness.complete_client(bad, Some(FailureKind::InvalidOutput));
@@ -279,13 +233,9 @@ fn cg6_a_bad_output_spoils_at_most_its_group() {
     harness.complete_client(other, None);
     harness.advance(HOLD_BACK);
     harness.compute();
-    assert_eq!(harness.fate(mate), &Fate::Exact);
-    assert_eq!(
-        harness.fate(elsewhere),
-        &Fate::Reconstructed,
-        "its own group decodes"
-    );
-    harness.finish();
+    harness.expect(mate, Fate::Exact);
+    // Its own group decodes.
+    harness.expect(elsewhere, Fate::Reconstructed);
 }
 
 #[test]
@@ -293,14 +243,13 @@ fn cg7_without_parity_instances_serving_goes_on_plainly() {
     let mut harness = coded(2, 1);
     harness.set_up(instance(1, 0), false);
     harness.set_up(instance(1, 1), false);
-    let queries: Vec<usize> = (0..4).map(|_| harness.query()).collect();
+    let queries = [(); 4].map(|()| harness.query());
     assert!(harness.encodes.is_empty(), "not even encoded");
     for query in queries {
         harness.complete_client(query, None);
-        assert_eq!(harness.fate(query), &Fate::Exact);
+        harness.expect(query, Fate::Exact);
     }
     assert_eq!(harness.engine.stats().redundant_shed, 2);
-    harness.finish();
 }
 
 #[test]
@@ -311,13 +260,9 @@ fn cg7_redundant_work_is_shed_first_when_queries_queue() {
     for _ in 0..4 {
         harness.query();
     }
-    assert_eq!(
-        harness.encodes.len(),
-        1,
-        "the first group was encoded, the second one shed"
-    );
+    // The first group was encoded, the second one shed.
+    assert_eq!(harness.encodes.len(), 1);
     assert_eq!(harness.engine.stats().redundant_shed, 1);
-    harness.finish();
 }
 
 #[test]
@@ -335,16 +280,13 @@ fn cg8_an_abandoned_query_is_withdrawn_unless_its_group_needs_it() {
     harness.complete_client(gone, None);
     harness.advance(HOLD_BACK);
     harness.compute();
-    assert_eq!(harness.fate(mate), &Fate::Reconstructed);
+    harness.expect(mate, Fate::Reconstructed);
 
     let [gone, mate] = harness.pair();
     harness.abandon(gone);
     harness.complete_client(mate, None);
-    assert!(
-        !harness.is_in_flight(gone),
-        "withdrawn with its mate's answer"
-    );
-    harness.finish();
+    // Withdrawn with its mate's answer.
+    assert!(!harness.is_in_flight(gone));
 }
 
 #[test]
@@ -356,21 +298,12 @@ fn a_late_truth_is_not_awaited_for_ever() {
     harness.complete_parity(None);
     harness.advance(HOLD_BACK);
     harness.compute();
-    let stuck = harness
-        .sent
-        .iter()
-        .find(|sent| sent.input.number == Some(frozen))
-        .unwrap()
-        .instance;
+    let stuck = instance(0, harness.places(frozen)[0]);
     harness.advance(LATE_TRUTH_WAIT);
     assert!(!harness.is_in_flight(frozen));
-    assert_eq!(
-        harness.probes,
-        [stuck],
-        "and its instance must show that it is well"
-    );
+    // And its instance must show that it is well.
+    assert_eq!(harness.probes, [stuck]);
     assert_eq!(harness.engine.stats().groups_tracked, 0);
-    harness.finish();
 }
 
 #[test]
@@ -387,7 +320,6 @@ fn late_queries_that_parity_cannot_bring_back_are_counted() {
         for query in &pair[..late] {
             harness.complete_client(*query, None);
         }
-        harness.finish();
     }
 }
 
@@ -410,5 +342,4 @@ fn parity_query_in_line_is_given_up_once_its_group_is_answered() {
     }
     harness.complete_parity(None);
     assert_eq!(parity_in_flight(&harness), 1, "the one in line is gone");
-    harness.finish();
 }

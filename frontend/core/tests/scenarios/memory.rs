@@ -13,10 +13,7 @@ fn kinds_of_query_in_which_nobody_waits_make_room_for_others() {
         harness.complete_client(number, None);
     }
     for key in 2..8 {
-        let (frozen, other) = (
-            harness.arrive(key, true, MINUTE).unwrap(),
-            harness.arrive(key, true, MINUTE).unwrap(),
-        );
+        let [frozen, other] = [(); 2].map(|()| harness.arrive(key, true, MINUTE).unwrap());
         harness.compute();
         harness.complete_client(other, None);
         harness.complete_parity(None);
@@ -27,7 +24,6 @@ fn kinds_of_query_in_which_nobody_waits_make_room_for_others() {
         harness.complete_client(frozen, None);
     }
     assert_eq!(harness.engine.stats().uncoded, 0);
-    harness.finish();
 }
 
 #[test]
@@ -45,15 +41,11 @@ fn inputs_of_answered_queries_are_kept_within_a_bound_those_seen_last() {
     };
     serve(&mut harness, 0, 4);
     serve(&mut harness, 1, 4);
-    assert_eq!(
-        harness.engine.stats().kept_bytes,
-        4,
-        "the first kind has made room for the second"
-    );
+    // The first kind has made room for the second.
+    assert_eq!(harness.engine.stats().kept_bytes, 4);
     // What is kept still completes a group with one member.
     let frozen = harness.arrive(1, true, MINUTE).unwrap();
     is_reconstructed(&mut harness, frozen);
-    harness.finish();
 }
 
 #[test]
@@ -75,7 +67,6 @@ fn answered_queries_that_are_not_kept_leave_their_open_group() {
     // No query comes after it, and it is held no longer; the harness counts at the end.
     let last = harness.query();
     harness.complete_client(last, None);
-    harness.finish();
 }
 
 #[test]
@@ -88,14 +79,10 @@ fn of_one_kind_the_oldest_inputs_make_room() {
         harness.complete_client(number, None);
         harness.compute();
     }
-    assert_eq!(
-        harness.engine.stats().kept_bytes,
-        2,
-        "as many as a group can need"
-    );
+    // As many as a group can need.
+    assert_eq!(harness.engine.stats().kept_bytes, 2);
     let frozen = harness.query();
     is_reconstructed(&mut harness, frozen);
-    harness.finish();
 }
 
 #[test]
@@ -106,14 +93,10 @@ fn kinds_of_query_are_bounded() {
     for key in 0..3 {
         harness.arrive(key, true, MINUTE).unwrap();
     }
-    assert_eq!(
-        harness.engine.stats().uncoded,
-        1,
-        "both kinds have an open group"
-    );
+    // Both kinds have an open group.
+    assert_eq!(harness.engine.stats().uncoded, 1);
     for number in 0..3 {
         harness.complete_client(number, None);
-        assert_eq!(harness.fate(number), &Fate::Exact);
+        harness.expect(number, Fate::Exact);
     }
-    harness.finish();
 }

@@ -11,15 +11,11 @@ fn coded_hedged_hedges_what_its_group_cannot_recover() {
     assert_eq!((harness.places(a).len(), harness.places(b).len()), (2, 2));
     let copy_of_a = harness.places(a)[1];
     harness.complete_at(a, copy_of_a, None);
-    assert_eq!(harness.fate(a), &Fate::Hedged);
+    harness.expect(a, Fate::Hedged);
     harness.complete_parity(None);
     harness.compute();
-    assert_eq!(
-        harness.fate(b),
-        &Fate::Reconstructed,
-        "with the prediction that the hedge brought"
-    );
-    harness.finish();
+    // With the prediction that the hedge brought.
+    harness.expect(b, Fate::Reconstructed);
 }
 
 #[test]
@@ -32,8 +28,7 @@ fn coded_hedged_spends_no_copy_on_what_its_group_recovers() {
     harness.advance(HOLD_BACK);
     assert_eq!(harness.places(frozen).len(), 1);
     harness.compute();
-    assert_eq!(harness.fate(frozen), &Fate::Reconstructed);
-    harness.finish();
+    harness.expect(frozen, Fate::Reconstructed);
 }
 
 #[test]
@@ -44,8 +39,7 @@ fn coded_hedged_hedges_who_wants_no_approximation() {
     let places = harness.places(strict);
     assert_eq!(places.len(), 2);
     harness.complete_at(strict, places[1], None);
-    assert_eq!(harness.fate(strict), &Fate::Hedged);
-    harness.finish();
+    harness.expect(strict, Fate::Hedged);
 }
 
 #[test]
@@ -57,23 +51,12 @@ fn each_class_has_its_own_strategy_and_its_own_books() {
         .unwrap();
     let hedged = harness.arrive_in(ClassId(1), 0, true, MINUTE).unwrap();
     harness.advance(HOLD_BACK);
-    assert_eq!(
-        (harness.places(plain).len(), harness.places(hedged).len()),
-        (1, 2)
-    );
-    assert_eq!(
-        harness
-            .engine
-            .core()
-            .redundancy_outcomes(ClassId::DEFAULT)
-            .issued,
-        0
-    );
-    assert_eq!(
-        harness.engine.core().redundancy_outcomes(ClassId(1)).issued,
-        1
-    );
-    harness.finish();
+    assert_eq!(harness.places(plain).len(), 1);
+    assert_eq!(harness.places(hedged).len(), 2);
+    for (class, issued) in [(ClassId::DEFAULT, 0), (ClassId(1), 1)] {
+        let outcomes = harness.engine.core().redundancy_outcomes(class);
+        assert_eq!(outcomes.issued, issued);
+    }
 }
 
 #[test]
@@ -83,12 +66,5 @@ fn an_overtaken_straggler_must_show_that_it_is_well() {
     harness.advance(60 * MS); // longer than suspect_after
     assert_eq!(harness.now, Time::from_nanos(60_000_001));
     harness.complete_at(query, 1, None);
-    assert_eq!(
-        harness.probes,
-        [InstanceId {
-            pool: PoolId::DEPLOYED,
-            index: 0
-        }]
-    );
-    harness.finish();
+    assert_eq!(harness.probes, [instance(0, 0)]);
 }

@@ -8,12 +8,9 @@ mod harness;
 
 use std::time::Duration;
 
-use harness::{
-    Fate, HOLD_BACK, Harness, LATE_TRUTH_WAIT, backup_config, coded_config, coded_hedged_config,
-    core_config, hedge_config, replicate_config,
-};
+use harness::*;
 use parapet_frontend_core::{
-    ClassId, Comparison, Engine, FailureKind, HedgeConfig, InstanceId, PoolId, StrategyConfig, Time,
+    ClassId, Comparison, Engine, FailureKind, HedgeConfig, StrategyConfig, Time,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -28,11 +25,8 @@ fn hedge(instances: usize) -> Harness {
 }
 
 fn backup(eager: bool) -> Harness {
-    Harness::of(
-        2,
-        1,
-        StrategyConfig::ApproximateBackup(backup_config(eager)),
-    )
+    let config = backup_config(eager);
+    Harness::of(2, 1, StrategyConfig::ApproximateBackup(config))
 }
 
 fn coded_hedged() -> Harness {
@@ -64,15 +58,8 @@ fn replicate_the_first_answer_wins_and_the_losers_are_withdrawn() {
     assert_eq!(harness.fate(query), &Fate::Hedged, "by a copy");
     assert!(harness.sent.is_empty(), "the losers are withdrawn");
     let stats = harness.engine.stats();
-    assert_eq!(
-        (
-            stats.redundant_issued,
-            stats.redundant_won,
-            stats.redundant_wasted
-        ),
-        (2, 1, 1)
-    );
-    harness.finish();
+    assert_eq!((stats.redundant_issued, stats.redundant_won), (2, 1));
+    assert_eq!(stats.redundant_wasted, 1);
 }
 
 #[test]
@@ -80,9 +67,8 @@ fn replicate_the_own_request_may_win() {
     let mut harness = replicate(2);
     let query = harness.arrive(0, false, MINUTE).unwrap();
     harness.complete_at(query, 0, None);
-    assert_eq!(harness.fate(query), &Fate::Exact);
+    harness.expect(query, Fate::Exact);
     assert_eq!(harness.engine.stats().redundant_wasted, 1);
-    harness.finish();
 }
 
 #[test]
@@ -93,22 +79,16 @@ fn an_error_of_one_copy_does_not_end_the_query_while_another_runs() {
     assert_eq!(harness.fate(query), &Fate::Waiting, "its copy is under way");
     assert_eq!(harness.engine.stats().retries, 0);
     harness.complete_at(query, 1, None);
-    assert_eq!(harness.fate(query), &Fate::Hedged);
+    harness.expect(query, Fate::Hedged);
 
     let query = harness.query();
-    let [own, copy] = harness.places(query)[..] else {
-        unreachable!("two requests")
-    };
-    harness.complete_at(query, copy, Some(FailureKind::Refused));
+    let places = harness.places(query);
+    harness.complete_at(query, places[1], Some(FailureKind::Refused));
     assert_eq!(harness.fate(query), &Fate::Waiting, "its own request is");
     assert_eq!(harness.engine.stats().redundant_failed, 1);
-    harness.complete_at(query, own, Some(FailureKind::Refused));
-    assert_eq!(
-        harness.fate(query),
-        &Fate::Failed(FailureKind::Refused),
-        "the last error ends it"
-    );
-    harness.finish();
+    harness.complete_at(query, places[0], Some(FailureKind::Refused));
+    // The last error ends it.
+    harness.expect(query, Fate::Failed(FailureKind::Refused));
 }
 
 #[test]
@@ -127,52 +107,31 @@ fn a_copy_waits_for_another_instance_although_its_own_has_a_free_slot() {
     assert_eq!(harness.places(other), [0], "which is not kept for it");
     harness.complete_at(plain[1], 1, None);
     assert_eq!(harness.places(copied), [0, 1]);
-    harness.finish();
 }
 
 #[test]
 fn copies_are_shed_first() {
     let mut harness = replicate(2);
-    let queries: Vec<usize> = (0..3).map(|_| harness.query()).collect();
-    assert_eq!(
-        harness.places(queries[1]).len(),
-        1,
-        "its copy waits: no other instance is free"
-    );
+    let queries = [(); 3].map(|()| harness.query());
+    // Its copy waits: no other instance is free.
+    assert_eq!(harness.places(queries[1]).len(), 1);
     assert!(harness.places(queries[2]).is_empty(), "waits itself");
-    assert_eq!(
-        harness.engine.stats().redundant_shed,
-        1,
-        "so that it gets no copy"
-    );
-    harness.set_up(
-        InstanceId {
-            pool: PoolId::DEPLOYED,
-            index: 2,
-        },
-        false,
-    );
-    harness.finish();
+    // So that it gets no copy.
+    assert_eq!(harness.engine.stats().redundant_shed, 1);
+    harness.set_up(instance(0, 2), false);
 }
 
 #[test]
 fn with_one_instance_left_serving_goes_on_plainly() {
     let mut harness = replicate(2);
     for index in [1, 2] {
-        harness.set_up(
-            InstanceId {
-                pool: PoolId::DEPLOYED,
-                index,
-            },
-            false,
-        );
+        harness.set_up(instance(0, index), false);
     }
     let query = harness.query();
     assert_eq!(harness.places(query), [0]);
     harness.complete_at(query, 0, None);
-    assert_eq!(harness.fate(query), &Fate::Exact);
+    harness.expect(query, Fate::Exact);
     assert_eq!(harness.engine.stats().redundant_shed, 1);
-    harness.finish();
 }
 
 #[test]
@@ -186,13 +145,9 @@ fn hedge_a_late_query_gets_a_second_copy_elsewhere() {
     harness.advance(10 * HOLD_BACK);
     assert_eq!(harness.places(query).len(), 2, "one copy and no more");
     harness.complete_at(query, 1, None);
-    assert_eq!(
-        harness.fate(query),
-        &Fate::Hedged,
-        "although it takes no approximation: this is exact"
-    );
+    // Although it takes no approximation: this is exact.
+    harness.expect(query, Fate::Hedged);
     assert!(harness.sent.is_empty());
-    harness.finish();
 }
 
 #[test]
@@ -202,7 +157,6 @@ fn hedge_a_punctual_query_costs_nothing() {
     harness.complete_client(query, None);
     harness.advance(10 * HOLD_BACK);
     assert_eq!(harness.engine.stats().redundant_issued, 0);
-    harness.finish();
 }
 
 #[test]
@@ -213,12 +167,9 @@ fn hedge_the_budget_holds_when_everything_is_late() {
     }
     harness.advance(HOLD_BACK);
     let stats = harness.engine.stats();
-    assert_eq!(
-        stats.redundant_issued, 2,
-        "the burst: the bucket was full all the while"
-    );
+    // The burst: the bucket was full all the while.
+    assert_eq!(stats.redundant_issued, 2);
     assert_eq!(stats.redundant_shed, 18);
-    harness.finish();
 }
 
 #[test]
@@ -237,8 +188,7 @@ fn hedge_a_query_that_waits_for_a_slot_is_hedged_once_it_is_stuck() {
     harness.advance(HOLD_BACK);
     assert_eq!(harness.places(waiting).len(), 2, "hedged");
     harness.complete_at(waiting, 1 - stuck, None);
-    assert_eq!(harness.fate(waiting), &Fate::Hedged);
-    harness.finish();
+    harness.expect(waiting, Fate::Hedged);
 }
 
 #[test]
@@ -246,24 +196,15 @@ fn a_withdrawn_copy_that_never_left_was_never_issued() {
     let mut harness = hedge(2);
     let [a, b] = harness.pair();
     harness.advance(HOLD_BACK);
-    assert_eq!(
-        (harness.places(a).len(), harness.places(b).len()),
-        (1, 1),
-        "both copies wait"
-    );
+    // Both copies wait.
+    assert_eq!((harness.places(a).len(), harness.places(b).len()), (1, 1));
     harness.complete_at(a, 0, None);
     assert_eq!(harness.places(b), [1, 0], "instance 0 is for the copy of b");
     harness.complete_at(b, 1, None);
-    assert_eq!(
-        (harness.fate(a), harness.fate(b)),
-        (&Fate::Exact, &Fate::Exact)
-    );
-    assert_eq!(
-        harness.engine.stats().redundant_issued,
-        1,
-        "that of a never left"
-    );
-    harness.finish();
+    harness.expect(a, Fate::Exact);
+    harness.expect(b, Fate::Exact);
+    // That of a never left.
+    assert_eq!(harness.engine.stats().redundant_issued, 1);
 }
 
 #[test]
@@ -273,14 +214,13 @@ fn backup_asked_at_arrival_answers_at_the_moment_of_lateness() {
     harness.complete_backup(None);
     assert_eq!(harness.fate(query), &Fate::Waiting, "CG-4: held");
     harness.advance(HOLD_BACK);
-    assert_eq!(harness.fate(query), &Fate::Backup);
+    harness.expect(query, Fate::Backup);
     assert!(harness.is_in_flight(query), "the truth is awaited");
     harness.complete_client(query, None);
     assert!(
         matches!(&harness.comparisons[..], [Comparison::LateTruth { .. }]),
         "and compared"
     );
-    harness.finish();
 }
 
 #[test]
@@ -291,13 +231,10 @@ fn backup_asked_when_late_answers_when_it_comes() {
     assert_eq!(harness.sent.len(), 1, "not asked yet");
     harness.advance(MS);
     harness.complete_backup(None);
-    assert_eq!(harness.fate(query), &Fate::Backup);
+    harness.expect(query, Fate::Backup);
     harness.advance(LATE_TRUTH_WAIT);
-    assert!(
-        !harness.is_in_flight(query),
-        "the truth is not awaited for ever"
-    );
-    harness.finish();
+    // The truth is not awaited for ever.
+    assert!(!harness.is_in_flight(query));
 }
 
 #[test]
@@ -306,10 +243,9 @@ fn backup_the_deployed_models_word_counts_while_it_is_in_time() {
     let query = harness.query();
     harness.complete_backup(None);
     harness.complete_client(query, None);
-    assert_eq!(harness.fate(query), &Fate::Exact);
+    harness.expect(query, Fate::Exact);
     let stats = harness.engine.stats();
     assert_eq!((stats.redundant_issued, stats.redundant_wasted), (1, 1));
-    harness.finish();
 }
 
 #[test]
@@ -319,11 +255,7 @@ fn backup_not_for_who_wants_no_approximation() {
     harness.advance(HOLD_BACK);
     assert_eq!(harness.sent.len(), 1, "the backup model is not even asked");
     harness.advance(80 * MS);
-    assert_eq!(
-        harness.fate(query),
-        &Fate::Failed(FailureKind::DeadlineExceeded)
-    );
-    harness.finish();
+    harness.expect(query, Fate::Failed(FailureKind::DeadlineExceeded));
 }
 
 #[test]
@@ -331,23 +263,16 @@ fn backup_answers_a_lost_query_at_once() {
     let mut harness = backup(false);
     let query = harness.query();
     harness.complete_client(query, Some(FailureKind::Refused));
-    assert_eq!(
-        harness.fate(query),
-        &Fate::Waiting,
-        "the backup model was asked instead"
-    );
+    // The backup model was asked instead.
+    harness.expect(query, Fate::Waiting);
     harness.complete_backup(None);
-    assert_eq!(harness.fate(query), &Fate::Backup);
+    harness.expect(query, Fate::Backup);
 
     let query = harness.query();
     harness.complete_client(query, Some(FailureKind::Refused));
     harness.complete_backup(Some(FailureKind::InstanceError));
-    assert_eq!(
-        harness.fate(query),
-        &Fate::Failed(FailureKind::Refused),
-        "neither has a prediction"
-    );
-    harness.finish();
+    // Neither has a prediction.
+    harness.expect(query, Fate::Failed(FailureKind::Refused));
 }
 
 #[test]
@@ -365,5 +290,4 @@ fn hedge_sends_further_copies_a_delay_apart_up_to_its_limit() {
     });
     assert_eq!(copies, [1, 2, 2]);
     harness.complete_at(query, 0, None);
-    harness.finish();
 }
