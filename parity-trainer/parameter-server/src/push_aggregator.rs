@@ -211,7 +211,7 @@ fn sum(range: KeyRange, pushes: &[Push], width: usize, pool: &mut Pool<f32>) -> 
         let mut moderate = true;
         let fill = |total: &mut Vec<f32>| moderate = add_dense(first, rest, total);
         let total = pool.filled(first.len(), fill);
-        return (Keys::All, values(total, moderate));
+        return (Keys::All, Values::F32(total.marked_moderate(moderate)));
     }
     let mut rows: Vec<(Key, &[f32])> = Vec::new();
     for (push, numbers) in pushes.iter().zip(&numbers) {
@@ -222,14 +222,6 @@ fn sum(range: KeyRange, pushes: &[Push], width: usize, pool: &mut Pool<f32>) -> 
         );
     }
     add_sparse(rows)
-}
-
-fn values(sums: Shared<f32>, moderate: bool) -> Values {
-    Values::F32(if moderate {
-        sums.known_to_be_moderate()
-    } else {
-        sums
-    })
 }
 
 #[inline]
@@ -257,7 +249,10 @@ fn add_sparse(mut rows: Vec<(Key, &[f32])>) -> (Keys, Values) {
             moderate &= are_moderate(row);
         }
     }
-    (Keys::List(keys.into()), values(sums.into(), moderate))
+    (
+        Keys::List(keys.into()),
+        Values::F32(Shared::from(sums).marked_moderate(moderate)),
+    )
 }
 
 /// Appends the sum to `total`: block by block, so that each is written to memory once. Returns

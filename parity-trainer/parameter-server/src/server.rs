@@ -10,7 +10,6 @@
 //! are refused, so that a head that was replaced can no longer commit (PS-3). A tail that was
 //! replaced may go on answering pulls: its clocks say what its rows contain.
 
-mod log;
 mod replica;
 mod routes;
 mod shards;

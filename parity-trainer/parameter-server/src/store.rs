@@ -7,15 +7,18 @@
 //! parameters and state need.
 
 mod chunk;
-mod trial;
 
 use std::sync::Arc;
 
+use crate::values::are_finite;
 use crate::{Key, KeyRange, Keys, Refusal, Rows, Shared, UpdateRule};
 use chunk::{CHUNK_ROWS, Chunk};
 
 /// Bytes of parameters in a run of a dense range, unless one row has more.
 const RUN_BYTES: usize = 16 << 20;
+
+/// Numbers of a column that are copied at a time.
+const COPIED: usize = 4096;
 
 /// Layout of an array. Every server is given the same.
 #[derive(Debug, Clone)]
@@ -310,5 +313,52 @@ impl Store {
             at += usize::from(is_above);
         }
         at
+    }
+
+    /// Returns true if the update is finite by the rule's own bounds.
+    fn is_safe(&self, gradients: &Shared<f32>) -> bool {
+        self.moderate && self.layout.rule.keeps_moderate_finite() && gradients.is_moderate()
+    }
+
+    /// Makes an update that may overflow on copies of the rows, some at a time, and looks at the
+    /// results (PS-7).
+    fn try_update(&self, range: KeyRange, keys: &Keys, gradients: &[f32]) -> Result<(), Refusal> {
+        let (layout, width) = (&self.layout, self.layout.width);
+        if layout.sparse || *keys != Keys::All {
+            let mut rows = keys.iter(range).zip(gradients.chunks_exact(width));
+            return rows.try_for_each(|(key, gradient)| {
+                let row = match self.find(key) {
+                    Some((chunk, row)) => chunk.copy_of(row..row + 1, width),
+                    None => Chunk::run(layout, KeyRange::new(key, key.saturating_add(1))),
+                };
+                try_on(row, gradient, layout)
+            });
+        }
+        let mut rest = gradients;
+        for chunk in self.chunks.iter().skip(self.chunk_of(range.start)) {
+            let mut rows = chunk.places(range);
+            while !rows.is_empty() && !rest.is_empty() {
+                let to = rows.end.min(rows.start + (COPIED / width).max(1));
+                let (now, later) = rest.split_at(rest.len().min((to - rows.start) * width));
+                let copied = rows.start..rows.start + now.len() / width;
+                try_on(chunk.copy_of(copied, width), now, layout)?;
+                (rows.start, rest) = (to, later);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn try_on(mut rows: Chunk, gradients: &[f32], layout: &Layout) -> Result<(), Refusal> {
+    let mut bad = None;
+    if !are_finite(gradients) {
+        let at = gradients.iter().position(|gradient| !gradient.is_finite());
+        bad = at.map(|at| at / layout.width);
+    } else if !rows.update(0..rows.rows(), gradients, layout) {
+        bad = rows.first_not_finite(layout.width);
+    }
+    match bad.map(|row| rows.key(row)) {
+        Some(key) => Err(Refusal::Overflow { key }),
+        None => Ok(()),
     }
 }

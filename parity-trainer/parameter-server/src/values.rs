@@ -56,12 +56,12 @@ impl<T> Shared<T> {
 }
 
 impl Shared<f32> {
-    /// Records that the caller has checked all numbers with [`are_moderate`]. A transport does so
-    /// while they are in the processor's cache, and the store need not go through them again.
+    /// Records what [`are_moderate`] has said of all numbers. A transport checks them while they are
+    /// in the processor's cache, and the store need not go through them again.
     #[must_use]
-    pub fn known_to_be_moderate(self) -> Self {
-        debug_assert!(are_moderate(&self), "a number is not moderate");
-        self.with_moderate(true)
+    pub fn marked_moderate(self, moderate: bool) -> Self {
+        debug_assert!(!moderate || are_moderate(&self), "not moderate");
+        self.with_moderate(moderate)
     }
 
     /// Returns true if no number is above [`MODERATE`] in magnitude.

@@ -219,12 +219,7 @@ impl Buffer {
             (Section::U64(to), Self::U64(vector)) => *to = Shared::window(vector, 0..count),
             (Section::U32(to), Self::U32(vector)) => *to = vector,
             (Section::F32(to), Self::F32(vector, moderate)) => {
-                let numbers = Shared::window(vector, 0..count);
-                *to = if moderate {
-                    numbers.known_to_be_moderate()
-                } else {
-                    numbers
-                };
+                *to = Shared::window(vector, 0..count).marked_moderate(moderate);
             }
             (Section::U16(to), Self::U16(vector)) => *to = Shared::window(vector, 0..count),
             (Section::U8(to), Self::U8(vector)) => *to = Shared::window(vector, 0..count),
