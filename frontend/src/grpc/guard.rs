@@ -103,7 +103,7 @@ async fn message(
     );
     let allowance: Arc<Allowance> = parts.extensions.get().cloned().unwrap_or_default();
     let held = Held {
-        reserved: app.body_memory.reserve_within(allowance),
+        reserved: app.body_memory.reserve(Some(allowance)),
         serving,
     };
     let limit = if infers {

@@ -65,7 +65,7 @@ pub async fn read_body_within(
     timeout: Duration,
     memory: &Arc<BodyMemory>,
 ) -> Result<(Bytes, Reserved), BodyError> {
-    let mut reserved = memory.reserve_nothing();
+    let mut reserved = memory.reserve(None);
     let body = Receiving::of(body, max_bytes, timeout, Some(&mut reserved))
         .read()
         .await?;
@@ -212,10 +212,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_piece_is_handed_on_as_it_is() {
         let data = Bytes::from_static(b"12345678");
-        let read = read_body(Body::from(data.clone()), 8, TIMEOUT)
-            .await
-            .unwrap();
-        assert_eq!(read.as_ptr(), data.as_ptr());
+        let read = read_body(Body::from(data.clone()), 8, TIMEOUT).await;
+        assert_eq!(read.unwrap().as_ptr(), data.as_ptr());
         assert_eq!(read_body(Body::empty(), 0, TIMEOUT).await.unwrap(), "");
     }
 
@@ -223,47 +221,32 @@ mod tests {
     async fn a_limit_holds_whether_announced_or_not() {
         let announced = read_body(Body::from("123456789"), 8, TIMEOUT).await;
         assert!(matches!(announced, Err(BodyError::TooLarge { limit: 8 })));
-        let chunks = || vec![Ok(&b"1234"[..]), Ok(b"56"), Ok(b"78")];
-        assert_eq!(
-            read_body(chunked(chunks(), true), 8, TIMEOUT)
-                .await
-                .unwrap(),
-            "12345678"
-        );
+        let read = async |limit| {
+            let chunks = vec![Ok(&b"1234"[..]), Ok(b"56"), Ok(b"78")];
+            read_body(chunked(chunks, true), limit, TIMEOUT).await
+        };
+        assert_eq!(read(8).await.unwrap(), "12345678");
         for limit in [3, 5, 7] {
-            let read = read_body(chunked(chunks(), true), limit, TIMEOUT).await;
-            assert!(matches!(read, Err(BodyError::TooLarge { .. })));
+            let refused = read(limit).await.unwrap_err();
+            assert!(matches!(refused, BodyError::TooLarge { .. }));
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn all_bodies_share_their_memory() {
+        let read = async |body, memory| read_body_within(body, 8, TIMEOUT, memory).await;
         let memory = Arc::new(BodyMemory::counting_beyond(0, 10));
-        let first = read_body_within(Body::from("123456"), 8, TIMEOUT, &memory)
-            .await
-            .unwrap();
-        let chunks = vec![Ok(&b"1234"[..]), Ok(b"5")];
-        let refused = read_body_within(chunked(chunks.clone(), true), 8, TIMEOUT, &memory)
-            .await
-            .unwrap_err();
+        let first = read(Body::from("123456"), &memory).await.unwrap();
+        let chunks = || chunked(vec![Ok(&b"1234"[..]), Ok(b"5")], true);
+        let refused = read(chunks(), &memory).await.unwrap_err();
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(memory.held(), 6, "a refused body gives back what it had");
         drop(first);
-        let (body, _reserved) = read_body_within(chunked(chunks, true), 8, TIMEOUT, &memory)
-            .await
-            .unwrap();
+        let (body, _reserved) = read(chunks(), &memory).await.unwrap();
         assert_eq!((&body[..], memory.held()), (&b"12345"[..], 5));
         let small = Arc::new(BodyMemory::counting_beyond(6, 0));
-        assert!(
-            read_body_within(Body::from("123456"), 8, TIMEOUT, &small)
-                .await
-                .is_ok()
-        );
-        assert!(
-            read_body_within(Body::from("1234567"), 8, TIMEOUT, &small)
-                .await
-                .is_err()
-        );
+        assert!(read(Body::from("123456"), &small).await.is_ok());
+        assert!(read(Body::from("1234567"), &small).await.is_err());
     }
 
     /// A body that announces so many bytes.
@@ -307,10 +290,7 @@ mod tests {
         let (body, mut reserved) = read(&[b"12", b"34"]).await.unwrap();
         assert_eq!((&body[..], begun.elapsed()), (&b"1234"[..], SOON));
         let refused = read(&[b"12", b"34"]).await.unwrap_err();
-        assert!(
-            matches!(refused, BodyError::NoMemory { limit: 20 }),
-            "{refused}"
-        );
+        assert!(matches!(refused, BodyError::NoMemory { limit: 20 }));
         assert_eq!(begun.elapsed(), SOON + 5 * TIMEOUT);
         reserved.decoded();
         assert!(read(&[b"12", b"34"]).await.is_ok());
@@ -319,13 +299,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn slow_and_broken_bodies_are_told_apart() {
-        let slow = read_body(chunked(vec![Ok(b"1234")], false), 8, TIMEOUT)
-            .await
-            .unwrap_err();
+        let error = async |body| read_body(body, 8, TIMEOUT).await.unwrap_err();
+        let slow = error(chunked(vec![Ok(b"1234")], false)).await;
         assert_eq!(slow.status(), StatusCode::REQUEST_TIMEOUT);
-        let broken = read_body(chunked(vec![Ok(b"1234"), Err("reset")], true), 8, TIMEOUT)
-            .await
-            .unwrap_err();
+        let broken = error(chunked(vec![Ok(b"1234"), Err("reset")], true)).await;
         assert_eq!(broken.status(), StatusCode::BAD_REQUEST);
         assert!(broken.to_string().contains("reset"));
     }

@@ -104,11 +104,6 @@ impl BodyMemory {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Bytes that may be held.
-    pub fn limit(&self) -> usize {
-        self.limit
-    }
-
     /// Waits for the turn of a body that announces `bytes` bytes.
     async fn turn(self: &Arc<Self>, bytes: usize) -> Turn {
         let bytes = bytes.saturating_sub(self.uncounted);
@@ -134,24 +129,14 @@ impl BodyMemory {
         }
     }
 
-    /// A reservation to grow, for the only body of its connection at the time.
-    pub(crate) fn reserve_nothing(self: &Arc<Self>) -> Reserved {
+    /// A reservation to grow: for one of several bodies of a connection, which share an allowance,
+    /// or for the only one at the time.
+    pub fn reserve(self: &Arc<Self>, allowance: Option<Arc<Allowance>>) -> Reserved {
         Reserved {
             memory: Arc::clone(self),
             bytes: 0,
             uncounted: 0,
-            allowance: None,
-            turn: None,
-        }
-    }
-
-    /// A reservation to grow, for one of several bodies of a connection.
-    pub fn reserve_within(self: &Arc<Self>, allowance: Arc<Allowance>) -> Reserved {
-        Reserved {
-            memory: Arc::clone(self),
-            bytes: 0,
-            uncounted: 0,
-            allowance: Some(allowance),
+            allowance,
             turn: None,
         }
     }
@@ -175,21 +160,6 @@ impl Reserved {
     /// # Errors
     /// [`BodyError::NoMemory`].
     pub fn hold(&mut self, bytes: usize) -> Result<(), BodyError> {
-        if self.grow_to(bytes) {
-            Ok(())
-        } else {
-            Err(self.no_memory())
-        }
-    }
-
-    pub(crate) fn no_memory(&self) -> BodyError {
-        BodyError::NoMemory {
-            limit: self.memory.limit(),
-        }
-    }
-
-    /// Holds a body of `bytes` bytes from now on, if there is room.
-    fn grow_to(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes + self.uncounted);
         let uncounted = match &self.allowance {
             None => more.min(self.memory.uncounted - self.uncounted),
@@ -201,10 +171,15 @@ impl Reserved {
         let held = self.memory.held.fetch_add(more, Ordering::Relaxed);
         if held.saturating_add(more) > self.memory.limit {
             self.memory.held.fetch_sub(more, Ordering::Relaxed);
-            return false;
+            return Err(self.no_memory());
         }
         self.bytes += more;
-        true
+        Ok(())
+    }
+
+    pub(crate) fn no_memory(&self) -> BodyError {
+        let limit = self.memory.limit;
+        BodyError::NoMemory { limit }
     }
 
     /// Returns whether a body of which `bytes` bytes are there has to wait for its turn.
@@ -258,19 +233,19 @@ mod tests {
     fn bodies_of_one_connection_share_what_is_not_counted() {
         let memory = Arc::new(BodyMemory::new(10_000));
         let allowance = Arc::new(Allowance::default());
-        let mut first = memory.reserve_within(Arc::clone(&allowance));
+        let mut first = memory.reserve(Some(Arc::clone(&allowance)));
         first.hold(60_000).unwrap();
         assert_eq!(memory.held(), 0);
-        let mut second = memory.reserve_within(Arc::clone(&allowance));
+        let mut second = memory.reserve(Some(Arc::clone(&allowance)));
         second.hold(10_000).unwrap();
         assert_eq!(memory.held(), 70_000 - UNCOUNTED);
         assert!(second.hold(20_000).is_err());
-        let mut of_another = memory.reserve_within(Arc::default());
+        let mut of_another = memory.reserve(Some(Arc::default()));
         of_another.hold(60_000).unwrap();
         drop(first);
         drop(second);
         assert_eq!(memory.held(), 0);
-        let mut third = memory.reserve_within(allowance);
+        let mut third = memory.reserve(Some(allowance));
         third.hold(UNCOUNTED).unwrap();
         assert_eq!(memory.held(), 0, "all of it is there again");
     }
@@ -280,10 +255,7 @@ mod tests {
         let memory = Arc::new(BodyMemory::counting_beyond(10, usize::MAX));
         let mut first = memory.turn(UNREAD - 30).await;
         let second = memory.turn(40).await;
-        assert!(
-            memory.turn(10).now_or_never().is_some(),
-            "it is not counted"
-        );
+        assert!(memory.turn(10).now_or_never().is_some(), "not counted");
         assert!(memory.turn(21).now_or_never().is_none(), "10 are left");
         let shared = Arc::clone(&memory);
         let third = tokio::spawn(async move { drop(shared.turn(60).await) });
@@ -295,16 +267,14 @@ mod tests {
         third.await.unwrap();
         drop(first);
         assert_eq!(memory.unread.load(Ordering::SeqCst), 0);
-        assert!(
-            memory.turn(UNREAD + 100).now_or_never().is_some(),
-            "a longer one is alone"
-        );
+        let longer = memory.turn(UNREAD + 100);
+        assert!(longer.now_or_never().is_some(), "a longer one is alone");
     }
 
     #[test]
     fn what_is_left_of_a_body_is_held() {
         let memory = Arc::new(BodyMemory::counting_beyond(10, 100));
-        let mut reserved = memory.reserve_nothing();
+        let mut reserved = memory.reserve(None);
         reserved.hold(80).unwrap();
         reserved.shrink_to(30);
         assert_eq!(memory.held(), 20);
