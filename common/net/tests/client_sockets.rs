@@ -81,6 +81,12 @@ async fn failed(address: SocketAddr) -> SendError {
     client.send(request).await.unwrap_err()
 }
 
+/// Sends four requests.
+async fn at_once(client: &Connections) {
+    let sent = (0..4).map(|_| client.send(request));
+    futures::future::try_join_all(sent).await.unwrap();
+}
+
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
 #[tokio::test]
@@ -103,9 +109,7 @@ async fn requests_at_once_have_a_connection_each_and_few_are_kept() {
     let max_idle = 2;
     let client = Connections::new(address, Limits { max_idle, ..LIMITS });
     for _ in 0..2 {
-        for sent in futures::future::join_all((0..4).map(|_| client.send(request))).await {
-            sent.unwrap();
-        }
+        at_once(&client).await;
     }
     assert_eq!(connections.load(Ordering::SeqCst), 4 + 2);
 }
@@ -125,9 +129,7 @@ async fn a_request_is_sent_at_most_twice_however_many_connections_are_idle() {
     // It answers one request on each connection, and closes it when it has read a second one.
     let (address, requests) = serve((2, 1), OK, true).await;
     let client = Connections::new(address, LIMITS);
-    for sent in futures::future::join_all((0..4).map(|_| client.send(request))).await {
-        sent.unwrap();
-    }
+    at_once(&client).await;
     assert_eq!(requests.load(Ordering::SeqCst), 4);
     client.send(request).await.unwrap();
     assert_eq!(requests.load(Ordering::SeqCst), 6);

@@ -28,33 +28,27 @@ fn tensors(json: bool) -> impl Strategy<Value = Tensor> {
 }
 
 fn contents(datatype: Datatype, count: usize, json: bool) -> BoxedStrategy<Vec<u8>> {
-    let many = |element: BoxedStrategy<Vec<u8>>| {
+    fn many(
+        count: usize,
+        element: impl Strategy<Value = Vec<u8>> + 'static,
+    ) -> BoxedStrategy<Vec<u8>> {
         let elements = prop::collection::vec(element, count);
         elements.prop_map(|parts| parts.concat()).boxed()
-    };
+    }
     let finite = prop::num::f32::NORMAL | prop::num::f32::SUBNORMAL | prop::num::f32::ZERO;
     let finite64 = prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::ZERO;
     let finite16 = any::<u16>().prop_filter("is finite", |bits| bits & 0x7c00 != 0x7c00);
+    let string = ".{0,6}".prop_map(|text: String| {
+        let length = (text.len() as u32).to_le_bytes();
+        [&length[..], text.as_bytes()].concat()
+    });
     match (datatype, datatype.size()) {
         (Datatype::Bool, _) => prop::collection::vec(0_u8..2, count).boxed(),
-        (Datatype::Fp32, _) if json => many(finite.prop_map(|x| x.to_le_bytes().to_vec()).boxed()),
-        (Datatype::Fp64, _) if json => {
-            many(finite64.prop_map(|x| x.to_le_bytes().to_vec()).boxed())
-        }
-        (Datatype::Fp16, _) if json => many(
-            finite16
-                .prop_map(|bits| bits.to_le_bytes().to_vec())
-                .boxed(),
-        ),
+        (Datatype::Fp32, _) if json => many(count, finite.prop_map(|x| x.to_le_bytes().to_vec())),
+        (Datatype::Fp64, _) if json => many(count, finite64.prop_map(|x| x.to_le_bytes().to_vec())),
+        (Datatype::Fp16, _) if json => many(count, finite16.prop_map(|x| x.to_le_bytes().to_vec())),
         (_, Some(size)) => prop::collection::vec(any::<u8>(), count * size).boxed(),
-        (_, None) => many(
-            ".{0,6}"
-                .prop_map(|text: String| {
-                    let length = (text.len() as u32).to_le_bytes();
-                    [&length[..], text.as_bytes()].concat()
-                })
-                .boxed(),
-        ),
+        (_, None) => many(count, string),
     }
 }
 

@@ -47,32 +47,21 @@ fn decoded_contents_are_held_before_they_are_made() {
         {"name":"b","datatype":"BYTES","shape":[2],"data":["x",""]}]}"#;
     let decode = |max_contents, memory| decode_within(two, None, max_contents, memory);
     let (request, held) = decode(100, 100);
-    let made: usize = request
-        .unwrap()
-        .inputs
-        .iter()
-        .map(|tensor| tensor.data.len())
-        .sum();
+    let inputs = request.unwrap().inputs;
+    let made: usize = inputs.iter().map(|tensor| tensor.data.len()).sum();
     // Two empty strings at least, and the text of the array.
     assert_eq!((made, held), (24 + 9, vec![24, 24 + 8 + 8]));
-    assert!(matches!(decode(100, 23), (Err(ProtocolError::NoMemory), held) if held == [24]));
-    let (refused, held) = decode(23, 100);
-    assert!(
-        matches!(
-            refused,
-            Err(ProtocolError::Contents {
-                bytes: 24,
-                limit: 23
-            })
-        ) && held.is_empty()
-    );
-    assert!(
-        matches!(
-            decode(39, 100),
-            (Err(ProtocolError::Contents { bytes: 40, .. }), _)
-        ),
-        "all together"
-    );
+    let (refused, held) = decode(100, 23);
+    assert!(matches!(refused.unwrap_err(), ProtocolError::NoMemory));
+    assert_eq!(held, [24]);
+    // All tensors together.
+    for (limit, counted, asked) in [(23, 24, &[][..]), (39, 40, &[24])] {
+        let (refused, held) = decode(limit, 100);
+        let ProtocolError::Contents { bytes, limit: of } = refused.unwrap_err() else {
+            panic!("other refusal");
+        };
+        assert_eq!((bytes, of, &held[..]), (counted, limit, asked));
+    }
 }
 
 #[test]
