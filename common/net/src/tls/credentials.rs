@@ -141,7 +141,7 @@ pub struct Credentials<F: Side> {
     reloading: Mutex<()>,
 }
 
-/// What was read last.
+/// Configurations made of the files as they were read last.
 struct Current<C> {
     digests: Digests,
     generation: u64,
