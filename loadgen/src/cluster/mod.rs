@@ -34,7 +34,6 @@ const WARM_UP_SEED: u64 = u64::MAX;
 
 pub struct MeasuredCluster<'a> {
     experiment: &'a Experiment,
-    places: Option<&'a Places>,
     rows: &'a Rows,
     stop: &'a Stop,
     log: fn(&str),
@@ -50,7 +49,7 @@ impl<'a> MeasuredCluster<'a> {
     /// where processes are to be started. `log` takes a line for each step.
     pub async fn start(
         experiment: &'a Experiment,
-        places: Option<&'a Places>,
+        places: Option<&Places>,
         rows: &'a Rows,
         stop: &'a Stop,
         log: fn(&str),
@@ -88,7 +87,6 @@ impl<'a> MeasuredCluster<'a> {
         }
         let cluster = Self {
             experiment,
-            places,
             rows,
             stop,
             log,
@@ -155,7 +153,7 @@ impl<'a> MeasuredCluster<'a> {
         }
         let plan = self.plan(self.experiment.warm_up, WARM_UP_SEED)?;
         for strategy in 0..self.runs.len() {
-            self.runs[strategy].settle(self.places).await?;
+            self.runs[strategy].settle().await?;
             (self.log)(&format!("warm-up  {}", self.runs[strategy].measured.name));
             self.send(&plan, strategy).await?;
         }
@@ -194,7 +192,7 @@ impl<'a> MeasuredCluster<'a> {
         let events = events.any(|event| event.block == block);
         let mut repeats = if events { 0 } else { self.experiment.repeats };
         loop {
-            self.runs[strategy].settle(self.places).await?;
+            self.runs[strategy].settle().await?;
             let counted = self.runs[strategy].counted().await?;
             let measured = self.act_and_send(plan, strategy, block).await?;
             // After Ctrl-C nothing more is sent, and a repeated block would be partial.

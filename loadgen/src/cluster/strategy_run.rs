@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use parapet_open_inference::ModelMetadata;
 
-use super::processes::{Fleet, Places, Process};
+use super::processes::{Fleet, Process};
 use super::{counters, frontend};
 use crate::compare::{Measured, Redundancy};
 use crate::experiment::{Arm, Experiment};
@@ -94,19 +94,18 @@ impl StrategyRun {
 
     /// Waits until a frontend that was started here finds all its instances up. Others are taken
     /// as they are.
-    pub(super) async fn settle(&self, places: Option<&Places>) -> anyhow::Result<()> {
+    pub(super) async fn settle(&self) -> anyhow::Result<()> {
         let (Some(_), Some(metrics)) = (&self.process, &self.metrics) else {
             return Ok(());
         };
         let until = Instant::now() + SETTLE_LIMIT;
         while !counters::all_up(&metrics.text("/metrics", ASK_LIMIT).await?) {
-            let logs = places.map(|places| places.work.display().to_string());
             ensure!(
                 Instant::now() <= until,
-                "strategy {}: not all of its instances came up within {} s; see the logs in {}",
+                "strategy {}: not all of its instances came up within {} s; see the logs, which \
+                 --work-dir keeps",
                 self.measured.name,
-                SETTLE_LIMIT.as_secs(),
-                logs.unwrap_or_default()
+                SETTLE_LIMIT.as_secs()
             );
             tokio::time::sleep(SETTLE_PERIOD).await;
         }

@@ -35,6 +35,9 @@ pub(crate) struct Args {
     simulate: simulate::Args,
 }
 
+/// Name of an axis, its values, and what a value sets.
+type Axis = (&'static str, Vec<f64>, fn(&mut Experiment, f64));
+
 struct Point {
     axes: Axes,
     experiment: Experiment,
@@ -82,7 +85,7 @@ fn prepare(args: &Args) -> anyhow::Result<Vec<Point>> {
     let sizes = |values: &[usize]| values.iter().map(|&value| value as f64).collect();
     let stragglers = args.straggle_probabilities.clone();
     // The last axis varies fastest: rates, so that a knee's points follow each other.
-    let axes: [(&str, Vec<f64>, fn(&mut Experiment, f64)); 4] = [
+    let axes: [Axis; 4] = [
         ("k", sizes(&args.ks), |it, k| {
             it.set_code(Some(k as usize), None)
         }),
