@@ -4,7 +4,6 @@ use std::fmt::Display;
 use std::io;
 use std::path::Path;
 
-/// Outcome of whatever a run does.
 pub(crate) type Result<T, E = TrainError> = std::result::Result<T, E>;
 
 /// A run that cannot begin or go on. One line that names what is at fault, and the fix.

@@ -20,7 +20,6 @@ fn bar(name: &str) -> ProgressBar {
         .with_prefix(name.to_owned())
 }
 
-/// Shows a training run's progress.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -94,7 +93,6 @@ impl Progress {
         }
     }
 
-    /// Ends the bar and leaves its last figures on the screen.
     pub(crate) fn finish(self) {
         self.bar.finish();
     }

@@ -25,7 +25,6 @@ const CHECKPOINT: NodeId = NodeId(0);
 const WORKER: WorkerId = WorkerId(1);
 /// Time is of no use where nothing is ever lost or late.
 const NOW: Duration = Duration::ZERO;
-/// There are no other workers whose updates could be missed.
 const CONSISTENCY: Consistency = Consistency::Bsp;
 
 /// One server and one worker with nothing between them: the state machines of a cluster, driven by
@@ -36,7 +35,6 @@ pub struct InProcessBackend {
     client: Client,
     length: usize,
     clock: u64,
-    /// The step that was made and not settled.
     made: Option<Tick>,
 }
 

@@ -1,9 +1,7 @@
 //! Where parameters live and how they are updated.
 //!
-//! A training loop computes gradients; all else about parameters goes through [`ParameterBackend`]:
-//! it pulls the weights, pushes gradients and settles the step. Where the update happens is not the
-//! loop's business: every run goes through a parameter server, by default one inside the process
-//! ([`InProcessBackend`]), or a cluster of them ([`RemoteBackend`]).
+//! A training loop goes through [`ParameterBackend`]: it pulls the weights, pushes gradients and
+//! settles the step. Every run uses a parameter server, by default one inside the process.
 
 mod in_process;
 mod remote;
@@ -110,7 +108,6 @@ pub trait ParameterBackend: std::fmt::Debug {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tick {
-    /// The step's learning rate.
     pub learning_rate: f64,
     /// The gradient's length before clipping.
     pub gradient_norm: f64,
@@ -138,7 +135,6 @@ impl BackendState {
     }
 }
 
-/// A backend that cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
     #[error("{what} hold {got} values, the model has {expected}; they are another model's")]

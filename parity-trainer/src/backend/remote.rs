@@ -37,7 +37,6 @@ impl fmt::Debug for ClusterHandle {
 }
 
 impl ClusterHandle {
-    /// Connects to the cluster whose registry is at `address`.
     pub fn connect(address: &Address) -> Result<Self, BackendError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -85,7 +84,6 @@ pub struct RemotePlan {
     pub executors: usize,
     pub consistency: Consistency,
     pub filters: FilterSpec,
-    /// Description of the task for the other processes.
     pub task: String,
 }
 
@@ -98,7 +96,6 @@ pub struct RemotePlan {
 #[derive(Debug)]
 pub struct RemoteBackend {
     cluster: ClusterHandle,
-    /// Plan of a training that is resumed.
     plan: RemotePlan,
     training: Option<Training>,
     /// Numbers of weights and of values of buffers.
@@ -290,7 +287,6 @@ fn scaled<'a>(
         .chain(buffers)
 }
 
-/// Shards for so many parameters.
 fn shards(length: usize) -> u64 {
     (length / SHARD).clamp(SHARDS.0, SHARDS.1) as u64
 }

@@ -17,7 +17,6 @@ use super::{check_classes, load_data, write_json};
 use crate::progress::Counter;
 use crate::report;
 
-/// Resamples for the intervals.
 const RESAMPLES: usize = 1000;
 /// Samples that models are tried on.
 const TRIAL_SAMPLES: usize = 16;

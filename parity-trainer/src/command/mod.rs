@@ -74,7 +74,6 @@ fn check_classes(data: &DataSet, deployed: &Deployed) -> Result<(), TrainError> 
     )))
 }
 
-/// Provenance for `model.toml`.
 fn provenance(seed: u64, data: &DataSet) -> toml::Table {
     let mut table = toml::Table::new();
     let mut note = |key: &str, value: toml::Value| table.insert(key.to_owned(), value);

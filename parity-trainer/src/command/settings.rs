@@ -32,7 +32,6 @@ pub(crate) struct Flags<S: clap::Args> {
     values: S,
 }
 
-/// Settings whose values have limits.
 pub(crate) trait Checked: clap::Args + Serialize + DeserializeOwned {
     fn check(&self) -> Result<(), TrainError>;
 }
@@ -79,7 +78,6 @@ fn read(config: &Path) -> Result<toml::Table, TrainError> {
     toml::from_str(&text).map_err(|error| TrainError::settings(Some(config), error.message()))
 }
 
-/// Settings that every training has.
 #[derive(Debug, Clone, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Common {
@@ -202,7 +200,6 @@ pub(crate) fn to_toml(settings: &impl Serialize) -> Result<String, TrainError> {
     toml::to_string(settings).map_err(|error| TrainError::settings(None, &error.to_string()))
 }
 
-/// Refuses a value that is not one from `least` to `most`.
 pub(crate) fn range(name: &str, value: f64, least: f64, most: f64) -> Result<(), TrainError> {
     if (least..=most).contains(&value) {
         return Ok(());
@@ -212,7 +209,6 @@ pub(crate) fn range(name: &str, value: f64, least: f64, most: f64) -> Result<(),
     )))
 }
 
-/// Refuses a path that is needed and not given.
 pub(crate) fn needed(name: &str, path: &Path) -> Result<(), TrainError> {
     if !path.as_os_str().is_empty() {
         return Ok(());

@@ -13,7 +13,6 @@ use super::settings::Common;
 use crate::progress::Progress;
 
 const RUNS: &str = ".runs";
-/// Advice on how to resume an interrupted training.
 const RESUME: &str = "the same command with --resume goes on from the checkpoint";
 /// Records of the log, about.
 const RECORDS: usize = 500;
@@ -24,8 +23,7 @@ pub(super) fn run_folder(settings: &Common, name: &str) -> RunFolder {
     RunFolder(settings.run.clone().unwrap_or_else(default))
 }
 
-/// Keeps other trainings away from a run's folder and from the entry `name` of the repository
-/// `out`.
+/// Keeps other trainings away from the run's folder and from the entry `name` of `out`.
 pub(super) fn lock_training(
     folder: &RunFolder,
     out: &Path,
@@ -38,7 +36,6 @@ pub(super) fn lock_training(
 
 #[derive(Debug)]
 pub(super) struct TrainingLoop<'a> {
-    /// Name of the entry that is to be.
     pub(super) name: &'a str,
     pub(super) folder: &'a RunFolder,
     /// Digest of all that decides how the training goes.

@@ -21,7 +21,6 @@ const MAX_SAFETENSORS_BYTES: u64 = 1 << 34;
 /// Arrays that a message lists at most.
 const MAX_LISTED: usize = 12;
 
-/// An array that was read.
 struct Array<'a> {
     path: &'a Path,
     name: &'a str,
@@ -30,7 +29,6 @@ struct Array<'a> {
     bytes: Cow<'a, [u8]>,
 }
 
-/// Shape, type and contents of an array.
 type Contents<'a> = (Vec<usize>, Element, Cow<'a, [u8]>);
 
 pub(super) fn load_npz(path: &Path) -> Result<DataSet> {

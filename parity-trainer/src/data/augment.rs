@@ -26,7 +26,6 @@ const CUTOUT: usize = 2;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Augment {
-    /// Moved by up to two pixels along each axis.
     shift: bool,
     /// Padded with zeros by an eighth of each side, then cropped to the size it had.
     crop: bool,
@@ -41,7 +40,6 @@ impl Augment {
         flip: false,
         cutout: false,
     };
-    /// Shifted by up to two pixels along each axis.
     pub const SHIFT: Self = Self {
         shift: true,
         ..Self::NONE

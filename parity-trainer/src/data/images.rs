@@ -17,11 +17,9 @@ use super::{DataSet, MAX_CLASSES, MAX_VALUES, Progress, Samples};
 use super::{read_whole, scaled, too_few, too_large, unreadable};
 use crate::{Result, TrainError};
 
-/// Images that are decoded together.
 pub(super) const BATCH: usize = 256;
 /// Of so many images without a split, one is for the test.
 const FLAT_TEST: usize = 10;
-/// Most bytes of an image file.
 pub(super) const MAX_IMAGE_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,7 +131,6 @@ fn children(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
 
 /// Images of both splits, in the order in which they came.
 pub(super) struct Collector<'a> {
-    /// Folder or archive, for messages.
     source: &'a Path,
     progress: Progress<'a>,
     total: Option<usize>,

@@ -10,7 +10,6 @@ use crate::network::stream;
 
 /// Units that are resampled at most; groups beyond are gathered into them.
 const UNITS: usize = 5000;
-/// Share on either side of the 95 % interval.
 const TAIL: f64 = 0.025;
 /// Bins of confidence, of equal width.
 const BINS: usize = 15;
@@ -19,7 +18,6 @@ const BINS: usize = 15;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     pub value: f64,
-    /// Its 95 % interval.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -104,7 +102,6 @@ impl GroupCounts {
         }
     }
 
-    /// The counts of each resample, for each kind.
     pub(super) fn resample(&self, resamples: usize, seed: u64) -> Vec<Vec<Counts>> {
         let units = self.units.len() / self.kinds.max(1);
         let mut rng = stream(seed, 1);

@@ -64,7 +64,6 @@ pub struct CodeEvaluation {
     pub samples: usize,
     /// Groups that were made of them; a rest smaller than k is left out.
     pub groups: usize,
-    /// A_a: the deployed model's accuracy.
     pub accuracy_deployed: Option<f64>,
     pub by_losses: Vec<ByLosses>,
     /// For each class, one query missing. The classes are the labels, or what the deployed model

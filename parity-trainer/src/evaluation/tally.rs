@@ -47,7 +47,6 @@ pub struct BySlot {
 /// A_o(f) = (1 - f) A_a + f A_d.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Overall {
-    /// f, the part of the answers that are reconstructed.
     pub fraction: f64,
     pub accuracy: f64,
 }

@@ -18,7 +18,6 @@ const DILATIONS: [usize; 6] = [1, 1, 2, 4, 8, 1];
 /// Hidden units of a LeNet for each channel of the first convolution.
 const LENET_HIDDEN: usize = 8;
 
-/// The layers of `spec` for samples of `shape`; their weights are variables under `root`.
 pub(super) fn layers(
     spec: &NetworkSpec,
     shape: &[usize],

@@ -39,7 +39,6 @@ pub struct Network {
     /// weights.
     mean: Tensor,
     deviation: Tensor,
-    /// False where the normalisation changes nothing.
     is_normalised: bool,
     layers: Vec<Layer>,
 }
@@ -94,12 +93,8 @@ impl Network {
         TrainError::input(path, problem + "; train the model again")
     }
 
-    /// Takes over the weights and the normalisation of the safetensors file `path`, which a network
-    /// of this trainer has written: one of the same layers, or for a network of cells, of the
-    /// layers of one cell.
-    ///
-    /// Layers count by their order, as their numbers differ between a network and the
-    /// same in cells.
+    /// Takes over weights and normalisation of a file of [`Network::save`]: of the same layers, or,
+    /// for a network of cells, of those of one cell. Layers count by their order.
     pub fn start_from(&mut self, path: &Path) -> Result<()> {
         let file = Tensor::read_safetensors(path);
         let file = file.map_err(|source| self.no_weights(path, &source.to_string()))?;
@@ -192,7 +187,6 @@ impl Network {
         self.outputs
     }
 
-    /// Shape of one sample's output: its only axis.
     pub fn output_shape(&self) -> &[usize] {
         std::slice::from_ref(&self.outputs)
     }

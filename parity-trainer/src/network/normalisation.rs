@@ -1,8 +1,6 @@
 //! Mean and deviation of training data, by which a network scales what it takes.
 //!
-//! It is part of the network, and of the exported model: clients send values as the data have them
-//! (bytes as `0.0..=1.0`), and nothing has to be told to them or to the frontend, whose encoders
-//! work on those values, too.
+//! It is part of the exported model: clients and encoders know nothing of it.
 
 /// Deviations are at least this part of the data's deviation as a whole: a feature that hardly ever
 /// differs from its mean would otherwise drown the others when it does.

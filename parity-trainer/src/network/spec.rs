@@ -20,13 +20,8 @@ pub enum NetworkSpec {
         /// Channels of the first convolution.
         width: usize,
     },
-    /// For the parity queries of concatenation: the sum of one network's outputs over the cells
-    /// of a grid of rows and columns.
-    ///
-    /// The target of a parity model, `F(X_1) + .. + F(X_k)` from the shrunken images side by
-    /// side, is such a sum. With the structure given, the network learns F on shrunken
-    /// images, from k examples a group, and need not find out that what it learns of one cell
-    /// holds for the others.
+    /// For the parity queries of concatenation, whose target is a sum over images side by side: the
+    /// sum of one network's outputs over the cells of a grid of rows and columns.
     Cells(usize, usize, Box<NetworkSpec>),
     /// The user's own module, as TorchScript, in a file that `torch.jit.script(module).save` has
     /// written: its parameters are where training begins. Its batch norms and dropouts stay as in

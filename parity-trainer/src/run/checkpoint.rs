@@ -7,7 +7,6 @@ use sha2::{Digest, Sha256};
 
 use crate::training::TrainerState;
 
-/// A trainer's state and its run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// Digest of everything that decides how the run goes.

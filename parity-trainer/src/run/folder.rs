@@ -188,7 +188,6 @@ impl RunFolder {
         Ok(self.read(name)?.and_then(|text| toml::from_str(&text).ok()))
     }
 
-    /// Writes all settings as `config.toml`.
     pub fn write_config(&self, toml: &str) -> Result<()> {
         self.write(CONFIG, &format!("{MARK}{toml}"))
     }
@@ -197,7 +196,6 @@ impl RunFolder {
         self.0.join("best.safetensors")
     }
 
-    /// Adds a record to the log.
     pub fn log(&self, record: &LogRecord) -> Result<()> {
         let path = self.0.join(LOG);
         let line = line(record)?;
@@ -238,7 +236,6 @@ impl RunFolder {
     }
 }
 
-/// A record as the log has it.
 fn line(record: &LogRecord) -> Result<String> {
     let line = serde_json::to_string(record).map_err(std::io::Error::other);
     Ok(line.map_err(unwritten(Path::new(LOG)))? + "\n")

@@ -17,7 +17,6 @@ pub struct LogRecord {
     /// Agreement with the deployed model, after decoding, part of 1; of a deployed model, with the
     /// labels.
     pub agreement: f64,
-    /// Figures of the validation, if one was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_agreement: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,7 +4,6 @@ use plotters::prelude::*;
 
 use crate::{Result, TrainError};
 
-/// A line with its name.
 #[derive(Debug, Clone)]
 pub struct Series {
     pub label: String,
@@ -13,9 +12,7 @@ pub struct Series {
 
 #[derive(Debug, Clone)]
 pub struct Panel {
-    /// Label of the x axis, with its unit.
     pub x: String,
-    /// Label of the y axis, with its unit.
     pub y: String,
     /// The y axis's ends; as the points have it where there are none.
     pub y_range: Option<(f64, f64)>,

@@ -14,7 +14,6 @@ use crate::network::{Network, NetworkSpec, batch, stream};
 #[derive(Debug, Clone)]
 pub struct DeployedRun {
     pub network: NetworkSpec,
-    /// Passes over the training samples.
     pub epochs: usize,
     pub batch: usize,
     /// Peak of the learning rate's cosine schedule.

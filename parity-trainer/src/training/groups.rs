@@ -16,7 +16,6 @@ use crate::network::stream;
 /// Groups that one validation looks at, where there are samples for so many: agreement is then
 /// known to 1.5 points.
 const VALIDATION_GROUPS: usize = 512;
-/// Shuffles of a small validation set into groups.
 const VALIDATION_SHUFFLES: usize = 8;
 
 /// Draws samples at random: each once in a pass (ParM section 4.1).

@@ -53,7 +53,6 @@ pub struct StepReport {
     /// Passes over the training samples so far.
     pub epoch: f64,
     pub learning_rate: f64,
-    /// The gradient's length before clipping.
     pub gradient_norm: f64,
     pub validation: Option<Validation>,
 }

@@ -23,7 +23,6 @@ pub struct ParityRun {
     pub code: CodeSpec,
     pub row: usize,
     pub groups: usize,
-    /// Update rule, and the number of steps.
     pub rule: OptimiserConfig,
     /// Steps from one validation to the next; the last step is always followed by one.
     pub validate_every: u64,

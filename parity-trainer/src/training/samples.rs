@@ -14,7 +14,6 @@ pub struct TrainingSet {
     /// The classes that the outputs score: training chooses by the top one.
     pub classes: ClassAxis,
     pub inputs: Vec<f32>,
-    /// The deployed model's raw outputs for each.
     pub answers: Vec<f32>,
 }
 

@@ -64,7 +64,6 @@ impl From<TrainError> for Stop {
     }
 }
 
-/// Runs what is not yet there, then tells all.
 pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let recipes = recipes(args)?;
     for (name, folder) in [("data", &args.data), ("models", &args.models)] {

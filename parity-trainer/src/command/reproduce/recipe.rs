@@ -13,7 +13,6 @@ const PUBLISHED: &str = include_str!("../../../recipes/accuracy.toml");
 const MODELS: &str = "OUT/models";
 /// Steps of a row that names none.
 const STEPS: i64 = 4000;
-/// Epochs of a deployed model that names none.
 const EPOCHS: i64 = 20;
 
 #[derive(Debug, Clone)]
@@ -104,7 +103,6 @@ fn digest(parts: &[&str]) -> String {
     format!("{:x}", Sha256::digest(parts.join("\n")))
 }
 
-/// Everything that is to be made.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Recipes {
@@ -138,7 +136,6 @@ pub(super) struct DeployedRecipe {
     train: toml::Table,
 }
 
-/// A row of the table.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RowRecipe {
@@ -174,7 +171,6 @@ fn one() -> u32 {
 }
 
 impl RowRecipe {
-    /// The seed of its first training.
     pub(super) fn seed(&self) -> i64 {
         self.number("seed").unwrap_or(0)
     }

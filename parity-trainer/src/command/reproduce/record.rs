@@ -62,7 +62,6 @@ impl Outcome {
     }
 }
 
-/// Returns the name of the record of the deployed model `name`.
 pub(super) fn of_deployed(name: &str) -> String {
     format!("deployed-{name}")
 }
@@ -97,7 +96,6 @@ impl Records {
     }
 }
 
-/// Describes the machine that the figures are made on.
 pub(super) fn machine(threads: usize) -> String {
     let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let mut lines = information.lines();

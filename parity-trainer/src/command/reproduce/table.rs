@@ -13,7 +13,6 @@ const ROUNDING: f64 = 1e-6;
 /// Seeds without which no row is met.
 const JUDGED_SEEDS: usize = 3;
 
-/// Introduction of the file: what the figures are.
 const INTRODUCTION: &str = "\
 # Accuracy of reconstructions
 
@@ -24,7 +23,6 @@ once for each seed, the deployed model once. A row is met if the mean of its see
 the bound and there are three seeds or more. Brackets hold 95 % bootstrap intervals over the groups
 of the test set, for losses paired. The chance in the training shows in how the seeds differ.
 Settings, weights and transforms were chosen on samples set aside from the training set";
-/// The same of a table with marked rows.
 const MARKED: &str = ", except what the column
 \"chosen on the test set\" names: that was chosen, or changed, after a figure of the very test set
 that the row is judged by, so its figures may be too good";
@@ -57,7 +55,6 @@ pub(super) struct Run {
     pub(super) why_not: Option<String>,
 }
 
-/// Standing of a row to its aim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     /// The mean loss of enough seeds is within the bound.
@@ -123,7 +120,6 @@ impl Row<'_> {
         (accuracy + ROUNDING < least).then_some((accuracy, least))
     }
 
-    /// Settings that were chosen by figures of the test set.
     fn chosen_on_test(&self) -> String {
         let own = &self.recipe.chosen_on_test;
         let deployed = match self.deployed.chosen_on_test.as_str() {
@@ -168,7 +164,6 @@ pub(super) fn markdown(rows: &[Row<'_>], machine: &str, notes: &str) -> String {
     text
 }
 
-/// Numbers of rows by verdict.
 fn counts(rows: &[Row<'_>]) -> String {
     let count = |verdict| rows.iter().filter(|row| row.verdict() == verdict).count();
     let is_unjudged = |row: &&Row<'_>| matches!(row.verdict(), Verdict::NotJudged(_));
@@ -184,7 +179,6 @@ fn counts(rows: &[Row<'_>]) -> String {
     )
 }
 
-/// Lines about what was not reached.
 fn missed(row: &Row<'_>) -> String {
     let name = &row.recipe.name;
     let why = |run: &Run| run.why_not.clone().unwrap_or("not begun yet".to_owned());
@@ -309,7 +303,6 @@ fn join(figures: impl Iterator<Item = String>) -> String {
     figures.collect::<Vec<_>>().join("; ")
 }
 
-/// Processor seconds, and seconds by the clock.
 fn spent(cost: Cost) -> String {
     let bound = if cost.at_least { "at least " } else { "" };
     format!("{bound}{:.0} ({:.0})", cost.processor_seconds, cost.seconds)

@@ -13,14 +13,12 @@ use crate::progress::Counter;
 
 /// By how much another transform has to be better than raw outputs in its trial.
 const MARGIN: f64 = 0.005;
-/// The losses that short trials choose from.
 const LOSSES: [Loss; 2] = [Loss::Mse, Loss::Kl];
 /// The choice, in the run's folder.
 pub(super) const CHOICE: &str = "transform.toml";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Candidate {
-    /// Loss of a learned code's training.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     loss: Option<Loss>,
     transform: OutputTransform,
@@ -53,7 +51,6 @@ impl Candidate {
 /// Settings chosen on validation data.
 #[derive(Debug, Serialize, Deserialize)]
 struct Choice {
-    /// Digest of the run.
     run: String,
     chosen: Candidate,
     trials: Vec<Trial>,

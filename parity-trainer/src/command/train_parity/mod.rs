@@ -39,7 +39,6 @@ const GROUPED_SAMPLES: usize = 20_000;
 
 /// One training: of a row's parity model, or of a learned code.
 struct Row {
-    /// Name of its entry.
     name: String,
     row: usize,
     folder: RunFolder,
@@ -47,7 +46,6 @@ struct Row {
     digest: String,
 }
 
-/// A row with what was trained.
 type Product = (Row, Trained, Option<Calibration>);
 
 pub(crate) fn run(args: &Args, matches: &ArgMatches, threads: usize) -> Result<(), TrainError> {

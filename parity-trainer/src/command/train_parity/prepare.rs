@@ -24,13 +24,11 @@ const LENET_SIDE: usize = 16;
 /// Validations of a run, unless `--validate-every` says otherwise.
 const VALIDATIONS: u32 = 20;
 
-/// Inputs that fit together.
 #[derive(Debug)]
 pub(super) struct Inputs {
     pub(super) settings: Settings,
     pub(super) data: DataSet,
     pub(super) deployed: Deployed,
-    /// Classes that the deployed model's output scores.
     classes: ClassAxis,
     /// For row 0, with the code adding raw outputs.
     pub(super) run: ParityRun,

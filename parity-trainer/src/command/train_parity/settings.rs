@@ -221,7 +221,6 @@ impl Settings {
         }
     }
 
-    /// Folder of the deployed model's outputs.
     pub(super) fn cache(&self) -> PathBuf {
         let default = || self.common.out.join(".cache");
         self.cache.clone().unwrap_or_else(default)

@@ -11,7 +11,6 @@ use super::choose::Candidate;
 use super::prepare::{Inputs, Sets};
 use super::settings::Settings;
 
-/// Description of the task for the other processes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SharedTask {
     /// Digest of all that the training goes by, data and deployed model included.
