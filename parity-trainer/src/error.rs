@@ -71,10 +71,13 @@ impl TrainError {
 
     /// Returns true if the user's input is at fault, and not the machine or the program.
     pub fn is_input(&self) -> bool {
-        match self {
-            Self::Input(_) | Self::Code(_) | Self::Repository(_) => true,
-            Self::TooFewSamples { .. } | Self::NoClasses(_) => true,
-            _ => false,
-        }
+        matches!(
+            self,
+            Self::Input(_)
+                | Self::Code(_)
+                | Self::Repository(_)
+                | Self::TooFewSamples { .. }
+                | Self::NoClasses(_)
+        )
     }
 }

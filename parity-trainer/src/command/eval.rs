@@ -177,7 +177,7 @@ fn evaluate_both(
             CodeNetworks::Learned(networks) => {
                 // One table stands for all rows.
                 rows.extend((0..code.r).map(|number| row(number, deployed)));
-                learned = Some(networks);
+                learned = Some(networks.as_ref());
                 control = CodeSpec::new(EncoderKind::Sum, code.k, code.r);
             }
         }

@@ -22,7 +22,7 @@ pub struct CodeEntry {
 #[derive(Debug)]
 pub enum CodeNetworks {
     Parity(Box<dyn DeployedModel>),
-    Learned(LearnedCode),
+    Learned(Box<LearnedCode>),
 }
 
 /// Opens the entry `REPOSITORY/NAME` of a code for samples of `sample_shape`; a parity model answers
@@ -43,7 +43,8 @@ pub fn open_code(
             return Err(wrong_shape(path, &format!("{shape:?}"), sample_shape));
         }
         let learned = LearnedCode::load(&OnnxRuntime::load(None)?, &entry, entry.latest());
-        CodeNetworks::Learned(learned.map_err(|error| TrainError::Input(error.to_string()))?)
+        let learned = learned.map_err(|error| TrainError::Input(error.to_string()))?;
+        CodeNetworks::Learned(Box::new(learned))
     } else {
         let file = entry.model_file(entry.latest())?;
         CodeNetworks::Parity(open(&file, options, sample_shape, samples)?.model)

@@ -26,7 +26,6 @@ pub struct ParityRun {
     pub rule: OptimiserConfig,
     /// Steps from one validation to the next; the last step is always followed by one.
     pub validate_every: u64,
-    pub normalise: bool,
     /// True if a network of cells learns each cell's part of the target, and not only their sum.
     pub cell_targets: bool,
     /// Weights to begin with: those of a network of this trainer, of the same layers or of those
@@ -83,7 +82,7 @@ impl ParityModel {
         network.scale_output(deviation * spread, mean * weight);
         if let Some(path) = &run.start {
             network.start_from(path)?;
-        } else if run.normalise {
+        } else {
             // Mean and deviation of what the network will be given: parity queries.
             let members = random_groups(&train, code.k(), run.seed);
             let mut batch = train.batch(members, code.k(), 0);

@@ -243,7 +243,7 @@ fn finish(
     let transform = transform_name(&run.code.transform);
     if let Some(path) = &settings.common.json {
         let one_missing = evaluation.by_losses.first();
-        let report = json!({
+        let mut report = json!({
             "model": name,
             "deployed": deployed.name,
             "network": run.network.to_string(),
@@ -253,12 +253,12 @@ fn finish(
             "seconds": seconds,
             "loss": run.learned.as_ref().map(|learned| learned.loss),
             "samples": evaluation.samples,
-            "accuracy_deployed": evaluation.accuracy_deployed,
-            "accuracy_reconstructed": accuracy_reconstructed(evaluation),
-            "agreement": agreement(evaluation),
             "reconstructions": one_missing.map(|losses| losses.reconstructions),
             "by_losses": evaluation.by_losses,
         });
+        for (key, figure) in figures(evaluation) {
+            report[key] = figure.into();
+        }
         write_json(path, &report)?;
     }
     let mut table = vec![("code".to_owned(), format!("{label}, {transform} outputs"))];
@@ -269,14 +269,18 @@ fn finish(
     Ok(())
 }
 
-/// A_d, one query missing.
-fn accuracy_reconstructed(evaluation: &CodeEvaluation) -> Option<f64> {
-    Some(evaluation.by_losses.first()?.accuracy?.value)
-}
-
-/// Agreement with the deployed model, one query missing.
-fn agreement(evaluation: &CodeEvaluation) -> Option<f64> {
-    Some(evaluation.by_losses.first()?.agreement.value)
+/// A_a; A_d and agreement with the deployed model, one query missing.
+fn figures(evaluation: &CodeEvaluation) -> [(&'static str, Option<f64>); 3] {
+    let one_missing = evaluation.by_losses.first();
+    let accuracy = one_missing.and_then(|losses| Some(losses.accuracy?.value));
+    [
+        ("accuracy_deployed", evaluation.accuracy_deployed),
+        ("accuracy_reconstructed", accuracy),
+        (
+            "agreement",
+            one_missing.map(|losses| losses.agreement.value),
+        ),
+    ]
 }
 
 /// Provenance and figures for `model.toml`.
@@ -296,11 +300,7 @@ fn training_table(inputs: &Inputs, evaluation: &CodeEvaluation) -> toml::Table {
     note("steps", i64::from(settings.steps).into());
     note("groups_per_step", i64::from(settings.common.batch).into());
     note("run_sha256", inputs.digest.as_str().into());
-    for (key, figure) in [
-        ("accuracy_deployed", evaluation.accuracy_deployed),
-        ("accuracy_reconstructed", accuracy_reconstructed(evaluation)),
-        ("agreement", agreement(evaluation)),
-    ] {
+    for (key, figure) in figures(evaluation) {
         if let Some(figure) = figure {
             note(key, rounded(figure));
         }

@@ -152,7 +152,6 @@ fn parity_run(
         groups: settings.common.batch as usize,
         rule: settings.rule(),
         validate_every: u64::from(settings.validate_every.unwrap_or(every)),
-        normalise: settings.normalise,
         cell_targets: settings.cell_targets,
         start,
         learned,

@@ -100,9 +100,6 @@ pub(crate) struct Settings {
     /// Loss of a learned code's training [default: the better of mse and kl in short trials]
     #[arg(long)]
     pub(super) loss: Option<Loss>,
-    /// Scale what the network takes by its mean and deviation
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
-    pub(super) normalise: bool,
     /// True if a network of cells learns each cell's part of the sum, and not only the sum
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(super) cell_targets: bool,

@@ -62,11 +62,8 @@ impl LearnedCodeTask {
         encoder.scale_output(deviation, mean);
         let (mean, deviation) = moments(&train.coded);
         decoder.scale_output(deviation, mean);
-        if run.normalise {
-            let members = random_groups(&train, k, run.seed);
-            let (queries, _) = gather(&train, &members);
-            encoder.normalise(&queries)?;
-        }
+        let (queries, _) = gather(&train, &random_groups(&train, k, run.seed));
+        encoder.normalise(&queries)?;
         let validation = CodedSet::new(validation, code.transform());
         Ok(Self {
             k,
