@@ -1,9 +1,7 @@
 //! Where networks compute: the processor, or a graphics card through CUDA.
 //!
-//! Chosen once, like the number of threads. New networks lie there and take inputs from anywhere; a
-//! network that is trained moves to the processor, so that what is written of it is the same
-//! everywhere. Sums are made in another order on a card: results agree within tolerance and not to
-//! the bit.
+//! New networks lie there and take inputs from anywhere; a trained one moves to the processor. Sums
+//! are made in another order on a card: results agree within tolerance and not to the bit.
 
 use std::sync::OnceLock;
 

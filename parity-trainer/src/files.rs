@@ -6,9 +6,6 @@ use std::path::Path;
 
 /// Writes `parts` to `path`: aside, on disk for good, then renamed. A reader finds the old file or
 /// the new one, after a crash too; when writing fails, the old one is untouched.
-///
-/// # Errors
-/// Errors of the file system.
 pub fn write_aside(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".partial");

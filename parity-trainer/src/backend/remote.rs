@@ -87,9 +87,8 @@ pub struct RemotePlan {
     pub task: String,
 }
 
-/// A part in a training on a cluster. The batch of each step is cut into parts, one for each
-/// executor; which of them are computed here follows from who else is there. Leaves, and ends the
-/// training if it leads it, when it is dropped.
+/// A part in a training on a cluster. Leaves, and ends the training if it leads it, when it is
+/// dropped.
 ///
 /// The servers' array has the weights, filled up to a whole row, and then the model's buffers: what
 /// the model becomes does not depend on which process computes which part.

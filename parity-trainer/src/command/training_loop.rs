@@ -1,7 +1,7 @@
 //! Drives a training, whatever is learned: run folder, log, checkpoints, signals.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use parapet_decoder::Calibration;
@@ -61,10 +61,7 @@ impl TrainingLoop<'_> {
         folder.write("environment.toml", &self.environment.to_string())?;
 
         let mut progress = Progress::new(name, self.labels.rate, trainer.steps_done());
-        let mut saved = Saved {
-            at: Instant::now(),
-            best_step: None,
-        };
+        let (mut saved_at, mut saved_best) = (Instant::now(), None);
         while !trainer.is_done() {
             let report = trainer.step()?;
             let record = progress.step(&report);
@@ -75,8 +72,17 @@ impl TrainingLoop<'_> {
                 folder.log(&record)?;
             }
             let is_interrupted = self.interrupt.is_asked();
-            if self.is_due(report.step, &saved) || is_interrupted || trainer.is_done() {
-                let path = self.save(&mut trainer, &mut saved)?;
+            if self.is_due(report.step, saved_at) || is_interrupted || trainer.is_done() {
+                let path = folder.save(&Checkpoint {
+                    run: self.digest.to_owned(),
+                    state: trainer.state()?,
+                })?;
+                saved_at = Instant::now();
+                let best = trainer.best().map(|best| best.step);
+                if best != saved_best {
+                    trainer.save_best(&folder.best_weights())?;
+                    saved_best = best;
+                }
                 progress.say(&format!("{name}: checkpoint {}", path.display()));
             }
             if is_interrupted && !trainer.is_done() {
@@ -119,31 +125,12 @@ impl TrainingLoop<'_> {
         Ok(())
     }
 
-    fn is_due(&self, step: usize, saved: &Saved) -> bool {
+    fn is_due(&self, step: usize, saved_at: Instant) -> bool {
         match self.settings.checkpoint_steps {
             Some(every) => step.is_multiple_of(every.max(1) as usize),
-            None => saved.at.elapsed() >= Duration::from_secs_f64(self.settings.checkpoint_every),
+            None => saved_at.elapsed() >= Duration::from_secs_f64(self.settings.checkpoint_every),
         }
     }
-
-    fn save(&self, trainer: &mut Trainer, saved: &mut Saved) -> Result<PathBuf, TrainError> {
-        let path = self.folder.save(&Checkpoint {
-            run: self.digest.to_owned(),
-            state: trainer.state()?,
-        })?;
-        saved.at = Instant::now();
-        let best = trainer.best().map(|best| best.step);
-        if best != saved.best_step {
-            trainer.save_best(&self.folder.best_weights())?;
-            saved.best_step = best;
-        }
-        Ok(path)
-    }
-}
-
-struct Saved {
-    at: Instant,
-    best_step: Option<u64>,
 }
 
 fn is_logged(report: &StepReport) -> bool {

@@ -1,8 +1,7 @@
 //! Variants of training images.
 //!
 //! The deployed model answers for any input, so a parity model can learn from variants of the
-//! training samples as well as from the samples themselves: with a few thousand samples that is
-//! what keeps it from learning them by heart.
+//! samples as well: with a few thousand that keeps it from learning them by heart.
 
 use std::fmt;
 use std::str::FromStr;

@@ -198,9 +198,8 @@ impl DeployedModel for FileModel {
 
 /// A model whose weights stay as they are, and whose outputs' gradients go on to its input.
 ///
-/// A learned code is trained through the deployed model: what is wrong with a reconstruction has to
-/// reach the encoder, on the model's other side. libtorch does that for TorchScript modules and for
-/// this trainer's own networks, ONNX Runtime for none.
+/// A learned code is trained through it. libtorch does that for TorchScript modules and for this
+/// trainer's own networks, ONNX Runtime for none.
 pub trait Differentiable: std::fmt::Debug {
     /// Raw outputs `[batch, outputs]` of `input`, `[batch, ..sample shape]`.
     fn forward(&self, input: &Tensor) -> Result<Tensor>;

@@ -7,9 +7,8 @@ use crate::{Result, TrainError};
 /// `input = (sample - mean) * scale`, the mean one for all values or one for each channel (the
 /// first axis of three).
 ///
-/// The data's samples are `0..=1`; a model may have been trained on other ranges. Clients send what
-/// the model wants, and the frontend encodes what clients send, so a parity model is trained on
-/// scaled samples as well: the scaling is applied before all else, and no server has to know of it.
+/// Clients send what the model wants, and the frontend encodes what clients send, so a parity model
+/// is trained on scaled samples as well, and no server has to know of the scaling.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InputScaling {
     /// Factor of differences to the mean.

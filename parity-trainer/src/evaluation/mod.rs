@@ -97,9 +97,6 @@ fn classes(model: &dyn DeployedModel, samples: &Samples) -> Result<Vec<usize>> {
 
 /// Evaluates a code on `samples`. Each pattern of u missing queries is made up for by each choice
 /// of u of the parity models. `progress` hears how many groups are done, of how many.
-///
-/// Memory besides the samples is bounded: outputs of a few hundred samples at a time, and some
-/// bytes for each group.
 pub fn evaluate(
     models: CodedModels<'_>,
     samples: &Samples,

@@ -62,10 +62,8 @@ fn trial(shape: &[usize]) -> Tensor {
 }
 
 impl Network {
-    /// Writes the network, its normalisation included, as a TorchScript module with one input and
-    /// one output, any batch.
-    ///
-    /// The weights become constants of the module: it is for serving, and not for training on.
+    /// Writes the network, its normalisation included, as a TorchScript module for any batch. The
+    /// weights become constants of the module: it is for serving, and not for training on.
     pub fn save_torch_script(&self, path: &Path) -> Result<()> {
         let trainable = self.variables.trainable_variables();
         // A trace refuses constants that want gradients.

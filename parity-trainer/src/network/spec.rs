@@ -43,10 +43,9 @@ pub enum Family {
     /// the image has no more pixels, and one layer after global pooling stands for the three of its
     /// classifier.
     Vgg11,
-    /// For learned encoders: 3 x 3 convolutions with dilations 1, 1, 2, 4, 8 and 1, which see the
-    /// whole of a small image, and a 1 x 1 convolution to an image of the same size (Kosaian et
-    /// al., arXiv 1806.01259, section 3). `width` is of all but the last, 20 for each query of a
-    /// group in the paper.
+    /// For learned encoders: dilated 3 x 3 convolutions, which see the whole of a small image, and
+    /// a 1 x 1 convolution to an image of the same size (Kosaian et al., arXiv 1806.01259, section
+    /// 3). `width` is of all but the last, 20 for each query of a group in the paper.
     Dilated,
 }
 

@@ -1,9 +1,8 @@
 //! `parity-trainer reproduce`: the accuracy table, each row by commands that users can
 //! give by hand.
 //!
-//! A recipe says what to train on what; its rows become command lines of `train-deployed`, `train`
-//! and `eval`, which run as processes of their own: what stands beside a figure in RESULTS.md is
-//! what has made it, and a row that goes wrong takes no other along. A row that is finished is not
+//! Rows of a recipe become command lines of `train-deployed`, `train` and `eval`, which run as
+//! processes of their own: a row that goes wrong takes no other along. A row that is finished is not
 //! run again unless its recipe changes; one that was interrupted goes on from its last checkpoint.
 
 mod child;
