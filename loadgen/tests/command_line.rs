@@ -166,6 +166,20 @@ async fn every_request_is_accounted_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn objectives_set_the_exit_code() {
+    let (setting, _) = Setting::new(|_, _| Act::WrongReconstruction).await;
+    let met = "--requests 30 --slo p50=10s --slo failed=0%";
+    setting.run(met).await.succeeded();
+    let objectives = "--requests 30 --slo failed=0% --slo accuracy=50%";
+    let missed = setting.run(objectives).await;
+    assert_eq!(missed.code, Some(1));
+    let says = "objective accuracy 50 % missed: 0 %";
+    assert!(missed.stderr.contains(says), "{}", missed.stderr);
+    let wrong = setting.run("--slo p99=fast").await;
+    wrong.refused("\"fast\" is no time");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn tensors_travel_as_json_as_well() {
     let (setting, _) = Setting::new(|_, request| {
         assert!(!request.wants_binary("scores"));

@@ -16,6 +16,7 @@ mod figures;
 pub(crate) mod page;
 mod plot;
 mod run_page;
+mod slo;
 mod sweep_page;
 
 pub use compare_page::compare_page;
@@ -23,6 +24,7 @@ pub use figures::{LagReport, Summary, lag_limit_ms, latency_histogram, summarise
 pub(crate) use figures::{accuracy, by_provenance, charged_us, count, errors, histogram};
 pub use page::ms;
 pub use run_page::run_page;
+pub use slo::{Slo, check};
 pub use sweep_page::sweep_page;
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! `parapet-loadgen`: measures a prediction server under an open-loop load.
 //!
-//! Exit codes: 0 done, 1 failed, 2 the arguments or files given cannot be used or the target does not
-//! answer, 130 ended by Ctrl-C or SIGTERM with a partial report.
+//! Exit codes: 0 done, 1 failed or an objective missed, 2 the arguments or files given cannot be
+//! used or the target does not answer, 130 ended by Ctrl-C or SIGTERM with a partial report.
 
 /// Sets fields to those arguments of the same names that were given.
 macro_rules! override_fields {

@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow, ensure};
 use clap::ArgAction;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use parapet_loadgen::payload::{RequestOptions, Rows, WireEncoding};
-use parapet_loadgen::report::{self, Settings, TraceSettings, ms};
+use parapet_loadgen::report::{self, Settings, Slo, TraceSettings, ms};
 use parapet_loadgen::run::{KernelPacer, Plan, Progress, Recording, Snapshot, Stop};
 use parapet_loadgen::schedule::{Arrivals, Length, Schedule, Trace};
 use parapet_loadgen::target::{AnyTransport, Target, TargetUrl};
@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 
 use crate::files::{ReportFiles, check_writable, write_csv};
 use crate::live::{show_progress, stop_on_interrupt};
-use crate::{Error, bad_input, finish};
+use crate::{Error, FAILED, bad_input, finish};
 
 const CHECK_LIMIT: Duration = Duration::from_secs(5);
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
@@ -81,6 +81,10 @@ pub(crate) struct Args {
     /// Write a line for each request as CSV
     #[arg(long)]
     csv: Option<PathBuf>,
+    /// Objective that the run has to meet, for exit code 0: p99.9=30ms, mean=5ms, failed=0.1%,
+    /// accuracy=85% (repeatable)
+    #[arg(long)]
+    slo: Vec<Slo>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -110,7 +114,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let recorded = csv.map_or(Ok(()), |path| write_csv(path, &recording.records));
     let page = || Some(report::run_page(&report, &recording));
     let written = recorded.and(args.files.write(&report, page));
-    finish(&report, written, report.partial)
+    let ended = finish(&report, written, report.partial)?;
+    let latency = report.latency.all;
+    let missed = report::check(&args.slo, latency, report.counts, report.accuracy);
+    for line in &missed {
+        eprintln!("parapet-loadgen: {line}");
+    }
+    Ok(match missed.is_empty() || report.partial {
+        true => ended,
+        false => ExitCode::from(FAILED),
+    })
 }
 
 /// A runtime whose requests may have as many connections as the system allows.
