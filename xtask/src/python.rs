@@ -52,8 +52,8 @@ pub(crate) fn file_of_wheel(name: &str, unpack: &str) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Has `fill` fill `folder` anew, given the lock `requirements/NAME.txt`, unless its stamp says that
-/// it was filled from this lock in this `layout`.
+/// Has `fill` fill `folder` anew, given the lock `requirements/NAME.txt`, unless its stamp says
+/// that it was filled from this lock in this `layout`.
 pub(crate) fn install(
     name: &str,
     folder: &Path,

@@ -27,8 +27,8 @@ pub struct Experiment {
     /// Requests to each strategy before its first block, which count for nothing: they fill
     /// connections and percentiles.
     pub warm_up: usize,
-    /// Repeats of a block in which the generator was late, at once and for the strategy alone.
-    /// Whether it is depends on nothing that was measured. Blocks with events are not.
+    /// Repeats of a block in which the generator was late, at once and for the strategy alone: its
+    /// lateness depends on nothing that was measured. Blocks with events are not repeated.
     pub repeats: usize,
     pub timeout_ms: u64,
     pub encoding: WireEncoding,

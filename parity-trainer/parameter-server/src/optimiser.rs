@@ -19,8 +19,8 @@ pub enum OptimiserSpec {
     Adam { weight_decay: f64 },
     /// Loshchilov and Hutter 2019; weight decay shrinks the weights themselves.
     AdamW { weight_decay: f64 },
-    /// Gradient descent with (heavy-ball) momentum, the part of the last update that goes on; weight
-    /// decay is added to the gradient.
+    /// Gradient descent with (heavy-ball) momentum, the part of the last update that goes on;
+    /// weight decay is added to the gradient.
     Sgd { momentum: f64, weight_decay: f64 },
 }
 

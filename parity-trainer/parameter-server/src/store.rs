@@ -113,8 +113,8 @@ impl Store {
     /// `gradients` has `keys x width` numbers; what is missing or out of range is left out.
     ///
     /// # Errors
-    /// [`Refusal::Overflow`] if a gradient, or a number that the rule makes, is not finite. The store
-    /// is then as before.
+    /// [`Refusal::Overflow`] if a gradient, or a number that the rule makes, is not finite. The
+    /// store is then as before.
     pub fn update(
         &mut self,
         range: KeyRange,

@@ -56,8 +56,8 @@ impl<T> Shared<T> {
 }
 
 impl Shared<f32> {
-    /// Records what [`are_moderate`] has said of all numbers. A transport checks them while they are
-    /// in the processor's cache, and the store need not go through them again.
+    /// Records what [`are_moderate`] has said of all numbers. A transport checks them while they
+    /// are in the processor's cache, and the store need not go through them again.
     #[must_use]
     pub fn marked_moderate(self, moderate: bool) -> Self {
         debug_assert!(!moderate || are_moderate(&self), "not moderate");
@@ -259,8 +259,8 @@ impl Values {
         }
     }
 
-    /// Checks that there are `rows` rows of `width` numbers, all finite (PS-7). Returns true if they
-    /// are moderate.
+    /// Checks that there are `rows` rows of `width` numbers, all finite (PS-7). Returns true if
+    /// they are moderate.
     pub fn check(&self, rows: usize, width: usize) -> Result<bool, ValuesError> {
         let (expected, found) = (rows.saturating_mul(width), self.len());
         if found != expected {

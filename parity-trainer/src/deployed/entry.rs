@@ -25,8 +25,8 @@ pub enum CodeNetworks {
     Learned(Box<LearnedCode>),
 }
 
-/// Opens the entry `REPOSITORY/NAME` of a code for samples of `sample_shape`; a parity model answers
-/// the first of `samples` on trial.
+/// Opens the entry `REPOSITORY/NAME` of a code for samples of `sample_shape`; a parity model
+/// answers the first of `samples` on trial.
 pub fn open_code(
     path: &Path,
     options: &OpenOptions,

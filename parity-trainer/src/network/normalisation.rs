@@ -15,7 +15,8 @@ pub struct Normalisation {
 }
 
 impl Normalisation {
-    /// Mean and deviation of whole samples of `shape`, row-major: of a parity model, parity queries.
+    /// Mean and deviation of whole samples of `shape`, row-major: of a parity model, parity
+    /// queries.
     pub(super) fn of(samples: &[f32], shape: &[usize]) -> Self {
         let channels = shape.first().copied().unwrap_or_default();
         let plane = shape.iter().skip(1).product::<usize>().max(1);

@@ -191,9 +191,9 @@ impl Trainer {
         })
     }
 
-    /// Draws the samples of all parts of the next step: processes that share it all draw all, so that
-    /// they agree without a word. A process that came later, or had nothing to do, draws those of
-    /// the steps that it has missed, too.
+    /// Draws the samples of all parts of the next step: processes that share it all draw all, so
+    /// that they agree without a word. A process that came later, or had nothing to do, draws those
+    /// of the steps that it has missed, too.
     fn draw_parts(&mut self) {
         let done = self.backend.steps_done();
         loop {

@@ -1,8 +1,8 @@
 //! `cargo xtask netns serve`: serving on three hosts with a frontend, two replicas, a parity
 //! instance and a member of etcd each. Load generators at the bridge ask the frontends of the first
-//! two all along. The third is cut off: its instances must leave service and the pools, every request is
-//! answered, its own frontend goes on, and afterwards all is as before. The times are those of
-//! docs/operations.md.
+//! two all along. The third is cut off: its instances must leave service and the pools, every
+//! request is answered, its own frontend goes on, and afterwards all is as before. The times are
+//! those of docs/operations.md.
 
 use super::{Host, Network, within};
 use crate::cluster::{MODEL, PARITY, bare, end_load, start_load, write_models};

@@ -1,9 +1,10 @@
 //! TLS for servers and clients by rustls with ring, from PEM files that may be
 //! replaced while it runs.
 //!
-//! Servers read their files again every [`LOOK_AGAIN`], by [`Credentials::reload`]. Unsound files leave the certificates of before in place, and open
-//! connections keep theirs. TLS 1.2 and 1.3, with rustls's choice of ciphers. A client trusts the
-//! authorities that it is given and no others: neither the system's nor those of the web.
+//! Servers read their files again every [`LOOK_AGAIN`], by [`Credentials::reload`]. Unsound files
+//! leave the certificates of before in place, and open connections keep theirs. TLS 1.2 and 1.3,
+//! with rustls's choice of ciphers. A client trusts the authorities that it is given and no others:
+//! neither the system's nor those of the web.
 
 mod client_tls;
 mod credentials;

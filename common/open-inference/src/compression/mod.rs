@@ -125,8 +125,8 @@ impl Coding {
     }
 }
 
-/// Has `read` take a body, the bytes that are held for it, and `room`. A body that has a `coding` is
-/// unpacked first, to at most `limit` bytes, for which room is asked. `work` of its bytes, as it
+/// Has `read` take a body, the bytes that are held for it, and `room`. A body that has a `coding`
+/// is unpacked first, to at most `limit` bytes, for which room is asked. `work` of its bytes, as it
 /// came, take time to read. When too many others are at it, it waits for its turn: the caller
 /// bounds the time.
 ///

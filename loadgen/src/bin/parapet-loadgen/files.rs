@@ -93,8 +93,8 @@ impl ReportFiles {
     }
 }
 
-/// Writes a header and a line for each request. Fields without a value are empty; `status` is `200`,
-/// `timeout`, `unsent`, `pending` (sent, and the run was ended), or the kind of failure.
+/// Writes a header and a line for each request. Fields without a value are empty; `status` is
+/// `200`, `timeout`, `unsent`, `pending` (sent, and the run was ended), or the kind of failure.
 pub(crate) fn write_csv(path: &Path, records: &[Record]) -> anyhow::Result<()> {
     write_file(path, |out| {
         writeln!(

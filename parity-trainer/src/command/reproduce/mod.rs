@@ -2,8 +2,9 @@
 //! give by hand.
 //!
 //! Rows of a recipe become command lines of `train-deployed`, `train` and `eval`, which run as
-//! processes of their own: a row that goes wrong takes no other along. A row that is finished is not
-//! run again unless its recipe changes; one that was interrupted goes on from its last checkpoint.
+//! processes of their own: a row that goes wrong takes no other along. A row that is finished is
+//! not run again unless its recipe changes; one that was interrupted goes on from its last
+//! checkpoint.
 
 mod child;
 mod recipe;
