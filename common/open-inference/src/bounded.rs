@@ -19,8 +19,6 @@ pub(crate) const MAX_TEXT: usize = 4096;
 const MAX_NUMBER: usize = 2048;
 /// Longest list or object: inputs, outputs, parameters.
 const MAX_ELEMENTS: usize = 1024;
-/// Axes of a tensor, the batch axis among them.
-pub(crate) const MAX_AXES: usize = 16;
 /// Objects and arrays within each other, in a long header.
 const MAX_DEPTH: usize = 64;
 /// Longest JSON whose depth, texts and numbers are bounded by its length alone.

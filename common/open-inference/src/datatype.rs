@@ -4,8 +4,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ProtocolError;
-
 /// Element type of a tensor, by its name in the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -50,14 +48,6 @@ impl Datatype {
     /// The datatype of this name in the protocol.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.name() == name)
-    }
-
-    /// Reads the datatype `name` of `tensor`.
-    pub(crate) fn of_tensor(tensor: &str, name: &str) -> Result<Self, ProtocolError> {
-        Self::of_name(name).ok_or_else(|| ProtocolError::UnknownDatatype {
-            tensor: tensor.into(),
-            datatype: name.into(),
-        })
     }
 
     /// Bytes of one element; `None` for [`Datatype::Bytes`], whose elements differ in length.

@@ -5,9 +5,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bounded::MAX_AXES;
 use crate::excerpt::error_text;
 use crate::{Datatype, Excerpt};
+
+/// Most axes of a shape.
+pub(crate) const MAX_AXES: usize = 16;
 
 /// A message that breaks the protocol. Sending the same bytes again fails again: none of these is
 /// worth a retry, but for [`ProtocolError::NoMemory`].

@@ -27,16 +27,18 @@ mod json_data;
 mod message;
 mod metadata;
 mod openapi;
+mod room;
 mod tensor;
 
 pub use datatype::Datatype;
-pub use decode::{Room, Unbounded, decode_request, decode_request_within, decode_response};
+pub use decode::{decode_request, decode_request_within, decode_response};
 pub use encode::{Encoded, Encoding, encode_inputs, encode_request, encode_response};
 pub use error::{ErrorObject, ProtocolError};
 pub use excerpt::{Excerpt, error_text};
 pub use message::{InferRequest, InferResponse, Parameters, RequestedOutput};
 pub use metadata::{ModelMetadata, ServerMetadata, TensorMetadata};
 pub use openapi::{OPENAPI_PATH, openapi};
+pub use room::{Room, Unbounded};
 pub use tensor::Tensor;
 
 /// Header (lower case, as HTTP libraries want constants) that gives the length in bytes of

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::bounded::MAX_AXES;
+use crate::error::MAX_AXES;
 use crate::{Datatype, Excerpt, ProtocolError};
 
 /// A tensor. `data` is row-major and little-endian, as in the binary tensor extension; BYTES
@@ -18,6 +18,16 @@ pub struct Tensor {
     /// Contents; agrees with `shape` and `datatype` in every tensor that [`Tensor::new`] or
     /// the codec made.
     pub data: Bytes,
+}
+
+impl Datatype {
+    /// Reads the datatype `name` of `tensor`.
+    pub(crate) fn of_tensor(tensor: &str, name: &str) -> Result<Self, ProtocolError> {
+        Self::of_name(name).ok_or_else(|| ProtocolError::UnknownDatatype {
+            tensor: tensor.into(),
+            datatype: name.into(),
+        })
+    }
 }
 
 impl Tensor {

@@ -9,6 +9,7 @@
 mod client_tls;
 mod credentials;
 mod failure;
+mod file;
 mod server_tls;
 mod trust;
 

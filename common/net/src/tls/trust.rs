@@ -24,7 +24,7 @@ use x509_parser::time::ASN1Time;
 use x509_parser::{parse_x509_certificate, parse_x509_crl};
 
 use crate::tls::TlsError;
-use crate::tls::credentials::File;
+use crate::tls::file::File;
 
 /// Authorities, and their revocation lists if there are any.
 pub(crate) struct Trust<'a> {

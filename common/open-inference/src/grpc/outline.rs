@@ -6,7 +6,8 @@
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
 use crate::ProtocolError;
-use crate::bounded::{MAX_AXES, MAX_TEXT};
+use crate::bounded::MAX_TEXT;
+use crate::error::MAX_AXES;
 
 /// Tensors, their contents and parameters, and the parameters of tensors.
 const MAX_FIELDS: usize = 4096;

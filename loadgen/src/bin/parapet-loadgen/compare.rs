@@ -14,7 +14,8 @@ use parapet_loadgen::schedule::Arrivals;
 
 use crate::files::{ReportFiles, check_folder, write_strategy_csv};
 use crate::live::{log, stop_on_interrupt};
-use crate::run::{Payload, runtime};
+use crate::run::Payload;
+use crate::runtime;
 use crate::{Error, bad_input, finish};
 
 #[derive(Debug, clap::Args)]

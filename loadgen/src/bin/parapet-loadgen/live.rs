@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::run::runtime;
+use crate::runtime;
 
 const PERIOD: Duration = Duration::from_secs(1);
 const ENDING: &str = "ending: the report is partial";

@@ -26,6 +26,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::runtime::Runtime;
 
 /// Measures a prediction server under an open-loop load.
 #[derive(Debug, Parser)]
@@ -107,6 +109,21 @@ fn finish(
         true => ExitCode::from(INTERRUPTED),
         false => ExitCode::SUCCESS,
     })
+}
+
+/// A runtime whose requests may have as many connections as the system allows.
+fn runtime(threads: usize) -> anyhow::Result<Runtime> {
+    // Every request in flight has a connection; the system's default limit of 1024 open files is
+    // soon met.
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        // Refused, connections beyond the limit fail and are counted as such.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(threads.max(1)).enable_all();
+    runtime.build().context("cannot start the runtime")
 }
 
 fn print(text: &impl Display) -> anyhow::Result<()> {

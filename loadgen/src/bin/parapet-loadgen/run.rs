@@ -7,17 +7,15 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use clap::ArgAction;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use parapet_loadgen::payload::{RequestOptions, Rows, WireEncoding};
 use parapet_loadgen::report::{self, Settings, Slo, TraceSettings, ms};
 use parapet_loadgen::run::{KernelPacer, Plan, Progress, Recording, Snapshot, Stop};
 use parapet_loadgen::schedule::{Arrivals, Length, Schedule, Trace};
 use parapet_loadgen::target::{AnyTransport, Target, TargetUrl};
-use tokio::runtime::Runtime;
 
 use crate::files::{ReportFiles, check_writable, write_csv};
 use crate::live::{show_progress, stop_on_interrupt};
-use crate::{Error, FAILED, bad_input, finish};
+use crate::{Error, FAILED, bad_input, finish, runtime};
 
 const CHECK_LIMIT: Duration = Duration::from_secs(5);
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
@@ -124,21 +122,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
         true => ended,
         false => ExitCode::from(FAILED),
     })
-}
-
-/// A runtime whose requests may have as many connections as the system allows.
-pub(crate) fn runtime(threads: usize) -> anyhow::Result<Runtime> {
-    // Every request in flight has a connection; the system's default limit of 1024 open files is
-    // soon met.
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < hard
-    {
-        // Refused, connections beyond the limit fail and are counted as such.
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-    }
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    runtime.worker_threads(threads.max(1)).enable_all();
-    runtime.build().context("cannot start the runtime")
 }
 
 /// Checks all that was given, and the target last.
