@@ -8,8 +8,8 @@ mod support;
 use parapet_frontend::payload::Input;
 use parapet_open_inference::Tensor;
 use support::fixture::{Fixture, ONE_SLOT, coded_in, fixture};
-use support::memory::{Memory, Model, SERVICE, State, id, values};
-use support::{add_model_of, addresses, repository_of, strategy_toml};
+use support::memory::*;
+use support::*;
 use tokio::time::sleep;
 
 const CODE: &str = "sum-k2-r1";
@@ -45,9 +45,7 @@ async fn late_truth_and_audit(fixture: &Fixture) -> [f64; 2] {
     fixture.first_of_two_late().await;
     fixture.memory.set(id(0, 0), State::Well(SERVICE));
     sleep(10 * SERVICE).await;
-    for asked in [fixture.ask(3.0), fixture.ask(4.0)] {
-        assert_eq!(asked.await.unwrap().0.unwrap().1.kind, "exact");
-    }
+    fixture.two_exact([3.0, 4.0]).await;
     sleep(10 * SERVICE).await;
     ["late_truth", "audit"].map(|source| compared(fixture, CODE, source))
 }
@@ -66,10 +64,8 @@ async fn outputs_without_classes_are_compared_by_nothing_and_have_no_confidence(
 
         let fixture = coded(output).await;
         let (exact, _) = fixture.ask(1.0).await.unwrap().0.unwrap();
-        assert_eq!(
-            exact.parameters["confidence"], 1.0,
-            "the model's own answer"
-        );
+        // The model's own answer.
+        assert_eq!(exact.parameters["confidence"], 1.0);
         let (response, ..) = coded(output).await.first_of_two_late().await;
         for name in ["confidence", "confidence_calibrated"] {
             assert_eq!(response.parameters.get(name), None, "{:?}", output.0);

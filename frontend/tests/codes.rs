@@ -4,26 +4,21 @@
 
 mod support;
 
-use parapet_config::repository::{Calibration, CodeMetadata, Score};
+use parapet_config::repository::{CodeMetadata, Score};
 use parapet_decoder::ClassAxis;
-use parapet_encoder::{CodeSpec, OutputTransform};
+use parapet_encoder::OutputTransform;
 use parapet_frontend_core::PoolId;
 use parapet_open_inference::InferResponse;
-use support::fixture::{Fixture, HOLD_BACK, MS, ONE_SLOT, coded_in, expected, fixture};
-use support::memory::{Memory, Model, SERVICE, State, id, output, values};
-use support::{
-    OUTPUTS, add_model, add_parity_row, addresses, close, linear_all, refused, repository,
-    strategy_toml, sum,
-};
+use support::fixture::*;
+use support::memory::*;
+use support::*;
 use tokio::time::sleep;
 
 /// k = 2, r = 1, two deployed instances, one parity instance.
 async fn transformed(transform: OutputTransform, model: Model) -> Fixture {
     let repository = repository();
-    let spec = CodeSpec {
-        transform,
-        ..sum(2, 1)
-    };
+    let mut spec = sum(2, 1);
+    spec.transform = transform;
     add_parity_row(repository.path(), "linear-parity", 0, spec);
     coded_in(repository, Memory::of(&[2, 1], model), ONE_SLOT).await
 }
@@ -44,15 +39,15 @@ async fn standardised_outputs_come_back_in_the_deployed_models_domain() {
         let mut outputs = linear_all(&values(input));
         // The parity model's answer is the sum over both queries of what is standardised.
         if pool != PoolId::DEPLOYED {
-            outputs
-                .iter_mut()
-                .for_each(|sum| *sum = (*sum - 2.0 * 3.0) / 0.5);
+            for sum in &mut outputs {
+                *sum = (*sum - 2.0 * 3.0) / 0.5;
+            }
         }
         output(&outputs)
     });
     let (response, ..) = fixture.await.first_of_two_late().await;
     let (answer, domain) = of_response(&response);
-    assert!(close(&answer, &expected(1.0)), "{answer:?}");
+    assert_close(&answer, &expected(1.0));
     assert_eq!(domain, None, "nothing to tell the client");
 }
 
@@ -74,16 +69,13 @@ async fn log_probabilities_are_told_to_the_client_and_agree_with_the_late_truth(
     .await;
     let (response, ..) = fixture.first_of_two_late().await;
     let (answer, domain) = of_response(&response);
-    assert!(close(&answer, &log_probabilities(1.0)), "{answer:?}");
+    assert_close(&answer, &log_probabilities(1.0));
     assert_eq!(domain, Some("log_probabilities"));
 
     fixture.memory.set(id(0, 0), State::Well(SERVICE));
     sleep(10 * SERVICE + MS).await;
-    assert_eq!(
-        fixture.compared("sum-k2-r1", "late_truth", true),
-        1.0,
-        "compared by top class"
-    );
+    // Compared by top class.
+    assert_eq!(fixture.compared("sum-k2-r1", "late_truth", true), 1.0);
     let (exact, provenance) = fixture.ask(3.0).await.unwrap().0.unwrap();
     assert_eq!((provenance.kind, of_response(&exact).1), ("exact", None));
 }
@@ -110,17 +102,11 @@ async fn two_rows() -> Fixture {
 
 /// The kinds of the answers to three queries at the same time, which must be exact in value.
 async fn three(fixture: &Fixture) -> Vec<(&'static str, Option<String>)> {
-    let samples = [1.0, 2.0, 3.0];
     let mut kinds = Vec::new();
-    for (asked, sample) in samples
-        .map(|sample| fixture.ask(sample))
-        .into_iter()
-        .zip(samples)
-    {
+    for (sample, asked) in [1.0, 2.0, 3.0].map(|sample| (sample, fixture.ask(sample))) {
         let (answered, took) = asked.await.unwrap();
         let (response, provenance) = answered.unwrap();
-        let values = response.outputs[0].f32s().unwrap();
-        assert!(close(&values, &expected(sample)), "{sample}: {response:?}");
+        assert_close(&response.outputs[0].f32s().unwrap(), &expected(sample));
         assert!(took < HOLD_BACK + 5 * MS, "{sample}: {took:?}");
         kinds.push((provenance.kind, provenance.code));
     }
@@ -132,11 +118,8 @@ async fn two_rows_make_up_for_two_late_members_exactly() {
     let fixture = two_rows().await;
     fixture.memory.set(id(0, 0), State::Frozen);
     fixture.memory.set(id(0, 2), State::Well(SERVICE * 1000));
-    let kinds: Vec<_> = three(&fixture)
-        .await
-        .into_iter()
-        .map(|(kind, _)| kind)
-        .collect();
+    let answers = three(&fixture).await.into_iter();
+    let kinds: Vec<_> = answers.map(|(kind, _)| kind).collect();
     assert_eq!(kinds, ["reconstructed", "exact", "reconstructed"]);
 }
 
@@ -151,11 +134,8 @@ async fn one_row_of_two_makes_up_for_one_late_member() {
 #[test]
 fn parity_models_of_rows_with_different_transforms_are_refused() {
     let (repository, text) = two_rows_repository();
-    let transform = OutputTransform::LogSoftmax { floor: -20.0 };
-    let spec = CodeSpec {
-        transform,
-        ..sum(3, 2)
-    };
+    let mut spec = sum(3, 2);
+    spec.transform = OutputTransform::LogSoftmax { floor: -20.0 };
     add_parity_row(repository.path(), "row-1", 1, spec);
     refused(&text, &["parity[1].model", "transform"]);
 }
@@ -163,17 +143,9 @@ fn parity_models_of_rows_with_different_transforms_are_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_measured_agreement_is_the_confidence_that_clients_are_told() {
     let repository = repository();
-    let agreement = vec![0.25, 0.5, 0.75];
-    let calibration = Calibration {
-        score: Score::Margin,
-        edges: vec![0.5, 0.9],
-        agreement,
-    };
-    let measured = Some(calibration.clone());
-    let code = CodeMetadata {
-        calibration: measured,
-        ..CodeMetadata::new("linear", 0, sum(2, 1))
-    };
+    let calibration = calibration(Score::Margin, &[0.5, 0.9], &[0.25, 0.5, 0.75]);
+    let mut code = CodeMetadata::new("linear", 0, sum(2, 1));
+    code.calibration = Some(calibration.clone());
     add_model(repository.path(), "linear-parity", Some(code));
     let fixture = coded_in(repository, Memory::new(2, 1), ONE_SLOT).await;
     let (response, ..) = fixture.first_of_two_late().await;
@@ -181,10 +153,7 @@ async fn a_measured_agreement_is_the_confidence_that_clients_are_told() {
     let answer = expected(1.0);
     let scores = ClassAxis::of(&[OUTPUTS]).unwrap().scores(&answer).unwrap();
     assert_eq!(told, calibration.confidence(scores));
-    assert!(
-        calibration.agreement.contains(&told),
-        "a measured agreement, {told}"
-    );
+    assert!(calibration.agreement.contains(&told), "{told}");
     assert_eq!(response.parameters["confidence_calibrated"], true);
 
     fixture.memory.set(id(0, 0), State::Well(SERVICE));

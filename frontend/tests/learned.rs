@@ -7,14 +7,12 @@ mod support;
 
 use std::fs;
 
-use parapet_config::repository::{Calibration, CodeMetadata, Score};
+use parapet_config::repository::{CodeMetadata, Score};
 use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 use parapet_onnx::linear_model;
-use support::fixture::{Fixture, HOLD_BACK, MS, expected, fixture};
-use support::memory::{Memory, SERVICE, State, id};
-use support::{
-    OUTPUTS, add_learned_code, addresses, close, learned_metadata, repository, strategy_toml,
-};
+use support::fixture::*;
+use support::memory::*;
+use support::*;
 use tokio::time::sleep;
 
 const LEARNED: &str = "kind = \"coded\"\nencoder = \"learned\"\nmodel = \"linear-code\"\nk = 2\n\
@@ -45,14 +43,9 @@ async fn compared(fixture: &Fixture, source: &str) -> f64 {
 async fn a_late_prediction_is_decoded_from_the_deployed_models_own_answer_to_the_parity_query() {
     let fixture = learned(3, learned_metadata(), LEARNED).await;
     let (response, provenance, took) = fixture.first_of_two_late().await;
-    assert_eq!(
-        (provenance.code.as_deref(), provenance.calibrated),
-        (Some(CODE), false)
-    );
-    assert!(
-        close(&response.outputs[0].f32s().unwrap(), &expected(1.0)),
-        "{response:?}"
-    );
+    assert_eq!(provenance.code.as_deref(), Some(CODE));
+    assert!(!provenance.calibrated);
+    assert_close(&response.outputs[0].f32s().unwrap(), &expected(1.0));
     assert!(took >= HOLD_BACK && took < HOLD_BACK + 5 * MS, "{took:?}");
     let log = fixture.memory.log.lock().clone();
     assert_eq!(log, [id(0, 0), id(0, 1), id(0, 2)], "one of its own");
@@ -90,31 +83,18 @@ async fn a_parity_query_that_waits_holds_no_query_up() {
 #[tokio::test(start_paused = true)]
 async fn groups_without_a_late_member_are_audited() {
     let fixture = learned(3, learned_metadata(), LEARNED).await;
-    for asked in [fixture.ask(1.0), fixture.ask(2.0)] {
-        assert_eq!(asked.await.unwrap().0.unwrap().1.kind, "exact");
-    }
+    fixture.two_exact([1.0, 2.0]).await;
     assert!(compared(&fixture, "audit").await >= 1.0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_measured_agreement_is_the_confidence_and_the_codes_transform_the_domain() {
-    let (edges, agreement) = (vec![0.5], vec![0.25, 0.5]);
-    let calibration = Some(Calibration {
-        score: Score::Margin,
-        edges,
-        agreement,
-    });
     // Raw differences of log-probabilities: the linear code is exact for them no more, but they are
     // told as what they are.
     let transform = OutputTransform::LogSoftmax { floor: -20.0 };
-    let spec = CodeSpec {
-        transform,
-        ..CodeSpec::new(EncoderKind::Learned, 2, 1)
-    };
-    let code = CodeMetadata {
-        calibration,
-        ..CodeMetadata::new("linear", 0, spec)
-    };
+    let mut code = learned_metadata();
+    code.spec.transform = transform;
+    code.calibration = Some(calibration(Score::Margin, &[0.5], &[0.25, 0.5]));
     let fixture = learned(3, code, LEARNED).await;
     let (response, provenance, _) = fixture.first_of_two_late().await;
     let measured = [Some(0.25), Some(0.5)].contains(&provenance.confidence);
@@ -138,49 +118,22 @@ fn a_learned_code_that_cannot_be_served_is_one_line_at_the_start() {
     add_learned_code(root.path(), "linear-code", learned_metadata());
     let other = CodeMetadata::new("other", 0, CodeSpec::new(EncoderKind::Learned, 2, 1));
     add_learned_code(root.path(), "others-code", other);
-    let parity =
-        "[[models.strategy.parity]]\nmodel = \"linear-parity\"\ninstances = [\"127.0.0.1:7100\"]";
-    let other_deployed = "deployed = linear here, and code.deployed = other";
-    for (from, to, part) in [
-        (
-            "model = \"linear-code\"\n",
-            "",
-            "strategy.model: missing; name the learned code's entry",
-        ),
-        ("linear-code", "gone", "strategy.model: "),
-        ("linear-code", "gone", "no model \"gone\""),
-        (
-            "linear-code",
-            "linear-parity",
-            "\"linear-parity\" is no learned code",
-        ),
-        ("k = 2", "k = 3", "k = 3 here, and code.k = 2 in "),
-        ("k = 2", "k = 3", "set k = 2"),
-        ("k = 2", "k = 2\nr = 2", "r = 2 here, and code.r = 1 in "),
-        ("k = 2", "k = 2\nversion = 4", "strategy.version: "),
-        ("k = 2", "k = 2\nversion = 4", "no version 4"),
-        (
-            "\"learned\"",
-            "\"sum\"",
-            "only a learned code has an entry of its own",
-        ),
-        (
-            "k = 2",
-            "k = 2\nmax_coding_queue = 0",
-            "strategy.max_coding_queue: 0",
-        ),
-        (
-            "audit_every = 1",
-            parity,
-            "strategy.parity: encoder = \"learned\"",
-        ),
-        ("linear-code", "others-code", other_deployed),
-    ] {
-        let text = strategy_toml(root.path(), &addresses(3, 7000), &LEARNED.replace(from, to));
-        support::refused(&text, &[part]);
-    }
+    let mistakes = r#"
+        model = "linear-code" => => strategy.model: missing; name the learned code's entry
+        linear-code => gone => strategy.model: & no model "gone"
+        linear-code => linear-parity => "linear-parity" is no learned code
+        k = 2 => k = 3 => k = 3 here, and code.k = 2 in & set k = 2
+        k = 2 => k = 2\nr = 2 => r = 2 here, and code.r = 1 in
+        k = 2 => k = 2\nversion = 4 => strategy.version: & no version 4
+        "learned" => "sum" => only a learned code has an entry of its own
+        k = 2 => k = 2\nmax_coding_queue = 0 => strategy.max_coding_queue: 0
+        audit_every = 1 => [[models.strategy.parity]]\nmodel = "linear-parity"\ninstances = ["127.0.0.1:7100"] => strategy.parity: encoder = "learned"
+        linear-code => others-code => deployed = linear here, and code.deployed = other
+    "#;
+    let text = strategy_toml(root.path(), &addresses(3, 7000), LEARNED);
+    replacements_are_refused(&text, mistakes);
     let text = strategy_toml(root.path(), &addresses(1, 7000), LEARNED);
-    support::refused(&text, &["second instance"]);
+    refused(&text, &["second instance"]);
 }
 
 #[test]
@@ -191,15 +144,11 @@ fn networks_that_cannot_be_served_are_one_line_at_the_start() {
     let decoder = root.path().join("linear-code/1/decoder.onnx");
     let narrow = linear_model(&[OUTPUTS], &[0.0; OUTPUTS * OUTPUTS], &[0.0; OUTPUTS]).unwrap();
     fs::write(&decoder, narrow).unwrap();
-    support::refused(
-        &text,
-        &["decoder.onnx: its input has 3 values a sample", "9"],
-    );
+    let parts = ["decoder.onnx: its input has 3 values a sample", "9"];
+    refused(&text, &parts);
     fs::write(&decoder, b"torn").unwrap();
-    support::refused(
-        &text,
-        &["decoder.onnx: not a network that ONNX Runtime can run"],
-    );
+    let part = "decoder.onnx: not a network that ONNX Runtime can run";
+    refused(&text, &[part]);
     fs::remove_file(&decoder).unwrap();
-    support::refused(&text, &["decoder.onnx: missing"]);
+    refused(&text, &["decoder.onnx: missing"]);
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_config::repository::{CodeMetadata, Datatype, ModelToml, Platform, TensorSpec};
+use parapet_config::repository::{CodeMetadata, Datatype, Platform};
 use parapet_frontend::payload::Input;
 use parapet_frontend::tenants::MixingDomain;
 use parapet_frontend_core::PoolId;
@@ -16,11 +16,9 @@ use parapet_open_inference::{InferRequest, RequestedOutput, Tensor};
 use serde_json::json;
 use support::fixture::{Fixture, fixture, parameters};
 use support::memory::{Memory, State, id};
-use support::{add_entry, addresses, close, refused, spec, strategy_toml, sum};
+use support::*;
 
 const DEADLINE: Duration = Duration::from_secs(2);
-
-type Tensors = (Vec<TensorSpec>, Vec<TensorSpec>);
 
 /// `image` and `depth` are coded, `camera` is not; `scores` (twice the image) and `boxes` (the
 /// depths' sum) are coded, `label` is not.
@@ -40,40 +38,24 @@ fn deployed() -> Tensors {
 
 /// The parity model's tensors have other names than the deployed model's, and another order.
 fn parity() -> (Tensors, CodeMetadata) {
-    let inputs = vec![
-        spec("d", Datatype::Fp32, &[3]),
-        spec("i", Datatype::Fp32, &[2, 2]),
-    ];
-    let outputs = vec![
-        spec("s", Datatype::Fp32, &[4]),
-        spec("b", Datatype::Fp32, &[1]),
-    ];
-    let code = CodeMetadata {
-        inputs: vec!["depth".to_owned(), "image".to_owned()],
-        outputs: vec!["scores".to_owned(), "boxes".to_owned()],
-        ..CodeMetadata::new("scene", 0, sum(2, 1))
-    };
+    let spec = |name, shape: &[usize]| spec(name, Datatype::Fp32, shape);
+    let inputs = vec![spec("d", &[3]), spec("i", &[2, 2])];
+    let outputs = vec![spec("s", &[4]), spec("b", &[1])];
+    let mut code = CodeMetadata::new("scene", 0, sum(2, 1));
+    code.inputs = ["depth", "image"].map(str::to_owned).to_vec();
+    code.outputs = ["scores", "boxes"].map(str::to_owned).to_vec();
     ((inputs, outputs), code)
 }
 
 fn repository(change: impl FnOnce(&mut Tensors, &mut CodeMetadata)) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
-    add_entry(
-        root.path(),
-        "scene",
-        Platform::OnnxRuntime,
-        deployed(),
-        None,
-    );
+    let add = |name, tensors, code| {
+        add_entry(root.path(), name, Platform::OnnxRuntime, tensors, code);
+    };
+    add("scene", deployed(), None);
     let (mut tensors, mut code) = parity();
     change(&mut tensors, &mut code);
-    add_entry(
-        root.path(),
-        "scene-parity",
-        Platform::OnnxRuntime,
-        tensors,
-        Some(code),
-    );
+    add("scene-parity", tensors, Some(code));
     root
 }
 
@@ -85,11 +67,8 @@ fn text(root: &Path) -> String {
 
 fn values(input: &Input, name: &str) -> Vec<f32> {
     let mut tensors = input.tensors.iter();
-    tensors
-        .find(|tensor| tensor.name == name)
-        .unwrap()
-        .f32s()
-        .unwrap()
+    let found = tensors.find(|tensor| tensor.name == name).unwrap();
+    found.f32s().unwrap()
 }
 
 fn fp32(name: &str, shape: &[usize], values: &[f32]) -> Tensor {
@@ -118,10 +97,8 @@ fn infer(pool: PoolId, input: &Input) -> Vec<Tensor> {
         PoolId::DEPLOYED => vec![int64("label", 7), boxes, scores],
         _ => {
             let given = input.tensors.len();
-            assert_eq!(
-                given, 2,
-                "a parity model hears of no input that is not coded"
-            );
+            // A parity model hears of no input that is not coded.
+            assert_eq!(given, 2);
             vec![scores, boxes]
         }
     }
@@ -173,19 +150,17 @@ async fn late(fixture: &Fixture, outputs: &[&str]) -> (Vec<String>, Vec<Vec<f32>
 #[tokio::test(start_paused = true)]
 async fn the_outputs_that_the_code_names_are_reconstructed() {
     let (names, values, kind) = late(&served().await, &["scores", "boxes"]).await;
-    assert_eq!(
-        (names.join(" ").as_str(), kind),
-        ("boxes scores", "reconstructed")
-    );
-    assert!(close(&values[0], &[31.0]), "{values:?}");
-    assert!(close(&values[1], &[2.0, 2.0, 4.0, 6.0]), "{values:?}");
+    assert_eq!(names, ["boxes", "scores"]);
+    assert_eq!(kind, "reconstructed");
+    assert_close(&values[0], &[31.0]);
+    assert_close(&values[1], &[2.0, 2.0, 4.0, 6.0]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_of_them_can_be_asked_for() {
     let (names, values, kind) = late(&served().await, &["boxes"]).await;
     assert_eq!((names.join(" ").as_str(), kind), ("boxes", "reconstructed"));
-    assert!(close(&values[0], &[31.0]), "{values:?}");
+    assert_close(&values[0], &[31.0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,16 +203,9 @@ fn a_parity_model_that_does_not_fit_is_refused_by_name() {
 fn metadata_with_impossible_names_is_refused_when_it_is_written() {
     let root = tempfile::tempdir().unwrap();
     for names in [&["image"][..], &["image", "image"]] {
-        let ((inputs, outputs), mut code) = parity();
+        let (tensors, mut code) = parity();
         code.inputs = names.iter().map(|name| (*name).to_owned()).collect();
-        let model = ModelToml {
-            name: "p".to_owned(),
-            platform: Platform::OnnxRuntime,
-            inputs,
-            outputs,
-            code: Some(code),
-            training: toml::Table::new(),
-        };
+        let model = entry("p", Platform::OnnxRuntime, tensors, Some(code));
         let error = model.save(root.path()).unwrap_err().to_string();
         assert!(error.contains("code.inputs"), "{error}");
     }

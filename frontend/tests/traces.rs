@@ -24,10 +24,7 @@ use parapet_open_inference::grpc::write_request;
 use support::fixture::{Answered, Fixture, coded};
 use support::memory::{SERVICE, State, id};
 use support::served::{LIMIT, serve};
-use support::{
-    GRPC, INPUTS, SAMPLE, addresses, body, infer_request, plain_toml, post, refused, repository,
-    with_server,
-};
+use support::*;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
@@ -94,20 +91,14 @@ async fn a_straggler_s_trace_shows_encoding_the_parity_query_and_decoding() {
         assert_eq!(found.len(), 1, "{name} below {parent}: {spans:#?}");
         let attributes = attributes(found[0]);
         for (attribute, value) in expected {
-            assert_eq!(
-                attributes[format!("parapet.{attribute}").as_str()],
-                *value,
-                "{name}"
-            );
+            let found = &attributes[format!("parapet.{attribute}").as_str()];
+            assert_eq!(found, value, "{name}");
         }
         (found[0].span_context.span_id(), attributes)
     };
     let client = SpanId::from_hex("00f067aa0ba902b7").unwrap();
-    let (infer, _) = one(
-        "infer",
-        client,
-        &[("model", "linear"), ("provenance", "reconstructed")],
-    );
+    let reconstructed = [("model", "linear"), ("provenance", "reconstructed")];
+    let (infer, _) = one("infer", client, &reconstructed);
     let (_, said) = one("predict", infer, &[("pool", "0")]);
     assert_eq!(said.get("parapet.slot"), None);
     // The other client's task runs later.
@@ -127,16 +118,16 @@ async fn failures_and_withdrawn_requests_are_told() {
     sleep(Duration::from_secs(2)).await;
     let spans = exporter.get_finished_spans().unwrap();
     let failed = |name: &str| {
-        let named = spans.iter().filter(|span| span.name == name);
-        named
-            .filter(|span| matches!(span.status, Status::Error { .. }))
+        let is_error = |span: &&SpanData| matches!(span.status, Status::Error { .. });
+        spans
+            .iter()
+            .filter(|span| span.name == name)
+            .filter(is_error)
             .count()
     };
     assert_eq!(failed("infer"), 1, "{spans:#?}");
-    assert!(
-        failed("predict") >= 2,
-        "attempts and their retries: {spans:#?}"
-    );
+    // Attempts and their retries.
+    assert!(failed("predict") >= 2, "{spans:#?}");
 }
 
 #[tokio::test]
@@ -176,9 +167,8 @@ async fn spans_reach_a_collector_before_the_frontend_ends() {
     let traces = Arc::new(Traces::export(&settings).unwrap());
     let traced = traces.begin(&HeaderMap::new(), Some("linear")).unwrap();
     traced.answered("exact", Some(1.0));
-    tokio::task::spawn_blocking(move || traces.shutdown())
-        .await
-        .unwrap();
+    let shutdown = tokio::task::spawn_blocking(move || traces.shutdown());
+    shutdown.await.unwrap();
     let batch = timeout(LIMIT, received.recv()).await.unwrap().unwrap();
     let spans = &batch.resource_spans[0];
     let mut attributes = spans.resource.as_ref().unwrap().attributes.iter();
@@ -227,9 +217,8 @@ async fn spans_repeat_nothing_of_requests_and_calls_without_a_key_have_none() {
     let refused = client.model_infer(message.clone()).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated);
     let mut asked = tonic::Request::new(message);
-    asked
-        .metadata_mut()
-        .insert("authorization", authorization.parse().unwrap());
+    let authorization = authorization.parse().unwrap();
+    asked.metadata_mut().insert("authorization", authorization);
     let refused = client.model_infer(asked).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
 
@@ -246,15 +235,12 @@ async fn spans_repeat_nothing_of_requests_and_calls_without_a_key_have_none() {
 fn settings_that_cannot_be_are_one_line() {
     let repository = repository();
     let text = plain_toml(repository.path(), &addresses(1, 7000), "");
-    let no_address = "traces.endpoint: \"collector\" is no collector's address; give http://";
-    for (traces, part) in [
-        ("endpoint = \"collector\"", no_address),
-        ("endpoint = \"https://collector:4317\"", "traces.endpoint"),
-        (
-            "endpoint = \"http://collector:4317\"\nshare = 1.5",
-            "traces.share: 1.5; give a share",
-        ),
-    ] {
-        refused(&format!("[traces]\n{traces}\n{text}"), &[part]);
+    let mistakes = r#"
+        endpoint = "collector" => traces.endpoint: "collector" is no collector's address; give http://
+        endpoint = "https://collector:4317" => traces.endpoint
+        endpoint = "http://collector:4317"\nshare = 1.5 => traces.share: 1.5; give a share
+    "#;
+    for [traces, part] in rows(mistakes) {
+        refused(&format!("[traces]\n{traces}\n{text}"), &[&part]);
     }
 }

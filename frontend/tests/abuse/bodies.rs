@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::site::{Site, read_response, status_of, twenty, until_closed};
+use crate::site::{Site, many, read_response, status_of, twenty, until_all_closed, until_closed};
 use crate::support::INFER;
 
 /// Time between two pieces of a body that trickles.
@@ -29,7 +29,6 @@ async fn repeat(mut stream: TcpStream, piece: &[u8], pause: Duration) -> String 
     };
     let mut said = String::new();
     let read = async {
-        use tokio::io::AsyncReadExt as _;
         let mut bytes = Vec::new();
         let _ = reading.read_to_end(&mut bytes).await;
         said = String::from_utf8_lossy(&bytes).into_owned();
@@ -60,10 +59,8 @@ pub async fn too_long_announced(site: &Site) {
         let mut stream = begin(site, &format!("content-length: {length}")).await;
         let said = until_closed(&mut stream).await;
         // The largest lengths are none at all.
-        assert!(
-            [413, 400, 431].contains(&status_of(&said)),
-            "{length}: {said}"
-        );
+        let status = status_of(&said);
+        assert!([413, 400, 431].contains(&status), "{length}: {said}");
     }
     let stream = begin(site, "content-length: 1000000").await;
     let said = repeat(stream, &[b' '; 1000], Duration::ZERO).await;
@@ -114,20 +111,15 @@ pub async fn endless_chunk_parts(site: &Site) {
 /// All bodies together have a bound, that of each and of the number of connections aside. Small
 /// ones are not touched by it.
 pub async fn fill_memory(site: &Site) {
-    let mut abusers = Vec::new();
-    for _ in 0..20 {
+    let fill = async || {
         let mut stream = begin(site, "content-length: 99999").await;
         let _ = stream.write_all(&vec![b' '; 99_990]).await;
-        abusers.push(stream);
-    }
-    let mut statuses = Vec::new();
-    for stream in &mut abusers {
-        statuses.push(status_of(&until_closed(stream).await));
-    }
-    assert!(
-        statuses.iter().all(|status| [408, 503].contains(status)),
-        "{statuses:?}"
-    );
+        stream
+    };
+    let said = until_all_closed(many(20, fill).await).await;
+    let statuses: Vec<u16> = said.iter().map(|said| status_of(said)).collect();
+    let refused = statuses.iter().all(|status| [408, 503].contains(status));
+    assert!(refused, "{statuses:?}");
     assert!(statuses.contains(&503), "{statuses:?}");
 }
 
@@ -136,11 +128,8 @@ pub async fn expect_continue(site: &Site) {
     assert_eq!(read_response(&mut stream).await.unwrap().0, 100);
     assert_eq!(status_of(&until_closed(&mut stream).await), 408);
     let mut stream = begin(site, "content-length: 1000000\r\nexpect: 100-continue").await;
-    assert_eq!(
-        status_of(&until_closed(&mut stream).await),
-        413,
-        "it is not asked for first"
-    );
+    // It is not asked for first.
+    assert_eq!(status_of(&until_closed(&mut stream).await), 413);
 }
 
 pub async fn broken_off(site: &Site) {

@@ -7,40 +7,26 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::site::{Site, ask_status, metric, until_closed, whole};
+use crate::site::{self, Site, ask_status, many, until_all_closed, until_closed, whole};
 use crate::support::instance::HANG;
 use crate::support::{INPUTS, SAMPLE, body};
 
 /// Connections that send nothing, and ones that have sent something before, are closed.
 pub async fn idle(site: &Site) {
-    let mut abusers = Vec::new();
-    for i in 0..20 {
-        let mut stream = site.abuser().await;
-        if i % 2 == 0 {
-            assert_eq!(ask_status(&mut stream).await, Some(200));
-        }
-        abusers.push(stream);
+    let mut abusers = many(20, async || site.abuser().await).await;
+    for stream in abusers.iter_mut().step_by(2) {
+        assert_eq!(ask_status(stream).await, Some(200));
     }
-    for stream in &mut abusers {
-        assert_eq!(until_closed(stream).await, "");
-    }
+    assert_eq!(until_all_closed(abusers).await, [""; 20]);
 }
 
 pub async fn flood_from_one(site: &Site) {
-    let mut abusers = Vec::new();
-    for _ in 0..300 {
-        abusers.push(site.abuser().await);
-    }
-    // A client without a place is refused at once, well before idle connections are closed; another
-    // peer still has room.
-    let mut other = TcpStream::connect(site.address).await.unwrap();
-    assert_eq!(ask_status(&mut other).await, Some(200));
-    drop(other);
-    for stream in &mut abusers {
-        assert_eq!(until_closed(stream).await, "");
-    }
-    let refused = metric(&site.metrics().await, "parapet_connections_refused_total");
-    assert!(refused >= 200.0, "{refused} were refused");
+    let other = async || {
+        let mut other = TcpStream::connect(site.address).await.unwrap();
+        assert_eq!(ask_status(&mut other).await, Some(200));
+    };
+    let said = site::flood_from_one(site, async || site.abuser().await, other).await;
+    assert_eq!(said, [""; 300]);
 }
 
 /// All places are taken: a newcomer waits until idle ones are closed.
@@ -52,9 +38,7 @@ pub async fn flood_from_everywhere(site: &Site) {
     }
     let mut newcomer = TcpStream::connect(site.address).await.unwrap();
     assert_eq!(ask_status(&mut newcomer).await, Some(200));
-    while let Some(said) = abusers.join_next().await {
-        assert_eq!(said.unwrap(), "");
-    }
+    assert_eq!(abusers.join_all().await, [""; 150]);
 }
 
 /// A reset in the middle of a request, instead of an orderly end.
@@ -68,21 +52,10 @@ pub async fn reset(site: &Site) {
     }
 }
 
-/// A client that closes its half has no interest in an answer; its connection does not stay.
 pub async fn half_closed(site: &Site) {
     let request = whole("", body(&[HANG; INPUTS], ""));
-    let mut abusers = Vec::new();
-    for part in [0, 10, request.len() - 5, request.len()] {
-        for _ in 0..5 {
-            let mut stream = site.abuser().await;
-            stream.write_all(&request[..part]).await.unwrap();
-            stream.shutdown().await.unwrap();
-            abusers.push(stream);
-        }
-    }
-    for stream in &mut abusers {
-        until_closed(stream).await;
-    }
+    let ends = [0, 10, request.len() - 5, request.len()];
+    site::half_closed(async || site.abuser().await, &request, &ends).await;
 }
 
 /// Sends requests without end and reads no answer: writing is blocked, and the client cut off.
@@ -99,8 +72,8 @@ pub async fn pipelined_unread(site: &Site) {
             sent
         });
     }
-    while let Some(sent) = abusers.join_next().await {
-        assert!(sent.unwrap() < 1_000_000, "a million requests were taken");
+    for sent in abusers.join_all().await {
+        assert!(sent < 1_000_000, "a million requests were taken");
     }
 }
 

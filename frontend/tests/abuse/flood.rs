@@ -1,13 +1,10 @@
 //! Floods of small compressed bodies that unpack to 16 MB, at the default limits.
 
-use std::io::Write;
-
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use tokio::task::JoinSet;
 
 use crate::site::{Site, send_over, status_of, whole};
+use crate::support::gzipped;
 
 /// Just below the default `max_body_bytes`.
 pub const UNPACKED: usize = (16 << 20) - 4096;
@@ -19,26 +16,18 @@ pub const REPLY: usize = 4096;
 /// Text of a body: a start, a part as often as it fits, and an end.
 type Text = (&'static str, &'static str, &'static str);
 
-fn write((start, part, end): Text, mut to: impl Write) {
-    to.write_all(start.as_bytes()).unwrap();
-    let block = part.repeat(UNPACKED / part.len() / 64);
-    for _ in 0..64 {
-        to.write_all(block.as_bytes()).unwrap();
-    }
-    to.write_all(end.as_bytes()).unwrap();
+fn body((start, part, end): Text) -> Vec<u8> {
+    let middle = part.repeat(UNPACKED / part.len());
+    [start, &middle, end].concat().into_bytes()
 }
 
 fn packed(text: Text) -> Bytes {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    write(text, &mut encoder);
     let fields = "connection: close\r\ncontent-encoding: gzip\r\n";
-    whole(fields, encoder.finish().unwrap()).into()
+    whole(fields, gzipped(&body(text))).into()
 }
 
 fn unpacked(text: Text) -> Bytes {
-    let mut body = Vec::new();
-    write(text, &mut body);
-    whole("connection: close\r\n", body).into()
+    whole("connection: close\r\n", body(text)).into()
 }
 
 /// Sends each of these bodies, packed, over many connections at a time; all are refused
@@ -57,20 +46,14 @@ async fn flood_of(site: &Site, bodies: &'static [Text], request: fn(Text) -> Byt
         abusers.spawn(send_over(stream, request));
     }
     let mut statuses = Vec::new();
-    while let Some(said) = abusers.join_next().await {
-        let said = said.unwrap();
-        assert!(
-            said.len() < REPLY,
-            "a reply of {} bytes: {}",
-            said.len(),
-            &said[..200]
-        );
+    for said in abusers.join_all().await {
+        let length = said.len();
+        assert!(length < REPLY, "{length} bytes: {}", &said[..200]);
         statuses.push(status_of(&said));
     }
     // The last ones may wait for longer than a body may take, or for memory.
-    let refused = statuses
-        .iter()
-        .all(|status| [400, 408, 503].contains(status));
+    let allowed = [400, 408, 503];
+    let refused = statuses.iter().all(|status| allowed.contains(status));
     assert!(refused && statuses.contains(&400), "{statuses:?}");
 }
 
@@ -127,14 +110,11 @@ pub async fn long_names(site: &Site) {
 
 /// Lists of many parts, each of which takes more memory than its text.
 pub async fn wide_lists(site: &Site) {
+    const OUTPUT: &str = r#"{"inputs":[],"outputs":[{"name":""}"#;
     const INPUT: &str = r#",{"name":"","datatype":"FP32","shape":[0],"data":[]}"#;
     const BODIES: &[Text] = &[
         LONG_SHAPE,
-        (
-            r#"{"inputs":[],"outputs":[{"name":""}"#,
-            r#",{"name":""}"#,
-            "]}",
-        ),
+        (OUTPUT, r#",{"name":""}"#, "]}"),
         (concat!(input!("FP32", "[1,4]"), "1,2,3,4]}"), INPUT, "]}"),
         (r#"{"inputs":[],"unknown":["#, "[", ""),
     ];
@@ -145,26 +125,20 @@ pub async fn wide_lists(site: &Site) {
 pub async fn wide_data(site: &Site) {
     const NAME_LAST: &str =
         r#"{"inputs":[{"datatype":"INT64","shape":[8386560],"name":"x","data":[1"#;
-    flood(
-        site,
-        &[(WIDE_DATA, ",1", "]}]}"), (NAME_LAST, ",1", "]}]}")],
-    )
-    .await;
+    const BODIES: &[Text] = &[(WIDE_DATA, ",1", "]}]}"), (NAME_LAST, ",1", "]}]}")];
+    flood(site, BODIES).await;
 }
 
 /// Elements as long as the body, which a parser would copy.
 pub async fn long_elements(site: &Site) {
+    const END: &str = r#""]}]}"#;
     const BODIES: &[Text] = &[
         ("", "9", ""),
         (input!("FP32", "[1,4]"), "9", "]}]}"),
         (concat!(input!("FP32", "[1,4]"), "0."), "9", "]}]}"),
-        (
-            concat!(input!("FP32", "[1,4]"), "\""),
-            r"\u0007",
-            r#""]}]}"#,
-        ),
-        (concat!(input!("FP32", "[1,4]"), r#""\n"#), "n", r#""]}]}"#),
-        (concat!(input!("BYTES", "[1,4]"), r#""\n"#), "n", r#""]}]}"#),
+        (concat!(input!("FP32", "[1,4]"), "\""), r"\u0007", END),
+        (concat!(input!("FP32", "[1,4]"), r#""\n"#), "n", END),
+        (concat!(input!("BYTES", "[1,4]"), r#""\n"#), "n", END),
     ];
     flood(site, BODIES).await;
 }

@@ -2,6 +2,7 @@
 
 use tokio::io::AsyncWriteExt as _;
 
+use crate::grpc::wire::PREFACE;
 use crate::site::{self, Random, Site, status_of, until_closed};
 use crate::support::INFER;
 
@@ -33,9 +34,8 @@ pub async fn too_many_fields(site: &Site) {
 
 pub async fn path_too_long(site: &Site) {
     let path = "x".repeat(70_000);
-    let said = site
-        .send(format!("GET /{path} HTTP/1.1\r\nhost: x\r\n\r\n"))
-        .await;
+    let request = format!("GET /{path} HTTP/1.1\r\nhost: x\r\n\r\n");
+    let said = site.send(request).await;
     assert!([414, 431].contains(&status_of(&said)), "{said}");
 }
 
@@ -87,10 +87,8 @@ pub async fn garbage(site: &Site) {
         "GET / HTTP/1.1\nx\r\n\r\n",
     ] {
         let said = site.send(line).await;
-        assert!(
-            [0, 400, 505].contains(&status_of(&said)),
-            "{line:?}: {said}"
-        );
+        let status = status_of(&said);
+        assert!([0, 400, 505].contains(&status), "{line:?}: {said}");
     }
 }
 
@@ -102,10 +100,7 @@ pub async fn tls_hello(site: &Site) {
 pub async fn http_2_preface(site: &Site) {
     let mut stream = site.abuser().await;
     let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
-    stream
-        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        .await
-        .unwrap();
+    stream.write_all(PREFACE).await.unwrap();
     let _ = stream.write_all(&settings).await;
     // Streams that are opened and reset at once, without end: none is served.
     let mut sent = 0;

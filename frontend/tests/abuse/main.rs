@@ -23,20 +23,20 @@ mod replay;
 mod requests;
 mod site;
 
-use site::{at_default_limits, while_others_are_served};
-
 /// A test for each kind: its name, what is done, and lines of the server's configuration that are
-/// its own; beside a bystander who asks by the same protocol.
+/// its own; within these limits and beside a bystander of this protocol.
 macro_rules! kinds {
-    ($while:path: $($name:ident: $abuse:path $(, $server:literal)?;)*) => {$(
+    ($limits:ident, $protocol:ident: $($name:ident: $abuse:path $(, $server:literal)?;)*) => {$(
         #[tokio::test]
         async fn $name() {
-            $while(concat!("", $($server)?), $abuse).await;
+            use crate::site::{Limits, Protocol, while_others_are_served};
+            let limits = (Limits::$limits, concat!("", $($server)?));
+            while_others_are_served(limits, Protocol::$protocol, $abuse).await;
         }
     )*};
 }
 
-kinds! { while_others_are_served:
+kinds! { Tight, Http:
     // Headers.
     headers_that_trickle: headers::trickle;
     a_header_field_too_long: headers::field_too_long;
@@ -80,9 +80,9 @@ kinds! { while_others_are_served:
 
 /// Without a line of `[server]`: what the defaults let through.
 mod by_default {
-    use crate::{at_default_limits, flood};
+    use crate::flood;
 
-    kinds! { at_default_limits:
+    kinds! { Default, Http:
         bodies_that_errors_could_repeat: flood::error_bodies;
         names_of_megabytes: flood::long_names;
         lists_of_many_parts: flood::wide_lists;
@@ -93,9 +93,9 @@ mod by_default {
 }
 
 mod over_grpc {
-    use crate::grpc::{connections, frames, messages, while_others_are_served};
+    use crate::grpc::{connections, frames, messages};
 
-    kinds! { while_others_are_served:
+    kinds! { Tight, Grpc:
         connections_without_a_request: connections::idle;
         a_header_that_trickles: connections::trickle;
         garbage_before_and_after_the_preface: connections::garbage;
@@ -124,9 +124,9 @@ mod over_grpc {
 }
 
 mod over_grpc_by_default {
-    use crate::grpc::{at_default_limits, flood};
+    use crate::grpc::flood;
 
-    kinds! { at_default_limits:
+    kinds! { Default, Grpc:
         messages_that_errors_could_repeat: flood::error_bodies;
         names_of_megabytes: flood::long_names;
         lists_of_many_parts: flood::wide_lists;

@@ -1,12 +1,10 @@
 //! Abuse within well-formed HTTP.
 
-use std::time::Duration;
-
 use tokio::io::AsyncWriteExt as _;
 
-use crate::site::{Site, metric, status_of, whole};
+use crate::site::{self, Site, status_of, whole};
 use crate::support::instance::HANG;
-use crate::support::{INPUTS, body, wait_until};
+use crate::support::{INPUTS, body};
 
 fn input(shape: &str, datatype: &str, rest: &str) -> String {
     format!(r#"{{"inputs":[{{"name":"input","datatype":"{datatype}","shape":{shape},{rest}}}]}}"#)
@@ -47,11 +45,12 @@ pub async fn wide_json(site: &Site) {
             assert_eq!(site.status("", body).await, 400, "{}", &body[..80]);
         }
         most.push(site.memory_kb("VmHWM:"));
-        let same = most
-            .iter()
-            .rev()
-            .take_while(|memory| Some(*memory) == most.last());
-        if same.count() > 8 {
+        let latest = most.iter().rev();
+        if latest
+            .take_while(|memory| Some(*memory) == most.last())
+            .count()
+            > 8
+        {
             return;
         }
     }
@@ -86,16 +85,8 @@ pub async fn claimed_sizes(site: &Site) {
 
 pub async fn header_beyond_body(site: &Site) {
     let body = body(&[1.0; INPUTS], "");
-    let lengths = [
-        "100000",
-        "18446744073709551615",
-        "18446744073709551616",
-        "-1",
-        "0",
-        "1e3",
-        "",
-    ];
-    for length in lengths {
+    let (largest, larger) = ("18446744073709551615", "18446744073709551616");
+    for length in ["100000", largest, larger, "-1", "0", "1e3", ""] {
         let field = format!("inference-header-content-length: {length}\r\n");
         assert_eq!(site.status(&field, &body).await, 400, "{length}");
     }
@@ -170,31 +161,20 @@ pub async fn cardinality(site: &Site) {
             format!("/{i}"),
             format!("/v2/models/linear/versions/{i}x/ready"),
         ] {
-            let fields = "host: x\r\nconnection: close";
-            let said = site
-                .send(format!("GET {path} HTTP/1.1\r\n{fields}\r\n\r\n"))
-                .await;
+            let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+            let said = site.send(request).await;
             assert!([404, 405].contains(&status_of(&said)), "{said}");
         }
     }
     assert_eq!(series(&site.metrics().await), before);
 }
 
-/// Clients that ask for what takes long and leave: their work is withdrawn (CG-8).
 pub async fn given_up(site: &Site) {
     let request = whole("", body(&[HANG; INPUTS], r#""timeout":2500000"#));
-    let in_flight = async || metric(&site.metrics().await, "parapet_queries_in_flight");
-    for _ in 0..5 {
-        let mut abusers = Vec::new();
-        for _ in 0..30 {
-            let mut stream = site.abuser().await;
-            stream.write_all(&request).await.unwrap();
-            abusers.push(stream);
-        }
-        let asked = async || in_flight().await >= 25.0;
-        wait_until("asked", Duration::from_secs(5), asked).await;
-        drop(abusers);
-        let withdrawn = async || in_flight().await <= 2.0;
-        wait_until("withdrawn", Duration::from_millis(1500), withdrawn).await;
-    }
+    let ask = async || {
+        let mut stream = site.abuser().await;
+        stream.write_all(&request).await.unwrap();
+        stream
+    };
+    site::given_up(site, ask).await;
 }

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 
+use crate::grpc;
 use crate::support::process::Process;
 use crate::support::{
-    GRPC, INFER, SAMPLE, body, close, get, instance, linear, plain_toml, repository, wait_until,
-    with_server,
+    GRPC, INFER, SAMPLE, assert_close, body, get, instance, linear, plain_toml, repository,
+    wait_until, with_server,
 };
 
 /// The bounds under which most kinds of abuse take place.
@@ -58,55 +59,50 @@ impl Answered {
     }
 }
 
-/// Has `abuse` done to a frontend with `server` lines in its configuration. Meanwhile a bystander
-/// asks without a pause and must be answered; afterwards no connection may be left, and memory must
-/// not have grown.
-pub async fn while_others_are_served(server: &str, abuse: impl AsyncFnOnce(&Site)) {
-    let bystander = |site: &Site, answered| tokio::spawn(bystander(site.address, answered));
-    while_one_is_served(Limits::Tight(server), bystander, abuse).await;
-}
-
-/// The same without a line of `[server]`.
-pub async fn at_default_limits(_: &str, abuse: impl AsyncFnOnce(&Site)) {
-    let bystander = |site: &Site, answered| tokio::spawn(bystander(site.address, answered));
-    while_one_is_served(Limits::Default, bystander, abuse).await;
-}
-
 /// Bounds of the frontend.
 #[derive(Debug, Clone, Copy)]
-pub enum Limits<'a> {
-    /// Bounds of [`SERVER`], and lines in their place.
-    Tight(&'a str),
+pub enum Limits {
+    /// Those of [`SERVER`].
+    Tight,
     Default,
 }
 
-/// The same beside another bystander.
-pub async fn while_one_is_served(
-    limits: Limits<'_>,
-    bystander: impl FnOnce(&Site, Answered) -> JoinHandle<()>,
+/// Protocol by which the bystander asks.
+#[derive(Debug, Clone, Copy)]
+pub enum Protocol {
+    Http,
+    Grpc,
+}
+
+/// Has `abuse` done to a frontend with these limits, and `server` lines in its configuration.
+/// Meanwhile a bystander asks without a pause and must be answered; afterwards no connection may be
+/// left, and memory must not have grown.
+pub async fn while_others_are_served(
+    (limits, server): (Limits, &str),
+    protocol: Protocol,
     abuse: impl AsyncFnOnce(&Site),
 ) {
-    let site = Site::start(limits).await;
+    let site = Site::start(limits, server).await;
     let before = site.memory_kb("VmRSS:");
     let answered = Answered::default();
-    let bystander = bystander(&site, answered.clone());
+    let bystander = match protocol {
+        Protocol::Http => tokio::spawn(bystander(site.address, answered.clone())),
+        Protocol::Grpc => tokio::spawn(grpc::bystander(site.grpc_address, answered.clone())),
+    };
     let asked = async || answered.number() > 0 || bystander.is_finished();
     wait_until("asked once", HUNG, asked).await;
 
-    tokio::time::timeout(HUNG, abuse(&site))
-        .await
-        .expect("the abuse comes to an end");
+    let abused = tokio::time::timeout(HUNG, abuse(&site)).await;
+    abused.expect("the abuse comes to an end");
 
     // The first of these may have been on its way before the abuse ended, the second was asked
     // after the first.
     let enough = answered.number() + 2;
     let go_on = async || bystander.is_finished() || answered.number() >= enough;
     wait_until("answered", HUNG, go_on).await;
-    assert!(
-        !bystander.is_finished(),
-        "the bystander gave up: {:?}",
-        bystander.await
-    );
+    if bystander.is_finished() {
+        panic!("the bystander gave up: {:?}", bystander.await);
+    }
     let left = async || metric(&site.metrics().await, "parapet_connections_open") <= 2.0;
     wait_until("rid of the abusers' connections", HUNG, left).await;
     bystander.abort();
@@ -137,7 +133,7 @@ async fn bystander(address: SocketAddr, answered: Answered) {
         let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         let data = json["outputs"][0]["data"].clone();
         let values: Vec<f32> = serde_json::from_value(data).expect("values");
-        assert!(close(&values, &linear(&SAMPLE)), "{values:?}");
+        assert_close(&values, &linear(&SAMPLE));
         answered.note(asked);
         connection = Some(stream);
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -194,6 +190,67 @@ pub async fn trickle(connect: impl AsyncFn() -> TcpStream, start: &[u8], byte: u
     assert!(cut_off, "waited for: {sent:?}");
 }
 
+/// So many connections.
+pub async fn many(number: usize, connect: impl AsyncFn() -> TcpStream) -> Vec<TcpStream> {
+    let mut streams = Vec::new();
+    for _ in 0..number {
+        streams.push(connect().await);
+    }
+    streams
+}
+
+/// The server's bytes on each of these until it closes them.
+pub async fn until_all_closed(mut streams: Vec<TcpStream>) -> Vec<String> {
+    let mut said = Vec::new();
+    for stream in &mut streams {
+        said.push(until_closed(stream).await);
+    }
+    said
+}
+
+/// Many connections of one peer, while another asks; what they got.
+pub async fn flood_from_one(
+    site: &Site,
+    connect: impl AsyncFn() -> TcpStream,
+    other: impl AsyncFnOnce(),
+) -> Vec<String> {
+    let abusers = many(300, connect).await;
+    // A client without a place is refused at once, well before idle connections are closed; another
+    // peer still has room.
+    other().await;
+    let said = until_all_closed(abusers).await;
+    let refused = metric(&site.metrics().await, "parapet_connections_refused_total");
+    assert!(refused >= 200.0, "{refused} were refused");
+    said
+}
+
+/// Twenty that send the beginning of a request, up to one of these places, and close their half:
+/// they have no interest in an answer, and their connections do not stay.
+pub async fn half_closed(connect: impl AsyncFn() -> TcpStream, request: &[u8], ends: &[usize]) {
+    let mut abusers = many(20, connect).await;
+    for (stream, end) in abusers.iter_mut().zip(ends.iter().cycle()) {
+        stream.write_all(&request[..*end]).await.unwrap();
+        stream.shutdown().await.unwrap();
+    }
+    until_all_closed(abusers).await;
+}
+
+/// Clients that ask for what takes long and leave: their work is withdrawn (CG-8).
+pub async fn given_up<Asked>(site: &Site, ask: impl AsyncFn() -> Asked) {
+    let in_flight = async || metric(&site.metrics().await, "parapet_queries_in_flight");
+    for _ in 0..5 {
+        let mut abusers = Vec::new();
+        for _ in 0..30 {
+            abusers.push(ask().await);
+        }
+        let asked = async || in_flight().await >= 25.0;
+        wait_until("asked", Duration::from_secs(5), asked).await;
+        drop(abusers);
+        let withdrawn = async || in_flight().await <= 2.0;
+        wait_until("withdrawn", Duration::from_millis(1500), withdrawn).await;
+    }
+}
+
 /// Bytes without meaning, the same each time.
 pub struct Random(pub u64);
 
@@ -244,13 +301,13 @@ pub fn metric(text: &str, name: &str) -> f64 {
 }
 
 impl Site {
-    async fn start(limits: Limits<'_>) -> Self {
+    async fn start(limits: Limits, server: &str) -> Self {
         let instance = instance::start(None).await;
         let repository = repository();
         let model = "slots_per_instance = 64\nmax_queue = 8\nmax_timeout_ms = 2500";
         let text = plain_toml(repository.path(), &[instance], model);
         let text = match limits {
-            Limits::Tight(server) => with_server(&text, &merged(server)),
+            Limits::Tight => with_server(&text, &merged(server)),
             Limits::Default => text.replacen("max_body_bytes = 100000\n", "", 1),
         };
         let config = repository.path().join("parapet.toml");

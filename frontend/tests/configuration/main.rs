@@ -13,22 +13,10 @@ use std::path::Path;
 
 use parapet_frontend_core::StrategyConfig;
 use parapet_net::test_certificates::{authority, identity};
-use support::{
-    add_model, add_parity_row, addresses, coded_toml, config, plain_toml, refused, repository,
-    strategy_toml, sum, with_scheme,
-};
+use support::*;
 
 fn coded(repository: &Path) -> String {
     coded_toml(repository, &addresses(2, 9001), &addresses(1, 9101), "")
-}
-
-/// Checks that each replacement in `text` is refused with a line that has its parts.
-fn replacements_are_refused(text: &str, cases: &[(&str, &str, &[&str])]) {
-    for (from, to, parts) in cases {
-        let wrong = text.replacen(from, to, 1);
-        assert_ne!(wrong, text, "{from} is not in the text");
-        refused(&wrong, parts);
-    }
 }
 
 #[test]
@@ -49,10 +37,8 @@ fn an_instance_takes_by_default_what_a_frontend_takes_by_default() {
         ..Default::default()
     };
     let instance = parapet_models::Config::new(settings).unwrap();
-    assert_eq!(
-        frontend.models[0].settings.max_rows,
-        instance.batch.max_rows
-    );
+    let max_rows = frontend.models[0].settings.max_rows;
+    assert_eq!(max_rows, instance.batch.max_rows);
     assert_eq!(frontend.server.max_body_bytes, instance.max_body_bytes);
 }
 
@@ -60,126 +46,56 @@ fn an_instance_takes_by_default_what_a_frontend_takes_by_default() {
 fn broken_toml_names_the_line() {
     refused("[server\n", &["parapet.toml: line 1"]);
     let repository = repository();
-    let kinds = [
-        "parapet.toml: line",
-        "magic",
-        "replicate",
-        "approximate_backup",
-        "coded_hedged",
-    ];
-    let cases: [(&str, &str, &[&str]); 2] = [
-        (
-            "max_body_bytes",
-            "max_body_bites",
-            &["parapet.toml: line 3", "max_body_bites"],
-        ),
-        ("kind = \"coded\"", "kind = \"magic\"", &kinds),
-    ];
-    replacements_are_refused(&coded(repository.path()), &cases);
+    let mistakes = r#"
+        max_body_bytes => max_body_bites => parapet.toml: line 3 & max_body_bites
+        kind = "coded" => kind = "magic" => parapet.toml: line & magic & replicate & approximate_backup & coded_hedged
+    "#;
+    replacements_are_refused(&coded(repository.path()), mistakes);
 }
 
 #[test]
 fn entries_that_do_not_fit_are_named() {
     let repository = repository();
     let text = coded(repository.path());
-    let concat = text.replace("encoder = \"sum\"", "encoder = \"concat\"");
-    refused(
-        &concat,
-        &["encoder = \"concat\" here", "code.encoder = \"sum\""],
-    );
+    let concat = r#""sum" => "concat" => encoder = "concat" here & code.encoder = "sum""#;
+    replacements_are_refused(&text, concat);
     let model = "models[0].strategy.parity[0].model";
     add_parity_row(repository.path(), "linear-parity", 0, sum(3, 1));
-    refused(
-        &text,
-        &[
-            model,
-            "k = 2 here",
-            "code.k = 3 in",
-            "model.toml",
-            "set k = 3",
-        ],
-    );
+    let parts = ["k = 2 here", "code.k = 3 in", "model.toml", "set k = 3"];
+    refused(&text, &[&[model], &parts[..]].concat());
     add_model(repository.path(), "linear-parity", None);
-    refused(
-        &text,
-        &["is no parity model", "no [code]", "name a parity model"],
-    );
+    let parts = ["is no parity model", "no [code]", "name a parity model"];
+    refused(&text, &parts);
     fs::remove_dir_all(repository.path().join("linear-parity")).unwrap();
     refused(&text, &[model, "no model \"linear-parity\"", "add"]);
-    let nowhere = coded(Path::new("/nowhere/at/all"));
-    refused(
-        &nowhere,
-        &["repository.path", "/nowhere/at/all", "not a folder"],
-    );
+    let nowhere = "/nowhere/at/all";
+    let parts = ["repository.path", nowhere, "not a folder"];
+    refused(&coded(Path::new(nowhere)), &parts);
 }
 
 #[test]
 fn values_out_of_range_are_named() {
     let repository = repository();
     let base = plain_toml(repository.path(), &addresses(1, 9001), "");
-    let (bytes, name) = ("max_body_bytes = 100000", "name = \"linear\"\n");
-    let one = "[\"127.0.0.1:9001\"]";
-    for (from, to, field) in [
-        (bytes, "max_body_bytes = 0", "server.max_body_bytes"),
-        (
-            bytes,
-            "max_body_bytes = 9\nmax_bodies_bytes = 8",
-            "server.max_bodies_bytes",
-        ),
-        (
-            bytes,
-            "max_connections_per_peer = 0",
-            "server.max_connections_per_peer",
-        ),
-        (one, "[]", "models[0].instances"),
-        (one, "[\"nowhere\"]", "models[0].instances[0]"),
-        (
-            one,
-            "[\"127.0.0.1:9001\", \"127.0.0.1:9001\"]",
-            "models[0].instances[1]",
-        ),
-        (
-            name,
-            "name = \"linear\"\nmax_attempts = 0\n",
-            "models[0].max_attempts",
-        ),
-        (
-            name,
-            "name = \"linear\"\ntimeout_ms = 0\n",
-            "models[0].timeout_ms",
-        ),
-        (
-            name,
-            "name = \"linear\"\nmax_timeout_ms = 10\n",
-            "models[0].max_timeout_ms",
-        ),
-        (
-            name,
-            "name = \"linear\"\nversion = 7\n",
-            "models[0].version",
-        ),
-        (
-            "interval_ms = 200",
-            "interval_ms = 0",
-            "models[0].health.interval_ms",
-        ),
-    ] {
-        replacements_are_refused(&base, &[(from, to, &["parapet.toml", field])]);
-    }
-    let hold_back = "fixed_ms = 30";
-    let cases: [(&str, &str, &[&str]); 2] = [
-        (
-            hold_back,
-            "percentile = 1.5",
-            &["hold_back.percentile", "0.5 to below 1"],
-        ),
-        (
-            hold_back,
-            "fixed_ms = 30, percentile = 0.9",
-            &["hold_back", "one or the other"],
-        ),
-    ];
-    replacements_are_refused(&coded(repository.path()), &cases);
+    let mistakes = r#"
+        max_body_bytes = 100000 => max_body_bytes = 0 => server.max_body_bytes & parapet.toml
+        max_body_bytes = 100000 => max_body_bytes = 9\nmax_bodies_bytes = 8 => server.max_bodies_bytes & parapet.toml
+        max_body_bytes = 100000 => max_connections_per_peer = 0 => server.max_connections_per_peer & parapet.toml
+        ["127.0.0.1:9001"] => [] => models[0].instances & parapet.toml
+        ["127.0.0.1:9001"] => ["nowhere"] => models[0].instances[0] & parapet.toml
+        ["127.0.0.1:9001"] => ["127.0.0.1:9001", "127.0.0.1:9001"] => models[0].instances[1] & parapet.toml
+        name = "linear" => name = "linear"\nmax_attempts = 0 => models[0].max_attempts & parapet.toml
+        name = "linear" => name = "linear"\ntimeout_ms = 0 => models[0].timeout_ms & parapet.toml
+        name = "linear" => name = "linear"\nmax_timeout_ms = 10 => models[0].max_timeout_ms & parapet.toml
+        name = "linear" => name = "linear"\nversion = 7 => models[0].version & parapet.toml
+        interval_ms = 200 => interval_ms = 0 => models[0].health.interval_ms & parapet.toml
+    "#;
+    replacements_are_refused(&base, mistakes);
+    let mistakes = r#"
+        fixed_ms = 30 => percentile = 1.5 => hold_back.percentile & 0.5 to below 1
+        fixed_ms = 30 => fixed_ms = 30, percentile = 0.9 => hold_back & one or the other
+    "#;
+    replacements_are_refused(&coded(repository.path()), mistakes);
 }
 
 #[test]
@@ -195,12 +111,11 @@ fn every_field_is_in_the_documentation() {
         ("[admin]", 3),
         ("[[tenants]]", 5),
     ] {
-        let toml = if toml.contains(table) {
-            toml.clone()
-        } else {
-            format!("{table}\n{toml}")
+        let wrong = format!("{table}\nno_such_field = 1");
+        let wrong = match toml.contains(table) {
+            true => toml.replacen(table, &wrong, 1),
+            false => format!("{wrong}\n{toml}"),
         };
-        let wrong = toml.replacen(table, &format!("{table}\nno_such_field = 1"), 1);
         let error = config(&wrong).unwrap_err().to_string();
         let (_, expected) = error.split_once("expected one of").unwrap();
         let names: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
@@ -226,57 +141,32 @@ fn tenants_and_the_admin_listener_are_configured() {
     );
     let text = format!("{access}{}", coded(repository.path()));
     let config = config(&text).unwrap();
-    let quotas = config
-        .tenants
-        .iter()
-        .map(|tenant| (tenant.quota, tenant.may_mix));
-    assert_eq!(
-        quotas.collect::<Vec<_>>(),
-        [(Some((5.0, 5.0)), false), (None, true)]
-    );
+    let tenants = config.tenants.iter();
+    let quotas: Vec<_> = tenants
+        .map(|tenant| (tenant.quota, tenant.may_mix))
+        .collect();
+    assert_eq!(quotas, [(Some((5.0, 5.0)), false), (None, true)]);
     assert_eq!(config.admin.unwrap().listen.port(), 8081);
 
-    let no_files = "127.0.0.1:0\"\ntls = { certificate = \"a.crt\", key = \"a.key\" } #";
     let secret = ("key_sha256 = [\"ba", "key_sha256 = [\"secret");
-    let (rate, name) = ("requests_per_second = 5", "name = \"b\"");
-    let cases: [(&str, &str, &[&str]); 12] = [
-        (
-            "key_sha256 = [\"ba",
-            "key_sha256 = [] # ",
-            &["admin.listen", "reached from other machines"],
-        ),
-        ("0.0.0.0:8081", no_files, &["admin.tls", "a.crt"]),
-        (secret.0, secret.1, &["admin.key_sha256[0]", "hash-key"]),
-        (name, "name = \"a\"", &["tenants[1].name", "there twice"]),
-        (name, "name = \"b c\"", &["tenants[1].name", "letters"]),
-        (name, "name = \"\"", &["tenants[1].name"]),
-        ("[\"ca", "[] # ", &["tenants[1].key_sha256", "no key"]),
-        ("[\"ca", "[\"xx", &["tenants[1].key_sha256[0]"]),
-        (
-            rate,
-            "requests_per_second = 0",
-            &["tenants[0].requests_per_second"],
-        ),
-        (
-            rate,
-            "requests_per_second = 5\nburst = 0.5",
-            &["tenants[0].burst"],
-        ),
-        (
-            rate,
-            "burst = 5",
-            &["tenants[0].burst", "no requests_per_second"],
-        ),
-        ("may_mix = true", "may_mix = 1", &["line"]),
-    ];
-    replacements_are_refused(&text, &cases);
-    let error = support::config(&text.replacen(secret.0, secret.1, 1))
-        .unwrap_err()
-        .to_string();
-    assert!(
-        !error.contains("secret"),
-        "what may be a key is not repeated: {error}"
-    );
+    let mistakes = r#"
+        key_sha256 = ["ba => key_sha256 = [] # => admin.listen & reached from other machines
+        0.0.0.0:8081 => 127.0.0.1:0"\ntls = { certificate = "a.crt", key = "a.key" } # => admin.tls & a.crt
+        key_sha256 = ["ba => key_sha256 = ["secret => admin.key_sha256[0] & hash-key
+        name = "b" => name = "a" => tenants[1].name & there twice
+        name = "b" => name = "b c" => tenants[1].name & letters
+        name = "b" => name = "" => tenants[1].name
+        ["ca => [] # => tenants[1].key_sha256 & no key
+        ["ca => ["xx => tenants[1].key_sha256[0]
+        requests_per_second = 5 => requests_per_second = 0 => tenants[0].requests_per_second
+        requests_per_second = 5 => requests_per_second = 5\nburst = 0.5 => tenants[0].burst
+        requests_per_second = 5 => burst = 5 => tenants[0].burst & no requests_per_second
+        may_mix = true => may_mix = 1 => line
+    "#;
+    replacements_are_refused(&text, mistakes);
+    let wrong = support::config(&text.replacen(secret.0, secret.1, 1));
+    let error = wrong.unwrap_err().to_string();
+    assert!(!error.contains("secret"), "a key is repeated: {error}");
     let same = text.replace(&HASH.replace('b', "c"), HASH);
     refused(&same, &["tenants[1].key_sha256", "another tenant"]);
 }

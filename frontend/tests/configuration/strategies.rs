@@ -8,17 +8,13 @@ fn every_strategy_is_configured() {
     add_model(repository.path(), "cheap", None);
     let parity = "encoder = \"sum\"\nk = 2\n[[models.strategy.parity]]\n\
                   model = \"linear-parity\"\ninstances = [\"127.0.0.1:9101\"]";
+    let percentile = "delay = { percentile = 0.95, min_ms = 1, max_ms = 50 }";
+    let cheap = "model = \"cheap\"\ninstances = [\"127.0.0.1:9201\"]";
     for (kind, rest) in [
         ("none", ""),
         ("replicate", ""),
-        (
-            "hedge",
-            "delay = { percentile = 0.95, min_ms = 1, max_ms = 50 }",
-        ),
-        (
-            "approximate_backup",
-            "model = \"cheap\"\ninstances = [\"127.0.0.1:9201\"]",
-        ),
+        ("hedge", percentile),
+        ("approximate_backup", cheap),
         ("coded", parity),
         ("coded_hedged", parity),
     ] {
@@ -34,76 +30,38 @@ fn every_strategy_is_configured() {
 fn classes_have_strategies_and_pools_of_their_own() {
     let repository = repository();
     add_model(repository.path(), "cheap", None);
-    let batch = "[[models.classes]]\nname = \"batch\"\n[models.classes.strategy]\nkind = \
-        \"approximate_backup\"\n\
+    let batch = "[[models.classes]]\nname = \"batch\"\n[models.classes.strategy]\n\
+                 kind = \"approximate_backup\"\n\
                  model = \"cheap\"\ninstances = [\"127.0.0.1:9201\"]\n";
     let text = coded(repository.path()) + batch;
     let model = config(&text).unwrap().models.remove(0);
-    let labels: Vec<&str> = model
-        .redundant
-        .iter()
-        .map(|pool| pool.label.as_str())
-        .collect();
+    let redundant = model.redundant.iter();
+    let labels: Vec<&str> = redundant.map(|pool| pool.label.as_str()).collect();
     assert_eq!(labels, ["parity0", "batch-backup"]);
-    let default = text.replace("\"batch\"", "\"default\"");
-    refused(
-        &default,
-        &["models[0].classes[0].name", "a name of its own"],
-    );
+    let default = r#""batch" => "default" => models[0].classes[0].name & a name of its own"#;
+    replacements_are_refused(&text, default);
 }
 
 #[test]
 fn mistakes_in_a_strategy_are_named() {
     let repository = repository();
     add_model(repository.path(), "cheap", None);
-    let cases: [(u32, &str, &[&str]); 9] = [
-        (
-            2,
-            "kind = \"replicate\"\ncopies = 3",
-            &["strategy.copies", "2 instances"],
-        ),
-        (
-            2,
-            "kind = \"replicate\"\ncopies = 1",
-            &["strategy.copies", "at least 2"],
-        ),
-        (
-            2,
-            "kind = \"replicate\"\nburst = 0.5",
-            &["strategy.burst", "copies - 1"],
-        ),
-        (
-            1,
-            "kind = \"hedge\"",
-            &["strategy.kind", "second instance", "add an instance"],
-        ),
-        (
-            2,
-            "kind = \"hedge\"\nmax_copies = 2",
-            &["strategy.max_copies", "at most 1"],
-        ),
-        (2, "kind = \"hedge\"\nshare = 99", &["strategy.share"]),
-        (
-            2,
-            "kind = \"hedge\"\ndelay = { percentile = 2 }",
-            &["strategy.delay.percentile"],
-        ),
-        (
-            2,
-            "kind = \"hedge\"\ndelay = { max_over_median = 0.5 }",
-            &["strategy.delay.max_over_median", "from 1"],
-        ),
-        (
-            2,
-            "kind = \"hedge\"\ninstances = [\"127.0.0.1:9002\"]",
-            &["unknown field `instances`"],
-        ),
-    ];
-    for (instances, strategy, parts) in cases {
-        refused(
-            &strategy_toml(repository.path(), &addresses(instances, 9001), strategy),
-            parts,
-        );
+    for [instances, strategy, parts] in rows(
+        r#"
+        2 => kind = "replicate"\ncopies = 3 => strategy.copies & 2 instances
+        2 => kind = "replicate"\ncopies = 1 => strategy.copies & at least 2
+        2 => kind = "replicate"\nburst = 0.5 => strategy.burst & copies - 1
+        1 => kind = "hedge" => strategy.kind & second instance & add an instance
+        2 => kind = "hedge"\nmax_copies = 2 => strategy.max_copies & at most 1
+        2 => kind = "hedge"\nshare = 99 => strategy.share
+        2 => kind = "hedge"\ndelay = { percentile = 2 } => strategy.delay.percentile
+        2 => kind = "hedge"\ndelay = { max_over_median = 0.5 } => strategy.delay.max_over_median & from 1
+        2 => kind = "hedge"\ninstances = ["127.0.0.1:9002"] => unknown field `instances`
+    "#,
+    ) {
+        let instances = addresses(instances.parse().unwrap(), 9001);
+        let text = strategy_toml(repository.path(), &instances, &strategy);
+        refused(&text, &parts.split(" & ").collect::<Vec<_>>());
     }
     let hedged = coded(repository.path()).replace("k = 2", "k = 2\nhedge = { share = 0.1 }");
     refused(&hedged, &["strategy.hedge", "use kind = \"coded_hedged\""]);
@@ -120,26 +78,23 @@ fn mistakes_in_a_backup_model_are_named() {
         );
         strategy_toml(repository.path(), &addresses(2, 9001), &strategy)
     };
-    refused(&backup("nothing", ""), &["strategy.model", "nothing"]);
-    refused(
-        &backup("linear", ""),
-        &["strategy.model", "the deployed model itself"],
-    );
-    refused(
-        &backup("linear-parity", ""),
-        &["strategy.model", "is a parity model"],
-    );
+    for (model, part) in [
+        ("nothing", "nothing"),
+        ("linear", "the deployed model itself"),
+        ("linear-parity", "is a parity model"),
+    ] {
+        refused(&backup(model, ""), &["strategy.model", part]);
+    }
     let no_slots = backup("cheap", "slots_per_instance = 0");
     refused(&no_slots, &["strategy.slots_per_instance"]);
     let toml = repository.path().join("cheap/model.toml");
     let text = fs::read_to_string(&toml).unwrap();
     fs::write(&toml, text.replace("shape = [3]", "shape = [2]")).unwrap();
-    let parts = [
-        "strategy.model",
-        "cheap/model.toml",
-        "other names or shapes",
-    ];
-    refused(&backup("cheap", ""), &parts);
+    let parts = ["cheap/model.toml", "other names or shapes"];
+    refused(
+        &backup("cheap", ""),
+        &[&["strategy.model"], &parts[..]].concat(),
+    );
 }
 
 #[test]
@@ -167,11 +122,8 @@ fn the_examples_in_the_documentation_are_sound() {
     add_model(repository.path(), "cheap", None);
     let blocks = text.split("```toml\n").skip(1);
     let examples: Vec<&str> = blocks.filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(
-        examples.len(),
-        6,
-        "one for each strategy but none, and one for classes"
-    );
+    // One for each strategy but none, and one for classes.
+    assert_eq!(examples.len(), 6);
     for example in examples {
         let example = example.replace("fashion-parity", "linear-parity");
         let example = example.replace("fashion-small", "cheap");

@@ -10,7 +10,7 @@ use parapet_frontend::discovery::{Discovery, Dns, Settings, follow};
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 
-use super::{named, until};
+use super::{named, until, until_found};
 
 /// Names with address records, and services with ports and targets.
 #[derive(Debug, Clone, Default)]
@@ -36,10 +36,8 @@ impl Zone {
                 .collect(),
             _ => Vec::new(),
         };
-        let records = data
-            .into_iter()
-            .map(|data| Record::from_rdata(name.clone(), 60, data));
-        records.collect()
+        let record = |data| Record::from_rdata(name.clone(), 60, data);
+        data.into_iter().map(record).collect()
     }
 }
 
@@ -81,12 +79,9 @@ fn settings(resolver: SocketAddr) -> Settings {
 }
 
 fn by_address(resolver: SocketAddr, name: &str) -> Dns {
-    let (dns, port) = (Some(name.to_owned()), Some(9001));
-    Dns::new(Settings {
-        dns,
-        port,
-        ..settings(resolver)
-    })
+    let mut settings = settings(resolver);
+    (settings.dns, settings.port) = (Some(name.to_owned()), Some(9001));
+    Dns::new(settings)
 }
 
 #[tokio::test]
@@ -100,24 +95,18 @@ async fn address_records_are_instances_at_one_port_and_are_asked_for_again() {
     let mut view = follow(by_address(server, NAME), "test".to_owned());
     let of = |addresses: [&'static str; 2]| named(&addresses.map(|at| (at, "replicas.test")));
     let both = of(["10.0.0.1:9001", "10.0.0.2:9001"]);
-    until(&mut view, "both", |view| view.addresses == both).await;
+    until_found(&mut view, &both).await;
 
     change.send_modify(|zone| zone.addresses[0].1 = [10, 0, 0, 3]);
     let changed = of(["10.0.0.2:9001", "10.0.0.3:9001"]);
-    until(&mut view, "changed", |view| view.addresses == changed).await;
+    until_found(&mut view, &changed).await;
 
     change.send_modify(|zone| zone.addresses.clear());
     until(&mut view, "NXDOMAIN", |view| !view.is_current).await;
-    assert_eq!(
-        view.borrow().addresses,
-        changed,
-        "a name that is gone changes nothing"
-    );
+    // A name that is gone changes nothing.
+    assert_eq!(view.borrow().addresses, changed);
     change.send_replace(zone);
-    until(&mut view, "back", |view| {
-        view.is_current && view.addresses == both
-    })
-    .await;
+    until_found(&mut view, &both).await;
 }
 
 #[tokio::test]
@@ -129,29 +118,23 @@ async fn service_records_name_ports() {
         silent: false,
     };
     let (change, server) = serve(zone).await;
-    let srv = Some(SERVICE.to_owned());
-    let mut dns = Dns::new(Settings {
-        srv,
-        ..settings(server)
-    });
+    let mut settings = settings(server);
+    settings.srv = Some(SERVICE.to_owned());
+    let mut dns = Dns::new(settings);
     let found = named(&[("10.0.0.1:9001", "one.test"), ("10.0.0.2:9102", "two.test")]);
     assert_eq!(dns.next().await.unwrap(), found);
 
     // The address of another name is another instance: it has another certificate.
     change.send_modify(|zone| zone.addresses[1].1 = [10, 0, 0, 1]);
     change.send_modify(|zone| zone.services = vec![(SERVICE, 9001, "two.test.")]);
-    assert_eq!(
-        dns.next().await.unwrap(),
-        named(&[("10.0.0.1:9001", "two.test")])
-    );
+    let found = named(&[("10.0.0.1:9001", "two.test")]);
+    assert_eq!(dns.next().await.unwrap(), found);
 
     // Of several names of one address the first in the alphabet counts, in whatever order they
     // come.
     change.send_modify(|zone| zone.services.push((SERVICE, 9001, "one.test.")));
-    assert_eq!(
-        dns.next().await.unwrap(),
-        named(&[("10.0.0.1:9001", "one.test")])
-    );
+    let found = named(&[("10.0.0.1:9001", "one.test")]);
+    assert_eq!(dns.next().await.unwrap(), found);
 }
 
 #[tokio::test]
@@ -161,10 +144,7 @@ async fn a_name_server_that_says_nothing_is_an_error_that_names_it() {
         ..Zone::default()
     };
     let (_change, server) = serve(silent).await;
-    let error = by_address(server, "replicas.test.")
-        .next()
-        .await
-        .unwrap_err()
-        .to_string();
+    let found = by_address(server, "replicas.test.").next().await;
+    let error = found.unwrap_err().to_string();
     assert!(error.starts_with("DNS, replicas.test.: "), "{error}");
 }

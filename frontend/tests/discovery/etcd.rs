@@ -12,7 +12,7 @@ use parapet_net::test_certificates::{authority, identity};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use super::{addresses, until};
+use super::{addresses, until, until_found};
 
 const PREFIX: &str = "/parapet/replicas/";
 
@@ -57,10 +57,8 @@ impl Etcd {
 
     async fn post(&self, path: &str, body: &serde_json::Value) -> bool {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let (body, head) = (
-            body.to_string(),
-            format!("POST {path} HTTP/1.1\r\nhost: etcd\r\n"),
-        );
+        let head = format!("POST {path} HTTP/1.1\r\nhost: etcd\r\n");
+        let body = body.to_string();
         let length = body.len();
         let request = format!("{head}connection: close\r\ncontent-length: {length}\r\n\r\n{body}");
         let asking = async {
@@ -70,9 +68,8 @@ impl Etcd {
             stream.read_to_string(&mut answer).await?;
             std::io::Result::Ok(answer)
         };
-        asking
-            .await
-            .is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+        let answer = asking.await;
+        answer.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
     }
 
     async fn answers(&self) {
@@ -145,13 +142,9 @@ fn spawn(folder: &TempDir, ports: [u16; 3]) -> Child {
         ("--key-file", "etcd.key"),
     ];
     let mut command = Command::new("etcd");
-    command.args([
-        "--name",
-        "test",
-        "--log-level",
-        "error",
-        "--client-cert-auth",
-    ]);
+    command
+        .args(["--name", "test", "--log-level", "error"])
+        .arg("--client-cert-auth");
     for (flag, value) in flags {
         command.args([flag, value.as_str()]);
     }
@@ -172,18 +165,15 @@ async fn keys_under_a_prefix_are_instances_and_an_outage_changes_nothing() {
     let endpoints = format!(r#""endpoints": ["127.0.0.1:9", "{}"]"#, etcd.endpoint());
     let mut view = follow(etcd.backend(&endpoints, "http").unwrap(), "test".to_owned());
     let one = addresses(&["10.0.0.1:9001"]);
-    until(&mut view, "one", |view| {
-        view.is_current && view.addresses == one
-    })
-    .await;
+    until_found(&mut view, &one).await;
 
     etcd.put("two", "10.0.0.2:9001").await;
     etcd.put("broken", "no address").await;
     let both = addresses(&["10.0.0.1:9001", "10.0.0.2:9001"]);
-    until(&mut view, "both", |view| view.addresses == both).await;
+    until_found(&mut view, &both).await;
     etcd.delete("one").await;
     let two = addresses(&["10.0.0.2:9001"]);
-    until(&mut view, "the second alone", |view| view.addresses == two).await;
+    until_found(&mut view, &two).await;
 
     etcd.child.kill().await.unwrap();
     until(&mut view, "lost", |view| !view.is_current).await;
@@ -192,10 +182,7 @@ async fn keys_under_a_prefix_are_instances_and_an_outage_changes_nothing() {
     etcd.answers().await;
     etcd.put("three", "10.0.0.3:9001").await;
     let now = addresses(&["10.0.0.2:9001", "10.0.0.3:9001"]);
-    until(&mut view, "found again", |view| {
-        view.is_current && view.addresses == now
-    })
-    .await;
+    until_found(&mut view, &now).await;
 }
 
 /// etcd within TLS, which asks for its clients' certificates.
@@ -207,30 +194,23 @@ async fn members_are_asked_within_tls() {
     etcd.put("one", "https://10.0.0.1:9001").await;
     let backend = |tls: &str| {
         let endpoint = format!("https://127.0.0.1:{}", etcd.ports[1]);
-        etcd.backend(
-            &format!(r#""endpoints": ["{endpoint}"], "tls": {{{tls}}}"#),
-            "https",
-        )
+        let table = format!(r#""endpoints": ["{endpoint}"], "tls": {{{tls}}}"#);
+        etcd.backend(&table, "https")
     };
     let own = r#""certificate": "client.crt", "key": "client.key""#;
     let known = backend(&format!(r#""ca": "ca.pem", {own}"#)).unwrap();
     let mut view = follow(known, "test".to_owned());
     let one = addresses(&["10.0.0.1:9001"]);
-    until(&mut view, "one", |view| {
-        view.is_current && view.addresses == one
-    })
-    .await;
+    until_found(&mut view, &one).await;
     etcd.put("two", "10.0.0.2:9001").await;
     let both = addresses(&["10.0.0.1:9001", "10.0.0.2:9001"]);
-    until(&mut view, "both", |view| view.addresses == both).await;
+    until_found(&mut view, &both).await;
 
     let another = format!(r#""ca": "ca.pem", {own}, "server_name": "other.example""#);
+    let stranger = format!(r#""ca": "other.pem", {own}"#);
     for (tls, said) in [
         (r#""ca": "ca.pem""#, "refused this client's certificate"),
-        (
-            &format!(r#""ca": "other.pem", {own}"#),
-            "none of the configured",
-        ),
+        (&stranger, "none of the configured"),
         (&another, "another name"),
     ] {
         let error = backend(tls).unwrap().next().await.unwrap_err();

@@ -40,9 +40,12 @@ fn named(list: &[(&str, &str)]) -> Addresses {
 /// waiting for ever.
 async fn until(view: &mut watch::Receiver<View>, what: &str, wanted: impl FnMut(&View) -> bool) {
     let waited = tokio::time::timeout(Duration::from_secs(60), view.wait_for(wanted)).await;
-    assert!(
-        waited.is_ok_and(|view| view.is_ok()),
-        "not {what}: {:?}",
-        view.borrow().clone()
-    );
+    let found = waited.is_ok_and(|view| view.is_ok());
+    assert!(found, "not {what}: {:?}", view.borrow().clone());
+}
+
+/// The same until these addresses are known, and the backend is there.
+async fn until_found(view: &mut watch::Receiver<View>, addresses: &Addresses) {
+    let found = |view: &View| view.is_current && view.addresses == *addresses;
+    until(view, "found", found).await;
 }

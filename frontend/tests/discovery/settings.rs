@@ -24,53 +24,25 @@ fn sound_settings_are_taken() {
 
 #[test]
 fn mistakes_name_the_field_and_the_fix() {
-    let etcd = |etcd: &str| format!(r#"{{"etcd": {{{etcd}}}}}"#);
-    let tls = r#""endpoints": ["https://a:1"], "prefix": "/r/", "tls": {"key": "k"}"#;
-    let mixed = r#""endpoints": ["https://a:1", "b:1"], "prefix": "/r/", "tls": {"ca": "ca.pem"}"#;
-    let beside =
-        r#"{"etcd": {"endpoints": ["etcd:2379"], "prefix": "/r/"}, "dns": "a", "port": 1}"#;
-    let srv_port = "port: SRV records name each instance's port; leave";
-    for (bad, said) in [
-        (
-            r#"{"dns": "replicas.example"}"#,
-            "port: address records name no port; give",
-        ),
-        (
-            r#"{"dns": "a", "srv": "b", "port": 1}"#,
-            "srv: dns stands beside it; give",
-        ),
-        (r#"{"srv": "a", "port": 1}"#, srv_port),
-        (
-            r#"{"dns": "a", "port": 1, "interval_ms": 5}"#,
-            "interval_ms: shorter than 100; give",
-        ),
-        (
-            &etcd(r#""endpoints": [], "prefix": "/r/""#),
-            "etcd.endpoints: none; list",
-        ),
-        (
-            &etcd(r#""endpoints": ["etcd"], "prefix": "/r/""#),
-            "etcd.endpoints: \"etcd\"; give HOST:PORT",
-        ),
-        (
-            &etcd(r#""endpoints": ["https://etcd:2379"], "prefix": "/r/""#),
-            "etcd.tls: there are https://",
-        ),
-        (&etcd(mixed), "etcd.endpoints: there is tls, and not all"),
-        (&etcd(tls), "missing field `ca`"),
-        (
-            r#"{"dns": "a", "port": 1, "scheme": "ftp"}"#,
-            "unknown variant `ftp`",
-        ),
-        (
-            &etcd(r#""endpoints": ["etcd:2379"], "prefix": """#),
-            "etcd.prefix: empty",
-        ),
-        (beside, "one of dns"),
-        (r#"{"port": 9001}"#, "go with dns or srv"),
-        ("{}", "one of dns, srv, etcd and kubernetes"),
-        (r#"{"consul": "replicas"}"#, "unknown field `consul`"),
-    ] {
+    let table = r#"
+        {"dns": "replicas.example"} => port: address records name no port; give
+        {"dns": "a", "srv": "b", "port": 1} => srv: dns stands beside it; give
+        {"srv": "a", "port": 1} => port: SRV records name each instance's port; leave
+        {"dns": "a", "port": 1, "interval_ms": 5} => interval_ms: shorter than 100; give
+        {"etcd": {"endpoints": [], "prefix": "/r/"}} => etcd.endpoints: none; list
+        {"etcd": {"endpoints": ["etcd"], "prefix": "/r/"}} => etcd.endpoints: "etcd"; give HOST:PORT
+        {"etcd": {"endpoints": ["https://etcd:2379"], "prefix": "/r/"}} => etcd.tls: there are https://
+        {"etcd": {"endpoints": ["https://a:1", "b:1"], "prefix": "/r/", "tls": {"ca": "ca.pem"}}} => etcd.endpoints: there is tls, and not all
+        {"etcd": {"endpoints": ["https://a:1"], "prefix": "/r/", "tls": {"key": "k"}}} => missing field `ca`
+        {"dns": "a", "port": 1, "scheme": "ftp"} => unknown variant `ftp`
+        {"etcd": {"endpoints": ["etcd:2379"], "prefix": ""}} => etcd.prefix: empty
+        {"etcd": {"endpoints": ["etcd:2379"], "prefix": "/r/"}, "dns": "a", "port": 1} => one of dns
+        {"port": 9001} => go with dns or srv
+        {} => one of dns, srv, etcd and kubernetes
+        {"consul": "replicas"} => unknown field `consul`
+    "#;
+    for row in table.trim().lines() {
+        let (bad, said) = row.trim().split_once(" => ").unwrap();
         let error = parse(bad).expect_err(bad);
         assert!(error.contains(said), "{bad}: {error}");
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use parapet_frontend::discovery::{Addresses, Discovery, DiscoveryError, follow};
 use tokio::sync::watch;
 
-use super::{addresses, until};
+use super::{addresses, until, until_found};
 
 type Said = Result<Addresses, String>;
 
@@ -36,10 +36,7 @@ async fn the_last_known_instances_outlive_their_backend() {
     let both = addresses(&["10.0.0.1:9001", "10.0.0.2:9001"]);
     let (says, backend) = memory(Ok(both.clone()));
     let mut view = follow(backend, "test".to_owned());
-    until(&mut view, "found", |view| {
-        view.is_current && view.addresses == both
-    })
-    .await;
+    until_found(&mut view, &both).await;
 
     for outage in [Err("gone".to_owned()), Ok(Addresses::default())] {
         says.send(outage).unwrap();
@@ -54,7 +51,7 @@ async fn the_last_known_instances_outlive_their_backend() {
 
     let one = addresses(&["10.0.0.2:9001"]);
     says.send(Ok(one.clone())).unwrap();
-    until(&mut view, "smaller", |view| view.addresses == one).await;
+    until_found(&mut view, &one).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -67,10 +64,8 @@ async fn an_outage_at_the_start_is_waited_out_and_pauses_are_bounded() {
     let asked = tokio::time::Instant::now();
     until(&mut view, "found", |view| view.is_current).await;
     let took = asked.elapsed();
-    assert!(
-        took <= Duration::from_secs(10),
-        "asked again within the longest pause"
-    );
+    // Asked again within the longest pause.
+    assert!(took <= Duration::from_secs(10));
 }
 
 #[tokio::test(start_paused = true)]

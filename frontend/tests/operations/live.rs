@@ -1,15 +1,8 @@
 //! The live page: what it is given, and what it may switch.
 
-use http::{Method, StatusCode};
-use parapet_frontend::tenants::Key;
 use serde_json::{Value, json};
 
-use crate::support::instance::{self, HANG};
-use crate::support::served::{LIMIT, Served, serve, serve_plain, with_admin};
-use crate::support::{
-    Answer, INPUTS, SAMPLE, coded_toml, get, infer, post, repository, request, wait_until,
-};
-use crate::{bearer, reload};
+use super::*;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 const REDUNDANCY: &str = "/live/models/linear/redundancy";
@@ -22,10 +15,7 @@ async fn coded() -> Served {
 /// Two replicas and a parity instance; `admin` stands in `[admin]`.
 async fn coded_with(admin: &str) -> Served {
     let repository = repository();
-    let mut at = Vec::new();
-    for _ in 0..3 {
-        at.push(instance::start(None).await);
-    }
+    let at = instance::start_all::<3>().await;
     let text = coded_toml(repository.path(), &at[..2], &at[2..], "");
     serve(repository, &with_admin(&format!("{admin}{text}"))).await
 }
@@ -48,10 +38,8 @@ async fn straggler(served: &Served) -> (Option<String>, StatusCode) {
         infer(served.address, &[HANG; INPUTS], r#""timeout":400000"#)
     );
     assert_eq!(quick.status, StatusCode::OK);
-    (
-        late.header("parapet-provenance").map(str::to_owned),
-        late.status,
-    )
+    let provenance = late.header("parapet-provenance");
+    (provenance.map(str::to_owned), late.status)
 }
 
 fn reconstructed() -> (Option<String>, StatusCode) {
@@ -63,11 +51,8 @@ async fn the_state_shows_what_coding_does() {
     let served = coded().await;
     let all_up = async || {
         let state = state(&served).await;
-        state["instances"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .all(|instance| instance["state"] == "up")
+        let mut instances = state["instances"].as_array().unwrap().iter();
+        instances.all(|instance| instance["state"] == "up")
     };
     wait_until("all up", LIMIT, all_up).await;
     // A group takes the straggler and the query that comes beside it.
@@ -98,42 +83,31 @@ async fn the_state_shows_what_coding_does() {
     // The straggler's own request is awaited still, to compare.
     let awaited = |each: &Value| each["in_flight"] == 1 && each["oldest_ms"].as_f64() > Some(29.0);
     let instances = state["instances"].as_array().unwrap();
-    assert!(
-        instances.len() == 3 && instances.iter().any(awaited),
-        "{state}"
-    );
+    assert_eq!(instances.len(), 3, "{state}");
+    assert!(instances.iter().any(awaited), "{state}");
     let groups = state["groups"].as_array().unwrap().iter();
     let members = groups.flat_map(|group| group["members"].as_array().unwrap());
-    let given_back = members
-        .filter(|member| member["reconstructed"] == true)
-        .count();
-    assert_eq!(given_back, 1, "{state}");
+    let given_back = members.filter(|member| member["reconstructed"] == true);
+    assert_eq!(given_back.count(), 1, "{state}");
 }
 
 #[tokio::test]
 async fn switches_hold_until_a_reload_and_are_seen_in_the_metrics() {
     let served = coded().await;
     let off = switch(&served, "redundancy", &json!({"on": false})).await;
-    assert_eq!(
-        (off.status, &off.json()["redundancy"]),
-        (StatusCode::OK, &json!(false))
-    );
+    assert_eq!(off.status, StatusCode::OK);
+    assert_eq!(off.json()["redundancy"], false);
     let changed = switch(&served, "hold_back", &json!({"fixed_ms": 12.5})).await;
     assert_eq!(changed.json()["hold_back"], json!({"fixed_ms": 12.5}));
     assert_eq!(state(&served).await["hold_back_ms"], 12.5);
     let unanswered = (None, StatusCode::GATEWAY_TIMEOUT);
-    assert_eq!(
-        straggler(&served).await,
-        unanswered,
-        "nothing stands in for it"
-    );
+    // Nothing stands in for it.
+    assert_eq!(straggler(&served).await, unanswered);
     let on = r#"parapet_redundancy_on{model="linear"}"#;
     let text = served.metrics().await;
     let overridden = r#"parapet_hold_back_overridden{model="linear"} 1"#;
-    assert!(
-        text.contains(&format!("{on} 0")) && text.contains(overridden),
-        "{text}"
-    );
+    assert!(text.contains(&format!("{on} 0")), "{text}");
+    assert!(text.contains(overridden), "{text}");
     assert_eq!(reload(served.admin).await.status, StatusCode::OK);
     let after = state(&served).await;
     assert_eq!(after["switches"]["redundancy"], true);
@@ -147,37 +121,29 @@ async fn switches_hold_until_a_reload_and_are_seen_in_the_metrics() {
 async fn other_bodies_than_switches_are_refused_with_the_reason() {
     let served = coded().await;
     let long = json!({"fixed_ms": 20, "more": "x".repeat(4096)});
+    let both = json!({"fixed_ms": 20, "percentile": 0.9});
     for (path, body, status, reason) in [
         ("redundancy", json!({}), 400, "on"),
         ("redundancy", json!({"on": "no"}), 400, "boolean"),
         ("hold_back", json!({"percentile": 97}), 400, "0.97"),
-        (
-            "hold_back",
-            json!({"fixed_ms": 20, "percentile": 0.9}),
-            400,
-            "one of",
-        ),
+        ("hold_back", both, 400, "one of"),
         ("hold_back", long, 413, "larger"),
     ] {
         let refused = switch(&served, path, &body).await;
-        let error = refused.error();
+        assert_eq!(refused.status, status, "{body}");
         assert!(
-            refused.status == status && error.contains(reason),
-            "{body}: {error}"
+            refused.error().contains(reason),
+            "{body}: {}",
+            refused.error()
         );
     }
     let untyped = post(served.admin, REDUNDANCY, &[], OFF).await;
-    assert_eq!(
-        untyped.status, 400,
-        "any page may send what is not called JSON"
-    );
+    // Any page may send what is not called JSON.
+    assert_eq!(untyped.status, 400);
     let elsewhere = post(served.admin, "/live/models/no/redundancy", &[JSON], OFF).await;
     assert_eq!(elsewhere.status, StatusCode::NOT_FOUND);
-    assert_eq!(
-        state(&served).await["switches"]["redundancy"],
-        true,
-        "nothing was switched"
-    );
+    // Nothing was switched.
+    assert_eq!(state(&served).await["switches"]["redundancy"], true);
 
     let plain = serve_plain(repository(), &[instance::start(None).await]).await;
     for (path, body) in [
@@ -185,11 +151,8 @@ async fn other_bodies_than_switches_are_refused_with_the_reason() {
         ("hold_back", json!({"configured": true})),
     ] {
         let refused = switch(&plain, path, &body).await;
-        assert_eq!(
-            refused.status,
-            StatusCode::BAD_REQUEST,
-            "there is nothing to switch"
-        );
+        // There is nothing to switch.
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST);
     }
 }
 
@@ -200,19 +163,14 @@ async fn the_page_needs_no_key_and_what_it_shows_does() {
     for path in ["/", "/live"] {
         let page = get(served.admin, path).await;
         assert_eq!(page.status, StatusCode::OK);
-        assert_eq!(
-            page.header("content-type"),
-            Some("text/html; charset=utf-8")
-        );
+        let html = Some("text/html; charset=utf-8");
+        assert_eq!(page.header("content-type"), html);
         let policy = page.header("content-security-policy").unwrap();
         let hashed = policy.starts_with("default-src 'none'; script-src 'sha256-");
         assert!(hashed && !policy.contains("unsafe"), "{policy}");
         assert_eq!(page.header("x-frame-options"), Some("DENY"));
-        assert_eq!(
-            get(served.address, path).await.status,
-            404,
-            "not for clients"
-        );
+        // Not for clients.
+        assert_eq!(get(served.address, path).await.status, 404);
     }
     let (own, wrong) = (bearer(&key), bearer(&Key::generate()));
     for (path, method, body) in [

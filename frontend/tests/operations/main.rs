@@ -19,9 +19,11 @@ mod tls;
 
 use std::net::SocketAddr;
 
+use http::{Method, StatusCode};
 use parapet_frontend::tenants::Key;
-
-use support::{Answer, INFER, SAMPLE, body, post};
+use support::instance::{self, HANG};
+use support::served::*;
+use support::*;
 
 fn tenant(name: &str, key: &Key, more: &str) -> String {
     let hash = key.hash();
@@ -33,13 +35,8 @@ fn bearer(key: &Key) -> String {
 }
 
 async fn ask_as(address: SocketAddr, key: &Key, sample: &[f32]) -> Answer {
-    post(
-        address,
-        INFER,
-        &[("authorization", &bearer(key))],
-        body(sample, ""),
-    )
-    .await
+    let headers = [("authorization", &*bearer(key))];
+    post(address, INFER, &headers, body(sample, "")).await
 }
 
 /// The status of the answer to the sample.

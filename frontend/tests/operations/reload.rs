@@ -1,17 +1,11 @@
 //! Configurations that are replaced while requests go on.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::StatusCode;
-use parapet_frontend::tenants::Key;
-
-use crate::support::served::{LIMIT, Served, serve, serve_plain, with_admin};
-use crate::support::{SAMPLE, close, infer, instance, linear, plain_toml, repository, wait_until};
-use crate::{reload, status_as, tenant};
+use super::*;
 
 /// Writes a configuration with these instances.
 fn write(served: &Served, instances: &[SocketAddr]) {
@@ -22,21 +16,16 @@ fn write(served: &Served, instances: &[SocketAddr]) {
 /// Requests go on without a pause while the configuration is replaced, and none fails.
 #[tokio::test]
 async fn a_sound_configuration_replaces_the_old_one_and_no_request_is_lost() {
-    let mut instances = vec![instance::start(None).await, instance::start(None).await];
+    let mut instances = instance::start_all::<2>().await.to_vec();
     let served = serve_plain(repository(), &instances).await;
     let address = served.address;
-    let (stop, answered) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicUsize::new(0)),
-    );
+    let (stop, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
     let mut clients = tokio::task::JoinSet::new();
     for _ in 0..3 {
         let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
         clients.spawn(async move {
             while !stop.load(Ordering::SeqCst) {
-                let answer = infer(address, &SAMPLE, "").await;
-                assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
-                assert!(close(&answer.values(), &linear(&SAMPLE)));
+                infer(address, &SAMPLE, "").await.is_right(&SAMPLE);
                 answered.fetch_add(1, Ordering::SeqCst);
             }
         });
@@ -58,28 +47,19 @@ async fn a_sound_configuration_replaces_the_old_one_and_no_request_is_lost() {
     assert_eq!(again["models_started"].as_array().map(Vec::len), Some(0));
     stop.store(true, Ordering::SeqCst);
     clients.join_all().await;
-    let text = served.metrics().await;
-    let shown = text
-        .lines()
-        .filter(|line| line.starts_with("parapet_instance_up{"));
-    let up = shown.filter(|line| line.ends_with(" 1")).count();
-    assert_eq!(up, 2, "instances that are gone are not up\n{text}");
+    // Instances that are gone are not up.
+    assert_eq!(served.instances_up().await, 2);
 }
 
 /// The client of a reload need not wait for it.
 #[tokio::test]
 async fn a_reload_goes_on_when_its_client_has_gone() {
     let served = serve_plain(repository(), &[instance::start(None).await]).await;
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let silent = listener.local_addr().unwrap();
-    drop(listener);
+    let silent = free_address();
     write(&served, &[silent]);
     // It waits for an instance that does not come.
     let impatient = tokio::time::timeout(Duration::from_millis(300), reload(served.admin)).await;
-    assert!(
-        impatient.is_err(),
-        "the reload was done at once: {impatient:?}"
-    );
+    assert!(impatient.is_err(), "at once: {impatient:?}");
     let replaced =
         format!("parapet_instance_up{{model=\"linear\",pool=\"deployed\",address=\"{silent}\"}} 0");
     let reloads = "parapet_config_reloads_total{outcome=\"taken\"} 1";
@@ -115,34 +95,19 @@ async fn a_mistake_leaves_the_old_configuration_in_place() {
     let rest = plain_toml(repository.path(), &instances, "");
     let text = |key: &Key| with_admin(&tenant("a", key, "")) + &rest;
     let served = serve(repository, &text(&old)).await;
-    let (admin, connections) = (
-        "[admin]\nlisten = \"127.0.0.1:0\"",
-        "[server]\nmax_connections = 7",
-    );
-    for (from, to, part) in [
-        ("[server]", "not TOML", "line"),
-        (
-            "name = \"linear\"",
-            "name = \"other\"",
-            "no model \"other\"",
-        ),
-        (
-            "max_body_bytes = 100000",
-            "max_body_bytes = 0",
-            "server.max_body_bytes",
-        ),
-        (
-            "[server]",
-            connections,
-            "server.max_connections has changed",
-        ),
-        (admin, "", "admin.listen has changed"),
-    ] {
-        fs::write(&served.config, text(&new).replace(from, to)).unwrap();
+    let mistakes = r#"
+        [server] => not TOML => line
+        name = "linear" => name = "other" => no model "other"
+        max_body_bytes = 100000 => max_body_bytes = 0 => server.max_body_bytes
+        [server] => [server]\nmax_connections = 7 => server.max_connections has changed
+        [admin]\nlisten = "127.0.0.1:0" => => admin.listen has changed
+    "#;
+    for [from, to, part] in rows(mistakes) {
+        fs::write(&served.config, text(&new).replace(&from, &to)).unwrap();
         let refused = reload(served.admin).await;
         assert_eq!(refused.status, StatusCode::CONFLICT, "{}", refused.text());
         let error = refused.error();
-        assert!(error.contains(part) && !error.contains('\n'), "{error}");
+        assert!(error.contains(&part) && !error.contains('\n'), "{error}");
         assert_eq!(status_as(served.address, &old).await, 200, "{part}");
         assert_eq!(status_as(served.address, &new).await, 401, "{part}");
     }

@@ -1,30 +1,23 @@
 //! Frontends that are restarted one after the other.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, StatusCode};
+use http::Request;
 use http_body_util::Full;
 
+use super::*;
 use crate::support::process::Process;
-use crate::support::served::LIMIT;
-use crate::support::{INFER, SAMPLE, body, instance, plain_toml, repository, wait_until};
 
 /// Asked to stop as a service manager does it; then started again.
 async fn restart(process: &mut Process) {
     let kill = format!("kill -TERM {}", process.child.id());
-    assert!(
-        Command::new("sh")
-            .args(["-c", &kill])
-            .status()
-            .unwrap()
-            .success()
-    );
+    let killed = Command::new("sh").args(["-c", &kill]).status();
+    assert!(killed.unwrap().success());
     let mut status = None;
     while status.is_none() {
         status = process.child.try_wait().unwrap();
@@ -39,14 +32,8 @@ async fn restart(process: &mut Process) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_restart_under_load_loses_no_request() {
     let repository = repository();
-    let instances = [instance::start(None).await, instance::start(None).await];
-    let free = |_| {
-        std::net::TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-    };
-    let addresses = [(); 2].map(free);
+    let instances = instance::start_all::<2>().await;
+    let addresses = [(); 2].map(|()| free_address());
     let mut processes = Vec::new();
     for address in addresses {
         let text = plain_toml(repository.path(), &instances, "")

@@ -1,12 +1,11 @@
 //! TLS between client, frontend and instance.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, StatusCode, Uri};
+use http::{Request, Uri};
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
 use parapet_net::client::{Connections, Limits, Tls};
@@ -20,12 +19,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::transport::Endpoint;
 
-use crate::reload;
-use crate::support::served::{LIMIT, Served, serve, with_admin};
-use crate::support::{
-    GRPC, INFER, SAMPLE, body, close, get, infer, infer_request, instance, linear, plain_toml,
-    repository, wait_until, with_scheme, with_server,
-};
+use super::*;
 
 fn client(ca: &Path, identity: Option<&Identity>) -> ClientTls {
     let (ca, crl, identity) = (ca.to_owned(), None, identity.cloned());
@@ -60,21 +54,18 @@ async fn infer_by_tls(
         let request = Request::post(INFER).header("host", "localhost");
         request.body(Full::new(body.clone())).unwrap()
     };
-    let response = connections
-        .send(request)
-        .await
-        .map_err(|error| error.to_string())?;
-    Ok(response.status)
+    let response = connections.send(request).await;
+    response
+        .map(|response| response.status)
+        .map_err(|error| error.to_string())
 }
 
 /// A connection that has served one request and stays open.
 async fn connected(address: SocketAddr, ca: &Path, identity: &Identity) -> impl AsyncRead + Unpin {
     let connector = client(ca, Some(identity)).connector(Application::Http1);
     let stream = TcpStream::connect(address).await.unwrap();
-    let mut stream = connector
-        .connect(server_name("localhost").unwrap(), stream)
-        .await
-        .unwrap();
+    let name = server_name("localhost").unwrap();
+    let mut stream = connector.connect(name, stream).await.unwrap();
     let request = b"GET /v2/health/live HTTP/1.1\r\nhost: localhost\r\n\r\n";
     stream.write_all(request).await.unwrap();
     let mut answer = [0; 12];
@@ -95,9 +86,8 @@ async fn infer_by_grpc(
         let connector = connector.clone();
         async move {
             let stream = TcpStream::connect(address).await?;
-            let stream = connector
-                .connect(server_name("localhost").unwrap(), stream)
-                .await?;
+            let name = server_name("localhost").unwrap();
+            let stream = connector.connect(name, stream).await?;
             Ok::<_, std::io::Error>(TokioIo::new(stream))
         }
     });
@@ -105,12 +95,10 @@ async fn infer_by_grpc(
     let channel = endpoint.connect_with_connector(connect).await;
     let mut client = InferenceClient::new(channel.map_err(|error| format!("{error:?}"))?);
     let message = write_request("linear", None, &infer_request(&SAMPLE));
-    let answer = client
-        .model_infer(message)
-        .await
-        .map_err(|status| status.to_string())?;
+    let answer = client.model_infer(message).await;
+    let answer = answer.map_err(|status| status.to_string())?;
     let answer = read_response(answer.into_inner()).unwrap();
-    assert!(close(&answer.outputs[0].f32s().unwrap(), &linear(&SAMPLE)));
+    assert_close(&answer.outputs[0].f32s().unwrap(), &linear(&SAMPLE));
     Ok(())
 }
 
@@ -147,14 +135,10 @@ async fn tls_on_both_sides_and_certificates_that_change() {
     let served = serve(repository, &text).await;
 
     assert!(is_served(&served, &outer_ca, Some(&client)).await);
-    assert!(
-        !is_served(&served, &outer_ca, None).await,
-        "without a certificate"
-    );
-    assert!(
-        !is_served(&served, &inner_ca, Some(&client)).await,
-        "not trusted"
-    );
+    // Without a certificate.
+    assert!(!is_served(&served, &outer_ca, None).await);
+    // Not trusted.
+    assert!(!is_served(&served, &inner_ca, Some(&client)).await);
     let grpc = served.grpc.unwrap();
     let other = infer_by_grpc(grpc, &outer_ca, Some(&client), Application::Http1).await;
     assert!(other.is_err(), "HTTP/1.1 is not spoken there");
@@ -163,17 +147,13 @@ async fn tls_on_both_sides_and_certificates_that_change() {
     identity(&folder, "frontend", &new);
     assert_eq!(reload(served.admin).await.status, StatusCode::OK);
     assert!(is_served(&served, &new_ca, Some(&client)).await);
-    assert!(
-        !is_served(&served, &outer_ca, Some(&client)).await,
-        "the old one"
-    );
+    // The old one.
+    assert!(!is_served(&served, &outer_ca, Some(&client)).await);
 
     fs::write(&frontend.certificate, "broken").unwrap();
     assert_eq!(reload(served.admin).await.status, StatusCode::CONFLICT);
-    assert!(
-        is_served(&served, &new_ca, Some(&client)).await,
-        "the one before"
-    );
+    // The one before.
+    assert!(is_served(&served, &new_ca, Some(&client)).await);
 }
 
 /// A client whose certificate was taken back is refused from the next look at the list on, over the
@@ -188,10 +168,8 @@ async fn clients_that_are_revoked_are_refused() {
     let [_, kept, revoked] = &names;
     let crl = revocation_list(&folder, "ca", &issuer, &[], 2040);
     let tls = "tls = { certificate = \"frontend.crt\", key = \"frontend.key\", client_ca = \"ca.pem\", client_crl = \"ca.crl\" }";
-    let text = with_server(
-        &plain_toml(&folder, &[instance], ""),
-        &format!("{GRPC}\n{tls}"),
-    );
+    let plain = plain_toml(&folder, &[instance], "");
+    let text = with_server(&plain, &format!("{GRPC}\n{tls}"));
     let served = serve(repository, &with_admin(&text)).await;
     let lets_in = async |client: &Identity| is_served(&served, &ca, Some(client)).await;
     assert!(lets_in(kept).await && lets_in(revoked).await);
@@ -210,17 +188,13 @@ async fn clients_that_are_revoked_are_refused() {
     revocation_list(&folder, "ca", &issuer, &[], 2002);
     let refused = reload(served.admin).await;
     assert_eq!(refused.status, StatusCode::CONFLICT);
-    let said = refused.error();
-    assert!(
-        said.contains("server.tls") && said.contains("has been due since"),
-        "{said}"
-    );
+    for part in ["server.tls", "has been due since"] {
+        assert!(refused.error().contains(part), "{}", refused.error());
+    }
     fs::write(&crl, "broken").unwrap();
     assert_eq!(reload(served.admin).await.status, StatusCode::CONFLICT);
-    assert!(
-        lets_in(kept).await && !lets_in(revoked).await,
-        "the list before stays"
-    );
+    // The list before stays.
+    assert!(lets_in(kept).await && !lets_in(revoked).await);
 }
 
 /// Each certificate that the frontend shows is counted, and a renewed one from the next look on.
@@ -246,12 +220,13 @@ async fn metrics_say_when_certificates_expire() {
         lines
     };
     let expected = |listeners: &str| {
+        let pool = r#"instances",model="linear",pool="deployed"#;
         [
-            format!("timestamp_seconds{{role=\"data\"}} {listeners}"),
-            format!("timestamp_seconds{{role=\"grpc\"}} {listeners}"),
-            "timestamp_seconds{role=\"instances\",model=\"linear\",pool=\"deployed\"} 2272147200"
-                .to_owned(),
+            ("data", listeners),
+            ("grpc", listeners),
+            (pool, "2272147200"),
         ]
+        .map(|(role, at)| format!("timestamp_seconds{{role=\"{role}\"}} {at}"))
     };
     assert_eq!(expiries().await, expected("2208988800"));
 
@@ -288,10 +263,8 @@ async fn certificates_for_instances_that_change() {
     wait_until("refused", LIMIT, is_refused).await;
     wait_until("told", LIMIT, async || unready().await.is_some()).await;
     let reason = unready().await.unwrap();
-    assert!(
-        reason.contains("signed by none of the configured authorities"),
-        "{reason}"
-    );
+    let unknown = "signed by none of the configured authorities";
+    assert!(reason.contains(unknown), "{reason}");
 
     fs::write(&ca, known).unwrap();
     assert_eq!(reload(served.admin).await.status, StatusCode::OK);

@@ -22,20 +22,14 @@ async fn instances(root: &std::path::Path, slow: usize, others: &[&str]) -> Vec<
 /// Provenance and code of the answers to `samples`, which must be right, in order of their names.
 async fn kinds<const N: usize>(cluster: &Cluster, samples: [[f32; 4]; N]) -> Vec<(String, String)> {
     let kind = |answer: Answer| {
-        let kind = answer.header("parapet-provenance").unwrap().to_owned();
-        let code = answer.json()["parameters"]["code"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
-        (kind, code)
+        let code = answer.json()["parameters"]["code"].clone();
+        of(
+            answer.header("parapet-provenance").unwrap(),
+            code.as_str().unwrap_or_default(),
+        )
     };
-    let mut kinds: Vec<_> = cluster
-        .served
-        .ask_all(samples)
-        .await
-        .into_iter()
-        .map(kind)
-        .collect();
+    let answers = cluster.served.ask_all(samples).await;
+    let mut kinds: Vec<_> = answers.into_iter().map(kind).collect();
     kinds.sort_unstable();
     kinds
 }
@@ -64,16 +58,10 @@ async fn two_late_members_of_a_group_are_reconstructed_exactly_by_two_parity_poo
     let cluster = Cluster::of(instances, repository, &text).await;
     cluster.served.wait_until_all_are_up(5).await;
 
-    let kinds = kinds(
-        &cluster,
-        [SAMPLE, [0.5, -1.0, 2.0, 0.0], [3.0, 0.0, -2.0, 1.0]],
-    )
-    .await;
-    let reconstructed = of("reconstructed", "sum-k3-r2");
-    assert_eq!(
-        kinds,
-        [of("exact", ""), reconstructed.clone(), reconstructed]
-    );
+    let samples = [SAMPLE, [0.5, -1.0, 2.0, 0.0], [3.0, 0.0, -2.0, 1.0]];
+    let kinds = kinds(&cluster, samples).await;
+    let late = of("reconstructed", "sum-k3-r2");
+    assert_eq!(kinds, [of("exact", ""), late.clone(), late]);
 }
 
 /// One of two members sits on an instance that takes a minute. Its prediction comes back through
@@ -92,8 +80,6 @@ async fn a_learned_code_gives_a_late_members_prediction_back() {
     cluster.served.wait_until_all_are_up(2).await;
 
     let kinds = kinds(&cluster, [SAMPLE, [0.5, -1.0, 2.0, 0.0]]).await;
-    assert_eq!(
-        kinds,
-        [of("exact", ""), of("reconstructed", "learned-k2-r1")]
-    );
+    let late = of("reconstructed", "learned-k2-r1");
+    assert_eq!(kinds, [of("exact", ""), late]);
 }

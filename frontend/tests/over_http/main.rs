@@ -20,13 +20,10 @@ use std::net::SocketAddr;
 
 use http::StatusCode;
 use parapet_models::Instance;
-use parapet_open_inference::{Encoding, InferRequest, Tensor, decode_response, encode_request};
-use support::served::{Served, instance_of, serve};
-use support::{
-    Answer, INFER, INPUTS, OUTPUTS, SAMPLE, add_learned_code, add_parity_row, body, close,
-    coded_toml, get, infer, infer_request, learned_metadata, linear, linear_all, post, repository,
-    strategy_toml, sum,
-};
+use parapet_open_inference::{Encoding, decode_response, encode_request};
+use support::instance::{self, HANG};
+use support::served::*;
+use support::*;
 
 /// A frontend, and the instances that it asks.
 struct Cluster {
@@ -39,10 +36,7 @@ impl Cluster {
     /// Two replicas and a parity instance.
     async fn start() -> Self {
         let repository = repository();
-        let mut instances = Vec::new();
-        for model in ["linear", "linear", "linear-parity"] {
-            instances.push(instance_of(repository.path(), model, &[]).await);
-        }
+        let instances = coded_instances(repository.path(), &[]).await;
         let at: Vec<SocketAddr> = instances.iter().map(Instance::address).collect();
         let text = coded_toml(repository.path(), &at[..2], &at[2..], "max_rows = 8");
         Self::of(instances, repository, &text).await
@@ -64,11 +58,11 @@ impl Cluster {
     /// The error object's text; the status must be `status`.
     async fn refused(
         &self,
-        headers: &[(&str, &str)],
+        fields: &[(&str, &str)],
         body: impl AsRef<[u8]>,
         status: u16,
     ) -> String {
-        let answer = self.post(INFER, headers, body).await;
+        let answer = self.post(INFER, fields, body).await;
         assert_eq!(answer.status.as_u16(), status, "{}", answer.text());
         answer.error()
     }
@@ -78,16 +72,11 @@ impl Cluster {
 async fn answers_json_with_provenance() {
     let cluster = Cluster::start().await;
     let answer = infer(cluster.address, &SAMPLE, "").await;
-    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
-    assert!(close(&answer.values(), &linear(&SAMPLE)));
+    answer.is_right(&SAMPLE);
     let json = answer.json();
-    for (field, value) in [
-        ("model_name", "linear"),
-        ("model_version", "1"),
-        ("id", "q"),
-    ] {
-        assert_eq!(json[field], value);
-    }
+    assert_eq!(json["model_name"], "linear");
+    assert_eq!(json["model_version"], "1");
+    assert_eq!(json["id"], "q");
     assert_eq!(json["parameters"]["provenance"], "exact");
     assert_eq!(json["parameters"]["confidence"], 1.0);
     assert_eq!(answer.header("parapet-provenance"), Some("exact"));
@@ -98,26 +87,17 @@ async fn answers_json_with_provenance() {
 async fn a_header_may_name_the_class_and_an_unknown_one_is_refused() {
     let cluster = Cluster::start().await;
     let plain = body(&SAMPLE, "");
-    let known = cluster
-        .post(INFER, &[("parapet-class", "default")], &plain)
-        .await;
-    assert_eq!(known.status, StatusCode::OK, "{}", known.text());
-    let error = cluster
-        .refused(&[("parapet-class", "vip")], &plain, 400)
-        .await;
-    assert!(
-        error.contains("class") && error.contains("one of default"),
-        "{error}"
-    );
+    let (known, vip) = ([("parapet-class", "default")], [("parapet-class", "vip")]);
+    let answer = cluster.post(INFER, &known, &plain).await;
+    answer.is_right(&SAMPLE);
+    let error = cluster.refused(&vip, &plain, 400).await;
+    for part in ["class", "one of default"] {
+        assert!(error.contains(part), "{error}");
+    }
     let named = body(&SAMPLE, r#""class":"default""#);
-    let body_counts = cluster
-        .post(INFER, &[("parapet-class", "vip")], named)
-        .await;
-    assert_eq!(
-        body_counts.status,
-        StatusCode::OK,
-        "the body's own word counts"
-    );
+    let body_counts = cluster.post(INFER, &vip, named).await;
+    // The body's own word counts.
+    assert_eq!(body_counts.status, StatusCode::OK);
 }
 
 #[tokio::test]
@@ -129,18 +109,15 @@ async fn answers_binary_in_and_out_and_keeps_the_request_id() {
     let encoded = encode_request(&request, Encoding::Binary).unwrap();
     let length = encoded.header_length.unwrap().to_string();
     let length = ("inference-header-content-length", length.as_str());
-    let answer = cluster
-        .post(INFER, &[length, ("x-request-id", "mine-7")], &encoded.body)
-        .await;
+    let headers = [length, ("x-request-id", "mine-7")];
+    let answer = cluster.post(INFER, &headers, &encoded.body).await;
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
     assert_eq!(answer.header("x-request-id"), Some("mine-7"));
     let header_length = answer.header(length.0).unwrap().parse().unwrap();
     let response = decode_response(answer.body.clone(), Some(header_length)).unwrap();
     assert_eq!(response.outputs[0].shape, [2, OUTPUTS]);
-    assert!(close(
-        &response.outputs[0].f32s().unwrap(),
-        &linear_all(&samples)
-    ));
+    let values = response.outputs[0].f32s().unwrap();
+    assert_close(&values, &linear_all(&samples));
 }
 
 #[tokio::test]
@@ -149,10 +126,8 @@ async fn says_what_it_serves() {
     let at = cluster.address;
     assert_eq!(get(at, "/v2").await.json()["name"], "parapet");
     let metadata = get(at, "/v2/models/linear").await.json();
-    assert_eq!(
-        metadata["inputs"][0]["shape"],
-        serde_json::json!([-1, INPUTS])
-    );
+    let shape = serde_json::json!([-1, INPUTS]);
+    assert_eq!(metadata["inputs"][0]["shape"], shape);
     for (path, status) in [
         ("/v2/health/live", 200),
         ("/v2/models/linear/versions/1", 200),
@@ -195,10 +170,8 @@ async fn metrics_name_what_happened() {
 
 #[tokio::test]
 async fn drains_gracefully() {
-    let Cluster {
-        served, address, ..
-    } = Cluster::start().await;
-    served.stop().await;
-    let connected = tokio::net::TcpStream::connect(address).await;
+    let cluster = Cluster::start().await;
+    cluster.served.stop().await;
+    let connected = tokio::net::TcpStream::connect(cluster.address).await;
     assert!(connected.is_err(), "nothing listens any more");
 }

@@ -64,10 +64,8 @@ async fn an_instance_that_answers_badly_is_ejected_and_let_back_in() {
     assert!(!asks_it(40).await, "one more failure was enough");
     fixture.memory.set(bad, State::Well(SERVICE));
     sleep(11 * SECOND).await;
-    assert!(
-        asks_it(8).await && asks_it(8).await,
-        "it is well, and stays"
-    );
+    // It is well, and stays.
+    assert!(asks_it(8).await && asks_it(8).await);
     assert_eq!(fixture.metric("parapet_instance_ejections_total"), 2.0);
 }
 
@@ -128,15 +126,11 @@ async fn instances_join_and_leave_while_requests_are_served() {
     sleep(MS).await;
     says.send(Ok(of(7001))).unwrap();
     sleep(10 * MS).await;
-    assert!(
-        fixture.memory.gone.lock().is_empty(),
-        "it has a request in hand"
-    );
+    // It has a request in hand.
+    assert!(fixture.memory.gone.lock().is_empty());
     let (kind, took) = fixture.kind(3.0).await;
-    assert!(
-        kind == "exact" && took < SERVICE + 2 * MS,
-        "{kind}, {took:?}"
-    );
+    assert_eq!(kind, "exact");
+    assert!(took < SERVICE + 2 * MS, "{took:?}");
     let (answered, took) = slow.await.unwrap();
     assert_eq!(answered.unwrap().1.kind, "exact");
     assert!(took >= 100 * MS, "it finished what it had: {took:?}");
@@ -159,8 +153,6 @@ async fn instances_join_and_leave_while_requests_are_served() {
     }
     fixture.model.driver.stop();
     sleep(60 * SECOND).await;
-    assert!(
-        says.is_closed(),
-        "the backend of a model that is served no more is not followed"
-    );
+    // The backend of a model that is served no more is not followed.
+    assert!(says.is_closed());
 }

@@ -84,10 +84,11 @@ pub async fn fixture(repository: tempfile::TempDir, text: &str, memory: Memory) 
 }
 
 pub type Answered = Result<(InferResponse, Provenance), ServeError>;
+pub type Asked = JoinHandle<(Answered, Duration)>;
 
 pub fn parameters(parameters: &[(&str, Value)]) -> Parameters {
-    parameters
-        .iter()
+    let pairs = parameters.iter();
+    pairs
         .map(|(name, value)| ((*name).to_owned(), value.clone()))
         .collect()
 }
@@ -101,19 +102,13 @@ impl Fixture {
     }
 
     /// Asks in a task of its own; the answer comes with the time it took.
-    pub fn ask(&self, sample: f32) -> JoinHandle<(Answered, Duration)> {
+    pub fn ask(&self, sample: f32) -> Asked {
         self.ask_with(sample, &[])
     }
 
-    pub fn ask_with(
-        &self,
-        sample: f32,
-        with: &[(&str, Value)],
-    ) -> JoinHandle<(Answered, Duration)> {
-        let (model, request) = (
-            Arc::clone(&self.model),
-            Self::request(sample, parameters(with)),
-        );
+    pub fn ask_with(&self, sample: f32, with: &[(&str, Value)]) -> Asked {
+        let model = Arc::clone(&self.model);
+        let request = Self::request(sample, parameters(with));
         tokio::spawn(async move {
             let started = Instant::now();
             let answered = model.infer(MixingDomain::SHARED, request).await;
@@ -125,6 +120,13 @@ impl Fixture {
     pub async fn kind(&self, sample: f32) -> (&'static str, Duration) {
         let (answered, took) = self.ask(sample).await.unwrap();
         (answered.unwrap().1.kind, took)
+    }
+
+    /// Asks two at the same time, both of which must be answered exactly.
+    pub async fn two_exact(&self, samples: [f32; 2]) {
+        for asked in samples.map(|sample| self.ask(sample)) {
+            assert_eq!(asked.await.unwrap().0.unwrap().1.kind, "exact");
+        }
     }
 
     /// Freezes the instance that gets the first of two queries, and asks both; the first one's

@@ -30,8 +30,17 @@ pub async fn start(tls: Option<Arc<ServerTls>>) -> SocketAddr {
     start_of(OUTPUTS, tls).await
 }
 
+pub async fn start_all<const N: usize>() -> [SocketAddr; N] {
+    start_all_of(OUTPUTS).await
+}
+
+pub async fn start_all_of<const N: usize>(outputs: usize) -> [SocketAddr; N] {
+    let started = futures::future::join_all((0..N).map(|_| start_of(outputs, None))).await;
+    started.try_into().unwrap()
+}
+
 /// The same with the first `outputs` of the linear model's values as its only ones.
-pub async fn start_of(outputs: usize, tls: Option<Arc<ServerTls>>) -> SocketAddr {
+async fn start_of(outputs: usize, tls: Option<Arc<ServerTls>>) -> SocketAddr {
     let predict =
         async move |headers: HeaderMap, body: Bytes| predict(outputs, headers, body).await;
     serve(ready_to(post(predict)), tls).await

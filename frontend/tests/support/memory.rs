@@ -128,10 +128,8 @@ impl Memory {
 }
 
 fn not_finite() -> Failure {
-    Failure::new(
-        FailureKind::InvalidOutput,
-        "the output holds a NaN or an infinity",
-    )
+    let said = "the output holds a NaN or an infinity";
+    Failure::new(FailureKind::InvalidOutput, said)
 }
 
 struct InFlight(Arc<AtomicUsize>);

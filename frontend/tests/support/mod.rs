@@ -16,15 +16,20 @@ pub mod process;
 pub mod served;
 
 use std::fs;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
-use parapet_config::repository::{Calibration, CodeMetadata, ModelToml, Platform, TensorSpec};
+use parapet_config::repository::{
+    Calibration, CodeMetadata, ModelToml, Platform, Score, TensorSpec,
+};
 use parapet_encoder::{CodeSpec, EncoderKind};
 use parapet_frontend::config::{ConfigError, FrontendConfig};
 use parapet_onnx::linear_model;
@@ -82,29 +87,44 @@ pub fn spec(name: &str, datatype: Datatype, shape: &[usize]) -> TensorSpec {
     }
 }
 
+/// Inputs and outputs of a model.
+pub type Tensors = (Vec<TensorSpec>, Vec<TensorSpec>);
+
+/// The one input, and one output of `shape`.
+fn tensors(shape: &[usize]) -> Tensors {
+    let input = spec("input", Datatype::Fp32, &[INPUTS]);
+    (vec![input], vec![spec("output", Datatype::Fp32, shape)])
+}
+
 /// An entry whose one output has `shape`, without a graph: for instances that need none.
 pub fn add_model_of(root: &Path, name: &str, shape: &[usize], code: Option<CodeMetadata>) {
-    let inputs = vec![spec("input", Datatype::Fp32, &[INPUTS])];
-    let outputs = vec![spec("output", Datatype::Fp32, shape)];
-    add_entry(root, name, Platform::OnnxRuntime, (inputs, outputs), code);
+    add_entry(root, name, Platform::OnnxRuntime, tensors(shape), code);
+}
+
+pub fn entry(
+    name: &str,
+    platform: Platform,
+    (inputs, outputs): Tensors,
+    code: Option<CodeMetadata>,
+) -> ModelToml {
+    ModelToml {
+        name: name.to_owned(),
+        platform,
+        inputs,
+        outputs,
+        code,
+        training: toml::Table::new(),
+    }
 }
 
 pub fn add_entry(
     root: &Path,
     name: &str,
     platform: Platform,
-    (inputs, outputs): (Vec<TensorSpec>, Vec<TensorSpec>),
+    tensors: Tensors,
     code: Option<CodeMetadata>,
 ) {
-    let (training, model) = (toml::Table::new(), name.to_owned());
-    let model = ModelToml {
-        name: model,
-        platform,
-        inputs,
-        outputs,
-        code,
-        training,
-    };
+    let model = entry(name, platform, tensors, code);
     model.save(&root.join(name)).unwrap();
     fs::create_dir_all(root.join(name).join("1")).unwrap();
     fs::write(root.join(name).join("1/model.onnx"), b"not looked into").unwrap();
@@ -115,33 +135,26 @@ pub fn add_entry(
 pub fn repository_of(shape: &[usize]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     add_model_of(root.path(), "linear", shape, None);
-    let (edges, agreement) = (Vec::new(), vec![1.0]);
-    let certain = Calibration {
-        score: Default::default(),
-        edges,
-        agreement,
-    };
-    let calibration = Some(certain);
-    let code = CodeMetadata {
-        calibration,
-        ..CodeMetadata::new("linear", 0, sum(2, 1))
-    };
+    let mut code = CodeMetadata::new("linear", 0, sum(2, 1));
+    code.calibration = Some(calibration(Score::default(), &[], &[1.0]));
     add_model_of(root.path(), "linear-parity", shape, Some(code));
     root
+}
+
+pub fn calibration(score: Score, edges: &[f32], agreement: &[f32]) -> Calibration {
+    let (edges, agreement) = (edges.to_vec(), agreement.to_vec());
+    Calibration {
+        score,
+        edges,
+        agreement,
+    }
 }
 
 /// A learned code for `linear`, k = 2 and r = 1, exact since the model is linear: the parity query
 /// is the sum of both, and each prediction the parity's output less the other's.
 pub fn add_learned_code(root: &Path, name: &str, code: CodeMetadata) {
-    let inputs = vec![spec("input", Datatype::Fp32, &[INPUTS])];
-    let outputs = vec![spec("output", Datatype::Fp32, &[OUTPUTS])];
-    add_entry(
-        root,
-        name,
-        Platform::LearnedCode,
-        (inputs, outputs),
-        Some(code),
-    );
+    let tensors = tensors(&[OUTPUTS]);
+    add_entry(root, name, Platform::LearnedCode, tensors, Some(code));
     let version = root.join(name).join("1");
     let encoder = blocks(INPUTS, &[&[1.0, 1.0]]);
     let encoder = linear_model(&[2 * INPUTS], &encoder, &[0.0; INPUTS]).unwrap();
@@ -223,11 +236,8 @@ pub fn with_server(text: &str, lines: &str) -> String {
 pub const GRPC: &str = "grpc_listen = \"127.0.0.1:0\"";
 
 fn list(addresses: &[SocketAddr]) -> String {
-    let quoted: Vec<String> = addresses
-        .iter()
-        .map(|address| format!("\"{address}\""))
-        .collect();
-    format!("[{}]", quoted.join(", "))
+    let quoted = addresses.iter().map(|address| format!("\"{address}\""));
+    format!("[{}]", quoted.collect::<Vec<_>>().join(", "))
 }
 
 pub fn config(text: &str) -> Result<FrontendConfig, ConfigError> {
@@ -240,6 +250,28 @@ pub fn refused(text: &str, parts: &[&str]) {
     assert!(!error.contains('\n'), "one line: {error:?}");
     for part in parts {
         assert!(error.contains(part), "{part:?} is not in {error:?}");
+    }
+}
+
+/// Rows of a table in text. `=>` stands between columns, `\n` for the end of a line.
+pub fn rows<const COLUMNS: usize>(table: &str) -> Vec<[String; COLUMNS]> {
+    let lines = table.lines().filter(|line| !line.trim().is_empty());
+    let row = |line: &str| {
+        let columns = line
+            .split("=>")
+            .map(|column| column.trim().replace("\\n", "\n"));
+        columns.collect::<Vec<_>>().try_into().expect(line)
+    };
+    lines.map(row).collect()
+}
+
+/// Checks that `text` is refused with each change in the table, whose columns are what is replaced,
+/// what stands in its place, and parts of the message, with `&` between them.
+pub fn replacements_are_refused(text: &str, table: &str) {
+    for [from, to, parts] in rows(table) {
+        let wrong = text.replacen(&from, &to, 1);
+        assert_ne!(wrong, text, "{from} is not in the text");
+        refused(&wrong, &parts.split(" & ").collect::<Vec<_>>());
     }
 }
 
@@ -268,6 +300,13 @@ impl Answer {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
+    /// Checks that this is the linear model's answer to the sample.
+    #[track_caller]
+    pub fn is_right(&self, sample: &[f32]) {
+        assert_eq!(self.status, StatusCode::OK, "{}", self.text());
+        assert_close(&self.values(), &linear(sample));
+    }
+
     /// The first output's values.
     pub fn values(&self) -> Vec<f32> {
         serde_json::from_value(self.json()["outputs"][0]["data"].clone()).unwrap()
@@ -282,10 +321,9 @@ pub async fn request(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Answer {
-    let stream = tokio::net::TcpStream::connect(address)
-        .await
-        .expect("the server listens");
-    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
+    let stream = tokio::net::TcpStream::connect(address).await;
+    let io = TokioIo::new(stream.expect("the server listens"));
+    let handshake = hyper::client::conn::http1::handshake(io);
     let (mut sender, connection) = handshake.await.unwrap();
     tokio::spawn(connection);
     let mut request = Request::builder().method(method).uri(path);
@@ -295,16 +333,13 @@ pub async fn request(
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let request = request
-        .body(Full::new(Bytes::copy_from_slice(body)))
-        .unwrap();
-    let response = sender.send_request(request).await.expect("a response");
-    let (parts, body) = response.into_parts();
-    let body = body.collect().await.unwrap().to_bytes();
+    let body = Full::new(Bytes::copy_from_slice(body));
+    let sent = sender.send_request(request.body(body).unwrap()).await;
+    let (parts, body) = sent.expect("a response").into_parts();
     Answer {
         status: parts.status,
         headers: parts.headers,
-        body,
+        body: body.collect().await.unwrap().to_bytes(),
     }
 }
 
@@ -319,6 +354,12 @@ pub async fn post(
     body: impl AsRef<[u8]>,
 ) -> Answer {
     request(address, Method::POST, path, headers, body.as_ref()).await
+}
+
+pub fn gzipped(body: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(body).unwrap();
+    encoder.finish().unwrap()
 }
 
 /// A JSON body for one sample.
@@ -343,8 +384,16 @@ pub fn infer_request(values: &[f32]) -> InferRequest {
     }
 }
 
-pub fn close(a: &[f32], b: &[f32]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-3)
+#[track_caller]
+pub fn assert_close(a: &[f32], b: &[f32]) {
+    let close = a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-3);
+    assert!(close, "{a:?} is not {b:?}");
+}
+
+/// A loopback address that nothing listens on.
+pub fn free_address() -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
 }
 
 /// The value of the first line of a scrape that begins so.

@@ -19,11 +19,8 @@ pub struct Process {
 impl Process {
     /// Returns once it has said that it is ready.
     pub fn start(program: impl Into<PathBuf>, arguments: &[&str]) -> Self {
-        let (program, arguments) = (
-            program.into(),
-            arguments.iter().map(|&text| text.to_owned()),
-        );
-        let arguments: Vec<String> = arguments.collect();
+        let program = program.into();
+        let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
         let (child, addresses) = spawn(&program, &arguments);
         Self {
             program,
@@ -50,25 +47,14 @@ impl Process {
 
 fn spawn(program: &Path, arguments: &[String]) -> (Child, Vec<SocketAddr>) {
     let mut command = Command::new(program);
-    let command = command
-        .args(arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    let mut child = command.spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    assert!(
-        line.contains("http://"),
-        "{} said {line:?}",
-        program.display()
-    );
+    command.args(arguments).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = lines.next().unwrap().unwrap();
+    assert!(line.contains("http://"), "{program:?} said {line:?}");
     let address = |rest: &str| rest.split_whitespace().next()?.parse().ok();
-    (
-        child,
-        line.split("://").skip(1).filter_map(address).collect(),
-    )
+    let addresses = line.split("://").skip(1).filter_map(address);
+    (child, addresses.collect())
 }
 
 impl Drop for Process {

@@ -12,9 +12,9 @@ use tonic::Code;
 
 use super::wire::{
     CONTINUATION, DATA, END_STREAM, Frame, GOAWAY, HEADERS, PING, REFUSED_STREAM, RST_STREAM,
-    SETTINGS, fields, frame, hello, open, open_for, reset, until_closed,
+    SETTINGS, fields, frame, open, open_for, reset, until_closed,
 };
-use super::{INFER, call_of, client, client_with, expect, framed, sample};
+use super::{INFER, begin, call_of, client, client_with, expect, framed, said_by_hand, sample};
 use crate::site::Site;
 
 /// HTTP/2's `ENHANCE_YOUR_CALM`.
@@ -45,8 +45,7 @@ fn reason(frames: &[Frame]) -> Option<u8> {
 
 /// Streams opened and reset in one write (CVE-2023-44487).
 pub async fn rapid_reset(site: &Site) {
-    let mut stream = site.grpc_abuser().await;
-    stream.write_all(&hello()).await.unwrap();
+    let stream = said_by_hand(site, b"").await;
     let hundred = |sent: u32| -> Vec<u8> {
         let streams = (0..100).map(|i| 2 * (100 * sent + i) + 1);
         streams
@@ -64,10 +63,7 @@ pub async fn slow_reset(site: &Site) {
     let (caller, connection) = client(site).await;
     let mut sent = 0;
     while sent < 2000 {
-        let Ok(mut ready) = caller.clone().ready().await else {
-            break;
-        };
-        let Ok((response, mut body)) = ready.send_request(call_of(&[]), false) else {
+        let Ok((response, mut body)) = begin(&caller, call_of(&[]), false).await else {
             break;
         };
         let _ = body.send_data(Bytes::from_static(b"\0\0\0"), false);
@@ -86,12 +82,9 @@ pub async fn long_header(site: &Site) {
     let long = [("x", "y".repeat(20_000))];
     let many = vec![("x", "y".to_owned()); 600];
     for fields in [&long[..], &many] {
-        let fields: Vec<_> = fields
-            .iter()
-            .map(|(name, value)| (*name, value.as_str()))
-            .collect();
-        let mut ready = caller.clone().ready().await.unwrap();
-        let (response, _) = ready.send_request(call_of(&fields), true).unwrap();
+        let fields = fields.iter().map(|(name, value)| (*name, value.as_str()));
+        let call = call_of(&fields.collect::<Vec<_>>());
+        let (response, _) = begin(&caller, call, true).await.unwrap();
         assert_eq!(response.await.unwrap().status(), 431);
     }
     // Others go on.
@@ -102,15 +95,11 @@ pub async fn long_header(site: &Site) {
 pub async fn continuations(site: &Site) {
     let field = [&[0x00, 0x01][..], b"x", &[0x01], b"y"].concat();
     for payload in [vec![], field.repeat(3000)] {
-        let mut stream = site.grpc_abuser().await;
-        let header = frame(HEADERS, 0, 1, &fields(INFER));
-        stream.write_all(&[hello(), header].concat()).await.unwrap();
+        let stream = said_by_hand(site, &frame(HEADERS, 0, 1, &fields(INFER))).await;
         let next = |_| frame(CONTINUATION, 0, 1, &payload);
         let (sent, frames) = flood(stream, 10_000_000, next).await;
-        assert!(
-            sent < 10_000_000,
-            "a header of ten million frames was taken"
-        );
+        // No header of ten million frames is taken.
+        assert!(sent < 10_000_000);
         assert!(reason(&frames).is_some(), "{frames:?}");
     }
 }
@@ -124,11 +113,8 @@ pub async fn control_flood(site: &Site) {
     let mut abusers = JoinSet::new();
     for frames in [pings, settings] {
         for reads in [true, false] {
-            let (mut reading, mut writing) = site.grpc_abuser().await.into_split();
-            writing
-                .write_all(&[hello(), open(1, 0)].concat())
-                .await
-                .unwrap();
+            let stream = said_by_hand(site, &open(1, 0)).await;
+            let (mut reading, mut writing) = stream.into_split();
             let frames = frames.clone();
             abusers.spawn(async move {
                 let write = async {
@@ -143,34 +129,25 @@ pub async fn control_flood(site: &Site) {
             });
         }
     }
-    while let Some(ended) = abusers.join_next().await {
-        ended.unwrap();
-    }
+    abusers.join_all().await;
 }
 
 /// Streams beyond the limit are refused, and a client that ignores it is cut off.
 pub async fn too_many_streams(site: &Site) {
-    let mut stream = site.grpc_abuser().await;
-    stream.write_all(&hello()).await.unwrap();
     let opened: Vec<u8> = (0..200).flat_map(|i| open(2 * i + 1, 0)).collect();
-    stream.write_all(&opened).await.unwrap();
+    let mut stream = said_by_hand(site, &opened).await;
     let frames = until_closed(&mut stream).await;
     let resets = frames.iter().filter(|frame| frame.kind == RST_STREAM);
-    let refused = resets
-        .filter(|frame| frame.reason() == Some(REFUSED_STREAM))
-        .count();
-    assert_eq!(refused, 200 - 32);
+    let refused = resets.filter(|frame| frame.reason() == Some(REFUSED_STREAM));
+    assert_eq!(refused.count(), 200 - 32);
     let answered = frames.iter().filter(|frame| frame.kind == HEADERS).count();
     assert!(answered >= 32, "the others are answered");
 
-    let mut stream = site.grpc_abuser().await;
-    stream.write_all(&hello()).await.unwrap();
+    let stream = said_by_hand(site, b"").await;
     let (_, frames) = flood(stream, 10_000, |sent| open(2 * sent + 1, 0)).await;
     assert_eq!(reason(&frames), Some(CALM), "{frames:?}");
-    assert!(
-        frames.len() < 1000,
-        "ten thousand streams were refused one by one"
-    );
+    // Ten thousand streams are not refused one by one.
+    assert!(frames.len() < 1000);
 }
 
 /// No room for any answer, while other calls, whose answers need none, go on.
@@ -179,10 +156,7 @@ pub async fn closed_window(site: &Site) {
     let mut answers = Vec::new();
     for _ in 0..10 {
         // Where these take their time, the first has been left for long enough.
-        let Ok(mut ready) = caller.clone().ready().await else {
-            break;
-        };
-        let Ok((response, mut body)) = ready.send_request(call_of(&[]), false) else {
+        let Ok((response, mut body)) = begin(&caller, call_of(&[]), false).await else {
             break;
         };
         let _ = body.send_data(sample(), true);
@@ -190,15 +164,10 @@ pub async fn closed_window(site: &Site) {
     }
     assert!(!answers.is_empty());
     for asked in 0.. {
-        assert!(
-            asked < 100,
-            "an answer is left unread for as long as one likes"
-        );
-        let Ok(mut ready) = caller.clone().ready().await else {
-            break;
-        };
+        // No answer may be left unread for as long as one likes.
+        assert!(asked < 100);
         let other = Request::post("http://x/none").body(()).unwrap();
-        let Ok((response, _)) = ready.send_request(other, true) else {
+        let Ok((response, _)) = begin(&caller, other, true).await else {
             break;
         };
         let Ok(_) = response.await else { break };
@@ -209,13 +178,9 @@ pub async fn closed_window(site: &Site) {
 
 /// All the window there is, and a socket that is not read.
 pub async fn unread_socket(site: &Site) {
-    let mut stream = site.grpc_abuser().await;
     let window = frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
     let more = frame(8, 0, 0, &0x7f00_0000_u32.to_be_bytes());
-    stream
-        .write_all(&[hello(), window, more].concat())
-        .await
-        .unwrap();
+    let mut stream = said_by_hand(site, &[window, more].concat()).await;
     let mut sent = 0;
     while sent < 1_000_000 {
         let number = 2 * sent + 1;
@@ -231,11 +196,7 @@ pub async fn unread_socket(site: &Site) {
 
 /// Data without any, which no window bounds (CVE-2019-9518).
 pub async fn empty_data(site: &Site) {
-    let mut stream = site.grpc_abuser().await;
-    stream
-        .write_all(&[hello(), open(1, 0)].concat())
-        .await
-        .unwrap();
+    let stream = said_by_hand(site, &open(1, 0)).await;
     let hundred = frame(DATA, 0, 1, b"").repeat(100);
     let (sent, _) = flood(stream, 100_000, |_| hundred.clone()).await;
     assert!(sent < 100_000, "ten million frames were taken");

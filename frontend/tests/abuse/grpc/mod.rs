@@ -4,41 +4,33 @@ pub mod connections;
 pub mod flood;
 pub mod frames;
 pub mod messages;
-mod wire;
+pub mod wire;
 
 use std::error::Error as _;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use h2::client::{Builder, SendRequest};
+use h2::SendStream;
+use h2::client::{Builder, ResponseFuture, SendRequest};
 use http::{HeaderMap, Request};
 use parapet_open_inference::grpc::message::ModelInferRequest;
 use parapet_open_inference::grpc::{InferenceClient, read_response, write_request};
 use prost::Message as _;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tonic::Code;
 use tonic::transport::Endpoint;
 
-use crate::site::{Answered, HUNG, Limits, Site, while_one_is_served};
-use crate::support::{SAMPLE, close, infer_request, linear};
+use crate::site::{Answered, HUNG, Site};
+use crate::support::{SAMPLE, assert_close, gzipped, infer_request, linear};
 
 /// Less than what a connection may be idle.
 const IDLE: Duration = Duration::from_millis(300);
 
+pub const GZIP: (&str, &str) = ("grpc-encoding", "gzip");
 pub const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
-
-/// As [`crate::site::while_others_are_served`].
-pub async fn while_others_are_served(server: &str, abuse: impl AsyncFnOnce(&Site)) {
-    let bystander = |site: &Site, answered| tokio::spawn(bystander(site.grpc_address, answered));
-    while_one_is_served(Limits::Tight(server), bystander, abuse).await;
-}
-
-/// As [`crate::site::at_default_limits`].
-pub async fn at_default_limits(_: &str, abuse: impl AsyncFnOnce(&Site)) {
-    let bystander = |site: &Site, answered| tokio::spawn(bystander(site.grpc_address, answered));
-    while_one_is_served(Limits::Default, bystander, abuse).await;
-}
 
 pub fn request(sample: &[f32]) -> ModelInferRequest {
     write_request("linear", None, &infer_request(sample))
@@ -46,7 +38,7 @@ pub fn request(sample: &[f32]) -> ModelInferRequest {
 
 /// Asks again and again, on a connection that is opened anew when it is closed; panics at the first
 /// answer that is wrong or does not come.
-async fn bystander(address: SocketAddr, answered: Answered) {
+pub async fn bystander(address: SocketAddr, answered: Answered) {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
     let mut client = InferenceClient::new(endpoint.connect_lazy());
     let mut answered_last = Instant::now();
@@ -63,7 +55,7 @@ async fn bystander(address: SocketAddr, answered: Answered) {
         };
         let response = read_response(answer.into_inner()).unwrap();
         let values = response.outputs[0].f32s().unwrap();
-        assert!(close(&values, &linear(&SAMPLE)), "{values:?}");
+        assert_close(&values, &linear(&SAMPLE));
         answered.note(asked);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -88,6 +80,11 @@ pub fn framed(flag: u8, message: &[u8]) -> Bytes {
     [&[flag][..], &length, message].concat().into()
 }
 
+/// The same, compressed.
+pub fn packed(message: &[u8]) -> Bytes {
+    framed(1, &gzipped(message))
+}
+
 pub fn sample() -> Bytes {
     framed(0, &request(&SAMPLE).encode_to_vec())
 }
@@ -99,10 +96,16 @@ pub async fn expect(
     body: Bytes,
     expected: Code,
 ) {
-    let (code, said) = call(&mut client.clone(), headers, body, true)
-        .await
-        .unwrap();
+    let (code, said) = call(client, headers, body, true).await.unwrap();
     assert_eq!(code, expected, "{said:?}");
+}
+
+/// An abuser's connection on which frames are sent by hand: the preface and these.
+pub async fn said_by_hand(site: &Site, frames: &[u8]) -> TcpStream {
+    let mut stream = site.grpc_abuser().await;
+    let said = [&wire::hello(), frames].concat();
+    stream.write_all(&said).await.unwrap();
+    stream
 }
 
 pub fn call_of(headers: &[(&'static str, &str)]) -> Request<()> {
@@ -115,15 +118,23 @@ pub fn call_of(headers: &[(&'static str, &str)]) -> Request<()> {
     request.body(()).unwrap()
 }
 
+/// Begins a call: the answer that is to come, and what sends the body.
+pub async fn begin(
+    client: &SendRequest<Bytes>,
+    call: Request<()>,
+    ends: bool,
+) -> Result<(ResponseFuture, SendStream<Bytes>), h2::Error> {
+    client.clone().ready().await?.send_request(call, ends)
+}
+
 /// A call with this body, which ends or does not; its code, and what came with it.
 pub async fn call(
-    client: &mut SendRequest<Bytes>,
+    client: &SendRequest<Bytes>,
     headers: &[(&'static str, &str)],
     body: Bytes,
     ends: bool,
 ) -> Result<(Code, HeaderMap), h2::Error> {
-    let mut ready = client.clone().ready().await?;
-    let (response, mut sending) = ready.send_request(call_of(headers), false)?;
+    let (response, mut sending) = begin(client, call_of(headers), false).await?;
     sending.send_data(body, ends)?;
     code_of(response.await?).await
 }

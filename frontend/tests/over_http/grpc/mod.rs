@@ -3,7 +3,6 @@
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use parapet_frontend::tenants::Key;
-use parapet_open_inference::InferRequest;
 use parapet_open_inference::grpc::message::{
     InferTensorContents, ModelInferRequest, ModelMetadataRequest, ModelReadyRequest,
     ParameterChoice, ServerLiveRequest, ServerMetadataRequest, ServerReadyRequest,
@@ -12,12 +11,7 @@ use parapet_open_inference::grpc::{InferenceClient, read_response, write_request
 use tonic::transport::Channel;
 use tonic::{Code, Request};
 
-use super::Cluster;
-use super::support::served::instance_of;
-use super::support::{
-    GRPC, OUTPUTS, close, coded_toml, infer_request, linear_all, repository, with_scheme,
-    with_server,
-};
+use super::*;
 
 /// Two replicas and a parity instance, all of them over gRPC.
 async fn start() -> (Cluster, InferenceClient<Channel>) {
@@ -27,14 +21,11 @@ async fn start() -> (Cluster, InferenceClient<Channel>) {
 /// The same with more in the configuration.
 async fn start_with(more: &str) -> (Cluster, InferenceClient<Channel>) {
     let repository = repository();
-    let mut instances = Vec::new();
-    for model in ["linear", "linear", "linear-parity"] {
-        let flags = ["--grpc-listen", "127.0.0.1:0"];
-        instances.push(instance_of(repository.path(), model, &flags).await);
-    }
+    let flags = ["--grpc-listen", "127.0.0.1:0"];
+    let instances = coded_instances(repository.path(), &flags).await;
     let at: Vec<_> = instances
         .iter()
-        .filter_map(|instance| instance.grpc_address())
+        .filter_map(Instance::grpc_address)
         .collect();
     let text = coded_toml(repository.path(), &at[..2], &at[2..], "max_rows = 8");
     let text = with_server(&with_scheme(&text, "grpc"), GRPC) + more;
@@ -44,11 +35,8 @@ async fn start_with(more: &str) -> (Cluster, InferenceClient<Channel>) {
 }
 
 fn request(samples: &[f32]) -> ModelInferRequest {
-    let id = Some("mine".into());
-    let request = InferRequest {
-        id,
-        ..infer_request(samples)
-    };
+    let mut request = infer_request(samples);
+    request.id = Some("mine".into());
     write_request("linear", None, &request)
 }
 
@@ -74,10 +62,8 @@ const SAMPLES: [f32; 8] = [1.0, 2.0, 3.0, 4.0, 0.5, -1.0, 2.0, 0.0];
 async fn answers_with_provenance_in_the_form_of_the_question() {
     let (_cluster, mut client) = start().await;
     let expected = linear_all(&SAMPLES);
-    let answer = client
-        .model_infer(with("x-request-id", "mine-7"))
-        .await
-        .unwrap();
+    let asked = with("x-request-id", "mine-7");
+    let answer = client.model_infer(asked).await.unwrap();
     for (name, value) in [
         ("parapet-provenance", "exact"),
         ("parapet-confidence", "1.0000"),
@@ -86,16 +72,14 @@ async fn answers_with_provenance_in_the_form_of_the_question() {
         assert_eq!(answer.metadata().get(name).unwrap(), value);
     }
     let answer = answer.into_inner();
-    assert_eq!(
-        (answer.id.as_str(), answer.model_version.as_str()),
-        ("mine", "1")
-    );
+    assert_eq!(answer.id, "mine");
+    assert_eq!(answer.model_version, "1");
     let confidence = &answer.parameters["confidence"].parameter_choice;
     assert_eq!(confidence, &Some(ParameterChoice::DoubleParam(1.0)));
     let response = read_response(answer).unwrap();
     assert_eq!(response.parameters["provenance"], "exact");
     assert_eq!(response.outputs[0].shape, [2, OUTPUTS]);
-    assert!(close(&response.outputs[0].f32s().unwrap(), &expected));
+    assert_close(&response.outputs[0].f32s().unwrap(), &expected);
 
     let mut typed = request(&SAMPLES);
     typed.raw_input_contents.clear();
@@ -106,7 +90,7 @@ async fn answers_with_provenance_in_the_form_of_the_question() {
     let answer = client.model_infer(typed).await.unwrap().into_inner();
     assert!(answer.raw_output_contents.is_empty());
     let contents = answer.outputs[0].contents.as_ref().unwrap();
-    assert!(close(&contents.fp32_contents, &expected));
+    assert_close(&contents.fp32_contents, &expected);
 }
 
 #[tokio::test]
@@ -118,67 +102,34 @@ async fn keys_and_quotas_hold_over_grpc() {
     let (_cluster, mut client) = start_with(&tenant).await;
     let health = client.server_ready(ServerReadyRequest {}).await.unwrap();
     assert!(health.into_inner().ready, "health needs none");
-    let other = ModelInferRequest {
-        model_name: "other".into(),
-        ..request(&SAMPLES)
-    };
+    let mut other = request(&SAMPLES);
+    other.model_name = "other".into();
+    let wrong_key = with("authorization", "Bearer wrong");
     for refused in [
-        client.model_infer(request(&SAMPLES)).await.unwrap_err(),
-        client.model_infer(other).await.unwrap_err(),
-        client
-            .model_infer(with("authorization", "Bearer wrong"))
-            .await
-            .unwrap_err(),
-        client
-            .server_metadata(ServerMetadataRequest {})
-            .await
-            .unwrap_err(),
-        client
-            .model_metadata(metadata("linear", ""))
-            .await
-            .unwrap_err(),
-        client.model_ready(ready("linear", "")).await.unwrap_err(),
+        client.model_infer(request(&SAMPLES)).await.err(),
+        client.model_infer(other).await.err(),
+        client.model_infer(wrong_key).await.err(),
+        client.server_metadata(ServerMetadataRequest {}).await.err(),
+        client.model_metadata(metadata("linear", "")).await.err(),
+        client.model_ready(ready("linear", "")).await.err(),
     ] {
-        assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+        assert_eq!(refused.unwrap().code(), Code::Unauthenticated);
     }
-    let bearer = format!("Bearer {}", key.text());
-    assert!(
-        client
-            .model_infer(with("authorization", &bearer))
-            .await
-            .is_ok()
-    );
-    let refused = client
-        .model_infer(with("authorization", &bearer))
-        .await
-        .unwrap_err();
+    let asked = || with("authorization", &format!("Bearer {}", key.text()));
+    assert!(client.model_infer(asked()).await.is_ok());
+    let refused = client.model_infer(asked()).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
 }
 
 #[tokio::test]
 async fn says_what_it_serves() {
     let (_cluster, mut client) = start().await;
-    assert!(
-        client
-            .server_live(ServerLiveRequest {})
-            .await
-            .unwrap()
-            .into_inner()
-            .live
-    );
-    assert!(
-        client
-            .server_ready(ServerReadyRequest {})
-            .await
-            .unwrap()
-            .into_inner()
-            .ready
-    );
-    let server = client
-        .server_metadata(ServerMetadataRequest {})
-        .await
-        .unwrap()
-        .into_inner();
+    let live = client.server_live(ServerLiveRequest {}).await.unwrap();
+    assert!(live.into_inner().live);
+    let is_ready = client.server_ready(ServerReadyRequest {}).await.unwrap();
+    assert!(is_ready.into_inner().ready);
+    let server = client.server_metadata(ServerMetadataRequest {}).await;
+    let server = server.unwrap().into_inner();
     assert_eq!(server.name, "parapet");
     assert_eq!(server.extensions, ["binary_tensor_data"]);
     for (name, version, is_ready) in [
@@ -186,25 +137,15 @@ async fn says_what_it_serves() {
         ("linear", "2", false),
         ("other", "", false),
     ] {
-        let answer = client
-            .model_ready(ready(name, version))
-            .await
-            .unwrap()
-            .into_inner();
-        assert_eq!(answer.ready, is_ready, "{name} {version}");
+        let answer = client.model_ready(ready(name, version)).await.unwrap();
+        assert_eq!(answer.into_inner().ready, is_ready, "{name} {version}");
     }
-    let model = client
-        .model_metadata(metadata("linear", "1"))
-        .await
-        .unwrap()
-        .into_inner();
+    let model = client.model_metadata(metadata("linear", "1")).await;
+    let model = model.unwrap().into_inner();
     assert_eq!(model.platform, "onnxruntime_onnx");
     assert_eq!(model.outputs[0].datatype, "FP32");
-    let unknown = client
-        .model_metadata(metadata("other", "1"))
-        .await
-        .unwrap_err();
-    assert_eq!(unknown.code(), Code::NotFound);
+    let unknown = client.model_metadata(metadata("other", "1")).await;
+    assert_eq!(unknown.unwrap_err().code(), Code::NotFound);
 }
 
 #[tokio::test]
@@ -217,28 +158,16 @@ async fn mistakes_and_deadlines_have_their_codes() {
     };
     let mut nan = SAMPLES;
     nan[0] = f32::NAN;
+    let other_model = changed(|message| message.model_name = "other".into());
+    let other_version = changed(|message| message.model_version = "9".into());
+    let flat = changed(|message| message.inputs[0].shape = vec![8]);
+    let long = changed(|message| message.raw_input_contents[0] = vec![0; 200_000].into());
     for (message, code, named) in [
-        (
-            changed(|message| message.model_name = "other".into()),
-            Code::NotFound,
-            "no model \"other\"",
-        ),
-        (
-            changed(|message| message.model_version = "9".into()),
-            Code::NotFound,
-            "no version \"9\"",
-        ),
-        (
-            changed(|message| message.inputs[0].shape = vec![8]),
-            Code::InvalidArgument,
-            "takes [n, 4]",
-        ),
+        (other_model, Code::NotFound, "no model \"other\""),
+        (other_version, Code::NotFound, "no version \"9\""),
+        (flat, Code::InvalidArgument, "takes [n, 4]"),
         (request(&nan), Code::InvalidArgument, "NaN"),
-        (
-            changed(|message| message.raw_input_contents[0] = vec![0; 200_000].into()),
-            Code::OutOfRange,
-            "limit is: 100000",
-        ),
+        (long, Code::OutOfRange, "limit is: 100000"),
     ] {
         let refused = client.model_infer(message).await.unwrap_err();
         assert_eq!(refused.code(), code, "{refused}");
@@ -250,20 +179,13 @@ async fn mistakes_and_deadlines_have_their_codes() {
         .build_http::<tonic::body::Body>();
     let origin = format!("http://{}", cluster.served.grpc.unwrap());
     let mut without_a_clock = InferenceClient::with_origin(http, origin.parse().unwrap());
-    let late = without_a_clock
-        .model_infer(with("grpc-timeout", "0m"))
-        .await
-        .unwrap_err();
+    let no_time = with("grpc-timeout", "0m");
+    let late = without_a_clock.model_infer(no_time).await.unwrap_err();
     assert_eq!(late.code(), Code::DeadlineExceeded);
-    let class = client
-        .model_infer(with("parapet-class", "vip"))
-        .await
-        .unwrap_err();
-    assert_eq!(class.code(), Code::InvalidArgument, "{class}");
-    assert!(
-        client.model_infer(request(&SAMPLES)).await.is_ok(),
-        "and it still serves"
-    );
+    let class = client.model_infer(with("parapet-class", "vip")).await;
+    assert_eq!(class.unwrap_err().code(), Code::InvalidArgument);
+    // And it still serves.
+    assert!(client.model_infer(request(&SAMPLES)).await.is_ok());
 }
 
 #[tokio::test]

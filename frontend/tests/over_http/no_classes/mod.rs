@@ -1,31 +1,18 @@
 //! A model whose output is one value, as of a regressor or a sigmoid: reconstructions over HTTP and
 //! gRPC.
 
-use http::StatusCode;
 use parapet_open_inference::grpc::message::ModelInferRequest;
 use parapet_open_inference::grpc::write_request;
 
-use super::Cluster;
 use super::support::fixture::parameters;
-use super::support::instance::{HANG, start_of};
-use super::support::{
-    GRPC, INPUTS, SAMPLE, close, coded_toml, infer, infer_request, linear, repository_of,
-    with_server,
-};
+use super::*;
 
 /// Two replicas, a parity instance, and a frontend that listens for both protocols.
 async fn start() -> Cluster {
-    let mut at = Vec::new();
-    for _ in 0..3 {
-        at.push(start_of(1, None).await);
-    }
+    let at = instance::start_all_of::<3>(1).await;
     let repository = repository_of(&[1]);
-    let text = coded_toml(
-        repository.path(),
-        &at[..2],
-        &at[2..],
-        "slots_per_instance = 4",
-    );
+    let slots = "slots_per_instance = 4";
+    let text = coded_toml(repository.path(), &at[..2], &at[2..], slots);
     let cluster = Cluster::of(Vec::new(), repository, &with_server(&text, GRPC)).await;
     cluster.served.wait_until_all_are_up(3).await;
     cluster
@@ -38,25 +25,14 @@ async fn a_reconstruction_of_one_value_has_no_confidence_over_http() {
         infer(cluster.address, &SAMPLE, ""),
         infer(cluster.address, &[HANG; INPUTS], r#""timeout":2000000"#)
     );
-    assert_eq!(
-        (quick.status, late.status),
-        (StatusCode::OK, StatusCode::OK),
-        "{}",
-        late.text()
-    );
-    assert_eq!(
-        quick.header("parapet-confidence"),
-        Some("1.0000"),
-        "the model's own answer"
-    );
+    assert_eq!(quick.status, StatusCode::OK);
+    assert_eq!(late.status, StatusCode::OK, "{}", late.text());
+    // The model's own answer.
+    assert_eq!(quick.header("parapet-confidence"), Some("1.0000"));
     assert_eq!(quick.json()["parameters"]["confidence"], 1.0);
 
     assert_eq!(late.header("parapet-provenance"), Some("reconstructed"));
-    assert!(
-        close(&late.values(), &linear(&[HANG; INPUTS])[..1]),
-        "{}",
-        late.text()
-    );
+    assert_close(&late.values(), &linear(&[HANG; INPUTS])[..1]);
     assert_eq!(late.header("parapet-confidence"), None);
     let parameters = late.json()["parameters"].clone();
     for name in ["confidence", "confidence_calibrated"] {
@@ -80,15 +56,11 @@ async fn a_reconstruction_of_one_value_has_no_confidence_over_grpc() {
         second.model_infer(grpc_request(&[HANG; INPUTS]))
     );
     let (quick, late) = (quick.unwrap(), late.unwrap());
-    assert_eq!(
-        quick.metadata().get("parapet-confidence").unwrap(),
-        "1.0000"
-    );
-    assert_eq!(
-        late.metadata().get("parapet-provenance").unwrap(),
-        "reconstructed"
-    );
-    assert_eq!(late.metadata().get("parapet-confidence"), None);
+    let said = quick.metadata();
+    assert_eq!(said.get("parapet-confidence").unwrap(), "1.0000");
+    let said = late.metadata();
+    assert_eq!(said.get("parapet-provenance").unwrap(), "reconstructed");
+    assert_eq!(said.get("parapet-confidence"), None);
     let parameters = &late.get_ref().parameters;
     assert!(!parameters.contains_key("confidence"), "{parameters:?}");
 }

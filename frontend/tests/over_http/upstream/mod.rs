@@ -3,7 +3,6 @@
 
 mod tls;
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,21 +10,17 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{get, post};
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use parapet_frontend::payload::{Input, Output};
 use parapet_frontend::upstream::{Instances, Transport as _, Unready};
 use parapet_frontend_core::{AttemptResult, FailureKind};
-use parapet_models::Instance;
 use parapet_open_inference::HEADER_CONTENT_LENGTH;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::support::memory::id;
-use super::support::served::instance_of;
-use super::support::{
-    INPUTS, add_model, close, config, input, linear_all, plain_toml, repository, with_scheme,
-};
+use super::*;
 
 /// One instance of `linear`, and the way to it.
 struct Way {
@@ -91,34 +86,22 @@ fn profile() -> tempfile::NamedTempFile {
 async fn answers_and_refusals(scheme: &'static str) {
     let way = Way::start(scheme, &["--max-batch-size", "2"]).await;
     assert_eq!(way.instances.ready(id(0, 0)).await, Ok(()), "{scheme}");
-    assert!(
-        way.instances.ready(id(0, 1)).await.is_err(),
-        "not configured"
-    );
+    // Not configured.
+    assert!(way.instances.ready(id(0, 1)).await.is_err());
     for rows in [1, 2] {
         let input = samples(rows);
         let expected = linear_all(&input.tensors[0].f32s().unwrap());
         let output = ask(&way.instances, input).await.unwrap();
-        assert!(
-            close(&output.tensors[0].f32s().unwrap(), &expected),
-            "{scheme}"
-        );
+        assert_close(&output.tensors[0].f32s().unwrap(), &expected);
     }
     way.fails(samples(3), FailureKind::Refused).await;
-    assert!(
-        ask(&way.instances, samples(1)).await.is_ok(),
-        "{scheme}: and it still answers"
-    );
+    // And it still answers.
+    assert!(ask(&way.instances, samples(1)).await.is_ok(), "{scheme}");
 
-    let Way {
-        instances,
-        instance,
-        ..
-    } = way;
-    instance.shut_down().await;
-    let ready = instances.ready(id(0, 0)).await;
+    way.instance.shut_down().await;
+    let ready = way.instances.ready(id(0, 0)).await;
     assert!(matches!(ready, Err(Unready::Unreachable(_))), "{scheme}");
-    let gone = ask(&instances, samples(1)).await.unwrap_err();
+    let gone = ask(&way.instances, samples(1)).await.unwrap_err();
     assert_eq!(gone.kind, FailureKind::Unreachable, "{scheme}: {gone}");
 }
 
@@ -127,13 +110,8 @@ async fn busy_and_lost(scheme: &'static str) {
     let profile = profile();
     let profile = profile.path().to_str().unwrap();
     let flags = ["--fault-profile", profile, "--queue-capacity", "1"];
-    let Way {
-        instances,
-        instance,
-        _repository,
-        ..
-    } = Way::start(scheme, &flags).await;
-    let instances = Arc::new(instances);
+    let way = Way::start(scheme, &flags).await;
+    let instances = Arc::new(way.instances);
     let mut asked = JoinSet::new();
     // One is computed for a minute, one waits; then there is no place.
     let busy = loop {
@@ -146,7 +124,7 @@ async fn busy_and_lost(scheme: &'static str) {
         }
     };
     assert_eq!(busy.kind, FailureKind::InstanceBusy, "{scheme}: {busy}");
-    instance.shut_down().await;
+    way.instance.shut_down().await;
     assert!(!asked.is_empty());
     while let Some(ended) = asked.join_next().await {
         let lost = ended.unwrap().unwrap_err();
@@ -166,9 +144,8 @@ async fn given_up(scheme: &'static str) {
     }
     let flags = [&slow[..], &["--request-timeout-ms", "50"]].concat();
     let impatient = Way::start(scheme, &flags).await;
-    impatient
-        .fails(input(Duration::from_secs(20)), FailureKind::InstanceError)
-        .await;
+    let input = input(Duration::from_secs(20));
+    impatient.fails(input, FailureKind::InstanceError).await;
 }
 
 /// A server without the binary extension is written to in JSON, also while its checks fail.
@@ -211,12 +188,8 @@ async fn another_output_is_invalid(scheme: &'static str) {
     let text = std::fs::read_to_string(&toml).unwrap();
     std::fs::write(&toml, text.replace("shape = [3]", "shape = [4]")).unwrap();
     let instances = instances(other.path(), scheme, address(&way.instance, scheme));
-    let failure = ask(&instances, samples(1)).await.unwrap_err();
-    assert_eq!(
-        failure.kind,
-        FailureKind::InvalidOutput,
-        "{scheme}: {failure}"
-    );
+    let invalid = ask(&instances, samples(1)).await.unwrap_err();
+    assert_eq!(invalid.kind, FailureKind::InvalidOutput, "{invalid}");
 }
 
 /// A test for each suite over each protocol.
@@ -242,14 +215,12 @@ over_both!("http", "grpc": answers_and_refusals, busy_and_lost, given_up, anothe
 #[tokio::test]
 async fn an_error_of_an_instance_reaches_the_client_without_the_instance_s_address() {
     let repository = repository();
-    let instance = crate::support::instance::broken("no luck").await;
+    let instance = instance::broken("no luck").await;
     let text = plain_toml(repository.path(), &[instance], "");
-    let cluster = crate::Cluster::of(Vec::new(), repository, &text).await;
-    let answer = crate::infer(cluster.address, &[1.0; INPUTS], "").await;
+    let cluster = Cluster::of(Vec::new(), repository, &text).await;
+    let answer = infer(cluster.address, &[1.0; INPUTS], "").await;
     assert_eq!(answer.status, StatusCode::BAD_GATEWAY);
     let said = answer.error();
-    assert!(
-        said.contains("no luck") && !said.contains(&instance.to_string()),
-        "{said}"
-    );
+    assert!(said.contains("no luck"), "{said}");
+    assert!(!said.contains(&instance.to_string()), "{said}");
 }

@@ -4,15 +4,11 @@
 mod listeners;
 
 use std::fs;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicUsize;
 
 use parapet_frontend::config::ModelConfig;
-use parapet_frontend::upstream::{Instances, Place, Transport as _, Unready};
-use parapet_frontend_core::FailureKind;
-use parapet_models::Instance;
+use parapet_frontend::upstream::Place;
 use parapet_net::test_certificates::{
     Issuer, authority, expired_identity, identity, identity_for, revocation_list,
 };
@@ -21,16 +17,9 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
-use super::super::Cluster;
-use super::super::support::memory::id;
-use super::super::support::served::instance_of;
-use super::super::support::{
-    SAMPLE, close, coded_toml, config, infer, linear, plain_toml, repository, wait_until,
-    with_scheme,
-};
-use super::{address, ask, over_both, samples};
+use super::*;
 
 /// An instance, and a way to it by TLS.
 struct Site {
@@ -70,12 +59,8 @@ impl Site {
     }
 
     fn server(&self, identity: &Identity, client_ca: Option<&Path>) -> ServerConfig {
-        let alpn = if self.scheme == "grpcs" {
-            "h2"
-        } else {
-            "http/1.1"
-        };
-        server(identity, client_ca, alpn)
+        let grpc = self.scheme == "grpcs";
+        server(identity, client_ca, if grpc { "h2" } else { "http/1.1" })
     }
 
     /// Ends TLS by `identity` before the instance.
@@ -86,10 +71,8 @@ impl Site {
     fn config(&self, address: SocketAddr, more: &str) -> ModelConfig {
         let tls = format!("tls = {{ ca = {:?}{more} }}", self.ca);
         let text = plain_toml(self.path(), &[address], &tls);
-        config(&with_scheme(&text, self.scheme))
-            .unwrap()
-            .models
-            .remove(0)
+        let config = config(&with_scheme(&text, self.scheme));
+        config.unwrap().models.remove(0)
     }
 
     /// The client of a server at `address`; `more` stands in its table.
@@ -106,15 +89,9 @@ impl Site {
         };
         assert!(wanted(&failure), "{scheme}: {failure:?}");
         let refused = ask(instances, samples(1)).await.unwrap_err();
-        assert_eq!(
-            refused.kind,
-            FailureKind::Unreachable,
-            "{scheme}: {refused}"
-        );
-        assert!(
-            refused.to_string().contains(&failure.to_string()),
-            "{scheme}: {refused}"
-        );
+        assert_eq!(refused.kind, FailureKind::Unreachable, "{refused}");
+        let said = refused.to_string();
+        assert!(said.contains(&failure.to_string()), "{scheme}: {said}");
     }
 }
 
@@ -126,9 +103,8 @@ fn server(identity: &Identity, client_ca: Option<&Path>, alpn: &str) -> ServerCo
         None => builder.with_no_client_auth(),
         Some(ca) => {
             let mut roots = RootCertStore::empty();
-            roots
-                .add(CertificateDer::from_pem_file(ca).unwrap())
-                .unwrap();
+            let ca = CertificateDer::from_pem_file(ca).unwrap();
+            roots.add(ca).unwrap();
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
             builder.with_client_cert_verifier(verifier.build().unwrap())
         }
@@ -185,11 +161,15 @@ async fn answers(instances: &Instances) {
     let input = samples(1);
     let expected = linear(&input.tensors[0].f32s().unwrap());
     let output = ask(instances, input).await.unwrap();
-    assert!(close(&output.tensors[0].f32s().unwrap(), &expected));
+    assert_close(&output.tensors[0].f32s().unwrap(), &expected);
 }
 
 fn of_another_name(failure: &TlsFailure) -> bool {
     matches!(failure, TlsFailure::AnotherName(_))
+}
+
+fn unknown_authority(failure: &TlsFailure) -> bool {
+    *failure == TlsFailure::UnknownAuthority
 }
 
 fn refused(failure: &TlsFailure) -> bool {
@@ -205,19 +185,17 @@ async fn servers_that_are_not_trusted(scheme: &'static str) {
     // An authority that has our authority's name, and not its key.
     let elsewhere = tempfile::tempdir().unwrap();
     let (stranger, _) = authority(elsewhere.path(), "ca");
-    let unknown = site
-        .behind(&identity(site.path(), "unknown", &stranger))
-        .await;
-    let expired = site
-        .behind(&expired_identity(site.path(), "expired", &site.issuer))
-        .await;
+    let unknown = identity(site.path(), "unknown", &stranger);
+    let unknown = site.behind(&unknown).await;
+    let expired = expired_identity(site.path(), "expired", &site.issuer);
+    let expired = site.behind(&expired).await;
     for (address, expected) in [
         (unknown.address, TlsFailure::UnknownAuthority),
         (expired.address, TlsFailure::Expired),
         (site.served_at(), TlsFailure::NotTls),
     ] {
-        site.fails(&site.client(address, ""), |failure| *failure == expected)
-            .await;
+        let client = site.client(address, "");
+        site.fails(&client, |failure| *failure == expected).await;
     }
 }
 
@@ -228,8 +206,8 @@ async fn servers_of_another_name(scheme: &'static str) {
     let relay = site.behind(&named).await;
     let other = ", server_name = \"other.example\"";
     for more in ["", other] {
-        site.fails(&site.client(relay.address, more), of_another_name)
-            .await;
+        let client = site.client(relay.address, more);
+        site.fails(&client, of_another_name).await;
     }
     answers(&site.client(relay.address, ", server_name = \"replicas.example\"")).await;
 }
@@ -238,12 +216,12 @@ async fn servers_of_another_name(scheme: &'static str) {
 /// of one that is found without, for its address. A name that is configured goes before either.
 async fn servers_that_are_discovered(scheme: &'static str) {
     let site = Site::start(scheme).await;
-    let identity =
-        |name: &str, names: &[&str]| identity_for(site.path(), name, &site.issuer, names);
-    let named = site
-        .behind(&identity("named", &["one.example", "all.example"]))
-        .await;
-    let addressed = site.behind(&identity("addressed", &["127.0.0.1"])).await;
+    let behind = async |name: &str, names: &[&str]| {
+        let identity = identity_for(site.path(), name, &site.issuer, names);
+        site.behind(&identity).await
+    };
+    let named = behind("named", &["one.example", "all.example"]).await;
+    let addressed = behind("addressed", &["127.0.0.1"]).await;
     let client = |more: &str, relay: &Relay, host: Option<&str>| {
         let address = relay.address;
         let listed = format!("instances = [\"{address}\"]");
@@ -288,8 +266,8 @@ async fn servers_that_ask_for_certificates(scheme: &'static str) {
     let with =
         |own: &Identity| format!(", certificate = {:?}, key = {:?}", own.certificate, own.key);
     let unknown = with(&identity(site.path(), "unknown", &stranger));
-    site.fails(&site.client(relay.address, &unknown), refused)
-        .await;
+    let client = site.client(relay.address, &unknown);
+    site.fails(&client, refused).await;
     answers(&site.client(relay.address, &with(&site.identity("known")))).await;
 }
 
@@ -304,11 +282,8 @@ async fn certificates_that_change(scheme: &'static str) {
     let connections = relay.accepted.load(Ordering::SeqCst);
     assert!(!tls.reload().unwrap(), "nothing has changed");
     answers(&instances).await;
-    assert_eq!(
-        relay.accepted.load(Ordering::SeqCst),
-        connections,
-        "the connection is kept"
-    );
+    // The connection is kept.
+    assert_eq!(relay.accepted.load(Ordering::SeqCst), connections);
 
     fs::write(&site.ca, "broken").unwrap();
     assert!(tls.reload().is_err());
@@ -316,10 +291,7 @@ async fn certificates_that_change(scheme: &'static str) {
 
     fs::copy(new_ca, &site.ca).unwrap();
     assert!(tls.reload().unwrap());
-    site.fails(&instances, |failure| {
-        *failure == TlsFailure::UnknownAuthority
-    })
-    .await;
+    site.fails(&instances, unknown_authority).await;
     relay.change(site.server(&identity(site.path(), "server", &new), None));
     answers(&instances).await;
 }
@@ -336,13 +308,12 @@ async fn servers_that_are_revoked(scheme: &'static str) {
     answers(&instances).await;
 
     revocation_list(site.path(), "ca", &site.issuer, &[&own], 2040);
+    let revoked = |failure: &TlsFailure| *failure == TlsFailure::Revoked;
     assert!(tls.reload().unwrap());
-    site.fails(&instances, |failure| *failure == TlsFailure::Revoked)
-        .await;
+    site.fails(&instances, revoked).await;
     fs::write(&crl, "broken").unwrap();
     assert!(tls.reload().is_err());
-    site.fails(&instances, |failure| *failure == TlsFailure::Revoked)
-        .await;
+    site.fails(&instances, revoked).await;
     relay.change(site.server(&site.identity("another"), None));
     answers(&instances).await;
 }
