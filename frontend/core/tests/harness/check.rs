@@ -8,51 +8,46 @@ use parapet_frontend_core::{Answer, ClassId, GroupId, QueryId, Row};
 
 use super::*;
 
+impl Client {
+    /// Checks that it may be answered by another than its own prediction now.
+    fn check_approximation(&self, now: Time) {
+        assert!(self.allow_approximate, "approximated against its word");
+        assert!(!self.exact_seen, "CG-2: its prediction is in hand");
+        let last_call = now + Duration::from_millis(1) >= self.deadline;
+        let late = now.since(self.arrived) >= self.hold_back;
+        assert!(late || self.lost || last_call, "CG-4: not late yet");
+    }
+}
+
 impl Harness {
     /// Checks that a request may go to `instance`.
     pub(super) fn check_send(&mut self, instance: InstanceId, input: &Input) {
-        assert!(
-            !self.down.contains(&instance),
-            "sent to {instance:?}, which is down"
-        );
+        let up = !self.down.contains(&instance);
+        assert!(up, "sent to {instance:?}, which is down");
         let here = !self.leaving.contains(&instance) && !self.gone.contains(&instance);
         assert!(here, "sent to {instance:?}, which has left");
         let slots = self.config.pools[usize::from(instance.pool.0)].slots as usize;
-        let load = self
-            .sent
-            .iter()
-            .filter(|sent| sent.instance == instance)
-            .count();
-        assert!(load < slots, "{instance:?} has no free slot");
+        let there = self.sent.iter().filter(|sent| sent.instance == instance);
+        assert!(there.count() < slots, "{instance:?} has no free slot");
         let to_model = instance.pool == PoolId::DEPLOYED;
         if let (Some(group), true) = (input.group, to_model) {
             let coded = self.coded.as_ref();
             let unmodified = coded.is_some_and(|coded| coded.first_parity == PoolId::DEPLOYED);
-            assert!(
-                unmodified,
-                "a parity query for parity models was sent to the deployed one"
-            );
+            assert!(unmodified, "a parity query for parity models");
             let shares = |sent: &Sent| {
                 let number = sent.input.number;
                 let is_member = number.is_some_and(|number| self.groups[&group].contains(&number));
                 sent.instance == instance && (is_member || sent.input.group == Some(group))
             };
-            assert!(
-                !self.sent.iter().any(shares),
-                "a parity query where a member is in flight"
-            );
+            let apart = !self.sent.iter().any(shares);
+            assert!(apart, "a parity query where a member is in flight");
         } else {
-            assert_eq!(
-                input.number.is_some(),
-                to_model || Some(instance.pool) == self.backup
-            );
+            let to_backup = Some(instance.pool) == self.backup;
+            assert_eq!(input.number.is_some(), to_model || to_backup);
         }
         if let Some(number) = input.number.filter(|_| to_model) {
             let here = self.places(number).contains(&instance.index);
-            assert!(
-                !here,
-                "a copy of query {number} where it is in flight already"
-            );
+            assert!(!here, "query {number} is in flight there already");
             // It is not in the table yet when this is its first send.
             if let Some(client) = self.clients.get_mut(number) {
                 client.lost = false;
@@ -65,69 +60,53 @@ impl Harness {
         let stats = self.engine.stats();
         let mut issued = 0;
         for (strategy, class) in self.strategies.iter().zip((0u8..).map(ClassId)) {
-            let redundancy_outcomes = self.engine.core().redundancy_outcomes(class);
+            let by_class = self.engine.core().redundancy_outcomes(class).issued;
             let (share, burst) = budget(strategy);
             let allowed = share * stats.accepted as f64 + burst + 1e-9;
+            let name = strategy.name();
             assert!(
-                redundancy_outcomes.issued as f64 <= allowed,
-                "CG-7: {} issued by {}",
-                redundancy_outcomes.issued,
-                strategy.name()
+                by_class as f64 <= allowed,
+                "CG-7: {by_class} issued by {name}"
             );
-            issued += redundancy_outcomes.issued;
+            issued += by_class;
         }
         assert_eq!(issued, stats.redundant_issued);
     }
 
     pub(super) fn check_encode(&mut self, group: GroupId, row: Row, inputs: Vec<Arc<Input>>) {
-        let coded = self
-            .coded
-            .as_ref()
-            .expect("only the coded strategies encode");
+        let coded = self.coded.as_ref();
+        let coded = coded.expect("only the coded strategies encode");
         let (k, share, burst) = (coded.k, coded.redundant_share, coded.redundant_burst);
         assert_eq!(inputs.len(), k);
-        assert!(
-            inputs.iter().all(|input| input.key == inputs[0].key),
-            "CG-6: kinds of query mixed"
-        );
+        let alike = inputs.iter().all(|input| input.key == inputs[0].key);
+        assert!(alike, "CG-6: kinds of query mixed");
         let numbers: Vec<usize> = inputs.iter().filter_map(|input| input.number).collect();
-        assert_eq!(
-            numbers.iter().collect::<BTreeSet<_>>().len(),
-            k,
-            "a query twice in one group"
-        );
-        let is_plain =
-            |number: &usize| self.clients.get(*number).is_some_and(|client| client.plain);
-        assert!(
-            !numbers.iter().any(is_plain),
-            "a query coded although redundancy was switched off"
-        );
+        let different = numbers.iter().collect::<BTreeSet<_>>();
+        assert_eq!(different.len(), k, "a query twice in one group");
+        let mut clients = numbers
+            .iter()
+            .filter_map(|&number| self.clients.get(number));
+        let coded = clients.all(|client| !client.plain);
+        assert!(coded, "although redundancy was switched off");
         self.groups.insert(group, numbers);
         self.encoded_total += 1;
         let accepted = self.clients.len() as f64 + 1.0;
-        let allowed = share * accepted + burst;
-        assert!(
-            self.encoded_total as f64 <= allowed,
-            "CG-7: more parity queries than the budget allows"
-        );
+        let within = self.encoded_total as f64 <= share * accepted + burst;
+        assert!(within, "CG-7: more parity queries than the budget allows");
         self.encodes.push(PendingEncode { group, row, inputs });
     }
 
     pub(super) fn check_answer(&mut self, query: QueryId, answer: &Answer<Output>) {
         let now = self.now;
-        let client = self
-            .clients
-            .iter_mut()
-            .find(|client| client.id == query)
-            .expect("CG-1: answer for nobody");
+        let mut clients = self.clients.iter_mut();
+        let client = clients.find(|client| client.id == query);
+        let client = client.expect("CG-1: answer to no query");
         assert_eq!(client.fate, Fate::Waiting, "CG-1: a second answer");
         assert!(now <= client.deadline, "CG-1: answered after the deadline");
         client.answered_at = Some(now);
         let own = matches!(answer, Answer::Exact(_) | Answer::Failed(_));
-        assert!(
-            own || !client.plain,
-            "{answer:?} although redundancy was switched off"
-        );
+        let redundant = !own && client.plain;
+        assert!(!redundant, "{answer:?} although it was switched off");
         client.fate = match answer {
             Answer::Exact(output) => {
                 assert_eq!(**output, model(client.value));
@@ -138,45 +117,15 @@ impl Harness {
                 Fate::Hedged
             }
             Answer::Backup(output) => {
-                assert!(
-                    client.allow_approximate,
-                    "approximated against the client's word"
-                );
-                assert!(
-                    !client.exact_seen,
-                    "CG-2: a backup's prediction although the model's is in hand"
-                );
-                let last_call = now + Duration::from_millis(1) >= client.deadline;
-                let late = now.since(client.arrived) >= client.hold_back;
-                assert!(
-                    late || client.lost || last_call,
-                    "CG-4: answered by the backup before it was late"
-                );
+                client.check_approximation(now);
                 assert_eq!(**output, backup_model(client.value));
                 Fate::Backup
             }
             Answer::Reconstructed(output) => {
-                assert!(
-                    client.allow_approximate,
-                    "reconstructed against the client's word"
-                );
-                assert!(
-                    !client.exact_seen,
-                    "CG-2: a reconstruction although the prediction is in hand"
-                );
-                let last_call = now + Duration::from_millis(1) >= client.deadline;
-                let late = now.since(client.arrived) >= client.hold_back;
-                assert!(
-                    late || client.lost || last_call,
-                    "CG-4: reconstructed before it was late"
-                );
-                let error = (**output - model(client.value)).abs();
-                assert!(
-                    error < 1e-2,
-                    "CG-6: {} instead of {}",
-                    output,
-                    model(client.value)
-                );
+                client.check_approximation(now);
+                let expected = model(client.value);
+                let error = (**output - expected).abs();
+                assert!(error < 1e-2, "CG-6: {output} instead of {expected}");
                 Fate::Reconstructed
             }
             Answer::Failed(failure) => Fate::Failed(failure.kind),
@@ -193,16 +142,14 @@ impl Harness {
                     .any(|&other| other != number && self.clients[other].fate == Fate::Waiting)
         });
         // A group whose parity queries are not due is not known outside the engine yet.
-        let defers = self
-            .strategies
-            .iter()
-            .filter_map(coded_part)
-            .any(|coded| coded.defer_parity);
+        let mut coded = self.strategies.iter().filter_map(coded_part);
+        let defers = coded.any(|coded| coded.defer_parity);
         let waits = |client: &Client| client.fate == Fate::Waiting && client.allow_approximate;
         let may_be_needed = defers && self.clients.iter().any(waits);
+        let withdrawn = !self.is_in_flight(number);
         assert!(
-            needed || may_be_needed || !self.is_in_flight(number),
-            "CG-8: an abandoned query keeps its work"
+            needed || may_be_needed || withdrawn,
+            "CG-8: it keeps its work"
         );
     }
 }

@@ -64,10 +64,8 @@ impl Harness {
         }
         let index = index % self.encodes.len();
         let PendingEncode { group, row, inputs } = self.encodes.swap_remove(index);
-        let code = self
-            .code
-            .as_ref()
-            .expect("only the coded strategies encode");
+        let code = self.code.as_ref();
+        let code = code.expect("only the coded strategies encode");
         let terms = inputs.iter().enumerate();
         let value = terms
             .map(|(slot, input)| code.coefficient(usize::from(row.0), slot) * input.value)
@@ -136,10 +134,8 @@ impl Harness {
             self.now = self.now.max(next);
             self.act(Engine::tick);
             let next_after = self.engine.next_timer();
-            assert!(
-                next_after.is_none_or(|after| after > self.now),
-                "a due timer was left pending"
-            );
+            let pending = next_after.is_some_and(|after| after <= self.now);
+            assert!(!pending, "a due timer was left pending");
         }
         self.now = until;
     }

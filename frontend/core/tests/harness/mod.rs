@@ -268,33 +268,25 @@ impl Harness {
         });
         let held = Arc::downgrade(&input);
         let deadline = self.now + deadline;
-        let free = self
-            .engine
-            .core()
-            .pool(PoolId::DEPLOYED)
-            .unwrap()
-            .has_free_slot();
+        let deployed = self.engine.core().pool(PoolId::DEPLOYED);
+        let free = deployed.unwrap().has_free_slot();
+        let arrival = Arrival {
+            input,
+            bytes: 1,
+            key,
+            deadline,
+            allow_approximate,
+            class,
+        };
         let mut actions = Vec::new();
-        let id = self.engine.arrive(
-            self.now,
-            Arrival {
-                input,
-                bytes: 1,
-                key,
-                deadline,
-                allow_approximate,
-                class,
-            },
-            &mut actions,
-        )?;
+        let id = self.engine.arrive(self.now, arrival, &mut actions)?;
         let is_own = |action: &Action<Input, Output>| matches!(action, Action::Send { input, .. } if input.number == Some(number));
         let (plain, hold_back) = (!self.engine.switches().redundancy, self.hold_back());
         if free {
-            // CG-3: its own dispatch is the very first thing.
             let first = actions.first();
             assert!(
                 first.is_some_and(is_own),
-                "CG-3: a slot was free, and the first action is {first:?}"
+                "CG-3: {first:?} before its dispatch"
             );
         }
         self.clients.push(Client {
@@ -323,9 +315,9 @@ impl Harness {
             .sent
             .iter()
             .filter(|sent| sent.input.number == Some(number));
-        sent.filter(|sent| sent.instance.pool == PoolId::DEPLOYED)
-            .map(|sent| sent.instance.index)
-            .collect()
+        let instances = sent.map(|sent| sent.instance);
+        let deployed = instances.filter(|instance| instance.pool == PoolId::DEPLOYED);
+        deployed.map(|instance| instance.index).collect()
     }
 
     pub fn fate(&self, number: usize) -> &Fate {
@@ -371,13 +363,9 @@ impl Harness {
                     });
                 }
                 Action::Abort { job } => {
-                    let before = self.sent.len();
-                    self.sent.retain(|sent| sent.job != job);
-                    assert_eq!(
-                        self.sent.len() + 1,
-                        before,
-                        "aborted a request that is not in flight"
-                    );
+                    let position = self.sent.iter().position(|sent| sent.job == job);
+                    self.sent
+                        .remove(position.expect("the aborted request is in flight"));
                 }
                 Action::Probe { instance } => {
                     self.down.insert(instance);
@@ -391,10 +379,8 @@ impl Harness {
                     predictions,
                     parity,
                 } => {
-                    assert!(
-                        predictions[usize::from(slot.0)].is_none(),
-                        "CG-2: its prediction is in hand"
-                    );
+                    let missing = predictions[usize::from(slot.0)].is_none();
+                    assert!(missing, "CG-2: its prediction is in hand");
                     self.decodes.push(PendingDecode {
                         query,
                         slot,
@@ -417,11 +403,7 @@ impl Harness {
         }
         self.advance(Duration::from_secs(120));
         for (number, client) in self.clients.iter().enumerate() {
-            assert_ne!(
-                client.fate,
-                Fate::Waiting,
-                "CG-1: query {number} was never answered"
-            );
+            assert_ne!(client.fate, Fate::Waiting, "CG-1: query {number}");
         }
         while !self.sent.is_empty() {
             self.complete(0, None);
@@ -431,43 +413,24 @@ impl Harness {
         let stats = self.engine.stats();
         assert_eq!(stats.cg1_violations, 0);
         assert_eq!(stats.queries_tracked, 0, "queries are left over");
-        let (max_keys, max_kept) = self
-            .coded
-            .as_ref()
-            .map_or((0, 0), |coded| (coded.max_keys, coded.max_kept_bytes));
-        assert!(
-            stats.kept_bytes as usize <= max_kept,
-            "{} inputs are kept",
-            stats.kept_bytes
-        );
-        if self.coded.is_some() {
-            let held = self
-                .clients
-                .iter()
-                .filter(|client| client.input.strong_count() > 0)
-                .count();
-            assert_eq!(
-                held as u64, stats.kept_bytes,
-                "inputs are held that nobody counts"
-            );
+        let (coded, kept) = (self.coded.as_ref(), stats.kept_bytes as usize);
+        let (max_keys, max_kept) =
+            coded.map_or((0, 0), |coded| (coded.max_keys, coded.max_kept_bytes));
+        assert!(kept <= max_kept, "{kept} inputs are kept");
+        if coded.is_some() {
+            let clients = self.clients.iter();
+            let held = clients.filter(|client| client.input.strong_count() > 0);
+            assert_eq!(held.count(), kept, "inputs are held uncounted");
         }
-        self.check_all_left();
-        assert!(
-            stats.groups_tracked as usize <= max_keys,
-            "groups are left over: {}",
-            stats.groups_tracked
-        );
+        assert!(self.leaving.is_empty(), "not left: {:?}", self.leaving);
+        let groups = stats.groups_tracked as usize;
+        assert!(groups <= max_keys, "groups are left over: {groups}");
         let predicted = stats.exact + stats.hedged + stats.backup + stats.reconstructed;
         let answered = predicted + stats.failed + stats.abandoned;
-        assert_eq!(
-            stats.accepted, answered,
-            "CG-1: accepted = answered + abandoned"
-        );
+        assert_eq!(stats.accepted, answered, "CG-1");
         assert_eq!(stats.accepted as usize, self.clients.len());
         let ended = stats.redundant_won + stats.redundant_wasted + stats.redundant_failed;
-        assert_eq!(
-            stats.redundant_issued, ended,
-            "every redundant request ends one way: {stats:?}"
-        );
+        // Every redundant request ends one way.
+        assert_eq!(stats.redundant_issued, ended, "{stats:?}");
     }
 }
