@@ -113,11 +113,6 @@ impl<I, O> Core<I, O> {
         self.now
     }
 
-    /// Returns the running totals.
-    pub fn stats_mut(&mut self) -> &mut Stats {
-        &mut self.stats
-    }
-
     /// A pool's state, to look at.
     pub fn pool(&self, pool: PoolId) -> Option<&Pool> {
         self.pools.get(usize::from(pool.0))

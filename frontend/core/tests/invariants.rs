@@ -114,26 +114,17 @@ proptest! {
 
     #[test]
     fn two_copies(ops in ops()) {
-        run(
-            Harness::of(4, 2, Replicate(replicate_config(2))),
-            ops,
-        );
+        run(Harness::of(4, 2, Replicate(replicate_config(2))), ops);
     }
 
     #[test]
     fn three_copies_of_one_slot_each(ops in ops()) {
-        run(
-            Harness::of(4, 1, Replicate(replicate_config(3))),
-            ops,
-        );
+        run(Harness::of(4, 1, Replicate(replicate_config(3))), ops);
     }
 
     #[test]
     fn hedge(ops in ops()) {
-        run(
-            Harness::of(4, 1, Hedge(hedge_config())),
-            ops,
-        );
+        run(Harness::of(4, 1, Hedge(hedge_config())), ops);
     }
 
     #[test]
@@ -147,36 +138,24 @@ proptest! {
 
     #[test]
     fn approximate_backup_asked_at_arrival(ops in ops()) {
-        run(
-            Harness::of(4, 1, ApproximateBackup(backup_config(true))),
-            ops,
-        );
+        run(Harness::of(4, 1, ApproximateBackup(backup_config(true))), ops);
     }
 
     #[test]
     fn approximate_backup_asked_when_late(ops in ops()) {
         let mut config = backup_config(false);
         config.share = Some(0.3);
-        run(
-            Harness::of(4, 2, ApproximateBackup(config)),
-            ops,
-        );
+        run(Harness::of(4, 2, ApproximateBackup(config)), ops);
     }
 
     #[test]
     fn coded_hedged_k2_r1(ops in ops()) {
-        run(
-            Harness::of(4, 2, CodedHedged(coded_hedged_config(2, 1))),
-            ops,
-        );
+        run(Harness::of(4, 2, CodedHedged(coded_hedged_config(2, 1))), ops);
     }
 
     #[test]
     fn coded_hedged_k3_r2(ops in ops()) {
-        run(
-            Harness::of(4, 1, CodedHedged(coded_hedged_config(3, 2))),
-            ops,
-        );
+        run(Harness::of(4, 1, CodedHedged(coded_hedged_config(3, 2))), ops);
     }
 
     #[test]
