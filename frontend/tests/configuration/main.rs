@@ -61,8 +61,8 @@ fn entries_that_do_not_fit_are_named() {
     replacements_are_refused(&text, concat);
     let model = "models[0].strategy.parity[0].model";
     add_parity_row(repository.path(), "linear-parity", 0, sum(3, 1));
-    let parts = ["k = 2 here", "code.k = 3 in", "model.toml", "set k = 3"];
-    refused(&text, &[&[model], &parts[..]].concat());
+    let parts = "k = 2 here & code.k = 3 in & model.toml & set k = 3";
+    refused_with(&text, &format!("{model} & {parts}"));
     add_model(repository.path(), "linear-parity", None);
     let parts = ["is no parity model", "no [code]", "name a parity model"];
     refused(&text, &parts);
@@ -78,19 +78,22 @@ fn values_out_of_range_are_named() {
     let repository = repository();
     let base = plain_toml(repository.path(), &addresses(1, 9001), "");
     let mistakes = r#"
-        max_body_bytes = 100000 => max_body_bytes = 0 => server.max_body_bytes & parapet.toml
-        max_body_bytes = 100000 => max_body_bytes = 9\nmax_bodies_bytes = 8 => server.max_bodies_bytes & parapet.toml
-        max_body_bytes = 100000 => max_connections_per_peer = 0 => server.max_connections_per_peer & parapet.toml
-        ["127.0.0.1:9001"] => [] => models[0].instances & parapet.toml
-        ["127.0.0.1:9001"] => ["nowhere"] => models[0].instances[0] & parapet.toml
-        ["127.0.0.1:9001"] => ["127.0.0.1:9001", "127.0.0.1:9001"] => models[0].instances[1] & parapet.toml
-        name = "linear" => name = "linear"\nmax_attempts = 0 => models[0].max_attempts & parapet.toml
-        name = "linear" => name = "linear"\ntimeout_ms = 0 => models[0].timeout_ms & parapet.toml
-        name = "linear" => name = "linear"\nmax_timeout_ms = 10 => models[0].max_timeout_ms & parapet.toml
-        name = "linear" => name = "linear"\nversion = 7 => models[0].version & parapet.toml
-        interval_ms = 200 => interval_ms = 0 => models[0].health.interval_ms & parapet.toml
+        max_body_bytes = 100000 => max_body_bytes = 0 => server.max_body_bytes
+        max_body_bytes = 100000 => max_body_bytes = 9\nmax_bodies_bytes = 8 => server.max_bodies_bytes
+        max_body_bytes = 100000 => max_connections_per_peer = 0 => server.max_connections_per_peer
+        ["127.0.0.1:9001"] => [] => models[0].instances
+        ["127.0.0.1:9001"] => ["nowhere"] => models[0].instances[0]
+        ["127.0.0.1:9001"] => ["127.0.0.1:9001", "127.0.0.1:9001"] => models[0].instances[1]
+        name = "linear" => name = "linear"\nmax_attempts = 0 => models[0].max_attempts
+        name = "linear" => name = "linear"\ntimeout_ms = 0 => models[0].timeout_ms
+        name = "linear" => name = "linear"\nmax_timeout_ms = 10 => models[0].max_timeout_ms
+        name = "linear" => name = "linear"\nversion = 7 => models[0].version
+        interval_ms = 200 => interval_ms = 0 => models[0].health.interval_ms
     "#;
-    replacements_are_refused(&base, mistakes);
+    for [from, to, field] in rows(mistakes) {
+        let wrong = base.replacen(&from, &to, 1);
+        refused(&wrong, &["parapet.toml", &field]);
+    }
     let mistakes = r#"
         fixed_ms = 30 => percentile = 1.5 => hold_back.percentile & 0.5 to below 1
         fixed_ms = 30 => fixed_ms = 30, percentile = 0.9 => hold_back & one or the other

@@ -61,7 +61,7 @@ fn mistakes_in_a_strategy_are_named() {
     ) {
         let instances = addresses(instances.parse().unwrap(), 9001);
         let text = strategy_toml(repository.path(), &instances, &strategy);
-        refused(&text, &parts.split(" & ").collect::<Vec<_>>());
+        refused_with(&text, &parts);
     }
     let hedged = coded(repository.path()).replace("k = 2", "k = 2\nhedge = { share = 0.1 }");
     refused(&hedged, &["strategy.hedge", "use kind = \"coded_hedged\""]);
@@ -90,11 +90,8 @@ fn mistakes_in_a_backup_model_are_named() {
     let toml = repository.path().join("cheap/model.toml");
     let text = fs::read_to_string(&toml).unwrap();
     fs::write(&toml, text.replace("shape = [3]", "shape = [2]")).unwrap();
-    let parts = ["cheap/model.toml", "other names or shapes"];
-    refused(
-        &backup("cheap", ""),
-        &[&["strategy.model"], &parts[..]].concat(),
-    );
+    let parts = "strategy.model & cheap/model.toml & other names or shapes";
+    refused_with(&backup("cheap", ""), parts);
 }
 
 #[test]

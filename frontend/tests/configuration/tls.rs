@@ -16,10 +16,8 @@ fn instances_are_reached_by_tls_or_not() {
     let secure = with_scheme(&base, "https");
     refused(&secure, &["models[0].tls", "name the authority"]);
     let unused = "no instance is an https:// or grpcs:// one";
-    refused(
-        &with_tls(&base, "{ ca = \"ca.pem\" }"),
-        &["models[0].tls", unused],
-    );
+    let base_tls = with_tls(&base, "{ ca = \"ca.pem\" }");
+    refused(&base_tls, &["models[0].tls", unused]);
 
     let (issuer, ca) = authority(repository.path(), "ca");
     let own = identity(repository.path(), "own", &issuer);
@@ -35,10 +33,7 @@ fn instances_are_reached_by_tls_or_not() {
     "#
     );
     for [tls, parts] in rows(&mistakes) {
-        refused(
-            &with_tls(&secure, &tls),
-            &parts.split(" & ").collect::<Vec<_>>(),
-        );
+        refused_with(&with_tls(&secure, &tls), &parts);
     }
     let mixed = base.replace("\"127.0.0.1:9002", "\"grpcs://127.0.0.1:9002");
     let mixed = config(&with_tls(&mixed, &format!("{{ ca = {ca:?} }}"))).unwrap();
@@ -127,7 +122,7 @@ fn instances_that_are_discovered() {
         [] => models[0].instances & none
     "#;
     for [instances, parts] in rows(mistakes) {
-        refused(&with(&instances), &parts.split(" & ").collect::<Vec<_>>());
+        refused_with(&with(&instances), &parts);
     }
 
     // How many there will be is not known when the strategy is checked.

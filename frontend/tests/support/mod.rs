@@ -265,13 +265,18 @@ pub fn rows<const COLUMNS: usize>(table: &str) -> Vec<[String; COLUMNS]> {
     lines.map(row).collect()
 }
 
+/// As [`refused`], with `&` between the parts.
+pub fn refused_with(text: &str, parts: &str) {
+    refused(text, &parts.split(" & ").collect::<Vec<_>>());
+}
+
 /// Checks that `text` is refused with each change in the table, whose columns are what is replaced,
 /// what stands in its place, and parts of the message, with `&` between them.
 pub fn replacements_are_refused(text: &str, table: &str) {
     for [from, to, parts] in rows(table) {
         let wrong = text.replacen(&from, &to, 1);
         assert_ne!(wrong, text, "{from} is not in the text");
-        refused(&wrong, &parts.split(" & ").collect::<Vec<_>>());
+        refused_with(&wrong, &parts);
     }
 }
 

@@ -142,7 +142,7 @@ pub async fn given_up(site: &Site) {
         let asked = call_of(&[("grpc-timeout", "2500m")]);
         let (response, mut body) = begin(&caller, asked, false).await.unwrap();
         body.send_data(hang.clone(), true).unwrap();
-        response
+        (response, body)
     };
     site::given_up(site, ask).await;
 }
