@@ -90,9 +90,8 @@ impl Etcd {
         let json = format!(r#"{{"etcd": {etcd}, "scheme": "{scheme}"}}"#);
         let mut settings: Settings = serde_json::from_str(&json).unwrap();
         settings.check().unwrap();
-        settings
-            .load(self.folder.path())
-            .map_err(|mistake| mistake.problem)?;
+        let loaded = settings.load(self.folder.path());
+        loaded.map_err(|mistake| mistake.problem)?;
         Ok(Backend::new(settings.etcd.unwrap(), settings.scheme))
     }
 

@@ -5,6 +5,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    unreachable_pub,
     reason = "tests"
 )]
 

@@ -2,34 +2,14 @@
 
 use std::time::Duration;
 
-use parapet_frontend::discovery::{Addresses, Discovery, DiscoveryError, follow};
-use tokio::sync::watch;
+use parapet_frontend::discovery::{Addresses, follow};
 
 use super::{addresses, until, until_found};
 
-type Said = Result<Addresses, String>;
+#[path = "../support/backend.rs"]
+mod backend;
 
-/// A backend that says what its sender says; an error stands for an outage, and is told again and
-/// again.
-struct Memory(watch::Receiver<Said>);
-
-impl Discovery for Memory {
-    async fn next(&mut self) -> Result<Addresses, DiscoveryError> {
-        let is_out = self.0.borrow().is_err();
-        if !is_out && self.0.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-        let says = self.0.borrow_and_update().clone();
-        let backend = "memory".to_owned();
-        says.map_err(|reason| DiscoveryError { backend, reason })
-    }
-}
-
-fn memory(says: Said) -> (watch::Sender<Said>, Memory) {
-    let (sender, mut heard) = watch::channel(says);
-    heard.mark_changed();
-    (sender, Memory(heard))
-}
+use backend::memory;
 
 #[tokio::test(start_paused = true)]
 async fn the_last_known_instances_outlive_their_backend() {

@@ -1,11 +1,11 @@
 //! Instances that fail, are ejected, join and leave.
 
-use parapet_frontend::discovery::{Addresses, Discovery, DiscoveryError, follow};
+use parapet_frontend::discovery::{Addresses, follow};
 use parapet_frontend_core::PoolId;
-use tokio::sync::watch;
 
 use super::*;
 use crate::support::addresses;
+use crate::support::backend::memory;
 
 #[tokio::test(start_paused = true)]
 async fn a_failing_instance_costs_a_retry_and_comes_back_after_its_check() {
@@ -93,26 +93,12 @@ async fn where_all_instances_fail_none_is_ejected() {
     assert_eq!(ejected, 0.0, "the model or the inputs are at fault");
 }
 
-/// A backend that says what its sender says.
-struct Backend(watch::Receiver<Result<Addresses, String>>);
-
-impl Discovery for Backend {
-    async fn next(&mut self) -> Result<Addresses, DiscoveryError> {
-        let backend = "memory".to_owned();
-        if self.0.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-        let says = self.0.borrow_and_update().clone();
-        says.map_err(|reason| DiscoveryError { backend, reason })
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn instances_join_and_leave_while_requests_are_served() {
     let fixture = discovered().await;
     let of = |port: u16| addresses(1, port).into_iter().collect::<Addresses>();
-    let (says, heard) = watch::channel(Ok(Addresses::default()));
-    let view = follow(Backend(heard), "test".to_owned());
+    let (says, backend) = memory(Ok(Addresses::default()));
+    let view = follow(backend, "test".to_owned());
     fixture.model.keep_up(PoolId::DEPLOYED, view);
     assert!(!fixture.model.driver.is_ready());
     says.send(Ok(of(7000))).unwrap();

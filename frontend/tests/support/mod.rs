@@ -9,6 +9,7 @@
     reason = "test support; each test file uses its own part"
 )]
 
+pub mod backend;
 pub mod fixture;
 pub mod instance;
 pub mod memory;
