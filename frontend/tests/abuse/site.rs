@@ -62,7 +62,7 @@ impl Answered {
 /// Bounds of the frontend.
 #[derive(Debug, Clone, Copy)]
 pub enum Limits {
-    /// Those of [`SERVER`].
+    /// Limits of [`SERVER`].
     Tight,
     Default,
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::payload::WireEncoding;
@@ -17,7 +18,7 @@ pub struct Comparison {
     pub faults: Vec<FaultMark>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Settings {
     pub model: String,
     pub seed: u64,
@@ -70,7 +71,7 @@ pub struct Block {
 }
 
 /// Work beside the one prediction that each request needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Redundancy {
     /// Redundant requests sent to instances: parity queries, copies, hedges.
     pub issued: u64,
@@ -86,7 +87,7 @@ pub struct Redundancy {
     pub upstream_requests: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FaultMark {
     /// When it began, in seconds since the comparison's start.
     pub at_s: f64,

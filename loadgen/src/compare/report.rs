@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{FaultMark, Redundancy, Settings, Warning};
@@ -12,8 +13,9 @@ pub const SCHEMA: &str = "parapet-loadgen/compare/2";
 
 /// A comparison's figures. Times are milliseconds but where a name ends in `_s`, and count from
 /// the planned send.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CompareReport {
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     pub valid: bool,
     pub partial: bool,
@@ -27,7 +29,7 @@ pub struct CompareReport {
     pub faults: Vec<FaultMark>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Bootstrap {
     pub resamples: usize,
     pub seed: u64,
@@ -42,7 +44,7 @@ impl Default for Bootstrap {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StrategyReport {
     pub name: String,
     pub description: String,
@@ -78,19 +80,19 @@ pub struct StrategyReport {
 
 /// A figure and the range that its true value is in with a confidence of 95 %, by the block
 /// bootstrap; absent with fewer than two rounds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Estimate {
     pub value: f64,
     pub interval: Option<Interval>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interval {
     pub low: f64,
     pub high: f64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Confidence {
     /// Range by the block bootstrap, which heeds that neighbouring requests are slow together.
     pub bootstrap: Option<Interval>,
@@ -114,7 +116,7 @@ pub fn samples_needed(quantile: f64) -> u64 {
 }
 
 /// Cost of redundancy, over all blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cost {
     /// Requests that were sent and not refused (429, 503, no connection).
     pub accepted: usize,
@@ -128,19 +130,19 @@ pub struct Cost {
     pub redundancy: Option<Redundancy>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SpectrumPoint {
     pub quantile: f64,
     pub ms: f64,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
     pub bin_s: f64,
     pub bins: Vec<Bin>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bin {
     /// Its beginning, in seconds since the comparison's start.
     pub at_s: f64,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{CompareReport, Estimate, Interval, StrategyReport};
@@ -16,8 +17,9 @@ const KNEE: f64 = 2.0;
 
 /// Comparisons at several points, such as rates, sizes of coding groups (`k`, `r`) or
 /// `straggler_probability`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SweepReport {
+    #[schemars(extend("const" = SWEEP_SCHEMA))]
     pub schema: String,
     pub partial: bool,
     pub baseline: String,
@@ -27,7 +29,7 @@ pub struct SweepReport {
     pub knees: Vec<Knee>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SweepPoint {
     pub axes: Axes,
     pub partial: bool,
@@ -37,7 +39,7 @@ pub struct SweepPoint {
     pub rows: Vec<Row>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
     pub name: String,
     pub samples: u64,
@@ -54,7 +56,7 @@ pub struct Row {
 }
 
 /// Where a strategy's latency takes off.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Knee {
     pub strategy: String,
     pub axes: Axes,

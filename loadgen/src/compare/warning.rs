@@ -1,11 +1,12 @@
 //! A comparison's main result in a sentence, and what a reader should know before its figures.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{CompareReport, Estimate, Interval, StrategyReport};
 use crate::report::page::percent;
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Warning {
     pub kind: WarningKind,
     pub strategy: Option<String>,
@@ -13,7 +14,9 @@ pub struct Warning {
 }
 
 /// Kinds of warnings, the most serious first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum WarningKind {
     InvalidGenerator,

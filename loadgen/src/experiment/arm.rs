@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, anyhow, ensure};
 use parapet_frontend_core::{DeployedInstances, StrategyConfig};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -26,7 +27,7 @@ const REAL_SETTINGS: [&str; 7] = [
 
 /// An arm as it is written: made here, from its settings and the instances, or served already by a
 /// frontend at its `url`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Arm {
     /// Name in reports, unlike the others'.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use parapet_config::faults::FaultProfile;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Arm, EQUAL_RESOURCES};
@@ -14,7 +15,7 @@ use crate::schedule::Arrivals;
 use crate::simulate::Surroundings;
 
 /// Experiment that `parapet-loadgen compare` runs and `parapet-loadgen simulate` simulates.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Experiment {
     pub model: String,
@@ -74,7 +75,7 @@ impl Default for Experiment {
 }
 
 /// The cluster's size. Every strategy has the same number of instances; it differs what they do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Instances {
     /// Serve the deployed model under every strategy.
@@ -97,7 +98,7 @@ impl Default for Instances {
 }
 
 /// Something done to one instance, once in the block of each strategy.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Event {
     /// The block, from 0.
@@ -110,7 +111,7 @@ pub struct Event {
     pub for_s: Option<f64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
     Freeze,

@@ -12,6 +12,7 @@ use prost::Message as _;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha12Rng;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Rows;
@@ -22,7 +23,9 @@ pub const MAX_DISTINCT: usize = 10_000;
 /// The ChaCha stream of the order of rows; the schedule has stream 0 of the same seed.
 const ORDER_STREAM: u64 = 1;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum WireEncoding {
     Binary,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Accuracy, Answers, Counts, Latency, RunReport, SCHEMA, Settings};
@@ -75,7 +76,7 @@ fn histogram_of(times: impl Iterator<Item = u64>) -> Histogram<u64> {
 }
 
 /// A distribution of times, in milliseconds, to three significant digits (`mean` and `max` too).
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     pub count: u64,
     pub mean: f64,
@@ -129,7 +130,7 @@ impl Summary {
 /// lateness which the server caused, and here it causes none (sends wait for nothing); all lag is
 /// the generator's own. A run whose 99th percentile of lag exceeds `max(1 ms, 5 % of the median
 /// latency)` measures the generator, and is not valid.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LagReport {
     pub p50: f64,
     pub p99: f64,

@@ -12,6 +12,7 @@
 //!   server that fails fast does not look fast.
 
 mod compare_page;
+mod diff;
 mod figures;
 pub(crate) mod page;
 mod plot;
@@ -20,6 +21,7 @@ mod slo;
 mod sweep_page;
 
 pub use compare_page::compare_page;
+pub use diff::{Change, Diff, diff, read_report};
 pub use figures::{LagReport, Summary, lag_limit_ms, latency_histogram, summarise};
 pub(crate) use figures::{accuracy, by_provenance, charged_us, count, errors, histogram};
 pub use page::ms;
@@ -29,16 +31,20 @@ pub use sweep_page::sweep_page;
 
 use std::collections::BTreeMap;
 
+use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
+use crate::compare::{CompareReport, SweepReport};
 use crate::payload::WireEncoding;
 use crate::schedule::Arrivals;
+use crate::simulate::SimulationReport;
 use crate::target::Provenance;
 
 pub const SCHEMA: &str = "parapet-loadgen/run/1";
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunReport {
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// True if the generator kept its schedule, so that the figures say something about the server.
     pub valid: bool,
@@ -63,7 +69,7 @@ pub struct RunReport {
     pub lag: LagReport,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Settings {
     pub target: String,
     pub model: String,
@@ -81,7 +87,7 @@ pub struct Settings {
     pub labels: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TraceSettings {
     pub file: String,
     pub sha256: String,
@@ -90,7 +96,17 @@ pub struct TraceSettings {
     pub scale: f64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// JSON Schemas (draft 2020-12) of all reports, by the kind of report.
+pub fn schemas() -> [(&'static str, Schema); 4] {
+    [
+        ("run", schema_for!(RunReport)),
+        ("compare", schema_for!(CompareReport)),
+        ("simulation", schema_for!(SimulationReport)),
+        ("sweep", schema_for!(SweepReport)),
+    ]
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
     pub planned: usize,
     pub sent: usize,
@@ -108,7 +124,7 @@ impl Counts {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
     /// Of answered requests; absent without any.
     pub answered: Option<Summary>,
@@ -116,7 +132,7 @@ pub struct Latency {
     pub all: Option<Summary>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Answers {
     pub count: usize,
     pub share: f64,
@@ -126,7 +142,7 @@ pub struct Answers {
     pub mean_confidence: Option<f64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Accuracy {
     /// Answers whose class and row's class are known.
     pub judged: usize,

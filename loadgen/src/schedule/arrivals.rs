@@ -5,12 +5,13 @@ use std::str::FromStr;
 
 use rand::Rng;
 use rand_distr::Exp1;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bursts::{Bursts, Modulated};
 
 /// Distribution of arrivals over time. Reports hold its text form.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
 pub enum Arrivals {
     /// Evenly spaced: `i / rate`.

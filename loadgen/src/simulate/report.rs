@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::{CompareReport, Redundancy};
@@ -23,8 +24,9 @@ const KINDS: [Provenance; 4] = [
 ];
 
 /// The figures of all strategies of a [`Experiment`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SimulationReport {
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     pub partial: bool,
     pub settings: Experiment,
@@ -35,7 +37,7 @@ pub struct SimulationReport {
 }
 
 /// A simulation's figures. Times are milliseconds of virtual time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Simulated {
     pub name: String,
     #[serde(skip)]
@@ -61,14 +63,14 @@ pub struct Simulated {
     pub recording: Option<Recording>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Answered {
     pub count: u64,
     pub share: f64,
     pub latency: Summary,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolUse {
     pub role: String,
     pub instances: usize,

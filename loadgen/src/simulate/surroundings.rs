@@ -3,12 +3,13 @@
 use anyhow::ensure;
 use rand::Rng;
 use rand_distr::Exp1;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(super) const LONGEST_MS: f64 = 3_600_000.0;
 
 /// A shifted exponential: never less than `constant_ms`, and `exponential_ms` more on average.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Delay {
     pub constant_ms: f64,
@@ -39,7 +40,7 @@ pub(super) fn nanoseconds(ms: f64) -> u64 {
 }
 
 /// Time of a request beside an instance's own: sockets, codecs, wake-ups of threads, on each way.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Network {
     /// From the client to the frontend and back, in all. It shifts latencies; it does not change
@@ -86,7 +87,7 @@ impl Network {
 
 /// Settings that a simulation needs and a real cluster has by itself: `[simulation]` of
 /// an experiment's file.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Surroundings {
     pub allow_approximate: bool,

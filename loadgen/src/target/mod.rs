@@ -11,6 +11,7 @@ pub use http::HttpTransport;
 use std::fmt;
 
 use parapet_net::client::Limits;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::payload::{Body, WireEncoding};
@@ -59,7 +60,9 @@ impl Transport for AnyTransport {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Provenance {
     /// The model's own prediction. What servers send that say nothing of provenance.

@@ -12,6 +12,7 @@ use crate::FileError;
 
 /// The contents of a fault profile; everything but the seed is optional.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FaultProfile {
     /// Seed of all randomness.
@@ -36,6 +37,7 @@ pub struct FaultProfile {
 
 /// A distribution of times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "distribution", rename_all = "lowercase", deny_unknown_fields)]
 pub enum ServiceTime {
     /// Always the same.
@@ -66,6 +68,7 @@ pub enum ServiceTime {
 
 /// Milliseconds, uniformly distributed between two bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Span {
     /// Lower bound, in milliseconds.
@@ -76,6 +79,7 @@ pub struct Span {
 
 /// With a probability, a batch takes a further U(min, max) milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Straggling {
     /// Probability for each batch.
@@ -89,6 +93,7 @@ pub struct Straggling {
 /// Slow periods begin at random (exponential times between the end of one and the start of the
 /// next); every batch of an instance that is hit takes longer for as long as one lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Slowdown {
     /// Share of the instances that are hit: in each period others if `correlated`, else always
@@ -109,6 +114,7 @@ pub struct Slowdown {
 /// partners; what takes part is slower to answer (ParM, section 5.2: the background traffic of its
 /// evaluation).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Transfers {
     /// Instances in the cluster; partners are drawn from them.
@@ -126,6 +132,7 @@ pub struct Transfers {
 /// Freezes begin at random (exponential times between the end of one and the start of the next) and
 /// last U(min, max) milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Freezing {
     /// Mean time between two freezes in milliseconds.

@@ -21,12 +21,14 @@ mod sweep;
 
 use std::fmt::Display;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use parapet_loadgen::report::{diff, read_report, schemas};
 use tokio::runtime::Runtime;
 
 /// Measures a prediction server under an open-loop load.
@@ -47,6 +49,18 @@ enum Command {
     Simulate(Box<simulate::Args>),
     /// Simulate many points of rate, k, r and stragglers, and tell where each strategy wins
     Sweep(Box<sweep::Args>),
+    /// Show what changed from one report to another
+    Diff {
+        /// Report that --json wrote
+        first: PathBuf,
+        /// Another of the same kind
+        second: PathBuf,
+    },
+    /// Print the JSON Schema of a kind of report
+    Schema {
+        /// Kind of report: run, compare, simulation or sweep
+        report: String,
+    },
 }
 
 const FAILED: u8 = 1;
@@ -87,11 +101,42 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Sweep(args) => sweep::run(&args),
+        Command::Diff { first, second } => show_diff(&first, &second),
+        Command::Schema { report } => show_schema(&report),
     };
     done.unwrap_or_else(|Error { code, cause }| {
         eprintln!("parapet-loadgen: {}", one_line(&cause));
         ExitCode::from(code)
     })
+}
+
+fn show_diff(first: &Path, second: &Path) -> Result<ExitCode, Error> {
+    let read = |path: &Path| {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path);
+        let text =
+            text.with_context(|| format!("{name}: cannot read it; give a file that --json wrote"))?;
+        read_report(&name, &text)
+    };
+    let (from, to) = (
+        read(first).map_err(bad_input)?,
+        read(second).map_err(bad_input)?,
+    );
+    print(&diff(&from, &to, &second.display().to_string()).map_err(bad_input)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show_schema(report: &str) -> Result<ExitCode, Error> {
+    let schemas = schemas();
+    let Some((_, schema)) = schemas.iter().find(|(known, _)| *known == report) else {
+        let known = schemas.each_ref().map(|(known, _)| *known).join(", ");
+        return Err(bad_input(anyhow!(
+            "there is no report {report:?}: give one of {known}"
+        )));
+    };
+    let text = serde_json::to_string_pretty(schema).context("cannot write the schema")?;
+    print(&format!("{text}\n"))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Shows the report of a command whose files were `written`.
