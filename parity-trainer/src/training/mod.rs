@@ -7,7 +7,6 @@ mod learned_code;
 mod parity_model;
 mod samples;
 mod trainer;
-mod weights;
 
 use parapet_decoder::Score;
 use rand_chacha::ChaCha8Rng;

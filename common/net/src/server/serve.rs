@@ -192,12 +192,25 @@ async fn serve_peer<S, P: Protocol>(
         let io = ClientIo::new(io, &limits);
         return protocol.serve(io, peer, limits, draining).await;
     };
+    // A handshake is large, and a task's memory is that of its largest branch.
+    Box::pin(serve_within_tls(io, peer, protocol, &tls, limits, draining)).await;
+}
+
+async fn serve_within_tls<S, P: Protocol>(
+    io: S,
+    peer: Option<IpAddr>,
+    protocol: P,
+    tls: &ServerTls,
+    limits: Limits,
+    draining: CancellationToken,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (outdated, until) = (tls.outdated(), draining.child_token());
     let draining = until.clone();
     let serving = async {
         let handshake = tls.acceptor(P::APPLICATION).accept(io);
         match timeout(limits.header_read_timeout, handshake).await {
-            // A stream within TLS is large, and a task's memory is that of its largest branch.
             Ok(Ok(io)) => {
                 let io = ClientIo::new(io, &limits);
                 Box::pin(protocol.serve(io, peer, limits, draining)).await;
