@@ -127,3 +127,22 @@ impl Traffic {
         bytes.after = bytes.after.saturating_add(more.after);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_have_the_names_of_their_settings() {
+        let all = [
+            Filter::Kkt,
+            Filter::Precision,
+            Filter::KeyLists,
+            Filter::Lz4,
+        ];
+        assert_eq!(
+            all.map(Filter::name),
+            ["kkt", "precision", "key-lists", "lz4"]
+        );
+    }
+}

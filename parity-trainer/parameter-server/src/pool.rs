@@ -118,6 +118,17 @@ mod tests {
     }
 
     #[test]
+    fn a_vector_of_more_than_twice_the_length_is_left_for_others() {
+        let mut pool = Pool::<f32>::new(1 << 20);
+        let kept = pool.take(8192);
+        pool.keep(&kept);
+        let place = Arc::as_ptr(&kept);
+        drop(kept);
+        assert_ne!(Arc::as_ptr(&pool.take(4095)), place);
+        assert_eq!(Arc::as_ptr(&pool.take(4096)), place);
+    }
+
+    #[test]
     fn keeps_within_its_bound() {
         let mut pool = Pool::<u8>::new(100_000);
         for size in [20_000, 30_000, 40_000, 50_000, 90_000, 200_000] {

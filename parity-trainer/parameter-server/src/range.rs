@@ -98,3 +98,13 @@ impl fmt::Display for KeyRange {
         write!(f, "[{}, {})", self.start, self.end)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_shown_without_its_end() {
+        assert_eq!(KeyRange::new(3, 7).to_string(), "[3, 7)");
+    }
+}
