@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_have_the_names_of_their_settings() {
+    fn filters_have_the_names_that_metrics_show() {
         let all = [
             Filter::Kkt,
             Filter::Precision,

@@ -283,7 +283,8 @@ impl Trainer {
     }
 }
 
-/// Networks' variables, in an order that does not change: by name.
+/// Networks' variables, in an order that does not change: by name; and their values as the flat
+/// parameters that backends take.
 #[derive(Debug)]
 struct Weights {
     trainable: Vec<Tensor>,

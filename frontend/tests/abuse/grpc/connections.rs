@@ -94,6 +94,7 @@ pub async fn endless(site: &Site) {
                 return number / 2;
             }
             number += 2;
+            // The abuser's pace: nothing is awaited.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     });

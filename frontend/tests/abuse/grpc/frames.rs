@@ -67,6 +67,7 @@ pub async fn slow_reset(site: &Site) {
             break;
         };
         let _ = body.send_data(Bytes::from_static(b"\0\0\0"), false);
+        // The abuser's pace: nothing is awaited.
         tokio::time::sleep(Duration::from_millis(1)).await;
         body.send_reset(h2::Reason::CANCEL);
         drop(response);
