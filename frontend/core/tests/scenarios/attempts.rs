@@ -121,3 +121,16 @@ fn retries_are_budgeted() {
     }
     assert!(harness.engine.stats().retries <= 200 / 5 + 5);
 }
+
+#[test]
+fn a_kept_request_that_fails_at_its_querys_deadline_is_not_made_again() {
+    let mut harness = coded(2, 1);
+    let hasty = harness.arrive(0, true, 2 * HOLD_BACK).unwrap();
+    harness.query();
+    harness.compute();
+    harness.advance(2 * HOLD_BACK);
+    assert!(harness.is_in_flight(hasty), "its group needs it (CG-8)");
+    harness.complete_client(hasty, Some(FailureKind::ConnectionLost));
+    assert!(!harness.is_in_flight(hasty));
+    assert_eq!(harness.engine.stats().retries, 0);
+}

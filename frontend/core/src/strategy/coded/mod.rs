@@ -225,9 +225,6 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
     }
 
     fn on_closed(&mut self, core: &mut Core<I, O>, query: QueryId) {
-        let has_jobs = core
-            .query(query)
-            .is_some_and(|query| !query.jobs.is_empty());
         let Some((id, slot, group)) = self.group_of(query) else {
             return;
         };
@@ -235,7 +232,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
             self.leave_open_group(query, id, slot);
             return;
         }
-        let needed = has_jobs && group.is_needed_by_others(slot);
+        let needed = group.is_needed_by_others(slot);
         if let Some(member) = group.members.get_mut(slot) {
             member.status = if needed && member.status == Status::Waiting {
                 Status::Kept
