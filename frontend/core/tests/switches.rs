@@ -201,3 +201,18 @@ fn instances_are_shown_as_they_are() {
     let budget = harness.engine.budget(ClassId::DEFAULT).unwrap();
     assert!(budget.left <= budget.burst);
 }
+
+#[test]
+fn groups_in_memory_are_shown_up_to_a_limit() {
+    let mut harness = Harness::coded(4, 2, coded_config(2, 1));
+    harness.pair();
+    harness.query();
+    let mut groups = harness.engine.groups(100);
+    groups.sort_by_key(|group| group.members.len());
+    let shown: Vec<_> = groups
+        .iter()
+        .map(|group| (group.sealed, group.members.len()))
+        .collect();
+    assert_eq!(shown, [(false, 1), (true, 2)]);
+    assert_eq!(harness.engine.groups(1).len(), 1);
+}

@@ -343,3 +343,36 @@ fn parity_query_in_line_is_given_up_once_its_group_is_answered() {
     harness.complete_parity(None);
     assert_eq!(parity_in_flight(&harness), 1, "the one in line is gone");
 }
+
+#[test]
+fn late_and_lost_queries_complete_their_group_with_fillers_before_the_flush() {
+    let mut config = coded_config(2, 1);
+    config.flush_after = MINUTE;
+    let mut harness = coded_with(config);
+    answered(&mut harness);
+    answered(&mut harness);
+    let late = harness.query();
+    is_reconstructed(&mut harness, late);
+
+    let lost = harness.query();
+    harness.complete_client(lost, Some(FailureKind::Refused));
+    harness.compute();
+    harness.complete_parity(None);
+    harness.compute();
+    harness.expect(lost, Fate::Reconstructed);
+    assert_eq!(harness.took(lost), Duration::ZERO);
+}
+
+#[test]
+fn a_query_whose_reconstruction_was_refused_fails_with_its_last_request() {
+    let mut harness = coded(2, 1);
+    let [odd, other] = harness.pair();
+    harness.compute();
+    harness.complete_client(other, None);
+    harness.complete_parity(None);
+    harness.advance(HOLD_BACK);
+    harness.decode(0, false);
+    harness.expect(odd, Fate::Waiting);
+    harness.complete_client(odd, Some(FailureKind::Refused));
+    harness.expect(odd, Fate::Failed(FailureKind::Refused));
+}

@@ -291,3 +291,23 @@ fn hedge_sends_further_copies_a_delay_apart_up_to_its_limit() {
     assert_eq!(copies, [1, 2, 2]);
     harness.complete_at(query, 0, None);
 }
+
+#[test]
+fn budget_and_delay_of_a_strategy_are_shown() {
+    let mut backup = backup(true);
+    let budget = backup.engine.budget(ClassId::DEFAULT).unwrap();
+    assert_eq!((budget.share, budget.burst, budget.left), (1.0, 4.0, 4.0));
+    assert_eq!(
+        u128::from(backup.engine.stats().hold_back_us),
+        HOLD_BACK.as_micros()
+    );
+    let mut coded_hedged = coded_hedged();
+    let budget = coded_hedged.engine.budget(ClassId::DEFAULT).unwrap();
+    assert_eq!((budget.share, budget.burst, budget.left), (1.2, 6.0, 6.0));
+    coded_hedged.pair();
+    let budget = coded_hedged.engine.budget(ClassId::DEFAULT).unwrap();
+    assert_eq!(
+        budget.left, 5.0,
+        "a parity query of two that full buckets gain nothing for"
+    );
+}

@@ -115,7 +115,7 @@ impl<I, O> Coded<I, O> {
         if let Some(member) = group.members.get_mut(slot) {
             member.late = true;
         }
-        if is_straggler && !group.sealed {
+        if is_straggler {
             self.complete_with_fillers(core, id);
         }
         self.encode(core, id);
@@ -210,9 +210,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         if !member.allow_approximate() || member.refused || core.is_input_at_fault(query) {
             return Verdict::Fail;
         }
-        if !group.sealed {
-            self.complete_with_fillers(core, id);
-        }
+        self.complete_with_fillers(core, id);
         self.encode(core, id);
         let Some(group) = self.groups.get_mut(&id) else {
             return Verdict::Fail;
@@ -234,11 +232,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         }
         let needed = group.is_needed_by_others(slot);
         if let Some(member) = group.members.get_mut(slot) {
-            member.status = if needed && member.status == Status::Waiting {
-                Status::Kept
-            } else {
-                Status::Done
-            };
+            member.status = if needed { Status::Kept } else { Status::Done };
         }
         self.advance(core, id);
     }
@@ -277,7 +271,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         }
         // With no query waiting there is nothing to protect; the group stays open and is decodable
         // at once when it fills.
-        if !group.sealed && group.is_any_waiting() && !self.complete_with_fillers(core, id) {
+        if group.is_any_waiting() && !self.complete_with_fillers(core, id) {
             let after = self.config.flush_after;
             if let Some(group) = self.groups.get_mut(&id) {
                 Self::arm_flush(core, id, group, after);
