@@ -21,7 +21,6 @@ impl TokenBucket {
         }
     }
 
-    /// Returns the state of the budget.
     pub fn view(&self) -> BudgetView {
         BudgetView {
             share: self.share,
@@ -56,7 +55,7 @@ impl TokenBucket {
 }
 
 /// A budget as people look at it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct BudgetView {
     /// Redundant requests allowed for each accepted query over time.
     pub share: f64,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use crate::latency::{empty, record};
 use crate::{HoldBackOverride, Stats, Time};
 
 /// Time that a reconstruction is held back after the query's arrival.
@@ -49,11 +50,8 @@ pub struct HoldBack {
 }
 
 impl HoldBackPolicy {
-    /// Default of `max_over_median`.
     pub const MAX_OVER_MEDIAN: f64 = 1.5;
-    /// Default of `min`.
     pub const MIN: Duration = Duration::from_millis(1);
-    /// Default of `max`.
     pub const MAX: Duration = Duration::from_millis(200);
 
     /// A percentile of recent latency within the default bounds.
@@ -104,10 +102,7 @@ impl HoldBack {
     const HALF_WINDOW: u64 = 2_000;
     /// Predictions between two looks at the histograms.
     const REFRESH: u64 = 32;
-    /// Longest latency told apart, in microseconds.
-    const CEILING_US: u64 = 60_000_000;
 
-    /// A hold-back under `policy`.
     pub fn new(policy: HoldBackPolicy) -> Self {
         let delay = policy.initial();
         Self {
@@ -158,10 +153,7 @@ impl HoldBack {
         ) {
             return;
         }
-        let micros = u64::try_from(latency.as_micros())
-            .unwrap_or(u64::MAX)
-            .clamp(1, Self::CEILING_US);
-        self.current.saturating_record(micros);
+        record(&mut self.current, latency);
         self.seen += 1;
         if self.seen.is_multiple_of(Self::REFRESH)
             && let Some(delay) = self.estimate()
@@ -210,16 +202,6 @@ impl HoldBack {
         }
         both(&merged)
     }
-}
-
-/// Two significant digits: a hold-back needs no more, and the histogram stays at 22 KiB.
-#[expect(
-    clippy::expect_used,
-    reason = "the bounds are constants, and every test makes one; never on a request path"
-)]
-fn empty() -> Histogram<u32> {
-    Histogram::new_with_bounds(1, HoldBack::CEILING_US, 2)
-        .expect("1 us to 60 s at 2 digits are valid bounds")
 }
 
 #[cfg(test)]

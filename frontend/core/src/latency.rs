@@ -27,11 +27,8 @@ const CEILING_US: u64 = 60_000_000;
 /// Percentiles of latency, from a query's arrival at the engine to its answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Percentiles {
-    /// Number of queries.
     pub count: u64,
-    /// Median of the latency.
     pub p50: Duration,
-    /// 99th percentile of latency.
     pub p99: Duration,
     /// The 99.9th percentile.
     pub p999: Duration,
@@ -40,7 +37,6 @@ pub struct Percentiles {
 /// Latency in the last half minute.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LatencyView {
-    /// Latency as answered.
     pub answered: Percentiles,
     /// Of those, how many were answered with an approximation.
     pub approximated: u64,
@@ -141,7 +137,7 @@ impl Slot {
     }
 }
 
-fn record(histogram: &mut Histogram<u32>, took: Duration) {
+pub(crate) fn record(histogram: &mut Histogram<u32>, took: Duration) {
     let micros = u64::try_from(took.as_micros())
         .unwrap_or(u64::MAX)
         .clamp(1, CEILING_US);
@@ -165,12 +161,12 @@ fn percentiles(histogram: &Histogram<u32>) -> Percentiles {
     }
 }
 
-/// Two significant digits, 22 KiB.
+/// Two significant digits: no use of it needs more, and it stays at 22 KiB.
 #[expect(
     clippy::expect_used,
     reason = "the bounds are constants, and every test makes one; never on a request path"
 )]
-fn empty() -> Histogram<u32> {
+pub(crate) fn empty() -> Histogram<u32> {
     Histogram::new_with_bounds(1, CEILING_US, 2).expect("1 us to 60 s at 2 digits are valid bounds")
 }
 

@@ -198,7 +198,6 @@ impl Outliers {
         })
     }
 
-    /// It was ejected.
     pub(crate) fn ejected(&mut self, instance: InstanceId) {
         let record = self.records.entry(instance).or_default();
         let ejections = record.ejections.saturating_add(1);

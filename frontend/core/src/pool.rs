@@ -19,7 +19,6 @@ use crate::{InstanceId, JobId, PoolId};
 /// Instances to avoid when there is a choice.
 pub(crate) type Avoid = SmallVec<[InstanceId; 4]>;
 
-/// Result of submitting a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Submitted {
     /// Start it on this instance now.
@@ -61,9 +60,7 @@ impl Instance {
             latency: None,
         }
     }
-}
 
-impl Instance {
     fn serves(&self) -> bool {
         self.up && !self.ejected
     }
@@ -163,17 +160,14 @@ impl Pool {
         self.available.is_empty() && self.queued() >= self.capacity
     }
 
-    /// Returns the number of instances.
     pub fn len(&self) -> usize {
         self.instances.len()
     }
 
-    /// Returns true if there are no instances.
     pub fn is_empty(&self) -> bool {
         self.instances.is_empty()
     }
 
-    /// Instances that are ejected.
     pub fn ejected(&self) -> usize {
         self.instances
             .values()
@@ -186,7 +180,6 @@ impl Pool {
         self.up
     }
 
-    /// Returns true if any instance is up.
     pub fn is_any_up(&self) -> bool {
         self.up > 0
     }
@@ -205,7 +198,6 @@ impl Pool {
         !self.available.is_empty()
     }
 
-    /// Requests in flight at `instance`.
     pub fn in_flight(&self, instance: InstanceId) -> u32 {
         self.instances
             .get(&instance.index)
@@ -230,20 +222,31 @@ impl Pool {
         self.releases += 1;
         self.instances
             .insert(index, Instance::new(false, self.releases));
-        InstanceId {
-            pool: self.id,
-            index,
-        }
+        self.id_of(index)
+    }
+
+    fn id_of(&self, index: u32) -> InstanceId {
+        let pool = self.id;
+        InstanceId { pool, index }
+    }
+
+    /// Instances with a free slot, best first.
+    fn free(&self) -> impl Iterator<Item = InstanceId> {
+        self.available.iter().map(|&(.., index)| self.id_of(index))
+    }
+
+    fn free_beside(&self, others: &Avoid) -> Option<InstanceId> {
+        let mut free = self.free().take(others.len() + 1);
+        free.find(|instance| !others.contains(instance))
     }
 
     /// Gives an instance no more jobs. Those that it has stay its own until they end; then it is
     /// forgotten. Returns whether that is so now.
     pub(crate) fn leave(&mut self, instance: InstanceId) -> bool {
         self.set_up(instance, false);
-        let Some(state) = self.instances.get_mut(&instance.index) else {
-            return false;
-        };
-        state.leaving = true;
+        if let Some(state) = self.instances.get_mut(&instance.index) {
+            state.leaving = true;
+        }
         self.forget_if_left(instance)
     }
 
@@ -259,21 +262,7 @@ impl Pool {
     /// that is not in `avoid`; if there is none such, to any free one: avoiding never makes a job
     /// wait (CG-3).
     pub(crate) fn submit(&mut self, job: JobId, avoid: Avoid) -> Submitted {
-        let best = self
-            .available
-            .iter()
-            .map(|&(_, _, index)| InstanceId {
-                pool: self.id,
-                index,
-            })
-            .take(avoid.len() + 1)
-            .find(|instance| !avoid.contains(instance))
-            .or_else(|| {
-                self.available.first().map(|&(_, _, index)| InstanceId {
-                    pool: self.id,
-                    index,
-                })
-            });
+        let best = self.free_beside(&avoid).or_else(|| self.free().next());
         match best {
             Some(instance) => {
                 self.occupy(instance.index);
@@ -292,27 +281,14 @@ impl Pool {
     /// no other is up it is refused, unless those in `taken` will do once they are free of what
     /// they serve, as for all but copies.
     pub(crate) fn submit_copy(&mut self, job: JobId, taken: &Avoid, kind: Aside) -> Submitted {
-        let here = |index| InstanceId {
-            pool: self.id,
-            index,
-        };
-        let mut free = self
-            .available
-            .iter()
-            .map(|&(_, _, index)| here(index))
-            .take(taken.len() + 1);
-        if let Some(instance) = free.find(|instance| !taken.contains(instance)) {
+        if let Some(instance) = self.free_beside(taken) {
             self.occupy(instance.index);
             return Submitted::Start(instance);
         }
-        let others_up = self
-            .instances
-            .iter()
-            .any(|(&index, state)| state.serves() && !taken.contains(&here(index)));
-        let hopeless = if kind == Aside::Copy {
-            !others_up
-        } else {
-            !self.is_any_up()
+        let mut up = self.instances.iter().filter(|(_, state)| state.serves());
+        let hopeless = match kind {
+            Aside::Copy => up.all(|(&index, _)| taken.contains(&self.id_of(index))),
+            Aside::Parity => !self.is_any_up(),
         };
         if hopeless || self.copies.len() >= self.capacity {
             return Submitted::Full;
@@ -375,7 +351,6 @@ impl Pool {
         self.change(instance, |state| &mut state.ejected, ejected)
     }
 
-    /// Returns true if the instance is ejected.
     pub(crate) fn is_ejected(&self, instance: InstanceId) -> bool {
         self.instances
             .get(&instance.index)

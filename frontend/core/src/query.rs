@@ -85,16 +85,13 @@ impl<I> Query<I> {
     }
 }
 
-/// Purpose of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// An attempt to get a query's own prediction.
     Query(QueryId),
     /// A redundant copy of one that is under way, at another instance.
     Copy(QueryId),
-    /// A request for a backup model's prediction.
     Backup(QueryId),
-    /// Parity query of a group.
     Parity(crate::GroupId, crate::Row),
 }
 
@@ -105,6 +102,16 @@ impl Purpose {
             Self::Query(_) => None,
             Self::Copy(query) | Self::Backup(query) => Some(query.class()),
             Self::Parity(group, _) => Some(group.class()),
+        }
+    }
+
+    /// Returns true if it must go to an instance apart from others, and waits in a line that holds
+    /// no query up: a redundant copy, or a parity query that the deployed model is to answer.
+    pub(crate) fn is_apart(self, pool: PoolId) -> bool {
+        match self {
+            Self::Copy(_) => true,
+            Self::Parity(..) => pool == PoolId::DEPLOYED,
+            Self::Query(_) | Self::Backup(_) => false,
         }
     }
 }
@@ -118,7 +125,6 @@ pub(crate) struct Job<I> {
     pub(crate) instance: Option<crate::InstanceId>,
     /// When it was sent; when it was submitted, while it is queued.
     pub(crate) sent: Time,
-    /// When it was submitted.
     pub(crate) submitted: Time,
     pub(crate) timer: Option<Time>,
     /// The failure of the request in whose place it was sent: a good answer proves it.
@@ -134,22 +140,4 @@ pub(crate) struct AntiAffinity {
     pub(crate) queries: SmallVec<[QueryId; 4]>,
     /// The group's other parity queries.
     pub(crate) requests: SmallVec<[JobId; 4]>,
-}
-
-impl<I> Job<I> {
-    /// Returns true if it waits in the line of those that must not go to some instances, and hold
-    /// no query up.
-    pub(crate) fn is_apart(&self) -> bool {
-        is_apart(self.purpose, self.pool)
-    }
-}
-
-/// Returns true if a request of this kind must go to an instance apart from others: a redundant
-/// copy, or a parity query that the deployed model itself is to answer.
-pub(crate) fn is_apart(purpose: Purpose, pool: PoolId) -> bool {
-    match purpose {
-        Purpose::Copy(_) => true,
-        Purpose::Parity(..) => pool == PoolId::DEPLOYED,
-        Purpose::Query(_) | Purpose::Backup(_) => false,
-    }
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use crate::{GroupId, InstanceId, JobId, QueryId, Time};
 
-/// Purpose of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     /// The query must have been answered.

@@ -3,8 +3,8 @@
 use rustc_hash::FxHashMap;
 
 use super::Core;
-use crate::query::Purpose;
-use crate::{Action, InstanceId, InstanceView, JobId, Pool, PoolId, QueryId, Time};
+use crate::query::{Job, Purpose};
+use crate::{Action, InstanceId, InstanceView, Pool, PoolId, QueryId, Time};
 
 impl<I, O> Core<I, O> {
     /// At most `limit` instances, in the order of their ids. Looks at every request once.
@@ -59,34 +59,18 @@ impl<I, O> Core<I, O> {
     /// Queries that have all of their requests at `instance`, in the order in which they came.
     /// Looks at every request once, if there are any.
     pub(crate) fn waiting_only_at(&self, instance: InstanceId) -> Vec<QueryId> {
-        if self
-            .pool(instance.pool)
-            .is_none_or(|pool| pool.in_flight(instance) == 0)
-        {
+        let pool = self.pool(instance.pool);
+        if pool.is_none_or(|pool| pool.in_flight(instance) == 0) {
             return Vec::new();
         }
-        let is_there = |job: &JobId| {
-            self.jobs
-                .get(job)
-                .is_some_and(|job| job.instance == Some(instance))
+        let is_there = |job: &Job<I>| job.instance == Some(instance);
+        let there = self.jobs.values().filter(|job| is_there(job));
+        let query = |job: &Job<I>| match job.purpose {
+            Purpose::Query(query) => Some(query),
+            _ => None,
         };
-        let there = self
-            .jobs
-            .values()
-            .filter(|job| job.instance == Some(instance));
-        let mut queries: Vec<QueryId> = there
-            .filter_map(|job| {
-                if let Purpose::Query(query) = job.purpose {
-                    Some(query)
-                } else {
-                    None
-                }
-            })
-            .filter(|query| {
-                let query = self.queries.get(query).filter(|query| query.is_waiting());
-                query.is_some_and(|query| query.jobs.iter().all(is_there))
-            })
-            .collect();
+        let mut queries: Vec<QueryId> = there.filter_map(query).collect();
+        queries.retain(|query| self.is_waiting(*query) && self.jobs_of(*query).all(is_there));
         queries.sort_unstable();
         queries
     }

@@ -7,8 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::Core;
 use crate::pool::{Aside, Avoid};
-use crate::query::UnprovenFailure;
-use crate::query::{AntiAffinity, Job, Phase, Purpose, Query, is_apart};
+use crate::query::{AntiAffinity, Job, Phase, Purpose, Query, UnprovenFailure};
 use crate::stats::Fate;
 use crate::timers::Timer;
 use crate::{
@@ -35,6 +34,12 @@ impl<I, O> Core<I, O> {
         }
     }
 
+    /// Sends another attempt, if possible not where one failed.
+    pub(crate) fn dispatch_again(&mut self, id: QueryId) -> bool {
+        let tried = self.query(id).map(|query| query.tried.clone());
+        self.dispatch(id, tried.unwrap_or_default())
+    }
+
     /// Sends a redundant copy of `id` to an instance of the deployed model that has no other
     /// request of it. False when there is none, and when its own request still waits for a slot: a
     /// copy would wait behind it.
@@ -59,13 +64,8 @@ impl<I, O> Core<I, O> {
 
     /// Returns true if the query's own request still waits for a slot.
     pub(crate) fn is_own_queued(&self, id: QueryId) -> bool {
-        let jobs = self
-            .queries
-            .get(&id)
-            .map(|query| query.jobs.as_slice())
-            .unwrap_or_default();
-        let mut jobs = jobs.iter().filter_map(|job| self.jobs.get(job));
-        jobs.any(|job| job.instance.is_none() && matches!(job.purpose, Purpose::Query(_)))
+        self.jobs_of(id)
+            .any(|job| job.instance.is_none() && matches!(job.purpose, Purpose::Query(_)))
     }
 
     /// Asks the backup model in `pool` for its prediction, if possible not where the request before
@@ -76,21 +76,16 @@ impl<I, O> Core<I, O> {
         pool: PoolId,
         after: Option<&Failure>,
     ) -> bool {
-        let Some(query) = self
-            .queries
-            .get(&id)
-            .filter(|query| query.is_waiting() && query.backup.is_none())
-        else {
+        let may_ask = |query: &&Query<I>| query.is_waiting() && query.backup.is_none();
+        let Some(query) = self.query(id).filter(may_ask) else {
             return false;
         };
         if !self.pool(pool).is_some_and(Pool::is_any_up) {
             return false;
         }
         let input = Arc::clone(&query.input);
-        let avoid = after
-            .and_then(|failure| failure.instance)
-            .into_iter()
-            .collect();
+        let failed = after.and_then(|failure| failure.instance);
+        let avoid = failed.into_iter().collect();
         let job = self.submit(Purpose::Backup(id), pool, input, avoid);
         if let Some(query) = self.queries.get_mut(&id) {
             query.backup = job;
@@ -116,24 +111,17 @@ impl<I, O> Core<I, O> {
         apart_from: AntiAffinity,
         after: Option<&Failure>,
     ) -> Option<JobId> {
-        let members = apart_from
-            .queries
-            .iter()
-            .flat_map(|query| self.instances_of(*query));
-        let rows = apart_from
-            .requests
-            .iter()
-            .filter_map(|job| self.jobs.get(job)?.instance);
+        let (queries, requests) = (&apart_from.queries, &apart_from.requests);
+        let members = queries.iter().flat_map(|query| self.instances_of(*query));
+        let rows = requests.iter();
+        let rows = rows.filter_map(|job| self.jobs.get(job)?.instance);
         let failed = after.and_then(|failure| failure.instance);
         let taken = members.chain(rows).chain(failed).collect();
         let id = self.submit(Purpose::Parity(group, row), pool, input, taken)?;
         // A queued parity query of the group knows only of the request that this one may replace.
         for other in &apart_from.requests {
-            if let Some(apart_from) = self
-                .jobs
-                .get_mut(other)
-                .and_then(|job| job.apart_from.as_mut())
-            {
+            let other = self.jobs.get_mut(other);
+            if let Some(apart_from) = other.and_then(|job| job.apart_from.as_mut()) {
                 apart_from.requests.push(id);
             }
         }
@@ -159,7 +147,7 @@ impl<I, O> Core<I, O> {
         let state = self.pools.get_mut(usize::from(pool.0))?;
         let submitted = match purpose {
             Purpose::Copy(_) => state.submit_copy(id, &avoid, Aside::Copy),
-            _ if is_apart(purpose, pool) => state.submit_copy(id, &avoid, Aside::Parity),
+            _ if purpose.is_apart(pool) => state.submit_copy(id, &avoid, Aside::Parity),
             _ => state.submit(id, avoid),
         };
         let instance = match submitted {
@@ -248,12 +236,14 @@ impl<I, O> Core<I, O> {
 
     /// Instances that have requests of this query.
     pub(crate) fn instances_of(&self, id: QueryId) -> impl Iterator<Item = InstanceId> {
-        let jobs = self
-            .queries
-            .get(&id)
-            .map(|query| query.jobs.as_slice())
-            .unwrap_or_default();
-        jobs.iter().filter_map(|job| self.jobs.get(job)?.instance)
+        self.jobs_of(id).filter_map(|job| job.instance)
+    }
+
+    /// Its requests to the deployed model, queued ones included.
+    pub(super) fn jobs_of(&self, id: QueryId) -> impl Iterator<Item = &Job<I>> {
+        let ids = self.query(id).map(|query| query.jobs.as_slice());
+        let ids = ids.unwrap_or_default().iter();
+        ids.filter_map(|job| self.jobs.get(job))
     }
 
     /// Returns true if a failed attempt may be made again elsewhere, where there is room for it;

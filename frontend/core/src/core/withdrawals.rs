@@ -88,7 +88,7 @@ impl<I, O> Core<I, O> {
         match job.instance {
             None => {
                 if let Some(pool) = self.pools.get_mut(usize::from(job.pool.0)) {
-                    if job.is_apart() {
+                    if job.purpose.is_apart(job.pool) {
                         pool.withdraw_copy(id);
                     } else {
                         pool.withdraw(id);

@@ -6,7 +6,8 @@ use super::Engine;
 use crate::query::Purpose;
 use crate::stats::Fate;
 use crate::{
-    Answer, AttemptResult, Failure, FailureKind, InstanceId, JobId, Pool, PoolId, QueryId, Verdict,
+    Answer, AttemptResult, Failure, FailureKind, InstanceId, JobId, Pool, PoolId, QueryId, Time,
+    Verdict,
 };
 
 impl<I, O> Engine<I, O> {
@@ -53,22 +54,9 @@ impl<I, O> Engine<I, O> {
         }
         // A prediction for others is not asked for anew once its own client's time is over.
         let in_time = self.core.now < query.deadline;
-        let wanted = waiting
-            || in_time
-                && self
-                    .strategies
-                    .of(id.class())
-                    .keep_until(&self.core, id)
-                    .is_some();
-        if wanted && self.core.may_retry(id, failure.kind) {
-            let tried = self
-                .core
-                .query(id)
-                .map(|query| query.tried.clone())
-                .unwrap_or_default();
-            if self.core.dispatch(id, tried) {
-                return;
-            }
+        let wanted = waiting || in_time && self.keep_until(id).is_some();
+        if wanted && self.core.may_retry(id, failure.kind) && self.core.dispatch_again(id) {
+            return;
         }
         if !waiting {
             self.core.forget(id, false);
@@ -84,12 +72,7 @@ impl<I, O> Engine<I, O> {
     pub(super) fn try_elsewhere(&mut self, id: QueryId, down: InstanceId) {
         let has_slot = self.core.pool(down.pool).is_some_and(Pool::has_free_slot);
         if has_slot && self.core.may_retry(id, FailureKind::Unreachable) {
-            let avoid = self
-                .core
-                .query(id)
-                .map(|query| query.tried.clone())
-                .unwrap_or_default();
-            self.core.dispatch(id, avoid);
+            self.core.dispatch_again(id);
         }
     }
 
@@ -121,31 +104,22 @@ impl<I, O> Engine<I, O> {
         let Some(query) = self.core.query(id).filter(|query| query.is_waiting()) else {
             return;
         };
-        let mut failure = match &query.lost {
-            Some(lost) => lost.clone(),
-            None if self
-                .core
-                .pool(PoolId::DEPLOYED)
-                .is_some_and(|pool| !pool.is_any_up()) =>
-            {
-                Failure::new(
-                    FailureKind::Unreachable,
-                    "no instance of the deployed model is up",
-                )
+        let deployed = self.core.pool(PoolId::DEPLOYED);
+        let (kind, reason) = match deployed.is_some_and(|pool| !pool.is_any_up()) {
+            true => {
+                let reason = "no instance of the deployed model is up";
+                (FailureKind::Unreachable, reason)
             }
-            None => Failure::new(
+            false => (
                 FailureKind::DeadlineExceeded,
                 "no prediction arrived in time",
             ),
         };
+        let lost = query.lost.clone();
+        let mut failure = lost.unwrap_or_else(|| Failure::new(kind, reason));
         failure.at = Some(self.core.now);
         self.core.answer(id, Answer::Failed(failure));
-        if self
-            .strategies
-            .of(id.class())
-            .keep_until(&self.core, id)
-            .is_some()
-        {
+        if self.keep_until(id).is_some() {
             self.close(id);
         } else {
             // A request that outlives its query's deadline says something about its instance.
@@ -170,32 +144,25 @@ impl<I, O> Engine<I, O> {
         if self.core.is_waiting(query) {
             return;
         }
-        let keep_until = self
-            .strategies
-            .of(query.class())
-            .keep_until(&self.core, query);
-        self.core.settle(query, keep_until);
+        self.core.settle(query, self.keep_until(query));
+    }
+
+    fn keep_until(&self, query: QueryId) -> Option<Time> {
+        let strategy = self.strategies.of(query.class());
+        strategy.keep_until(&self.core, query)
     }
 
     pub(super) fn job_expired(&mut self, job: JobId) {
-        let (group, row) = match self.core.job_purpose(job) {
-            Some(Purpose::Parity(group, row)) => (group, row),
-            _ => return,
+        let Some(Purpose::Parity(group, row)) = self.core.job_purpose(job) else {
+            return;
         };
         let withdrawn = self.core.withdraw_job(job, true);
         if withdrawn.is_some_and(|job| job.instance.is_some()) {
             self.core.count(group.class(), Fate::Failed);
         }
-        let failure = Failure::new(
-            FailureKind::DeadlineExceeded,
-            "the parity query took too long",
-        );
-        self.strategies.of_mut(group.class()).on_parity(
-            &mut self.core,
-            group,
-            row,
-            job,
-            Err(failure),
-        );
+        let reason = "the parity query took too long";
+        let failure = Err(Failure::new(FailureKind::DeadlineExceeded, reason));
+        let strategy = self.strategies.of_mut(group.class());
+        strategy.on_parity(&mut self.core, group, row, job, failure);
     }
 }

@@ -10,11 +10,7 @@ impl Pool {
         &mut self,
         may_copy_to: impl Fn(JobId, InstanceId) -> bool,
     ) -> Option<(JobId, InstanceId)> {
-        let &(_, _, index) = self.available.first()?;
-        let instance = InstanceId {
-            pool: self.id,
-            index,
-        };
+        let instance = self.free().next()?;
         while let Some(head) = self.queue.front() {
             if !self.withdrawn.remove(&head.job) {
                 break;
@@ -34,7 +30,7 @@ impl Pool {
             })
             .unwrap_or(0);
         let waiting = self.queue.remove(willing)?;
-        self.occupy(index);
+        self.occupy(instance.index);
         Some((waiting.job, instance))
     }
 
@@ -53,14 +49,9 @@ impl Pool {
             .filter(|(_, copy)| !(copy.yields && queries_wait))
             .take(LOOK_PAST);
         let (position, job, instance) = copies.find_map(|(position, copy)| {
-            let mut free = self.available.iter().take(MOST_BARRED + 1);
-            free.find_map(|&(_, _, index)| {
-                let instance = InstanceId {
-                    pool: self.id,
-                    index,
-                };
-                may_copy_to(copy.job, instance).then_some((position, copy.job, instance))
-            })
+            let mut free = self.free().take(MOST_BARRED + 1);
+            let instance = free.find(|instance| may_copy_to(copy.job, *instance))?;
+            Some((position, copy.job, instance))
         })?;
         self.copies.remove(position);
         self.occupy(instance.index);

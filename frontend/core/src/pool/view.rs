@@ -29,10 +29,7 @@ impl Pool {
         self.instances
             .iter()
             .map(|(&index, instance)| InstanceView {
-                id: InstanceId {
-                    pool: self.id,
-                    index,
-                },
+                id: self.id_of(index),
                 state: instance.state(),
                 in_flight: instance.in_flight,
                 oldest: None,

@@ -21,7 +21,6 @@ impl Allowance {
         }
     }
 
-    /// Returns the state of the budget.
     pub(super) fn view(&self) -> BudgetView {
         self.bucket.view()
     }

@@ -15,7 +15,6 @@ use crate::{
     BudgetView, Core, HoldBack, HoldBackOverride, HoldBackPolicy, QueryId, Strategy, Time,
 };
 
-/// Settings of hedging.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HedgeConfig {
@@ -65,7 +64,6 @@ impl Default for HedgeBudget {
     }
 }
 
-/// The strategy of hedged requests.
 #[derive(Debug)]
 pub struct Hedge {
     delay: HoldBack,
@@ -74,7 +72,6 @@ pub struct Hedge {
 }
 
 impl Hedge {
-    /// A strategy with these settings.
     pub fn new(config: &HedgeConfig) -> Self {
         Self {
             delay: HoldBack::new(config.delay.clone()),

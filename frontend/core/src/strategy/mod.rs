@@ -35,99 +35,86 @@ pub enum Verdict {
 /// has a default that adds no redundancy.
 pub trait Strategy<I, O>: Send + std::fmt::Debug {
     /// Instances that a new query of this kind had better not go to.
-    fn avoid(&self, core: &Core<I, O>, key: GroupKey) -> Avoid {
-        let _ = (core, key);
+    fn avoid(&self, _core: &Core<I, O>, _key: GroupKey) -> Avoid {
         Avoid::new()
     }
 
     /// The query was accepted and its own request submitted (CG-3).
-    fn on_accepted(&mut self, core: &mut Core<I, O>, query: QueryId) {
-        let _ = (core, query);
-    }
+    fn on_accepted(&mut self, _core: &mut Core<I, O>, _query: QueryId) {}
 
     /// The deployed model's prediction came, from whichever request; the query has been answered
     /// with it, unless it was closed before.
-    fn on_exact(&mut self, core: &mut Core<I, O>, query: QueryId, output: &Arc<O>) {
-        let _ = (core, query, output);
-    }
+    fn on_exact(&mut self, _core: &mut Core<I, O>, _query: QueryId, _output: &Arc<O>) {}
 
     /// All attempts failed.
-    fn on_lost(&mut self, core: &mut Core<I, O>, query: QueryId) -> Verdict {
-        let _ = (core, query);
+    fn on_lost(&mut self, _core: &mut Core<I, O>, _query: QueryId) -> Verdict {
         Verdict::Fail
     }
 
     /// The query was closed without its exact prediction: failed, abandoned, or given up.
-    fn on_closed(&mut self, core: &mut Core<I, O>, query: QueryId) {
-        let _ = (core, query);
-    }
+    fn on_closed(&mut self, _core: &mut Core<I, O>, _query: QueryId) {}
 
     /// Returns the time to keep the requests of a query that is closed; `None` to withdraw them
     /// (CG-8).
-    fn keep_until(&self, core: &Core<I, O>, query: QueryId) -> Option<Time> {
-        let _ = (core, query);
+    fn keep_until(&self, _core: &Core<I, O>, _query: QueryId) -> Option<Time> {
         None
     }
 
     /// The time asked for with the late timer has come.
-    fn on_late(&mut self, core: &mut Core<I, O>, query: QueryId) {
-        let _ = (core, query);
-    }
+    fn on_late(&mut self, _core: &mut Core<I, O>, _query: QueryId) {}
 
     /// The time asked for with a flush timer has come.
-    fn on_flush(&mut self, core: &mut Core<I, O>, group: GroupId) {
-        let _ = (core, group);
-    }
+    fn on_flush(&mut self, _core: &mut Core<I, O>, _group: GroupId) {}
 
     /// The backup model's request ended.
-    fn on_backup(&mut self, core: &mut Core<I, O>, query: QueryId, outcome: AttemptResult<Arc<O>>) {
-        let _ = (core, query, outcome);
+    fn on_backup(
+        &mut self,
+        _core: &mut Core<I, O>,
+        _query: QueryId,
+        _outcome: AttemptResult<Arc<O>>,
+    ) {
     }
 
     /// A parity query has been computed, or could not be.
     fn on_encoded(
         &mut self,
-        core: &mut Core<I, O>,
-        group: GroupId,
-        row: Row,
-        parity: Option<Arc<I>>,
+        _core: &mut Core<I, O>,
+        _group: GroupId,
+        _row: Row,
+        _parity: Option<Arc<I>>,
     ) {
-        let _ = (core, group, row, parity);
     }
 
     /// Records the time from a parity query's hand-over to its pool until its answer,
     /// needed or not.
-    fn on_parity_took(&mut self, took: Duration) {
-        let _ = took;
-    }
+    fn on_parity_took(&mut self, _took: Duration) {}
 
     /// A parity query's request ended.
     fn on_parity(
         &mut self,
-        core: &mut Core<I, O>,
-        group: GroupId,
-        row: Row,
-        job: JobId,
-        outcome: AttemptResult<Arc<O>>,
+        _core: &mut Core<I, O>,
+        _group: GroupId,
+        _row: Row,
+        _job: JobId,
+        _outcome: AttemptResult<Arc<O>>,
     ) {
-        let _ = (core, group, row, job, outcome);
     }
 
     /// A reconstruction answered the query (`Some`), came too late or was refused (`None`).
-    fn on_reconstructed(&mut self, core: &mut Core<I, O>, query: QueryId, output: Option<Arc<O>>) {
-        let _ = (core, query, output);
+    fn on_reconstructed(
+        &mut self,
+        _core: &mut Core<I, O>,
+        _query: QueryId,
+        _output: Option<Arc<O>>,
+    ) {
     }
 
     /// Adds its coding groups to `groups`, until there are `limit` of them.
-    fn view_groups(&self, groups: &mut Vec<GroupView>, limit: usize) {
-        let _ = (groups, limit);
-    }
+    fn view_groups(&self, _groups: &mut Vec<GroupView>, _limit: usize) {}
 
     /// Puts something in place of the configured hold-back, for queries that arrive from now on;
     /// `None` puts that back.
-    fn set_hold_back(&mut self, hold_back: Option<HoldBackOverride>) {
-        let _ = hold_back;
-    }
+    fn set_hold_back(&mut self, _hold_back: Option<HoldBackOverride>) {}
 
     /// Returns the redundancy budget; `None` where it spends nothing.
     fn view_budget(&self) -> Option<BudgetView> {
@@ -135,7 +122,5 @@ pub trait Strategy<I, O>: Send + std::fmt::Debug {
     }
 
     /// Adds to the gauges in the core's statistics, which were set to zero before.
-    fn report(&self, core: &mut Core<I, O>) {
-        let _ = core;
-    }
+    fn report(&self, _core: &mut Core<I, O>) {}
 }

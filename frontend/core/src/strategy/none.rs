@@ -3,7 +3,6 @@
 
 use crate::Strategy;
 
-/// The strategy without redundancy.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoRedundancy;
 

@@ -17,7 +17,6 @@ pub(super) enum Parity<I, O> {
         input: Arc<I>,
         retried: bool,
     },
-    /// Output of the model.
     Output(Arc<O>),
     /// Shed, failed, or no longer needed.
     Dead,

@@ -10,7 +10,6 @@ use serde::Deserialize;
 use super::allowance::Allowance;
 use crate::{BudgetView, Core, QueryId, Strategy};
 
-/// Settings of replication.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReplicateConfig {
@@ -49,7 +48,6 @@ impl ReplicateConfig {
     }
 }
 
-/// The strategy of several copies.
 #[derive(Debug)]
 pub struct Replicate {
     extra: u32,
@@ -57,7 +55,6 @@ pub struct Replicate {
 }
 
 impl Replicate {
-    /// A strategy with these settings.
     pub fn new(config: &ReplicateConfig) -> Self {
         Self {
             extra: config.extra(),

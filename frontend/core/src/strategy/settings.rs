@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use crate::{CodedConfig, HedgeBudget, HoldBackPolicy, StrategyConfig};
+use crate::{CodedConfig, HoldBackPolicy, StrategyConfig};
 
 /// Default of the wait for an answered query's own prediction.
 pub(super) const LATE_TRUTH_WAIT: Duration = Duration::from_secs(2);
@@ -25,8 +25,19 @@ pub struct SettingError {
     pub field: String,
     /// Value, and the problem with it.
     pub problem: String,
-    /// Remedy.
     pub fix: String,
+}
+
+impl SettingError {
+    /// A problem with the setting `field`, and its remedy.
+    pub fn new(field: &str, problem: impl ToString, fix: impl Into<String>) -> Self {
+        let (field, problem, fix) = (field.to_owned(), problem.to_string(), fix.into());
+        Self {
+            field,
+            problem,
+            fix,
+        }
+    }
 }
 
 impl StrategyConfig {
@@ -39,21 +50,12 @@ impl StrategyConfig {
             Self::None => Ok(()),
             Self::Replicate(config) => {
                 let copies = config.copies;
-                ensure(
-                    copies >= 2,
-                    "copies",
-                    copies,
-                    "give at least 2: the query's own request counts",
-                )?;
-                if let Some(instances) = deployed.count.filter(|count| copies as usize > *count) {
-                    let problem =
-                        format!("{copies} copies, and the model has {instances} instances");
-                    return Err(refuse(
-                        "copies",
-                        problem,
-                        "give at most one copy for each instance",
-                    ));
-                }
+                let fix = "give at least 2: the query's own request counts";
+                ensure(copies >= 2, "copies", copies, fix)?;
+                let instances = deployed.count.unwrap_or(usize::MAX);
+                let problem = format!("{copies} copies, and the model has {instances} instances");
+                let fix = "give at most one copy for each instance";
+                ensure(copies as usize <= instances, "copies", problem, fix)?;
                 share("share", config.share())?;
                 burst("burst", config.burst)?;
                 let extra = f64::from(config.extra());
@@ -64,16 +66,14 @@ impl StrategyConfig {
                 deployed.check_second()?;
                 let max_copies = config.max_copies;
                 ensure(max_copies >= 1, "max_copies", max_copies, "give at least 1")?;
-                if let Some(instances) =
-                    deployed.count.filter(|count| max_copies as usize >= *count)
-                {
-                    let problem = format!(
-                        "{max_copies} beside the query's own request, and the model has {instances} \
-                            instances"
-                    );
-                    let fix = format!("give at most {}", instances.saturating_sub(1));
-                    return Err(refuse("max_copies", problem, fix));
-                }
+                let instances = deployed.count.unwrap_or(usize::MAX);
+                let problem = format!(
+                    "{max_copies} beside the query's own request, and the model has {instances} \
+                        instances"
+                );
+                let fix = format!("give at most {}", instances.saturating_sub(1));
+                let has_room = (max_copies as usize) < instances;
+                ensure(has_room, "max_copies", problem, fix)?;
                 share("share", config.share)?;
                 burst("burst", config.burst)?;
                 check_late("delay", &config.delay)
@@ -84,20 +84,16 @@ impl StrategyConfig {
                 check_late("delay", &config.delay)
             }
             Self::Coded(config) => {
-                if config.hedge.is_some() {
-                    let problem = "kind = \"coded\" does not hedge";
-                    return Err(refuse("hedge", problem, "use kind = \"coded_hedged\""));
-                }
+                let problem = "kind = \"coded\" does not hedge";
+                let fix = "use kind = \"coded_hedged\"";
+                ensure(config.hedge.is_none(), "hedge", problem, fix)?;
                 config.check()
             }
             Self::CodedHedged(config) => {
                 deployed.check_second()?;
-                let HedgeBudget {
-                    share: allowed,
-                    burst: at_once,
-                } = config.hedge.unwrap_or_default();
-                share("hedge.share", allowed)?;
-                burst("hedge.burst", at_once)?;
+                let hedge = config.hedge.unwrap_or_default();
+                share("hedge.share", hedge.share)?;
+                burst("hedge.burst", hedge.burst)?;
                 config.check()
             }
         }
@@ -106,27 +102,14 @@ impl StrategyConfig {
 
 impl CodedConfig {
     fn check(&self) -> Result<(), SettingError> {
-        let time = "give a time in milliseconds above 0";
-        ensure(
-            (2..=64).contains(&self.k),
-            "k",
-            self.k,
-            "give 2 to 64 queries in a group",
-        )?;
-        ensure(
-            (1..=16).contains(&self.r),
-            "r",
-            self.r,
-            "give 1 to 16 parity rows",
-        )?;
+        let fix = "give 2 to 64 queries in a group";
+        ensure((2..=64).contains(&self.k), "k", self.k, fix)?;
+        let fix = "give 1 to 16 parity rows";
+        ensure((1..=16).contains(&self.r), "r", self.r, fix)?;
         share("redundant_share", self.redundant_share)?;
         burst("redundant_burst", self.redundant_burst)?;
-        ensure(
-            self.max_keys >= 1,
-            "max_keys",
-            self.max_keys,
-            "give at least 1",
-        )?;
+        ensure(self.max_keys >= 1, "max_keys", 0, "give at least 1")?;
+        let time = "give a time in milliseconds above 0";
         ensure(!self.flush_after.is_zero(), "flush_after_ms", 0, time)?;
         ensure(!self.parity_timeout.is_zero(), "parity_timeout_ms", 0, time)?;
         check_late("hold_back", &self.hold_back)
@@ -139,18 +122,10 @@ impl DeployedInstances {
     /// # Errors
     /// [`SettingError`] of `kind`.
     pub fn check_second(self) -> Result<(), SettingError> {
-        match self.count {
-            Some(count @ 0..2) => {
-                let problem =
-                    format!("a second copy needs a second instance, and the model has {count}");
-                Err(refuse(
-                    "kind",
-                    problem,
-                    "add an instance, or use kind = \"none\"",
-                ))
-            }
-            _ => Ok(()),
-        }
+        let count = self.count.unwrap_or(usize::MAX);
+        let problem = format!("a second copy needs a second instance, and the model has {count}");
+        let fix = "add an instance, or use kind = \"none\"";
+        ensure(count >= 2, "kind", problem, fix)
     }
 }
 
@@ -166,61 +141,34 @@ fn check_late(field: &str, policy: &HoldBackPolicy) -> Result<(), SettingError> 
     };
     let part = |name: &str| format!("{field}.{name}");
     let fix = "give a quantile from 0.5 to below 1, as 0.97";
-    ensure(
-        (0.5..1.0).contains(percentile),
-        &part("percentile"),
-        percentile,
-        fix,
-    )?;
-    if max < min {
-        return Err(refuse(&part("max_ms"), "less than min_ms", "raise it"));
-    }
+    let is_quantile = (0.5..1.0).contains(percentile);
+    ensure(is_quantile, &part("percentile"), percentile, fix)?;
+    ensure(max >= min, &part("max_ms"), "less than min_ms", "raise it")?;
     let fix = "give how many medians are late at most, from 1, as 1.5; inf for no bound";
-    ensure(
-        *max_over_median >= 1.0,
-        &part("max_over_median"),
-        max_over_median,
-        fix,
-    )
+    let (holds, field) = (*max_over_median >= 1.0, part("max_over_median"));
+    ensure(holds, &field, max_over_median, fix)
 }
 
 fn share(field: &str, value: f64) -> Result<(), SettingError> {
-    ensure(
-        (0.0..=16.0).contains(&value),
-        field,
-        value,
-        "give a share of the queries, 0 to 16",
-    )
+    let fix = "give a share of the queries, 0 to 16";
+    ensure((0.0..=16.0).contains(&value), field, value, fix)
 }
 
 fn burst(field: &str, value: f64) -> Result<(), SettingError> {
-    ensure(
-        (0.0..=1e9).contains(&value),
-        field,
-        value,
-        "give a number from 0 to 1000000000",
-    )
+    let fix = "give a number from 0 to 1000000000";
+    ensure((0.0..=1e9).contains(&value), field, value, fix)
 }
 
 fn ensure(
     good: bool,
     field: &str,
-    value: impl ToString,
+    problem: impl ToString,
     fix: impl Into<String>,
 ) -> Result<(), SettingError> {
     if good {
-        Ok(())
-    } else {
-        Err(refuse(field, value.to_string(), fix))
+        return Ok(());
     }
-}
-
-fn refuse(field: &str, problem: impl Into<String>, fix: impl Into<String>) -> SettingError {
-    SettingError {
-        field: field.to_owned(),
-        problem: problem.into(),
-        fix: fix.into(),
-    }
+    Err(SettingError::new(field, problem, fix))
 }
 
 /// Definition of late in a file: `fixed_ms`, or a percentile of recent latency within bounds.
@@ -246,9 +194,7 @@ pub(super) fn late_at_97<'de, D: Deserializer<'de>>(from: D) -> Result<HoldBackP
 
 fn late<'de, D: Deserializer<'de>>(from: D, usual: f64) -> Result<HoldBackPolicy, D::Error> {
     let late = Late::deserialize(from)?;
-    let time = |given: Option<f64>, default: Duration| {
-        given.map_or(Ok(default), |ms| of_millis(ms).map_err(D::Error::custom))
-    };
+    let time = |ms: Option<f64>, default| ms.map_or(Ok(default), of_millis::<D::Error>);
     let learned = late
         .percentile
         .or(late.min_ms)
@@ -259,9 +205,7 @@ fn late<'de, D: Deserializer<'de>>(from: D, usual: f64) -> Result<HoldBackPolicy
             let problem = "hold_back (delay): fixed_ms beside a percentile; give one or the other";
             return Err(D::Error::custom(problem));
         }
-        return Ok(HoldBackPolicy::Fixed(
-            of_millis(fixed).map_err(D::Error::custom)?,
-        ));
+        return of_millis(fixed).map(HoldBackPolicy::Fixed);
     }
     Ok(HoldBackPolicy::Learned {
         percentile: late.percentile.unwrap_or(usual),
@@ -275,12 +219,12 @@ fn late<'de, D: Deserializer<'de>>(from: D, usual: f64) -> Result<HoldBackPolicy
 
 /// Reads milliseconds, fractions allowed.
 pub(super) fn millis<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    of_millis(f64::deserialize(from)?).map_err(D::Error::custom)
+    of_millis(f64::deserialize(from)?)
 }
 
-fn of_millis(ms: f64) -> Result<Duration, String> {
-    Duration::try_from_secs_f64(ms / 1e3)
-        .map_err(|_| format!("{ms}: give milliseconds, at least 0"))
+fn of_millis<E: serde::de::Error>(ms: f64) -> Result<Duration, E> {
+    let wrong = |_| E::custom(format_args!("{ms}: give milliseconds, at least 0"));
+    Duration::try_from_secs_f64(ms / 1e3).map_err(wrong)
 }
 
 pub(super) const fn learned_97() -> HoldBackPolicy {
