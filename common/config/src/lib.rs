@@ -1,6 +1,8 @@
 //! Files that several programs read: [`repository`] folders with their `model.toml`, [`faults`]
 //! profiles, and TOML whose mistakes are named by line ([`toml_file`]).
 
+#![allow(missing_docs, reason = "names that say it all need no comment")]
+
 pub mod faults;
 mod file_error;
 pub mod repository;

@@ -1,6 +1,17 @@
 //! TOML whose mistakes are named in one line, the same in every file that Parapet reads.
 
+use std::fs;
+use std::path::Path;
+
 use serde::de::DeserializeOwned;
+
+use crate::FileError;
+
+/// Reads the file at `path`.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, FileError> {
+    let text = fs::read_to_string(path).map_err(FileError::io("read", path))?;
+    parse(&text).map_err(|mistake| FileError::new(path, mistake))
+}
 
 /// Text that is no TOML, or in which a field is unknown, missing or of the wrong type; one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -8,24 +19,16 @@ use serde::de::DeserializeOwned;
 pub struct Mistake {
     /// Line of the mistake, from 1.
     pub line: usize,
-    /// Description of the mistake, in one line.
     pub message: String,
 }
 
-/// Reads `text`.
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Mistake> {
     toml::from_str(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);
-        let line = 1 + text
-            .bytes()
-            .take(start)
-            .filter(|byte| *byte == b'\n')
-            .count();
-        let message = error
-            .message()
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" ");
+        let before = text.bytes().take(start);
+        let line = 1 + before.filter(|byte| *byte == b'\n').count();
+        let words: Vec<&str> = error.message().split_whitespace().collect();
+        let message = words.join(" ");
         Mistake { line, message }
     })
 }

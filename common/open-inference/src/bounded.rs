@@ -30,7 +30,6 @@ const ESCAPED: usize = 6;
 /// Names of the types by which `serde_json` passes values on unread begin so.
 const UNREAD: &str = "$serde_json::private";
 
-/// Reads `json` within the bounds.
 pub(crate) fn read<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, ProtocolError> {
     if json.len() > SHORT {
         scan(json)?;

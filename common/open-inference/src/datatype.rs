@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 /// Element type of a tensor, by its name in the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-#[allow(missing_docs, reason = "the names are the protocol's own")]
 pub enum Datatype {
     Bool,
     Uint8,
@@ -27,7 +26,6 @@ pub enum Datatype {
 }
 
 impl Datatype {
-    /// Every datatype of the protocol.
     pub const ALL: [Self; 14] = [
         Self::Bool,
         Self::Uint8,
@@ -45,7 +43,6 @@ impl Datatype {
         Self::Bytes,
     ];
 
-    /// The datatype of this name in the protocol.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.name() == name)
     }
@@ -61,24 +58,12 @@ impl Datatype {
         }
     }
 
-    /// The protocol's name of the datatype.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Bool => "BOOL",
-            Self::Uint8 => "UINT8",
-            Self::Uint16 => "UINT16",
-            Self::Uint32 => "UINT32",
-            Self::Uint64 => "UINT64",
-            Self::Int8 => "INT8",
-            Self::Int16 => "INT16",
-            Self::Int32 => "INT32",
-            Self::Int64 => "INT64",
-            Self::Fp16 => "FP16",
-            Self::Bf16 => "BF16",
-            Self::Fp32 => "FP32",
-            Self::Fp64 => "FP64",
-            Self::Bytes => "BYTES",
-        }
+        const NAMES: [&str; 14] = [
+            "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
+            "FP16", "BF16", "FP32", "FP64", "BYTES",
+        ];
+        NAMES[self as usize]
     }
 
     /// Returns true if the contents can be written as JSON. As in Triton, BF16 goes

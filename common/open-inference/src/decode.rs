@@ -1,11 +1,11 @@
 //! From bodies to messages.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, IgnoredAny};
 use serde_json::value::RawValue;
 
 use crate::room::{Contents, Room, Unbounded};
@@ -121,34 +121,17 @@ struct OutputParameters {
 /// Reads parameters of a request. Nothing is built of one that is an array or an object, which
 /// could take many times the bytes that it has in JSON.
 fn parameters<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Parameters, D::Error> {
-    struct Scalars;
-
-    impl<'de> Visitor<'de> for Scalars {
-        type Value = Parameters;
-
-        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-            formatter.write_str("an object of parameters")
+    let entries = Option::<BTreeMap<String, &RawValue>>::deserialize(deserializer)?;
+    let entry = |(name, value): (String, &RawValue)| {
+        if value.get().starts_with(['[', '{']) {
+            let problem = "a parameter is a string, a number or a boolean";
+            return Err(D::Error::custom(problem));
         }
-
-        fn visit_unit<E>(self) -> Result<Parameters, E> {
-            Ok(Parameters::new())
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Parameters, A::Error> {
-            let mut parameters = Parameters::new();
-            while let Some((name, value)) = entries.next_entry::<String, &RawValue>()? {
-                if value.get().starts_with(['[', '{']) {
-                    let problem = "a parameter is a string, a number or a boolean";
-                    return Err(A::Error::custom(problem));
-                }
-                let value = bounded::parse(value.get().as_bytes()).map_err(A::Error::custom)?;
-                parameters.insert(name, value);
-            }
-            Ok(parameters)
-        }
-    }
-
-    deserializer.deserialize_any(Scalars)
+        let value: serde_json::Value =
+            bounded::parse(value.get().as_bytes()).map_err(D::Error::custom)?;
+        Ok((name, value))
+    };
+    entries.unwrap_or_default().into_iter().map(entry).collect()
 }
 
 fn requested_output(header: OutputHeader) -> Result<RequestedOutput, ProtocolError> {

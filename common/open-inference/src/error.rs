@@ -14,7 +14,6 @@ pub(crate) const MAX_AXES: usize = 16;
 /// A message that breaks the protocol. Sending the same bytes again fails again: none of these is
 /// worth a retry, but for [`ProtocolError::NoMemory`].
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum ProtocolError {
     #[error("invalid JSON: {0}")]
     Json(String),

@@ -11,7 +11,6 @@ pub trait Room: Send + 'static {
     fn hold(&mut self, bytes: usize) -> Result<(), ProtocolError>;
 }
 
-/// Room without a bound.
 #[derive(Debug)]
 pub struct Unbounded;
 

@@ -9,9 +9,7 @@ use crate::{Datatype, Excerpt, ProtocolError};
 /// elements are each preceded by their length as a little-endian `u32`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
-    /// Name of the model's input or output.
     pub name: String,
-    /// Datatype of the elements.
     pub datatype: Datatype,
     /// Length of each axis, the batch axis first.
     pub shape: Vec<usize>,
@@ -21,7 +19,6 @@ pub struct Tensor {
 }
 
 impl Datatype {
-    /// Reads the datatype `name` of `tensor`.
     pub(crate) fn of_tensor(tensor: &str, name: &str) -> Result<Self, ProtocolError> {
         Self::of_name(name).ok_or_else(|| ProtocolError::UnknownDatatype {
             tensor: tensor.into(),
@@ -48,7 +45,6 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// Makes an FP32 tensor.
     pub fn from_f32(
         name: impl Into<String>,
         shape: impl Into<Vec<usize>>,

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::fs;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::FileError;
+use crate::{FileError, toml_file};
 
 /// The contents of a fault profile; everything but the seed is optional.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -149,14 +148,10 @@ const LONGEST_MS: f64 = 3_600_000.0;
 const MOST_TRANSFERS: u32 = 64;
 
 impl FaultProfile {
-    /// Reads and validates the profile at `path`.
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        let text = fs::read_to_string(path).map_err(FileError::io("read", path))?;
-        let profile: Self =
-            crate::toml_file::parse(&text).map_err(|mistake| FileError::new(path, mistake))?;
-        profile
-            .validate()
-            .map_err(|problem| FileError::new(path, problem))?;
+        let profile: Self = toml_file::read(path)?;
+        let checked = profile.validate();
+        checked.map_err(|problem| FileError::new(path, problem))?;
         Ok(profile)
     }
 
@@ -183,11 +178,9 @@ impl FaultProfile {
             span("slowdown.added", slowdown.added)?;
         }
         if let Some(transfers) = self.transfers {
-            if transfers.instances < 2 {
-                return Err(format!(
-                    "transfers.instances: {}; give at least 2",
-                    transfers.instances
-                ));
+            let instances = transfers.instances;
+            if instances < 2 {
+                return Err(format!("transfers.instances: {instances}; give at least 2"));
             }
             let most = 1..=MOST_TRANSFERS;
             number("transfers.concurrent", transfers.concurrent, most)?;
@@ -263,7 +256,7 @@ mod tests {
 
     fn read(toml: &str) -> Result<FaultProfile, FileError> {
         let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), toml).unwrap();
+        std::fs::write(file.path(), toml).unwrap();
         FaultProfile::read(file.path())
     }
 

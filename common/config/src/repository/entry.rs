@@ -26,7 +26,6 @@ impl ModelRepository {
         Err(FileError::new(&root, problem))
     }
 
-    /// Returns the path of the repository.
     pub fn path(&self) -> &Path {
         &self.root
     }
@@ -64,11 +63,9 @@ impl ModelRepository {
 /// A model of the repository, validated; its versions' files were there when it was loaded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelEntry {
-    /// Name of the model.
     pub name: String,
     /// Version numbers, ascending; never empty.
     pub versions: Vec<u64>,
-    /// Engine that runs the model.
     pub platform: Platform,
     /// Inputs, in the model's order.
     pub inputs: Vec<TensorSpec>,
@@ -76,7 +73,6 @@ pub struct ModelEntry {
     pub outputs: Vec<TensorSpec>,
     /// For a parity model: the code and its place in it. For a learned code: the code.
     pub code: Option<CodeMetadata>,
-    /// Free-form record of the model's training.
     pub training: toml::Table,
     folder: PathBuf,
 }
@@ -108,16 +104,14 @@ impl ModelEntry {
         self.versions.last().copied().unwrap_or_default()
     }
 
-    /// The `model.toml` that describes the model.
     pub fn toml_file(&self) -> PathBuf {
         self.folder.join(ModelToml::FILE_NAME)
     }
 
     /// The file of `version`; of a learned code, its encoder's.
     pub fn model_file(&self, version: u64) -> Result<PathBuf, FileError> {
-        Ok(self
-            .version_folder(version)?
-            .join(self.platform.file_name()))
+        let folder = self.version_folder(version)?;
+        Ok(folder.join(self.platform.file_name()))
     }
 
     /// The folder of `version`, with the files that its platform names ([`Platform::file_names`]).
@@ -133,7 +127,6 @@ impl ModelEntry {
         Err(FileError::new(&self.folder, problem))
     }
 
-    /// Returns the protocol's metadata of the model.
     pub fn metadata(&self) -> ModelMetadata {
         ModelMetadata {
             name: self.name.clone(),
@@ -152,17 +145,13 @@ fn versions(folder: &Path, platform: Platform) -> Result<Vec<u64>, FileError> {
         let item = item.map_err(unreadable())?;
         let name = item.file_name();
         // Only the plain spelling: "01" would name version 1 a second time.
-        let version = name
-            .to_str()
-            .and_then(|name| name.parse::<u64>().ok().filter(|n| n.to_string() == name));
+        let plain = |name: &str| name.parse::<u64>().ok().filter(|n| n.to_string() == name);
+        let version = name.to_str().and_then(plain);
         let Some(version) = version.filter(|_| item.path().is_dir()) else {
             continue;
         };
-        let missing = platform
-            .file_names()
-            .iter()
-            .find(|name| !item.path().join(name).is_file());
-        if let Some(missing) = missing {
+        let mut files = platform.file_names().iter();
+        if let Some(missing) = files.find(|name| !item.path().join(name).is_file()) {
             let fix = "put the model's file there or remove the folder";
             return Err(FileError::field(&item.path(), missing, "missing", fix));
         }

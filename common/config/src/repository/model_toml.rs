@@ -9,15 +9,13 @@ use parapet_encoder::{Code, CodeError, CodeSpec, EncoderKind, OutputTransform};
 use parapet_open_inference::{Datatype, TensorMetadata};
 use serde::{Deserialize, Serialize};
 
-use crate::FileError;
+use crate::{FileError, toml_file};
 
-/// The contents of a `model.toml`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelToml {
     /// Name of the model; the same as its folder's.
     pub name: String,
-    /// Engine that runs the model.
     pub platform: Platform,
     /// Inputs, in the model's order.
     pub inputs: Vec<TensorSpec>,
@@ -35,7 +33,6 @@ pub struct ModelToml {
 /// Engine and file format of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Platform {
-    /// ONNX, run by ONNX Runtime.
     #[serde(rename = "onnxruntime_onnx")]
     OnnxRuntime,
     /// A TorchScript module, run by libtorch; only instances built with the feature
@@ -83,7 +80,6 @@ impl Platform {
 pub struct TensorSpec {
     /// Name in the model's graph.
     pub name: String,
-    /// Datatype of the tensor's elements.
     pub datatype: Datatype,
     /// Shape of one sample: without the batch axis, which every input and output has in front.
     pub shape: Vec<usize>,
@@ -117,7 +113,6 @@ pub struct CodeMetadata {
     /// is that of the first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
-    /// Specification of the code.
     #[serde(flatten)]
     pub spec: CodeSpec,
     /// Measured agreement for each score of a reconstruction.
@@ -186,14 +181,10 @@ impl From<CodeToml> for CodeMetadata {
 }
 
 impl ModelToml {
-    /// Name of the file in the model's folder.
     pub const FILE_NAME: &'static str = "model.toml";
 
-    /// Reads and validates the `model.toml` at `path`.
     pub(crate) fn read(path: &Path) -> Result<Self, FileError> {
-        let text = fs::read_to_string(path).map_err(FileError::io("read", path))?;
-        let model: Self =
-            crate::toml_file::parse(&text).map_err(|mistake| FileError::new(path, mistake))?;
+        let model: Self = toml_file::read(path)?;
         model.validate(path)?;
         Ok(model)
     }
@@ -261,19 +252,15 @@ fn check_tensors(path: &Path, field: &str, specs: &[TensorSpec]) -> Result<(), F
         let is_taken = specs[..index].iter().any(|other| other.name == spec.name);
         if spec.name.is_empty() || is_taken {
             let problem = format!("name {:?} is empty or taken", spec.name);
-            return Err(wrong(
-                problem,
-                "give each tensor the name it has in the graph",
-            ));
+            let fix = "give each tensor the name it has in the graph";
+            return Err(wrong(problem, fix));
         }
         let mut axes = spec.shape.iter();
         let len = axes.try_fold(1_usize, |len, &axis| len.checked_mul(axis));
         if len.is_none_or(|len| len == 0) {
             let problem = format!("shape {:?} has no or too many elements", spec.shape);
-            return Err(wrong(
-                problem,
-                "give one sample's shape, without the batch axis",
-            ));
+            let fix = "give one sample's shape, without the batch axis";
+            return Err(wrong(problem, fix));
         }
     }
     Ok(())
@@ -306,12 +293,8 @@ impl CodeMetadata {
         }
         if row >= r {
             let problem = format!("{row} is beyond the last of r = {r} rows");
-            return Err(FileError::field(
-                path,
-                "code.row",
-                &problem,
-                "rows count from 0",
-            ));
+            let fix = "rows count from 0";
+            return Err(FileError::field(path, "code.row", &problem, fix));
         }
         Ok(())
     }
@@ -321,11 +304,8 @@ impl CodeMetadata {
 /// of the repository.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let begins_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
-    if begins_well
-        && name
-            .chars()
-            .all(|char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.'))
-    {
+    let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_.".contains(char);
+    if begins_well && name.chars().all(is_plain) {
         return Ok(());
     }
     Err(format!(

@@ -11,9 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::server::{BodyMemory, Reserved};
 
-/// Reason why a body was not read.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum BodyError {
     /// Found before or while reading.
     #[error("the body is larger than {limit} bytes")]
@@ -30,7 +28,6 @@ pub enum BodyError {
 }
 
 impl BodyError {
-    /// The HTTP status that tells the client.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -72,7 +69,6 @@ pub async fn read_body_within(
     Ok((body, reserved))
 }
 
-/// Body on its way.
 struct Receiving<'a> {
     body: Body,
     limit: usize,

@@ -99,7 +99,6 @@ impl BodyMemory {
         }
     }
 
-    /// Bytes held now.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }

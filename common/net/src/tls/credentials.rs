@@ -116,7 +116,6 @@ struct Current<C> {
 }
 
 impl<F: Side> Credentials<F> {
-    /// Reads the files.
     pub fn load(files: F) -> Result<Self, TlsError> {
         let this = Self::read(files)?;
         this.check_expiry(&this.current.load())?;
@@ -135,7 +134,6 @@ impl<F: Side> Credentials<F> {
         })
     }
 
-    /// Returns the paths of its files.
     pub fn files(&self) -> &F {
         &self.files
     }

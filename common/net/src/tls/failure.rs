@@ -7,7 +7,6 @@ use rustls::AlertDescription;
 
 /// Reason why there is no TLS connection to a server, by what has to be put right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the variants are")]
 pub enum TlsFailure {
     #[error("the server's certificate is signed by none of the configured authorities")]
     UnknownAuthority,

@@ -8,7 +8,6 @@ use rustls::pki_types::pem::PemObject;
 
 use crate::tls::TlsError;
 
-/// File that was read.
 pub(crate) struct File<'a> {
     pub(crate) path: &'a Path,
     pub(crate) bytes: Vec<u8>,

@@ -32,7 +32,6 @@ pub const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Reason why certificate files are of no use. Says nothing of what a key file holds.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum TlsError {
     #[error("{}: {source}", path.display())]
     Read {
@@ -55,7 +54,6 @@ pub enum TlsError {
 }
 
 impl TlsError {
-    /// Returns the fix that the message suggests.
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Half => "give both or neither",
@@ -81,7 +79,6 @@ pub struct Identity {
 /// Protocol within TLS; each side offers one alone (ALPN).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Application {
-    /// HTTP/1.1.
     Http1,
     /// HTTP/2, as gRPC wants it.
     Http2,

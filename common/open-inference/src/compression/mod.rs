@@ -37,7 +37,6 @@ const LONG_TO_READ: usize = 256 * 1024;
 /// long as it takes.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// A coding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coding {
     /// The gzip format (RFC 1952).
@@ -49,7 +48,6 @@ pub enum Coding {
 
 /// A body whose coding cannot be undone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum CodingError {
     /// More than one coding is not understood either.
     #[error(
@@ -69,7 +67,6 @@ pub enum CodingError {
 }
 
 impl CodingError {
-    /// The HTTP status that tells the client.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Unknown { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -80,7 +77,6 @@ impl CodingError {
 }
 
 impl Coding {
-    /// Its name in headers.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",
@@ -88,7 +84,6 @@ impl Coding {
         }
     }
 
-    /// The coding of this name.
     pub fn of_name(name: &str) -> Option<Self> {
         let is = |known: &&str| name.eq_ignore_ascii_case(known);
         if ["gzip", "x-gzip"].iter().any(is) {

@@ -31,7 +31,6 @@ pub(crate) struct Outline<'m> {
 /// Message or part of one, by the meaning of its fields.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Part {
-    /// A request for inference.
     Request,
     /// Any other message; answers to requests have tensors.
     Other,

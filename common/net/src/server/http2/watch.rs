@@ -196,7 +196,6 @@ impl Drop for Ticket {
     }
 }
 
-/// Progress of a request's arrival.
 #[derive(Debug, Default)]
 pub(super) struct Arrival(AtomicU8);
 
