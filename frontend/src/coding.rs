@@ -41,30 +41,30 @@ pub struct Coder {
     /// The first output, if it has class scores.
     pub judged: Option<JudgedOutput>,
     /// For each parity row; empty unless all rows have one.
-    calibrations: Vec<Calibration>,
+    pub(crate) calibrations: Vec<Calibration>,
     /// True if no output of the model is left out.
     covers_all: bool,
     /// For codes that compute networks: no request should wait behind them.
     pub queue: Option<CodingQueue>,
     /// Specification that the coders were built from; `None` for networks.
-    spec: Option<CodeSpec>,
+    pub(crate) spec: Option<CodeSpec>,
 }
 
 #[derive(Debug)]
 pub struct CodedInput {
     /// Place among the deployed model's inputs.
-    position: usize,
-    encoder: Box<dyn Encoder>,
+    pub(crate) position: usize,
+    pub(crate) encoder: Box<dyn Encoder>,
     /// Its name at each row's parity model; none where the deployed model itself is asked.
-    parity_names: Vec<String>,
+    pub(crate) parity_names: Vec<String>,
 }
 
 #[derive(Debug)]
 pub struct CodedOutput {
     /// Place among the deployed model's outputs; a parity model's are in the code's own order.
-    position: usize,
-    spec: TensorSpec,
-    decoder: Box<dyn Decoder>,
+    pub(crate) position: usize,
+    pub(crate) spec: TensorSpec,
+    pub(crate) decoder: Box<dyn Decoder>,
 }
 
 /// Networks are never equal: they may have changed in their files.
@@ -100,22 +100,6 @@ impl Coder {
         }
     }
 
-    pub(crate) fn built_from(self, spec: CodeSpec) -> Self {
-        let spec = Some(spec);
-        Self { spec, ..self }
-    }
-
-    pub(crate) fn calibrated(mut self, calibrations: Vec<Calibration>) -> Self {
-        self.calibrations = calibrations;
-        self
-    }
-
-    /// Takes long: at most `places` pieces wait for each other.
-    pub(crate) fn queued(mut self, places: usize) -> Self {
-        self.queue = Some(CodingQueue::new(places));
-        self
-    }
-
     /// Returns true if a reconstruction holds every output of the model that is `wanted`.
     pub fn covers(&self, model: &[TensorSpec], wanted: impl Fn(&str) -> bool) -> bool {
         let is_coded = |name: &str| self.outputs.iter().any(|output| output.spec.name == name);
@@ -125,10 +109,8 @@ impl Coder {
 
     /// The scale of a reconstruction's numbers.
     pub fn output_domain(&self) -> OutputDomain {
-        let first = self.outputs.first();
-        first.map_or(OutputDomain::Deployed, |first| {
-            first.decoder.output_domain()
-        })
+        let domain = |first: &CodedOutput| first.decoder.output_domain();
+        self.outputs.first().map_or(OutputDomain::Deployed, domain)
     }
 
     /// Returns true if the confidence of reconstructions is a measured agreement.
@@ -195,34 +177,16 @@ impl Coder {
 }
 
 impl CodedInput {
-    pub(crate) fn new(
-        position: usize,
-        encoder: Box<dyn Encoder>,
-        parity_names: Vec<String>,
-    ) -> Self {
-        Self {
-            position,
-            encoder,
-            parity_names,
-        }
-    }
-
     fn encode(&self, row: usize, inputs: &[Arc<Input>]) -> Result<Tensor, CodingError> {
-        let tensor = |input: &Arc<Input>| -> Result<Vec<f32>, CodingError> {
-            let tensor = input
-                .tensors
-                .get(self.position)
-                .ok_or(CodingError::NoTensor)?;
-            Ok(tensor.f32s()?)
-        };
-        let queries = inputs.iter().map(tensor).collect::<Result<Vec<_>, _>>()?;
+        let queries = inputs
+            .iter()
+            .map(|input| f32s(&input.tensors, self.position));
+        let queries = queries.collect::<Result<Vec<_>, _>>()?;
         let views: Vec<&[f32]> = queries.iter().map(Vec::as_slice).collect();
         let mut parity = vec![0.0; views.first().map_or(0, |query| query.len())];
         self.encoder.encode(row, &views, &mut parity)?;
-        let first = inputs
-            .first()
-            .and_then(|input| input.tensors.get(self.position));
-        let first = first.ok_or(CodingError::NoTensor)?;
+        let first = inputs.first().ok_or(CodingError::NoTensor)?;
+        let first = at(&first.tensors, self.position)?;
         let name = self.parity_names.get(row).unwrap_or(&first.name);
         let shape = first.shape.clone();
         Ok(Tensor::from_f32(name.clone(), shape, &parity)?)
@@ -230,14 +194,6 @@ impl CodedInput {
 }
 
 impl CodedOutput {
-    pub(crate) fn new(position: usize, spec: TensorSpec, decoder: Box<dyn Decoder>) -> Self {
-        Self {
-            position,
-            spec,
-            decoder,
-        }
-    }
-
     fn decode(
         &self,
         slot: Slot,
@@ -260,14 +216,19 @@ fn values(
     outputs: &[Option<Arc<Output>>],
     position: usize,
 ) -> Result<Vec<Option<Vec<f32>>>, CodingError> {
-    let values = |output: &Arc<Output>| -> Result<Vec<f32>, CodingError> {
-        let tensor = output.tensors.get(position).ok_or(CodingError::NoTensor)?;
-        Ok(tensor.f32s()?)
-    };
+    let values = |output: &Arc<Output>| f32s(&output.tensors, position);
     let outputs = outputs.iter().map(Option::as_ref);
     outputs
         .map(|output| output.map(values).transpose())
         .collect()
+}
+
+fn at(tensors: &[Tensor], position: usize) -> Result<&Tensor, CodingError> {
+    tensors.get(position).ok_or(CodingError::NoTensor)
+}
+
+fn f32s(tensors: &[Tensor], position: usize) -> Result<Vec<f32>, CodingError> {
+    Ok(at(tensors, position)?.f32s()?)
 }
 
 fn views(values: &[Option<Vec<f32>>]) -> Vec<Option<&[f32]>> {

@@ -9,7 +9,6 @@ use parapet_open_inference::grpc::ReceiveError;
 use parapet_open_inference::{Excerpt, ProtocolError};
 use thiserror::Error;
 
-/// Reason why a request got no prediction.
 #[derive(Debug, Error)]
 pub enum ServeError {
     #[error("no model {model:?} here; GET /v2/models/<name> describes those that are")]
@@ -61,13 +60,11 @@ fn told(failure: &Failure) -> String {
     }
 }
 
-/// Kinds of error, for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     InvalidRequest,
     /// A bound or a quota was reached.
     Overloaded,
-    /// The deadline came first.
     DeadlineExceeded,
     /// No instance could be reached.
     Unavailable,

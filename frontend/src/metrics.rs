@@ -71,12 +71,10 @@ impl Metrics {
         })
     }
 
-    /// Counter of requests without a known key.
     pub fn unauthenticated(&self) -> Counter {
         with_local_recorder(&self.recorder, || counter!(UNAUTHENTICATED))
     }
 
-    /// Counts a reload of the configuration.
     pub fn reloaded(&self, taken: bool) {
         with_local_recorder(&self.recorder, || reloads(taken).increment(1));
     }
@@ -165,7 +163,6 @@ pub enum Source {
     Audit,
 }
 
-/// Labels of a class of requests.
 #[derive(Debug, Clone)]
 pub struct ClassLabels {
     pub class: String,

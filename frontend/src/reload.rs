@@ -26,7 +26,6 @@ pub enum ReloadError {
 /// Names of models.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reloaded {
-    /// Models that went on as they were.
     pub kept: Vec<String>,
     /// Models that are new, or configured otherwise than before.
     pub started: Vec<String>,

@@ -9,13 +9,13 @@ use crate::model::{MAX_REQUEST_ID, Provenance, ServedModel};
 use crate::traces::TracedRequest;
 
 /// Names a request in logs; taken from the client, or made here, and echoed.
-pub(crate) const REQUEST_ID: &str = "x-request-id";
+const REQUEST_ID: &str = "x-request-id";
 /// The trace of a request that is traced.
-pub(crate) const TRACE_ID: &str = "parapet-trace-id";
+const TRACE_ID: &str = "parapet-trace-id";
 /// Provenance of the answer, for clients and proxies that don't read the body.
-pub(crate) const PROVENANCE: &str = "parapet-provenance";
-pub(crate) const CONFIDENCE: &str = "parapet-confidence";
-pub(crate) const CODE: &str = "parapet-code";
+const PROVENANCE: &str = "parapet-provenance";
+const CONFIDENCE: &str = "parapet-confidence";
+const CODE: &str = "parapet-code";
 /// The request's class, for clients and proxies that don't write the body.
 pub(crate) const CLASS_HEADER: &str = "parapet-class";
 
@@ -31,12 +31,30 @@ pub(crate) fn request_id(headers: &HeaderMap) -> HeaderValue {
     })
 }
 
-/// Confidence with four decimals. That of an exact prediction, nearly every one, need not be
-/// worked out.
-pub(crate) fn confidence(provenance: &Provenance) -> Option<HeaderValue> {
-    match provenance.confidence? {
-        1.0 => Some(HeaderValue::from_static("1.0000")),
-        confidence => HeaderValue::from_str(&format!("{confidence:.4}")).ok(),
+/// Writes the provenance of an answer.
+pub(crate) fn write_provenance(headers: &mut HeaderMap, provenance: &Provenance) {
+    headers.insert(PROVENANCE, HeaderValue::from_static(provenance.kind));
+    match provenance.confidence {
+        // Of an exact prediction, nearly every one: it need not be worked out.
+        Some(1.0) => drop(headers.insert(CONFIDENCE, HeaderValue::from_static("1.0000"))),
+        confidence => write(
+            headers,
+            CONFIDENCE,
+            confidence.map(|sure| format!("{sure:.4}")),
+        ),
+    }
+    write(headers, CODE, provenance.code.as_deref());
+}
+
+/// Writes the names that an answer repeats from its request.
+pub(crate) fn write_names(headers: &mut HeaderMap, id: HeaderValue, trace_id: Option<String>) {
+    headers.insert(REQUEST_ID, id);
+    write(headers, TRACE_ID, trace_id);
+}
+
+fn write(headers: &mut HeaderMap, name: &'static str, value: Option<impl AsRef<str>>) {
+    if let Some(value) = value.and_then(|value| HeaderValue::from_str(value.as_ref()).ok()) {
+        headers.insert(name, value);
     }
 }
 

@@ -25,7 +25,6 @@ const ADMIN_CONNECTIONS: usize = 64;
 /// Time that the admin listener stays for its requests in flight once the data listener is gone.
 const ADMIN_GRACE: Duration = Duration::from_millis(200);
 
-/// A frontend that listens.
 #[derive(Debug)]
 pub struct Frontend {
     listener: TcpListener,

@@ -36,7 +36,6 @@ const MAX_QUEUED: usize = 8192;
 /// For the collector to take a batch, and at the end all that is left.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// `[traces]`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TraceSettings {

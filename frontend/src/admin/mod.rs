@@ -37,7 +37,6 @@ use crate::reload::ReloadError;
 /// Groups of one model that `/debug/groups` shows.
 const MOST_GROUPS: usize = 200;
 
-/// The router of the admin listener.
 pub(crate) fn router(app: Arc<App>) -> Router {
     let guarded = Router::new()
         .route("/debug/groups", get(groups))

@@ -10,13 +10,15 @@ use axum::response::Response;
 use http::header::CACHE_CONTROL;
 use http::{HeaderValue, StatusCode};
 use parapet_frontend_core::{
-    GroupView, HoldBackOverride, InstanceView, LatencyView, Percentiles, Stats, Switches,
+    BudgetView, GroupView, HoldBackOverride, InstanceView, LatencyView, Percentiles,
+    RedundancyOutcomes, Stats, Switches, Time,
 };
 use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::driver::Snapshot;
 use crate::http::json as json_response;
+use crate::metrics::ClassLabels;
 use crate::model::ServedModel;
 
 const MOST_MODELS: usize = 32;
@@ -111,12 +113,9 @@ fn percentiles(of: &Percentiles) -> Value {
 }
 
 fn classes(model: &ServedModel, now: &Snapshot) -> Value {
-    let outcomes = now.outcomes.iter().zip(&now.budgets);
-    let classes = model.class_labels().into_iter().zip(outcomes).enumerate();
-    let class = |(index, (labels, (of, budget)))| {
-        let labels: crate::metrics::ClassLabels = labels;
-        let of: &parapet_frontend_core::RedundancyOutcomes = of;
-        let budget: &Option<parapet_frontend_core::BudgetView> = budget;
+    let labels = model.class_labels().into_iter().enumerate();
+    let class = |(((index, labels), of), budget): (((_, ClassLabels), &RedundancyOutcomes), _)| {
+        let budget: &Option<BudgetView> = budget;
         let [late_agrees, late_not, audit_agrees, audit_not] = model.driver.meters.agreement(index);
         json!({
             "class": labels.class,
@@ -127,16 +126,18 @@ fn classes(model: &ServedModel, now: &Snapshot) -> Value {
             "wasted": of.wasted,
             "shed": of.shed,
             "failed": of.failed,
-            "budget": budget.map(|budget| {
-                json!({ "share": budget.share, "burst": budget.burst, "left": budget.left })
-            }),
+            "budget": budget,
             "agreement": {
                 "late_truth": [late_agrees, late_not],
                 "audit": [audit_agrees, audit_not],
             },
         })
     };
-    classes.map(class).collect()
+    labels
+        .zip(&now.outcomes)
+        .zip(&now.budgets)
+        .map(class)
+        .collect()
 }
 
 fn instance(
@@ -159,25 +160,15 @@ fn instance(
 
 /// A group as it stands, or stood, so long after the driver's start.
 pub(super) fn group(view: &GroupView, at: Duration) -> Value {
-    let members = view.members.iter().map(|member| {
-        json!({
-            "status": member.status,
-            "predicted": member.predicted,
-            "reconstructed": member.reconstructed,
-            "late": member.late,
-        })
-    });
-    let closed = view
-        .closed
-        .map(|closed| Duration::from_nanos(closed.as_nanos()));
-    let opened = Duration::from_nanos(view.opened.as_nanos());
+    let closed = view.closed.map_or(at, |closed| closed.since(Time::ZERO));
+    let age = closed.saturating_sub(view.opened.since(Time::ZERO));
     json!({
         "id": view.id.to_string(),
-        "age_ms": millis(closed.unwrap_or(at).saturating_sub(opened)),
+        "age_ms": millis(age),
         "class": view.id.class().0,
         "k": view.k,
         "sealed": view.sealed,
-        "members": members.collect::<Vec<_>>(),
+        "members": view.members,
         "parity": view.parity,
     })
 }

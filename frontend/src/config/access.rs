@@ -50,7 +50,7 @@ pub(super) fn resolve_listener(
         client_ca: tls.client_ca.as_ref().map(beside),
         client_crl: tls.client_crl.as_ref().map(beside),
     };
-    let loaded = ServerTls::load(files).map_err(|error| at.field("tls", &error, error.fix()))?;
+    let loaded = ServerTls::load(files).map_err(|error| at.tls(&error))?;
     Ok(Some(Arc::new(loaded)))
 }
 
@@ -110,21 +110,12 @@ fn quota(
 ) -> Result<Option<(f64, f64)>, ConfigError> {
     let Some(rate) = rate else {
         let problem = "there is no requests_per_second";
-        at.check(
-            burst.is_none(),
-            "burst",
-            problem,
-            "add it, or leave this out",
-        )?;
+        let fix = "add it, or leave this out";
+        at.check(burst.is_none(), "burst", problem, fix)?;
         return Ok(None);
     };
-    let is_rate = rate > 0.0 && rate.is_finite();
-    at.check(
-        is_rate,
-        "requests_per_second",
-        rate,
-        "give a number above 0",
-    )?;
+    let (is_rate, fix) = (rate > 0.0 && rate.is_finite(), "give a number above 0");
+    at.check(is_rate, "requests_per_second", rate, fix)?;
     let burst = burst.unwrap_or(rate.max(1.0));
     let is_burst = burst >= 1.0 && burst.is_finite();
     at.check(is_burst, "burst", burst, "give a number of requests from 1")?;

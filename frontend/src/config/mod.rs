@@ -14,7 +14,8 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parapet_net::tls::ServerTls;
+use parapet_frontend_core::SettingError;
+use parapet_net::tls::{ServerTls, TlsError};
 use thiserror::Error;
 
 pub use access::AdminSettings;
@@ -98,13 +99,20 @@ impl<'a> At<'a> {
         self.because(field, format!("{problem}; {fix}"))
     }
 
+    /// A mistake in a field of this table.
+    fn setting(&self, mistake: SettingError) -> ConfigError {
+        self.field(&mistake.field, mistake.problem, mistake.fix)
+    }
+
+    /// Files of the field `tls` that are of no use.
+    fn tls(&self, error: &TlsError) -> ConfigError {
+        self.field("tls", error, error.fix())
+    }
+
     /// An error that names its fix itself.
     fn because(&self, field: &str, error: impl Display) -> ConfigError {
-        ConfigError(format!(
-            "{}: {}.{field}: {error}",
-            self.path.display(),
-            self.table
-        ))
+        let (path, table) = (self.path.display(), &self.table);
+        ConfigError(format!("{path}: {table}.{field}: {error}"))
     }
 
     fn check(

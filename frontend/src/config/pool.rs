@@ -10,7 +10,7 @@ use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::{At, ConfigError};
-use crate::discovery::{Mistake, Scheme, Settings};
+use crate::discovery::{Scheme, Settings};
 
 /// Instances that serve one model.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,15 +79,7 @@ impl PoolSettings {
             Instances::Discovered(settings) => {
                 let mut settings = settings.clone();
                 let loaded = settings.check().and_then(|()| settings.load(at.folder()));
-                loaded.map_err(
-                    |Mistake {
-                         field,
-                         problem,
-                         fix,
-                     }| {
-                        at.field(&format!("instances.{field}"), problem, fix)
-                    },
-                )?;
+                loaded.map_err(|mistake| at.inside("instances").setting(mistake))?;
                 pool.discovery = Some(*settings);
             }
         }
@@ -112,8 +104,7 @@ const UNUSED: (&str, &str) = (
 );
 
 fn load(at: &At<'_>, tls: &ClientSettings) -> Result<ClientTls, ConfigError> {
-    tls.load(at.folder())
-        .map_err(|error| at.field("tls", &error, error.fix()))
+    tls.load(at.folder()).map_err(|error| at.tls(&error))
 }
 
 /// Gives the model's certificates to those of its pools that need some and have none of their own.
@@ -143,9 +134,8 @@ pub(super) fn resolve_version(
     version: Option<u64>,
 ) -> Result<u64, ConfigError> {
     let version = version.unwrap_or_else(|| entry.latest());
-    entry
-        .model_file(version)
-        .map_err(|error| at.because("version", error))?;
+    let file = entry.model_file(version);
+    file.map_err(|error| at.because("version", error))?;
     Ok(version)
 }
 
@@ -160,12 +150,10 @@ fn resolve_addresses(
         let field = format!("instances[{index}]");
         let wrong = |problem: String| at.field(&field, problem, "give host:port");
         let (scheme, host) = Scheme::split(name);
-        let mut found = host
-            .to_socket_addrs()
-            .map_err(|error| wrong(format!("{name:?}: {error}")))?;
-        let address = found
-            .next()
-            .ok_or_else(|| wrong(format!("{name:?} has no address")))?;
+        let found = host.to_socket_addrs();
+        let mut found = found.map_err(|error| wrong(format!("{name:?}: {error}")))?;
+        let none = || wrong(format!("{name:?} has no address"));
+        let address = found.next().ok_or_else(none)?;
         let is_new = resolved.iter().all(|(_, other)| *other != address);
         let problem = format!("{name:?} is there twice");
         at.check(is_new, &field, problem, "list each instance once")?;

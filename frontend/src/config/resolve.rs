@@ -42,21 +42,18 @@ pub(super) fn resolve(path: &Path, file: File) -> Result<FrontendConfig, ConfigE
     let at_server = At::new(path, "server");
     check_server(&at_server, &file.server)?;
     let server_tls = resolve_listener(&at_server, file.server.tls.as_ref())?;
+    let (at, data) = (At::new(path, "admin"), file.server.listen);
     let admin = file.admin.as_ref();
-    let admin =
-        admin.map(|admin| resolve_admin(&At::new(path, "admin"), admin, file.server.listen));
-    let admin = admin.transpose()?;
+    let admin = admin
+        .map(|admin| resolve_admin(&at, admin, data))
+        .transpose()?;
     let tenants = resolve_tenants(path, file.tenants)?;
     let at = At::new(path, "repository");
     let repository = ModelRepository::open(at.folder().join(&file.repository.path))
         .map_err(|error| at.because("path", error))?;
     let at = At::new(path, "models");
-    at.check(
-        !file.models.is_empty(),
-        "[]",
-        "no model",
-        "add a [[models]] table",
-    )?;
+    let (any, fix) = (!file.models.is_empty(), "add a [[models]] table");
+    at.check(any, "[]", "no model", fix)?;
     let mut models: Vec<ModelConfig> = Vec::with_capacity(file.models.len());
     for (index, model) in file.models.into_iter().enumerate() {
         let at = At::new(path, format!("models[{index}]"));
@@ -118,25 +115,16 @@ fn check_server(at: &At<'_>, server: &ServerSettings) -> Result<(), ConfigError>
 }
 
 fn check_traces(path: &Path, traces: Option<&TraceSettings>) -> Result<(), ConfigError> {
-    let Some(TraceSettings {
-        endpoint, share, ..
-    }) = traces
-    else {
-        return Ok(());
-    };
+    let Some(traces) = traces else { return Ok(()) };
+    let (endpoint, share) = (&traces.endpoint, traces.share);
     let at = At::new(path, "traces");
     let uri: http::Uri = endpoint.parse().unwrap_or_default();
     let is_plain = uri.scheme_str() == Some("http") && uri.port().is_some();
     let problem = format!("{endpoint:?} is no collector's address");
     let fix = "give http://HOST:PORT of its OTLP/gRPC port, usually 4317";
     at.check(is_plain, "endpoint", problem, fix)?;
-    let is_share = (0.0..=1.0).contains(share);
-    at.check(
-        is_share,
-        "share",
-        share,
-        "give a share of the requests, 0 to 1",
-    )
+    let fix = "give a share of the requests, 0 to 1";
+    at.check((0.0..=1.0).contains(&share), "share", share, fix)
 }
 
 fn resolve_model(
@@ -190,23 +178,13 @@ fn check_model(at: &At<'_>, model: &ModelSettings) -> Result<(), ConfigError> {
         ("retry_share", model.retry_share),
         ("queue_wait_share", model.queue_wait_share),
     ];
+    let fix = "give a share of the queries, 0 to 16";
     for (field, share) in shares {
-        let is_share = (0.0..=16.0).contains(&share);
-        at.check(
-            is_share,
-            field,
-            share,
-            "give a share of the queries, 0 to 16",
-        )?;
+        at.check((0.0..=16.0).contains(&share), field, share, fix)?;
     }
-    let share = health.max_ejected_share;
+    let (field, share) = ("health.max_ejected_share", health.max_ejected_share);
     let fix = "give a share of the instances, 0 to 1";
-    at.check(
-        (0.0..=1.0).contains(&share),
-        "health.max_ejected_share",
-        share,
-        fix,
-    )?;
+    at.check((0.0..=1.0).contains(&share), field, share, fix)?;
     let is_longest = model.max_timeout >= model.timeout;
     let fix = "raise it to at least timeout_ms";
     at.check(is_longest, "max_timeout_ms", "less than timeout_ms", fix)

@@ -20,7 +20,7 @@ mod settings;
 pub use addresses::{Addresses, Place, difference};
 pub use dns::Dns;
 pub use etcd::Etcd;
-pub use settings::{EtcdSettings, KubernetesSettings, Mistake, Scheme, Settings};
+pub use settings::{EtcdSettings, KubernetesSettings, Scheme, Settings};
 
 use std::time::Duration;
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use parapet_frontend_core::SettingError;
 use parapet_net::tls::{ClientSettings, ClientTls};
 use serde::Deserialize;
 use tokio::sync::watch;
@@ -54,30 +55,12 @@ pub struct KubernetesSettings {
     pub port: Option<String>,
 }
 
-/// A setting that cannot be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
-    pub field: &'static str,
-    pub problem: String,
-    pub fix: &'static str,
-}
-
-fn mistake(
-    field: &'static str,
-    problem: impl Into<String>,
-    fix: &'static str,
-) -> Result<(), Mistake> {
-    let problem = problem.into();
-    Err(Mistake {
-        field,
-        problem,
-        fix,
-    })
+fn mistake(field: &str, problem: impl ToString, fix: &str) -> Result<(), SettingError> {
+    Err(SettingError::new(field, problem, fix))
 }
 
 impl Settings {
-    /// Returns the first mistake.
-    pub fn check(&self) -> Result<(), Mistake> {
+    pub fn check(&self) -> Result<(), SettingError> {
         let asks_dns = self.dns.is_some() || self.srv.is_some();
         let of_dns = self.port.is_some() || self.resolver.is_some() || self.interval_ms.is_some();
         match (asks_dns, &self.etcd, &self.kubernetes) {
@@ -96,13 +79,12 @@ impl Settings {
         }
     }
 
-    fn check_dns(&self) -> Result<(), Mistake> {
+    fn check_dns(&self) -> Result<(), SettingError> {
         match (&self.dns, &self.srv, self.port) {
-            (Some(_), Some(_), _) => mistake(
-                "srv",
-                "dns stands beside it",
-                "give dns with a port, or srv",
-            ),
+            (Some(_), Some(_), _) => {
+                let fix = "give dns with a port, or srv";
+                mistake("srv", "dns stands beside it", fix)
+            }
             (Some(_), None, None | Some(0)) => {
                 let fix = "give the instances' port, or use srv";
                 mistake("port", "address records name no port", fix)
@@ -124,16 +106,12 @@ impl Settings {
     }
 
     /// Reads the certificates that it takes to ask, if any; relative paths count from `folder`.
-    pub fn load(&mut self, folder: &Path) -> Result<(), Mistake> {
+    pub fn load(&mut self, folder: &Path) -> Result<(), SettingError> {
         let Some(etcd) = &mut self.etcd else {
             return Ok(());
         };
         let loaded = etcd.tls.as_ref().map(|tls| tls.load(folder)).transpose();
-        etcd.loaded = loaded.map_err(|error| Mistake {
-            field: "etcd.tls",
-            problem: error.to_string(),
-            fix: error.fix(),
-        })?;
+        etcd.loaded = loaded.map_err(|error| SettingError::new("etcd.tls", &error, error.fix()))?;
         Ok(())
     }
 
@@ -157,7 +135,7 @@ impl Settings {
 }
 
 impl EtcdSettings {
-    fn check(&self) -> Result<(), Mistake> {
+    fn check(&self) -> Result<(), SettingError> {
         let fix = "list addresses like \"10.0.0.5:2379\"";
         if self.endpoints.is_empty() {
             return mistake("etcd.endpoints", "none", fix);
@@ -180,11 +158,8 @@ impl EtcdSettings {
             }
             Some(_) if secure < self.endpoints.len() => {
                 let problem = "there is tls, and not all of them are https:// ones";
-                mistake(
-                    "etcd.endpoints",
-                    problem,
-                    "write https:// before all of them",
-                )
+                let fix = "write https:// before all of them";
+                mistake("etcd.endpoints", problem, fix)
             }
             _ => Ok(()),
         }
@@ -192,7 +167,7 @@ impl EtcdSettings {
 }
 
 impl KubernetesSettings {
-    fn check(&self) -> Result<(), Mistake> {
+    fn check(&self) -> Result<(), SettingError> {
         if !cfg!(feature = "kubernetes") {
             let fix = "build with --features kubernetes, or use dns with a headless service";
             return mistake("kubernetes", "this program was built without it", fix);
@@ -204,7 +179,6 @@ impl KubernetesSettings {
     }
 }
 
-/// The protocol of an instance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scheme {

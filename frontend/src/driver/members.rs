@@ -19,7 +19,6 @@ use crate::upstream::{Transport, Unready};
 /// earliest.
 const LOG_AGAIN: Duration = Duration::from_secs(30);
 
-/// An instance that is watched.
 #[derive(Debug, Clone)]
 pub(super) struct Member {
     /// Its address, as configured or found.

@@ -13,10 +13,10 @@ use parapet_open_inference::{ProtocolError, Room};
 use tonic::body::Body;
 use tower::{Service, service_fn};
 
-use super::service::{server, status, write_names};
+use super::service::{server, status};
 use crate::app::{App, Serving};
 use crate::error::ServeError;
-use crate::request_context::{answer, request_id};
+use crate::request_context::{answer, request_id, write_names};
 
 /// Calls of health checks, which have no keys.
 const HEALTH: [&str; 2] = [
@@ -26,7 +26,6 @@ const HEALTH: [&str; 2] = [
 /// Bytes of other calls' messages, which only name a model.
 const MAX_NAME_BYTES: usize = 64 * 1024;
 
-/// The calls of the protocol.
 pub(crate) fn service(
     app: Arc<App>,
 ) -> impl Service<Request<RequestBody>, Response = Response<Body>, Error = Infallible, Future: Send>
@@ -97,19 +96,16 @@ async fn message(
     infers: bool,
 ) -> Result<(Full<Bytes>, Held), ServeError> {
     let serving = app.serving();
-    let (limit, time) = (
-        serving.server.max_body_bytes,
-        serving.server.body_read_timeout,
-    );
+    let server = &serving.server;
+    let (limit, time) = (server.max_body_bytes, server.body_read_timeout);
     let allowance: Arc<Allowance> = parts.extensions.get().cloned().unwrap_or_default();
     let held = Held {
         reserved: app.body_memory.reserve(Some(allowance)),
         serving,
     };
-    let limit = if infers {
-        limit
-    } else {
-        limit.min(MAX_NAME_BYTES)
+    let limit = match infers {
+        true => limit,
+        false => limit.min(MAX_NAME_BYTES),
     };
     receive(parts, body, limit, time, held, Held::admit).await
 }
@@ -129,6 +125,6 @@ async fn refuse(app: &App, headers: &HeaderMap, error: ServeError) -> tonic::Sta
     let id = request_id(headers);
     let answering = std::future::ready(Err(error));
     let (_, trace_id) = answer::<()>(app, headers, &id, None, answering).await;
-    write_names(refused.metadata_mut(), &id, trace_id);
+    write_names(refused.metadata_mut().as_mut(), id, trace_id);
     refused
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue};
+use http::HeaderMap;
 use parapet_frontend_core::Rejected;
 use parapet_open_inference::grpc::message::{
     ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse,
@@ -14,16 +14,13 @@ use parapet_open_inference::grpc::{
 };
 use parapet_open_inference::{InferRequest, error_text};
 use tonic::codec::CompressionEncoding;
-use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use crate::app::App;
 use crate::error::ServeError;
 use crate::model::{CLASS, Provenance, ServedModel};
-use crate::request_context::{
-    CLASS_HEADER, CODE, CONFIDENCE, PROVENANCE, REQUEST_ID, TRACE_ID, answer, confidence,
-    request_id,
-};
+use crate::request_context::{CLASS_HEADER, answer, request_id, write_names, write_provenance};
 use crate::tenants::MixingDomain;
 
 /// The service, behind its [`guard`](super::guard).
@@ -59,14 +56,7 @@ impl Service {
         }
         let (response, provenance) = model.infer(domain, request).await?;
         let mut response = Response::new(write_response(&response, form));
-        let metadata = response.metadata_mut();
-        metadata.insert(PROVENANCE, MetadataValue::from_static(provenance.kind));
-        let confidence = confidence(&provenance);
-        let confidence = confidence
-            .as_ref()
-            .and_then(|confidence| confidence.to_str().ok());
-        insert(metadata, CONFIDENCE, confidence);
-        insert(metadata, CODE, provenance.code.as_deref());
+        write_provenance(response.metadata_mut().as_mut(), &provenance);
         Ok((response, provenance))
     }
 }
@@ -74,21 +64,15 @@ impl Service {
 /// Takes the request's class and the client's deadline from the call's metadata. The message's own
 /// timeout counts, but never beyond the call's deadline.
 fn take_metadata(request: &mut InferRequest, metadata: &MetadataMap) {
-    if let Some(class) = metadata
-        .get(CLASS_HEADER)
-        .and_then(|class| class.to_str().ok())
-    {
-        request
-            .parameters
-            .entry(CLASS)
-            .or_insert_with(|| class.into());
+    let class = metadata.get(CLASS_HEADER);
+    if let Some(class) = class.and_then(|class| class.to_str().ok()) {
+        let own = request.parameters.entry(CLASS);
+        own.or_insert_with(|| class.into());
     }
     if let Some(limit) = timeout_of(metadata) {
         let micros = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
-        let timeout = request
-            .parameters
-            .entry("timeout")
-            .or_insert_with(|| micros.into());
+        let timeout = request.parameters.entry("timeout");
+        let timeout = timeout.or_insert_with(|| micros.into());
         if timeout.as_u64().is_some_and(|given| given > micros) {
             *timeout = micros.into();
         }
@@ -135,9 +119,8 @@ impl InferenceService for Service {
         request: Request<ModelMetadataRequest>,
     ) -> Result<Response<ModelMetadataResponse>, Status> {
         let ModelMetadataRequest { name, version } = request.into_inner();
-        let model = self
-            .model(&name, &version)
-            .map_err(|error| status(&error))?;
+        let model = self.model(&name, &version);
+        let model = model.map_err(|error| status(&error))?;
         Ok(Response::new(model.metadata().into()))
     }
 
@@ -175,20 +158,8 @@ impl InferenceService for Service {
             Ok(response) => response.metadata_mut(),
             Err(status) => status.metadata_mut(),
         };
-        write_names(metadata, &id, trace_id);
+        write_names(metadata.as_mut(), id, trace_id);
         result
-    }
-}
-
-/// Writes the names that the answer repeats from its request.
-pub(super) fn write_names(metadata: &mut MetadataMap, id: &HeaderValue, trace_id: Option<String>) {
-    insert(metadata, REQUEST_ID, id.to_str().ok());
-    insert(metadata, TRACE_ID, trace_id.as_deref());
-}
-
-fn insert(metadata: &mut MetadataMap, name: &'static str, value: Option<&str>) {
-    if let Some(value) = value.and_then(|value| value.parse().ok()) {
-        metadata.insert(name, value);
     }
 }
 

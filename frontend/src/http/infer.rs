@@ -24,10 +24,7 @@ use super::{error, with_type};
 use crate::app::App;
 use crate::error::ServeError;
 use crate::model::{CLASS, Provenance, ServedModel};
-use crate::request_context::{
-    CLASS_HEADER, CODE, CONFIDENCE, PROVENANCE, REQUEST_ID, TRACE_ID, answer, confidence,
-    request_id,
-};
+use crate::request_context::{CLASS_HEADER, answer, request_id, write_names, write_provenance};
 use crate::tenants::MixingDomain;
 
 /// Paths that health checks ask, which have no keys.
@@ -90,10 +87,7 @@ pub(super) async fn infer(
     let answering = Box::pin(async { infer_on(&app, &*model?, domain, headers, body).await });
     let (result, trace_id) = answer(&app, headers, &id, known.as_deref(), answering).await;
     let mut response = result.unwrap_or_else(|refused| error(&refused));
-    response.headers_mut().insert(REQUEST_ID, id);
-    if let Some(id) = trace_id.and_then(|id| HeaderValue::from_str(&id).ok()) {
-        response.headers_mut().insert(TRACE_ID, id);
-    }
+    write_names(response.headers_mut(), id, trace_id);
     response
 }
 
@@ -112,18 +106,14 @@ async fn infer_on(
     if let Some(class) = headers.get(CLASS_HEADER) {
         // The body's own word counts.
         let class = String::from_utf8_lossy(class.as_bytes()).into_owned();
-        request
-            .parameters
-            .entry(CLASS)
-            .or_insert_with(|| class.into());
+        let own = request.parameters.entry(CLASS);
+        own.or_insert_with(|| class.into());
     }
     // Kept while the request itself moves on.
     let all = request.parameters.get_key_value(BINARY_DATA_OUTPUT);
+    let all = all.map(|(name, value)| (name.clone(), value.clone()));
     let forms = InferRequest {
-        parameters: all
-            .into_iter()
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect(),
+        parameters: all.into_iter().collect(),
         outputs: request.outputs.clone(),
         ..InferRequest::default()
     };
@@ -132,15 +122,7 @@ async fn infer_on(
     let encoded = encoded.map_err(ServeError::Response)?;
     let accepted = Coding::for_response(headers);
     let mut response = respond(encoded, accepted).await;
-    let headers = response.headers_mut();
-    headers.insert(PROVENANCE, HeaderValue::from_static(provenance.kind));
-    if let Some(confidence) = confidence(&provenance) {
-        headers.insert(CONFIDENCE, confidence);
-    }
-    let code = provenance.code.as_deref();
-    if let Some(code) = code.and_then(|code| HeaderValue::from_str(code).ok()) {
-        headers.insert(CODE, code);
-    }
+    write_provenance(response.headers_mut(), &provenance);
     Ok((response, provenance))
 }
 
@@ -181,10 +163,8 @@ async fn read_request(
     let coding = Coding::of_request(headers)?;
     let header_length = header_length(headers)?;
     let serving = app.serving();
-    let (max_bytes, limit) = (
-        serving.server.max_body_bytes,
-        serving.server.body_read_timeout,
-    );
+    let server = &serving.server;
+    let (max_bytes, limit) = (server.max_body_bytes, server.body_read_timeout);
     let (body, reserved) = read_body_within(body, max_bytes, limit, &app.body_memory).await?;
     let (max_contents, json) = (model.max_contents(), header_length.unwrap_or(body.len()));
     let room = Held {
@@ -229,10 +209,8 @@ fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ServeError> {
     let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else {
         return Ok(None);
     };
-    let length = value
-        .to_str()
-        .ok()
-        .and_then(|value| value.trim().parse().ok());
+    let value = value.to_str().ok();
+    let length = value.and_then(|value| value.trim().parse().ok());
     length.map(Some).ok_or_else(|| {
         let problem = format!("header {HEADER_CONTENT_LENGTH} must be a number of bytes");
         ServeError::Input(problem)

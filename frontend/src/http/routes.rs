@@ -16,7 +16,6 @@ use super::{error, json, with_type};
 use crate::app::App;
 use crate::error::ServeError;
 
-/// The router of the data listener.
 pub(crate) fn router(app: Arc<App>) -> Router {
     let [live, ready] = HEALTH;
     let mut router = Router::new()

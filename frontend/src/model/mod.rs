@@ -19,7 +19,6 @@ use crate::metrics::{ClassLabels, Metrics};
 pub use crate::provenance::Provenance;
 use crate::upstream::{Instances, Transport};
 
-/// One served model.
 #[derive(Debug)]
 pub struct ServedModel<T = Instances> {
     pub config: ModelConfig,

@@ -22,7 +22,6 @@ use crate::upstream::Transport;
 /// Longest request id taken from a client, in bytes.
 pub const MAX_REQUEST_ID: usize = 128;
 
-/// Request parameters that the frontend understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// Time that the request may take from now on.

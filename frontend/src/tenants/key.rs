@@ -25,7 +25,6 @@ impl Key {
         &self.0
     }
 
-    /// Returns the hash for the configuration.
     pub fn hash(&self) -> KeyHash {
         KeyHash::of(self.0.as_bytes())
     }

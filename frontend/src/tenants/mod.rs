@@ -55,7 +55,6 @@ impl MixingDomain {
     }
 }
 
-/// Client with a key.
 #[derive(Debug)]
 struct Tenant {
     config: TenantConfig,
@@ -65,7 +64,6 @@ struct Tenant {
 }
 
 impl Tenant {
-    /// The mixing domain of its queries.
     fn domain(&self) -> MixingDomain {
         match self.config.may_mix {
             true => MixingDomain::SHARED,
@@ -109,7 +107,6 @@ impl Tenants {
         self.tenants.is_empty()
     }
 
-    /// The tenant of a request.
     fn identify(&self, headers: &HeaderMap) -> Option<&Tenant> {
         let given = bearer(headers).map(KeyHash::of)?;
         let mut found = None;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-/// Tokens for requests.
 #[derive(Debug, Clone)]
 pub struct Quota {
     /// Tokens per second.

@@ -31,7 +31,6 @@ use crate::traces::TRACEPARENT;
 /// Bytes of unread answers on their way; one of this size needs no round trip more.
 const WINDOW: u32 = 1 << 20;
 
-/// One instance of a model.
 #[derive(Debug)]
 pub(super) struct Instance {
     /// Name for people: the address as configured.
@@ -133,7 +132,6 @@ impl Instance {
         }
     }
 
-    /// Returns the failure that a status means.
     fn failed(&self, status: &Status, input: &Input) -> Failure {
         if let Some(tls) = self.tls_failure(status) {
             let reason = format!("no TLS connection: {tls}");

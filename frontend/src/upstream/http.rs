@@ -30,7 +30,6 @@ const TIMEOUT: &str = "parapet-timeout-us";
 /// Headers of a request at most.
 const HEADERS: usize = 6;
 
-/// One instance of a model.
 #[derive(Debug)]
 pub(super) struct Instance {
     /// Address as configured, for the log.

@@ -16,7 +16,6 @@ use crate::config::{ModelConfig, PoolSettings};
 use crate::discovery::Scheme;
 use crate::payload::{Input, Output};
 
-/// All instances of one served model.
 #[derive(Debug)]
 pub struct Instances {
     pools: Vec<Pool>,

@@ -10,9 +10,8 @@ use parapet_onnx::learned_code::LearnedCode;
 use parapet_onnx::runtime::OnnxRuntime;
 use parapet_open_inference::Datatype;
 
-use super::{Deployed, REDUNDANT_QUEUE, REDUNDANT_SLOTS, RedundantPool};
-use crate::coding::{CodedInput, CodedOutput, Coder};
-use crate::config::pool::PoolSettings;
+use super::{Deployed, RedundantPool, resolve_pool};
+use crate::coding::{CodedInput, CodedOutput, Coder, CodingQueue};
 use crate::config::settings::{Models, Parity};
 use crate::config::{At, ConfigError};
 
@@ -27,9 +26,8 @@ pub(super) fn resolve(
     models: &Models,
 ) -> Result<(Coder, Vec<RedundantPool>), ConfigError> {
     let fix = "set encoder = \"sum\", \"concat\" or \"learned\"";
-    let encoder = models
-        .encoder
-        .ok_or_else(|| at.field("encoder", "missing", fix))?;
+    let missing = || at.field("encoder", "missing", fix);
+    let encoder = models.encoder.ok_or_else(missing)?;
     let asked = CodeSpec::new(encoder, config.k, config.r);
     if !encoder.has_parity_models() {
         let problem = format!(
@@ -38,18 +36,14 @@ pub(super) fn resolve(
         let fix = "leave the [[models.strategy.parity]] tables out";
         at.check(models.parity.is_empty(), "parity", problem, fix)?;
         let instances = deployed.instances().check_second();
-        instances.map_err(|setting| at.field(&setting.field, setting.problem, setting.fix))?;
+        instances.map_err(|mistake| at.setting(mistake))?;
     }
     let own_entry =
         models.model.is_some() || models.version.is_some() || models.max_coding_queue.is_some();
     let problem = "only a learned code has an entry of its own";
     let fix = "leave model, version and max_coding_queue out, or set encoder = \"learned\"";
-    at.check(
-        encoder == EncoderKind::Learned || !own_entry,
-        "model",
-        problem,
-        fix,
-    )?;
+    let goes = encoder == EncoderKind::Learned || !own_entry;
+    at.check(goes, "model", problem, fix)?;
     match encoder {
         EncoderKind::Sum | EncoderKind::Concat => {
             let (trained, parity) = resolve_parities(at, deployed, &asked, &models.parity)?;
@@ -113,26 +107,24 @@ fn resolve_parity(
     let (entry, version) = deployed.load(at, &parity.model, parity.version)?;
     let toml = entry.toml_file();
     let code = entry.code.as_ref().ok_or_else(|| {
-        let problem = format!(
-            "{:?} is no parity model ({} has no [code])",
-            entry.name,
-            toml.display()
-        );
+        let (name, toml) = (&entry.name, toml.display());
+        let problem = format!("{name:?} is no parity model ({toml} has no [code])");
         at.field("model", problem, "name a parity model")
     })?;
     check_trained_for(at, &toml, deployed.entry, asked, row, code)?;
     let trained = covered(at, &entry, code, deployed.entry)?;
-    let slots = parity.slots_per_instance.unwrap_or(REDUNDANT_SLOTS);
-    let size = (slots, parity.max_queue.unwrap_or(REDUNDANT_QUEUE));
-    let pool = PoolSettings::resolve(at, &parity.instances, size, parity.tls.as_ref())?;
+    let size = (parity.slots_per_instance, parity.max_queue);
+    let pool = resolve_pool(at, &parity.instances, size, parity.tls.as_ref())?;
     let label = format!("parity{row}");
-    let pool = RedundantPool {
-        label,
-        entry,
-        version,
-        pool,
-    };
-    Ok((pool, trained))
+    Ok((
+        RedundantPool {
+            label,
+            entry,
+            version,
+            pool,
+        },
+        trained,
+    ))
 }
 
 /// Compares an entry's `[code]` with the deployed model, the code asked for, and the row.
@@ -169,13 +161,15 @@ fn covered(
     deployed: &ModelEntry,
 ) -> Result<Trained, ConfigError> {
     let toml = entry.toml_file();
-    let positions = |field: &str, names: &[String], own: &[TensorSpec], of: &[TensorSpec]| {
-        positions(at, &toml, field, names, own, of)
-    };
+    let (own, of, names) = (&entry.inputs, &deployed.inputs, &code.inputs);
+    let inputs = positions(at, &toml, "inputs", names, own, of)?;
+    let (own, of, names) = (&entry.outputs, &deployed.outputs, &code.outputs);
+    let outputs = positions(at, &toml, "outputs", names, own, of)?;
+    let spec = code.spec.clone();
     Ok(Trained {
-        spec: code.spec.clone(),
-        inputs: positions("inputs", &code.inputs, &entry.inputs, &deployed.inputs)?,
-        outputs: positions("outputs", &code.outputs, &entry.outputs, &deployed.outputs)?,
+        spec,
+        inputs,
+        outputs,
     })
 }
 
@@ -209,12 +203,8 @@ fn positions(
              FP32",
             own.name
         );
-        at.check(
-            replaces,
-            "model",
-            problem,
-            "name a parity model of this deployed model",
-        )?;
+        let fix = "name a parity model of this deployed model";
+        at.check(replaces, "model", problem, fix)?;
         Ok(position)
     };
     names.iter().zip(own).map(position).collect()
@@ -237,7 +227,11 @@ fn build(
             .filter_map(|pool| pool.entry.inputs.get(index));
         let parity_names = names.map(|input| input.name.clone()).collect();
         let encoder = build_encoder(&spec, &input.shape)?;
-        inputs.push(CodedInput::new(position, encoder, parity_names));
+        inputs.push(CodedInput {
+            position,
+            encoder,
+            parity_names,
+        });
     }
     let mut outputs = Vec::new();
     for position in trained.outputs {
@@ -245,15 +239,20 @@ fn build(
             continue;
         };
         let decoder = build_decoder(&spec, output.sample_len())?;
-        outputs.push(CodedOutput::new(position, output.clone(), decoder));
+        let spec = output.clone();
+        outputs.push(CodedOutput {
+            position,
+            spec,
+            decoder,
+        });
     }
     let codes = parity.iter().map(|pool| pool.entry.code.as_ref());
     let calibrations: Option<Vec<_>> = codes.map(|code| code?.calibration.clone()).collect();
     let label = Code::try_from(&spec)?.label();
-    let coder = Coder::new(label, inputs, outputs, deployed.outputs.len());
-    Ok(coder
-        .built_from(spec)
-        .calibrated(calibrations.unwrap_or_default()))
+    let mut coder = Coder::new(label, inputs, outputs, deployed.outputs.len());
+    coder.spec = Some(spec);
+    coder.calibrations = calibrations.unwrap_or_default();
+    Ok(coder)
 }
 
 /// The code that `models.model` names, with its networks loaded.
@@ -267,10 +266,8 @@ fn resolve_learned(
     at.at_least_one("max_coding_queue", max_queue)?;
     let fix =
         "name the learned code's entry, as `parity-trainer train --encoder learned` writes one";
-    let name = models
-        .model
-        .as_ref()
-        .ok_or_else(|| at.field("model", "missing", fix))?;
+    let missing = || at.field("model", "missing", fix);
+    let name = models.model.as_ref().ok_or_else(missing)?;
     let (entry, version) = deployed.load(at, name, models.version)?;
     let toml = entry.toml_file();
     let (Platform::LearnedCode, Some(code)) = (entry.platform, &entry.code) else {
@@ -288,10 +285,8 @@ fn resolve_learned(
         return Err(at.field("model", problem, fix));
     };
     let runtime = OnnxRuntime::load(None).map_err(|error| {
-        at.because(
-            "encoder",
-            format!("\"learned\" needs ONNX Runtime: {error}"),
-        )
+        let problem = format!("\"learned\" needs ONNX Runtime: {error}");
+        at.because("encoder", problem)
     })?;
     let networks =
         LearnedCode::load(&runtime, &entry, version).map_err(|error| at.because("model", error))?;
@@ -301,8 +296,18 @@ fn resolve_learned(
     let (encoder, decoder) = networks.into_coders();
     let specs = &deployed.entry.outputs;
     let spec = specs.get(*output).cloned();
-    let outputs = spec.map(|spec| CodedOutput::new(*output, spec, decoder));
-    let inputs = vec![CodedInput::new(*input, encoder, Vec::new())];
-    let coder = Coder::new(label, inputs, outputs.into_iter().collect(), specs.len());
-    Ok(coder.calibrated(calibrations).queued(max_queue))
+    let outputs = spec.map(|spec| CodedOutput {
+        position: *output,
+        spec,
+        decoder,
+    });
+    let inputs = vec![CodedInput {
+        position: *input,
+        encoder,
+        parity_names: Vec::new(),
+    }];
+    let mut coder = Coder::new(label, inputs, outputs.into_iter().collect(), specs.len());
+    coder.calibrations = calibrations;
+    coder.queue = Some(CodingQueue::new(max_queue));
+    Ok(coder)
 }

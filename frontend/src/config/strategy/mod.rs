@@ -5,10 +5,11 @@ mod coded;
 
 use std::sync::Arc;
 
-use parapet_config::repository::{ModelEntry, ModelRepository, TensorSpec};
+use parapet_config::repository::{ModelEntry, ModelRepository};
 use parapet_frontend_core::{DeployedInstances, PoolId, StrategyConfig};
+use parapet_net::tls::ClientSettings;
 
-use super::pool::{PoolSettings, resolve_version};
+use super::pool::{Instances, PoolSettings, resolve_version};
 use super::settings::{Class, Models, Strategy};
 use super::{At, ConfigError};
 use crate::coding::Coder;
@@ -61,10 +62,8 @@ impl Deployed<'_> {
         model: &str,
         version: Option<u64>,
     ) -> Result<(ModelEntry, u64), ConfigError> {
-        let entry = self
-            .repository
-            .load(model)
-            .map_err(|error| at.because("model", error))?;
+        let entry = self.repository.load(model);
+        let entry = entry.map_err(|error| at.because("model", error))?;
         let version = resolve_version(at, &entry, version)?;
         Ok((entry, version))
     }
@@ -77,20 +76,14 @@ pub(super) fn resolve_classes(
     strategy: &Strategy,
     others: &[Class],
 ) -> Result<(Vec<ClassConfig>, Vec<RedundantPool>), ConfigError> {
-    let (problem, fix) = (
-        format!("{} classes", others.len()),
-        format!("give at most {MAX_CLASSES}"),
-    );
+    let problem = format!("{} classes", others.len());
+    let fix = format!("give at most {MAX_CLASSES}");
     at.check(others.len() <= MAX_CLASSES, "classes", problem, fix)?;
-    let mut pools = Vec::new();
-    let at_default = at.inside("strategy");
-    let mut classes = vec![resolve_strategy(
-        &at_default,
-        deployed,
-        "default",
-        strategy,
-        &mut pools,
-    )?];
+    let (mut classes, mut pools) = (Vec::new(), Vec::new());
+    let default = at.inside("strategy");
+    classes.push(resolve_strategy(
+        &default, deployed, "default", strategy, &mut pools,
+    )?);
     for (index, Class { name, strategy }) in others.iter().enumerate() {
         let at = at.inside(&format!("classes[{index}]"));
         let is_own = !name.is_empty() && classes.iter().all(|other| other.name != *name);
@@ -115,16 +108,12 @@ fn resolve_strategy(
 ) -> Result<ClassConfig, ConfigError> {
     // Pool 0 is the deployed model's.
     let next = u8::try_from(pools.len() + 1).map(PoolId).map_err(|_| {
-        at.field(
-            "kind",
-            "more than 255 pools",
-            "use fewer parity rows or classes",
-        )
+        let fix = "use fewer parity rows or classes";
+        at.field("kind", "more than 255 pools", fix)
     })?;
     let mut strategy = settings.clone();
-    strategy
-        .check(deployed.instances())
-        .map_err(|setting| at.field(&setting.field, setting.problem, setting.fix))?;
+    let checked = strategy.check(deployed.instances());
+    checked.map_err(|mistake| at.setting(mistake))?;
     let mut code = None;
     match &mut strategy {
         StrategyConfig::None | StrategyConfig::Replicate(_) | StrategyConfig::Hedge(_) => {}
@@ -134,10 +123,9 @@ fn resolve_strategy(
         }
         StrategyConfig::Coded(config) | StrategyConfig::CodedHedged(config) => {
             let (built, parity) = coded::resolve(at, deployed, config, models)?;
-            config.first_parity = if parity.is_empty() {
-                PoolId::DEPLOYED
-            } else {
-                next
+            config.first_parity = match parity.is_empty() {
+                true => PoolId::DEPLOYED,
+                false => next,
             };
             code = Some(Arc::new(built));
             pools.extend(parity);
@@ -157,48 +145,44 @@ fn resolve_backup(
 ) -> Result<RedundantPool, ConfigError> {
     let missing = |name: &str| at.field(name, "missing", "give the backup model and its instances");
     let model = models.model.as_ref().ok_or_else(|| missing("model"))?;
-    let instances = models
-        .instances
-        .as_ref()
-        .ok_or_else(|| missing("instances"))?;
+    let instances = models.instances.as_ref();
+    let instances = instances.ok_or_else(|| missing("instances"))?;
     let (entry, version) = deployed.load(at, model, models.version)?;
     let problem = format!("{model:?} is a parity model");
-    at.check(
-        entry.code.is_none(),
-        "model",
-        problem,
-        "name a model for queries",
-    )?;
+    let fix = "name a model for queries";
+    at.check(entry.code.is_none(), "model", problem, fix)?;
     let is_other = entry.name != deployed.entry.name || version != deployed.version;
     let problem = format!("{model:?} is the deployed model itself");
     let fix = "name a cheaper model, or use kind = \"hedge\"";
     at.check(is_other, "model", problem, fix)?;
-    let alike = have_same_signature(&entry.inputs, &deployed.entry.inputs)
-        && have_same_signature(&entry.outputs, &deployed.entry.outputs);
+    let alike = entry.inputs == deployed.entry.inputs && entry.outputs == deployed.entry.outputs;
     let toml = entry.toml_file();
     let toml = toml.display();
     let problem =
         format!("inputs or outputs of {toml} have other names or shapes than the deployed model's");
-    at.check(
-        alike,
-        "model",
-        problem,
-        "name a model that takes and gives the same tensors",
-    )?;
-    let slots = models.slots_per_instance.unwrap_or(REDUNDANT_SLOTS);
-    let queue = models.max_queue.unwrap_or(REDUNDANT_QUEUE);
-    let pool = PoolSettings::resolve(at, instances, (slots, queue), models.tls.as_ref())?;
+    let fix = "name a model that takes and gives the same tensors";
+    at.check(alike, "model", problem, fix)?;
+    let size = (models.slots_per_instance, models.max_queue);
+    let pool = resolve_pool(at, instances, size, models.tls.as_ref())?;
+    let label = "backup".to_owned();
     Ok(RedundantPool {
-        label: "backup".to_owned(),
+        label,
         entry,
         version,
         pool,
     })
 }
 
-fn have_same_signature(a: &[TensorSpec], b: &[TensorSpec]) -> bool {
-    let alike = |(a, b): (&TensorSpec, &TensorSpec)| {
-        a.name == b.name && a.shape == b.shape && a.datatype == b.datatype
-    };
-    a.len() == b.len() && a.iter().zip(b).all(alike)
+/// The pool of a parity or backup model.
+fn resolve_pool(
+    at: &At<'_>,
+    instances: &Instances,
+    (slots, queue): (Option<u32>, Option<usize>),
+    tls: Option<&ClientSettings>,
+) -> Result<PoolSettings, ConfigError> {
+    let size = (
+        slots.unwrap_or(REDUNDANT_SLOTS),
+        queue.unwrap_or(REDUNDANT_QUEUE),
+    );
+    PoolSettings::resolve(at, instances, size, tls)
 }

@@ -61,7 +61,6 @@ impl WithinTls {
         }
     }
 
-    /// A handle on the connection.
     pub(super) fn client(&self) -> InferenceClient<Channel> {
         let generation = self.tls.client.generation();
         let mut current = self.current.lock();
