@@ -1,11 +1,14 @@
-//! A server that answers every inference with the same scores, on one thread: what the generator
-//! itself costs shows against it. Prints its address; serves a model `trivial` that takes 784
-//! values.
+//! An emulated instance, on one thread: answers every inference with zeros after a constant time,
+//! so that the cost of the generator or of a proxy shows. Prints its address; serves a model
+//! `trivial` that takes 784 values, or one of a repository.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use bytes::Bytes;
+use clap::Parser;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
@@ -13,36 +16,70 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
+use parapet_config::repository::ModelRepository;
 use parapet_open_inference::{
     Datatype, Encoded, HEADER_CONTENT_LENGTH, InferResponse, ModelMetadata, Tensor, TensorMetadata,
     encode_response,
 };
 use tokio::net::TcpSocket;
 
-const CLASSES: usize = 10;
 const BACKLOG: u32 = 4096;
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> anyhow::Result<()> {
-    let metadata = ModelMetadata {
+#[derive(Parser)]
+struct Args {
+    /// Serve the model of this repository instead
+    #[arg(long, requires = "model")]
+    repository: Option<PathBuf>,
+    /// Name of the model
+    #[arg(long, requires = "repository")]
+    model: Option<String>,
+    /// Microseconds from a request to its answer
+    #[arg(long, default_value_t = 0)]
+    service_us: u64,
+}
+
+fn trivial() -> ModelMetadata {
+    ModelMetadata {
         name: "trivial".to_owned(),
         versions: vec!["1".to_owned()],
         platform: "none".to_owned(),
         inputs: vec![TensorMetadata::batched("image", Datatype::Fp32, &[784])],
-        outputs: vec![TensorMetadata::batched(
-            "scores",
-            Datatype::Fp32,
-            &[CLASSES],
-        )],
+        outputs: vec![TensorMetadata::batched("scores", Datatype::Fp32, &[10])],
+    }
+}
+
+/// One row of zeros for every output.
+fn answer(model: &ModelMetadata) -> anyhow::Result<Encoded> {
+    let output = |output: &TensorMetadata| {
+        let axes = output
+            .shape
+            .iter()
+            .map(|&axis| usize::try_from(axis).unwrap_or(1));
+        let shape: Vec<usize> = axes.collect();
+        let zeros = vec![0.0; shape.iter().product()];
+        Tensor::from_f32(&output.name, shape, &zeros)
     };
-    let metadata = Bytes::from(serde_json::to_vec(&metadata)?);
-    let scores = Tensor::from_f32("scores", [1, CLASSES], &[0.1; CLASSES])?;
     let response = InferResponse {
-        model_name: "trivial".to_owned(),
-        outputs: vec![scores],
+        model_name: model.name.clone(),
+        model_version: model.versions.last().cloned(),
+        outputs: model.outputs.iter().map(output).collect::<Result<_, _>>()?,
         ..InferResponse::default()
     };
-    let answer = encode_response(&response, |_| true)?;
+    Ok(encode_response(&response, |_| true)?)
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let model = match (&args.repository, &args.model) {
+        (Some(repository), Some(model)) => {
+            ModelRepository::open(repository)?.load(model)?.metadata()
+        }
+        _ => trivial(),
+    };
+    let metadata = Bytes::from(serde_json::to_vec(&model)?);
+    let answer = answer(&model)?;
+    let service_time = Duration::from_micros(args.service_us);
     // The default backlog of 128 overflows when this process is stopped under load, and connections
     // that the kernel then drops come again only after a second: that would be measured instead of
     // the stop.
@@ -54,7 +91,9 @@ async fn main() -> anyhow::Result<()> {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         let (metadata, answer) = (metadata.clone(), answer.clone());
-        let service = service_fn(move |request| respond(request, metadata.clone(), answer.clone()));
+        let service = service_fn(move |request| {
+            respond(request, metadata.clone(), answer.clone(), service_time)
+        });
         tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
     }
 }
@@ -63,12 +102,15 @@ async fn respond(
     request: Request<Incoming>,
     metadata: Bytes,
     answer: Encoded,
+    service_time: Duration,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     if request.method() == Method::GET {
         return Ok(Response::new(Full::new(metadata)));
     }
     // The body is read, as any server must.
     let _ = request.into_body().collect().await;
+    // One at a time, as a model computes; tokio's timers know milliseconds only.
+    std::thread::sleep(service_time);
     let mut response = Response::new(Full::new(answer.body));
     if let Some(length) = answer.header_length {
         response

@@ -1,7 +1,6 @@
 //! Instances and frontends as processes of this machine, and a model that needs no training.
 
 use crate::prelude::*;
-use crate::process::pinned;
 use parapet_onnx::linear_model;
 
 /// Address of servers that choose a port of their own.
@@ -19,16 +18,12 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// No server yet: `programs` are in the folder of this function, logs and configurations will
-    /// be in `folder`, and the models are in `repository`.
-    pub(crate) fn new(
-        programs: fn(&str) -> PathBuf,
-        folder: &Path,
-        repository: &Path,
-    ) -> Result<Self> {
+    /// No server yet: the programs are in a folder, logs and configurations will be in `folder`, and
+    /// the models are in `repository`.
+    pub(crate) fn new(programs: PathBuf, folder: &Path, repository: &Path) -> Result<Self> {
         Ok(Self {
             sh: shell()?,
-            programs: programs(""),
+            programs,
             folder: folder.to_owned(),
             repository: repository.to_owned(),
             processes: Processes::new(folder)?,
@@ -36,45 +31,71 @@ impl Cluster {
     }
 
     pub(crate) fn for_bench(folder: &Path) -> Result<Self> {
-        Self::new(release, folder, &crate::models::repository())
+        Self::new(release(""), folder, &crate::models::repository())
     }
 
     pub(crate) fn instance(
         &mut self,
-        name: &str,
-        model: &str,
-        listen: &str,
+        place: &Place,
+        (name, model, listen): (&str, &str, &str),
         more: &[&str],
     ) -> Result<String> {
-        let program = self.programs.join("parapet-instance");
-        let repository = &self.repository;
-        let line = cmd!(
-            self.sh,
-            "{program} --repository {repository} --model {model} --listen {listen} {more...}"
-        );
+        let line = place.command(&self.sh, self.programs.join("parapet-instance"));
+        let line = line.arg("--repository").arg(&self.repository);
+        let line = line.args(["--model", model, "--listen", listen]).args(more);
         let library = native().join("onnxruntime/libonnxruntime.so");
         let line = line.env("ORT_DYLIB_PATH", library);
         self.processes.start_ready(name, line, READY)
     }
 
-    /// Starts a frontend with this configuration, on `core` alone if one is given; returns its
-    /// address once it is ready.
-    pub(crate) fn frontend(
+    /// Starts so many instances of a model, all with the arguments `more`; returns their addresses.
+    pub(crate) fn instances(
         &mut self,
-        name: &str,
-        config: &str,
-        core: Option<usize>,
-    ) -> Result<String> {
+        model: &str,
+        count: usize,
+        more: &[&str],
+    ) -> Result<Vec<String>> {
+        let mut start = |i| {
+            let name = format!("{model}-{i}");
+            self.instance(&Place::Anywhere, (&name, model, ANY_PORT), more)
+        };
+        (0..count).map(&mut start).collect()
+    }
+
+    /// Starts a frontend with this configuration; returns its address once it is ready.
+    pub(crate) fn frontend(&mut self, place: &Place, name: &str, config: &str) -> Result<String> {
         let file = self.folder.join(format!("{name}.toml"));
         self.sh.write_file(&file, config)?;
-        let program = self.programs.join("parapet-frontend");
-        let line = pinned(&self.sh, core, &program).arg("--config").arg(file);
+        let line = place.command(&self.sh, self.programs.join("parapet-frontend"));
+        let line = line.arg("--config").arg(file);
         let address = self.processes.start_ready(name, line, READY)?;
+        let ready = format!("http://{address}/v2/health/ready");
         wait_for("readiness of the frontend", LIMIT, || {
-            Ok(http::get(&format!("http://{address}/v2/health/ready")).ok())
+            Ok(http::get(&ready).ok())
         })
         .with_context(|| format!("see {}", self.processes.log(name).display()))?;
         Ok(address)
+    }
+
+    /// Sends requests to the sample model at an address until [`Self::end_load`].
+    pub(crate) fn start_load(&mut self, address: &str) -> Result<()> {
+        let (report, pace) = (self.report(address), (LOAD_RATE, LOAD_SECONDS));
+        self.sh.remove_path(&report)?;
+        let program = self.programs.join("parapet-loadgen");
+        let generator = Place::Anywhere.command(&self.sh, program);
+        let load = models::load_command(generator, (address, MODEL), pace, &report);
+        self.processes.start(address, load)
+    }
+
+    /// Ends the load on an address; returns its report.
+    pub(crate) fn end_load(&mut self, address: &str) -> Result<Value> {
+        self.processes.signal(address, Signal::SIGTERM)?;
+        let report = self.report(address);
+        wait_for("report of the load", LIMIT, || Ok(read_json(&report).ok()))
+    }
+
+    fn report(&self, address: &str) -> PathBuf {
+        self.processes.log(address).with_extension("json")
     }
 }
 
@@ -103,22 +124,6 @@ pub(crate) fn write_models(sh: &Shell, repository: &Path, encoder: &str) -> Resu
     models::write(sh, repository, PARITY, &(tensors + &code), &onnx)
 }
 
-/// Sends requests to the sample model at an address until [`end_load`].
-pub(crate) fn start_load(processes: &mut Processes, program: &Path, address: &str) -> Result<()> {
-    let (sh, report) = (shell()?, processes.log(address).with_extension("json"));
-    sh.remove_path(&report)?;
-    let pace = (LOAD_RATE, LOAD_SECONDS);
-    let load = models::load_command(cmd!(sh, "{program}"), (address, MODEL), pace, &report);
-    processes.start(address, load)
-}
-
-/// Ends the load on an address; returns its report.
-pub(crate) fn end_load(processes: &mut Processes, address: &str) -> Result<Value> {
-    processes.signal(address, Signal::SIGTERM)?;
-    let report = processes.log(address).with_extension("json");
-    wait_for("report of the load", LIMIT, || Ok(read_json(&report).ok()))
-}
-
 /// Replicas and parity instances of the sample model behind a frontend, for checks.
 pub(crate) struct SampleCluster {
     pub(crate) cluster: Cluster,
@@ -140,7 +145,7 @@ impl SampleCluster {
         config: Configure<'_>,
     ) -> Result<Self> {
         let models = folder.join("models");
-        let mut cluster = Cluster::new(debug, folder, &models)?;
+        let mut cluster = Cluster::new(debug(""), folder, &models)?;
         write_models(&cluster.sh, &models, "sum")?;
         let profile = folder.join("faults.toml").display().to_string();
         let text = faults.unwrap_or_default();
@@ -152,10 +157,11 @@ impl SampleCluster {
             let faulty = ["--fault-profile", &profile, "--fault-instance", &number];
             let more = if faults.is_some() { &faulty[..] } else { &[] };
             let name = format!("instance-{index}");
-            addresses.push(cluster.instance(&name, model, ANY_PORT, more)?);
+            addresses.push(cluster.instance(&Place::Anywhere, (&name, model, ANY_PORT), more)?);
         }
         let (deployed, coded) = addresses.split_at(replicas);
-        let frontend = cluster.frontend("parapet", &config(deployed, coded), None)?;
+        let config = config(deployed, coded);
+        let frontend = cluster.frontend(&Place::Anywhere, "parapet", &config)?;
         let url = |address: &String| format!("http://{address}");
         Ok(Self {
             instances: addresses.iter().map(url).collect(),
@@ -165,12 +171,11 @@ impl SampleCluster {
     }
 
     pub(crate) fn start_load(&mut self) -> Result<()> {
-        let program = self.cluster.programs.join("parapet-loadgen");
-        start_load(&mut self.cluster.processes, &program, bare(&self.frontend))
+        self.cluster.start_load(bare(&self.frontend))
     }
 
     pub(crate) fn end_load(&mut self) -> Result<Value> {
-        end_load(&mut self.cluster.processes, bare(&self.frontend))
+        self.cluster.end_load(bare(&self.frontend))
     }
 
     /// Sends a signal to an instance: the replicas come first.

@@ -4,8 +4,9 @@
 
 use crate::bench::report;
 use crate::prelude::*;
-use crate::training::{Trainings, top};
+use crate::training::{TrainingCluster, Trainings};
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -19,7 +20,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let trainer = debug("parity-trainer");
     let trainings = Trainings::new("elastic-train", &trainer, args.steps)?;
     step("plain training, in one process");
-    ElasticCluster::none(&trainings)?.train("plain", None)?;
+    train(&mut TrainingCluster::new(&trainings, None)?, "plain", &[])?;
     let mut text = format!(
         "### Workers and servers that come and go during a training\n\n1, 4, 2 workers (the \
          process that leads is one of them) and 1, 3, 2 servers (two replicas where there are \
@@ -43,12 +44,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// changes have cost.
 fn compare(trainings: &Trainings, parts: u64) -> Result<Vec<String>> {
     step(&format!("{parts} parts a step, on a cluster that changes"));
-    let changing = format!("changing-{parts}");
-    let mut cluster = ElasticCluster::start(trainings, &changing)?;
-    cluster.member("server", 1)?;
-    cluster.start_training(&changing, Some(parts))?;
-    change(trainings, &changing, &mut cluster)?;
-    let ended = cluster.processes.none_ended();
+    let (changing, executors) = (format!("changing-{parts}"), parts.to_string());
+    let executors = ["--executors", &executors];
+    let mut cluster = coordinated(trainings, &changing)?;
+    members(&mut cluster, "server", 1..=1)?;
+    cluster.start_training(&Place::Anywhere, &changing, &executors)?;
+    change(&changing, &mut cluster)?;
+    let ended = cluster.processes.none_ended("");
     ended.context("over before all changes; give more --steps")?;
     cluster.processes.wait(&changing)?;
     let said = shell()?.read_file(cluster.processes.log(&changing))?;
@@ -56,11 +58,10 @@ fn compare(trainings: &Trainings, parts: u64) -> Result<Vec<String>> {
 
     step(&format!("{parts} parts a step, on a cluster that does not"));
     let fixed = format!("fixed-{parts}");
-    let mut cluster = ElasticCluster::start(trainings, &fixed)?;
-    cluster.member("server", 1)?;
-    cluster.member("server", 2)?;
-    cluster.member("worker", 2)?;
-    cluster.train(&fixed, Some(parts))?;
+    let mut cluster = coordinated(trainings, &fixed)?;
+    members(&mut cluster, "server", 1..=2)?;
+    members(&mut cluster, "worker", 2..=2)?;
+    train(&mut cluster, &fixed, &executors)?;
     are_same(trainings, &changing, &fixed, parts)?;
     if parts == 1 {
         are_same(trainings, &changing, "plain", parts)?;
@@ -68,24 +69,55 @@ fn compare(trainings: &Trainings, parts: u64) -> Result<Vec<String>> {
     Ok(said.lines().filter_map(cost).collect())
 }
 
-fn change(trainings: &Trainings, name: &str, cluster: &mut ElasticCluster<'_>) -> Result<()> {
-    let steps = trainings.steps;
-    trainings.reach(&mut cluster.processes, name, steps / 10)?;
-    for worker in 2..=4 {
-        cluster.member("worker", worker)?;
-    }
-    cluster.until("four workers", |top| top.contains("on 4 processes"))?;
-    trainings.reach(&mut cluster.processes, name, steps * 4 / 10)?;
-    cluster.member("server", 2)?;
-    cluster.member("server", 3)?;
-    cluster.until("three servers", |top| in_chains(top).len() == 3)?;
-    trainings.reach(&mut cluster.processes, name, steps * 6 / 10)?;
+/// A coordinator that serves its registry, without members.
+fn coordinated<'a>(trainings: &'a Trainings, name: &str) -> Result<TrainingCluster<'a>> {
+    let (sh, mut cluster) = (shell()?, TrainingCluster::new(trainings, None)?);
+    let trainer = &trainings.trainer;
+    let coordinator = cmd!(sh, "{trainer} coordinator --serve 127.0.0.1:0");
+    let (name, said) = (format!("coordinator-{name}"), "registry at ");
+    cluster.registry = Some(cluster.processes.start_ready(&name, coordinator, said)?);
+    Ok(cluster)
+}
+
+fn members(
+    cluster: &mut TrainingCluster<'_>,
+    role: &str,
+    mut numbers: RangeInclusive<u32>,
+) -> Result<()> {
+    numbers.try_for_each(|number| cluster.start(&Place::Anywhere, (role, &number.to_string()), &[]))
+}
+
+fn train(cluster: &mut TrainingCluster<'_>, name: &str, more: &[&str]) -> Result<()> {
+    cluster.start_training(&Place::Anywhere, name, more)?;
+    cluster.processes.wait(name)
+}
+
+fn change(name: &str, cluster: &mut TrainingCluster<'_>) -> Result<()> {
+    let steps = cluster.trainings.steps;
+    cluster.reach(name, steps / 10)?;
+    members(cluster, "worker", 2..=4)?;
+    until(cluster, "four workers", |top| {
+        top.contains("on 4 processes")
+    })?;
+    cluster.reach(name, steps * 4 / 10)?;
+    members(cluster, "server", 2..=3)?;
+    until(cluster, "three servers", |top| in_chains(top).len() == 3)?;
+    cluster.reach(name, steps * 6 / 10)?;
     cluster.processes.end("worker-3")?;
     cluster.processes.end("worker-4")?;
-    cluster.until("two workers", |top| top.contains("on 2 processes"))?;
-    trainings.reach(&mut cluster.processes, name, steps * 8 / 10)?;
+    until(cluster, "two workers", |top| top.contains("on 2 processes"))?;
+    cluster.reach(name, steps * 8 / 10)?;
     cluster.processes.end("server-1")?;
-    cluster.until("two servers", |top| in_chains(top).len() == 2)
+    until(cluster, "two servers", |top| in_chains(top).len() == 2)
+}
+
+/// Waits until `top` shows that it is so.
+fn until(cluster: &TrainingCluster<'_>, what: &str, is_so: impl Fn(&str) -> bool) -> Result<()> {
+    let registry = cluster.registry.as_deref().unwrap_or_default();
+    wait_for(what, LIMIT, || {
+        let shown = cluster.trainings.top(&Place::Anywhere, registry)?;
+        Ok(is_so(&shown).then_some(()))
+    })
 }
 
 fn are_same(trainings: &Trainings, one: &str, other: &str, parts: u64) -> Result<()> {
@@ -128,65 +160,6 @@ fn in_chains(top: &str) -> BTreeSet<&str> {
     let chains = rows.filter_map(|row| row.split("  ").filter(|cell| !cell.is_empty()).nth(3));
     let servers = chains.flat_map(|chain| chain.split(" > "));
     servers.map(str::trim).collect()
-}
-
-/// A coordinator that serves its registry, and what takes part.
-struct ElasticCluster<'a> {
-    sh: Shell,
-    trainings: &'a Trainings,
-    registry: Option<String>,
-    processes: Processes,
-}
-
-impl<'a> ElasticCluster<'a> {
-    /// No cluster yet: a training runs within its process.
-    fn none(trainings: &'a Trainings) -> Result<Self> {
-        Ok(Self {
-            sh: shell()?,
-            trainings,
-            registry: None,
-            processes: Processes::new(&trainings.folder)?,
-        })
-    }
-
-    fn start(trainings: &'a Trainings, name: &str) -> Result<Self> {
-        let mut cluster = Self::none(trainings)?;
-        let trainer = &trainings.trainer;
-        let coordinator = cmd!(cluster.sh, "{trainer} coordinator --serve 127.0.0.1:0");
-        let (name, said) = (format!("coordinator-{name}"), "registry at ");
-        cluster.registry = Some(cluster.processes.start_ready(&name, coordinator, said)?);
-        Ok(cluster)
-    }
-
-    fn member(&mut self, role: &str, number: u32) -> Result<()> {
-        let (trainer, registry) = (&self.trainings.trainer, &self.registry);
-        let member =
-            cmd!(self.sh, "{trainer} --threads 1 {role} --registry").args(registry.as_slice());
-        self.processes.start(&format!("{role}-{number}"), member)
-    }
-
-    fn start_training(&mut self, name: &str, parts: Option<u64>) -> Result<()> {
-        let trainer = &self.trainings.trainer;
-        let arguments = self.trainings.arguments(name, self.registry.as_deref());
-        let mut command = cmd!(self.sh, "{trainer} {arguments...}");
-        if let Some(parts) = parts {
-            command = command.arg("--executors").arg(parts.to_string());
-        }
-        self.processes.start(name, command)
-    }
-
-    fn train(&mut self, name: &str, parts: Option<u64>) -> Result<()> {
-        self.start_training(name, parts)?;
-        self.processes.wait(name)
-    }
-
-    fn until(&self, what: &str, is_so: impl Fn(&str) -> bool) -> Result<()> {
-        let (trainer, registry) = (&self.trainings.trainer, self.registry.as_deref());
-        wait_for(what, LIMIT, || {
-            let shown = top(cmd!(self.sh, "{trainer}"), registry.unwrap_or_default());
-            Ok(is_so(&shown).then_some(()))
-        })
-    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,6 @@ mod interop;
 mod models;
 mod netns;
 mod process;
-mod prometheus;
 mod python;
 mod resources;
 mod setup;
@@ -33,9 +32,9 @@ mod prelude {
     pub(crate) use serde_json::{Value, json};
     pub(crate) use xshell::{Cmd, Shell, cmd};
 
-    pub(crate) use crate::process::{LIMIT, Processes, wait_for};
+    pub(crate) use crate::process::{LIMIT, Place, Processes, wait_for};
     pub(crate) use crate::workspace::*;
-    pub(crate) use crate::{cluster, http, models, prometheus, python, setup};
+    pub(crate) use crate::{cluster, http, models, python, setup};
 }
 
 use std::process::ExitCode;

@@ -2,7 +2,6 @@
 //! repository carries, and requests to them.
 
 use crate::prelude::*;
-use crate::process::pinned;
 use parapet_datasets::idx::read_idx;
 
 /// A model that can be trained here.
@@ -43,7 +42,8 @@ impl Model {
     }
 
     fn new(name: &str, title: &str, arguments: &str) -> Self {
-        let [name, title, arguments] = [name, title, arguments].map(str::to_owned);
+        let (name, title) = (name.to_owned(), title.to_owned());
+        let arguments = arguments.to_owned();
         Self {
             name,
             title,
@@ -107,16 +107,16 @@ pub(crate) fn load_command<'a>(
     command.quiet().ignore_stdout()
 }
 
-/// Runs the optimised load generator, on `core` alone if one is given; returns its report.
+/// Runs the optimised load generator; returns its report.
 pub(crate) fn load(
     target: (&str, &str),
     pace: (f64, u32),
     more: &[&str],
-    core: Option<usize>,
+    place: &Place,
 ) -> Result<Value> {
     let (sh, report) = (shell()?, scratch("load.json"));
     sh.create_dir(scratch(""))?;
-    let generator = pinned(&sh, core, &release("parapet-loadgen"));
+    let generator = place.command(&sh, release("parapet-loadgen"));
     let command = load_command(generator, target, pace, &report);
     command.args(more).ignore_stderr().run()?;
     read_json(&report)

@@ -4,16 +4,29 @@ use crate::prelude::*;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// Time limit of every wait but that for a training.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// A command that runs on `core` alone, if one is given.
-pub(crate) fn pinned<'a>(sh: &'a Shell, core: Option<usize>, program: &Path) -> Cmd<'a> {
-    match core.map(|core| core.to_string()) {
-        None => cmd!(sh, "{program}"),
-        Some(core) => cmd!(sh, "taskset -c {core} {program}"),
+/// Part of this machine that a command runs on.
+#[derive(Debug, Clone)]
+pub(crate) enum Place {
+    Anywhere,
+    Core(usize),
+    /// A network namespace.
+    Namespace(String),
+}
+
+impl Place {
+    pub(crate) fn command<'a>(&self, sh: &'a Shell, program: impl AsRef<Path>) -> Cmd<'a> {
+        let program = program.as_ref();
+        match self {
+            Self::Anywhere => cmd!(sh, "{program}"),
+            Self::Core(core) => cmd!(sh, "taskset -c").arg(core.to_string()).arg(program),
+            Self::Namespace(name) => cmd!(sh, "ip netns exec {name} {program}"),
+        }
     }
 }
 
@@ -56,7 +69,7 @@ impl Processes {
         let log =
             File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         let mut command = command.into();
-        command.stdin(Stdio::null()).stdout(log.try_clone()?);
+        command.stdin(Stdio::piped()).stdout(log.try_clone()?);
         let child = command.stderr(log).spawn();
         let program = command.get_program();
         let child = child.with_context(|| format!("cannot start {}", program.display()))?;
@@ -72,22 +85,41 @@ impl Processes {
         marker: &str,
     ) -> Result<String> {
         self.start(name, command)?;
+        self.hear(name, LIMIT, |said| {
+            let (_, rest) = said.split_once(marker)?;
+            // A word that has no end yet is still being written.
+            Some(rest.split_once([' ', ';', '\n'])?.0.to_owned())
+        })
+    }
+
+    /// Waits until a process has said what `find` finds in all that it has said.
+    pub(crate) fn hear<T>(
+        &mut self,
+        name: &str,
+        limit: Duration,
+        find: impl Fn(&str) -> Option<T>,
+    ) -> Result<T> {
         let path = self.log(name);
         let child = self.child(name)?;
-        wait_for(&format!("sign of life of {name}"), LIMIT, || {
+        let heard = wait_for(&format!("sign of life of {name}"), limit, || {
             let said = fs::read_to_string(&path)?;
-            let after = said.split_once(marker).map(|(_, rest)| rest);
-            // A word that has no end yet is still being written.
-            if let Some((word, _)) = after.and_then(|rest| rest.split_once([' ', ';', '\n'])) {
-                return Ok(Some(word.to_owned()));
+            if let Some(found) = find(&said) {
+                return Ok(Some(found));
             }
             if let Some(status) = child.try_wait()? {
                 let last = said.lines().last().unwrap_or("it said nothing");
-                bail!("{name} did not start ({status}): {last}");
+                bail!("{name} ended ({status}): {last}");
             }
             Ok(None)
-        })
-        .with_context(|| format!("see {}", path.display()))
+        });
+        heard.with_context(|| format!("see {}", path.display()))
+    }
+
+    /// Writes a line to a process.
+    pub(crate) fn tell(&mut self, name: &str, line: &str) -> Result<()> {
+        let stdin = self.child(name)?.stdin.as_mut();
+        let stdin = stdin.with_context(|| format!("{name} hears nothing"))?;
+        writeln!(stdin, "{line}").with_context(|| format!("{name} is gone"))
     }
 
     fn child(&mut self, name: &str) -> Result<&mut Child> {
@@ -108,8 +140,10 @@ impl Processes {
         Ok(())
     }
 
-    pub(crate) fn none_ended(&mut self) -> Result<()> {
-        for (name, child) in &mut self.running {
+    /// Fails if one of the processes whose names begin with `prefix` has ended.
+    pub(crate) fn none_ended(&mut self, prefix: &str) -> Result<()> {
+        let running = self.running.iter_mut();
+        for (name, child) in running.filter(|(name, _)| name.starts_with(prefix)) {
             if let Some(status) = child.try_wait()? {
                 let log = self.folder.join(format!("{name}.log"));
                 bail!("{name} ended too soon ({status}); see {}", log.display());
@@ -152,11 +186,11 @@ impl Processes {
 
 impl Drop for Processes {
     fn drop(&mut self) {
-        self.running
-            .retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
-        for (_, child) in &self.running {
-            let _ = kill(pid(child), Signal::SIGCONT);
-            let _ = kill(pid(child), Signal::SIGTERM);
+        for (_, child) in &mut self.running {
+            if matches!(child.try_wait(), Ok(None)) {
+                let _ = kill(pid(child), Signal::SIGCONT);
+                let _ = kill(pid(child), Signal::SIGTERM);
+            }
         }
         let patience = Instant::now() + Duration::from_secs(5);
         for (_, child) in &mut self.running {

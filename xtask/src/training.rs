@@ -18,40 +18,17 @@ impl Trainings {
         let trainer = std::path::absolute(trainer)?;
         step("a deployed model to learn from");
         let (data, out) = (data(), folder.join("models"));
-        Processes::new(&folder)?.run(
-            "deployed",
-            cmd!(
-                sh,
-                "{trainer} train-deployed --network lenet:4 --epochs 3 --name deployed --data {data}
-                    --out {out}"
-            ),
-        )?;
+        let deployed = cmd!(
+            sh,
+            "{trainer} train-deployed --network lenet:4 --epochs 3 --name deployed --data {data}
+                --out {out}"
+        );
+        Processes::new(&folder)?.run("deployed", deployed)?;
         Ok(Self {
             trainer,
             folder,
             steps,
         })
-    }
-
-    /// Arguments that train the parity model `name`, on the cluster of a registry if one is given.
-    pub(crate) fn arguments(&self, name: &str, registry: Option<&str>) -> Vec<String> {
-        let Self { steps, folder, .. } = self;
-        let line = format!(
-            "--threads 1 train --k 2 --network lenet:8 --encoder concat --transform raw \
-             --name {name} --steps {steps} --seed 1"
-        );
-        let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let models = folder.join("models");
-        for (option, path) in [
-            ("--model", models.join("deployed")),
-            ("--data", data()),
-            ("--out", models),
-        ] {
-            words.extend([option.to_owned(), path.display().to_string()]);
-        }
-        let cluster = registry.map(|registry| ["--cluster".to_owned(), registry.to_owned()]);
-        words.extend(cluster.into_iter().flatten());
-        words
     }
 
     pub(crate) fn model(&self, name: &str) -> Result<Vec<u8>> {
@@ -63,33 +40,86 @@ impl Trainings {
         let path = self.folder.join(format!("models/.runs/{name}/log.jsonl"));
         let log = fs::read_to_string(path).unwrap_or_default();
         // The last one may be half written.
-        log.lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect()
+        let records = log.lines().map(serde_json::from_str);
+        records.filter_map(Result::ok).collect()
     }
 
-    pub(crate) fn steps_done(&self, name: &str) -> u64 {
-        let records = self.records(name);
-        let step = records.last().and_then(|record| record["step"].as_u64());
-        step.unwrap_or_default()
+    /// Output of `top` for the cluster of a registry, asked from one place; nothing if the registry
+    /// does not answer.
+    pub(crate) fn top(&self, place: &Place, registry: &str) -> Result<String> {
+        let sh = shell()?;
+        let command = place.command(&sh, &self.trainer);
+        let command = command.args(["top", "--once", "--registry", registry]);
+        let command = command.quiet().ignore_stderr().ignore_status();
+        Ok(command.read().unwrap_or_default())
+    }
+}
+
+/// Processes that take part in trainings. Without a registry a training runs within its process.
+pub(crate) struct TrainingCluster<'a> {
+    sh: Shell,
+    pub(crate) trainings: &'a Trainings,
+    pub(crate) registry: Option<String>,
+    pub(crate) processes: Processes,
+}
+
+impl<'a> TrainingCluster<'a> {
+    pub(crate) fn new(trainings: &'a Trainings, registry: Option<String>) -> Result<Self> {
+        Ok(Self {
+            sh: shell()?,
+            trainings,
+            registry,
+            processes: Processes::new(&trainings.folder)?,
+        })
     }
 
-    pub(crate) fn reach(&self, training: &mut Processes, name: &str, steps: u64) -> Result<u64> {
+    /// Starts a server or a worker, `ROLE-NAME`.
+    pub(crate) fn start(
+        &mut self,
+        place: &Place,
+        (role, name): (&str, &str),
+        more: &[&str],
+    ) -> Result<()> {
+        let member = place.command(&self.sh, &self.trainings.trainer);
+        let member = member.args(["--threads", "1", role, "--registry"]);
+        let member = member.args(self.registry.as_slice()).args(more);
+        self.processes.start(&format!("{role}-{name}"), member)
+    }
+
+    /// Starts the training of the parity model `name`.
+    pub(crate) fn start_training(
+        &mut self,
+        place: &Place,
+        name: &str,
+        more: &[&str],
+    ) -> Result<()> {
+        let Trainings { folder, steps, .. } = self.trainings;
+        let line = format!(
+            "--threads 1 train --k 2 --network lenet:8 --encoder concat --transform raw \
+             --name {name} --steps {steps} --seed 1"
+        );
+        let models = folder.join("models");
+        let training = place.command(&self.sh, &self.trainings.trainer);
+        let training = training.args(line.split(' ')).arg("--data").arg(data());
+        let training = training.arg("--model").arg(models.join("deployed"));
+        let mut training = training.arg("--out").arg(models).args(more);
+        if let Some(registry) = &self.registry {
+            training = training.args(["--cluster", registry]);
+        }
+        self.processes.start(name, training)
+    }
+
+    /// Waits until a training has made so many steps; returns how many it has made.
+    pub(crate) fn reach(&mut self, name: &str, steps: u64) -> Result<u64> {
         let mut done = 0;
         while done < steps {
             done = wait_for("next step", LIMIT, || {
-                training.none_ended()?;
-                Ok(Some(self.steps_done(name)).filter(|now| *now > done))
+                self.processes.none_ended(name)?;
+                let records = self.trainings.records(name);
+                let step = records.last().and_then(|record| record["step"].as_u64());
+                Ok(step.filter(|now| *now > done))
             })?;
         }
         Ok(done)
     }
-}
-
-/// Output of `top` for the cluster of a registry, asked by this command of the trainer; nothing if
-/// the registry does not answer.
-pub(crate) fn top(trainer: Cmd<'_>, registry: &str) -> String {
-    let command = trainer.args(["top", "--once", "--registry", registry]);
-    let command = command.quiet().ignore_stderr().ignore_status();
-    command.read().unwrap_or_default()
 }

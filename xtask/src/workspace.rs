@@ -57,6 +57,12 @@ pub(crate) fn step(what: &str) {
     eprintln!("==> {what}");
 }
 
+/// HOST:PORT of this machine that is not in use now.
+pub(crate) fn free_address() -> Result<String> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+    Ok(listener.local_addr()?.to_string())
+}
+
 pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())

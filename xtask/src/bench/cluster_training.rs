@@ -1,8 +1,7 @@
 //! `cargo xtask bench cluster-training`: a parity model, trained by one process with two threads,
 //! and by a cluster on this machine with one thread for each process, in turns.
 
-use super::report::Spread;
-use super::{in_turns, report};
+use super::report::{self, Spread, in_turns, ratio};
 use crate::models::figure;
 use crate::prelude::*;
 
@@ -40,7 +39,7 @@ two servers, replication 2. In turns. Seconds include what a cluster needs befor
 ";
 
 /// Seconds, and accuracy of reconstructions in percent.
-type Trained = (f64, f64);
+type Trained = [f64; 2];
 
 pub(super) fn run(args: &Args) -> Result<()> {
     setup::run(&setup::Args::default())?;
@@ -50,22 +49,13 @@ pub(super) fn run(args: &Args) -> Result<()> {
     for seed in 1..=args.rounds {
         train(args, false, 1, seed)?;
     }
-    let mut rounds = Vec::new();
-    for seed in 1..=args.rounds {
-        let mut trained = [Trained::default(); 2];
-        in_turns(seed, 2, |place| {
-            trained[place] = train(args, place == 1, args.steps, seed)?;
-            eprintln!(
-                "seed {seed}, on a cluster: {}: {:.2?}",
-                place == 1,
-                trained[place]
-            );
-            Ok(())
-        })?;
-        rounds.push(trained);
-    }
+    let trained = in_turns(args.rounds, 2, |seed, arm| {
+        let trained = train(args, arm == 1, args.steps, seed)?;
+        eprintln!("seed {seed}, on a cluster: {}: {trained:.2?}", arm == 1);
+        Ok(trained)
+    })?;
     let cluster = format!("{} workers, {} parts a step", args.workers, args.parts);
-    let table = markdown(&cluster, &rounds);
+    let table = markdown(&cluster, &trained[0], &trained[1]);
     println!("{table}");
     report::write(report::PARAMETER_SERVER, NAME, &table)
 }
@@ -75,15 +65,17 @@ pub(super) fn run(args: &Args) -> Result<()> {
 fn train(args: &Args, on_cluster: bool, steps: u32, seed: u64) -> Result<Trained> {
     let (sh, folder) = (shell()?, scratch("bench-cluster-training"));
     let (trainer, mut processes) = (debug("parity-trainer"), Processes::new(&folder)?);
-    let threads = if on_cluster { "1" } else { "2" };
-    let mut cluster = Vec::new();
+    let (mut threads, mut cluster) = ("2", Vec::new());
     if on_cluster {
-        let line = format!("cluster up --servers 2 --workers {}", args.workers - 1);
-        let (words, listen) = (line.split(' '), "127.0.0.1:0");
-        let up = cmd!(sh, "{trainer} --threads 1 {words...} --listen {listen}");
+        let others = (args.workers - 1).to_string();
+        let up = cmd!(
+            sh,
+            "{trainer} --threads 1 cluster up --servers 2 --workers {others} --listen 127.0.0.1:0"
+        );
         let registry = processes.start_ready("cluster", up, "registry ")?;
-        let line = format!("--cluster {registry} --executors {}", args.parts);
-        cluster.extend(line.split(' ').map(str::to_owned));
+        let parts = args.parts.to_string();
+        cluster.extend(["--cluster", &registry, "--executors", &parts].map(str::to_owned));
+        threads = "1";
     }
     let Args { data, model, .. } = args;
     let (steps, seed) = (steps.to_string(), seed.to_string());
@@ -97,22 +89,22 @@ fn train(args: &Args, on_cluster: bool, steps: u32, seed: u64) -> Result<Trained
     processes.run("training", training)?;
     let report = read_json(&report)?;
     let accuracy = figure(&report, "/accuracy_reconstructed")?;
-    Ok((figure(&report, "/seconds")?, 100.0 * accuracy))
+    Ok([figure(&report, "/seconds")?, 100.0 * accuracy])
 }
 
 /// Rounds of one process and the cluster.
-fn markdown(cluster: &str, rounds: &[[Trained; 2]]) -> String {
+fn markdown(cluster: &str, alone: &[Trained], clustered: &[Trained]) -> String {
     let mut text = HEAD.to_owned();
-    for (seed, [alone, other]) in (1..).zip(rounds) {
-        let (times, points) = (other.0 / alone.0, other.1 - alone.1);
+    let mut points = Vec::new();
+    for (seed, ([s, accuracy], [cluster_s, clusters])) in (1..).zip(alone.iter().zip(clustered)) {
+        let (times, more) = (cluster_s / s, clusters - accuracy);
         text += &format!(
-            "| {seed} | one process | {:.1} | {:.2} | 1 | |\n\
-             | {seed} | {cluster} | {:.1} | {:.2} | {times:.2} | {points:.2} |\n",
-            alone.0, alone.1, other.0, other.1
+            "| {seed} | one process | {s:.1} | {accuracy:.2} | 1 | |\n\
+             | {seed} | {cluster} | {cluster_s:.1} | {clusters:.2} | {times:.2} | {more:.2} |\n"
         );
+        points.push(more);
     }
-    let times = Spread::new(rounds.iter().map(|[alone, other]| other.0 / alone.0));
-    let points = Spread::new(rounds.iter().map(|[alone, other]| other.1 - alone.1));
+    let (times, points) = (ratio(clustered, alone, 0), Spread::new(points));
     let (times, points) = (times.text(2), points.text(2));
     text + &format!("\n{times} times as long (aim: 1.1); {points} points more (aim: 0.3).\n")
 }
@@ -123,8 +115,8 @@ mod tests {
 
     #[test]
     fn table_compares_the_cluster_with_the_process_of_its_round() {
-        let rounds = [[(10.0, 98.0), (10.8, 98.2)], [(10.0, 98.5), (9.0, 98.2)]];
-        let text = markdown("2 workers, 2 parts a step", &rounds);
+        let (alone, cluster) = ([[10.0, 98.0], [10.0, 98.5]], [[10.8, 98.2], [9.0, 98.2]]);
+        let text = markdown("2 workers, 2 parts a step", &alone, &cluster);
         for words in [
             "| 2 | 2 workers, 2 parts a step | 9.0 | 98.20 | 0.90 | -0.30 |",
             "0.99 (0.90-1.08) times as long (aim: 1.1); -0.05 (-0.30-0.20) points more",

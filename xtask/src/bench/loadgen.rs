@@ -5,7 +5,6 @@ use super::peers::wrk;
 use super::report::Spread;
 use crate::models::figure;
 use crate::prelude::*;
-use crate::process::pinned;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -20,13 +19,13 @@ pub(crate) struct Args {
 
 const SECONDS: u32 = 5;
 const RUNS: u32 = 3;
-const CORE: usize = 0;
-const SERVER_CORE: usize = 1;
+const CORE: Place = Place::Core(0);
+const SERVER: Place = Place::Core(1);
 
 pub(super) fn run(args: &Args) -> Result<()> {
     cargo("build --release -p parapet-loadgen --bins --example trivial_server")?;
     let (sh, mut processes) = (shell()?, Processes::new(&scratch("bench-loadgen"))?);
-    let server = pinned(&sh, Some(SERVER_CORE), &release("examples/trivial_server"));
+    let server = SERVER.command(&sh, release("examples/trivial_server"));
     let address = processes.start_ready("server", server, "http://")?;
     println!(
         "{:>12} {:>6} {:>14} {:>14} {:>12} {:>10}",
@@ -37,7 +36,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         for seed in 1..=RUNS {
             let (seed, pace) = (seed.to_string(), (rate.into(), SECONDS));
             let target = (address.as_str(), "trivial");
-            reports.push(models::load(target, pace, &["--seed", &seed], Some(CORE))?);
+            reports.push(models::load(target, pace, &["--seed", &seed], &CORE)?);
         }
         let range = |pointer: &str| {
             let found = reports
@@ -63,7 +62,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         println!("wrk is not installed; `apt install wrk` adds it to the comparison");
         return Ok(());
     }
-    let (full, p99) = wrk((&address, "trivial"), (64, SECONDS), Some(CORE))?;
+    let (full, p99) = wrk((&address, "trivial"), (64, SECONDS), &CORE)?;
     println!("wrk, one thread, 64 connections, same core: {full:.0} requests/s, p99 {p99:.2} ms");
     Ok(())
 }

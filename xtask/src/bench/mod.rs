@@ -25,7 +25,7 @@ pub(crate) enum Bench {
     /// The simulator beside a real run
     Fidelity(fidelity::Args),
     /// Three times the capacity for a minute
-    Overload(overload::Args),
+    Overload,
     /// Push and pull of the parameter server, beside mxnet's kvstore
     ParameterServer(parameter_server::Args),
     /// Training on a cluster of processes and in one process, in turns
@@ -45,7 +45,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::Serving(args) => serving::run(args),
         Bench::Loadgen(args) => loadgen::run(args),
         Bench::Fidelity(args) => fidelity::run(args),
-        Bench::Overload(args) => overload::run(args),
+        Bench::Overload => overload::run(),
         Bench::ParameterServer(args) => parameter_server::run(args),
         Bench::ClusterTraining(args) => cluster_training::run(args),
         Bench::Staleness(args) => staleness::run(args),
@@ -55,12 +55,10 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
     }
 }
 
-/// Builds the serving side, unless its optimised programs are to be used as they are, and makes
-/// sure that the demo's models are there.
-fn prepare(build: bool) -> Result<()> {
-    if build {
-        build_serving()?;
-    }
+/// Builds the serving side and emulated instances, and makes sure that the demo's models are there.
+fn prepare() -> Result<()> {
+    build_serving()?;
+    cargo("build --release -p parapet-loadgen --example trivial_server")?;
     models::require()
 }
 
@@ -80,13 +78,4 @@ fn configuration(deployed: &[String], parity: &[String], slots: u32) -> String {
         );
     }
     text
-}
-
-/// Calls `run` for every place below `count`, in an order that every other round turns round.
-fn in_turns(round: u64, count: usize, mut run: impl FnMut(usize) -> Result<()>) -> Result<()> {
-    for turn in 0..count {
-        let back = count - 1 - turn;
-        run(if round.is_multiple_of(2) { back } else { turn })?;
-    }
-    Ok(())
 }

@@ -4,19 +4,13 @@
 //! known: instances over service time. Requests come by Poisson's law at a normal rate, then at
 //! three times the capacity, then at the normal rate again. Needs the models of the demo.
 
-use super::report::{Aim, at_least, at_most, publish_frontend};
+use super::report::Aim::{self, AtLeast, AtMost};
+use super::report::publish_frontend;
 use super::{configuration, prepare};
-use crate::cluster::{ANY_PORT, Cluster};
+use crate::cluster::Cluster;
 use crate::models::figure;
 use crate::prelude::*;
 use crate::resources::memory;
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// Use the release binaries as they are
-    #[arg(long)]
-    no_build: bool,
-}
 
 const INSTANCES: usize = 8;
 const SERVICE_MS: f64 = 18.0;
@@ -34,21 +28,18 @@ struct Part {
     memory: f64,
 }
 
-pub(super) fn run(args: &Args) -> Result<()> {
-    prepare(!args.no_build)?;
+pub(super) fn run() -> Result<()> {
+    prepare()?;
     let (capacity, parity) = (INSTANCES as f64 * 1e3 / SERVICE_MS, INSTANCES.div_ceil(2));
     let mut cluster = Cluster::for_bench(&scratch("bench-overload"))?;
     let profile = scratch("bench-overload/faults.toml").display().to_string();
     let service = format!("{{ distribution = \"constant\", ms = {SERVICE_MS:?} }}");
     shell()?.write_file(&profile, format!("seed = 1\nservice_time = {service}\n"))?;
-    let mut start = |model: &str, count: usize| -> Result<Vec<String>> {
-        let more = ["--max-batch-size", "1", "--fault-profile", &profile];
-        let start = |i| cluster.instance(&format!("{model}-{i}"), model, ANY_PORT, &more);
-        (0..count).map(start).collect()
-    };
-    let deployed = start("fashion", INSTANCES)?;
-    let config = configuration(&deployed, &start("fashion-parity", parity)?, 2);
-    let address = cluster.frontend("frontend", &config, None)?;
+    let more = ["--max-batch-size", "1", "--fault-profile", &profile];
+    let deployed = cluster.instances("fashion", INSTANCES, &more)?;
+    let parity_pool = cluster.instances("fashion-parity", parity, &more)?;
+    let config = configuration(&deployed, &parity_pool, 2);
+    let address = cluster.frontend(&Place::Anywhere, "frontend", &config)?;
     let pid = cluster.processes.pid("frontend")?;
     let part = |title: String, rate: f64, seconds| part(&address, pid, title, rate, seconds);
 
@@ -75,7 +66,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 
 fn part(address: &str, pid: u32, title: String, rate: f64, seconds: u32) -> Result<Part> {
     println!("{title}: {rate:.0} requests/s for {seconds} s");
-    let report = models::load((address, "fashion"), (rate, seconds), &[], None)?;
+    let report = models::load((address, "fashion"), (rate, seconds), &[], &Place::Anywhere)?;
     let answered = figure(&report, "/answered_per_s")?;
     let [p50, p99] = ["/latency/answered/p50", "/latency/answered/p99"]
         .map(|pointer| figure(&report, pointer).unwrap_or(f64::NAN));
@@ -101,20 +92,17 @@ fn part(address: &str, pid: u32, title: String, rate: f64, seconds: u32) -> Resu
     })
 }
 
-fn aims(capacity: f64, [normal, overload, after]: &[Part; 3]) -> [Aim; 5] {
+fn aims(capacity: f64, [normal, overload, after]: &[Part; 3]) -> [Aim<'static>; 5] {
     let goodput = 100.0 * overload.answered / capacity;
     let slower = overload.p99 / normal.p99;
     let refusing = overload.refused_p99.unwrap_or(0.0);
     let grown = overload.memory - normal.memory;
+    let slower_than = "p99 of accepted requests, times the normal one";
     [
-        at_least(90.0, goodput, "goodput, % of the capacity"),
-        at_most(
-            2.0,
-            slower,
-            "p99 of accepted requests, times the normal one",
-        ),
-        at_most(5.0, refusing, "p99 of refusing, ms"),
-        at_most(16.0, grown, "growth of memory, MB"),
-        at_most(0.0, after.refused, "refused when the overload was over"),
+        AtLeast(90.0, goodput, "goodput, % of the capacity"),
+        AtMost(2.0, slower, slower_than),
+        AtMost(5.0, refusing, "p99 of refusing, ms"),
+        AtMost(16.0, grown, "growth of memory, MB"),
+        AtMost(0.0, after.refused, "refused when the overload was over"),
     ]
 }

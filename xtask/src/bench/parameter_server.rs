@@ -2,14 +2,10 @@
 //! processes of their own, beside mxnet's kvstore where a Python with mxnet is given. Runs of the
 //! two take turns, and medians count.
 
-use super::report::Spread;
-use super::{in_turns, report};
+use super::report::{self, Spread, in_turns};
 use crate::models::figure;
 use crate::prelude::*;
 use crate::resources::memory;
-use std::io::{BufRead as _, BufReader, Lines, Write as _};
-use std::net::TcpListener;
-use std::process::{Child, ChildStdout, Command, Stdio};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -113,16 +109,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 continue;
             }
             let load = Load::new(nodes, bytes, args);
-            let mut runs = vec![Vec::new(); systems];
-            for round in 0..args.runs {
-                in_turns(round, systems, |system| {
-                    let seconds = measure(args, system, load).with_context(|| {
-                        format!("{} with values of {bytes} bytes", SYSTEMS[system])
-                    })?;
-                    runs[system].push(seconds);
-                    Ok(())
-                })?;
-            }
+            let runs = in_turns(args.runs, systems, |_, system| {
+                let what = || format!("{} with values of {bytes} bytes", SYSTEMS[system]);
+                measure(args, system, load).with_context(what)
+            })?;
             let lines = load.lines(&runs);
             print!("{lines}");
             rows += &lines;
@@ -150,8 +140,8 @@ fn measure(args: &Args, system: usize, load: Load) -> Result<Seconds> {
     let [nodes, bytes, keys, rounds] = [nodes, bytes, keys, rounds].map(|n| n.to_string());
     if let (2, Some(python)) = (system, &args.mxnet_python) {
         let script = "parity-trainer/parameter-server/benches/mxnet_kvstore.py";
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let port = address.port().to_string();
+        let address = free_address()?;
+        let (_, port) = address.split_once(':').unwrap_or_default();
         let line = || {
             cmd!(
                 sh,
@@ -159,7 +149,7 @@ fn measure(args: &Args, system: usize, load: Load) -> Result<Seconds> {
             )
             .env("DMLC_PS_ROOT_URI", "127.0.0.1")
             .env("DMLC_NODE_HOST", "127.0.0.1")
-            .env("DMLC_PS_ROOT_PORT", &port)
+            .env("DMLC_PS_ROOT_PORT", port)
             .env("DMLC_NUM_SERVER", &nodes)
             .env("DMLC_NUM_WORKER", &nodes)
         };
@@ -207,92 +197,45 @@ fn measure(args: &Args, system: usize, load: Load) -> Result<Seconds> {
 const HEAD: &str = "\
 ## Push and pull over loopback
 
-Written by `cargo xtask bench parameter-server --mxnet-python PYTHON` (a Python with mxnet==1.9.1
-and numpy==1.23.5; without it, our side alone). Workers and servers are processes of their own on
-one machine. One key a message; all keys are under way at a time, and a key's next round begins when
-its last has ended. Every round is a clock under BSP: the servers add up what the workers push,
-which is checked at the end. mxnet's kvstore is `dist_sync` (ps-lite inside), with the same keys,
-values and rounds. On one machine our nodes connect through Unix sockets, between machines with TCP:
-both are here; mxnet has TCP. Gbit/s count values only, of all workers together, by the slowest
-worker's time; starting processes and the first rounds are outside of it. Medians of RUNS runs
-(lowest-highest); runs of the three take turns.
+`--mxnet-python PYTHON` (with mxnet==1.9.1 and numpy==1.23.5) adds mxnet's kvstore (`dist_sync`,
+ps-lite inside). Workers and servers are processes of one machine, each round is a clock under BSP,
+and the sums are checked. Our nodes connect through Unix sockets, or TCP as between machines; mxnet
+has TCP. Gbit/s count values only, by the slowest worker's time. Medians of RUNS runs in turns
+(lowest-highest).
 
 | workers + servers | value | | unit | Parapet | Parapet over TCP | mxnet | ratio | ratio over TCP |
 |---|---|---|---|---|---|---|---|---|
 ";
 
 const GOAL: &str = "
-Parapet sums up a 64-bit checksum of every message at both ends and refuses numbers that are not
-finite; mxnet does neither. The goal is a ratio of 1.5 from 64 KiB on, and 150 thousand op/s at
-64 B.
+Parapet checks a 64-bit checksum of every message and refuses numbers that are not finite; mxnet
+does neither. The goal is a ratio of 1.5 from 64 KiB on, and 150 thousand op/s at 64 B.
 ";
 
 const MEMORY: &str = "
 ### Memory
 
-The highest resident memory (`VmHWM`) of a server process with one dense shard: alone, after every
-row has been pushed to twice; then of the two servers, one of which has copied the shard to the
-other while pushes went on. The goal is 1.2 times parameters and optimiser state, beside buffers,
-which have bounds (received messages 64 MiB, the log 64 MiB, vectors to be used again 32 MiB for
-each connection, messages to be sent 16 MiB for each): they count here, too.
+Highest resident memory (`VmHWM`) of a server process with one dense shard: alone, after every row
+has been pushed to twice; then of the two servers, one of which has copied the shard to the other
+while pushes went on. The goal is 1.2 times parameters and optimiser state. Buffers count, too.
 
 | parameters | rule | server | parameters and state | highest | ratio |
 |---|---|---|---|---|---|
 ";
 
-/// A process that is told and tells something in lines; it ends with this value.
-struct Talker {
-    process: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-const ENDED: &str = "a process of the memory benchmark ended early";
-
-impl Talker {
-    fn start(rule: &str, millions: u64, arguments: &[&str]) -> Result<Self> {
-        let mut process = Command::new(release("examples/memory"))
-            .args(arguments)
-            .args(["--rule", rule, "--millions", &millions.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("cannot start the memory benchmark")?;
-        let lines = BufReader::new(process.stdout.take().context(ENDED)?).lines();
-        Ok(Self { process, lines })
-    }
-
-    fn hear(&mut self) -> Result<String> {
-        Ok(self.lines.next().context(ENDED)??.trim().to_owned())
-    }
-
-    fn hear_of_join(&mut self) -> Result<()> {
-        while self.hear()? != "joined" {}
-        Ok(())
-    }
-
-    fn tell(&mut self, line: &str) -> Result<()> {
-        let stdin = self.process.stdin.as_mut().context(ENDED)?;
-        writeln!(stdin, "{line}").context(ENDED)
-    }
-}
-
-impl Drop for Talker {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
+/// Limit of a round of pushes to all of a large shard, and of its copy.
+const SLOW: Duration = Duration::from_secs(600);
 
 /// A server of `millions` of parameters: after all have been pushed to, and while and after
 /// it is copied. Returns the table's rows.
 fn measure_memory(millions: u64) -> Result<String> {
+    let (sh, program) = (shell()?, release("examples/memory"));
     let mut rows = String::new();
     for (rule, numbers) in [("add", 1.0), ("adam", 3.0)] {
         // Parameters and optimiser state.
         let content = millions as f64 * 1e6 * 4.0 * numbers / f64::from(1 << 20);
-        let mut note = |server: &str, talker: &Talker| -> Result<()> {
-            let highest = memory(talker.process.id())?.highest;
+        let mut note = |server: &str, pid: u32| -> Result<()> {
+            let highest = memory(pid)?.highest;
             let ratio = highest / content;
             rows += &format!(
                 "| {millions} M | {rule} | {server} | {content:.0} MiB | {highest:.0} MiB | \
@@ -300,27 +243,29 @@ fn measure_memory(millions: u64) -> Result<String> {
             );
             Ok(())
         };
-        let mut old = Talker::start(rule, millions, &["server", "0"])?;
-        let address = old.hear()?;
-        let mut worker = Talker::start(rule, millions, &["worker", &address])?;
-        for _ in 0..2 {
-            worker.hear()?;
-        }
-        note("alone", &old)?;
-        let mut new = Talker::start(rule, millions, &["server", "1"])?;
-        let address = new.hear()?;
-        old.tell(&format!("copy {address}"))?;
-        old.hear_of_join()?;
-        for other in [&mut new, &mut worker] {
-            other.tell(&format!("joined {address}"))?;
-            other.hear_of_join()?;
+        let count = millions.to_string();
+        let node = |role: &str, of: &str| {
+            cmd!(sh, "{program} {role} {of} --rule {rule} --millions {count}")
+        };
+        let mut nodes = Processes::new(&scratch("bench-parameter-server"))?;
+        let old = nodes.start_ready("old", node("server", "0"), "")?;
+        nodes.start("worker", node("worker", &old))?;
+        let two_pushes = |said: &str| (said.matches("pushed").count() >= 2).then_some(());
+        nodes.hear("worker", SLOW, two_pushes)?;
+        note("alone", nodes.pid("old")?)?;
+        let new = nodes.start_ready("new", node("server", "1"), "")?;
+        let after_join = |said: &str| Some(said.split_once("joined")?.1.to_owned());
+        nodes.tell("old", &format!("copy {new}"))?;
+        nodes.hear("old", SLOW, after_join)?;
+        for other in ["new", "worker"] {
+            nodes.tell(other, &format!("joined {new}"))?;
+            nodes.hear(other, SLOW, after_join)?;
         }
         // Twice: the first round may have begun before the join.
-        for _ in 0..2 {
-            worker.hear()?;
-        }
-        note("copied from", &old)?;
-        note("copied to", &new)?;
+        let two_more = |said: &str| two_pushes(&after_join(said)?);
+        nodes.hear("worker", SLOW, two_more)?;
+        note("copied from", nodes.pid("old")?)?;
+        note("copied to", nodes.pid("new")?)?;
     }
     Ok(rows)
 }

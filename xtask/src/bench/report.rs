@@ -1,4 +1,5 @@
-//! Parts of a Markdown file that benchmarks write, between marks, beside what people write.
+//! Rounds of a comparison, and parts of a Markdown file that benchmarks write, between marks, beside
+//! what people write.
 
 use crate::prelude::*;
 
@@ -14,28 +15,28 @@ pub(crate) fn write(file: &str, name: &str, body: &str) -> Result<()> {
     Ok(())
 }
 
-/// A figure with what is wanted of it, and true if it is so.
-pub(super) type Aim = (String, bool);
-
-pub(super) fn at_least(least: f64, figure: f64, what: &str) -> Aim {
-    let text = format!("{what}: {figure:.2} (wanted: {least})");
-    (text, figure >= least)
-}
-
-pub(super) fn at_most(most: f64, figure: f64, what: &str) -> Aim {
-    let text = format!("{what}: {figure:.2} (wanted: {most})");
-    (text, figure <= most)
+/// A figure with its unit, and what is wanted of it: so much at least, or at most.
+pub(super) enum Aim<'a> {
+    AtLeast(f64, f64, &'a str),
+    AtMost(f64, f64, &'a str),
 }
 
 /// Prints a section of the frontend's results that ends with its aims, and writes it. Fails with
 /// those that were missed.
-pub(super) fn publish_frontend(name: &str, text: &str, aims: &[Aim]) -> Result<()> {
-    let figures: Vec<&str> = aims.iter().map(|(figure, _)| figure.as_str()).collect();
+pub(super) fn publish_frontend(name: &str, text: &str, aims: &[Aim<'_>]) -> Result<()> {
+    let (mut figures, mut missed) = (Vec::new(), Vec::new());
+    for aim in aims {
+        let (Aim::AtLeast(wanted, figure, what) | Aim::AtMost(wanted, figure, what)) = aim;
+        let is_met = match aim {
+            Aim::AtLeast(..) => figure >= wanted,
+            Aim::AtMost(..) => figure <= wanted,
+        };
+        figures.push(format!("{what}: {figure:.2} (wanted: {wanted})"));
+        missed.extend((!is_met).then(|| format!("{what}: {figure:.2} (wanted: {wanted})")));
+    }
     let text = format!("{text}{}.\n", figures.join("; "));
     println!("{text}");
     write(FRONTEND, name, &text)?;
-    let missed = aims.iter().filter(|(_, is_met)| !is_met);
-    let missed: Vec<&str> = missed.map(|(figure, _)| figure.as_str()).collect();
     ensure!(missed.is_empty(), "missed: {}", missed.join(", "));
     Ok(())
 }
@@ -51,6 +52,43 @@ fn replaced(text: &str, name: &str, body: &str) -> String {
         Some((before, after)) => format!("{before}{section}{after}"),
         None => format!("{}\n\n{section}\n", text.trim_end()),
     }
+}
+
+/// Measures every arm once a round, in an order that every other round turns round; returns what
+/// each arm gave, round by round. Rounds count from 1.
+pub(super) fn in_turns<T>(
+    rounds: u64,
+    arms: usize,
+    mut measure: impl FnMut(u64, usize) -> Result<T>,
+) -> Result<Vec<Vec<T>>> {
+    let mut measured: Vec<Vec<T>> = (0..arms).map(|_| Vec::new()).collect();
+    for round in 1..=rounds.max(1) {
+        for turn in 0..arms {
+            let is_turned_round = round.is_multiple_of(2);
+            let arm = if is_turned_round {
+                arms - 1 - turn
+            } else {
+                turn
+            };
+            measured[arm].push(measure(round, arm)?);
+        }
+    }
+    Ok(measured)
+}
+
+/// One figure of an arm's rounds, each of which has several.
+pub(super) fn spread<const N: usize>(rounds: &[[f64; N]], figure: usize) -> Spread {
+    Spread::new(rounds.iter().map(|round| round[figure]))
+}
+
+/// Ratios of a figure to that of another arm in the same round.
+pub(super) fn ratio<const N: usize>(
+    rounds: &[[f64; N]],
+    base: &[[f64; N]],
+    figure: usize,
+) -> Spread {
+    let pairs = rounds.iter().zip(base);
+    Spread::new(pairs.map(|(round, base)| round[figure] / base[figure]))
 }
 
 /// The middle one of the runs, and the ends; `NaN` of none.

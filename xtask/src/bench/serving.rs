@@ -10,9 +10,9 @@
 //! Where nginx is installed it stands beside. Targets take turns. Needs the models of the demo.
 
 use super::peers::{self, Query};
-use super::report::Spread;
+use super::report::{Spread, in_turns};
 use super::{configuration, prepare};
-use crate::cluster::{ANY_PORT, Cluster};
+use crate::cluster::Cluster;
 use crate::prelude::*;
 use crate::resources::{memory, stay_on};
 
@@ -20,7 +20,7 @@ use crate::resources::{memory, stay_on};
 pub(crate) struct Args {
     /// Rounds to each target
     #[arg(long, default_value_t = 5)]
-    rounds: u32,
+    rounds: u64,
     /// Seconds for which memory is watched; 0 for not at all
     #[arg(long, default_value_t = 60)]
     memory_seconds: u32,
@@ -33,16 +33,13 @@ const RATE: u32 = 500;
 const SECONDS: u64 = 4;
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    prepare(true)?;
+    prepare()?;
     if let Some(core) = args.frontend_core {
         stay_on(usize::from(core == 0))?;
     }
     let mut cluster = Cluster::for_bench(&scratch("bench-serving"))?;
-    let mut instances = |model: &str, count: usize| -> Result<Vec<String>> {
-        let start = |i| cluster.instance(&format!("{model}-{i}"), model, ANY_PORT, &[]);
-        (0..count).map(start).collect()
-    };
-    let (deployed, parity) = (instances("fashion", 4)?, instances("fashion-parity", 2)?);
+    let deployed = cluster.instances("fashion", 4, &[])?;
+    let parity = cluster.instances("fashion-parity", 2, &[])?;
     latency(args, &mut cluster, &deployed, &parity)?;
     if args.memory_seconds > 0 {
         watch_memory(args, &mut cluster, &demo_configuration(&deployed, &parity))?;
@@ -65,14 +62,14 @@ fn latency(
     let query = Query::new()?;
     let computing = time_requests(&query, &parity[..1], "fashion-parity", None, 1)?;
     let computing = Duration::from_secs_f64(computing * 1e-6);
-    let response = query.response(&parity[0], "fashion-parity")?;
-    let start = |_| peers::start_emulated(&response, "{}", computing);
-    let elsewhere = (0..2).map(start).collect::<Result<Vec<_>>>()?;
+    let processes = &mut cluster.processes;
+    let elsewhere = peers::start_emulated(processes, "fashion-parity", 2, computing)?;
     let [none, coded, coded_elsewhere] =
         [&[][..], parity, &elsewhere].map(|parity| demo_configuration(deployed, parity));
     // Those that poll do so for longer after a request than an answer takes.
     let polling =
         |config: &str| config.replacen("[server]\n", "[server]\nbusy_poll_us = 1000\n", 1);
+    let place = args.frontend_core.map_or(Place::Anywhere, Place::Core);
     let mut targets = vec![("instances", deployed.to_vec())];
     for (name, config) in [
         ("none", none.clone()),
@@ -81,31 +78,30 @@ fn latency(
         ("none, busy polling", polling(&none)),
         ("coded, busy polling", polling(&coded)),
     ] {
-        let address = cluster.frontend(name, &config, args.frontend_core)?;
+        let address = cluster.frontend(&place, name, &config)?;
         targets.push((name, vec![address]));
     }
     if is_installed("nginx") {
         let folder = scratch("bench-serving");
-        let (processes, core) = (&mut cluster.processes, args.frontend_core);
-        let nginx = peers::start_nginx(processes, &folder, deployed, core)?;
+        let nginx = peers::start_nginx(&mut cluster.processes, &folder, deployed, &place)?;
         targets.push(("nginx", vec![nginx]));
     }
     for rate in [None, Some(RATE)] {
         let pace = rate.map(|rate| format!("{rate} requests/s"));
         let pace = pace.unwrap_or_else(|| "closed loop".to_owned());
         println!("p50 of a request in microseconds, binary tensors, {pace}:");
-        let mut added: Vec<Vec<f64>> = vec![Vec::new(); targets.len()];
-        for _ in 0..args.rounds {
-            let mut direct = None;
-            for ((name, addresses), added) in targets.iter().zip(&mut added) {
-                let p50 = time_requests(&query, addresses, "fashion", rate, SECONDS)?;
-                print!("  {name} {p50:.0}");
-                added.push(p50 - *direct.get_or_insert(p50));
-            }
-            println!();
-        }
+        let times = in_turns(args.rounds, targets.len(), |round, target| {
+            let (name, addresses) = &targets[target];
+            let p50 = time_requests(&query, addresses, "fashion", rate, SECONDS)?;
+            println!("  round {round}: {name} {p50:.0}");
+            Ok(p50)
+        })?;
         println!("  median of what each adds to the instances:");
-        for ((name, _), added) in targets.iter().zip(added).skip(1) {
+        for ((name, _), through) in targets.iter().zip(&times).skip(1) {
+            let added = through
+                .iter()
+                .zip(&times[0])
+                .map(|(p50, direct)| p50 - direct);
             println!("    {name:24} {:4.0}", Spread::new(added).median);
         }
     }
@@ -141,7 +137,7 @@ fn time_requests(
 
 fn watch_memory(args: &Args, cluster: &mut Cluster, config: &str) -> Result<()> {
     let rate = 2000;
-    let address = cluster.frontend("watched", config, None)?;
+    let address = cluster.frontend(&Place::Anywhere, "watched", config)?;
     let pid = cluster.processes.pid("watched")?;
     println!("resident memory of the frontend (coded) at {rate} requests/s:");
     println!("  at the start {:6.1} MB", memory(pid)?.now);
@@ -150,7 +146,7 @@ fn watch_memory(args: &Args, cluster: &mut Cluster, config: &str) -> Result<()> 
         let seconds = (args.memory_seconds / parts).max(1);
         let more = ["--arrivals", "constant"];
         let pace = (f64::from(rate), seconds);
-        let report = models::load((&address, "fashion"), pace, &more, None)?;
+        let report = models::load((&address, "fashion"), pace, &more, &Place::Anywhere)?;
         println!(
             "  after {:3} s   {:6.1} MB   ({} answered, {} failed)",
             part * seconds,

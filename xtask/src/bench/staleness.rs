@@ -1,8 +1,7 @@
 //! `cargo xtask bench staleness`: one worker in four computes 4 times longer; how soon is a loss
 //! reached, by what workers may miss of one another's updates? Each run is a process of its own.
 
-use super::report::Spread;
-use super::{in_turns, report};
+use super::report::{self, in_turns, ratio, spread};
 use crate::models::figure;
 use crate::prelude::*;
 
@@ -41,29 +40,24 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let program = release("examples/sparse-logistic-regression");
     let mut all = Vec::new();
     for slowdown in &args.slowdowns {
-        let mut runs = MODELS.map(|_| Vec::new());
-        for seed in 1..=args.seeds.max(1) {
-            in_turns(seed, MODELS.len(), |place| {
-                let (model, seed) = (MODELS[place].0, seed.to_string());
-                let command = cmd!(
-                    sh,
-                    "{program} staleness --consistency {model} --slowdown {slowdown}
-                        --clocks {clocks} --seed {seed}"
-                );
-                let text = command.quiet().read()?;
-                let run = Run::parse(&text)
-                    .with_context(|| format!("{model}, {slowdown}, seed {seed}: {text}"))?;
-                eprintln!("{slowdown}, seed {seed}, {model}: {:.2} s", run.seconds);
-                let document: Value = serde_json::from_str(&text)?;
-                all.push(json!({ "slowdown": slowdown, "model": model, "seed": seed,
-                    "run": document }));
-                runs[place].push(run);
-                Ok(())
-            })?;
-        }
-        let rows: Vec<(&str, Vec<Run>)> =
-            MODELS.into_iter().map(|(_, name)| name).zip(runs).collect();
-        let text = markdown(slowdown, args.clocks, &rows);
+        let runs = in_turns(args.seeds, MODELS.len(), |seed, arm| {
+            let (model, number) = (MODELS[arm].0, seed.to_string());
+            let command = cmd!(
+                sh,
+                "{program} staleness --consistency {model} --slowdown {slowdown} --clocks {clocks}
+                    --seed {number}"
+            );
+            let text = command.quiet().read()?;
+            let whole = || format!("{model}, {slowdown}, seed {seed}: {text}");
+            let document: Value = serde_json::from_str(&text).with_context(whole)?;
+            let run = parse(&document).with_context(whole)?;
+            eprintln!("{slowdown}, seed {seed}, {model}: {:.2} s", run[SECONDS]);
+            all.push(json!({ "slowdown": slowdown, "model": model, "seed": seed,
+                "run": document }));
+            Ok(run)
+        })?;
+        let names = MODELS.into_iter().map(|(_, name)| name);
+        let text = markdown(slowdown, args.clocks, &names.zip(runs).collect::<Vec<_>>());
         println!("{text}");
         let name = format!("cargo xtask bench staleness, {slowdown}");
         report::write(report::PARAMETER_SERVER, &name, &text)?;
@@ -74,25 +68,16 @@ pub(super) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Run {
-    seconds: f64,
-    minibatches: f64,
-    /// Share of the time in which workers waited, and of computations that ended late.
-    idle: f64,
-    late: f64,
-}
+/// Seconds and minibatches to the loss; shares of the time in which workers waited, and of the
+/// computations that ended late.
+type Run = [f64; 4];
+const SECONDS: usize = 0;
 
-impl Run {
-    fn parse(text: &str) -> Result<Self> {
-        let document: Value = serde_json::from_str(text).context("the program printed no JSON")?;
-        Ok(Self {
-            seconds: figure(&document, "/seconds").unwrap_or(f64::INFINITY),
-            minibatches: figure(&document, "/minibatches")?,
-            idle: figure(&document, "/idle")?,
-            late: figure(&document, "/late")?,
-        })
-    }
+fn parse(run: &Value) -> Result<Run> {
+    // A run that does not reach the loss has no time.
+    let seconds = figure(run, "/seconds").unwrap_or(f64::INFINITY);
+    let [minibatches, idle, late] = ["/minibatches", "/idle", "/late"].map(|at| figure(run, at));
+    Ok([seconds, minibatches?, idle?, late?])
 }
 
 fn markdown(slowdown: &str, clocks: usize, rows: &[(&str, Vec<Run>)]) -> String {
@@ -111,16 +96,14 @@ fn markdown(slowdown: &str, clocks: usize, rows: &[(&str, Vec<Run>)]) -> String 
         bsp.len()
     );
     for (name, runs) in rows {
-        let of = |get: fn(&Run) -> f64| Spread::new(runs.iter().map(get));
-        let pairs = bsp.iter().zip(runs);
-        let gains = pairs.map(|(bsp, run)| bsp.seconds / run.seconds);
+        let [seconds, minibatches, idle, late] = [0, 1, 2, 3].map(|at| spread(runs, at));
+        // Times sooner: of BSP's seconds over these.
+        let (seconds, sooner) = (seconds.text(2), ratio(bsp, runs, SECONDS).text(2));
         text += &format!(
-            "| {name} | {} | {} | {:.0} | {:.1} % | {:.1} % |\n",
-            of(|run| run.seconds).text(2),
-            Spread::new(gains).text(2),
-            of(|run| run.minibatches).median,
-            100.0 * of(|run| run.idle).median,
-            100.0 * of(|run| run.late).median
+            "| {name} | {seconds} | {sooner} | {:.0} | {:.1} % | {:.1} % |\n",
+            minibatches.median,
+            100.0 * idle.median,
+            100.0 * late.median
         );
     }
     text
@@ -132,16 +115,17 @@ mod tests {
 
     #[test]
     fn medians_and_gains_are_of_seeds() {
-        let runs = |seconds: [&str; 3]| {
+        let runs = |seconds: [Value; 3]| {
             let run = |seconds| {
-                let rest = "\"minibatches\": 400, \"idle\": 0.25, \"late\": 0, \"target\": 0.5";
-                Run::parse(&format!("{{\"seconds\": {seconds}, {rest}}}")).unwrap()
+                let rest =
+                    json!({ "seconds": seconds, "minibatches": 400, "idle": 0.25, "late": 0 });
+                parse(&rest).unwrap()
             };
             seconds.map(run).to_vec()
         };
         let rows = [
-            ("BSP", runs(["4.0", "3.0", "5.0"])),
-            ("SSP, s = 4", runs(["2.0", "1.0", "null"])),
+            ("BSP", runs([json!(4.0), json!(3.0), json!(5.0)])),
+            ("SSP, s = 4", runs([json!(2.0), json!(1.0), Value::Null])),
         ];
         let text = markdown("turns:100", 7, &rows);
         for words in [
@@ -151,6 +135,6 @@ mod tests {
         ] {
             assert!(text.contains(words), "{words} is not in {text}");
         }
-        assert!(Run::parse("{}").is_err());
+        assert!(parse(&json!({})).is_err());
     }
 }

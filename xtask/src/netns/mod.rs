@@ -13,7 +13,7 @@ use std::fs::File;
 pub(crate) enum Netns {
     /// Train on three hosts while the leader's is cut off
     Train(train::Args),
-    /// Serve on three hosts while one is cut off; needs Prometheus, too
+    /// Serve on three hosts while one is cut off
     Serve(serve::Args),
 }
 
@@ -30,19 +30,20 @@ pub(crate) fn run(netns: &Netns) -> Result<()> {
 }
 
 struct Host {
+    place: Place,
     namespace: String,
     name: &'static str,
     address: String,
 }
 
 impl Host {
-    fn run<'a>(&self, sh: &'a Shell, program: impl AsRef<Path>) -> Cmd<'a> {
-        let (namespace, program) = (&self.namespace, program.as_ref());
-        cmd!(sh, "ip netns exec {namespace} {program}")
+    fn at(&self, port: u16) -> String {
+        format!("{}:{port}", self.address)
     }
 
+    /// Address of its member of etcd.
     fn member(&self) -> String {
-        format!("{}:2379", self.address)
+        self.at(2379)
     }
 }
 
@@ -55,10 +56,14 @@ struct Network {
 impl Network {
     /// `run` tells the namespaces of different runs apart.
     fn new(run: &str) -> Result<Self> {
-        let host = |(name, number)| Host {
-            namespace: format!("parapet-{run}-{name}"),
-            name,
-            address: format!("10.77.0.{number}"),
+        let host = |(name, number)| {
+            let namespace = format!("parapet-{run}-{name}");
+            Host {
+                place: Place::Namespace(namespace.clone()),
+                namespace,
+                name,
+                address: format!("10.77.0.{number}"),
+            }
         };
         let hosts = [("one", 1), ("two", 2), ("three", 3)].map(host);
         let hub = format!("parapet-{run}-hub");
@@ -83,29 +88,22 @@ impl Network {
         Ok(network)
     }
 
-    /// Starts a member of etcd on each host, whose data and logs are in `folder`.
-    fn start_etcd(&self, sh: &Shell, folder: &Path) -> Result<Processes> {
-        let mut processes = Processes::new(folder)?;
+    /// Starts a member of etcd on each host, whose data are in `folder`.
+    fn start_etcd(&self, processes: &mut Processes, folder: &Path) -> Result<()> {
         let url = |host: &Host| format!("http://{}:2380", host.address);
-        let peers = self
-            .hosts
-            .each_ref()
-            .map(|host| format!("{}={}", host.name, url(host)));
-        let peers = peers.join(",");
+        let peer = |host: &Host| format!("{}={}", host.name, url(host));
+        let (sh, peers) = (shell()?, self.hosts.each_ref().map(peer).join(","));
         for host in &self.hosts {
-            let (name, client, peer) = (format!("etcd-{}", host.name), host.member(), url(host));
-            let (member, data) = (host.name, folder.join(&name));
-            let namespace = &host.namespace;
-            let etcd = cmd!(
-                sh,
-                "ip netns exec {namespace} etcd --name {member} --data-dir {data} --log-level error
-                    --listen-client-urls http://{client} --advertise-client-urls http://{client}
-                    --listen-peer-urls {peer} --initial-advertise-peer-urls {peer}
-                    --initial-cluster {peers}"
-            );
-            processes.start(&name, etcd)?;
+            let (client, peer) = (format!("http://{}", host.member()), url(host));
+            let name = format!("etcd-{}", host.name);
+            let etcd = host.place.command(&sh, "etcd").args(["--name", host.name]);
+            let etcd = etcd.arg("--data-dir").arg(folder.join(&name));
+            let etcd = etcd.args(["--log-level", "error", "--initial-cluster", &peers]);
+            let etcd = etcd.args(["--listen-client-urls", &client, "--listen-peer-urls", &peer]);
+            let etcd = etcd.args(["--advertise-client-urls", &client]);
+            processes.start(&name, etcd.args(["--initial-advertise-peer-urls", &peer]))?;
         }
-        Ok(processes)
+        Ok(())
     }
 
     /// Cuts `host` off (`down`), without notice to any process, or undoes that (`up`).

