@@ -84,23 +84,15 @@ impl Instance {
     /// Listens, loads the models and warms them up. Health can be asked for meanwhile; the instance
     /// is ready when this returns.
     pub async fn start(config: Config) -> Result<Self, StartError> {
-        let tls = config
-            .tls
-            .clone()
-            .map(ServerTls::load)
-            .transpose()?
-            .map(Arc::new);
+        let tls = config.tls.clone().map(ServerTls::load);
+        let tls = tls.transpose()?.map(Arc::new);
         let (listener, address) = bind("listen", config.listen)?;
-        let grpc = config
-            .grpc_listen
-            .map(|address| bind("grpc-listen", address))
-            .transpose()?;
-        let grpc_address = grpc.as_ref().map(|(_, address)| *address);
-        let health = config
-            .health_listen
-            .map(|address| bind("health-listen", address));
-        let health = health.transpose()?;
-        let health_address = health.as_ref().map(|(_, address)| *address);
+        let bind_if = |flag, address: Option<SocketAddr>| {
+            let bound = address.map(|address| bind(flag, address));
+            Ok::<_, StartError>(bound.transpose()?.unzip())
+        };
+        let (grpc, grpc_address) = bind_if("grpc-listen", config.grpc_listen)?;
+        let (health, health_address) = bind_if("health-listen", config.health_listen)?;
         let (limits, grace) = (config.limits, config.drain_grace);
         let app = Arc::new(App::new(config, Metrics::new()?, tls.clone()));
         let shutdown = CancellationToken::new();
@@ -108,12 +100,12 @@ impl Instance {
         let server = Server::new(router(app.clone()), limits).with_tls(tls.clone());
         let serving = tokio::spawn(server.run(listener, asked, grace));
         let asked = shutdown.clone().cancelled_owned();
-        let serving_grpc = grpc.map(|(listener, _)| {
+        let serving_grpc = grpc.map(|listener| {
             let server = Server::over_http2(grpc::service(app.clone()), limits, grpc::MAX_STREAMS);
             let server = server.with_tls(tls.clone());
             tokio::spawn(server.run(listener, asked, grace))
         });
-        if let Some((listener, _)) = health {
+        if let Some(listener) = health {
             let limits = Limits::of_connections(HEALTH_CONNECTIONS);
             let asked = shutdown.clone().cancelled_owned();
             let server = Server::new(health_router(app.clone()), limits);
@@ -214,11 +206,8 @@ async fn watch_certificates(tls: Arc<ServerTls>, shutdown: CancellationToken) {
 
 fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
     let repository = ModelRepository::open(&config.repository)?;
-    let faults = config
-        .fault_profile
-        .as_deref()
-        .map(FaultProfile::read)
-        .transpose()?;
+    let faults = config.fault_profile.as_deref().map(FaultProfile::read);
+    let faults = faults.transpose()?;
     let faults = faults.map(|profile| Injection {
         profile,
         instance: config.fault_instance,

@@ -44,7 +44,7 @@ pub struct Metrics {
 pub struct ModelMetrics {
     pub batch: BatchMetrics,
     in_flight: Gauge,
-    /// By outcome.
+    /// In the order of [`InferenceOutcome`].
     requests: [Counter; 5],
 }
 
@@ -134,15 +134,7 @@ impl Metrics {
 
 impl ModelMetrics {
     pub fn request(&self, outcome: InferenceOutcome) {
-        let [ok, rejected, overloaded, timed_out, failed] = &self.requests;
-        let counter = match outcome {
-            InferenceOutcome::Ok => ok,
-            InferenceOutcome::Rejected => rejected,
-            InferenceOutcome::Overloaded => overloaded,
-            InferenceOutcome::TimedOut => timed_out,
-            InferenceOutcome::Failed => failed,
-        };
-        counter.increment(1);
+        self.requests[outcome as usize].increment(1);
     }
 
     /// Counts a request as in flight until the guard is dropped.

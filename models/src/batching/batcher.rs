@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::join::{join, split};
 use super::policy::BatchPolicy;
-use super::queue::{Queue, Waiting};
+use super::queue::{Item, Queue};
 use crate::engine::{EngineError, InferenceEngine};
 use crate::metrics::BatchMetrics;
 
@@ -33,30 +33,8 @@ pub enum BatchError {
 
 /// Collects requests of one model into batches and runs them, on a thread of its own.
 pub struct Batcher {
-    queue: Arc<Queue<Item>>,
+    queue: Arc<Queue>,
     worker: JoinHandle<()>,
-}
-
-#[derive(Debug)]
-struct Item {
-    inputs: Vec<Tensor>,
-    rows: usize,
-    arrived: Instant,
-    reply: oneshot::Sender<Result<Vec<Tensor>, EngineError>>,
-}
-
-impl Waiting for Item {
-    fn rows(&self) -> usize {
-        self.rows
-    }
-
-    fn arrived(&self) -> Instant {
-        self.arrived
-    }
-
-    fn is_abandoned(&self) -> bool {
-        self.reply.is_closed()
-    }
 }
 
 impl Batcher {
@@ -108,7 +86,7 @@ impl Drop for Batcher {
 }
 
 struct Worker {
-    queue: Arc<Queue<Item>>,
+    queue: Arc<Queue>,
     engine: Box<dyn InferenceEngine>,
     metrics: BatchMetrics,
 }
@@ -155,7 +133,7 @@ impl Worker {
     }
 }
 
-struct CloseAtEnd<'a>(&'a Queue<Item>);
+struct CloseAtEnd<'a>(&'a Queue);
 
 impl Drop for CloseAtEnd<'_> {
     fn drop(&mut self) {

@@ -3,56 +3,57 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use parapet_open_inference::Tensor;
 use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
 
 use super::BatchError;
 use super::policy::{BatchPolicy, Decision};
+use crate::engine::EngineError;
 
-/// An item of the queue.
-pub(super) trait Waiting {
+/// A request that waits.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) inputs: Vec<Tensor>,
     /// Rows on the batch axis.
-    fn rows(&self) -> usize;
-    /// When it came.
-    fn arrived(&self) -> Instant;
-    /// Returns true if its client no longer waits for the answer.
-    fn is_abandoned(&self) -> bool;
+    pub(super) rows: usize,
+    pub(super) arrived: Instant,
+    /// Closed once its client no longer waits for the answer.
+    pub(super) reply: oneshot::Sender<Result<Vec<Tensor>, EngineError>>,
 }
 
 /// First come, first served; at most `capacity` wait.
-pub(super) struct Queue<T> {
+pub(super) struct Queue {
     policy: BatchPolicy,
     capacity: usize,
-    state: Mutex<State<T>>,
+    state: Mutex<State>,
     changed: Condvar,
 }
 
-struct State<T> {
-    waiting: VecDeque<T>,
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Item>,
     closed: bool,
 }
 
-impl<T: Waiting> Queue<T> {
+impl Queue {
     pub(super) fn new(policy: BatchPolicy, capacity: usize) -> Self {
-        let state = State {
-            waiting: VecDeque::new(),
-            closed: false,
-        };
         Self {
             policy,
             capacity,
-            state: Mutex::new(state),
+            state: Mutex::default(),
             changed: Condvar::new(),
         }
     }
 
     /// Puts an item at the end. Items whose clients have gone make room for it.
-    pub(super) fn push(&self, item: T) -> Result<(), BatchError> {
+    pub(super) fn push(&self, item: Item) -> Result<(), BatchError> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(BatchError::Closed);
         }
         if state.waiting.len() >= self.capacity {
-            state.waiting.retain(|item| !item.is_abandoned());
+            state.waiting.retain(|item| !item.reply.is_closed());
             if state.waiting.len() >= self.capacity {
                 return Err(BatchError::Full);
             }
@@ -65,12 +66,12 @@ impl<T: Waiting> Queue<T> {
 
     /// Blocks until a batch is due, and takes it; items whose clients have gone are dropped. `None`
     /// once the queue is closed and empty.
-    pub(super) fn next_batch(&self) -> Option<Vec<T>> {
+    pub(super) fn next_batch(&self) -> Option<Vec<Item>> {
         let mut state = self.state.lock();
         loop {
-            state.waiting.retain(|item| !item.is_abandoned());
+            state.waiting.retain(|item| !item.reply.is_closed());
             let waiting = state.waiting.iter();
-            let waiting = waiting.map(|item| (item.rows(), item.arrived()));
+            let waiting = waiting.map(|item| (item.rows, item.arrived));
             match self.policy.decide(waiting, Instant::now()) {
                 Decision::Run(count) => return Some(state.waiting.drain(..count).collect()),
                 // Nothing more will come: what waits is all there will be.
@@ -101,38 +102,24 @@ impl<T: Waiting> Queue<T> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
     use super::*;
 
-    struct Item {
-        rows: usize,
-        arrived: Instant,
-        abandoned: Arc<AtomicBool>,
-    }
+    type Answer = oneshot::Receiver<Result<Vec<Tensor>, EngineError>>;
 
-    impl Waiting for Item {
-        fn rows(&self) -> usize {
-            self.rows
-        }
-        fn arrived(&self) -> Instant {
-            self.arrived
-        }
-        fn is_abandoned(&self) -> bool {
-            self.abandoned.load(Ordering::Relaxed)
-        }
-    }
-
-    fn item(rows: usize) -> Item {
-        Item {
+    fn item(rows: usize) -> (Item, Answer) {
+        let (reply, answer) = oneshot::channel();
+        let item = Item {
+            inputs: Vec::new(),
             rows,
             arrived: Instant::now(),
-            abandoned: Arc::default(),
-        }
+            reply,
+        };
+        (item, answer)
     }
 
-    fn queue(max_rows: usize, max_delay: Duration, capacity: usize) -> Queue<Item> {
+    fn queue(max_rows: usize, max_delay: Duration, capacity: usize) -> Queue {
         let policy = BatchPolicy {
             max_rows,
             max_delay,
@@ -143,24 +130,26 @@ mod tests {
     #[test]
     fn a_full_queue_refuses_until_a_client_goes() {
         let queue = queue(4, Duration::ZERO, 2);
-        let first = item(1);
-        let gone = first.abandoned.clone();
+        let ((first, gone), (second, _waits), (third, _refused)) = (item(1), item(2), item(3));
         queue.push(first).unwrap();
-        queue.push(item(2)).unwrap();
-        assert!(matches!(queue.push(item(3)), Err(BatchError::Full)));
-        gone.store(true, Ordering::Relaxed);
-        queue.push(item(2)).unwrap();
-        let rows: Vec<_> = queue.next_batch().unwrap().iter().map(Item::rows).collect();
+        queue.push(second).unwrap();
+        assert!(matches!(queue.push(third), Err(BatchError::Full)));
+        drop(gone);
+        let (fourth, _waits_too) = item(2);
+        queue.push(fourth).unwrap();
+        let batch = queue.next_batch().unwrap();
+        let rows: Vec<_> = batch.iter().map(|item| item.rows).collect();
         assert_eq!(rows, [2, 2]);
     }
 
     #[test]
     fn closing_hands_out_what_waits_and_then_ends() {
         let queue = queue(8, Duration::from_secs(3600), 8);
-        queue.push(item(1)).unwrap();
-        queue.push(item(1)).unwrap();
+        let ((first, _one), (second, _two), (late, _refused)) = (item(1), item(1), item(1));
+        queue.push(first).unwrap();
+        queue.push(second).unwrap();
         queue.close();
-        assert!(matches!(queue.push(item(1)), Err(BatchError::Closed)));
+        assert!(matches!(queue.push(late), Err(BatchError::Closed)));
         assert_eq!(queue.next_batch().unwrap().len(), 2);
         assert!(queue.next_batch().is_none());
     }
@@ -172,8 +161,9 @@ mod tests {
             let queue = queue.clone();
             move || queue.next_batch().map(|batch| batch.len())
         });
-        queue.push(item(1)).unwrap();
-        queue.push(item(1)).unwrap();
+        let ((first, _one), (second, _two)) = (item(1), item(1));
+        queue.push(first).unwrap();
+        queue.push(second).unwrap();
         assert_eq!(taker.join().unwrap(), Some(2));
     }
 }

@@ -23,9 +23,7 @@ pub(super) fn check(
 ) -> Result<(), String> {
     for (index, spec) in specs.iter().enumerate() {
         let checked = check_tensor(side, spec, graph, max_rows);
-        checked.map_err(|(field, problem, fix)| {
-            format!("{side}[{index}].{field}: {problem}; {fix}")
-        })?;
+        checked.map_err(|(field, mistake)| format!("{side}[{index}].{field}: {mistake}"))?;
     }
     let is_missing = |tensor: &&GraphTensor| specs.iter().all(|spec| spec.name != tensor.name);
     match graph.iter().find(is_missing) {
@@ -43,45 +41,48 @@ fn check_tensor(
     spec: &TensorSpec,
     graph: &[GraphTensor],
     max_rows: usize,
-) -> Result<(), (&'static str, String, String)> {
+) -> Result<(), (&'static str, String)> {
     let Some(found) = graph.iter().find(|tensor| tensor.name == spec.name) else {
         let names: Vec<&str> = graph.iter().map(|tensor| tensor.name.as_str()).collect();
-        let problem = format!("the graph has no {:?}", spec.name);
-        let fix = format!("the graph's {side} are: {}", names.join(", "));
-        return Err(("name", problem, fix));
+        let (name, names) = (&spec.name, names.join(", "));
+        let mistake = format!("the graph has no {name:?}; the graph's {side} are: {names}");
+        return Err(("name", mistake));
     };
     let Some(datatype) = found.datatype else {
-        let problem = "the graph's element type cannot be served".to_owned();
-        let fix = "export with floats, BOOL, integers or strings".to_owned();
-        return Err(("datatype", problem, fix));
+        let mistake = "the graph's element type cannot be served; export with floats, BOOL, \
+            integers or strings";
+        return Err(("datatype", mistake.to_owned()));
     };
     if datatype != spec.datatype {
-        let problem = format!("{} here, {datatype} in the graph", spec.datatype);
-        let fix = format!("write datatype = \"{datatype}\"");
-        return Err(("datatype", problem, fix));
+        let here = spec.datatype;
+        let mistake =
+            format!("{here} here, {datatype} in the graph; write datatype = \"{datatype}\"");
+        return Err(("datatype", mistake));
     }
+    let wrong_shape = |mistake: String| Err(("shape", mistake));
     let Some((&batch, sample)) = found.shape.split_first() else {
-        let problem = "the graph's tensor is a scalar".to_owned();
-        let fix = "export with a leading batch axis".to_owned();
-        return Err(("shape", problem, fix));
+        let mistake = "the graph's tensor is a scalar; export with a leading batch axis";
+        return wrong_shape(mistake.to_owned());
     };
+    let here = &spec.shape;
     let fits =
         |(&axis, &expected): (&i64, &usize)| axis < 0 || usize::try_from(axis) == Ok(expected);
-    if sample.len() != spec.shape.len() || !sample.iter().zip(&spec.shape).all(fits) {
-        let here = &spec.shape;
-        let problem = format!("{here:?} here, {sample:?} after the batch axis in the graph");
-        let fix = "write the graph's, without the batch axis".to_owned();
-        return Err(("shape", problem, fix));
+    if sample.len() != here.len() || !sample.iter().zip(here).all(fits) {
+        return wrong_shape(format!(
+            "{here:?} here, {sample:?} after the batch axis in the graph; write the graph's, \
+             without the batch axis"
+        ));
     }
     if batch >= 0 && (batch, max_rows) != (1, 1) {
-        let problem = format!(
-            "the graph's batch axis is fixed at {batch}, batches have up to {max_rows} rows"
-        );
-        let fix = match batch {
-            1 => "set max-batch-size to 1 or export with a dynamic batch axis",
-            _ => "export with a dynamic batch axis",
+        let or = if batch == 1 {
+            "set max-batch-size to 1 or "
+        } else {
+            ""
         };
-        return Err(("shape", problem, fix.to_owned()));
+        return wrong_shape(format!(
+            "the graph's batch axis is fixed at {batch}, batches have up to {max_rows} rows; \
+             {or}export with a dynamic batch axis"
+        ));
     }
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! Engines that run models.
 
-mod error;
 mod graph;
 mod onnx;
 #[cfg(feature = "torch")]
@@ -8,10 +7,10 @@ mod torch;
 
 use std::num::NonZeroUsize;
 
+use parapet_config::FileError;
 use parapet_config::repository::ModelEntry;
 use parapet_open_inference::Tensor;
 
-pub use error::LoadError;
 pub use onnx::OnnxEngine;
 pub(crate) use parapet_onnx::runtime::one_line;
 pub use parapet_onnx::runtime::{OnnxRuntime, RuntimeError};
@@ -43,6 +42,16 @@ pub(crate) fn load_torch(
             entry.toml_file().display()
         )))
     }
+}
+
+/// A model that cannot be loaded, in one line; stops start-up.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error(transparent)]
+    Repository(#[from] FileError),
+    /// The file, the problem and the fix.
+    #[error("{0}")]
+    Unusable(String),
 }
 
 /// A batch that failed.

@@ -116,17 +116,19 @@ impl App {
 
     /// Fails while draining.
     pub(super) fn check_open(&self) -> Result<(), ApiError> {
-        match self.draining.load(Ordering::Relaxed) {
-            true => Err(ApiError::Draining),
-            false => Ok(()),
+        let is_draining = self.draining.load(Ordering::Relaxed);
+        if is_draining {
+            Err(ApiError::Draining)
+        } else {
+            Ok(())
         }
     }
 }
 
 fn check_alive(model: &ServedModel) -> Result<(), ApiError> {
-    let name = || model.entry.name.clone();
-    match model.batcher.is_alive() {
-        true => Ok(()),
-        false => Err(ApiError::WorkerGone { model: name() }),
+    if model.batcher.is_alive() {
+        return Ok(());
     }
+    let model = model.entry.name.clone();
+    Err(ApiError::WorkerGone { model })
 }
