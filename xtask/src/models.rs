@@ -8,20 +8,22 @@ use parapet_datasets::idx::read_idx;
 pub(crate) struct Model {
     /// Its name in the repository.
     pub(crate) name: String,
-    title: String,
     /// For the trainer.
     arguments: String,
 }
 
 impl Model {
     pub(crate) fn deployed() -> Self {
-        let arguments = "train-deployed --network lenet:16 --epochs 60";
-        Self::new("fashion", "the deployed model", arguments)
+        let arguments = "train-deployed --network lenet:16 --epochs 60".to_owned();
+        let name = "fashion".to_owned();
+        Self { name, arguments }
     }
 
+    /// A cheaper model.
     pub(crate) fn small() -> Self {
-        let arguments = "train-deployed --network lenet:4 --epochs 15";
-        Self::new("fashion-small", "a cheaper model", arguments)
+        let arguments = "train-deployed --network lenet:4 --epochs 15".to_owned();
+        let name = "fashion-small".to_owned();
+        Self { name, arguments }
     }
 
     /// The parity model of concatenation for groups of k, 2 to 4, with r = 1.
@@ -30,7 +32,6 @@ impl Model {
             2 => ("fashion-parity".to_owned(), 1),
             _ => (format!("fashion-parity-k{k}"), 2),
         };
-        let title = format!("the parity model (k = {k}, concatenation)");
         let deployed = repository().join("fashion");
         // Trials of other transforms would take time, and raw outputs do best for these models.
         let arguments = format!(
@@ -38,17 +39,7 @@ impl Model {
              --transform raw --k {k} --model {}",
             deployed.display()
         );
-        Self::new(&name, &title, &arguments)
-    }
-
-    fn new(name: &str, title: &str, arguments: &str) -> Self {
-        let (name, title) = (name.to_owned(), title.to_owned());
-        let arguments = arguments.to_owned();
-        Self {
-            name,
-            title,
-            arguments,
-        }
+        Self { name, arguments }
     }
 
     pub(crate) fn is_there(&self) -> bool {
@@ -81,7 +72,7 @@ pub(crate) fn train(models: &[Model], seed: u64, reuse: bool) -> Result<()> {
     let (trainer, data, out) = (debug("parity-trainer"), data(), repository());
     let seed = seed.to_string();
     for model in models.iter().filter(|model| !(reuse && model.is_there())) {
-        step(&format!("training {}", model.title));
+        step(&format!("training the model {}", model.name));
         let started = Instant::now();
         let (name, words) = (&model.name, model.arguments.split(' '));
         let command = cmd!(sh, "{trainer} {words...} --name {name} --data {data}");

@@ -31,8 +31,9 @@ pub(super) fn publish_frontend(name: &str, text: &str, aims: &[Aim<'_>]) -> Resu
             Aim::AtLeast(..) => figure >= wanted,
             Aim::AtMost(..) => figure <= wanted,
         };
-        figures.push(format!("{what}: {figure:.2} (wanted: {wanted})"));
-        missed.extend((!is_met).then(|| format!("{what}: {figure:.2} (wanted: {wanted})")));
+        let text = format!("{what}: {figure:.2} (wanted: {wanted})");
+        missed.extend((!is_met).then(|| text.clone()));
+        figures.push(text);
     }
     let text = format!("{text}{}.\n", figures.join("; "));
     println!("{text}");

@@ -147,34 +147,24 @@ fn marked(place: &str, info: &str) -> Result<Option<bool>> {
 /// Prefix of names that a page may leave out.
 const SHARED: &str = "parapet_parameter_server_";
 
-/// Beginning and end of a metric's name in a source.
-const METRIC: (&str, char) = ("&str = \"", '"');
-
 /// Source, beginning and end of the names that it declares, and the page that must tell of them.
-const REFERENCES: [(&str, (&str, char), &str); 5] = [
-    ("frontend/src/metrics/names.rs", METRIC, "docs/metrics.md"),
-    ("models/src/metrics.rs", METRIC, "docs/metrics.md"),
-    (
-        "parity-trainer/cluster/src/roles/metrics.rs",
-        METRIC,
-        "docs/metrics.md",
-    ),
-    (
-        "deploy/prometheus/rules.yml",
-        ("- alert: ", '\n'),
-        "docs/operations.md",
-    ),
-    (
-        "models/src/config/settings.rs",
-        ("    pub ", ':'),
-        "docs/instance.md",
-    ),
+const REFERENCES: [(&str, &str, char, &str); 5] = [
+    ("frontend/src/metrics/names.rs", METRIC, '"', METRICS),
+    ("models/src/metrics.rs", METRIC, '"', METRICS),
+    (TRAINERS, METRIC, '"', METRICS),
+    (ALERTS, "- alert: ", '\n', "docs/operations.md"),
+    (SETTINGS, "    pub ", ':', "docs/instance.md"),
 ];
+const METRIC: &str = "&str = \"";
+const METRICS: &str = "docs/metrics.md";
+const TRAINERS: &str = "parity-trainer/cluster/src/roles/metrics.rs";
+const ALERTS: &str = "deploy/prometheus/rules.yml";
+const SETTINGS: &str = "models/src/config/settings.rs";
 
 fn check_references(sh: &Shell) -> Result<()> {
-    for (source, marks, page) in REFERENCES {
+    for (source, before, after, page) in REFERENCES {
         let (text, told) = (sh.read_file(source)?, sh.read_file(page)?);
-        let names = declared(&text, marks);
+        let names = declared(&text, before, after);
         let declares = !names.is_empty();
         ensure!(declares, "{source} declares nothing for {page} any more");
         if let Some(missing) = names.iter().find(|name| !is_told(&told, name)) {
@@ -188,7 +178,7 @@ fn is_part(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-fn declared<'a>(source: &'a str, (before, after): (&str, char)) -> Vec<&'a str> {
+fn declared<'a>(source: &'a str, before: &str, after: char) -> Vec<&'a str> {
     let rests = source.split(before).skip(1);
     let names = rests.filter_map(|rest| rest.split(after).next());
     names.filter(|name| name.chars().all(is_part)).collect()
@@ -233,7 +223,7 @@ mod tests {
         let source = "pub const A: &str = \"parapet_a_total\";\n\
             const B: &str = \"parapet_parameter_server_b\";\n";
         let [a, b] = ["parapet_a_total", "parapet_parameter_server_b"];
-        assert_eq!(declared(source, METRIC), [a, b]);
+        assert_eq!(declared(source, METRIC, '"'), [a, b]);
         for (page, name, told) in [
             ("| `parapet_a_total` |", a, true),
             ("| `parapet_a_total_more` |", a, false),
