@@ -1,7 +1,7 @@
 //! Where parameters live and how they are updated.
 //!
 //! A training loop goes through [`ParameterBackend`]: it pulls the weights, pushes gradients and
-//! settles the step. Every run uses a parameter server, by default one inside the process.
+//! settles the step. Every run uses a parameter server's store, by default one inside the process.
 
 mod in_process;
 mod remote;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// Place of a training's parameters.
 #[derive(Debug, Clone)]
 pub enum Place {
-    /// A parameter server inside this process.
+    /// A parameter server's store in this process.
     InProcess,
     /// A cluster, where this process leads the training.
     Lead(ClusterHandle, RemotePlan),

@@ -132,7 +132,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "STEPS")]
     pub(super) validate_every: Option<u32>,
     /// Train on this cluster of parameter servers, with all its workers: `parapet://HOST:PORT` or
-    /// `etcd://HOST:PORT/CLUSTER` [default: a parameter server inside this process]
+    /// `etcd://HOST:PORT/CLUSTER` [default: a parameter server's store in this process]
     #[arg(long, value_name = "REGISTRY")]
     pub(super) cluster: Option<String>,
     /// Parts that each step is cut into on a cluster, more than it has processes; 1 for the very
