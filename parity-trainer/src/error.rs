@@ -65,8 +65,13 @@ impl TrainError {
     }
 
     /// Makes the error of a file that cannot be read.
-    pub(crate) fn read(path: &Path) -> impl Fn(io::Error) -> Self + use<'_> {
+    pub fn read(path: &Path) -> impl Fn(io::Error) -> Self + use<'_> {
         |source| Self::Failed(format!("{}: cannot read: {source}", path.display()))
+    }
+
+    /// Returns the first line of the message.
+    pub fn first_line(&self) -> String {
+        first_line(self)
     }
 
     /// Returns true if the user's input is at fault, and not the machine or the program.
@@ -80,4 +85,11 @@ impl TrainError {
                 | Self::NoClasses(_)
         )
     }
+}
+
+/// The first line of what a library says, which says it all: libtorch's goes on with a stack trace.
+pub(crate) fn first_line(error: &impl Display) -> String {
+    let text = error.to_string();
+    let first = text.trim().lines().next().unwrap_or_default();
+    first.trim().to_owned()
 }

@@ -22,8 +22,8 @@ pub mod run;
 mod training;
 
 pub use entry::Entry;
-pub(crate) use error::Result;
 pub use error::TrainError;
+pub(crate) use error::{Result, first_line};
 pub use evaluation::accuracy;
 pub use training::{
     Best, DeployedRun, LearnedRun, Loss, ParityRun, Sampler, StepReport, Trained, Trainer,

@@ -23,43 +23,12 @@ pub struct Idx {
     pub bytes: Vec<u8>,
 }
 
-/// A file that is not sound IDX.
+/// A file that is not sound IDX, and the fix, in one line.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what variants and fields are")]
-pub enum IdxError {
-    #[error(
-        "{}: cannot read it: {source}; give the path of an IDX file, plain or .gz",
-        path.display()
-    )]
-    Read {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    #[error("{}: truncated or damaged gzip file ({source}); fetch it again", path.display())]
-    Gzip {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    #[error("{}: holds more than {MAX_BYTES} bytes unpacked; use a smaller file", path.display())]
-    TooLarge { path: PathBuf },
-    #[error(
-        "{}: not an IDX file of unsigned bytes: starts with {start:02x?}, wanted [00, 00, 08, \
-            number of axes]; check \
-         that it is the right file",
-        path.display()
-    )]
-    Magic { path: PathBuf, start: Vec<u8> },
-    #[error(
-        "{}: its header {dims:?} announces {wanted} bytes, {found} follow: truncated or damaged; \
-            fetch it again",
-        path.display()
-    )]
-    Length {
-        path: PathBuf,
-        dims: Vec<usize>,
-        wanted: u128,
-        found: usize,
-    },
+#[error("{}: {problem}", path.display())]
+pub struct IdxError {
+    path: PathBuf,
+    problem: String,
 }
 
 /// Reads `path`, gzip-compressed or not (its contents tell, not its name).
@@ -67,52 +36,57 @@ pub enum IdxError {
 /// # Errors
 /// [`IdxError`], naming the file.
 pub fn read_idx(path: &Path) -> Result<Idx, IdxError> {
-    let named = || path.to_path_buf();
-    let raw = std::fs::read(path).map_err(|source| IdxError::Read {
-        path: named(),
-        source,
-    })?;
-    if !raw.starts_with(&GZIP_MAGIC) {
-        return parse(path, &raw);
-    }
-    let mut unpacked = Vec::new();
-    MultiGzDecoder::new(raw.as_slice())
-        .take(MAX_BYTES + 1)
-        .read_to_end(&mut unpacked)
-        .map_err(|source| IdxError::Gzip {
-            path: named(),
-            source,
-        })?;
-    if unpacked.len() as u64 > MAX_BYTES {
-        return Err(IdxError::TooLarge { path: named() });
-    }
-    parse(path, &unpacked)
+    read(path).map_err(|problem| IdxError {
+        path: path.to_path_buf(),
+        problem,
+    })
 }
 
-fn parse(path: &Path, contents: &[u8]) -> Result<Idx, IdxError> {
-    let path = path.to_path_buf();
+fn read(path: &Path) -> Result<Idx, String> {
+    let raw = std::fs::read(path).map_err(|source| {
+        format!("cannot read it: {source}; give the path of an IDX file, plain or .gz")
+    })?;
+    if !raw.starts_with(&GZIP_MAGIC) {
+        return parse(&raw);
+    }
+    let mut unpacked = Vec::new();
+    let mut decoder = MultiGzDecoder::new(raw.as_slice()).take(MAX_BYTES + 1);
+    decoder
+        .read_to_end(&mut unpacked)
+        .map_err(|source| format!("truncated or damaged gzip file ({source}); fetch it again"))?;
+    if unpacked.len() as u64 > MAX_BYTES {
+        return Err(format!(
+            "holds more than {MAX_BYTES} bytes unpacked; use a smaller file"
+        ));
+    }
+    parse(&unpacked)
+}
+
+fn parse(contents: &[u8]) -> Result<Idx, String> {
     let [0, 0, UNSIGNED_BYTE, axes @ 1..=u8::MAX, rest @ ..] = contents else {
-        let start = contents.iter().copied().take(4).collect();
-        return Err(IdxError::Magic { path, start });
+        let start = contents.get(..4).unwrap_or(contents);
+        return Err(format!(
+            "not an IDX file of unsigned bytes: starts with {start:02x?}, wanted [00, 00, 08, \
+                number of axes]; check that it is the right file"
+        ));
     };
-    let length = |dims: Vec<usize>, wanted: Option<u128>, found: usize| IdxError::Length {
-        path,
-        dims,
-        wanted: wanted.unwrap_or(u128::MAX),
-        found,
+    let torn = |header: &[usize], wanted: u128, found: usize| {
+        format!(
+            "its header {header:?} announces {wanted} bytes, {found} follow: truncated or damaged; \
+                fetch it again"
+        )
     };
-    let Some((lengths, bytes)) = rest.split_at_checked(4 * usize::from(*axes)) else {
-        let wanted = 4 * u128::from(*axes);
-        return Err(length(Vec::new(), Some(wanted), rest.len()));
+    let length = 4 * usize::from(*axes);
+    let Some((lengths, bytes)) = rest.split_at_checked(length) else {
+        return Err(torn(&[], length as u128, rest.len()));
     };
     let (lengths, _) = lengths.as_chunks();
     let dims = lengths.iter().map(|&dim| u32::from_be_bytes(dim) as usize);
     let dims: Vec<usize> = dims.collect();
-    let wanted = dims
-        .iter()
-        .try_fold(1u128, |product, &dim| product.checked_mul(dim as u128));
-    if wanted != Some(bytes.len() as u128) {
-        return Err(length(dims, wanted, bytes.len()));
+    let mut factors = dims.iter().map(|&dim| dim as u128);
+    let wanted = factors.try_fold(1, u128::checked_mul).unwrap_or(u128::MAX);
+    if wanted != bytes.len() as u128 {
+        return Err(torn(&dims, wanted, bytes.len()));
     }
     let bytes = bytes.to_vec();
     Ok(Idx { dims, bytes })
@@ -148,10 +122,19 @@ mod tests {
 
     #[test]
     fn broken_files_are_told_apart() {
-        let unread = read_idx(Path::new("/nowhere/x")).unwrap_err();
-        assert!(matches!(unread, IdxError::Read { .. }));
+        let says = |read: Result<Idx, IdxError>, part: &str| {
+            let message = read.unwrap_err().to_string();
+            assert!(
+                message.contains(part) && !message.contains('\n'),
+                "{part}: {message}"
+            );
+        };
+        says(
+            read_idx(Path::new("/nowhere/x")),
+            "/nowhere/x: cannot read it",
+        );
         for wrong in [&b""[..], b"\0\0\x0d\x01\0\0\0\0"] {
-            assert!(matches!(read(wrong).unwrap_err(), IdxError::Magic { .. }));
+            says(read(wrong), "not an IDX file of unsigned bytes");
         }
         let huge = [&b"\0\0\x08\x03"[..], &[0xff; 12]].concat();
         for (contents, wanted, found) in [
@@ -159,18 +142,10 @@ mod tests {
             (&SOUND[..17], 6, 5),
             (&huge, u128::from(u32::MAX).pow(3), 0),
         ] {
-            let IdxError::Length {
-                wanted: w,
-                found: f,
-                ..
-            } = read(contents).unwrap_err()
-            else {
-                panic!("{contents:?}");
-            };
-            assert_eq!((w, f), (wanted, found));
+            let part = format!("announces {wanted} bytes, {found} follow");
+            says(read(contents), &part);
         }
         let packed = gzip(SOUND);
-        let cut = read(&packed[..packed.len() - 9]).unwrap_err();
-        assert!(matches!(cut, IdxError::Gzip { .. }));
+        says(read(&packed[..packed.len() - 9]), "damaged gzip file");
     }
 }

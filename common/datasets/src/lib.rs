@@ -1,4 +1,3 @@
-//! Readers of data sets: [`idx`] files (MNIST's format) and NumPy's [`npz`] archives.
+//! Readers of data sets: [`idx`] files, MNIST's format.
 
 pub mod idx;
-pub mod npz;

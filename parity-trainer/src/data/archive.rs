@@ -1,5 +1,5 @@
-//! An image folder in a tar file, gzip-compressed or not, read from front to back and never
-//! unpacked to disk. Folders around `train` and `test` are passed over.
+//! An image folder in a tar file, gzip-compressed or not, never unpacked to disk. Folders around
+//! `train` and `test` are passed over.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek};
@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 
 use super::images::{
-    BATCH, Collector, Image, MAX_IMAGE_BYTES, Split, is_hidden, is_image, misplaced,
+    Classes, Image, MAX_IMAGE_BYTES, Split, decode_all, is_hidden, is_image, misplaced,
 };
 use super::{DataSet, Progress, damaged, too_large, unreadable};
 use crate::Result;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-/// Encoded bytes after which a batch is decoded although it is not full.
-const BATCH_BYTES: u64 = 32 << 20;
+/// Most encoded bytes of all images together; all are read at once.
+const MAX_BYTES: u64 = 1 << 34;
 
 pub(super) fn load(path: &Path, progress: Progress<'_>) -> Result<DataSet> {
     let failed = |source| unreadable(path, &source);
@@ -24,57 +24,56 @@ pub(super) fn load(path: &Path, progress: Progress<'_>) -> Result<DataSet> {
     let compressed = file.read_exact(&mut start).is_ok() && start == GZIP_MAGIC;
     file.rewind().map_err(failed)?;
     let file = BufReader::with_capacity(1 << 18, file);
-    let mut collector = Collector::new(path, None, progress);
-    if compressed {
-        collect(path, MultiGzDecoder::new(file), &mut collector)?;
-    } else {
-        collect(path, file, &mut collector)?;
-    }
-    collector.finish()
+    let contents: Box<dyn Read> = match compressed {
+        true => Box::new(MultiGzDecoder::new(file)),
+        false => Box::new(file),
+    };
+    let (images, classes) = read(path, contents)?;
+    decode_all(path, &images, &classes, progress)
 }
 
-fn collect(path: &Path, contents: impl Read, collector: &mut Collector<'_>) -> Result<()> {
+fn read(path: &Path, contents: impl Read) -> Result<(Vec<Image>, Classes)> {
     let torn = |source| damaged(path, &format!("truncated or damaged ({source})"));
-    let (mut waiting, mut waiting_bytes) = (Vec::new(), 0);
+    let (mut images, mut classes, mut held) = (Vec::new(), Classes::new(), 0);
     let mut archive = tar::Archive::new(contents);
     for entry in archive.entries().map_err(torn)? {
         let mut entry = entry.map_err(torn)?;
         let name = entry.path().map_err(torn)?.to_string_lossy().into_owned();
         let shown = PathBuf::from(format!("{}:{name}", path.display()));
         let (kind, length) = (entry.header().entry_type(), entry.size());
-        match place(&name, kind.is_dir()) {
-            Place::Other => {}
-            Place::Class(split, class) => collector.class(split, class),
+        let (split, class) = match place(&name, kind.is_dir()) {
+            Place::Other => continue,
+            Place::Class(split, class) => {
+                classes.insert((split, class.to_owned()));
+                continue;
+            }
             Place::Wrong(problem) => return Err(misplaced(&shown, problem)),
-            Place::Image(..) if !kind.is_file() => {
-                return Err(misplaced(&shown, "is a link, not a file"));
-            }
-            Place::Image(..) if length > MAX_IMAGE_BYTES => {
-                let problem = format!("has {length} bytes, an image has at most {MAX_IMAGE_BYTES}");
-                return Err(too_large(&shown, &problem));
-            }
-            Place::Image(split, class) => {
-                let mut bytes = Vec::with_capacity(length as usize);
-                entry.read_to_end(&mut bytes).map_err(torn)?;
-                if bytes.len() as u64 != length {
-                    return Err(torn(io::ErrorKind::UnexpectedEof.into()));
-                }
-                let mut image = Image::new(shown, split, class);
-                image.bytes = Some(bytes);
-                waiting.push(image);
-                waiting_bytes += length;
-                if waiting.len() >= BATCH || waiting_bytes >= BATCH_BYTES {
-                    collector.add(&waiting)?;
-                    waiting.clear();
-                    waiting_bytes = 0;
-                }
-            }
+            Place::Image(split, class) => (split, class),
+        };
+        if !kind.is_file() {
+            return Err(misplaced(&shown, "is a link, not a file"));
         }
+        held += length;
+        if length > MAX_IMAGE_BYTES || held > MAX_BYTES {
+            let problem = format!(
+                "has {length} bytes, an image has at most {MAX_IMAGE_BYTES}, all together have at \
+                    most {MAX_BYTES}"
+            );
+            return Err(too_large(&shown, &problem));
+        }
+        let mut bytes = Vec::with_capacity(length as usize);
+        entry.read_to_end(&mut bytes).map_err(torn)?;
+        if bytes.len() as u64 != length {
+            return Err(torn(io::ErrorKind::UnexpectedEof.into()));
+        }
+        classes.extend(class.map(|class| (split, class.to_owned())));
+        let mut image = Image::new(shown, split, class);
+        image.bytes = Some(bytes);
+        images.push(image);
     }
-    collector.add(&waiting)?;
     // To the very end, where a gzip file's checksum stands.
     io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(torn)?;
-    Ok(())
+    Ok((images, classes))
 }
 
 #[derive(Debug, PartialEq, Eq)]

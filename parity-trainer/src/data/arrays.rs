@@ -4,70 +4,54 @@
 //! kind, in either order. Other arrays (a validation split, say) are ignored. Labels may be
 //! missing, in both splits alike.
 
-use std::borrow::Cow;
 use std::fs::File;
+use std::io::BufReader;
 use std::path::Path;
 
-use parapet_datasets::npz::{Element, Kind, Npz, NpzError};
-use safetensors::{Dtype, SafeTensors};
 use sha2::{Digest, Sha256};
+use tch::{Kind, Tensor};
+use zip::ZipArchive;
 
-use super::unreadable;
-use super::{DataSet, MAX_VALUES, Samples, damaged, read_whole, scaled, too_large, unequal_counts};
-use crate::{Result, TrainError};
+use super::unequal_counts;
+use super::{DataSet, MAX_VALUES, Samples, damaged, npy, scaled, too_large, unreadable};
+use crate::{Result, TrainError, first_line};
 
-/// Most bytes of a safetensors file; all of it is read at once.
-const MAX_SAFETENSORS_BYTES: u64 = 1 << 34;
 /// Arrays that a message lists at most.
 const MAX_LISTED: usize = 12;
 
 struct Array<'a> {
     path: &'a Path,
     name: &'a str,
-    shape: Vec<usize>,
-    element: Element,
-    bytes: Cow<'a, [u8]>,
+    shape: Vec<i64>,
+    values: Tensor,
 }
 
-type Contents<'a> = (Vec<usize>, Element, Cow<'a, [u8]>);
-
 pub(super) fn load_npz(path: &Path) -> Result<DataSet> {
-    let unsound = |error: NpzError| TrainError::Input(error.to_string());
+    let unsound = |source| {
+        let problem = format!("cannot read it as .npz ({source}); write it with numpy.savez");
+        TrainError::input(path, problem)
+    };
     let file = File::open(path).map_err(|source| unreadable(path, &source))?;
-    let mut npz = Npz::open(path, file).map_err(unsound)?;
-    let arrays = npz.arrays().to_vec();
-    let names: Vec<String> = arrays.iter().map(|array| array.name.clone()).collect();
-    load(path, &names, |place| {
-        let (element, bytes) = npz.read(&arrays[place]).map_err(unsound)?;
-        let shape = arrays[place].header.shape.clone();
-        Ok((shape, element, bytes.into()))
+    let mut zip = ZipArchive::new(BufReader::new(file)).map_err(unsound)?;
+    let name = |name: zip::result::ZipResult<std::borrow::Cow<'_, str>>| {
+        Some(name.ok()?.strip_suffix(".npy")?.to_owned())
+    };
+    let names: Vec<String> = zip.file_names().filter_map(name).collect();
+    load(path, &names, |name| {
+        let entry = zip.by_name(&format!("{name}.npy")).map_err(unsound)?;
+        let fix = "write the file again with numpy.savez";
+        npy::read(entry).map_err(|found| unfit(path, name, &found, fix))
     })
 }
 
 pub(super) fn load_safetensors(path: &Path) -> Result<DataSet> {
-    let unsound = |error: safetensors::SafeTensorError| damaged(path, &error.to_string());
-    let contents = read_whole(path, MAX_SAFETENSORS_BYTES)?;
-    let tensors = SafeTensors::deserialize(&contents).map_err(unsound)?;
-    let mut names: Vec<String> = tensors.names().into_iter().map(String::from).collect();
-    names.sort();
-    load(path, &names, |place| {
-        let tensor = tensors.tensor(&names[place]).map_err(unsound)?;
-        let kind = match tensor.dtype() {
-            Dtype::U8 | Dtype::U16 | Dtype::U32 | Dtype::U64 => Kind::Unsigned,
-            Dtype::I8 | Dtype::I16 | Dtype::I32 | Dtype::I64 => Kind::Signed,
-            Dtype::F32 | Dtype::F64 => Kind::Float,
-            other => {
-                let wanted = "save samples as U8, F32 or F64, labels as U8 or whole numbers";
-                let found = format!("of type {other:?}");
-                return Err(unfit(path, &names[place], &found, wanted));
-            }
-        };
-        let element = Element {
-            kind,
-            width: tensor.dtype().bitsize() / 8,
-            big_endian: false,
-        };
-        Ok((tensor.shape().to_vec(), element, tensor.data().into()))
+    let tensors = Tensor::read_safetensors(path);
+    let mut tensors = tensors.map_err(|error| damaged(path, &first_line(&error)))?;
+    tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let names: Vec<String> = tensors.iter().map(|(name, _)| name.clone()).collect();
+    load(path, &names, |name| {
+        let place = names.partition_point(|other| other.as_str() < name);
+        Ok(tensors[place].1.shallow_clone())
     })
 }
 
@@ -95,24 +79,24 @@ fn usual_name(name: &str) -> Option<&'static str> {
 }
 
 /// Makes a data set of the four arrays among `names`, or of the two of samples if there are no
-/// labels; `read` reads the array at a place in `names`.
-fn load<'a>(
+/// labels; `read` reads the array of a name.
+fn load(
     path: &Path,
     names: &[String],
-    mut read: impl FnMut(usize) -> Result<Contents<'a>>,
+    mut read: impl FnMut(&str) -> Result<Tensor>,
 ) -> Result<DataSet> {
     let usual: Vec<Option<&str>> = names.iter().map(|name| usual_name(name)).collect();
     let mut array = |wanted: &str, what: &str| {
         let places = (0..names.len()).filter(|&place| usual[place] == Some(wanted));
         match places.collect::<Vec<_>>().as_slice() {
             &[place] => {
-                let (name, (shape, element, bytes)) = (&names[place], read(place)?);
+                let (name, values) = (&names[place], read(&names[place])?);
+                let shape = values.size();
                 Ok(Array {
                     path,
                     name,
                     shape,
-                    element,
-                    bytes,
+                    values,
                 })
             }
             &[first, second, ..] => {
@@ -154,14 +138,17 @@ fn unfit(path: &Path, array: &str, found: &str, wanted: &str) -> TrainError {
 }
 
 fn samples(images: Array<'_>, labels: Option<Array<'_>>, hash: &mut Sha256) -> Result<Samples> {
-    for array in std::iter::once(&images).chain(&labels) {
-        hash.update(format!("{:?}", array.shape));
-        hash.update(&array.bytes);
+    for Array { shape, values, .. } in std::iter::once(&images).chain(&labels) {
+        let count = values.numel();
+        let mut bytes = vec![0; count * values.kind().elt_size_in_bytes()];
+        values.f_copy_data_u8(&mut bytes, count)?;
+        hash.update(format!("{shape:?}"));
+        hash.update(bytes);
     }
     let mut samples = images.samples()?;
     if let Some(labels) = &labels {
         samples.labels = labels.classes()?;
-        let (images_count, count) = (images.shape[0], samples.labels.len());
+        let (images_count, count) = (images.shape[0] as usize, samples.labels.len());
         if images_count != count {
             let [images, labels] =
                 [&images, labels].map(|array| format!("{}[{}]", array.path.display(), array.name));
@@ -184,14 +171,19 @@ impl Array<'_> {
         if !matches!(self.shape.as_slice(), [_] | [_, 1]) {
             return Err(wrong(&format!("of shape {:?}", self.shape)));
         }
-        if self.element.kind == Kind::Float {
+        if self.values.is_floating_point() {
             return Err(wrong("of floating-point numbers"));
         }
-        let class = |value: i128| {
+        let class = |value: i64| {
             let found = || wrong(&format!("labels, and one of them is {value}"));
             u8::try_from(value).map_err(|_| found())
         };
-        self.element.integers(&self.bytes).map(class).collect()
+        let values: Vec<i64> = self
+            .values
+            .f_to_kind(Kind::Int64)?
+            .f_view([-1])?
+            .try_into()?;
+        values.into_iter().map(class).collect()
     }
 
     /// The samples with the channels in front, without labels.
@@ -201,7 +193,7 @@ impl Array<'_> {
             [_, features] => (vec![features], false),
             [_, height, width] => (vec![1, height, width], false),
             [_, height, width, channels] if is_channels(channels) && !is_channels(height) => {
-                (vec![channels, height, width], channels > 1)
+                (vec![channels, height, width], true)
             }
             [_, channels, height, width] => (vec![channels, height, width], false),
             _ => {
@@ -210,9 +202,18 @@ impl Array<'_> {
                 return Err(self.unfit(&format!("of shape {:?}", self.shape), wanted));
             }
         };
-        let mut values = match (self.element.kind, self.element.width) {
-            (Kind::Unsigned, 1) => scaled(&self.bytes),
-            (Kind::Float, _) => self.element.floats(&self.bytes).collect(),
+        if self.values.numel() > MAX_VALUES {
+            let problem = format!("array {:?} has more than {MAX_VALUES} values", self.name);
+            return Err(too_large(self.path, &problem));
+        }
+        let mut array = self.values.shallow_clone();
+        if channels_last {
+            array = array.f_permute([0, 3, 1, 2])?.f_contiguous()?;
+        }
+        let array = array.f_view([-1])?;
+        let values: Vec<f32> = match array.kind() {
+            Kind::Uint8 => scaled(&Vec::try_from(array)?),
+            _ if array.is_floating_point() => array.f_to_kind(Kind::Float)?.try_into()?,
             _ => {
                 let wanted = "save samples as uint8 (0 to 255) or as float32";
                 return Err(self.unfit("of whole numbers", wanted));
@@ -223,25 +224,9 @@ impl Array<'_> {
             let found = format!("not finite: element {place} is {value}");
             return Err(self.unfit(&found, "samples are finite numbers: clean the data"));
         }
-        if values.len() > MAX_VALUES {
-            let problem = format!("array {:?} has more than {MAX_VALUES} values", self.name);
-            return Err(too_large(self.path, &problem));
-        }
-        if channels_last {
-            values = channels_first(&values, shape[0], shape[1] * shape[2]);
-        }
-        Ok(Samples::new(shape, values, Vec::new()))
+        let shape = shape.into_iter().map(|axis| axis as usize);
+        Ok(Samples::new(shape.collect(), values, Vec::new()))
     }
-}
-
-fn channels_first(values: &[f32], channels: usize, pixels: usize) -> Vec<f32> {
-    let mut planar = Vec::with_capacity(values.len());
-    for sample in values.chunks_exact((channels * pixels).max(1)) {
-        for channel in 0..channels {
-            planar.extend(sample.iter().skip(channel).step_by(channels));
-        }
-    }
-    planar
 }
 
 #[cfg(test)]
@@ -262,12 +247,5 @@ mod tests {
                 assert_eq!(usual_name(name), usual, "{name}");
             }
         }
-    }
-
-    #[test]
-    fn channels_move_to_the_front() {
-        let pixels = [1.0, 10.0, 100.0, 2.0, 20.0, 200.0];
-        let planar = channels_first(&pixels, 3, 2);
-        assert_eq!(planar, [1.0, 2.0, 10.0, 20.0, 100.0, 200.0]);
     }
 }

@@ -33,8 +33,13 @@ fn labels_of(split: &str) -> String {
 }
 
 fn load_split(folder: &Path, split: &str, labelled: bool, hash: &mut Sha256) -> Result<Samples> {
-    let stems = [3, 2].map(|axes| format!("{split}-images-idx{axes}-ubyte"));
-    let (path, images) = load_file(folder, &stems)?;
+    let mut load = |stems: &[String]| {
+        let (path, file) = load_file(folder, stems)?;
+        hash.update(format!("{:?}", file.dims));
+        hash.update(&file.bytes);
+        Ok::<_, TrainError>((path, file))
+    };
+    let (path, images) = load(&[3, 2].map(|axes| format!("{split}-images-idx{axes}-ubyte")))?;
     let (count, shape) = match *images.dims.as_slice() {
         [count, features] => (count, vec![features]),
         [count, height, width] => (count, vec![1, height, width]),
@@ -43,14 +48,9 @@ fn load_split(folder: &Path, split: &str, labelled: bool, hash: &mut Sha256) -> 
     if images.bytes.is_empty() {
         return Err(too_few(&path, 0, 1));
     }
-    let mut note = |file: &Idx| {
-        hash.update(format!("{:?}", file.dims));
-        hash.update(&file.bytes);
-    };
-    note(&images);
     let mut labels = Vec::new();
     if labelled {
-        let (labels_path, file) = load_file(folder, &[labels_of(split)])?;
+        let (labels_path, file) = load(&[labels_of(split)])?;
         let &[label_count] = file.dims.as_slice() else {
             return Err(wrong_axes(&labels_path, &file));
         };
@@ -58,11 +58,9 @@ fn load_split(folder: &Path, split: &str, labelled: bool, hash: &mut Sha256) -> 
             let [images, labels] = [&path, &labels_path].map(|path| path.display().to_string());
             return Err(unequal_counts(&images, count, &labels, label_count));
         }
-        note(&file);
         labels = file.bytes;
     }
-    let values = scaled(&images.bytes);
-    Ok(Samples::new(shape, values, labels))
+    Ok(Samples::new(shape, scaled(&images.bytes), labels))
 }
 
 fn load_file(folder: &Path, stems: &[String]) -> Result<(PathBuf, Idx)> {
@@ -81,10 +79,10 @@ fn load_file(folder: &Path, stems: &[String]) -> Result<(PathBuf, Idx)> {
 
 /// The first of the files that is there, compressed or not.
 fn find(folder: &Path, stems: &[String]) -> Option<PathBuf> {
-    let names = stems
-        .iter()
-        .flat_map(|stem| [format!("{stem}.gz"), stem.clone()]);
-    let mut paths = names.map(|name| folder.join(name));
+    let mut paths = stems.iter().flat_map(|stem| {
+        let names = [format!("{stem}.gz"), stem.clone()];
+        names.map(|name| folder.join(name))
+    });
     paths.find(|path| path.is_file())
 }
 

@@ -6,10 +6,11 @@
 //! result stays small.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use parapet_onnx::runtime::one_line;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
@@ -17,7 +18,7 @@ use super::{DataSet, MAX_CLASSES, MAX_VALUES, Progress, Samples};
 use super::{read_whole, scaled, too_few, too_large, unreadable};
 use crate::{Result, TrainError};
 
-pub(super) const BATCH: usize = 256;
+const BATCH: usize = 256;
 /// Of so many images without a split, one is for the test.
 const FLAT_TEST: usize = 10;
 pub(super) const MAX_IMAGE_BYTES: u64 = 64 << 20;
@@ -63,8 +64,11 @@ impl Image {
     }
 }
 
+/// Classes of each split whose folders are there, and which must have images.
+pub(super) type Classes = BTreeSet<(Split, String)>;
+
 pub(super) fn load_folder(folder: &Path, progress: Progress<'_>) -> Result<DataSet> {
-    let (mut images, mut classes) = (Vec::new(), Vec::new());
+    let (mut images, mut classes) = (Vec::new(), Classes::new());
     for split in [Split::Train, Split::Test] {
         for (name, place) in children(&folder.join(split.name()))? {
             if place.is_dir() {
@@ -74,21 +78,13 @@ pub(super) fn load_folder(folder: &Path, progress: Progress<'_>) -> Result<DataS
                     }
                     images.push(Image::new(path, split, Some(&name)));
                 }
-                classes.push((split, name));
+                classes.insert((split, name));
             } else if is_image(&name) {
                 images.push(Image::new(place, split, None));
             }
         }
     }
-    let unlabelled = images.iter().find(|image| image.class.is_none());
-    if let (false, Some(image)) = (classes.is_empty(), unlabelled) {
-        return Err(misplaced(&image.path, "lies in no class's folder"));
-    }
-    let mut collector = Collector::new(folder, Some(images.len()), progress);
-    for (split, class) in &classes {
-        collector.class(*split, class);
-    }
-    collect(images, collector)
+    decode_all(folder, &images, &classes, progress)
 }
 
 /// Reads images that lie in one folder: every tenth, in the order of their names, is for the test.
@@ -104,15 +100,7 @@ pub(super) fn load_flat(folder: &Path, progress: Progress<'_>) -> Result<DataSet
     if images.len() < FLAT_TEST {
         return Err(too_few(folder, images.len(), FLAT_TEST));
     }
-    let collector = Collector::new(folder, Some(images.len()), progress);
-    collect(images, collector)
-}
-
-fn collect(images: Vec<Image>, mut collector: Collector<'_>) -> Result<DataSet> {
-    for batch in images.chunks(BATCH) {
-        collector.add(batch)?;
-    }
-    collector.finish()
+    decode_all(folder, &images, &Classes::new(), progress)
 }
 
 fn children(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
@@ -129,66 +117,91 @@ fn children(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(children)
 }
 
-/// Images of both splits, in the order in which they came.
-pub(super) struct Collector<'a> {
-    source: &'a Path,
-    progress: Progress<'a>,
-    total: Option<usize>,
-    decoded: usize,
-    /// Number of images of each class of each split.
-    classes: BTreeMap<(Split, String), usize>,
-    /// Class names by provisional label: the order of the names is only known at the end.
-    names: Vec<String>,
-    /// Values and provisional labels of training and test; without a shape until the end.
-    splits: [Samples; 2],
-    shape: Option<[usize; 3]>,
-    hash: Sha256,
-}
-
-impl<'a> Collector<'a> {
-    pub(super) fn new(source: &'a Path, total: Option<usize>, progress: Progress<'a>) -> Self {
-        let empty = || Samples::new(Vec::new(), Vec::new(), Vec::new());
-        Self {
-            source,
-            progress,
-            total,
-            decoded: 0,
-            classes: BTreeMap::new(),
-            names: Vec::new(),
-            splits: [empty(), empty()],
-            shape: None,
-            hash: Sha256::new(),
-        }
-    }
-
-    /// Makes a class known, which must then have images.
-    pub(super) fn class(&mut self, split: Split, class: &str) {
-        self.classes.entry((split, class.to_owned())).or_default();
-    }
-
-    pub(super) fn add(&mut self, images: &[Image]) -> Result<()> {
-        let decoded = images.par_iter().map(decode).collect::<Result<Vec<_>>>()?;
-        for (image, (bytes, shape, values)) in images.iter().zip(decoded) {
-            if self.decoded > 0 && image.class.is_some() == self.names.is_empty() {
-                let problem = match image.class {
-                    Some(_) => "lies in a class's folder, images before it in none",
-                    None => "lies in no class's folder, images before it do",
-                };
-                return Err(misplaced(&image.path, problem));
-            }
+/// Decodes the images of `source`, in their order; classes are numbered in the order of their names.
+pub(super) fn decode_all(
+    source: &Path,
+    images: &[Image],
+    classes: &Classes,
+    progress: Progress<'_>,
+) -> Result<DataSet> {
+    let names = class_names(source, images, classes)?;
+    let empty = || Samples::new(Vec::new(), Vec::new(), Vec::new());
+    let mut decoded = Decoded {
+        splits: [empty(), empty()],
+        shape: None,
+    };
+    let mut hash = Sha256::new();
+    for (at, batch) in images.chunks(BATCH).enumerate() {
+        let pixels = batch.par_iter().map(decode).collect::<Result<Vec<_>>>()?;
+        for (image, (bytes, shape, values)) in batch.iter().zip(pixels) {
             let class = image.class.as_deref().unwrap_or_default();
             let (split, length) = (image.split.name(), bytes.len());
-            self.hash.update(format!("{split}/{class}:{length}:"));
-            self.hash.update(&bytes);
-            self.append(image, shape, values)?;
-            self.decoded += 1;
+            hash.update(format!("{split}/{class}:{length}:"));
+            hash.update(&bytes);
+            decoded.append(source, image, shape, values)?;
+            if image.class.is_some() {
+                let label = names.partition_point(|name| name.as_str() < class);
+                decoded.splits[image.split as usize]
+                    .labels
+                    .push(label as u8);
+            }
         }
-        (self.progress)(self.decoded, self.total);
-        Ok(())
+        progress(at * BATCH + batch.len(), Some(images.len()));
     }
+    let shape = decoded.shape.unwrap_or_default().to_vec();
+    for (samples, split) in decoded.splits.iter_mut().zip([Split::Train, Split::Test]) {
+        if samples.values.is_empty() {
+            return Err(too_few(&source.join(split.name()), 0, 1));
+        }
+        samples.shape.clone_from(&shape);
+    }
+    let [train, test] = decoded.splits;
+    Ok(DataSet::new(train, test, names, hash))
+}
 
+/// The classes' names in their order. Each has training images, and images in each folder.
+fn class_names(source: &Path, images: &[Image], classes: &Classes) -> Result<Vec<String>> {
+    let unlabelled = images.iter().find(|image| image.class.is_none());
+    if let (false, Some(image)) = (classes.is_empty(), unlabelled) {
+        return Err(misplaced(
+            &image.path,
+            "lies in no class's folder, others do",
+        ));
+    }
+    let class = |image: &Image| Some((image.split, image.class.clone()?));
+    let filled: Classes = images.iter().filter_map(class).collect();
+    let mut names = BTreeSet::new();
+    for (split, class) in classes {
+        let folder = source.join(split.name());
+        if !filled.contains(&(*split, class.clone())) {
+            let problem = "has no images; put some there or remove the class";
+            return Err(TrainError::input(&folder.join(class), problem));
+        }
+        if !filled.contains(&(Split::Train, class.clone())) {
+            let problem = format!("the training images have no class {class:?}");
+            let fix = "; remove it or add training images";
+            return Err(TrainError::input(&folder, problem + fix));
+        }
+        names.insert(class.clone());
+    }
+    let found = names.len();
+    if found > MAX_CLASSES {
+        let problem = format!("has {found} classes, at most {MAX_CLASSES} can be trained");
+        return Err(TrainError::input(source, problem + "; leave some out"));
+    }
+    Ok(names.into_iter().collect())
+}
+
+/// Images of both splits so far; without a shape in the samples.
+struct Decoded {
+    splits: [Samples; 2],
+    shape: Option<[usize; 3]>,
+}
+
+impl Decoded {
     fn append(
         &mut self,
+        source: &Path,
         image: &Image,
         [channels, height, width]: [usize; 3],
         mut values: Vec<f32>,
@@ -206,7 +219,7 @@ impl<'a> Collector<'a> {
         let held: usize = self.splits.iter().map(|samples| samples.values.len()).sum();
         if held + 3 * pixels > MAX_VALUES {
             let problem = format!("the images have more than {MAX_VALUES} values together");
-            return Err(too_large(self.source, &problem));
+            return Err(too_large(source, &problem));
         }
         // Photographs are seldom all coloured: grey ones among them get three equal channels.
         if channels > wanted_channels {
@@ -217,59 +230,8 @@ impl<'a> Collector<'a> {
         } else if channels < wanted_channels {
             values = in_colour(&values, pixels);
         }
-        let split = image.split as usize;
-        if let Some(class) = &image.class {
-            let class_of_split = (image.split, class.clone());
-            *self.classes.entry(class_of_split).or_default() += 1;
-            let label = self.label(class)?;
-            self.splits[split].labels.push(label);
-        }
-        self.splits[split].values.append(&mut values);
+        self.splits[image.split as usize].values.append(&mut values);
         Ok(())
-    }
-
-    fn label(&mut self, class: &str) -> Result<u8> {
-        let known = self.names.iter().position(|name| name == class);
-        let label = known.unwrap_or(self.names.len());
-        if known.is_none() {
-            self.names.push(class.to_owned());
-        }
-        u8::try_from(label).map_err(|_| {
-            let found = self.names.len();
-            let problem = format!("has {found} classes, at most {MAX_CLASSES} can be trained");
-            TrainError::input(self.source, problem + "; leave some out")
-        })
-    }
-
-    /// All images; classes are numbered in the order of their names.
-    pub(super) fn finish(mut self) -> Result<DataSet> {
-        for ((split, class), &images) in &self.classes {
-            let folder = self.source.join(split.name());
-            if images == 0 {
-                let problem = "has no images; put some there or remove the class";
-                return Err(TrainError::input(&folder.join(class), problem));
-            }
-            if !self.classes.contains_key(&(Split::Train, class.clone())) {
-                let problem = format!("the training images have no class {class:?}");
-                let fix = "; remove it or add training images";
-                return Err(TrainError::input(&folder, problem + fix));
-            }
-        }
-        let mut class_names = self.names.clone();
-        class_names.sort();
-        let order = |name: &String| class_names.binary_search(name).unwrap_or_default() as u8;
-        let order: Vec<u8> = self.names.iter().map(order).collect();
-        for (samples, split) in self.splits.iter_mut().zip([Split::Train, Split::Test]) {
-            if samples.values.is_empty() {
-                return Err(too_few(&self.source.join(split.name()), 0, 1));
-            }
-            samples.shape = self.shape.unwrap_or_default().to_vec();
-            for label in &mut samples.labels {
-                *label = order[usize::from(*label)];
-            }
-        }
-        let [train, test] = self.splits;
-        Ok(DataSet::new(train, test, class_names, self.hash))
     }
 }
 
@@ -298,19 +260,17 @@ pub(super) fn misplaced(path: &Path, problem: &str) -> TrainError {
 }
 
 /// A file's contents, the image's shape, and its values with the channels one after the other.
-type Decoded<'a> = (Cow<'a, [u8]>, [usize; 3], Vec<f32>);
+type Pixels<'a> = (Cow<'a, [u8]>, [usize; 3], Vec<f32>);
 
 /// Decodes an image to eight bits a channel, without transparency.
-fn decode(image: &Image) -> Result<Decoded<'_>> {
+fn decode(image: &Image) -> Result<Pixels<'_>> {
     let bytes: Cow<'_, [u8]> = match &image.bytes {
         Some(bytes) => bytes.into(),
         None => read_whole(&image.path, MAX_IMAGE_BYTES)?.into(),
     };
     let decoded = image::load_from_memory(&bytes).map_err(|error| {
-        let reason = error.to_string();
-        let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
         let fix = "images are png or jpeg: convert it, or fetch it again";
-        TrainError::input(&image.path, format!("{reason}; {fix}"))
+        TrainError::input(&image.path, format!("{}; {fix}", one_line(&error)))
     })?;
     let (width, height) = (decoded.width() as usize, decoded.height() as usize);
     if !decoded.color().has_color() {

@@ -9,6 +9,7 @@ mod arrays;
 mod augment;
 mod binary;
 mod images;
+mod npy;
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -24,6 +25,8 @@ pub use augment::Augment;
 const MAX_CLASSES: usize = 256;
 /// Most values of all samples together, 16 GiB of memory.
 const MAX_VALUES: usize = 1 << 32;
+/// First bytes of a zip file.
+const ZIP_MAGIC: [u8; 4] = *b"PK\x03\x04";
 const ARCHIVE_ENDS: [&str; 3] = [".tar", ".tar.gz", ".tgz"];
 
 /// Told the samples read so far, and how many there are, where that is known before the end.
@@ -181,7 +184,7 @@ fn read_file(path: &Path, progress: Progress<'_>) -> Result<DataSet> {
     let read = File::open(path).and_then(|mut file| file.read(&mut start));
     let read = read.map_err(|source| unreadable(path, &source))?;
     let name = path.to_string_lossy();
-    if start == parapet_datasets::npz::ZIP_MAGIC || name.ends_with(".npz") {
+    if start == ZIP_MAGIC || name.ends_with(".npz") {
         arrays::load_npz(path)
     } else if read > 0 && ARCHIVE_ENDS.iter().any(|end| name.ends_with(end)) {
         archive::load(path, progress)

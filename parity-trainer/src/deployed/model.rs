@@ -12,7 +12,7 @@ use tch::{CModule, Device, Kind, Tensor, no_grad};
 
 use super::{BATCH, Deployed, DeployedModel, OpenOptions, entry, fixed_batch, wrong_shape};
 use crate::network::{Network, NetworkSpec, batch};
-use crate::{Result, TrainError};
+use crate::{Result, TrainError, first_line};
 
 /// Limit of the difference between the outputs of the network and of the ONNX file made of it, as a
 /// share of their size.
@@ -23,8 +23,8 @@ pub(super) struct FileModel {
     file: PathBuf,
     engine: Engine,
     input_shape: Vec<usize>,
-    /// Of one sample; not known while the model is being opened.
-    output_shape: Option<Vec<usize>>,
+    /// Of one sample.
+    output_shape: Vec<usize>,
 }
 
 /// Runs want the session or the module for themselves.
@@ -85,9 +85,9 @@ impl FileModel {
             file: file.to_path_buf(),
             engine,
             input_shape,
-            output_shape: None,
+            output_shape: Vec::new(),
         };
-        model.output_shape = Some(model.run(&sample, 1)?.0);
+        model.output_shape = model.run(&sample, 1)?.0;
         Ok(model)
     }
 
@@ -106,7 +106,13 @@ impl FileModel {
     fn run(&self, samples: &[f32], count: usize) -> Result<(Vec<usize>, Vec<f32>)> {
         let (got, values) = match &self.engine {
             Engine::Onnx(session, input, output) => {
-                let answer = self.run_session(&mut session.lock(), (input, output), samples, count);
+                let dims: Vec<usize> = [&[count], self.input_shape.as_slice()].concat();
+                let mut session = session.lock();
+                let answer = TensorRef::from_array_view((dims, samples)).and_then(|samples| {
+                    let answer = session.run(ort::inputs![input.as_str() => samples])?;
+                    let (got, values) = answer[output.as_str()].try_extract_tensor::<f32>()?;
+                    Ok((got.to_vec(), values.to_vec()))
+                });
                 answer.map_err(|error| self.failed(&error))?
             }
             Engine::TorchScript(module) => {
@@ -118,36 +124,20 @@ impl FileModel {
                 answer.map_err(|error| self.failed(&error))?
             }
         };
-        let width = self.output_shape.as_ref().map(|_| self.outputs());
-        let rows_fit = got.first() == Some(&(count as i64));
-        let width_fits = width.is_none_or(|width| values.len() == count * width);
-        if rows_fit && width_fits && !values.is_empty() {
-            let shape = got.iter().skip(1).map(|&axis| axis.unsigned_abs() as usize);
+        let shape = got.iter().skip(1).map(|&axis| axis.unsigned_abs() as usize);
+        if got.first() == Some(&(count as i64)) && !values.is_empty() {
             return Ok((shape.collect(), values));
         }
-        let width = width.map_or(String::new(), |width| format!("{width} "));
-        let problem = format!(
-            "gave outputs of shape {got:?} for {count} samples, expected {count} rows of \
-                {width}values"
-        );
-        Err(TrainError::input(&self.file, problem))
+        Err(self.unexpected(&got, count))
     }
 
-    fn run_session(
-        &self,
-        session: &mut Session,
-        (input, output): (&str, &str),
-        samples: &[f32],
-        count: usize,
-    ) -> ort::Result<(Vec<i64>, Vec<f32>)> {
-        let dims: Vec<usize> = [&[count], self.input_shape.as_slice()].concat();
-        let samples = TensorRef::from_array_view((dims, samples))?;
-        let answer = session.run(ort::inputs![input => samples])?;
-        let Some(output) = answer.get(output) else {
-            return Ok((Vec::new(), Vec::new()));
-        };
-        let (got, values) = output.try_extract_tensor::<f32>()?;
-        Ok((got.to_vec(), values.to_vec()))
+    fn unexpected(&self, shape: &impl std::fmt::Debug, count: usize) -> TrainError {
+        let problem = format!(
+            "gave outputs of shape {shape:?} for {count} samples, expected one row for each, of one \
+                shape {:?}",
+            self.output_shape
+        );
+        TrainError::input(&self.file, problem)
     }
 
     fn failed(&self, error: &impl std::fmt::Display) -> TrainError {
@@ -155,7 +145,7 @@ impl FileModel {
         // Of a module, after the trace of where in the script it was.
         let mut lines = text.lines();
         let cause = lines.find(|line| line.starts_with("RuntimeError: "));
-        let reason = cause.map_or_else(|| one_line(error), |cause| cause.trim().to_owned());
+        let reason = cause.map_or_else(|| first_line(error), |cause| cause.trim().to_owned());
         let shape = &self.input_shape;
         let problem = format!("the model failed on samples of shape {shape:?}: {reason}");
         TrainError::input(&self.file, problem)
@@ -183,14 +173,19 @@ impl DeployedModel for FileModel {
     }
 
     fn output_shape(&self) -> &[usize] {
-        self.output_shape.as_deref().unwrap_or_default()
+        &self.output_shape
     }
 
     fn infer(&self, samples: &[f32]) -> Result<Vec<f32>> {
         let sample_len: usize = self.input_shape.iter().product();
         let mut outputs = Vec::with_capacity(samples.len() / sample_len * self.outputs());
         for chunk in samples.chunks(BATCH * sample_len) {
-            outputs.extend(self.run(chunk, chunk.len() / sample_len)?.1);
+            let count = chunk.len() / sample_len;
+            let (shape, values) = self.run(chunk, count)?;
+            if values.len() != count * self.outputs() {
+                return Err(self.unexpected(&shape, count));
+            }
+            outputs.extend(values);
         }
         Ok(outputs)
     }
@@ -232,7 +227,7 @@ pub fn differentiable(deployed: &Deployed, samples: &[f32]) -> Result<Rc<dyn Dif
     let network = spec
         .parse::<NetworkSpec>()
         .and_then(|spec| Network::load(&spec, model.input_shape(), model.outputs(), &weights));
-    let network = network.map_err(|error| no_gradient(file, &one_line(&error)))?;
+    let network = network.map_err(|error| no_gradient(file, &first_line(&error)))?;
     let (own, answers) = (network.infer(samples), model.infer(samples)?);
     let mut pairs = own.iter().zip(&answers);
     let is_close =
@@ -319,14 +314,8 @@ fn describe(axes: &[i64]) -> String {
 }
 
 fn unusable(path: &Path, runtime: &str, error: &impl std::fmt::Display) -> TrainError {
-    let problem = format!("{runtime} cannot use it: {}", one_line(error));
+    let problem = format!("{runtime} cannot use it: {}", first_line(error));
     TrainError::input(path, problem + "; export the model again")
-}
-
-/// The first line of what a library says; the rest is its stack.
-fn one_line(error: &impl std::fmt::Display) -> String {
-    let text = error.to_string();
-    text.lines().next().unwrap_or_default().trim().to_owned()
 }
 
 #[cfg(test)]

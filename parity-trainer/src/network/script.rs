@@ -5,7 +5,7 @@ use std::path::Path;
 use tch::{CModule, Kind, Tensor, TrainableCModule, nn, no_grad};
 
 use super::{Network, batch, unwritten};
-use crate::{Result, TrainError};
+use crate::{Result, TrainError, first_line};
 
 /// Rows of the batch that a module is tried with; not one, which a module might take for no
 /// batch at all.
@@ -29,15 +29,15 @@ pub(super) fn load(
         return Err(wrong("no such file", fix));
     }
     let mut module = TrainableCModule::load(path, variables).map_err(|error| {
-        let problem = format!("not a TorchScript module: {}", reason(&error));
+        let problem = format!("not a TorchScript module: {}", first_line(&error));
         let fix = "write it with torch.jit.script(module).save(FILE)";
         wrong(&problem, fix)
     })?;
     let set = module.f_set_eval();
-    set.map_err(|error| unfit(&reason(&error)))?;
+    set.map_err(|error| unfit(&first_line(&error)))?;
     let answer = no_grad(|| module.forward_ts(&[&trial(shape)])).map_err(|error| {
         let taken = format!("does not take samples of shape {shape:?}");
-        unfit(&format!("{taken}: {}", reason(&error)))
+        unfit(&format!("{taken}: {}", first_line(&error)))
     })?;
     let (kind, size) = (answer.kind(), answer.size());
     if size != [TRIAL as i64, outputs as i64] || kind != Kind::Float {
@@ -47,13 +47,6 @@ pub(super) fn load(
         )));
     }
     Ok(module)
-}
-
-/// The first line of what libtorch says that is not empty.
-fn reason(error: &tch::TchError) -> String {
-    let text = error.to_string();
-    let first = text.trim().lines().next();
-    first.unwrap_or_default().trim().to_owned()
 }
 
 fn trial(shape: &[usize]) -> Tensor {

@@ -162,7 +162,7 @@ fn images_may_come_without_labels() {
 
     let mixed = [files.as_slice(), &[("train/cat/1.png", coloured(4))]].concat();
     assert_files_refused(&mixed, "train/a.png: lies in no class's folder");
-    let before = "cat/1.png: lies in a class's folder, images before it in none";
+    let before = "train/b.png: lies in no class's folder";
     assert_files_refused(&[("a.tar", archive(&mixed))], before);
 }
 
