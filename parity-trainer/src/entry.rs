@@ -32,21 +32,21 @@ impl Entry<'_> {
     /// written, the old entry stays.
     pub fn write(mut self, repository: &Path) -> Result<PathBuf, TrainError> {
         let trained = self.trained;
-        for (key, network) in match trained {
-            Trained::Model(network) => vec![("network", network)],
-            Trained::LearnedCode { encoder, decoder } => {
-                vec![("encoder_network", encoder), ("decoder_network", decoder)]
+        let (platform, networks) = match trained {
+            Trained::LearnedCode { encoder, decoder } => (
+                Platform::LearnedCode,
+                vec![("encoder_network", encoder), ("decoder_network", decoder)],
+            ),
+            Trained::Model(network) if network.spec().exports_onnx() => {
+                (Platform::OnnxRuntime, vec![("network", network)])
             }
-        } {
+            // A user's own module cannot be written as ONNX.
+            Trained::Model(network) => (Platform::TorchScript, vec![("network", network)]),
+        };
+        for (key, network) in networks {
             let name = network.spec().to_string();
             self.training.insert(key.to_owned(), name.into());
         }
-        let platform = match trained {
-            Trained::LearnedCode { .. } => Platform::LearnedCode,
-            Trained::Model(network) if network.spec().exports_onnx() => Platform::OnnxRuntime,
-            // A user's own module cannot be written as ONNX.
-            Trained::Model(_) => Platform::TorchScript,
-        };
         let card = ModelToml {
             name: self.name.to_owned(),
             platform,

@@ -4,6 +4,7 @@
 
 use ort::session::Session;
 use ort::value::TensorRef;
+use parity_trainer::deployed::DeployedModel as _;
 use parity_trainer::network::{INPUT, Network, NetworkSpec, OUTPUT};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use parapet_encoder::{Code, CodeSpec, EncoderKind, OutputTransform};
+use parapet_encoder::{Code, CodeSpec, EncoderKind};
 use parity_trainer::TrainError;
 use parity_trainer::data::Samples;
 use parity_trainer::deployed::{self, CodeEntry, CodeNetworks, DeployedModel, OpenOptions};
@@ -14,7 +14,7 @@ use parity_trainer::evaluation::{
 use serde_json::json;
 
 use super::{check_classes, load_data, write_json};
-use crate::progress::Counter;
+use crate::progress::Progress;
 use crate::report;
 
 const RESAMPLES: usize = 1000;
@@ -123,7 +123,7 @@ pub(super) fn judge(
     test: &Samples,
     plan: EvaluationPlan,
 ) -> Result<CodeEvaluation, TrainError> {
-    let mut progress = Counter::new(name, "groups evaluated");
+    let mut progress = Progress::new(name, "groups evaluated");
     let evaluation = evaluate(models, test, plan, |done, groups| progress.at(done, groups))?;
     progress.finish();
     Ok(evaluation)
@@ -187,47 +187,22 @@ fn evaluate_both(
         parity: &rows,
         code,
         learned,
+        is_untrained: false,
     };
     let evaluation = judge("code", models, test, plan)?;
-    let untrained = Untrained {
-        deployed,
-        transform: &control.transform,
-    };
-    let rows = rows.iter().map(|own| ParityRow {
-        row: own.row,
-        model: &untrained,
+    let untrained = rows.iter().map(|row| ParityRow {
+        model: deployed,
         calibration: None,
+        ..*row
     });
     let models = CodedModels {
-        deployed,
-        parity: &rows.collect::<Vec<_>>(),
+        parity: &untrained.collect::<Vec<_>>(),
         code: &control,
         learned: None,
+        is_untrained: true,
+        ..models
     };
     Ok((evaluation, judge("untrained control", models, test, plan)?))
-}
-
-/// The deployed model as its own parity model: it answers in the domain in which the code adds.
-#[derive(Debug)]
-struct Untrained<'a> {
-    deployed: &'a dyn DeployedModel,
-    transform: &'a OutputTransform,
-}
-
-impl DeployedModel for Untrained<'_> {
-    fn input_shape(&self) -> &[usize] {
-        self.deployed.input_shape()
-    }
-
-    fn output_shape(&self) -> &[usize] {
-        self.deployed.output_shape()
-    }
-
-    fn infer(&self, samples: &[f32]) -> Result<Vec<f32>, TrainError> {
-        let mut outputs = self.deployed.infer(samples)?;
-        self.transform.apply(&mut outputs, self.deployed.outputs());
-        Ok(outputs)
-    }
 }
 
 /// Refuses parity models that are not different rows of one code.

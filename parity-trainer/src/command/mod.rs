@@ -17,7 +17,7 @@ use parity_trainer::data::DataSet;
 use parity_trainer::deployed::Deployed;
 use parity_trainer::files::write_aside;
 
-use crate::progress::Counter;
+use crate::progress::Progress;
 
 /// Finds out before the training, and not after it, whether the results can be written: the entry,
 /// and the report `json`.
@@ -42,7 +42,7 @@ fn write_json(path: &Path, report: &impl serde::Serialize) -> Result<(), TrainEr
 }
 
 fn load_data(folder: &Path) -> Result<DataSet, TrainError> {
-    let mut progress = Counter::new("data", "samples read");
+    let mut progress = Progress::new("data", "samples read");
     let data = DataSet::load_with(folder, &mut |read, total| {
         if let Some(total) = total {
             progress.at(read, total);

@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use clap::ArgMatches;
 use parity_trainer::data::DataSet;
+use parity_trainer::deployed::DeployedModel as _;
+use parity_trainer::evaluation::percent;
 use parity_trainer::run::CurveLabels;
 use parity_trainer::{DeployedRun, Entry, TrainError, Trained, Trainer, accuracy};
 use serde::{Deserialize, Serialize};
@@ -145,7 +147,7 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> Result<(), TrainError> {
         write_json(path, &report)?;
     }
     report::print(&[
-        ("A_a, accuracy".to_owned(), report::percent(accuracy)),
+        ("A_a, accuracy".to_owned(), percent(accuracy, 1)),
         ("trained in".to_owned(), format!("{seconds:.1} s")),
         ("written to".to_owned(), place.display().to_string()),
     ]);

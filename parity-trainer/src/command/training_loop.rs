@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use parapet_decoder::Calibration;
-use parity_trainer::run::{Checkpoint, CurveLabels, RunFolder, lock};
+use parity_trainer::run::{Checkpoint, CurveLabels, LogRecord, RunFolder, lock};
 use parity_trainer::{StepReport, TrainError, Trained, Trainer};
 
 use super::interrupt::Interrupt;
@@ -16,6 +16,8 @@ const RUNS: &str = ".runs";
 const RESUME: &str = "the same command with --resume goes on from the checkpoint";
 /// Records of the log, about.
 const RECORDS: usize = 500;
+/// Weight of the newest step in the smoothed figures.
+const NEWEST: f64 = 0.05;
 
 /// The folder of a run: the one that was named, or that of `name` in the repository.
 pub(super) fn run_folder(settings: &Common, name: &str) -> RunFolder {
@@ -60,11 +62,18 @@ impl TrainingLoop<'_> {
         folder.write_config(self.config)?;
         folder.write("environment.toml", &self.environment.to_string())?;
 
-        let mut progress = Progress::new(name, self.labels.rate, trainer.steps_done());
-        let (mut saved_at, mut saved_best) = (Instant::now(), None);
+        let mut progress = Progress::of_steps(name);
+        let (begun, before) = (Instant::now(), trainer.steps_done() as usize);
+        let (mut last, mut saved_at, mut saved_best) = (None, Instant::now(), None);
         while !trainer.is_done() {
             let report = trainer.step()?;
-            let record = progress.step(&report);
+            let record = smoothed(last.as_ref(), &report, before, begun);
+            let (agreement, rows) = (100.0 * record.agreement, record.rows_per_second);
+            let (loss, rate) = (record.loss, self.labels.rate);
+            let figures = format!("loss {loss:.4}  {rate} {agreement:.1} %  {rows:.0} rows/s");
+            progress.figures(figures);
+            progress.at(report.step, report.steps);
+            last = Some(record);
             for news in trainer.news() {
                 progress.tell(&format!("{name}: {news}"));
             }
@@ -130,6 +139,33 @@ impl TrainingLoop<'_> {
             Some(every) => step.is_multiple_of(every.max(1) as usize),
             None => saved_at.elapsed() >= Duration::from_secs_f64(self.settings.checkpoint_every),
         }
+    }
+}
+
+/// The record of a step, loss and agreement smoothed over those since the `last` one; an earlier
+/// process did the first `before` steps.
+fn smoothed(
+    last: Option<&LogRecord>,
+    report: &StepReport,
+    before: usize,
+    begun: Instant,
+) -> LogRecord {
+    let smooth = |last: Option<f64>, newest: f64| match last {
+        Some(last) => last + NEWEST * (newest - last),
+        None => newest,
+    };
+    let steps = report.step.saturating_sub(before).max(1);
+    let rows = (report.rows / report.step.max(1) * steps) as f64;
+    LogRecord {
+        step: report.step as u64,
+        epoch: report.epoch,
+        loss: smooth(last.map(|last| last.loss), report.loss),
+        learning_rate: report.learning_rate,
+        gradient_norm: report.gradient_norm,
+        agreement: smooth(last.map(|last| last.agreement), report.agreement),
+        validation_agreement: report.validation.map(|validation| validation.agreement),
+        validation_loss: report.validation.map(|validation| validation.loss),
+        rows_per_second: rows / begun.elapsed().as_secs_f64().max(1e-9),
     }
 }
 

@@ -49,11 +49,11 @@ pub trait DeployedModel: std::fmt::Debug {
 
 impl DeployedModel for Network {
     fn input_shape(&self) -> &[usize] {
-        Self::input_shape(self)
+        &self.input_shape
     }
 
     fn output_shape(&self) -> &[usize] {
-        Self::output_shape(self)
+        std::slice::from_ref(&self.outputs)
     }
 
     fn infer(&self, samples: &[f32]) -> Result<Vec<f32>> {

@@ -21,6 +21,11 @@ pub struct Estimate {
     pub interval: Option<(f64, f64)>,
 }
 
+/// Writes a part of 1 in hundredths.
+pub fn percent(part: f64, decimals: usize) -> String {
+    format!("{:.decimals$} %", 100.0 * part)
+}
+
 impl Estimate {
     /// Writes it in hundredths, the interval in brackets: `87.4 % [86.1, 88.6]`.
     pub fn hundredths(self, decimals: usize, unit: &str) -> String {

@@ -9,6 +9,8 @@ mod counts;
 mod report;
 mod tally;
 
+use std::collections::BTreeMap;
+
 use parapet_decoder::{ClassAxis, ClassScores, DecodeError, Decoder, Score, build_decoder};
 use parapet_encoder::{CodeSpec, Encoder, build_encoder};
 use parapet_onnx::learned_code::LearnedCode;
@@ -20,9 +22,9 @@ use crate::deployed::DeployedModel;
 use crate::network::stream;
 use crate::{Result, TrainError};
 
-pub use counts::{Calibration, CalibrationBin, Estimate};
+pub use counts::{Calibration, CalibrationBin, Estimate, percent};
 pub use report::{markdown, overall_plot, reliability_plot};
-pub use tally::{ByClass, ByLosses, BySlot, Figures, Overall};
+pub use tally::{ByLosses, Figures, Overall};
 use tally::{Reconstruction, Tally};
 
 const CHUNK: usize = 128;
@@ -38,6 +40,9 @@ pub struct CodedModels<'a> {
     pub code: &'a CodeSpec,
     /// The networks of a learned code, whose parity models are the deployed model itself.
     pub learned: Option<&'a LearnedCode>,
+    /// True if the parity models answer as the deployed model does, and not in the domain in which
+    /// the code adds.
+    pub is_untrained: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -68,8 +73,9 @@ pub struct CodeEvaluation {
     pub by_losses: Vec<ByLosses>,
     /// For each class, one query missing. The classes are the labels, or what the deployed model
     /// says where there are none.
-    pub by_class: Vec<ByClass>,
-    pub by_slot: Vec<BySlot>,
+    pub by_class: BTreeMap<usize, Figures>,
+    /// For each slot of the groups, from 0.
+    pub by_slot: BTreeMap<usize, Figures>,
     pub overall: Vec<Overall>,
     pub calibration: Calibration,
 }
@@ -183,7 +189,11 @@ fn parity_answers(
     let mut answers = Vec::with_capacity(models.parity.len());
     for ParityRow { row, model, .. } in models.parity {
         encoder.encode(*row, &slots, &mut parity)?;
-        answers.push(model.infer(&parity)?);
+        let mut answer = model.infer(&parity)?;
+        if models.is_untrained {
+            models.code.transform.apply(&mut answer, model.outputs());
+        }
+        answers.push(answer);
     }
     Ok(answers)
 }

@@ -1,6 +1,8 @@
 //! An evaluation as Markdown, with plots.
 
-use super::{ByClass, BySlot, Calibration, CodeEvaluation, Estimate};
+use std::collections::BTreeMap;
+
+use super::{Calibration, CodeEvaluation, Estimate, Figures, percent};
 use crate::Result;
 use crate::run::plot::{Panel, Series, draw};
 
@@ -15,83 +17,70 @@ pub fn markdown(
     let (samples, groups) = (trained.samples, trained.groups);
     let mut text = format!("# {title}\n\n{samples} test samples, {groups} groups.\n\n");
     text += "| missing at once | figure | parity models | untrained control |\n|---|---|---|---|\n";
-    if let Some(accuracy) = trained.accuracy_deployed.map(percent) {
+    if let Some(accuracy) = trained.accuracy_deployed {
+        let accuracy = percent(accuracy, 1);
         text += &format!("| 0 | A_a, accuracy of the deployed model | {accuracy} | |\n");
     }
     for (own, control) in trained.by_losses.iter().zip(&control.by_losses) {
         let missing = own.missing;
-        let agreement = (Some(own.agreement), Some(control.agreement));
-        for (name, (own, control), decimals, unit) in [
-            (
-                "A_d, accuracy of reconstructions",
-                (own.accuracy, control.accuracy),
-                1,
-                " %",
-            ),
-            (
-                "loss, A_a - A_d over the same queries",
-                (own.loss, control.loss),
-                2,
-                " points",
-            ),
-            ("agreement with the deployed model", agreement, 1, " %"),
-        ] {
-            let told = |figure: Option<Estimate>| Some(figure?.hundredths(decimals, unit));
-            if let Some((own, control)) = told(own).zip(told(control)) {
+        let mut row = |name, own: Option<Estimate>, control: Option<Estimate>, decimals, unit| {
+            if let Some((own, control)) = own.zip(control) {
+                let [own, control] = [own, control].map(|one| one.hundredths(decimals, unit));
                 text += &format!("| {missing} | {name} | {own} | {control} |\n");
             }
-        }
+        };
+        let (accuracy, loss) = ("A_d, accuracy of reconstructions", "loss, A_a - A_d");
+        row(accuracy, own.accuracy, control.accuracy, 1, " %");
+        row(loss, own.loss, control.loss, 2, " points");
+        let (own, control) = (Some(own.agreement), Some(control.agreement));
+        row("agreement with the deployed model", own, control, 1, " %");
     }
     text += &format!(
-        "\nIn brackets: 95 % bootstrap intervals over groups, those of losses paired. The \
-            untrained control is the deployed model used as its own parity model.\n\nConfidence: \
-            ECE {:.3}.\n",
+        "\nIn brackets: 95 % bootstrap intervals over groups, those of losses paired, over the same \
+            queries. The untrained control is the deployed model used as its own parity \
+            model.\n\nConfidence: ECE {:.3}.\n",
         trained.calibration.expected_error
     );
     if !trained.overall.is_empty() {
         text += "\n| f, part of answers reconstructed | A_o |\n|---|---|\n";
     }
     for point in &trained.overall {
-        let (fraction, accuracy) = (percent(point.fraction), percent(point.accuracy));
+        let (fraction, accuracy) = (percent(point.fraction, 1), percent(point.accuracy, 1));
         text += &format!("| {fraction} | {accuracy} |\n");
     }
-    text += "\n| slot | A_d | agreement | reconstructions |\n|---|---|---|---|\n";
-    for BySlot { slot, figures } in &trained.by_slot {
-        let (accuracy, count) = (known(figures.accuracy), figures.reconstructions);
-        let agreement = percent(figures.agreement);
-        text += &format!("| {slot} | {accuracy} | {agreement} | {count} |\n");
-    }
-    text += "\n| class | A_a | A_d | agreement | reconstructions |\n|---|---|---|---|---|\n";
-    for ByClass { class, figures } in &trained.by_class {
-        let name = class_names.get(*class).cloned();
-        let name = name.unwrap_or_else(|| class.to_string());
-        let (accuracy, count) = (known(figures.accuracy), figures.reconstructions);
-        let (exact, agreement) = (known(figures.accuracy_deployed), percent(figures.agreement));
-        text += &format!("| {name} | {exact} | {accuracy} | {agreement} | {count} |\n");
-    }
+    text += &parts("slot", &trained.by_slot, &[]);
+    text += &parts("class", &trained.by_class, class_names);
     text
 }
 
-fn percent(part: f64) -> String {
-    format!("{:.1} %", 100.0 * part)
-}
-
-fn known(part: Option<f64>) -> String {
-    part.map_or_else(String::new, percent)
-}
-
-fn series(label: &str, points: Vec<(f64, f64)>) -> Series {
-    let label = label.to_owned();
-    Series { label, points }
+/// The table of the figures of each `part`, which has one of `names`, or its number.
+fn parts(part: &str, all: &BTreeMap<usize, Figures>, names: &[String]) -> String {
+    let mut text =
+        format!("\n| {part} | A_a | A_d | agreement | reconstructions |\n|---|---|---|---|---|\n");
+    for (&number, figures) in all {
+        let name = names.get(number).cloned();
+        let name = name.unwrap_or_else(|| number.to_string());
+        let known = |part: Option<f64>| part.map_or(String::new(), |part| percent(part, 1));
+        let cells = [
+            name,
+            known(figures.accuracy_deployed),
+            known(figures.accuracy),
+            percent(figures.agreement, 1),
+            figures.reconstructions.to_string(),
+        ];
+        text += &format!("| {} |\n", cells.join(" | "));
+    }
+    text
 }
 
 /// Confidence against the part that is right, as SVG.
 pub fn reliability_plot(calibration: &Calibration) -> Result<String> {
     let bins = calibration.bins.iter();
+    let series = |label, points| Series { label, points };
     let measured = bins.map(|bin| (bin.confidence, bin.right)).collect();
     let panel = Panel {
-        x: "confidence of the reconstruction".to_owned(),
-        y: "part that is right".to_owned(),
+        x: "confidence of the reconstruction",
+        y: "part that is right",
         y_range: Some((0.0, 1.0)),
         series: vec![
             series("reconstructions", measured),
@@ -108,14 +97,15 @@ pub fn overall_plot(trained: &CodeEvaluation, control: &CodeEvaluation) -> Resul
     if trained.overall.is_empty() {
         return Ok(None);
     }
-    let line = |label: &str, report: &CodeEvaluation| {
+    let line = |label, report: &CodeEvaluation| {
         let points = report.overall.iter();
         let points = points.map(|point| (point.fraction, 100.0 * point.accuracy));
-        series(label, points.collect())
+        let points = points.collect();
+        Series { label, points }
     };
     let panel = Panel {
-        x: "f, part of the answers that are reconstructed".to_owned(),
-        y: "A_o, %".to_owned(),
+        x: "f, part of the answers that are reconstructed",
+        y: "A_o, %",
         y_range: None,
         series: vec![
             line("parity models", trained),

@@ -1,5 +1,7 @@
 //! Figures of reconstructions, by what they are asked about.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::CodeEvaluation;
@@ -27,21 +29,6 @@ pub struct Figures {
     pub accuracy: Option<f64>,
     pub agreement: f64,
     pub reconstructions: usize,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ByClass {
-    pub class: usize,
-    #[serde(flatten)]
-    pub figures: Figures,
-}
-
-/// Figures for one slot of the groups, from 0.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct BySlot {
-    pub slot: usize,
-    #[serde(flatten)]
-    pub figures: Figures,
 }
 
 /// A_o(f) = (1 - f) A_a + f A_d.
@@ -134,28 +121,24 @@ impl Tally {
             agreement: counts.agreement(),
             reconstructions: counts.all,
         };
-        let slots = self.slots.iter().map(figures).enumerate();
-        let by_slot = slots.map(|(slot, figures)| BySlot { slot, figures });
-        let classes = self.classes.iter().map(figures).enumerate();
-        let by_class = classes.filter(|(_, figures)| figures.reconstructions > 0);
-        let by_class = by_class.map(|(class, figures)| ByClass { class, figures });
-        let overall = self
-            .losses
-            .first()
-            .zip(accuracy_deployed)
-            .map(|(counts, exact)| {
-                FRACTIONS.map(|fraction| Overall {
-                    fraction,
-                    accuracy: (1.0 - fraction) * exact + fraction * counts.accuracy(),
-                })
-            });
+        let all = |counts: &[Counts]| counts.iter().map(figures).enumerate().collect();
+        let (by_slot, mut by_class): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            (all(&self.slots), all(&self.classes));
+        by_class.retain(|_, figures: &mut Figures| figures.reconstructions > 0);
+        let one_missing = self.losses.first().map(|counts| counts.accuracy());
+        let overall = one_missing.zip(accuracy_deployed).map(|(a_d, a_a)| {
+            FRACTIONS.map(|fraction| Overall {
+                fraction,
+                accuracy: (1.0 - fraction) * a_a + fraction * a_d,
+            })
+        });
         CodeEvaluation {
             samples,
             groups,
             accuracy_deployed,
             by_losses: by_losses.collect(),
-            by_class: by_class.collect(),
-            by_slot: by_slot.collect(),
+            by_class,
+            by_slot,
             overall: overall.map_or(Vec::new(), Vec::from),
             calibration: self.bins.finish(),
         }

@@ -57,6 +57,7 @@ fn try_run(k: usize, r: usize, models: [Model; 2], samples: &Samples) -> Result<
         parity: &parity.collect::<Vec<_>>(),
         code: &CodeSpec::new(EncoderKind::Sum, k, r),
         learned: None,
+        is_untrained: false,
     };
     let (groupings, resamples, seed) = (1, 200, 1);
     let plan = EvaluationPlan {
@@ -85,10 +86,7 @@ fn every_pattern_of_a_perfect_code_is_exact() {
     }
     assert!(report.overall.iter().all(|overall| overall.accuracy == 1.0));
     assert_eq!(report.by_slot.len(), 3);
-    let of_classes = report
-        .by_class
-        .iter()
-        .map(|class| class.figures.reconstructions);
+    let of_classes = report.by_class.values().map(|class| class.reconstructions);
     assert_eq!(of_classes.sum::<usize>(), 600);
 }
 

@@ -32,8 +32,8 @@ const NORMALISATION: &str = "normalisation";
 #[derive(Debug)]
 pub struct Network {
     spec: NetworkSpec,
-    input_shape: Vec<usize>,
-    outputs: usize,
+    pub(crate) input_shape: Vec<usize>,
+    pub(crate) outputs: usize,
     variables: nn::VarStore,
     /// The normalisation as variables that are not trained, so that it is saved and loaded with the
     /// weights.
@@ -177,18 +177,6 @@ impl Network {
 
     pub fn spec(&self) -> &NetworkSpec {
         &self.spec
-    }
-
-    pub fn input_shape(&self) -> &[usize] {
-        &self.input_shape
-    }
-
-    pub fn outputs(&self) -> usize {
-        self.outputs
-    }
-
-    pub fn output_shape(&self) -> &[usize] {
-        std::slice::from_ref(&self.outputs)
     }
 
     /// Ends training: the weights take no more gradients, and lie in the processor's memory.

@@ -34,34 +34,36 @@ pub struct CurveLabels<'a> {
 
 /// Draws loss and agreement over the steps as SVG.
 pub(super) fn learning_curve(labels: &CurveLabels<'_>, records: &[LogRecord]) -> Result<String> {
-    let line = |label: &str, value: &dyn Fn(&LogRecord) -> Option<f64>| {
+    let line = |label, value: &dyn Fn(&LogRecord) -> Option<f64>| {
         let point = |record: &LogRecord| Some((record.step as f64, value(record)?));
-        Series {
-            label: label.to_owned(),
-            points: records.iter().filter_map(point).collect(),
-        }
-    };
-    let panel = |y: String, series: Vec<Series>| Panel {
-        x: "step".to_owned(),
-        y,
-        y_range: None,
-        series,
+        let points = records.iter().filter_map(point).collect();
+        Series { label, points }
     };
     let log = |value: f64| (value > 0.0).then(|| value.log10());
+    let percent = |part: f64| 100.0 * part;
     let loss = vec![
         line("training", &|record| log(record.loss)),
         line("validation", &|record| record.validation_loss.and_then(log)),
     ];
-    let percent = |part: f64| 100.0 * part;
     let agreement = vec![
         line("training", &|record| Some(percent(record.agreement))),
         line("validation", &|record| {
             record.validation_agreement.map(percent)
         }),
     ];
+    let (loss_label, rate_label) = (
+        format!("log10 of the {}", labels.loss),
+        format!("{}, %", labels.rate),
+    );
+    let panel = |y, series| Panel {
+        x: "step",
+        y,
+        y_range: None,
+        series,
+    };
     let panels = [
-        panel(format!("log10 of the {}", labels.loss), loss),
-        panel(format!("{}, %", labels.rate), agreement),
+        panel(loss_label.as_str(), loss),
+        panel(&rate_label, agreement),
     ];
     draw(labels.title, &panels)
 }

@@ -5,25 +5,25 @@ use plotters::prelude::*;
 use crate::{Result, TrainError};
 
 #[derive(Debug, Clone)]
-pub struct Series {
-    pub label: String,
+pub struct Series<'a> {
+    pub label: &'a str,
     pub points: Vec<(f64, f64)>,
 }
 
 #[derive(Debug, Clone)]
-pub struct Panel {
-    pub x: String,
-    pub y: String,
+pub struct Panel<'a> {
+    pub x: &'a str,
+    pub y: &'a str,
     /// The y axis's ends; as the points have it where there are none.
     pub y_range: Option<(f64, f64)>,
-    pub series: Vec<Series>,
+    pub series: Vec<Series<'a>>,
 }
 
 const SIZE: (u32, u32) = (760, 300);
 const COLOURS: [RGBColor; 2] = [RGBColor(31, 119, 180), RGBColor(214, 96, 24)];
 
 /// Draws `panels` one below the other under `title`.
-pub fn draw(title: &str, panels: &[Panel]) -> Result<String> {
+pub fn draw(title: &str, panels: &[Panel<'_>]) -> Result<String> {
     let mut svg = String::new();
     let height = SIZE.1 * panels.len() as u32 + 40;
     let root = SVGBackend::with_string(&mut svg, (SIZE.0, height)).into_drawing_area();
@@ -36,7 +36,7 @@ pub fn draw(title: &str, panels: &[Panel]) -> Result<String> {
 type Drawn<B> = std::result::Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 type Area<B> = DrawingArea<B, plotters::coord::Shift>;
 
-fn draw_on<B: DrawingBackend>(root: &Area<B>, title: &str, panels: &[Panel]) -> Drawn<B> {
+fn draw_on<B: DrawingBackend>(root: &Area<B>, title: &str, panels: &[Panel<'_>]) -> Drawn<B> {
     root.fill(&WHITE)?;
     let body = root.titled(title, ("sans-serif", 18))?;
     for (panel, area) in panels
@@ -48,7 +48,7 @@ fn draw_on<B: DrawingBackend>(root: &Area<B>, title: &str, panels: &[Panel]) -> 
     Ok(())
 }
 
-fn draw_panel<B: DrawingBackend>(panel: &Panel, area: &Area<B>) -> Drawn<B> {
+fn draw_panel<B: DrawingBackend>(panel: &Panel<'_>, area: &Area<B>) -> Drawn<B> {
     let is_finite = |(x, y): &(f64, f64)| x.is_finite() && y.is_finite();
     let points = || {
         let all = panel.series.iter().flat_map(|series| &series.points);
@@ -64,8 +64,8 @@ fn draw_panel<B: DrawingBackend>(panel: &Panel, area: &Area<B>) -> Drawn<B> {
         .build_cartesian_2d(left..right, bottom..top)?;
     chart
         .configure_mesh()
-        .x_desc(&panel.x)
-        .y_desc(&panel.y)
+        .x_desc(panel.x)
+        .y_desc(panel.y)
         .light_line_style(WHITE)
         .bold_line_style(RGBColor(225, 225, 225))
         .draw()?;
@@ -73,7 +73,7 @@ fn draw_panel<B: DrawingBackend>(panel: &Panel, area: &Area<B>) -> Drawn<B> {
         let line = series.points.iter().copied().filter(is_finite);
         chart
             .draw_series(LineSeries::new(line, colour.stroke_width(2)))?
-            .label(&series.label)
+            .label(series.label)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
     }
     chart
@@ -101,13 +101,13 @@ mod tests {
 
     #[test]
     fn drawing_names_its_axes_and_lines() {
-        let line = |label: &str, points: &[(f64, f64)]| Series {
-            label: label.into(),
+        let line = |label, points: &[(f64, f64)]| Series {
+            label,
             points: points.to_vec(),
         };
         let panel = |series| Panel {
-            x: "step".into(),
-            y: "loss".into(),
+            x: "step",
+            y: "loss",
             y_range: None,
             series,
         };

@@ -8,7 +8,7 @@ mod parity_model;
 mod samples;
 mod trainer;
 
-use parapet_decoder::Score;
+use parapet_decoder::ClassScores;
 use rand_chacha::ChaCha8Rng;
 use tch::Tensor;
 
@@ -83,15 +83,10 @@ trait Task: std::fmt::Debug {
     /// Takes `members`, the samples of a step or of a part of it, forward to the loss.
     fn attempt(&mut self, step: u64, members: &[usize], rng: &mut ChaCha8Rng) -> Result<Attempt>;
 
-    /// Returns the quality of the weights; `None` without validation samples.
-    fn validate(&self) -> Result<Option<Validation>> {
+    /// Judges the weights on validation samples: hands on each reconstruction with the deployed
+    /// model's outputs, and returns the mean loss; `None` without such samples.
+    fn validate(&self, _: &mut dyn FnMut(ClassScores<'_>, ClassScores<'_>)) -> Result<Option<f64>> {
         Ok(None)
-    }
-
-    /// The score of each reconstruction of validation samples, and whether it names the
-    /// deployed model's class.
-    fn scores(&self, _: Score) -> Result<Vec<(f32, bool)>> {
-        Ok(Vec::new())
     }
 
     fn freeze(self: Box<Self>) -> Trained;

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use parapet_decoder::{ClassScores, Score};
+use parapet_decoder::ClassScores;
 use parapet_encoder::{CodeSpec, ConcatEncoder, Encoder, EncoderKind, build_encoder};
 use rand_chacha::ChaCha8Rng;
 use tch::{Kind, Reduction};
 
 use super::groups::{CodedSet, GroupBatch, fixed_groups, moments, random_groups};
-use super::{Attempt, Loss, Task, Trained, TrainingSet, VALIDATION_CHUNK, Validation};
+use super::{Attempt, Loss, Task, Trained, TrainingSet, VALIDATION_CHUNK};
 use crate::backend::OptimiserConfig;
 use crate::deployed::Differentiable;
 use crate::network::{Network, NetworkSpec, batch, stream, values};
@@ -108,17 +108,6 @@ impl ParityModel {
             cells,
         })
     }
-
-    /// Hands on the validation's groups, filled, and the network's outputs for them.
-    fn each_validation_chunk(&self, mut each: impl FnMut(&GroupBatch, &[f32])) -> Result<()> {
-        let (encoder, k) = (self.encoder.as_ref(), self.encoder.code().k());
-        for chunk in self.validation_groups.chunks(VALIDATION_CHUNK * k) {
-            let mut batch = self.validation.batch(chunk.to_vec(), k, 0);
-            self.validation.fill(encoder, self.row, &mut batch)?;
-            each(&batch, &self.network.infer(&batch.parity));
-        }
-        Ok(())
-    }
 }
 
 impl Task for ParityModel {
@@ -160,31 +149,24 @@ impl Task for ParityModel {
         })
     }
 
-    fn validate(&self) -> Result<Option<Validation>> {
-        let (mut agreeing, mut queries, mut squares, mut outputs) = (0, 0, 0.0f64, 0);
-        let row = self.encoder.code().row(self.row);
-        self.each_validation_chunk(|batch, parity| {
-            agreeing += self.validation.agreeing(parity, batch, row);
-            queries += batch.members.len();
+    fn validate(
+        &self,
+        each: &mut dyn FnMut(ClassScores<'_>, ClassScores<'_>),
+    ) -> Result<Option<f64>> {
+        let (encoder, k) = (self.encoder.as_ref(), self.encoder.code().k());
+        let row = encoder.code().row(self.row);
+        let (mut squares, mut outputs) = (0.0f64, 0);
+        for chunk in self.validation_groups.chunks(VALIDATION_CHUNK * k) {
+            let mut batch = self.validation.batch(chunk.to_vec(), k, 0);
+            self.validation.fill(encoder, self.row, &mut batch)?;
+            let parity = self.network.infer(&batch.parity);
+            self.validation
+                .reconstruct(&parity, &batch, row, &mut *each);
             let pairs = parity.iter().zip(&batch.targets);
             squares += pairs.map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>();
             outputs += parity.len();
-        })?;
-        let agreement = agreeing as f64 / queries.max(1) as f64;
-        let loss = squares / outputs.max(1) as f64;
-        Ok(Some(Validation { agreement, loss }))
-    }
-
-    fn scores(&self, score: Score) -> Result<Vec<(f32, bool)>> {
-        let mut scores = Vec::new();
-        let row = self.encoder.code().row(self.row);
-        self.each_validation_chunk(|batch, parity| {
-            let mut score = |made: ClassScores<'_>, exact: ClassScores<'_>| {
-                scores.push((score.of(made), made.top_class() == exact.top_class()));
-            };
-            self.validation.reconstruct(parity, batch, row, &mut score);
-        })?;
-        Ok(scores)
+        }
+        Ok(Some(squares / outputs.max(1) as f64))
     }
 
     fn freeze(self: Box<Self>) -> Trained {

@@ -209,11 +209,16 @@ impl Trainer {
 
     fn validate(&mut self) -> Result<Option<Validation>> {
         self.weights.pull(self.backend.as_mut())?;
-        let Some(validation) = self.task.validate()? else {
-            return Ok(None);
-        };
+        let (mut agreeing, mut queries) = (0, 0);
+        let loss = self.task.validate(&mut |made, exact| {
+            agreeing += usize::from(made.top_class() == exact.top_class());
+            queries += 1;
+        })?;
+        let Some(loss) = loss else { return Ok(None) };
         // Batch norm can go wrong without the training loss.
-        self.check_finite(validation.loss)?;
+        self.check_finite(loss)?;
+        let agreement = agreeing as f64 / f64::from(queries.max(1));
+        let validation = Validation { agreement, loss };
         let best = self.best.as_ref();
         if best.is_none_or(|best| validation.beats(&best.validation)) {
             self.best = Some(Best {
@@ -276,8 +281,10 @@ impl Trainer {
             Some(best) => self.weights.load(&best.weights)?,
             None => self.weights.pull(self.backend.as_mut())?,
         }
-        let score = Score::default();
-        let measured = self.task.scores(score)?;
+        let (score, mut measured) = (Score::default(), Vec::new());
+        self.task.validate(&mut |made, exact| {
+            measured.push((score.of(made), made.top_class() == exact.top_class()));
+        })?;
         let calibration = Calibration::fit(score, &measured, CALIBRATION_BINS);
         Ok((self.task.freeze(), calibration))
     }

@@ -1,6 +1,6 @@
 //! RESULTS.md from recipes and records. Pure.
 
-use parity_trainer::evaluation::{ByLosses, Estimate};
+use parity_trainer::evaluation::{ByLosses, Estimate, percent};
 
 use super::recipe::{DeployedRecipe, RowRecipe, plain};
 use super::record::{Cost, Record};
@@ -222,7 +222,7 @@ fn table_row(row: &Row<'_>) -> String {
     let accuracy = match row.records().next() {
         None => String::new(),
         Some(first) => match first.outcome.evaluation.accuracy_deployed {
-            Some(accuracy) => percent(accuracy),
+            Some(accuracy) => percent(accuracy, 2),
             None => "no labels".to_owned(),
         },
     };
@@ -266,7 +266,9 @@ fn reconstructed(row: &Row<'_>) -> String {
     let figures: Vec<&ByLosses> = row.figures().collect();
     let told = |of: fn(&ByLosses) -> Option<Estimate>| match figures.as_slice() {
         [only] => of(only).map(estimate),
-        several => mean(several.iter().map(|one| Some(of(one)?.value))).map(percent),
+        several => {
+            mean(several.iter().map(|one| Some(of(one)?.value))).map(|part| percent(part, 2))
+        }
     };
     let agreement = || Some(format!("agreement {}", told(|one| Some(one.agreement))?));
     let accuracy = told(|one| one.accuracy);
@@ -277,7 +279,7 @@ fn reconstructed(row: &Row<'_>) -> String {
 fn made(row: &Row<'_>) -> Option<String> {
     let first = row.records().next()?;
     let controls = first.outcome.untrained_control.by_losses.first();
-    let control = controls.map(|one| percent(one.accuracy.unwrap_or(one.agreement).value));
+    let control = controls.map(|one| percent(one.accuracy.unwrap_or(one.agreement).value, 2));
     let reconstructions = row
         .figures()
         .next()
@@ -306,10 +308,6 @@ fn join(figures: impl Iterator<Item = String>) -> String {
 fn spent(cost: Cost) -> String {
     let bound = if cost.at_least { "at least " } else { "" };
     format!("{bound}{:.0} ({:.0})", cost.processor_seconds, cost.seconds)
-}
-
-fn percent(part: f64) -> String {
-    format!("{:.2} %", 100.0 * part)
 }
 
 /// A part of 1 as a percentage, with its interval.

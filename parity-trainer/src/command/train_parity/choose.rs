@@ -9,7 +9,7 @@ use parity_trainer::{Loss, ParityRun, TrainError, Trainer};
 use serde::{Deserialize, Serialize};
 
 use super::prepare::{Inputs, Sets};
-use crate::progress::Counter;
+use crate::progress::Progress;
 
 /// By how much another transform has to be better than raw outputs in its trial.
 const MARGIN: f64 = 0.005;
@@ -53,14 +53,6 @@ impl Candidate {
 struct Choice {
     run: String,
     chosen: Candidate,
-    trials: Vec<Trial>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Trial {
-    steps: u64,
-    agreement: f64,
-    candidate: Candidate,
 }
 
 /// Chooses the output transform, and a learned code's loss, on validation data, by trials if there
@@ -86,30 +78,21 @@ pub(super) fn choose(
     let share = settings.trial_share / count.max(1) as f64;
     let steps = ((f64::from(settings.steps) * share).round() as u64).max(1);
     eprintln!("transform: tries {count} of them, {steps} steps each");
-    let mut trials: Vec<Trial> = Vec::new();
     // The highest agreement; what replaces a raw transform is better by a margin.
     let (mut chosen, mut least) = (Candidate::of(&inputs.run), f64::NEG_INFINITY);
     for candidate in candidates {
         let agreement = try_candidate(inputs, sets, &candidate, steps)?;
         if agreement > least {
-            chosen = candidate.clone();
-            least = match chosen.transform.is_raw() {
+            least = match candidate.transform.is_raw() {
                 true => agreement + MARGIN,
                 false => agreement,
             };
+            chosen = candidate;
         }
-        trials.push(Trial {
-            steps,
-            agreement,
-            candidate,
-        });
     }
     eprintln!("transform {}: chosen on validation data", chosen.name());
-    let choice = Choice {
-        run: inputs.digest.clone(),
-        chosen,
-        trials,
-    };
+    let run = inputs.digest.clone();
+    let choice = Choice { run, chosen };
     folder.write_toml(CHOICE, &choice)?;
     Ok(choice.chosen)
 }
@@ -151,7 +134,7 @@ fn try_candidate(
     // Only the end of a cooled-down run is compared.
     run.validate_every = u64::MAX;
     let name = candidate.name();
-    let mut progress = Counter::new(&format!("trial of {name}"), "steps");
+    let mut progress = Progress::new(&format!("trial of {name}"), "steps");
     let (train, validation) = (Arc::clone(train), Arc::clone(validation));
     let mut trainer = Trainer::parity(run, train, validation, Place::InProcess)?;
     let mut agreement = 0.0;

@@ -207,6 +207,7 @@ fn evaluate(
         parity: &rows,
         code: spec,
         learned: learned.as_ref(),
+        is_untrained: false,
     };
     judge(name, models, test, plan)
 }

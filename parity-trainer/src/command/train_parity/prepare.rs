@@ -15,7 +15,7 @@ use parity_trainer::{
 use super::settings::Settings;
 use crate::command::eval::few;
 use crate::command::{check_classes, load_data, prepare_out};
-use crate::progress::Counter;
+use crate::progress::Progress;
 
 /// Training samples and their variants together, unless `--copies` says otherwise.
 const POOL_SAMPLES: usize = 20_000;
@@ -107,7 +107,7 @@ impl Inputs {
         let (settings, deployed) = (&self.settings, &self.deployed);
         let seed = settings.common.seed;
         let inputs = training_inputs(samples, augment, copies, &settings.scaling(), seed);
-        let mut progress = Counter::new(&deployed.name, "samples answered");
+        let mut progress = Progress::new(&deployed.name, "samples answered");
         let at = |done, count| progress.at(done, count);
         let (answers, is_reused) = cached_outputs(&settings.cache(), deployed, &inputs, at)?;
         progress.finish();

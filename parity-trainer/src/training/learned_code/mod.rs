@@ -12,7 +12,7 @@ mod patterns;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use parapet_decoder::Score;
+use parapet_decoder::ClassScores;
 use parapet_encoder::{Code, OutputTransform};
 use rand_chacha::ChaCha8Rng;
 use tch::{Tensor, no_grad};
@@ -22,7 +22,7 @@ use patterns::Pattern;
 
 use super::groups::{CodedSet, fixed_groups, moments, random_groups};
 use super::{Attempt, LearnedRun, ParityRun, Task, Trained};
-use super::{TrainingSet, VALIDATION_CHUNK, Validation};
+use super::{TrainingSet, VALIDATION_CHUNK};
 use crate::Result;
 use crate::deployed::Differentiable;
 use crate::network::{Network, batch, stream, values};
@@ -92,7 +92,7 @@ impl LearnedCodeTask {
         let (k, r, outputs) = (self.k as i64, self.r as i64, set.set.outputs() as i64);
         let groups = (members.len() / self.k) as i64;
         let (queries, known) = gather(set, members);
-        let queries = batch(&queries, self.encoder.input_shape());
+        let queries = batch(&queries, &self.encoder.input_shape);
         let parity = self.encoder.forward_t(&queries, train);
         let (device, sample) = (parity.device(), set.set.shape.iter());
         let mut dims = vec![-1];
@@ -113,21 +113,6 @@ impl LearnedCodeTask {
         let wanted = wanted.index_select(1, &slots);
         let rows = [-1, outputs];
         Ok((made.reshape(rows), wanted.reshape(rows)))
-    }
-
-    /// Hands on the validation groups, with each of their predictions missing alone.
-    fn each_validation_chunk(
-        &self,
-        mut each: impl FnMut(&Tensor, &Tensor) -> Result<()>,
-    ) -> Result<()> {
-        let mut patterns = self.patterns.clone();
-        patterns.retain(|pattern| pattern.count_ones() == 1);
-        for chunk in self.validation_groups.chunks(VALIDATION_CHUNK * self.k) {
-            let forward = || self.forward(&self.validation, chunk, &patterns, false);
-            let (made, wanted) = no_grad(forward)?;
-            each(&made, &wanted)?;
-        }
-        Ok(())
     }
 }
 
@@ -151,33 +136,31 @@ impl Task for LearnedCodeTask {
         })
     }
 
-    fn validate(&self) -> Result<Option<Validation>> {
-        let (mut agreeing, mut queries, mut loss) = (0, 0, 0.0);
-        self.each_validation_chunk(|made, wanted| {
-            let count = made.size()[0] as usize;
-            agreeing += loss::agreeing(&self.transform, made, wanted);
-            queries += count;
-            let mean = self.loss.of(&self.transform, made, wanted);
-            loss += mean.double_value(&[]) * count as f64;
-            Ok(())
-        })?;
-        let count = queries.max(1) as f64;
-        let (agreement, loss) = (agreeing as f64 / count, loss / count);
-        Ok(Some(Validation { agreement, loss }))
-    }
-
-    fn scores(&self, score: Score) -> Result<Vec<(f32, bool)>> {
-        let mut scores = Vec::new();
+    /// Each prediction is missing alone.
+    fn validate(
+        &self,
+        each: &mut dyn FnMut(ClassScores<'_>, ClassScores<'_>),
+    ) -> Result<Option<f64>> {
+        let mut patterns = self.patterns.clone();
+        patterns.retain(|pattern| pattern.count_ones() == 1);
         let classes = self.train.set.classes;
-        self.each_validation_chunk(|made, wanted| {
-            let made = values(&loss::invert(&self.transform, made))?;
-            let wanted = values(&loss::invert(&self.transform, wanted))?;
+        let (mut loss, mut queries) = (0.0, 0.0);
+        for chunk in self.validation_groups.chunks(VALIDATION_CHUNK * self.k) {
+            let forward = || self.forward(&self.validation, chunk, &patterns, false);
+            let (made, wanted) = no_grad(forward)?;
+            let (count, mean) = (
+                made.size()[0] as f64,
+                self.loss.of(&self.transform, &made, &wanted),
+            );
+            loss += mean.double_value(&[]) * count;
+            queries += count;
+            let made = values(&loss::invert(&self.transform, &made))?;
+            let wanted = values(&loss::invert(&self.transform, &wanted))?;
             for (made, wanted) in classes.samples(&made).zip(classes.samples(&wanted)) {
-                scores.push((score.of(made), made.top_class() == wanted.top_class()));
+                each(made, wanted);
             }
-            Ok(())
-        })?;
-        Ok(scores)
+        }
+        Ok(Some(loss / f64::max(queries, 1.0)))
     }
 
     fn freeze(self: Box<Self>) -> Trained {
