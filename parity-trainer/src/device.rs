@@ -24,14 +24,6 @@ pub fn parse(name: &str) -> Result<Device, String> {
     card.ok_or_else(|| "give cpu, cuda or cuda:N".to_owned())
 }
 
-/// Returns the name of the chosen device on the command line.
-pub fn name() -> String {
-    match device() {
-        Device::Cuda(number) => format!("cuda:{number}"),
-        _ => "cpu".to_owned(),
-    }
-}
-
 /// Makes networks on `device` from now on; to be called before the first is made.
 pub fn choose(device: Device) -> Result<(), TrainError> {
     if let Device::Cuda(number) = device {

@@ -79,14 +79,14 @@ fn limit_spinning() {
 
 /// Returns the programs that `cluster up` starts: servers without libtorch where that program is
 /// beside this one.
-fn programs(threads: Option<u16>) -> cluster::Programs {
+fn programs(threads: usize) -> cluster::Programs {
     let worker = std::env::current_exe().ok();
     let beside = |own: &std::path::PathBuf| own.with_file_name("parapet-parameter-server");
     let server = worker.as_ref().map(beside);
     cluster::Programs {
         server: server.filter(|program| program.is_file()),
         worker,
-        threads,
+        threads: u16::try_from(threads).ok(),
     }
 }
 
@@ -98,17 +98,21 @@ fn run(cli: Cli, matches: &ArgMatches) -> Result<(), TrainError> {
         .map_or(processors, |threads| threads.max(1).into());
     tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
     device::choose(cli.device)?;
-    // Of the subcommand.
-    let matches = matches.subcommand().map_or(matches, |(_, matches)| matches);
-    match cli.command {
-        Command::TrainDeployed(args) => train_deployed::run(&args, matches),
-        Command::Train(args) => train_parity::run(&args, matches, threads),
-        Command::Eval(args) => eval::run(&args, threads),
-        Command::Worker(args) => worker::run(&args, threads),
-        Command::Cluster(command) => command
-            .run(&programs(cli.threads))
-            .map_err(TrainError::Cluster),
-        Command::Reproduce(args) => reproduce::run(&args, threads),
+    cli.command.run(matches, threads)
+}
+
+impl Command {
+    /// Runs the command of a whole command line's `matches`.
+    fn run(self, matches: &ArgMatches, threads: usize) -> Result<(), TrainError> {
+        let matches = matches.subcommand().map_or(matches, |(_, matches)| matches);
+        match self {
+            Self::TrainDeployed(args) => train_deployed::run(&args, matches),
+            Self::Train(args) => train_parity::run(&args, matches, threads),
+            Self::Eval(args) => eval::run(&args, threads),
+            Self::Worker(args) => worker::run(&args, threads),
+            Self::Cluster(command) => command.run(&programs(threads)).map_err(TrainError::Cluster),
+            Self::Reproduce(args) => reproduce::run(&args, threads),
+        }
     }
 }
 
@@ -116,7 +120,6 @@ fn main() -> ExitCode {
     limit_spinning();
     let matches = Cli::command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    reproduce::end_with_parent();
     let filter = tracing_subscriber::EnvFilter::try_from_default_env();
     let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     tracing_subscriber::fmt()
@@ -126,9 +129,7 @@ fn main() -> ExitCode {
     let Err(error) = run(cli, &matches) else {
         return ExitCode::SUCCESS;
     };
-    // Messages of libtorch go on with a stack trace; the first line says it all.
-    let message = error.to_string();
-    eprintln!("error: {}", message.lines().next().unwrap_or_default());
+    eprintln!("error: {}", error.first_line());
     ExitCode::from(match error {
         TrainError::Interrupted(_) => EXIT_CODE,
         error if error.is_input() => 2,

@@ -10,6 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 pub(crate) const EXIT_CODE: u8 = 130;
+static LISTENING: Mutex<Option<Arc<Interrupt>>> = Mutex::new(None);
 
 /// Listens for signals. A second one ends the program at once, whatever it does.
 #[derive(Debug, Default)]
@@ -21,17 +22,21 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    /// Listens from now on; a signal ends the program, which can be run again.
+    /// Listens from now on; a signal ends the program, which can be run again. Fails if one came
+    /// before. All of a process's commands get the same.
     pub(crate) fn listen() -> Result<Arc<Self>, TrainError> {
         let failed = |error| TrainError::Failed(format!("cannot listen for Ctrl-C: {error}"));
-        let own = Arc::new(Self::default());
+        let mut listening = LISTENING.lock();
+        let own = listening.clone().unwrap_or_default();
         own.end_at_once("run the same command again")?;
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
-        let listener = Arc::clone(&own);
-        std::thread::Builder::new()
-            .name("signals".to_owned())
-            .spawn(move || signals.forever().for_each(|_| listener.take()))
-            .map_err(failed)?;
+        if listening.is_none() {
+            let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+            let listener = Arc::clone(listening.insert(Arc::clone(&own)));
+            std::thread::Builder::new()
+                .name("signals".to_owned())
+                .spawn(move || signals.forever().for_each(|_| listener.take()))
+                .map_err(failed)?;
+        }
         Ok(own)
     }
 

@@ -42,9 +42,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         match taken {
             Ok(steps) => eprintln!("worker: {what} is over; {steps} steps were made meanwhile"),
             Err(error) => {
-                let text = error.to_string();
-                let line = text.lines().next().unwrap_or_default();
-                eprintln!("warning: cannot take part in {what}: {line}");
+                let problem = error.first_line();
+                eprintln!("warning: cannot take part in {what}: {problem}");
                 is_apart = matches!(
                     error,
                     TrainError::Backend(BackendError::Cluster(ClusterError::Apart { .. }))

@@ -84,15 +84,6 @@ impl RunFolder {
         }
     }
 
-    /// Puts a run aside, if there is one: it cannot be resumed.
-    pub fn discard(&self) -> Result<()> {
-        if !self.0.exists() {
-            return Ok(());
-        }
-        self.begin()?;
-        self.forget(CONFIG)
-    }
-
     /// Removes a file of the run, there or not.
     pub fn forget(&self, name: &str) -> Result<()> {
         let path = self.0.join(name);

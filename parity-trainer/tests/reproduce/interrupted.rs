@@ -31,21 +31,6 @@ fn interrupted_row_goes_on_where_it_was() {
 }
 
 #[test]
-fn killed_reproduce_takes_its_training_along() {
-    let workplace = prepared(&[("steps = 200", "steps = 20000")]);
-    let mut running = tiny_until(&workplace, "tiny: step ");
-    running.kill();
-    // Both write there, so that it ends once both are gone.
-    let (done, ended) = std::sync::mpsc::channel();
-    std::thread::spawn(move || done.send(running.rest().pop()));
-    let patience = std::time::Duration::from_secs(30);
-    let last = ended
-        .recv_timeout(patience)
-        .expect("the training goes on alone");
-    assert_has(&last.unwrap(), &["interrupted"]);
-}
-
-#[test]
 fn interrupted_deployed_model_goes_on_where_it_was() {
     let workplace = prepared(&[("epochs = 8", "epochs = 3000")]);
     tiny_until(&workplace, "quarters: step 2100/21000").interrupt();

@@ -1,12 +1,10 @@
 //! `parity-trainer reproduce`: the accuracy table, each row by commands that users can
 //! give by hand.
 //!
-//! Rows of a recipe become command lines of `train-deployed`, `train` and `eval`, which run as
-//! processes of their own: a row that goes wrong takes no other along. A row that is finished is
-//! not run again unless its recipe changes; one that was interrupted goes on from its last
-//! checkpoint.
+//! Rows of a recipe become command lines of `train-deployed`, `train` and `eval`; a row that goes
+//! wrong takes no other along. A row that is finished is not run again unless its recipe changes;
+//! one that was interrupted goes on from its last checkpoint.
 
-mod child;
 mod recipe;
 mod record;
 mod table;
@@ -14,12 +12,15 @@ mod table;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
 
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use parity_trainer::TrainError;
 use parity_trainer::run::{RunFolder, lock};
 
-pub(crate) use child::end_with_parent;
-use recipe::{CommandLine, Recipes, Roots, RowRecipe};
+use recipe::{CommandLine, MODELS, Recipes, Roots, RowRecipe};
 use record::{Cost, Outcome, Record, Records, machine, of_deployed};
 use table::{Row, Run};
 
@@ -48,22 +49,6 @@ pub(crate) struct Args {
     recipes: Option<PathBuf>,
 }
 
-/// Reason for which a training has no figures.
-#[derive(Debug)]
-enum Stop {
-    /// It cannot be run here.
-    NotRun(String),
-    Failed(String),
-    /// Nothing can be run.
-    Error(TrainError),
-}
-
-impl From<TrainError> for Stop {
-    fn from(error: TrainError) -> Self {
-        Self::Error(error)
-    }
-}
-
 pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let recipes = recipes(args)?;
     for (name, folder) in [("data", &args.data), ("models", &args.models)] {
@@ -74,7 +59,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     }
     let _lock = lock(&args.out.join("lock"), &args.out, "out")?;
     let interrupt = Interrupt::listen()?;
-    // A command that runs writes its checkpoint first.
     interrupt.wait_for_step();
     let mut reproduction = Reproduction {
         recipes: &recipes,
@@ -85,7 +69,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         },
         records: Records::at(&args.out)?,
         threads,
-        interrupt: &interrupt,
+        interrupt,
         why_not: BTreeMap::new(),
     };
     let runs: Vec<RowRecipe> = recipes.asked().flat_map(|row| recipes.runs(row)).collect();
@@ -94,21 +78,25 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     for (at, run) in runs.iter().enumerate() {
         let (number, name, minutes) = (at + 1, run.name.as_str(), run.minutes);
         eprintln!("training {number} of {count}: {name}, about {minutes:.0} min");
-        let why = match reproduction.run(run) {
-            Ok(()) => None,
-            Err(Stop::NotRun(why)) => Some(why),
-            Err(Stop::Failed(why)) => {
+        let why = match recipes.missing(run, &reproduction.roots) {
+            Some(missing) => Some(format!("{missing} is missing")),
+            None => reproduction.run(run).err().map(|error| {
                 failed.push(name);
-                Some(why)
-            }
-            Err(Stop::Error(error)) => return Err(error),
+                error.first_line()
+            }),
         };
+        let is_interrupted = reproduction.interrupt.is_asked();
         if let Some(why) = why {
+            let why = if is_interrupted {
+                "interrupted".to_owned()
+            } else {
+                why
+            };
             eprintln!("{name}: {why}");
             reproduction.why_not.insert(name, why);
         }
         reproduction.write_results()?;
-        if interrupt.is_asked() {
+        if is_interrupted {
             return Err(TrainError::Interrupted(
                 "the same command goes on where it was",
             ));
@@ -143,91 +131,82 @@ struct Reproduction<'a> {
     roots: Roots,
     records: Records,
     threads: usize,
-    interrupt: &'a Interrupt,
+    interrupt: Arc<Interrupt>,
     /// Reasons, by training, for which there are no figures.
     why_not: BTreeMap<&'a str, String>,
 }
 
 impl Reproduction<'_> {
     /// Sees to the figures of one of a row's trainings.
-    fn run(&self, run: &RowRecipe) -> Result<(), Stop> {
-        for (path, hint) in self.recipes.needs(run) {
-            if !self.roots.place(&path).exists() {
-                return Err(Stop::NotRun(format!("{path} is missing{hint}")));
-            }
+    fn run(&self, run: &RowRecipe) -> Result<(), TrainError> {
+        if let Some(command) = self.recipes.train_deployed(run) {
+            let (name, digest) = (of_deployed(&run.deployed), command.digest());
+            self.train(&name, digest, &[command], || Ok(()))?;
         }
-        self.train_deployed(run)?;
         if self.finished(run).is_some() {
             eprintln!("{}: done before", run.name);
             return Ok(());
         }
-        let (train, evaluate) = (self.recipes.train(run), self.recipes.evaluate(run));
+        let commands = [self.recipes.train(run), self.recipes.evaluate(run)];
+        let reports = self.roots.place(&run.reports());
         let digest = self.recipes.digest(run);
-        let cost = self.train(&run.name, &run.name, &digest, &train)?;
-        self.command(&evaluate)?.0?;
-        let outcome = Outcome::read(&self.roots.place(&run.reports())).map_err(Stop::Failed)?;
+        self.train(&run.name, digest, &commands, || Outcome::read(&reports))
+    }
+
+    /// Trains by the first of `commands`, then runs the others and writes the record `name`, unless
+    /// there is one of this digest. Goes on from the last checkpoint of the same digest.
+    fn train<O: serde::Serialize + serde::de::DeserializeOwned>(
+        &self,
+        name: &str,
+        digest: String,
+        commands: &[CommandLine],
+        outcome: impl FnOnce() -> Result<O, TrainError>,
+    ) -> Result<(), TrainError> {
+        let record: Option<Record<O>> = self.records.read(name);
+        if record.is_some_and(|record| record.digest == digest) {
+            return Ok(());
+        }
+        let [train, rest @ ..] = commands else {
+            return Ok(());
+        };
+        let run = format!("{MODELS}/.runs/{name}-{digest:.16}");
+        let at_least = RunFolder(self.roots.place(&run)).is_begun();
+        let mut line = train.clone();
+        line.flag("resume-if-begun");
+        line.setting("run", run);
+        let spent = self.command(&line)?;
+        for line in rest {
+            self.command(line)?;
+        }
         let record = Record {
             digest,
-            commands: vec![train.to_string(), evaluate.to_string()],
-            cost,
-            outcome,
+            commands: commands.iter().map(CommandLine::to_string).collect(),
+            cost: Cost { at_least, ..spent },
+            outcome: outcome()?,
         };
-        Ok(self.records.write(&run.name, &record)?)
+        self.records.write(name, &record)
     }
 
-    fn command(&self, line: &CommandLine) -> Result<(Result<(), Stop>, Cost), TrainError> {
-        child::run(line, &self.roots, self.threads, self.interrupt)
-    }
-
-    /// Trains the entry `entry` by `line`, whose digest is noted as `record`: on from its last
-    /// checkpoint if the same was begun before.
-    fn train(
-        &self,
-        record: &str,
-        entry: &str,
-        digest: &str,
-        line: &CommandLine,
-    ) -> Result<Cost, Stop> {
-        let is_again = self.records.begin(record, digest)?;
-        let folder = RunFolder(self.roots.out.join("models/.runs").join(entry));
-        let at_least = is_again && folder.is_begun();
-        let mut line = line.clone();
-        if at_least {
-            line.flag("resume");
-        } else {
-            // A run of another recipe is none to go on with, even if this one ends before it has
-            // begun.
-            folder.discard()?;
-        }
-        let (ended, cost) = self.command(&line)?;
-        ended?;
-        Ok(Cost { at_least, ..cost })
+    /// Runs `line` in this process.
+    fn command(&self, line: &CommandLine) -> Result<Cost, TrainError> {
+        eprintln!("$ {line}");
+        let (begun, before) = (Instant::now(), processor_seconds());
+        let failed = |reason| TrainError::Failed(format!("`{line}` failed: {reason}"));
+        let (cli, matches) = line.parse(&self.roots).map_err(failed)?;
+        let ended = cli.command.run(&matches, self.threads);
+        self.interrupt.wait_for_step();
+        ended.map_err(|error| failed(error.first_line()))?;
+        Ok(Cost {
+            seconds: begun.elapsed().as_secs_f64(),
+            processor_seconds: processor_seconds() - before,
+            at_least: false,
+        })
     }
 
     /// A training's record, if it is of the recipe as it is now.
     fn finished(&self, run: &RowRecipe) -> Option<Record> {
         let record: Record = self.records.read(&run.name)?;
         (record.digest == self.recipes.digest(run)).then_some(record)
-    }
-
-    /// Trains the deployed model, if it is one of ours and not there yet.
-    fn train_deployed(&self, row: &RowRecipe) -> Result<(), Stop> {
-        let Some(command) = self.recipes.train_deployed(row) else {
-            return Ok(());
-        };
-        let (name, digest) = (of_deployed(&row.deployed), command.digest());
-        let record: Option<Record<()>> = self.records.read(&name);
-        if record.is_some_and(|record| record.digest == digest) {
-            return Ok(());
-        }
-        let cost = self.train(&name, &row.deployed, &digest, &command)?;
-        let record = Record {
-            digest,
-            commands: vec![command.to_string()],
-            cost,
-            outcome: (),
-        };
-        Ok(self.records.write(&name, &record)?)
     }
 
     fn write_results(&self) -> Result<(), TrainError> {
@@ -255,4 +234,11 @@ impl Reproduction<'_> {
             trained: self.records.read(&of_deployed(&recipe.deployed)),
         }
     }
+}
+
+/// Processor time of this process; other work on the machine, or a pause of it, does not count.
+fn processor_seconds() -> f64 {
+    getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| {
+        (usage.user_time() + usage.system_time()).num_microseconds() as f64 / 1e6
+    })
 }

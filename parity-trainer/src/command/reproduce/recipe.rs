@@ -5,17 +5,18 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use parity_trainer::TrainError;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 const PUBLISHED: &str = include_str!("../../../recipes/accuracy.toml");
-const MODELS: &str = "OUT/models";
+pub(super) const MODELS: &str = "OUT/models";
 /// Steps of a row that names none.
 const STEPS: i64 = 4000;
 const EPOCHS: i64 = 20;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Roots {
     pub(super) data: PathBuf,
     pub(super) models: PathBuf,
@@ -47,7 +48,7 @@ impl CommandLine {
         self.0.push(format!("--{name}"));
     }
 
-    fn setting(&mut self, name: &str, value: impl Into<String>) {
+    pub(super) fn setting(&mut self, name: &str, value: impl Into<String>) {
         self.flag(name);
         self.0.push(value.into());
     }
@@ -58,25 +59,27 @@ impl CommandLine {
         }
     }
 
-    pub(super) fn arguments(&self, roots: &Roots) -> Vec<OsString> {
+    /// Parses the line, with its folders in `roots`; fails with the first line of the program's
+    /// complaint.
+    pub(super) fn parse(&self, roots: &Roots) -> Result<(crate::Cli, ArgMatches), String> {
         let argument = |word: &String| {
             let paths = word.split(',').map(|path| roots.place(path));
             let paths: Vec<OsString> = paths.map(PathBuf::into_os_string).collect();
             paths.join(",".as_ref())
         };
-        self.0.iter().map(argument).collect()
+        let arguments = self.0.iter().map(argument);
+        let arguments = std::iter::once(OsString::from("parity-trainer")).chain(arguments);
+        let matches = crate::Cli::command().try_get_matches_from(arguments);
+        let parsed = matches.and_then(|all| Ok((crate::Cli::from_arg_matches(&all)?, all)));
+        parsed.map_err(|error| {
+            let text = error.to_string();
+            text.lines().next().unwrap_or_default().to_owned()
+        })
     }
 
-    /// Returns the first line of the program's complaint, if it does not take the line.
+    /// Fails if the program does not take the line.
     fn check(&self) -> Result<(), String> {
-        let arguments = std::iter::once("parity-trainer").chain(self.0.iter().map(String::as_str));
-        match <crate::Cli as clap::Parser>::try_parse_from(arguments) {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                let text = error.to_string();
-                Err(text.lines().next().unwrap_or_default().to_owned())
-            }
-        }
+        self.parse(&Roots::default()).map(drop)
     }
 
     pub(super) fn digest(&self) -> String {
@@ -181,12 +184,6 @@ impl RowRecipe {
 
     pub(super) fn reports(&self) -> String {
         format!("OUT/reports/{}", self.name)
-    }
-
-    /// The entry that it begins with.
-    fn start(&self) -> Option<String> {
-        let start = self.start.as_ref()?;
-        Some(format!("{MODELS}/{start}"))
     }
 }
 
@@ -327,8 +324,8 @@ impl Recipes {
     pub(super) fn train(&self, row: &RowRecipe) -> CommandLine {
         let mut line = self.line("train", row);
         line.settings(&row.train);
-        if let Some(start) = row.start() {
-            line.setting("start", start);
+        if let Some(start) = &row.start {
+            line.setting("start", format!("{MODELS}/{start}"));
         }
         line.setting("out", MODELS);
         line.setting("name", &row.name);
@@ -369,17 +366,12 @@ impl Recipes {
         format!("DATA/{}", self.deployed[&row.deployed].data)
     }
 
-    /// Returns the places that the row needs, and what is to be done where one is missing.
-    pub(super) fn needs(&self, row: &RowRecipe) -> Vec<(String, &'static str)> {
+    /// Returns the data or the deployed model's file, if the row's is not in `roots`.
+    pub(super) fn missing(&self, row: &RowRecipe, roots: &Roots) -> Option<String> {
         let file = self.deployed[&row.deployed].file.as_ref();
-        let mut needs = vec![(self.data(row), "")];
-        needs.extend(file.map(|file| (format!("MODELS/{file}"), "")));
-        // Its own deployed model is trained before it.
-        let start = row
-            .start()
-            .filter(|_| row.start.as_ref() != Some(&row.deployed));
-        needs.extend(start.map(|start| (start, "; run the row that it begins with first")));
-        needs
+        let file = file.map(|file| format!("MODELS/{file}"));
+        let mut needed = std::iter::once(self.data(row)).chain(file);
+        needed.find(|path| !roots.place(path).exists())
     }
 
     /// Digest of all that decides a training's figures.

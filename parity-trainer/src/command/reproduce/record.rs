@@ -50,10 +50,10 @@ pub(super) struct Figures {
 
 impl Outcome {
     /// Reads the evaluation in `folder`.
-    pub(super) fn read(folder: &Path) -> Result<Self, String> {
+    pub(super) fn read(folder: &Path) -> Result<Self, TrainError> {
         let path = folder.join("evaluation.json");
         let contents = fs::read(&path).and_then(|contents| Ok(serde_json::from_slice(&contents)?));
-        contents.map_err(|error| format!("{}: cannot read: {error}", path.display()))
+        contents.map_err(TrainError::read(&path))
     }
 
     /// A_a - A_d, one query missing.
@@ -86,14 +86,6 @@ impl Records {
     pub(super) fn write(&self, name: &str, record: &impl Serialize) -> Result<(), TrainError> {
         crate::command::write_json(&self.0.join(format!("{name}.json")), record)
     }
-
-    /// Notes that a training of `digest` begins; returns true if the same was begun before.
-    pub(super) fn begin(&self, name: &str, digest: &str) -> Result<bool, TrainError> {
-        let name = format!("{name}.begun");
-        let before: Option<String> = self.read(&name);
-        self.write(&name, &digest)?;
-        Ok(before.as_deref() == Some(digest))
-    }
 }
 
 pub(super) fn machine(threads: usize) -> String {
@@ -108,18 +100,4 @@ pub(super) fn machine(threads: usize) -> String {
         "{processor} ({processors} processors, of which {threads} used), parity-trainer {version}, \
          libtorch {libtorch}"
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Records;
-
-    #[test]
-    fn training_is_begun_again_only_by_the_same_recipe() {
-        let folder = tempfile::tempdir().unwrap();
-        let records = Records::at(folder.path()).unwrap();
-        for (digest, is_again) in [("one", false), ("one", true), ("another", false)] {
-            assert_eq!(records.begin("row", digest).unwrap(), is_again, "{digest}");
-        }
-    }
 }
