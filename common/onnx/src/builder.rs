@@ -58,14 +58,10 @@ pub struct BatchNorm<'a> {
 #[must_use = "a graph is built by `finish`"]
 pub struct GraphBuilder {
     graph: GraphProto,
-    current: Value,
-    error: Option<BuildError>,
-}
-
-#[derive(Debug, Clone)]
-struct Value {
-    name: String,
+    /// Name and shape of the last layer's value.
+    value: String,
     shape: Vec<usize>,
+    error: Option<BuildError>,
 }
 
 impl GraphBuilder {
@@ -77,20 +73,17 @@ impl GraphBuilder {
             input: vec![input],
             ..GraphProto::default()
         };
-        let current = Value {
-            name: name.to_owned(),
-            shape: shape.to_vec(),
-        };
         Self {
             graph,
-            current,
+            value: name.to_owned(),
+            shape: shape.to_vec(),
             error: None,
         }
     }
 
     /// The shape of the current value, without the batch axis.
     pub fn shape(&self) -> &[usize] {
-        &self.current.shape
+        &self.shape
     }
 
     /// A convolution: `[channels, height, width]` to `[out channels, height', width']`.
@@ -112,7 +105,7 @@ impl GraphBuilder {
             let out = conv.bias.len();
             layer.weights("weights", &[out, channels, kernel, kernel], conv.weights)?;
             layer.weights("bias", &[out], conv.bias)?;
-            layer.attributes = vec![
+            layer.node.attribute = vec![
                 AttributeProto::ints("kernel_shape", &[kernel, kernel]),
                 AttributeProto::ints("strides", &[stride, stride]),
                 AttributeProto::ints("pads", &[padding; 4]),
@@ -126,19 +119,19 @@ impl GraphBuilder {
     /// `bias` `[rows]`.
     pub fn gemm(self, weights: &[f32], bias: &[f32]) -> Self {
         self.layer("Gemm", |layer| {
-            let &[columns] = layer.input.shape.as_slice() else {
+            let &[columns] = layer.shape.as_slice() else {
                 return Err(layer.rank("[features]; put a flatten before it"));
             };
             layer.weights("weights", &[bias.len(), columns], weights)?;
             layer.weights("bias", &[bias.len()], bias)?;
-            layer.attributes = vec![AttributeProto::int("transB", 1)];
+            layer.node.attribute = vec![AttributeProto::int("transB", 1)];
             Ok(vec![bias.len()])
         })
     }
 
     /// `max(x, 0)`.
     pub fn relu(self) -> Self {
-        self.layer("Relu", |layer| Ok(layer.input.shape.clone()))
+        self.layer("Relu", |layer| Ok(layer.shape.clone()))
     }
 
     /// The maximum of each `size` x `size` window; windows do not overlap, and a remainder at the
@@ -148,7 +141,7 @@ impl GraphBuilder {
             let [channels, height, width] = layer.image()?;
             match (height.checked_div(size), width.checked_div(size)) {
                 (Some(rows @ 1..), Some(columns @ 1..)) => {
-                    layer.attributes = vec![
+                    layer.node.attribute = vec![
                         AttributeProto::ints("kernel_shape", &[size, size]),
                         AttributeProto::ints("strides", &[size, size]),
                     ];
@@ -169,8 +162,8 @@ impl GraphBuilder {
     /// Any shape to `[elements]`.
     pub fn flatten(self) -> Self {
         self.layer("Flatten", |layer| {
-            layer.attributes = vec![AttributeProto::int("axis", 1)];
-            Ok(vec![layer.input.shape.iter().product()])
+            layer.node.attribute = vec![AttributeProto::int("axis", 1)];
+            Ok(vec![layer.shape.iter().product()])
         })
     }
 
@@ -182,8 +175,8 @@ impl GraphBuilder {
             layer.weights("bias", &[channels], norm.bias)?;
             layer.weights("mean", &[channels], norm.mean)?;
             layer.weights("variance", &[channels], norm.variance)?;
-            layer.attributes = vec![AttributeProto::float("epsilon", norm.epsilon)];
-            Ok(layer.input.shape.clone())
+            layer.node.attribute = vec![AttributeProto::float("epsilon", norm.epsilon)];
+            Ok(layer.shape.clone())
         })
     }
 
@@ -195,21 +188,13 @@ impl GraphBuilder {
 
     fn by_channel(self, operator: &str, what: &str, values: &[f32]) -> Self {
         self.layer(operator, |layer| {
-            let dims: Vec<usize> = match *layer.input.shape.as_slice() {
+            let dims: Vec<usize> = match *layer.shape.as_slice() {
                 [channels, _, _] => vec![channels, 1, 1],
                 [features] => vec![features],
                 _ => return Err(layer.rank("[channels, height, width] or [features]")),
             };
             layer.weights(what, &dims, values)?;
-            Ok(layer.input.shape.clone())
-        })
-    }
-
-    /// Softmax over the last axis.
-    pub fn softmax(self) -> Self {
-        self.layer("Softmax", |layer| {
-            layer.attributes = vec![AttributeProto::int("axis", -1)];
-            Ok(layer.input.shape.clone())
+            Ok(layer.shape.clone())
         })
     }
 
@@ -231,7 +216,7 @@ impl GraphBuilder {
             Ok(cells.to_vec())
         })
         .layer("Transpose", |layer| {
-            layer.attributes = vec![AttributeProto::ints("perm", &[0, 2, 4, 1, 3, 5])];
+            layer.node.attribute = vec![AttributeProto::ints("perm", &[0, 2, 4, 1, 3, 5])];
             let [channels, rows, height, columns, width] = layer.dims();
             Ok(vec![rows, columns, channels, height, width])
         })
@@ -245,7 +230,7 @@ impl GraphBuilder {
     /// Takes `count` cells of each sample out of the batch axis again and adds their vectors.
     pub fn sum_cells(self, count: usize) -> Self {
         self.layer("Reshape", |layer| {
-            let &[features] = layer.input.shape.as_slice() else {
+            let &[features] = layer.shape.as_slice() else {
                 return Err(layer.rank("[features]; put a flatten before it"));
             };
             layer.integers("shape", &[-1, count as i64, features as i64]);
@@ -253,8 +238,8 @@ impl GraphBuilder {
         })
         .layer("ReduceSum", |layer| {
             layer.integers("axes", &[1]);
-            layer.attributes = vec![AttributeProto::int("keepdims", 0)];
-            Ok(layer.input.shape.iter().skip(1).copied().collect())
+            layer.node.attribute = vec![AttributeProto::int("keepdims", 0)];
+            Ok(layer.shape.iter().skip(1).copied().collect())
         })
     }
 
@@ -268,19 +253,20 @@ impl GraphBuilder {
         main: impl FnOnce(Self) -> Result<Self, E>,
         shortcut: impl FnOnce(Self) -> Result<Self, E>,
     ) -> Result<Self, E> {
-        let start = self.current.clone();
+        let (start, start_shape) = (self.value.clone(), self.shape.clone());
         let mut graph = main(self)?;
-        let main_end = std::mem::replace(&mut graph.current, start);
+        let main_end = std::mem::replace(&mut graph.value, start);
+        let main_shape = std::mem::replace(&mut graph.shape, start_shape);
         Ok(shortcut(graph)?.layer("Add", |layer| {
-            if layer.input.shape != main_end.shape {
-                let (main, shortcut) = (&main_end.shape, &layer.input.shape);
+            let shortcut = &layer.shape;
+            if *shortcut != main_shape {
                 return Err(layer.error(format!(
-                    "the branches end in shapes {main:?} and {shortcut:?}; give the shortcut a 1x1 \
-                        convolution"
+                    "the branches end in shapes {main_shape:?} and {shortcut:?}; give the shortcut \
+                        a 1x1 convolution"
                 )));
             }
-            layer.inputs.push(main_end.name);
-            Ok(main_end.shape)
+            layer.node.input.push(main_end);
+            Ok(main_shape)
         }))
     }
 
@@ -290,18 +276,16 @@ impl GraphBuilder {
     /// If a layer did not fit.
     pub fn finish(mut self, name: &str) -> Result<Vec<u8>, BuildError> {
         if self.graph.node.is_empty() {
-            self = self.layer("Identity", |layer| Ok(layer.input.shape.clone()));
+            self = self.layer("Identity", |layer| Ok(layer.shape.clone()));
         }
         if let Some(error) = self.error {
             return Err(error);
         }
-        let Self {
-            mut graph, current, ..
-        } = self;
+        let mut graph = self.graph;
         if let Some(last) = graph.node.last_mut() {
             last.output = vec![name.to_owned()];
         }
-        graph.output = vec![ValueInfoProto::batch_of(name.to_owned(), &current.shape)];
+        graph.output = vec![ValueInfoProto::batch_of(name.to_owned(), &self.shape)];
         Ok(ModelProto::of(graph).encode_to_vec())
     }
 
@@ -313,28 +297,25 @@ impl GraphBuilder {
         if self.error.is_some() {
             return self;
         }
+        let name = format!("{operator}_{}", self.graph.node.len());
         let mut layer = Layer {
-            name: format!("{operator}_{}", self.graph.node.len()),
-            inputs: vec![self.current.name.clone()],
-            input: self.current.clone(),
-            attributes: Vec::new(),
+            node: NodeProto {
+                input: vec![self.value.clone()],
+                output: vec![format!("{name}_output")],
+                op_type: Some(operator.to_owned()),
+                ..NodeProto::default()
+            },
+            name,
+            shape: self.shape.clone(),
             initialisers: Vec::new(),
         };
         match define(&mut layer) {
             Ok(shape) => {
-                let output = format!("{}_output", layer.name);
-                self.current = Value {
-                    name: output.clone(),
-                    shape,
-                };
+                self.value.clone_from(&layer.node.output[0]);
+                self.shape = shape;
                 self.graph.initializer.append(&mut layer.initialisers);
-                self.graph.node.push(NodeProto {
-                    input: layer.inputs,
-                    output: vec![output],
-                    name: Some(layer.name),
-                    op_type: Some(operator.to_owned()),
-                    attribute: layer.attributes,
-                });
+                layer.node.name = Some(layer.name);
+                self.graph.node.push(layer.node);
             }
             Err(error) => self.error = Some(error),
         }
@@ -345,28 +326,28 @@ impl GraphBuilder {
 /// A layer while it is being defined.
 struct Layer {
     name: String,
-    input: Value,
-    inputs: Vec<String>,
-    attributes: Vec<AttributeProto>,
+    node: NodeProto,
+    /// Of its input.
+    shape: Vec<usize>,
     initialisers: Vec<TensorProto>,
 }
 
 impl Layer {
     fn image(&self) -> Result<[usize; 3], BuildError> {
-        let shape = self.input.shape.as_slice().try_into();
+        let shape = self.shape.as_slice().try_into();
         shape.map_err(|_| self.rank("[channels, height, width]"))
     }
 
     fn weights(&mut self, what: &str, dims: &[usize], values: &[f32]) -> Result<(), BuildError> {
         let wanted: usize = dims.iter().product();
         if values.len() != wanted {
-            let (found, shape) = (values.len(), &self.input.shape);
+            let (found, shape) = (values.len(), &self.shape);
             return Err(self.error(format!(
                 "{what} has {found} elements, {wanted} are needed for an input of shape {shape:?}"
             )));
         }
         let name = format!("{}_{what}", self.name);
-        self.inputs.push(name.clone());
+        self.node.input.push(name.clone());
         self.initialisers
             .push(TensorProto::floats(name, dims, values));
         Ok(())
@@ -374,24 +355,24 @@ impl Layer {
 
     fn integers(&mut self, what: &str, values: &[i64]) {
         let name = format!("{}_{what}", self.name);
-        self.inputs.push(name.clone());
+        self.node.input.push(name.clone());
         self.initialisers.push(TensorProto::integers(name, values));
     }
 
     /// The five dimensions of cells; zeros if there are not five.
     fn dims(&self) -> [usize; 5] {
-        self.input.shape.as_slice().try_into().unwrap_or_default()
+        self.shape.as_slice().try_into().unwrap_or_default()
     }
 
     fn rank(&self, wanted: &str) -> BuildError {
-        let shape = &self.input.shape;
+        let shape = &self.shape;
         self.error(format!(
             "takes {wanted}, the value before it has shape {shape:?} (without the batch axis)"
         ))
     }
 
     fn window(&self, what: String) -> BuildError {
-        let shape = &self.input.shape;
+        let shape = &self.shape;
         self.error(format!("{what} does not fit an input of shape {shape:?}"))
     }
 

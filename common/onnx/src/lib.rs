@@ -12,7 +12,6 @@
 //!     .max_pool(2)
 //!     .flatten()
 //!     .gemm(&[1.0, 1.0, 1.0, 1.0], &[0.0])
-//!     .softmax()
 //!     .finish("output")?;
 //! # Ok::<(), parapet_onnx::BuildError>(())
 //! ```

@@ -16,8 +16,6 @@
 //! it, and the trainer judges it by the same code. Calls block for as long as the networks compute:
 //! tens of microseconds to milliseconds.
 
-mod decoder;
-mod encoder;
 mod network;
 
 use std::fs;
@@ -27,18 +25,20 @@ use std::sync::Arc;
 use crate::runtime::OnnxRuntime;
 use parapet_config::FileError;
 use parapet_config::repository::{ModelEntry, Platform};
-use parapet_decoder::{Calibration, Decoder};
-use parapet_encoder::{Code, CodeSpec, Encoder, EncoderKind};
+use parapet_decoder::{Calibration, DecodeError, Decoder};
+use parapet_encoder::{Code, CodeSpec, EncodeError, Encoder, EncoderKind};
 
-use decoder::LearnedDecoder;
-use encoder::LearnedEncoder;
 use network::Network;
 
-/// A learned code with its networks; clones share them.
+/// A learned code with its networks; clones share them. Parity outputs are the deployed model's
+/// own, as its instances give them.
 #[derive(Debug, Clone)]
 pub struct LearnedCode {
-    encoder: LearnedEncoder,
-    decoder: LearnedDecoder,
+    code: Code,
+    sample_len: usize,
+    output_len: usize,
+    encoder: Arc<Network>,
+    decoder: Arc<Network>,
     calibration: Option<Calibration>,
 }
 
@@ -115,28 +115,21 @@ impl LearnedCode {
         let network = |name, onnx: &[u8], inputs, outputs| {
             Network::open(runtime, &place.join(name), onnx, inputs, outputs).map(Arc::new)
         };
-        let (name, inputs) = (Platform::ENCODER_FILE, k * sample_len);
-        let encoder = LearnedEncoder {
-            code: code.clone(),
-            sample_len,
-            network: network(name, encoder, inputs, r * sample_len)?,
-        };
-        let (name, inputs) = (Platform::DECODER_FILE, (k + r) * output_len);
-        let decoder = LearnedDecoder {
-            code,
-            output_len,
-            network: network(name, decoder, inputs, k * output_len)?,
-        };
+        let (queries, rows) = (k * sample_len, r * sample_len);
+        let (given, made) = ((k + r) * output_len, k * output_len);
         Ok(Self {
-            encoder,
-            decoder,
+            encoder: network(Platform::ENCODER_FILE, encoder, queries, rows)?,
+            decoder: network(Platform::DECODER_FILE, decoder, given, made)?,
+            code,
+            sample_len,
+            output_len,
             calibration: None,
         })
     }
 
     /// The code, with its output transform.
     pub fn code(&self) -> &Code {
-        self.encoder.code()
+        &self.code
     }
 
     /// Returns the measured agreement for each score, where it was measured.
@@ -146,17 +139,93 @@ impl LearnedCode {
 
     /// Its encoder. Encoding one of several rows runs the network for all.
     pub fn encoder(&self) -> &(dyn Encoder + 'static) {
-        &self.encoder
+        self
     }
 
     /// Returns the code's decoder.
     pub fn decoder(&self) -> &(dyn Decoder + 'static) {
-        &self.decoder
+        self
     }
 
     /// The encoder and decoder, owned.
     pub fn into_coders(self) -> (Box<dyn Encoder>, Box<dyn Decoder>) {
-        (Box::new(self.encoder), Box::new(self.decoder))
+        (Box::new(self.clone()), Box::new(self))
+    }
+}
+
+impl Encoder for LearnedCode {
+    fn code(&self) -> &Code {
+        &self.code
+    }
+
+    fn encode(
+        &self,
+        row: usize,
+        queries: &[&[f32]],
+        parity: &mut [f32],
+    ) -> Result<(), EncodeError> {
+        let length = self.sample_len;
+        parapet_encoder::check_group(&self.code, length, row, queries, parity)?;
+        let samples = parity.len() / length;
+        let mut inputs = Vec::with_capacity(samples * self.code.k() * length);
+        for sample in 0..samples {
+            for query in queries {
+                let values = query.get(sample * length..(sample + 1) * length);
+                inputs.extend_from_slice(values.unwrap_or_default());
+            }
+        }
+        let rows = self.encoder.run(samples, &inputs);
+        let rows = rows.map_err(|reason| EncodeError::Network { reason })?;
+        copy_each(&rows, row, self.code.r(), length, parity);
+        Ok(())
+    }
+}
+
+impl Decoder for LearnedCode {
+    fn code(&self) -> &Code {
+        &self.code
+    }
+
+    fn decode(
+        &self,
+        predictions: &[Option<&[f32]>],
+        parity: &[Option<&[f32]>],
+        slot: usize,
+        out: &mut [f32],
+    ) -> Result<(), DecodeError> {
+        parapet_decoder::check_group(&self.code, predictions, parity, slot, out.len())?;
+        let (length, k) = (self.output_len, self.code.k());
+        if !out.len().is_multiple_of(length) {
+            let (expected, got) = (length, out.len());
+            return Err(DecodeError::UnequalLength { expected, got });
+        }
+        let transform = self.code.transform();
+        let (samples, group) = (out.len() / length, (k + self.code.r()) * length);
+        let mut inputs = vec![0.0; samples * group];
+        // Sample by sample, each with all outputs of its group; what is missing stays zero.
+        for (place, sample) in inputs.chunks_exact_mut(group).enumerate() {
+            let of_sample = place * length..(place + 1) * length;
+            let outputs = predictions.iter().chain(parity);
+            for (to, output) in sample.chunks_exact_mut(length).zip(outputs) {
+                if let Some(values) = output.and_then(|output| output.get(of_sample.clone())) {
+                    to.copy_from_slice(values);
+                    transform.apply(to, length);
+                }
+            }
+        }
+        let decoded = self.decoder.run(samples, &inputs);
+        let decoded = decoded.map_err(|reason| DecodeError::Network { reason })?;
+        copy_each(&decoded, slot, k, length, out);
+        transform.invert(out);
+        Ok(())
+    }
+}
+
+/// Copies row `first` of each `count` rows of `length` values, one after another.
+fn copy_each(rows: &[f32], first: usize, count: usize, length: usize, out: &mut [f32]) {
+    let rows = rows.chunks_exact(length).skip(first).step_by(count);
+    for (out, values) in out.chunks_exact_mut(length).zip(rows) {
+        out.copy_from_slice(values);
     }
 }
 

@@ -44,10 +44,8 @@ impl Network {
             .and_then(|mut session| session.commit_from_memory(onnx));
         let session = session.map_err(|error| {
             let reason = one_line(&error);
-            train_again(
-                file,
-                format!("not a network that ONNX Runtime can run: {reason}"),
-            )
+            let problem = format!("not a network that ONNX Runtime can run: {reason}");
+            train_again(file, problem)
         })?;
         let (input, input_shape) = tensor(file, "input", session.inputs(), inputs)?;
         let (output, _) = tensor(file, "output", session.outputs(), outputs)?;
@@ -126,18 +124,16 @@ fn tensor(
         return Err(wrong(format!("{found} instead of 32-bit floats")));
     };
     let (batch, axes) = shape.split_first().unwrap_or((&1, &[]));
-    let axes: Option<Vec<usize>> = axes
-        .iter()
-        .map(|&axis| usize::try_from(axis).ok())
-        .collect();
-    match axes {
-        Some(axes) if *batch < 0 && axes.iter().product::<usize>() == wanted => {
-            Ok((outlet.name().to_owned(), axes))
-        }
-        Some(axes) if *batch < 0 => Err(wrong(axes.iter().product::<usize>().to_string())),
-        _ => Err(wrong(format!(
+    let fixed = axes.iter().map(|&axis| usize::try_from(axis).ok());
+    let axes = fixed.collect::<Option<Vec<usize>>>();
+    let Some(axes) = axes.filter(|_| *batch < 0) else {
+        return Err(wrong(format!(
             "shape {shape:?} instead of a free batch axis and fixed others, so not known how many"
-        ))),
+        )));
+    };
+    match axes.iter().product::<usize>() {
+        values if values == wanted => Ok((outlet.name().to_owned(), axes)),
+        values => Err(wrong(values.to_string())),
     }
 }
 
