@@ -15,7 +15,6 @@ use crate::training::Trained;
 
 pub(crate) const WEIGHTS: &str = "weights.safetensors";
 
-/// The entry of what was trained.
 #[derive(Debug)]
 pub struct Entry<'a> {
     pub name: &'a str,

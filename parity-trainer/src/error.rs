@@ -59,17 +59,14 @@ impl TrainError {
         Self::Input(format!("{}: {problem}", path.display()))
     }
 
-    /// Makes the error of a file that cannot be written.
     pub fn write(path: &Path) -> impl Fn(io::Error) -> Self + use<'_> {
         |source| Self::Failed(format!("{}: cannot write: {source}", path.display()))
     }
 
-    /// Makes the error of a file that cannot be read.
     pub fn read(path: &Path) -> impl Fn(io::Error) -> Self + use<'_> {
         |source| Self::Failed(format!("{}: cannot read: {source}", path.display()))
     }
 
-    /// Returns the first line of the message.
     pub fn first_line(&self) -> String {
         first_line(self)
     }

@@ -33,7 +33,6 @@ impl Place {
         }
     }
 
-    /// Puts a model's `parameters` there, to be updated by `rule`.
     pub(crate) fn open(
         self,
         rule: OptimiserConfig,
@@ -117,10 +116,8 @@ pub struct Tick {
 /// order.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BackendState {
-    /// Steps done.
     pub clock: u64,
     pub weights: Vec<f32>,
-    /// State of the optimiser.
     pub slots: Vec<Vec<f32>>,
 }
 

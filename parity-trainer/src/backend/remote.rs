@@ -80,7 +80,6 @@ impl ClusterHandle {
 #[derive(Debug, Clone)]
 pub struct RemotePlan {
     pub rule: OptimiserConfig,
-    /// Parts that the batch of each step is cut into.
     pub executors: usize,
     pub consistency: Consistency,
     pub filters: FilterSpec,
@@ -103,7 +102,6 @@ pub struct RemoteBackend {
 }
 
 impl RemoteBackend {
-    /// Begins a training and leads it.
     pub fn lead(
         cluster: ClusterHandle,
         plan: RemotePlan,
@@ -114,7 +112,6 @@ impl RemoteBackend {
         Ok(backend)
     }
 
-    /// Takes part in a training that another process leads.
     pub fn join(
         cluster: ClusterHandle,
         job: Job,

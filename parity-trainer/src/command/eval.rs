@@ -116,7 +116,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     Ok(())
 }
 
-/// Evaluates a code on the test set.
 pub(super) fn judge(
     name: &str,
     models: CodedModels<'_>,
@@ -129,7 +128,6 @@ pub(super) fn judge(
     Ok(evaluation)
 }
 
-/// Opens the parity models of one code, or a learned code.
 fn open(args: &Args, threads: usize, test: &Samples) -> Result<Vec<CodeEntry>, TrainError> {
     let options = OpenOptions {
         threads,
@@ -221,7 +219,6 @@ fn check_rows(one: &CodeEntry, other: &CodeEntry) -> Result<(), TrainError> {
     )))
 }
 
-/// Some samples that models are tried on.
 pub(super) fn few(samples: &Samples) -> &[f32] {
     let few = TRIAL_SAMPLES.min(samples.len()) * samples.sample_len();
     samples.values.get(..few).unwrap_or_default()

@@ -56,7 +56,6 @@ impl Interrupt {
         *self.hint.lock() = None;
     }
 
-    /// Returns true if the user wants an end.
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }

@@ -62,7 +62,6 @@ fn load_data(folder: &Path) -> Result<DataSet, TrainError> {
     Ok(data)
 }
 
-/// Refuses data of more classes than the deployed model has.
 fn check_classes(data: &DataSet, deployed: &Deployed) -> Result<(), TrainError> {
     let (classes, outputs) = (data.classes, deployed.model.outputs());
     if classes <= outputs {

@@ -40,7 +40,6 @@ pub(super) fn lock_training(
 pub(super) struct TrainingLoop<'a> {
     pub(super) name: &'a str,
     pub(super) folder: &'a RunFolder,
-    /// Digest of all that decides how the training goes.
     pub(super) digest: &'a str,
     pub(super) config: &'a str,
     pub(super) environment: toml::Table,

@@ -240,7 +240,6 @@ fn in_colour(values: &[f32], pixels: usize) -> Vec<f32> {
     planes.flat_map(|plane| plane.repeat(3)).collect()
 }
 
-/// Returns true if a file's name says that it is an image that can be read.
 pub(super) fn is_image(name: &str) -> bool {
     let end = name
         .rsplit_once('.')

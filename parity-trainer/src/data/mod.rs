@@ -25,7 +25,6 @@ pub use augment::Augment;
 const MAX_CLASSES: usize = 256;
 /// Most values of all samples together, 16 GiB of memory.
 const MAX_VALUES: usize = 1 << 32;
-/// First bytes of a zip file.
 const ZIP_MAGIC: [u8; 4] = *b"PK\x03\x04";
 const ARCHIVE_ENDS: [&str; 3] = [".tar", ".tar.gz", ".tgz"];
 
@@ -195,7 +194,6 @@ fn read_file(path: &Path, progress: Progress<'_>) -> Result<DataSet> {
     }
 }
 
-/// Reads a whole file of at most `most` bytes.
 fn read_whole(path: &Path, most: u64) -> Result<Vec<u8>> {
     let failed = |source| unreadable(path, &source);
     let length = fs::metadata(path).map_err(failed)?.len();

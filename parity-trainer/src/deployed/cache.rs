@@ -91,7 +91,6 @@ fn is_own(name: &str) -> bool {
     digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// The file's outputs, if it is whole.
 fn read(file: &Path, values: usize) -> Option<Vec<f32>> {
     let bytes = fs::read(file).ok()?;
     let (outputs, digest) = bytes.split_at_checked(values * size_of::<f32>())?;

@@ -11,7 +11,6 @@ use crate::{Result, TrainError};
 /// is trained on scaled samples as well, and no server has to know of the scaling.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InputScaling {
-    /// Factor of differences to the mean.
     pub scale: f32,
     /// Mean that is subtracted first; empty for none.
     pub mean: Vec<f32>,

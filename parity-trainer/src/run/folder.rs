@@ -39,7 +39,6 @@ impl RunFolder {
         self.0.join(CONFIG).is_file()
     }
 
-    /// Refuses a folder where no run was begun.
     pub fn require(&self) -> Result<()> {
         if self.is_begun() {
             return Ok(());
@@ -236,7 +235,6 @@ fn file_name(step: u64) -> String {
     format!("{PREFIX}{step:09}{END}")
 }
 
-/// Returns the step of the checkpoint at `path`, if it is one.
 fn step(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?;
     let step = name.strip_prefix(PREFIX)?.strip_suffix(END)?;

@@ -28,7 +28,6 @@ pub use folder::{Found, RunFolder};
 pub use lock::lock;
 pub use log::{CurveLabels, LogRecord};
 
-/// Makes the error of a file of a run that cannot be written.
 fn unwritten(path: &Path) -> impl Fn(io::Error) -> TrainError + use<'_> {
     |source| {
         TrainError::Failed(format!(

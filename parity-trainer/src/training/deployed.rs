@@ -16,7 +16,6 @@ pub struct DeployedRun {
     pub network: NetworkSpec,
     pub epochs: usize,
     pub batch: usize,
-    /// Peak of the learning rate's cosine schedule.
     pub learning_rate: f64,
     pub weight_decay: f64,
     /// Probability mass that targets give to all classes alike, `0.0..1.0`.

@@ -249,7 +249,6 @@ impl TransformChoice {
     }
 }
 
-/// Mean and standard deviation.
 pub(super) fn moments(values: &[f32]) -> (f64, f64) {
     let count = values.len().max(1) as f64;
     let values = || values.iter().copied().map(f64::from);

@@ -297,7 +297,6 @@ struct Weights {
     trainable: Vec<Tensor>,
     /// Values that networks keep besides their weights, such as running moments.
     buffers: Vec<Tensor>,
-    /// Parameters as they were pulled last.
     parameters: ParameterSet,
     gradients: ParameterSet,
 }

@@ -187,7 +187,6 @@ impl Reproduction<'_> {
         self.records.write(name, &record)
     }
 
-    /// Runs `line` in this process.
     fn command(&self, line: &CommandLine) -> Result<Cost, TrainError> {
         eprintln!("$ {line}");
         let (begun, before) = (Instant::now(), processor_seconds());

@@ -77,7 +77,6 @@ impl CommandLine {
         })
     }
 
-    /// Fails if the program does not take the line.
     fn check(&self) -> Result<(), String> {
         self.parse(&Roots::default()).map(drop)
     }
@@ -119,7 +118,6 @@ pub(super) struct Recipes {
     pub(super) notes: String,
 }
 
-/// Deployed model: a given file, or one that is trained.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DeployedRecipe {
@@ -350,7 +348,6 @@ impl Recipes {
         line
     }
 
-    /// Begins a command line with the deployed model and its data.
     fn line(&self, command: &str, row: &RowRecipe) -> CommandLine {
         let model = match &self.deployed[&row.deployed].file {
             Some(file) => format!("MODELS/{file}"),

@@ -49,7 +49,6 @@ pub(super) struct Figures {
 }
 
 impl Outcome {
-    /// Reads the evaluation in `folder`.
     pub(super) fn read(folder: &Path) -> Result<Self, TrainError> {
         let path = folder.join("evaluation.json");
         let contents = fs::read(&path).and_then(|contents| Ok(serde_json::from_slice(&contents)?));

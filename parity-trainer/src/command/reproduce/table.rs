@@ -41,7 +41,6 @@ const AGAIN: &str = "\n`parity-trainer reproduce --only ROW` makes a row again; 
 pub(super) struct Row<'a> {
     pub(super) recipe: &'a RowRecipe,
     pub(super) deployed: &'a DeployedRecipe,
-    /// Its trainings, one for each seed.
     pub(super) runs: Vec<Run>,
     /// The deployed model's training, of one that is trained here.
     pub(super) trained: Option<Record<()>>,
@@ -100,7 +99,6 @@ impl Row<'_> {
         self.runs.iter().filter_map(|run| run.record.as_ref())
     }
 
-    /// Each training's figures, one query missing.
     fn figures(&self) -> impl Iterator<Item = &ByLosses> {
         self.records()
             .filter_map(|record| record.outcome.evaluation.by_losses.first())

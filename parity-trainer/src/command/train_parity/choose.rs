@@ -14,7 +14,6 @@ use crate::progress::Progress;
 /// By how much another transform has to be better than raw outputs in its trial.
 const MARGIN: f64 = 0.005;
 const LOSSES: [Loss; 2] = [Loss::Mse, Loss::Kl];
-/// The choice, in the run's folder.
 pub(super) const CHOICE: &str = "transform.toml";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -48,7 +47,6 @@ impl Candidate {
     }
 }
 
-/// Settings chosen on validation data.
 #[derive(Debug, Serialize, Deserialize)]
 struct Choice {
     run: String,

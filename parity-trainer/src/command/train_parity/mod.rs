@@ -42,7 +42,6 @@ struct Row {
     name: String,
     row: usize,
     folder: RunFolder,
-    /// Digest of all that decides how its training goes.
     digest: String,
 }
 
@@ -284,7 +283,6 @@ fn figures(evaluation: &CodeEvaluation) -> [(&'static str, Option<f64>); 3] {
     ]
 }
 
-/// Provenance and figures for `model.toml`.
 fn training_table(inputs: &Inputs, evaluation: &CodeEvaluation) -> toml::Table {
     let settings = &inputs.settings;
     let mut table = provenance(settings.common.seed, &inputs.data);

@@ -32,7 +32,6 @@ pub(super) struct Inputs {
     classes: ClassAxis,
     /// For row 0, with the code adding raw outputs.
     pub(super) run: ParityRun,
-    /// Digest of all that decides how the training goes.
     pub(super) digest: String,
 }
 

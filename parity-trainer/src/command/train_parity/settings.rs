@@ -198,7 +198,6 @@ impl Settings {
         }
     }
 
-    /// Returns true if an encoder and a decoder are trained, and no parity model.
     pub(super) fn is_learned(&self) -> bool {
         self.encoder == EncoderKind::Learned
     }
