@@ -24,9 +24,6 @@ pub struct ArraySpec {
 
 impl ArraySpec {
     /// The description of `array` that this reads.
-    ///
-    /// # Errors
-    /// If it is not understood.
     pub fn parse(array: ArrayId, description: &str) -> Result<Self, String> {
         toml::from_str(description)
             .map_err(|error| Self::unreadable(array, description, error.message()))
@@ -116,7 +113,6 @@ impl From<FilterSpec> for ArrayFilters {
     }
 }
 
-/// The ways to write filters.
 const NAMES: [(&str, FilterSpec); 6] = {
     const fn spec(lz4: bool, precision: Precision) -> FilterSpec {
         FilterSpec { lz4, precision }

@@ -9,7 +9,6 @@ mod index;
 mod routes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::Duration;
 
 use crate::{
@@ -19,17 +18,9 @@ use crate::{
 use index::{Counted, Index, Part, State};
 use routes::SendWindow;
 
-/// A task, for those that wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(u64);
 
-impl fmt::Display for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "task {}", self.0)
-    }
-}
-
-/// An array, as its workers know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientArray {
     /// Numbers in a row.
@@ -65,7 +56,6 @@ impl Default for ClientConfig {
     }
 }
 
-/// Work of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Work {
     /// Adds `keys x width` gradients at the end of iteration `clock`; see [`crate::Push`].
@@ -74,22 +64,16 @@ pub enum Work {
     Pull,
 }
 
-/// A task to submit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// Push or pull to do.
     pub work: Work,
-    /// Array that the task is on.
     pub array: ArrayId,
-    /// The keys that it is about.
     pub range: KeyRange,
     /// Keys of those rows that exist here.
     pub keys: Keys,
-    /// Iteration that the task belongs to.
     pub clock: Clock,
 }
 
-/// Rows that were pulled.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Pulled {
     /// Every live worker's updates up to this clock are contained.
@@ -107,8 +91,6 @@ pub struct Pulled {
 /// for good.
 pub type TaskOutcome = Result<Option<Pulled>, Refusal>;
 
-/// Reason why a task cannot be submitted.
-#[allow(missing_docs, reason = "the messages say what they are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     #[error("{limit} tasks are unfinished: wait for some before submitting more")]
@@ -119,7 +101,6 @@ pub enum SubmitError {
     Malformed(Refusal),
 }
 
-/// Event that a client handles.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientEvent {
     /// A message came: an answer, or a routing table.
@@ -133,13 +114,12 @@ pub enum ClientEvent {
     Tick,
 }
 
-/// Action that a client asks for.
-#[allow(missing_docs, reason = "the types say what the fields are")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientAction {
-    /// Send a message.
-    Send { to: NodeId, message: Message },
-    /// A task has ended.
+    Send {
+        to: NodeId,
+        message: Message,
+    },
     Done {
         handle: Handle,
         outcome: TaskOutcome,
@@ -160,7 +140,7 @@ impl Running {
 }
 
 /// State machine of a worker.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Client {
     worker: WorkerId,
     config: ClientConfig,
@@ -188,25 +168,17 @@ impl Client {
             worker,
             config,
             arrays: arrays.into_iter().collect(),
-            routing: Routing::default(),
-            tasks: BTreeMap::new(),
-            index: Index::default(),
-            fresh: BTreeMap::new(),
-            send_window: SendWindow::default(),
-            next_handle: 0,
-            next_request: 0,
-            answered: Duration::ZERO,
+            ..Self::default()
         }
     }
 
-    /// Number of unfinished tasks.
     pub fn unfinished(&self) -> usize {
         self.tasks.len()
     }
 
     /// The servers to which parts wait for room ([`ClientEvent::SendRoom`]).
     pub const fn held_back(&self) -> &BTreeSet<NodeId> {
-        self.send_window.held_back()
+        &self.send_window.held_back
     }
 
     /// Takes over a task; [`ClientAction::Done`] tells of its end.

@@ -34,11 +34,9 @@ use liveness::Liveness;
 pub struct HandOver {
     /// The shard, at its epoch before the join; its tail copies.
     pub at: ShardRef,
-    /// The server that joins.
     pub to: NodeId,
 }
 
-/// State of a cluster in the registry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClusterState {
     /// The servers that have joined, each with its weight; one of weight 0 is to be emptied.
@@ -46,7 +44,6 @@ pub struct ClusterState {
     /// The arrays: their keys, and into how many shards they are to be cut; 0: the array is to go,
     /// with all it holds.
     pub arrays: BTreeMap<ArrayId, (KeyRange, u64)>,
-    /// Routing table.
     pub routing: Routing,
     /// The hand-overs that tails have been told of.
     pub hand_overs: Vec<HandOver>,
@@ -56,33 +53,26 @@ pub struct ClusterState {
     pub proposals: BTreeSet<HandOver>,
     /// Servers that were named for a shard whose state never came to them.
     pub lost: BTreeSet<(NodeId, ShardRef)>,
-    /// The workers whose clocks count.
-    pub workers: BTreeSet<WorkerId>,
     /// The workers that the registry hears from.
     pub present_workers: BTreeSet<WorkerId>,
 }
 
-/// Changes that the leader decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The routing table as it should be. All at once: it is one compare-and-swap.
     pub routing: Routing,
     /// The hand-overs that tails should work on.
     pub hand_overs: Vec<HandOver>,
-    /// Workers that others wait for no longer.
-    pub gone_workers: Vec<WorkerId>,
     /// Shards whose servers are all gone.
     pub unrecoverable: Vec<ShardRef>,
 }
 
-/// Settings of a [`Coordinator`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoordinatorConfig {
-    /// Placement of ranges on servers.
     pub placement: Placement,
     /// Shards that are copied at the same time, at most.
     pub max_copies: usize,
-    /// Limit of the time that the registry may miss a server or worker that is not suspected.
+    /// Limit of the time that the registry may miss a server that is not suspected.
     pub absence: Duration,
     /// For how long a server is not believed that suspects all of two or more others: if it is cut
     /// off itself, they have noticed, too, and said so by then.
@@ -119,8 +109,7 @@ impl Default for CoordinatorConfig {
     }
 }
 
-/// Memory of the leader.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Coordinator {
     config: CoordinatorConfig,
     liveness: Liveness,
@@ -142,15 +131,11 @@ fn track<K: Ord>(since: &mut BTreeMap<K, Duration>, now: Duration, current: BTre
 }
 
 impl Coordinator {
-    /// One that has seen nothing.
     pub fn new(config: CoordinatorConfig) -> Self {
         Self {
             config,
             liveness: Liveness::new(config.absence, config.doubt),
-            since: BTreeMap::new(),
-            given_up: BTreeMap::new(),
-            born: BTreeMap::new(),
-            decided: Duration::ZERO,
+            ..Self::default()
         }
     }
 
@@ -167,7 +152,6 @@ impl Coordinator {
     pub fn decide(&mut self, now: Duration, cluster: &ClusterState) -> Change {
         self.decided = now;
         let live = self.liveness.servers(now, cluster);
-        let gone_workers = self.liveness.gone_workers(now, cluster);
         self.remember(now, cluster);
         let wanted = self.wanted(cluster, &live);
 
@@ -192,7 +176,6 @@ impl Coordinator {
         Change {
             routing,
             hand_overs,
-            gone_workers,
             unrecoverable: draft.unrecoverable.into_iter().collect(),
         }
     }
@@ -234,7 +217,6 @@ impl Coordinator {
         self.config.hand_over.saturating_mul(1 << times)
     }
 
-    /// Ends hand-overs that will not end by themselves.
     fn give_up(&mut self, wanted: &Routing, draft: &mut Draft<'_>) {
         for &hand_over in &draft.cluster.hand_overs {
             let HandOver { at, to } = hand_over;

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use crate::{Adam, Add, Key, Momentum, Sgd, UpdateRule};
 
 /// Optimiser and its constants; the learning rate comes with each step.
-#[allow(missing_docs, reason = "the names say what the fields are")]
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum OptimiserSpec {
@@ -100,11 +99,8 @@ const CLIP_EPSILON: f64 = 1e-6;
 /// Optimiser of a training and its learning rate over the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct OptimiserConfig {
-    /// Optimiser.
     pub optimiser: OptimiserSpec,
-    /// Peak learning rate.
     pub learning_rate: f64,
-    /// Schedule of the learning rate.
     pub schedule: Schedule,
     /// Steps that the schedule spans.
     pub steps: u64,
@@ -190,7 +186,6 @@ pub fn norm(values: &[f32]) -> f64 {
 /// make a step go as far as the step would.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TrainingRule {
-    /// The update of each step.
     pub rule: OptimiserConfig,
     /// Steps that were done before it.
     pub done: u64,
@@ -198,16 +193,12 @@ pub struct TrainingRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_from: Option<Key>,
     /// Updates of a row that make a step.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[serde(default = "one")]
     pub updates: NonZeroU64,
 }
 
 const fn one() -> NonZeroU64 {
     NonZeroU64::MIN
-}
-
-fn is_one(updates: &NonZeroU64) -> bool {
-    *updates == NonZeroU64::MIN
 }
 
 impl TrainingRule {
@@ -262,20 +253,15 @@ impl UpdateRule for TrainingRule {
     }
 }
 
-/// Rule of an array, as it is written down.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum RuleSpec {
-    /// Addition.
     Add,
-    /// Gradient descent.
     Sgd(Sgd),
-    /// The steps of a training.
     Training(TrainingRule),
 }
 
 impl RuleSpec {
-    /// Returns the rule itself.
     pub fn rule(self) -> Arc<dyn UpdateRule> {
         match self {
             Self::Add => Arc::new(Add),

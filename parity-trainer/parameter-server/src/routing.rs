@@ -9,9 +9,7 @@ use crate::{ArrayId, Epoch, Key, KeyRange, NodeId, ShardRef};
 /// A shard: a range of an array, and the chain of servers that holds it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// Array of the route.
     pub array: ArrayId,
-    /// Range of the route.
     pub range: KeyRange,
     /// Raised by every change of the chain or the range.
     pub epoch: Epoch,
@@ -20,7 +18,6 @@ pub struct Route {
 }
 
 impl Route {
-    /// A shard held by this chain.
     pub const fn new(at: ShardRef, chain: Vec<NodeId>) -> Self {
         Self {
             array: at.array,
@@ -30,7 +27,6 @@ impl Route {
         }
     }
 
-    /// Returns the shard.
     pub const fn at(&self) -> ShardRef {
         ShardRef::new(self.array, self.range, self.epoch)
     }
@@ -91,12 +87,10 @@ impl Routing {
         Ok(Self { version, routes })
     }
 
-    /// Raised by every change.
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// All routes, by array and first key.
     pub fn routes(&self) -> &[Route] {
         &self.routes
     }
@@ -109,16 +103,12 @@ impl Routing {
         from.take_while(move |route| route.array == array && route.range.start < range.end)
     }
 
-    /// The route of `key`.
     pub fn route(&self, array: ArrayId, key: Key) -> Option<&Route> {
         let range = KeyRange::new(key, key.saturating_add(1));
         self.overlapping(array, range).next()
     }
 
     /// The route of exactly this shard, at its epoch.
-    ///
-    /// # Errors
-    /// If the shard is not there, or no longer at this epoch.
     pub fn exact(&self, at: ShardRef) -> Result<&Route, RoutingError> {
         let route = self.route(at.array, at.range.start);
         route
@@ -143,14 +133,11 @@ impl Routing {
         self.with_routes(routes)
     }
 
-    /// The next version, with these routes.
     pub(crate) fn with_routes(&self, routes: Vec<Route>) -> Result<Self, RoutingError> {
         Self::new(self.version.saturating_add(1), routes)
     }
 }
 
-/// Errors of a routing table or a change of it.
-#[allow(missing_docs, reason = "the messages say what they are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RoutingError {
     #[error(

@@ -28,9 +28,7 @@ use shards::{Shards, exact};
 /// An array, as every server knows it.
 #[derive(Debug, Clone)]
 pub struct ArrayConfig {
-    /// Layout of its rows.
     pub layout: Layout,
-    /// Consistency model of its readers.
     pub consistency: Consistency,
 }
 
@@ -73,27 +71,30 @@ impl Default for ServerConfig {
     }
 }
 
-/// Event that a server handles.
-#[allow(missing_docs, reason = "the types say what the fields are")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// A message has arrived.
-    Received { from: Peer, message: Message },
+    Received {
+        from: Peer,
+        message: Message,
+    },
     /// The registry's list of workers. Join a worker at the clock of the most advanced or later: no
     /// worker can be made to wait for what is past.
     Members(Members),
     /// The registry asks this server, the tail, to copy a shard to one that will join the chain.
-    HandOver { at: ShardRef, to: NodeId },
+    HandOver {
+        at: ShardRef,
+        to: NodeId,
+    },
     /// Time has passed; due by [`Server::next_timer`].
     Tick,
 }
 
-/// Action that a server asks for.
-#[allow(missing_docs, reason = "the types say what the fields are")]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Send a message.
-    Send { to: Peer, message: Message },
+    Send {
+        to: Peer,
+        message: Message,
+    },
     /// Ask the registry to append `add` to the shard's chain, if it is still at this epoch. The
     /// shard stands still until its epoch is raised, by this change or another: it asks repeatedly.
     Propose {
@@ -102,7 +103,9 @@ pub enum Action {
         add: NodeId,
     },
     /// Tell the registry that the shard's state never came here, or is another than its head's.
-    Lost { at: ShardRef },
+    Lost {
+        at: ShardRef,
+    },
     /// Tell the operator that a server cannot join a shard's chain, which goes on without it.
     CopyRefused {
         at: ShardRef,
@@ -114,9 +117,7 @@ pub enum Action {
 /// A look into a shard, for tests and metrics.
 #[derive(Debug, Clone, Copy)]
 pub struct ShardView<'a> {
-    /// Shard that is held.
     pub at: ShardRef,
-    /// Rows of the shard.
     pub store: &'a Store,
     /// Clocks of each worker that the rows contain.
     pub clocks: &'a RangedClocks,
@@ -196,12 +197,10 @@ impl Server {
         }
     }
 
-    /// Returns the server's node.
     pub const fn node(&self) -> NodeId {
         self.node
     }
 
-    /// All shards held here.
     pub fn shards(&self) -> impl Iterator<Item = ShardView<'_>> {
         self.shards.held.values().map(Replica::view)
     }

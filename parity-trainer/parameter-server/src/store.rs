@@ -27,7 +27,6 @@ pub struct Layout {
     pub width: usize,
     /// True if rows exist only once they have been updated. All start as zeros.
     pub sparse: bool,
-    /// Rule that pushes follow.
     pub rule: Arc<dyn UpdateRule>,
 }
 
@@ -51,7 +50,6 @@ impl Layout {
     }
 }
 
-/// The rows of one range of one array.
 #[derive(Debug, Clone)]
 pub struct Store {
     range: KeyRange,
@@ -88,17 +86,14 @@ impl Store {
         self.chunks.partition_point(|chunk| chunk.last_key() < key)
     }
 
-    /// Returns the range.
     pub const fn range(&self) -> KeyRange {
         self.range
     }
 
-    /// Returns the layout of the rows.
     pub const fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.chunks.iter().map(Chunk::rows).sum()
     }
@@ -201,26 +196,24 @@ impl Store {
             let pieces = pieces.iter();
             pieces.flat_map(move |(chunk, rows)| chunk.column(column, rows.clone(), width))
         };
-        let keys = || {
-            let keys = pieces.iter().map(|(chunk, rows)| chunk.keys(rows.clone()));
-            Keys::List(keys.flatten().collect::<Vec<Key>>().into())
+        let pieces = pieces.iter();
+        let listed = pieces
+            .clone()
+            .flat_map(|(chunk, rows)| chunk.keys(rows.clone()));
+        let keys = match self.layout.sparse {
+            true => Keys::List(listed.collect::<Vec<Key>>().into()),
+            false => Keys::All,
         };
-        let steps = pieces
-            .iter()
-            .flat_map(|(chunk, rows)| chunk.steps(rows.clone()));
+        let steps = pieces.flat_map(|(chunk, rows)| chunk.steps(rows.clone()));
         let values: Vec<f32> = column(0).copied().collect();
         let slots = 1..=self.layout.rule.slots();
         let state: Vec<f32> = slots.flat_map(column).copied().collect();
         Rows {
             range: KeyRange::new(range.start, end),
-            keys: if self.layout.sparse {
-                keys()
-            } else {
-                Keys::All
-            },
+            keys,
             values: values.into(),
             state: state.into(),
-            steps: steps.copied().collect(),
+            steps: steps.copied().collect::<Vec<u32>>().into(),
         }
     }
 

@@ -8,7 +8,7 @@ use half::f16;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use serde::{Deserialize, Serialize};
 
-use crate::{Key, KeyRange};
+use crate::{Key, KeyRange, Pool};
 
 /// A window of a shared, immutable vector.
 ///
@@ -48,6 +48,19 @@ impl<T> Shared<T> {
             window: self.window.start + start..self.window.start + end,
             moderate: self.moderate,
         }
+    }
+
+    /// Elements of the window, if the vector is not shared.
+    pub fn get_mut(&mut self) -> Option<&mut [T]> {
+        Arc::get_mut(&mut self.buffer)?.get_mut(self.window.clone())
+    }
+
+    /// Keeps the vector in a pool, to be used again once all windows of it are gone.
+    pub fn keep_in(&self, pool: &mut Pool<T>)
+    where
+        T: Copy + Default,
+    {
+        pool.keep(&self.buffer);
     }
 
     fn with_moderate(self, moderate: bool) -> Self {
@@ -207,12 +220,10 @@ pub enum Values {
 }
 
 impl Values {
-    /// Returns an empty list of values.
     pub fn none() -> Self {
         Self::F32(Shared::default())
     }
 
-    /// Number of values.
     pub fn len(&self) -> usize {
         match self {
             Self::F32(values) => values.len(),
@@ -220,7 +231,6 @@ impl Values {
         }
     }
 
-    /// Returns true if there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -332,8 +342,6 @@ impl From<Vec<f32>> for Values {
     }
 }
 
-/// Errors of a message's values.
-#[allow(missing_docs, reason = "the messages say what they are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum ValuesError {
     #[error(

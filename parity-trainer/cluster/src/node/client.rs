@@ -20,7 +20,6 @@ use super::membership::{KnownView, Membership};
 use super::transport::Sender;
 use super::wire::{HEADER_LEN, SUM_LEN};
 use super::{AT_ONCE, NodeConfig, Timing};
-use crate::registry::{Report, ReportChange};
 
 /// Tasks on their way to the node.
 const COMMANDS: usize = 1024;
@@ -50,7 +49,6 @@ pub struct TaskSpec {
 }
 
 impl TaskSpec {
-    /// All rows of a range.
     pub const fn new(array: ArrayId, range: KeyRange, clock: Clock) -> Self {
         Self {
             array,
@@ -60,7 +58,6 @@ impl TaskSpec {
         }
     }
 
-    /// Only these rows.
     #[must_use]
     pub fn keys(self, keys: Keys) -> Self {
         Self { keys, ..self }
@@ -137,9 +134,6 @@ impl Worker {
     }
 
     /// Asks for rows.
-    ///
-    /// # Errors
-    /// As for a push.
     pub async fn pull(&self, spec: TaskSpec) -> Result<Pending<Pulled>, TaskError> {
         let array = self.arrays.iter().find(|(id, _)| *id == spec.array);
         let width = array.map_or(1, |(_, array)| array.width) as u64;
@@ -202,7 +196,6 @@ struct ClientNode {
     membership: Membership,
     known: KnownView,
     commands: mpsc::Receiver<Command>,
-    /// Awaited answers of tasks.
     running: BTreeMap<Handle, Answer>,
     since: Instant,
     actions: Vec<ClientAction>,
@@ -272,15 +265,11 @@ impl ClientNode {
                 self.tell(ClientEvent::Received(message));
             }
             Some(Happened::Up(Peer::Server(node))) => {
-                self.membership
-                    .report(ReportChange::Retracted(Report::Suspect(node)));
+                self.membership.tell(node, true);
                 // Also what was given to it while there was no connection.
                 self.tell(ClientEvent::Disconnected(node));
             }
-            Some(Happened::Down(Peer::Server(node))) => {
-                self.membership
-                    .report(ReportChange::Made(Report::Suspect(node)));
-            }
+            Some(Happened::Down(Peer::Server(node))) => self.membership.tell(node, false),
             Some(_) | None => {}
         }
     }
@@ -337,7 +326,6 @@ impl ClientNode {
     }
 }
 
-/// Waits until one of these queues is not long.
 async fn room_in_any(senders: &[Sender]) {
     let rooms = senders.iter().map(|sender| Box::pin(sender.room()));
     select_all(rooms).await;

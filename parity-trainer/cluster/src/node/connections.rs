@@ -22,7 +22,6 @@ use super::transport::{Local, Sender, Transport, TransportError};
 use super::wire::{Frame, Hello};
 use super::{AT_ONCE, Counters, NodeConfig};
 
-/// Things in the inbox at once.
 const INBOX: usize = 1024;
 
 /// Received bytes are accounted for in these units, above one.
@@ -102,13 +101,7 @@ impl Connections {
     /// None yet. Received messages that wait take up to `bounds.inbox`, beside one frame for each
     /// connection.
     pub(super) fn new(own: Peer, config: NodeConfig) -> Self {
-        let NodeConfig {
-            cluster,
-            transport,
-            filters,
-            timing,
-            bounds,
-        } = config;
+        let (timing, bounds) = (config.timing, config.bounds);
         let units = (bounds.inbox / UNIT).clamp(1, Semaphore::MAX_PERMITS);
         let (sender, inbox) = mpsc::channel(INBOX);
         let gate = watch::Sender::new(false);
@@ -123,7 +116,7 @@ impl Connections {
         let local = Local {
             hello: Hello {
                 peer: own,
-                cluster,
+                cluster: config.cluster,
                 max_frame: bounds.max_frame,
             },
             queue: bounds.queue,
@@ -131,9 +124,9 @@ impl Connections {
             handshake: timing.silence(),
         };
         Self {
-            transport,
+            transport: config.transport,
             local: Arc::new(local),
-            filters: filters.into_iter().collect(),
+            filters: config.filters.into_iter().collect(),
             shared,
             gate,
             inbox,
@@ -354,13 +347,11 @@ impl Connections {
         self.live.values().filter_map(server).collect()
     }
 
-    /// The way to a server, if there is one.
     pub(super) fn sender(&self, node: NodeId) -> Option<Sender> {
         let id = self.by_peer.get(&Peer::Server(node))?;
         Some(self.live.get(id)?.sender.clone())
     }
 
-    /// A server whose queue is long.
     pub(super) fn long_server(&self) -> Option<Sender> {
         let is_long = |live: &&Live| matches!(live.peer, Peer::Server(_)) && live.sender.is_long();
         let found = self.live.values().find(is_long);

@@ -8,7 +8,7 @@ use parapet_parameter_server::{ArrayId, NodeId};
 use tokio::sync::watch;
 
 use crate::array::ArraySpec;
-use crate::registry::{self, ReportChange, View};
+use crate::registry::{self, Report, ReportChange, View};
 
 /// Takes a node's reports; it does not wait.
 pub trait Reporter: fmt::Debug + Send + Sync {
@@ -30,7 +30,6 @@ impl Reporter for registry::Membership {
     }
 }
 
-/// A node's end of the registry.
 #[derive(Debug, Clone)]
 pub struct Membership {
     /// The newest view. It keeps its last value while the registry is away.
@@ -55,6 +54,15 @@ impl Membership {
             view,
             reporter: Weak::<registry::Membership>::new(),
         }
+    }
+
+    /// Tells of a connection to a server that is there again, or was lost.
+    pub(super) fn tell(&self, node: NodeId, is_up: bool) {
+        let suspicion = Report::Suspect(node);
+        self.report(match is_up {
+            true => ReportChange::Retracted(suspicion),
+            false => ReportChange::Made(suspicion),
+        });
     }
 
     pub(super) fn report(&self, change: ReportChange) {

@@ -47,7 +47,6 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
-    /// With the usual intervals and bounds.
     pub fn new(cluster: &str, transport: Transport) -> Self {
         Self {
             cluster: cluster.to_owned(),

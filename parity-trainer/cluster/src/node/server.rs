@@ -41,7 +41,6 @@ impl ServerHandle {
     }
 }
 
-/// A server that listens and is to be run.
 #[derive(Debug)]
 pub struct ServerNode {
     server: Server,
@@ -60,9 +59,6 @@ impl ServerNode {
     /// Listens at `listen`, `HOST:PORT`; port 0 for any that is free. Nothing else happens before
     /// [`ServerNode::run`]. `node` is the number of one life of a process: a restarted one has
     /// another. All servers have the same `arrays`, and those that the registry describes.
-    ///
-    /// # Errors
-    /// If the address cannot be listened at.
     pub async fn bind(
         node: NodeId,
         listen: &str,
@@ -155,14 +151,8 @@ impl ServerNode {
     fn happened(&mut self, happened: Happened) {
         match happened {
             Happened::Message(from, message) => self.tell(Event::Received { from, message }),
-            Happened::Up(Peer::Server(node)) => {
-                self.membership
-                    .report(ReportChange::Retracted(Report::Suspect(node)));
-            }
-            Happened::Down(Peer::Server(node)) => {
-                self.membership
-                    .report(ReportChange::Made(Report::Suspect(node)));
-            }
+            Happened::Up(Peer::Server(node)) => self.membership.tell(node, true),
+            Happened::Down(Peer::Server(node)) => self.membership.tell(node, false),
             // The registry hears of workers from themselves.
             Happened::Up(Peer::Worker(_)) | Happened::Down(Peer::Worker(_)) => {}
         }

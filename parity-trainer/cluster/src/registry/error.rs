@@ -48,7 +48,6 @@ pub enum RegistryError {
 }
 
 impl RegistryError {
-    /// Returns true if the same call can succeed later.
     pub const fn is_retryable(&self) -> bool {
         matches!(
             self,

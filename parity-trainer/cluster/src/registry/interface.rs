@@ -72,7 +72,6 @@ impl Registry {
         self.view.clone()
     }
 
-    /// Waits until the view is so.
     pub async fn until(&self, is_so: impl Fn(&View) -> bool) -> Result<Arc<View>> {
         let mut views = self.view.clone();
         let view = views.wait_for(|view| is_so(view)).await;

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_parameter_server::{Change, Coordinator, CoordinatorConfig, ShardRef};
+use parapet_parameter_server::{Coordinator, CoordinatorConfig, ShardRef};
 use tokio::time::{Instant, sleep_until};
 
 use crate::registry::store::{Backoff, Revision};
-use crate::registry::{Member, Membership, RegistryError, Result, Table, Term, View};
+use crate::registry::{Member, Membership, RegistryError, Result, Term, View};
 
 /// Takes part in the election of a leader, and leads while elected, until the registry is closed.
 ///
@@ -177,26 +177,12 @@ impl LeaderTerm {
         let registry = membership.registry();
         let table = &view.table;
         if change.routing != table.routing || change.hand_overs != table.hand_overs {
-            log_changes(table, &change);
             let (routing, hand_overs) = (&change.routing, &change.hand_overs);
+            tracing::debug!(?routing, ?hand_overs, "changed");
             let written = registry.change(self.term, table.revision, routing, hand_overs);
             self.written = written.await?;
         }
         Ok(())
-    }
-}
-
-/// Logs changes, for operators who ask how a cluster came to be as it is.
-fn log_changes(table: &Table, change: &Change) {
-    for route in change.routing.routes() {
-        if table.routing.route(route.array, route.range.start) != Some(route) {
-            tracing::debug!(?route, "changed");
-        }
-    }
-    for new in &change.hand_overs {
-        if !table.hand_overs.contains(new) {
-            tracing::debug!(?new, "to be copied");
-        }
     }
 }
 

@@ -2,7 +2,6 @@
 //! it, too.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,17 +26,11 @@ struct Inner {
 }
 
 /// A store within this process. Clones share it.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct MemoryStore {
     inner: Arc<Mutex<Inner>>,
     /// Notifies followers of changes.
     changed: watch::Sender<()>,
-}
-
-impl fmt::Debug for MemoryStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MemoryStore at revision {}", self.inner.lock().revision)
-    }
 }
 
 impl MemoryStore {

@@ -47,7 +47,6 @@ enum Request {
     Follow,
 }
 
-/// Answer to a request that could not be carried out.
 #[derive(Debug, Serialize, Deserialize)]
 enum Failure {
     Refused(String),
@@ -64,7 +63,6 @@ impl From<RegistryError> for Failure {
     }
 }
 
-/// A store that the process at `HOST:PORT` serves.
 #[derive(Debug, Clone)]
 pub struct ServedStore {
     endpoint: Arc<str>,
@@ -164,7 +162,6 @@ impl Source for ServedStore {
     }
 }
 
-/// Serves `store` at `listener` until `stop`.
 pub async fn serve_store(
     store: Arc<dyn Store>,
     listener: TcpListener,

@@ -73,17 +73,11 @@ pub enum Batch {
 }
 
 /// A lease, renewed until this is dropped. Its keys go with it.
+#[derive(Debug)]
 pub struct Lease {
     id: LeaseId,
     over: CancellationToken,
-    /// Renews the lease until it is dropped.
     _keeper: Box<dyn Any + Send + Sync>,
-}
-
-impl fmt::Debug for Lease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lease {}", self.id)
-    }
 }
 
 impl Lease {
@@ -97,7 +91,6 @@ impl Lease {
         self.id
     }
 
-    /// Waits until the lease is over.
     pub async fn over(&self) {
         self.over.cancelled().await;
     }

@@ -89,7 +89,6 @@ pub struct Table {
 }
 
 impl Table {
-    /// Returns true if a chain has the server.
     pub fn holds(&self, server: NodeId) -> bool {
         let mut routes = self.routing.routes().iter();
         routes.any(|route| route.chain.contains(&server))

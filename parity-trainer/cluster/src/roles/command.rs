@@ -19,7 +19,6 @@ use crate::roles::{ClusterError, Result};
 /// Time that a cluster's processes have for their own end.
 const LAST: Duration = Duration::from_secs(10);
 
-/// Commands of the cluster.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Hold parameters: a parameter server
@@ -33,7 +32,6 @@ pub enum Command {
     Top(top::Args),
 }
 
-/// Commands on a whole cluster.
 #[derive(Debug, clap::Subcommand)]
 pub enum ClusterCommand {
     /// Start servers and workers as processes on this machine, and end them with this one
@@ -59,7 +57,6 @@ pub struct RegistryArgs {
 }
 
 impl Command {
-    /// Does it, until it is done or a signal ends it.
     pub fn run(&self, programs: &Programs) -> Result<()> {
         // Not one for each processor: one task decides, and where workers compute beside it, each
         // thread that is woken takes one of them off its processor.
@@ -96,7 +93,6 @@ impl Stop {
         Ok(Self(interrupt, listen(SignalKind::terminate())?))
     }
 
-    /// Waits for the first.
     async fn asked(mut self) {
         self.next().await;
         tokio::spawn(async move {

@@ -27,18 +27,15 @@ enum Question {
     State(ArrayId, KeyRange),
 }
 
-/// Status of a server, as it reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Status {
     pub received: u64,
     pub sent: u64,
     /// Messages for which there was no connection or no room.
     pub dropped: u64,
-    /// The shards it holds.
     pub shards: Vec<ShardStatus>,
 }
 
-/// One server's part of one shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardStatus {
     /// The shard, at the epoch the server knows.
@@ -106,7 +103,6 @@ impl Control {
         asked.map_err(|cause| self.silent(cause))
     }
 
-    /// Asks the server for its status.
     pub async fn status(&self) -> Result<Status> {
         Ok(self.ask(Question::Status).await?.0)
     }

@@ -77,7 +77,6 @@ pub async fn define(
     Ok(registry.define(array, &info).await?)
 }
 
-/// Waits until servers hold the whole array.
 pub async fn await_array(registry: &Registry, array: ArrayId, patience: Duration) -> Result<()> {
     let is_held = |view: &View| {
         view.arrays.get(&array).is_some_and(|info| {

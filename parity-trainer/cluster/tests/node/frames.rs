@@ -83,7 +83,7 @@ impl Random {
                 self.fill_keys(&mut rows.keys);
                 self.fill_values(&mut rows.values);
                 self.fill_values(&mut rows.state);
-                rows.steps = self.numbers(|n| n as u32);
+                rows.steps = self.numbers(|n| n as u32).into();
                 (packed.keys, packed.values) = (None, None);
             }
             _ => {}

@@ -152,7 +152,6 @@ impl Client {
         }
     }
 
-    /// Ends the task if all of its parts are done.
     pub(super) fn finish(&mut self, handle: Handle, actions: &mut Vec<ClientAction>) {
         let running = self.tasks.get(&handle);
         let Some(running) = running.filter(|running| running.parts.iter().all(Part::is_done))

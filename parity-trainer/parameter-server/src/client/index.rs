@@ -12,13 +12,9 @@ const PATIENCE: u32 = 16;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum State {
-    /// To be sent, when it may be.
     Ready,
-    /// On its way.
     Sent { at: Duration },
-    /// Refused for now.
     Delayed { until: Duration },
-    /// Answered.
     Done(Option<PullReply>),
 }
 

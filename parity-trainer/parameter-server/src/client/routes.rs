@@ -238,17 +238,13 @@ pub(super) struct SendWindow {
     /// Bytes that each connection can still take; `None` for no limit, until one is reported.
     left: Option<BTreeMap<NodeId, usize>>,
     /// Where parts wait for room.
-    held_back: BTreeSet<NodeId>,
+    pub(super) held_back: BTreeSet<NodeId>,
 }
 
 impl SendWindow {
     pub(super) fn set(&mut self, left: BTreeMap<NodeId, usize>) {
         self.left = Some(left);
         self.held_back.clear();
-    }
-
-    pub(super) const fn held_back(&self) -> &BTreeSet<NodeId> {
-        &self.held_back
     }
 
     /// Returns true if a part may go there; if there is a way, but no room, it is waited for.

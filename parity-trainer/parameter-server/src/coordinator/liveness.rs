@@ -1,19 +1,19 @@
-//! Detection of dead servers and workers.
+//! Detection of dead servers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{ClusterState, track};
-use crate::{NodeId, Peer, WorkerId};
+use crate::{NodeId, Peer};
 
-/// Memory of the liveness of servers and workers.
+/// Memory of the liveness of servers.
 ///
 /// A suspicion counts as long as it is held. One server's is enough, for it must be acted upon
 /// within a second; workers' count if all of them agree, because servers do not watch workers in
 /// turn. Suspicions held by a suspected server do not count. Nor do, for a while, those of a server
 /// that suspects all of two or more others: if it is cut off itself, they will say so. If they do
 /// not, it is the last that lives: the dead are listed for as long as their leases last.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Liveness {
     absence: Duration,
     doubt: Duration,
@@ -24,7 +24,6 @@ pub(super) struct Liveness {
     /// Servers that suspect all others, and the time since they do.
     alone: BTreeMap<NodeId, Duration>,
     suspects: BTreeSet<NodeId>,
-    missing_workers: BTreeMap<WorkerId, Duration>,
 }
 
 impl Liveness {
@@ -32,20 +31,15 @@ impl Liveness {
         Self {
             absence,
             doubt,
-            weights: BTreeMap::new(),
-            missing: BTreeMap::new(),
-            alone: BTreeMap::new(),
-            suspects: BTreeSet::new(),
-            missing_workers: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
     /// When those that are missing will have been missing for too long, and those that are alone
     /// are believed.
     pub(super) fn timers(&self) -> impl Iterator<Item = Duration> + '_ {
-        let missing = self.missing.values().chain(self.missing_workers.values());
-        let alone = self.alone.values().map(|&since| since + self.doubt);
-        missing.map(|&since| since + self.absence).chain(alone)
+        let missing = self.missing.values().map(|&since| since + self.absence);
+        missing.chain(self.alone.values().map(|&since| since + self.doubt))
     }
 
     pub(super) fn servers(&mut self, now: Duration, cluster: &ClusterState) -> BTreeSet<NodeId> {
@@ -142,15 +136,6 @@ impl Liveness {
         cluster.servers.contains_key(by)
             && !self.suspects.contains(by)
             && alone.is_none_or(|&since| now >= since + self.doubt)
-    }
-
-    /// The workers that the registry has missed for too long.
-    pub(super) fn gone_workers(&mut self, now: Duration, cluster: &ClusterState) -> Vec<WorkerId> {
-        let missing = cluster.workers.difference(&cluster.present_workers);
-        track(&mut self.missing_workers, now, missing.copied().collect());
-        let missing = self.missing_workers.iter();
-        let gone = missing.filter(|&(_, &since)| now >= since + self.absence);
-        gone.map(|(&worker, _)| worker).collect()
     }
 }
 

@@ -7,10 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::key_lists::KeyLists;
 use super::{ArrayFilters, Digest, Filter, Precision, Traffic, lz4};
-use crate::{
-    ArrayId, Key, Keys, Message, Operation, Pull, PullReply, Push, Replicate, Shared, Update,
-    Values,
-};
+use crate::{ArrayId, Key, Keys, Message, Shared, Values};
 
 /// Below this many keys a list is always sent: its digest would be no shorter.
 const SHORT_LIST: usize = 4;
@@ -19,7 +16,6 @@ const SHORT_LIST: usize = 4;
 const DIGEST_BYTES: usize = 24;
 
 /// Keys as they go to the transport.
-#[allow(missing_docs, reason = "the names say what the fields are")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PackedKeys {
     /// As they are. With `remember`, the receiver keeps them: their digest may stand
@@ -37,12 +33,9 @@ pub enum PackedKeys {
 }
 
 /// Values as they go to the transport.
-#[allow(missing_docs, reason = "the names say what the fields are")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PackedValues {
-    /// As they are.
     Plain(Values),
-    /// Compressed.
     Lz4 {
         precision: Precision,
         count: u64,
@@ -129,10 +122,9 @@ impl Link {
         &self.received
     }
 
-    /// Filters a message that is to be sent.
     pub fn pack(&mut self, mut message: Message) -> Packed {
         let (mut packed_keys, mut packed_values) = (None, None);
-        if let Some((array, keys, values)) = rows_of(&mut message) {
+        if let Some((array, keys, values)) = message.rows_mut() {
             let filters = self.filters.get(&array).copied().unwrap_or_default();
             let keys = std::mem::replace(keys, Keys::none());
             packed_keys = Some(self.pack_keys(array, keys, filters));
@@ -148,13 +140,12 @@ impl Link {
         }
     }
 
-    /// Restores the message.
     pub fn unpack(&mut self, packed: Packed) -> Result<Message, UnpackError> {
         let mut message = packed.message;
         let keys = packed.keys.map(|keys| self.unpack_keys(keys)).transpose()?;
         let values = packed.values.map(|values| self.unpack_values(values));
         let values = values.transpose()?;
-        let Some((array, own_keys, own_values)) = rows_of(&mut message) else {
+        let Some((array, own_keys, own_values)) = message.rows_mut() else {
             return Ok(message);
         };
         // Of arrays that are known here alone, for a peer may name any.
@@ -311,28 +302,7 @@ impl Link {
     }
 }
 
-/// The keys and values of a message of a kind that is filtered. Snapshots are not: their keys come
-/// once, and their sender has a processor that serves pulls meanwhile.
-fn rows_of(message: &mut Message) -> Option<(ArrayId, &mut Keys, Option<&mut Values>)> {
-    match message {
-        Message::Push(Push {
-            at, keys, values, ..
-        })
-        | Message::PullReply(PullReply {
-            at, keys, values, ..
-        })
-        | Message::Replicate(Replicate {
-            at,
-            operation: Operation::Update(Update { keys, values, .. }),
-            ..
-        }) => Some((at.array, keys, Some(values))),
-        Message::Pull(Pull { at, keys, .. }) => Some((at.array, keys, None)),
-        _ => None,
-    }
-}
-
 /// Reason why a message cannot be unpacked; it counts as lost.
-#[allow(missing_docs, reason = "the messages say what they are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnpackError {
     #[error(

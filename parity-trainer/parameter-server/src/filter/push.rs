@@ -26,7 +26,6 @@ pub struct Kkt {
     /// Factor that makes this worker's gradient an estimate of the sum of all: the number of
     /// workers, where each has an equal part of the data.
     pub scale: f32,
-    /// Treatment of gradients that are left out.
     pub left_out: LeftOut,
 }
 
@@ -116,7 +115,6 @@ impl PushFilter {
         &self.traffic
     }
 
-    /// Number of rows that are kept back.
     pub fn kept_back(&self) -> usize {
         self.kept.len()
     }
@@ -248,8 +246,6 @@ impl PushFilter {
     }
 }
 
-/// Errors of a push that is to be filtered.
-#[allow(missing_docs, reason = "the messages say what they are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     #[error(

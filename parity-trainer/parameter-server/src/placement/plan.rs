@@ -18,16 +18,12 @@ use std::collections::BTreeSet;
 
 use crate::{Key, KeyRange, NodeId, Route, Routing, RoutingError, ShardRef};
 
-/// One change of one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Shard to change.
     pub at: ShardRef,
-    /// Change to make.
     pub change: ChainChange,
 }
 
-/// Change of a shard's chain or range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChainChange {
     /// Cut the shard at a key inside it; both parts keep the chain.
@@ -41,9 +37,6 @@ pub enum ChainChange {
 impl Step {
     /// The table after this change. An append must wait for the tail's proposal: until then the new
     /// server has nothing.
-    ///
-    /// # Errors
-    /// If the shard has changed since the plan was made, or the step leaves no table.
     pub fn apply(&self, routing: &Routing) -> Result<Routing, RoutingError> {
         let ShardRef { array, range, .. } = self.at;
         let mut chain = routing.exact(self.at)?.chain.clone();

@@ -155,7 +155,7 @@ impl Replica {
     }
 
     fn stands_still(&self) -> bool {
-        self.outgoing.as_ref().is_some_and(Outgoing::stands_still)
+        self.outgoing.as_ref().is_some_and(|copy| copy.stopped)
     }
 
     fn ensure_not_fenced(&self) -> Result<(), Refusal> {
@@ -402,7 +402,7 @@ impl Replica {
 
     pub(super) fn next_timer(&self, config: &ServerConfig) -> Option<Duration> {
         let waits = !self.log.is_empty() && self.fenced.is_none();
-        let copy = self.outgoing.as_ref().map(Outgoing::sent_at);
+        let copy = self.outgoing.as_ref().map(|copy| copy.sent_at);
         let sent = waits
             .then_some(self.sent_at)
             .into_iter()

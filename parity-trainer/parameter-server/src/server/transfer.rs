@@ -29,7 +29,7 @@ pub(super) struct Outgoing {
     to: NodeId,
     transfer: TransferId,
     /// The shard stands still; what is left are the last changes.
-    stopped: bool,
+    pub(super) stopped: bool,
     /// Keys whose rows have changed since they were copied, or were never copied.
     left: RangeSet,
     /// Pieces that pre-copy may still take, so that it ends however fast rows change.
@@ -37,18 +37,10 @@ pub(super) struct Outgoing {
     /// The piece that waits for its acknowledgement; `None` once the newcomer has everything.
     piece: Option<Snapshot>,
     next_part: u32,
-    sent_at: Duration,
+    pub(super) sent_at: Duration,
 }
 
 impl Outgoing {
-    pub(super) const fn stands_still(&self) -> bool {
-        self.stopped
-    }
-
-    pub(super) const fn sent_at(&self) -> Duration {
-        self.sent_at
-    }
-
     /// Returns true if this piece waits for its answer from this server.
     fn waits(&self, from: Peer, asked: Piece) -> bool {
         let piece = self.piece.as_ref();
@@ -82,7 +74,7 @@ impl Replica {
     pub(super) fn hand_over(&mut self, to: NodeId, context: &mut Context<'_>) {
         let is_tail = self.route.tail() == Some(context.node);
         // Before the standstill, the registry may change its mind and name another server.
-        let is_decided = |outgoing: &Outgoing| outgoing.stands_still() || outgoing.to == to;
+        let is_decided = |outgoing: &Outgoing| outgoing.stopped || outgoing.to == to;
         let is_decided = self.outgoing.as_ref().is_some_and(is_decided);
         let cannot = self.route.chain.contains(&to) || self.refused_by.contains(&to);
         if !is_tail || self.fenced.is_some() || cannot || is_decided {

@@ -240,7 +240,7 @@ fn rows_that_do_not_fit_the_layout_are_told() {
         |rows| rows.values = vec![0.0; 3].into(),
         |rows| rows.values = vec![f32::NAN; 4].into(),
         |rows| rows.state = vec![0.0; 4].into(),
-        |rows| rows.steps = vec![0],
+        |rows| rows.steps = vec![0].into(),
     ];
     for (number, change) in wrong.into_iter().enumerate() {
         let mut rows = good.clone();

@@ -22,7 +22,6 @@ pub(super) struct Shared {
     pub(super) inbox: mpsc::Sender<Inbound>,
     pub(super) budget: Arc<Semaphore>,
     pub(super) units: u32,
-    /// True while workers' messages are held back.
     pub(super) gate: watch::Receiver<bool>,
     pub(super) timing: Timing,
     pub(super) next_id: Arc<AtomicU64>,
@@ -52,7 +51,6 @@ pub(super) async fn accept(mut listener: Listener, shared: Shared) {
     }
 }
 
-/// Keeps a connection to a server.
 pub(super) async fn dial(
     transport: Transport,
     address: String,
@@ -122,7 +120,6 @@ impl Shared {
         self.inbox.send(Inbound::Closed { id }).await.is_ok()
     }
 
-    /// Hands on what comes until the connection is lost.
     async fn receive(
         &self,
         id: u64,

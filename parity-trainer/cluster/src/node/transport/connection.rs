@@ -140,7 +140,6 @@ async fn exchange(
     })
 }
 
-/// Names a peer in errors.
 pub(crate) fn peer_at(peer: Peer, address: &str) -> String {
     match peer {
         Peer::Server(node) => format!("{node} at {address}"),

@@ -119,7 +119,6 @@ impl Transport {
         })
     }
 
-    /// Connects to the node at `address`, and shakes hands.
     pub async fn connect(
         &self,
         address: &str,
@@ -163,7 +162,6 @@ enum Accepting {
 }
 
 impl Listener {
-    /// Where others connect to.
     pub fn address(&self) -> &str {
         &self.address
     }

@@ -14,9 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use twox_hash::XxHash3_64;
 use twox_hash::xxhash3_64::Hasher;
 
-use crate::node::wire::{
-    Frame, HEADER_LEN, Header, MAX_HEAD, Numbers, PIECE, SUM_LEN, Section, WireError,
-};
+use crate::node::wire::{Frame, HEADER_LEN, Header, MAX_HEAD, PIECE, SUM_LEN, Section, WireError};
 
 /// Frames are put together up to this many bytes, then written: the checksum is made of what the
 /// write finds in the cache.
@@ -110,7 +108,6 @@ struct Outgoing {
 }
 
 impl Outgoing {
-    /// Frames of `cost` bytes have left.
     fn sent(&self, cost: usize) {
         let before = self.state.bytes.fetch_sub(cost, Ordering::Relaxed);
         if before >= self.state.long && before - cost < self.state.long {
@@ -167,7 +164,7 @@ enum Part {
     /// A piece of `small`, summed up already.
     Small(Range<usize>),
     /// Summed up piece by piece, as it is written.
-    Large(Numbers),
+    Large(Box<dyn Section>),
     /// The checksum of the frame that ends here, once all of it is summed up.
     Sum([u8; SUM_LEN]),
 }
@@ -184,9 +181,9 @@ impl Part {
 
 /// Frames as slices for vectored writes. Heads and short sections are copied next to one another,
 /// so that many small frames are one slice; long sections stay where they are.
+#[derive(Default)]
 pub struct Batch {
     max_frame: u64,
-    /// The latest frame's head.
     head: Vec<u8>,
     small: Vec<u8>,
     parts: VecDeque<Part>,
@@ -202,17 +199,10 @@ pub struct Batch {
 
 impl Batch {
     /// Of frames up to `max_frame` bytes.
-    pub const fn new(max_frame: u64) -> Self {
+    pub fn new(max_frame: u64) -> Self {
         Self {
             max_frame,
-            head: Vec::new(),
-            small: Vec::new(),
-            parts: VecDeque::new(),
-            written: 0,
-            bytes: 0,
-            ready: 0,
-            ready_bytes: 0,
-            sums: VecDeque::new(),
+            ..Self::default()
         }
     }
 
@@ -252,7 +242,11 @@ impl Batch {
 
     /// Puts the sections after header and head, which begin at `start`, and the checksum after
     /// them.
-    fn add_sections<'a>(&mut self, start: usize, sections: impl Iterator<Item = Section<'a>>) {
+    fn add_sections<'a>(
+        &mut self,
+        start: usize,
+        sections: impl Iterator<Item = &'a mut dyn Section>,
+    ) {
         let mut sections = sections.peekable();
         while let Some(section) = sections.next_if(|section| section.as_bytes().len() <= COPIED) {
             self.small.extend_from_slice(section.as_bytes());

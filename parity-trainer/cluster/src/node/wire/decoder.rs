@@ -1,15 +1,12 @@
 //! Frames on their way in.
 
 use std::hash::Hasher as _;
-use std::ops::Range;
-use std::sync::Arc;
 
-use bytemuck::Pod;
-use parapet_parameter_server::{Pool, Shared, are_moderate};
 use twox_hash::XxHash3_64;
 use twox_hash::xxhash3_64::Hasher;
 
-use super::frame::{Frame, Section};
+use super::frame::Frame;
+use super::section::{Pools, Section};
 use super::{HEADER_LEN, Header, PIECE, SUM_LEN, WireError, agree};
 
 /// Bytes that are read ahead, but for a longer head.
@@ -141,9 +138,7 @@ impl Decoder {
                 };
                 self.start += SUM_LEN;
                 let long = self.long.take();
-                return long
-                    .map(|long| long.finish(sum, &mut self.pools))
-                    .transpose();
+                return long.map(|long| long.finish(sum)).transpose();
             }
             let count = space.len().min(received.len());
             if count == 0 {
@@ -169,114 +164,25 @@ fn short(header: Header, body: &[u8], sum: [u8; SUM_LEN]) -> Result<Frame, WireE
     for (section, count) in frame.sections().zip(counts) {
         let (bytes, after) = rest.split_at(count * section.width());
         rest = after;
-        let mut buffer = pools.take(&section, count);
-        buffer.bytes_mut().copy_from_slice(bytes);
-        buffer.check(0..bytes.len());
-        buffer.put(section, count);
+        section.allocate(count, &mut pools);
+        section.bytes_mut().copy_from_slice(bytes);
+        let moderate = section.are_moderate(0..bytes.len());
+        section.complete(moderate, &mut pools);
     }
     Ok(frame)
-}
-
-/// A section's numbers in the vector that the message will keep.
-enum Buffer {
-    U64(Arc<Vec<u64>>),
-    U32(Vec<u32>),
-    /// And true while those that have come are moderate.
-    F32(Arc<Vec<f32>>, bool),
-    U16(Arc<Vec<u16>>),
-    U8(Arc<Vec<u8>>),
-}
-
-fn bytes_of<T: Pod>(vector: &mut Arc<Vec<T>>) -> &mut [u8] {
-    Arc::get_mut(vector)
-        .map(|vector| bytemuck::cast_slice_mut(vector))
-        .unwrap_or_default()
-}
-
-impl Buffer {
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        match self {
-            Self::U64(vector) => bytes_of(vector),
-            Self::U32(vector) => bytemuck::cast_slice_mut(vector),
-            Self::F32(vector, _) => bytes_of(vector),
-            Self::U16(vector) => bytes_of(vector),
-            Self::U8(vector) => bytes_of(vector),
-        }
-    }
-
-    /// Checks these bytes, which have just come, while they are in the processor's cache.
-    fn check(&mut self, bytes: Range<usize>) {
-        if let Self::F32(vector, moderate) = self {
-            // A number that came in two pieces is looked at with the second.
-            let numbers = bytes.start / size_of::<f32>()..bytes.end / size_of::<f32>();
-            *moderate &= are_moderate(vector.get(numbers).unwrap_or_default());
-        }
-    }
-
-    /// Puts the numbers into the message. Section and buffer are of one kind.
-    fn put(self, section: Section<'_>, count: usize) {
-        match (section, self) {
-            (Section::U64(to), Self::U64(vector)) => *to = Shared::window(vector, 0..count),
-            (Section::U32(to), Self::U32(vector)) => *to = vector,
-            (Section::F32(to), Self::F32(vector, moderate)) => {
-                *to = Shared::window(vector, 0..count).marked_moderate(moderate);
-            }
-            (Section::U16(to), Self::U16(vector)) => *to = Shared::window(vector, 0..count),
-            (Section::U8(to), Self::U8(vector)) => *to = Shared::window(vector, 0..count),
-            _ => {}
-        }
-    }
-}
-
-struct Pools {
-    u64s: Pool<u64>,
-    f32s: Pool<f32>,
-    u16s: Pool<u16>,
-    u8s: Pool<u8>,
-}
-
-impl Pools {
-    const fn new(bytes: usize) -> Self {
-        Self {
-            u64s: Pool::new(bytes),
-            f32s: Pool::new(bytes),
-            u16s: Pool::new(bytes),
-            u8s: Pool::new(bytes),
-        }
-    }
-
-    /// A buffer for at least `count` numbers of a section.
-    fn take(&mut self, section: &Section<'_>, count: usize) -> Buffer {
-        match section {
-            Section::U64(_) => Buffer::U64(self.u64s.take(count)),
-            // Only snapshots have them.
-            Section::U32(_) => Buffer::U32(vec![0; count]),
-            Section::F32(_) => Buffer::F32(self.f32s.take(count), true),
-            Section::U16(_) => Buffer::U16(self.u16s.take(count)),
-            Section::U8(_) => Buffer::U8(self.u8s.take(count)),
-        }
-    }
-
-    fn keep(&mut self, buffer: &Buffer) {
-        match buffer {
-            Buffer::U64(vector) => self.u64s.keep(vector),
-            Buffer::U32(_) => {}
-            Buffer::F32(vector, _) => self.f32s.keep(vector),
-            Buffer::U16(vector) => self.u16s.keep(vector),
-            Buffer::U8(vector) => self.u8s.keep(vector),
-        }
-    }
 }
 
 struct Long {
     frame: Frame,
     counts: Vec<usize>,
     sum: Hasher,
-    /// The sections that have been begun; the last of them is being read.
-    buffers: Vec<Buffer>,
+    /// Sections that have been begun; the last of them is being read.
+    begun: usize,
     /// Bytes of that section, and those that have come and are in `sum`.
     length: usize,
     filled: usize,
+    /// Those that have come are moderate.
+    moderate: bool,
 }
 
 impl Long {
@@ -286,22 +192,27 @@ impl Long {
         sum.write(head);
         let mut long = Self {
             frame,
-            buffers: Vec::with_capacity(counts.len()),
             counts,
             sum,
+            begun: 0,
             length: 0,
             filled: 0,
+            moderate: true,
         };
         long.next_section(pools);
         Ok(long)
     }
 
+    fn current(&mut self) -> Option<&mut dyn Section> {
+        self.frame.sections().nth(self.begun.checked_sub(1)?)
+    }
+
     /// Free part of the current section.
     fn space(&mut self) -> &mut [u8] {
         let free = self.filled..self.length;
-        let current = self.buffers.last_mut();
+        let current = self.current();
         current
-            .and_then(|buffer| buffer.bytes_mut().get_mut(free))
+            .and_then(|section| section.bytes_mut().get_mut(free))
             .unwrap_or_default()
     }
 
@@ -309,10 +220,11 @@ impl Long {
     fn filled(&mut self, count: usize) -> usize {
         let count = count.min(self.length - self.filled);
         let new = self.filled..self.filled + count;
-        if let Some(buffer) = self.buffers.last_mut() {
+        let current = self.frame.sections().nth(self.begun.saturating_sub(1));
+        if let Some(section) = current {
             self.sum
-                .write(buffer.bytes_mut().get(new.clone()).unwrap_or_default());
-            buffer.check(new);
+                .write(section.as_bytes().get(new.clone()).unwrap_or_default());
+            self.moderate &= section.are_moderate(new);
         }
         self.filled += count;
         count
@@ -320,23 +232,26 @@ impl Long {
 
     /// Goes on to the next section, when the current one is complete. Returns true if there is one.
     fn next_section(&mut self, pools: &mut Pools) -> bool {
+        let moderate = self.moderate;
+        if let Some(section) = self.current() {
+            section.complete(moderate, pools);
+        }
         let mut sections = self.frame.sections().zip(&self.counts);
-        let Some((section, &count)) = sections.nth(self.buffers.len()) else {
+        let next = sections.nth(self.begun);
+        self.begun += 1;
+        let Some((section, &count)) = next else {
+            (self.length, self.filled) = (0, 0);
             return false;
         };
-        self.buffers.push(pools.take(&section, count));
+        section.allocate(count, pools);
         (self.length, self.filled) = (count * section.width(), 0);
+        self.moderate = true;
         true
     }
 
-    fn finish(mut self, sum: [u8; SUM_LEN], pools: &mut Pools) -> Result<Frame, WireError> {
+    fn finish(self, sum: [u8; SUM_LEN]) -> Result<Frame, WireError> {
         if !agree(self.sum.finish().to_le_bytes(), sum) {
             return Err(WireError::Checksum);
-        }
-        let filled = self.buffers.into_iter().zip(self.counts);
-        for (section, (buffer, count)) in self.frame.sections().zip(filled) {
-            pools.keep(&buffer);
-            buffer.put(section, count);
         }
         Ok(self.frame)
     }

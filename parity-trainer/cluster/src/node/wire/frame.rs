@@ -1,11 +1,11 @@
 //! Frames, and the arrays of numbers in them.
 
 use parapet_parameter_server::{
-    Digest, Keys, Message, Operation, Packed, PackedKeys, PackedValues, Pull, PullReply, Push,
-    Replicate, Shared, Snapshot, Update, Values,
+    Digest, Keys, Message, Operation, Packed, PackedKeys, PackedValues, Snapshot, Values,
 };
 use serde::{Deserialize, Serialize};
 
+use super::section::Section;
 use super::{HEADER_LEN, SUM_LEN, WireError};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,129 +28,48 @@ impl From<Message> for Frame {
     }
 }
 
-/// An array of numbers, in its place in a message.
-#[derive(Debug)]
-pub(in crate::node) enum Section<'a> {
-    U64(&'a mut Shared<u64>),
-    U32(&'a mut Vec<u32>),
-    F32(&'a mut Shared<f32>),
-    U16(&'a mut Shared<u16>),
-    U8(&'a mut Shared<u8>),
-}
-
-/// An array of numbers that was taken out of a message.
-#[derive(Debug)]
-pub(in crate::node) enum Numbers {
-    U64(Shared<u64>),
-    U32(Vec<u32>),
-    F32(Shared<f32>),
-    U16(Shared<u16>),
-    U8(Shared<u8>),
-}
-
-impl Numbers {
-    pub(in crate::node) fn as_bytes(&self) -> &[u8] {
-        match self {
-            Self::U64(numbers) => numbers.as_bytes(),
-            Self::U32(numbers) => bytemuck::cast_slice(numbers),
-            Self::F32(numbers) => numbers.as_bytes(),
-            Self::U16(numbers) => numbers.as_bytes(),
-            Self::U8(numbers) => numbers,
-        }
+fn section_of_keys(keys: &mut Keys) -> Option<&mut dyn Section> {
+    match keys {
+        Keys::All => None,
+        Keys::List(keys) => Some(keys),
     }
 }
 
-impl<'a> Section<'a> {
-    pub(in crate::node) fn as_bytes(&self) -> &[u8] {
-        match self {
-            Self::U64(numbers) => numbers.as_bytes(),
-            Self::U32(numbers) => bytemuck::cast_slice(numbers),
-            Self::F32(numbers) => numbers.as_bytes(),
-            Self::U16(numbers) => numbers.as_bytes(),
-            Self::U8(numbers) => numbers,
-        }
-    }
-
-    pub(in crate::node) const fn width(&self) -> usize {
-        match self {
-            Self::U64(_) => 8,
-            Self::U32(_) | Self::F32(_) => 4,
-            Self::U16(_) => 2,
-            Self::U8(_) => 1,
-        }
-    }
-
-    pub(in crate::node) fn take(self) -> Numbers {
-        match self {
-            Self::U64(numbers) => Numbers::U64(std::mem::take(numbers)),
-            Self::U32(numbers) => Numbers::U32(std::mem::take(numbers)),
-            Self::F32(numbers) => Numbers::F32(std::mem::take(numbers)),
-            Self::U16(numbers) => Numbers::U16(std::mem::take(numbers)),
-            Self::U8(numbers) => Numbers::U8(std::mem::take(numbers)),
-        }
-    }
-
-    fn of_keys(keys: &'a mut Keys) -> Option<Self> {
-        match keys {
-            Keys::All => None,
-            Keys::List(keys) => Some(Self::U64(keys)),
-        }
-    }
-
-    fn of_values(values: &'a mut Values) -> Option<Self> {
-        Some(match values {
-            Values::F32(values) => Self::F32(values),
-            Values::Bf16(values) | Values::F16(values) => Self::U16(values),
-        })
+fn section_of_values(values: &mut Values) -> &mut dyn Section {
+    match values {
+        Values::F32(values) => values,
+        Values::Bf16(values) | Values::F16(values) => values,
     }
 }
 
 impl Frame {
     /// The arrays of numbers, in the order in which they are sent.
-    pub(in crate::node) fn sections(&mut self) -> impl Iterator<Item = Section<'_>> {
-        let mut sections = [const { None::<Section<'_>> }; 6];
+    pub(in crate::node) fn sections(&mut self) -> impl Iterator<Item = &mut dyn Section> {
+        let mut sections = [const { None::<&mut dyn Section> }; 6];
         let [keys, values, state, steps, packed_keys, packed_values] = &mut sections;
         if let Self::Message(packed) = self {
             match &mut packed.message {
-                Message::Push(Push {
-                    keys: own_keys,
-                    values: own_values,
-                    ..
-                })
-                | Message::PullReply(PullReply {
-                    keys: own_keys,
-                    values: own_values,
-                    ..
-                })
-                | Message::Replicate(Replicate {
-                    operation:
-                        Operation::Update(Update {
-                            keys: own_keys,
-                            values: own_values,
-                            ..
-                        }),
-                    ..
-                }) => {
-                    *keys = Section::of_keys(own_keys);
-                    *values = Section::of_values(own_values);
-                }
-                Message::Pull(Pull { keys: own_keys, .. }) => *keys = Section::of_keys(own_keys),
                 Message::Snapshot(Snapshot { rows, .. }) => {
-                    *keys = Section::of_keys(&mut rows.keys);
-                    *values = Section::of_values(&mut rows.values);
-                    *state = Section::of_values(&mut rows.state);
-                    *steps = Some(Section::U32(&mut rows.steps));
+                    *keys = section_of_keys(&mut rows.keys);
+                    *values = Some(section_of_values(&mut rows.values));
+                    *state = Some(section_of_values(&mut rows.state));
+                    *steps = Some(&mut rows.steps);
                 }
-                _ => {}
+                message => {
+                    if let Some((_, own_keys, own_values)) = message.rows_mut() {
+                        *keys = section_of_keys(own_keys);
+                        *values = own_values.map(section_of_values);
+                    }
+                }
             }
             *packed_keys = match &mut packed.keys {
-                Some(PackedKeys::Plain { keys, .. }) => Section::of_keys(keys),
-                Some(PackedKeys::Lz4 { bytes, .. }) => Some(Section::U8(bytes)),
+                Some(PackedKeys::Plain { keys, .. }) => section_of_keys(keys),
+                Some(PackedKeys::Lz4 { bytes, .. }) => Some(bytes),
                 Some(PackedKeys::Known { .. }) | None => None,
             };
             *packed_values = match &mut packed.values {
-                Some(PackedValues::Plain(values)) => Section::of_values(values),
-                Some(PackedValues::Lz4 { bytes, .. }) => Some(Section::U8(bytes)),
+                Some(PackedValues::Plain(values)) => Some(section_of_values(values)),
+                Some(PackedValues::Lz4 { bytes, .. }) => Some(bytes),
                 None => None,
             };
         }

@@ -19,7 +19,6 @@ const MAGIC: [u8; 8] = *b"\x93PARAPET";
 
 const MAX_CLUSTER: usize = 64;
 
-/// First message of a node, which identifies it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     pub peer: Peer,
@@ -35,12 +34,9 @@ impl Hello {
         let short = (self.peer, self.short_cluster(), self.max_frame);
         let (content, place) = bytes.split_at_mut(HELLO_LEN - 4);
         let (prefix, fields) = content.split_at_mut(PREFIX_LEN);
-        let version = VERSION.to_le_bytes();
-        let start = MAGIC.iter().chain(&version);
-        prefix
-            .iter_mut()
-            .zip(start)
-            .for_each(|(to, from)| *to = *from);
+        let (magic, version) = prefix.split_at_mut(MAGIC.len());
+        magic.copy_from_slice(&MAGIC);
+        version.copy_from_slice(&VERSION.to_le_bytes());
         // It fits: names are cut, and postcard takes up to 10 bytes for a number.
         let _ = postcard::to_slice(&short, fields);
         place.copy_from_slice(&check(content));

@@ -25,13 +25,14 @@
 mod decoder;
 mod frame;
 mod handshake;
+mod section;
 
 use twox_hash::XxHash3_64;
 
 pub use decoder::Decoder;
 pub use frame::Frame;
-pub(super) use frame::{Numbers, Section};
 pub use handshake::{HELLO_LEN, Hello, PREFIX_LEN, VERSION};
+pub(super) use section::Section;
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("arrays are sent as they lie in memory, which must be little-endian");

@@ -17,7 +17,6 @@ use tonic::Code::{Cancelled, DeadlineExceeded, Internal, Unavailable, Unknown};
 
 use crate::registry::{RegistryError, Result};
 
-/// Time that a request may take.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Interval at which a member is asked whether it is there, and how long it may take to say so.
@@ -68,7 +67,6 @@ impl Members {
         self.asked.borrow().place
     }
 
-    /// Waits until the member that is asked answers.
     pub(super) async fn answers(&self) {
         let mut asked = self.asked.clone();
         // The sender lives as long as this.

@@ -13,7 +13,6 @@ use crate::registry::{Address, MemoryStore, Registry, serve_store};
 use crate::roles::server::listen;
 use crate::roles::{Result, ServerRole, ServerSettings};
 
-/// Arguments of `server`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -37,7 +36,6 @@ pub struct Args {
     attached: bool,
 }
 
-/// Arguments of `coordinator`.
 #[derive(Debug, clap::Args)]
 pub struct CoordinatorArgs {
     /// The cluster's registry in etcd: `etcd://HOST:PORT[,HOST:PORT..][/CLUSTER]`

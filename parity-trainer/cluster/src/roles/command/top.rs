@@ -17,7 +17,6 @@ use crate::roles::training::{Job, hosts_of};
 /// Time that a server may take to answer: the user wants to see the others now.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Arguments of `top`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]

@@ -15,7 +15,6 @@ use super::server::{LeadingArgs, Serving};
 use super::{LAST, Programs, Stop, processors};
 use crate::roles::{ClusterError, Result, coordinate};
 
-/// Arguments of `cluster up`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Server processes
@@ -79,7 +78,6 @@ pub(super) async fn run(args: &Args, programs: &Programs, stop: Stop) -> Result<
     outcome
 }
 
-/// A process of the cluster.
 struct Process {
     name: String,
     is_worker: bool,

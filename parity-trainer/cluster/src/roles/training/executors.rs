@@ -49,12 +49,10 @@ impl Executors {
         Worker::start(number, arrays, self.config.clone(), membership)
     }
 
-    /// This process itself.
     pub(super) fn reader(&self, host: WorkerId) -> Worker {
         self.start(host, self.membership.clone())
     }
 
-    /// The worker of the executor at this place.
     pub(super) fn worker(&mut self, place: usize) -> Worker {
         if let Some(worker) = self.workers.get(&place) {
             return worker.clone();

@@ -15,7 +15,6 @@ use crate::roles::{ClusterError, Result};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// The array that holds the parameters.
     pub array: u32,
     pub length: usize,
     /// The executors, in the order in which their gradients are added up.
@@ -37,7 +36,6 @@ fn unreadable(cause: &str) -> ClusterError {
 }
 
 impl Job {
-    /// As the registry has it.
     pub fn parse(text: &str) -> Result<Self> {
         toml::from_str(text).map_err(|error| unreadable(error.message()))
     }
@@ -74,7 +72,6 @@ impl Job {
         Clock(self.training.set_up() + step)
     }
 
-    /// The array, for servers and workers.
     pub const fn spec(&self) -> ArraySpec {
         ArraySpec {
             width: ROW,
@@ -100,7 +97,6 @@ impl Job {
         !view.reachable || named.is_some_and(|job| job.is_ok_and(|job| job.array == self.array))
     }
 
-    /// Ends when the training has.
     pub(super) async fn over(self, mut view: watch::Receiver<Arc<View>>) {
         let is_over = |view: &Arc<View>| !self.is_under_way(view);
         let is_closed = view.wait_for(is_over).await.is_err();

@@ -41,7 +41,6 @@ pub enum Settled {
     MoreToDo,
 }
 
-/// One process's part in a training.
 pub struct Training {
     registry: Registry,
     membership: Arc<Membership>,
@@ -142,7 +141,6 @@ impl Training {
         self.job.training.done + self.contained
     }
 
-    /// The parameters after those steps.
     pub fn weights(&self) -> &[f32] {
         self.weights.get(..self.job.length).unwrap_or_default()
     }
@@ -257,7 +255,6 @@ impl Training {
         self.job.clone().over(self.view.clone())
     }
 
-    /// Of the next step.
     pub(super) fn clock(&self) -> Clock {
         self.job.clock_of(self.step + 1)
     }

@@ -15,7 +15,6 @@ use crate::node::{NodeConfig, TaskError, TaskSpec, Transport};
 use crate::registry::{Joining, Member, Membership, Registry, RegistryError, View};
 use crate::roles::{ClusterError, Result, await_array, define};
 
-/// Time that servers may take to hold a new array.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy)]

@@ -17,6 +17,8 @@ pub struct Leading {
     under_way: usize,
     /// Servers that are being emptied.
     leaving: BTreeSet<NodeId>,
+    /// Since when the registry misses workers.
+    missing: BTreeMap<WorkerId, Duration>,
 }
 
 impl Leading {
@@ -48,18 +50,13 @@ impl Leading {
             revision: 0,
             under_way: 0,
             leaving: BTreeSet::new(),
+            missing: BTreeMap::new(),
         }
     }
 
     fn cluster(&self, registry: &Registry) -> ClusterState {
         ClusterState {
             routing: registry.routing.clone(),
-            workers: registry
-                .members
-                .workers
-                .iter()
-                .map(|&(worker, _)| worker)
-                .collect(),
             ..self.cluster.clone()
         }
     }
@@ -102,7 +99,26 @@ impl Simulation {
         }
     }
 
+    /// Takes workers off the list that the registry has missed for long.
+    fn drop_gone_workers(&mut self, now: Duration) {
+        let Some(leading) = &mut self.leading else {
+            return;
+        };
+        let (present, missing) = (&leading.cluster.present_workers, &mut leading.missing);
+        missing.retain(|worker, _| !present.contains(worker));
+        let members = &mut self.registry.members;
+        let before = members.workers.len();
+        members.workers.retain(|(worker, _)| {
+            present.contains(worker) || now < *missing.entry(*worker).or_insert(now) + ms(60)
+        });
+        if members.workers.len() < before {
+            members.version += 1;
+            self.broadcast(false);
+        }
+    }
+
     pub fn lead(&mut self) {
+        self.drop_gone_workers(self.time());
         let now = self.time();
         let Some(leading) = &mut self.leading else {
             return;
@@ -117,9 +133,7 @@ impl Simulation {
             // Otherwise the shard stands still for ever.
             assert!(cluster.servers.contains_key(&new.to), "{new:?} to none");
         }
-        let is_new = change.routing != cluster.routing
-            || change.hand_overs != cluster.hand_overs
-            || !change.gone_workers.is_empty();
+        let is_new = change.routing != cluster.routing || change.hand_overs != cluster.hand_overs;
         if is_new {
             leading.under_way += 1;
             let decision = (leading.revision, change);
@@ -169,13 +183,6 @@ impl Simulation {
         leading.cluster.lost.retain(|&(_, at)| is_current(at));
         let is_empty = |node: &NodeId| !routing.routes().iter().any(|r| r.chain.contains(node));
         let emptied: Vec<NodeId> = leading.leaving.iter().copied().filter(is_empty).collect();
-        if !change.gone_workers.is_empty() {
-            self.registry
-                .members
-                .workers
-                .retain(|(worker, _)| !change.gone_workers.contains(worker));
-            self.registry.members.version += 1;
-        }
         for node in emptied {
             self.lapsed(node);
             self.servers.remove(&node);

@@ -94,7 +94,7 @@ impl Simulation {
                     rows.keys = Keys::none();
                 }
                 (rows.values, rows.state) = (Values::none(), Values::none());
-                rows.steps = Vec::new();
+                rows.steps = Shared::default();
             }
             _ => {}
         }

@@ -32,7 +32,10 @@ impl Worker {
 
     /// Takes note of a task's end. Returns true if the worker can go on.
     pub fn finished(&mut self, handle: Handle, outcome: &TaskOutcome) -> bool {
-        assert!(outcome.is_ok() || self.gone, "{handle} failed: {outcome:?}");
+        assert!(
+            outcome.is_ok() || self.gone,
+            "{handle:?} failed: {outcome:?}"
+        );
         let before = self.pulls.len();
         self.pulls.retain(|(pull, _)| *pull != handle);
         before == 1 && self.pulls.is_empty()
