@@ -309,9 +309,9 @@ fn too_much_load_is_refused_and_batches_fill() {
 fn breaking_off_leaves_a_partial_result() {
     let long = simulation(&setup("coded", [12, 6], 270.0, 50_000));
     let mut looks = 0;
-    let simulated = Simulator::new(long).unwrap().run(|progress| {
+    let simulated = Simulator::new(long).unwrap().run(|sent| {
         looks += 1;
-        match progress.sent > 20_000 {
+        match sent > 20_000 {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }

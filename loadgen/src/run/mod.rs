@@ -8,7 +8,7 @@ mod progress;
 mod record;
 
 pub use pacer::{KernelPacer, Pacer, Release};
-pub use progress::{Progress, Snapshot};
+pub use progress::Progress;
 pub use record::{Record, Recording, RequestOutcome};
 
 use std::sync::Arc;

@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
 use super::record::micros;
 use super::{Record, Recording, RequestOutcome};
 use crate::payload::Body;
-use crate::report::{Summary, histogram};
 use crate::schedule::Schedule;
-use crate::target::Provenance;
 
 /// Collects what happens to requests; can be looked at meanwhile. A lock suffices: it is held for
 /// some 50 ns, twice a request.
@@ -20,20 +17,9 @@ pub struct Progress(Mutex<State>);
 #[derive(Debug)]
 struct State {
     records: Vec<Record>,
-    latency: Histogram<u64>,
-    snapshot: Snapshot,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Snapshot {
-    pub planned: usize,
-    pub sent: usize,
-    pub answered: usize,
-    pub without_answer: usize,
-    pub reconstructed: usize,
-    pub lag_max_us: u64,
-    /// Of answered requests.
-    pub latency: Option<Summary>,
+    sent: usize,
+    answered: usize,
+    without_answer: usize,
 }
 
 impl Progress {
@@ -43,36 +29,31 @@ impl Progress {
             ..Record::default()
         };
         let records: Vec<Record> = schedule.planned_us.iter().map(record).collect();
-        let snapshot = Snapshot {
-            planned: records.len(),
-            ..Snapshot::default()
-        };
         Self(Mutex::new(State {
             records,
-            latency: histogram(),
-            snapshot,
+            sent: 0,
+            answered: 0,
+            without_answer: 0,
         }))
     }
 
-    pub fn snapshot(&self) -> Snapshot {
-        // Copied, so that the lock is not held while percentiles are looked for.
-        let (latency, snapshot) = {
-            let state = self.0.lock();
-            (state.latency.clone(), state.snapshot)
-        };
-        Snapshot {
-            latency: Summary::of(&latency),
-            ..snapshot
-        }
+    /// A line with what there is so far.
+    pub fn status(&self) -> String {
+        let state = self.0.lock();
+        format!(
+            "sent {}/{}  answered {}  failed or timed out {}",
+            state.sent,
+            state.records.len(),
+            state.answered,
+            state.without_answer
+        )
     }
 
     pub(super) fn sent(&self, index: usize, body: &Body, at: Duration) {
         let state = &mut *self.0.lock();
-        state.snapshot.sent += 1;
+        state.sent += 1;
         if let Some(record) = state.records.get_mut(index) {
             record.sent_us = Some(micros(at));
-            let lag_us = record.lag_us().unwrap_or_default();
-            state.snapshot.lag_max_us = state.snapshot.lag_max_us.max(lag_us);
             (record.row, record.label) = (body.row, body.label);
         }
     }
@@ -83,15 +64,9 @@ impl Progress {
             return;
         };
         (record.done_us, record.outcome) = (Some(micros(at)), Some(outcome));
-        if let RequestOutcome::Answered(answer) = outcome {
-            state.snapshot.answered += 1;
-            state.snapshot.reconstructed +=
-                usize::from(answer.provenance == Provenance::Reconstructed);
-            state
-                .latency
-                .saturating_record(record.latency_us().unwrap_or_default());
-        } else {
-            state.snapshot.without_answer += 1;
+        match outcome {
+            RequestOutcome::Answered(_) => state.answered += 1,
+            _ => state.without_answer += 1,
         }
     }
 

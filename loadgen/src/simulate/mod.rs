@@ -20,7 +20,7 @@ mod surroundings;
 pub use comparison::{MAX_RECORDS, comparison};
 pub use report::{Answered, PoolUse, SCHEMA, Simulated, SimulationReport};
 pub use simulation::{MAX_INSTANCES, MAX_QUERIES, Outage, Simulation, simulations};
-pub use simulator::{Progress, Simulator};
+pub use simulator::Simulator;
 pub use surroundings::{Delay, Network, Surroundings};
 
 type Jobs = rustc_hash::FxHashSet<parapet_frontend_core::JobId>;

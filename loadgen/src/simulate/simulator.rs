@@ -21,16 +21,7 @@ use crate::run::{Record, Recording, RequestOutcome};
 use crate::schedule;
 use crate::target::{self, Provenance};
 
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Progress {
-    pub planned: u64,
-    pub sent: u64,
-    pub elapsed_s: f64,
-    /// 99th percentile of the latency so far, in milliseconds.
-    pub p99_ms: f64,
-}
-
-const LOOK_EVERY: u64 = 8192;
+const LOOK_EVERY: usize = 8192;
 
 pub struct Simulator {
     simulation: Simulation,
@@ -102,17 +93,17 @@ impl Simulator {
         })
     }
 
-    /// Runs until every query has its answer, or until `observe`, which is asked now and
-    /// then, breaks off.
-    pub fn run(mut self, mut observe: impl FnMut(Progress) -> ControlFlow<()>) -> Simulated {
+    /// Runs until every query has its answer, or until `observe`, which is told now and then how
+    /// many were sent, breaks off.
+    pub fn run(mut self, mut observe: impl FnMut(usize) -> ControlFlow<()>) -> Simulated {
         while let Some(next) = self.next_step() {
             match next {
                 Next::Event => self.event(),
                 Next::Timer => self.engine.tick(self.time(), &mut self.actions),
                 Next::Arrival(planned_us) => {
                     self.arrive(planned_us);
-                    let look = (self.counts.sent as u64).is_multiple_of(LOOK_EVERY);
-                    if look && observe(self.progress()).is_break() {
+                    let look = self.counts.sent.is_multiple_of(LOOK_EVERY);
+                    if look && observe(self.counts.sent).is_break() {
                         break;
                     }
                 }
@@ -124,15 +115,6 @@ impl Simulator {
 
     fn time(&self) -> Time {
         Time::from_nanos(self.cluster.now)
-    }
-
-    fn progress(&self) -> Progress {
-        Progress {
-            planned: self.simulation.queries,
-            sent: self.counts.sent as u64,
-            elapsed_s: self.cluster.now as f64 / 1e9,
-            p99_ms: self.latency.value_at_quantile(0.99) as f64 / 1e3,
-        }
     }
 
     /// Moves the time to what happens next; `None` once every query has its answer. At one time

@@ -1,16 +1,14 @@
-//! Progress on standard error, from a thread of its own: writing can wait for the terminal, and
-//! requests must not wait for it. And signals, which end a command with a report of what there is.
+//! Progress on standard error, and signals, which end a command with a report of what there is.
 
+use std::cell::Cell;
 use std::io::Write;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use parapet_loadgen::run::Stop;
-use parapet_loadgen::simulate::{Progress, Simulated, Simulation, Simulator};
-use parking_lot::Mutex;
+use parapet_loadgen::simulate::{Simulated, Simulation, Simulator};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::task::AbortOnDropHandle;
@@ -25,7 +23,8 @@ pub(crate) fn log(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Shows `status` as a line each second, until what is returned is dropped.
+/// Shows `status` as a line each second, until what is returned is dropped. A thread of its own:
+/// writing can wait for the terminal, and requests must not wait for it.
 #[must_use]
 pub(crate) fn show_progress(mut status: impl FnMut() -> String + Send + 'static) -> Sender<()> {
     let (shown, ended) = mpsc::channel();
@@ -60,8 +59,8 @@ pub(crate) fn stop_on_interrupt(
 /// Runs simulations with progress, until a signal stops them.
 pub(crate) struct Watch {
     stop: Stop,
-    status: Arc<Mutex<String>>,
-    _progress: Sender<()>,
+    /// When a line of progress was shown, of whatever simulation.
+    shown: Cell<Instant>,
     _interrupts: AbortOnDropHandle<()>,
     _runtime: Runtime,
 }
@@ -73,12 +72,9 @@ impl Watch {
             let _context = runtime.enter();
             stop_on_interrupt(&stop, ENDING)?
         };
-        let status = Arc::new(Mutex::new(String::new()));
-        let shown = Arc::clone(&status);
         Ok(Self {
             stop,
-            status,
-            _progress: show_progress(move || shown.lock().clone()),
+            shown: Cell::new(Instant::now()),
             _interrupts: interrupts,
             _runtime: runtime,
         })
@@ -89,44 +85,17 @@ impl Watch {
     }
 
     pub(crate) fn simulate(&self, name: &str, simulation: Simulation) -> anyhow::Result<Simulated> {
+        let queries = simulation.queries;
         let simulator = Simulator::new(simulation)?;
-        *self.status.lock() = name.to_owned();
-        Ok(simulator.run(|progress| {
-            *self.status.lock() = status(name, progress);
+        Ok(simulator.run(|sent| {
+            if self.shown.get().elapsed() >= PERIOD {
+                self.shown.set(Instant::now());
+                log(&format!("{name}: simulated {sent}/{queries}"));
+            }
             match self.is_stopped() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
         }))
-    }
-}
-
-fn status(name: &str, progress: Progress) -> String {
-    let Progress {
-        planned,
-        sent,
-        elapsed_s,
-        p99_ms,
-    } = progress;
-    format!(
-        "{name}: simulated {sent}/{planned}  {elapsed_s:.1} s of virtual time  p99 {p99_ms:.1} ms"
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn status_names_the_simulation() {
-        let progress = Progress {
-            planned: 2000,
-            sent: 1000,
-            elapsed_s: 98_765.43,
-            p99_ms: 1234.5,
-        };
-        let text = "point 3 of 16: coded: simulated 1000/2000  98765.4 s of virtual time  p99 \
-            1234.5 ms";
-        assert_eq!(status("point 3 of 16: coded", progress), text);
     }
 }

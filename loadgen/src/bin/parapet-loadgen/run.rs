@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, ensure};
 use clap::ArgAction;
 use parapet_loadgen::payload::{RequestOptions, Rows, WireEncoding};
-use parapet_loadgen::report::{self, Settings, Slo, TraceSettings, ms};
-use parapet_loadgen::run::{KernelPacer, Plan, Progress, Recording, Snapshot, Stop};
+use parapet_loadgen::report::{self, Settings, Slo, TraceSettings};
+use parapet_loadgen::run::{KernelPacer, Plan, Progress, Recording, Stop};
 use parapet_loadgen::schedule::{Arrivals, Length, Schedule, Trace};
 use parapet_loadgen::target::{AnyTransport, Target, TargetUrl};
 
@@ -212,54 +212,9 @@ async fn drive(plan: &Plan, transport: AnyTransport) -> anyhow::Result<Recording
     let progress = Arc::new(Progress::new(&plan.schedule));
     let stop = Stop::default();
     let shown = Arc::clone(&progress);
-    let _progress = show_progress(move || status(&shown.snapshot()));
+    let _progress = show_progress(move || shown.status());
     let _interrupts = stop_on_interrupt(&stop, ENDING)?;
     let transport = Arc::new(transport);
     let run = parapet_loadgen::run::run(plan, transport, KernelPacer, progress, &stop);
     run.await.context("cannot pace requests")
-}
-
-fn status(now: &Snapshot) -> String {
-    let times = now.latency.map(|it| [it.p50, it.p90, it.p99, it.p99_9]);
-    let [p50, p90, p99, p99_9] = times.unwrap_or_default().map(ms);
-    let lag = ms(now.lag_max_us as f64 / 1e3);
-    let (sent, planned, reconstructed) = (now.sent, now.planned, now.reconstructed);
-    let (answered, without) = (now.answered, now.without_answer);
-    format!(
-        "sent {sent}/{planned}  answered {answered}  failed or timed out {without}  reconstructed \
-         {reconstructed}  p50 {p50}  p90 {p90}  p99 {p99}  p99.9 {p99_9}  lag max {lag} ms"
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use parapet_loadgen::report::Summary;
-
-    use super::*;
-
-    #[test]
-    fn status_has_counts_and_latency() {
-        let latency = Summary {
-            count: 4_999_000,
-            mean: 0.0,
-            p50: 1.234,
-            p90: 12.34,
-            p99: 123.4,
-            p99_5: 0.0,
-            p99_9: 5000.4,
-            max: 0.0,
-        };
-        let snapshot = Snapshot {
-            planned: 10_000_000,
-            sent: 5_000_000,
-            answered: 4_999_000,
-            without_answer: 12,
-            reconstructed: 345,
-            lag_max_us: 250,
-            latency: Some(latency),
-        };
-        let expected = "sent 5000000/10000000  answered 4999000  failed or timed out 12  \
-            reconstructed 345  p50 1.23  p90 12.3  p99 123  p99.9 5000  lag max 0.25 ms";
-        assert_eq!(status(&snapshot), expected);
-    }
 }
