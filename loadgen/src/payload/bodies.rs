@@ -36,11 +36,7 @@ pub enum WireEncoding {
 
 impl fmt::Display for WireEncoding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Binary => "binary",
-            Self::Json => "json",
-            Self::Grpc => "grpc",
-        })
+        self.serialize(formatter)
     }
 }
 

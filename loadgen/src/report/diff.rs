@@ -51,45 +51,37 @@ fn figures(part: &Value, latency: &Value) -> Vec<Figure> {
         let interval = Interval::deserialize(interval).ok();
         Some(Estimate { value, interval })
     };
-    let mut figures: Vec<Figure> = Vec::new();
-    for name in Summary::NAMES {
+    let of_latency = Summary::NAMES.map(|name| {
         let field = name.replace('.', "_");
         let interval = &part["confidence"][&field]["bootstrap"];
-        figures.push((format!("{name}, ms"), estimate(&latency[&field], interval)));
-    }
-    for (name, field) in [
-        ("p99.9 - p50, ms", "gap_ms"),
-        ("times narrower", "gap_ratio"),
-        ("p50 ratio", "p50_ratio"),
-    ] {
-        let of_field = &part[field];
-        let estimate = estimate(&of_field["value"], &of_field["interval"]);
-        figures.push((name.to_owned(), estimate));
-    }
-    let plain = |value: Option<f64>| {
-        let interval = None;
-        value.map(|value| Estimate { value, interval })
+        (format!("{name}, ms"), estimate(&latency[&field], interval))
+    });
+    let ranged = |name: &str| estimate(&part[name]["value"], &part[name]["interval"]);
+    let scaled = |value: &Value, scale: f64| {
+        let (value, interval) = (scale * value.as_f64()?, None);
+        Some(Estimate { value, interval })
     };
     let (counts, accuracy) = (&part["counts"], &part["accuracy"]);
     let count = |counts: &Value, name: &str| counts[name].as_u64().unwrap_or_default();
     let lost = count(counts, "failed") + count(counts, "unanswered");
     let [judged, correct] = ["judged", "correct"].map(|name| count(accuracy, name));
-    let accuracy = accuracy.is_object().then(|| percentage(correct, judged));
-    let extra_work = part["cost"]["extra_work"]
-        .as_f64()
-        .map(|share| 100.0 * share);
-    for (name, estimate) in [
-        ("answers/s", plain(part["answered_per_s"].as_f64())),
+    let others = [
+        ("p99.9 - p50, ms", ranged("gap_ms")),
+        ("times narrower", ranged("gap_ratio")),
+        ("p50 ratio", ranged("p50_ratio")),
+        ("answers/s", scaled(&part["answered_per_s"], 1.0)),
         (
             "no answer, %",
             Some(percentage(lost, count(counts, "sent"))),
         ),
-        ("accuracy, %", accuracy),
-        ("extra work, %", plain(extra_work)),
-    ] {
-        figures.push((name.to_owned(), estimate));
-    }
-    figures
+        (
+            "accuracy, %",
+            accuracy.is_object().then(|| percentage(correct, judged)),
+        ),
+        ("extra work, %", scaled(&part["cost"]["extra_work"], 100.0)),
+    ];
+    let others = others.map(|(name, estimate)| (name.to_owned(), estimate));
+    of_latency.into_iter().chain(others).collect()
 }
 
 /// A share with its 95 % interval by Wilson's score (Journal of the American Statistical
@@ -188,15 +180,13 @@ impl Display for Diff {
         for (name, changes) in &self.parts {
             let header = [name, "first", "second", "change", "ratio", "95 % intervals"];
             let mut table = Table::new(header);
-            for Change {
-                figure,
-                from,
-                to,
-                within,
-            } in changes
-            {
-                let ratio = (*from != 0.0).then(|| format!("{:.3}", to / from));
-                let within = within.map(|within| if within { "overlap" } else { "apart" });
+            for change in changes {
+                let (from, to) = (change.from, change.to);
+                let ratio = (from != 0.0).then(|| format!("{:.3}", to / from));
+                let within = change.within.map(|within| match within {
+                    true => "overlap",
+                    false => "apart",
+                });
                 let cells = [
                     Cell::from(format!("{from:.3}")),
                     Cell::from(format!("{to:.3}")),
@@ -204,7 +194,7 @@ impl Display for Diff {
                     Cell::or_dash(ratio),
                     Cell::or_dash(within),
                 ];
-                table.row(format!("  {figure}"), cells);
+                table.row(format!("  {}", change.figure), cells);
             }
             write!(out, "{table}")?;
         }

@@ -346,7 +346,7 @@ pub(crate) fn percent(share: f64) -> String {
 }
 
 /// A number to about three digits, such as milliseconds.
-pub fn ms(time: f64) -> String {
+pub(crate) fn ms(time: f64) -> String {
     match time {
         time if time >= 100.0 => format!("{time:.0}"),
         time if time >= 10.0 => format!("{time:.1}"),

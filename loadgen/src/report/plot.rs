@@ -189,7 +189,8 @@ impl Shape {
 fn log_range(values: &[f64]) -> (f64, f64) {
     let positive = values.iter().copied();
     let positive = positive.filter(|value| value.is_finite() && *value > 0.0);
-    let (least, greatest) = range(positive).unwrap_or((1.0, 10.0));
+    let least = positive.clone().reduce(f64::min).unwrap_or(1.0);
+    let greatest = positive.reduce(f64::max).unwrap_or(10.0);
     let below = steps().rev().find(|step| *step <= least * 1.0001);
     let above = steps().find(|step| *step >= greatest * 0.9999);
     let (low, high) = (below.unwrap_or(least), above.unwrap_or(greatest));
@@ -221,13 +222,6 @@ fn percentile_ticks(high: f64) -> Vec<f64> {
 fn percentile(place: &f64) -> String {
     let decimals = (place.log10().round() - 2.0).max(0.0) as usize;
     format!("{:.decimals$} %", 100.0 - 100.0 / place)
-}
-
-fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
-    values.fold(None, |range, value| {
-        let (least, greatest) = range.unwrap_or((value, value));
-        Some((f64::min(least, value), f64::max(greatest, value)))
-    })
 }
 
 /// A number with no more digits than it needs, and its thousands apart.

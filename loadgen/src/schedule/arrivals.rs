@@ -1,6 +1,7 @@
 //! Arrival processes.
 
 use std::fmt;
+use std::iter::repeat_with;
 use std::str::FromStr;
 
 use rand::Rng;
@@ -8,7 +9,7 @@ use rand_distr::Exp1;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::bursts::{Bursts, Modulated};
+use super::bursts::Bursts;
 
 /// Distribution of arrivals over time. Reports hold its text form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -24,33 +25,26 @@ pub enum Arrivals {
 }
 
 impl Arrivals {
-    pub(super) fn times_s(self, rate: f64, mut random: impl Rng) -> impl Iterator<Item = f64> {
-        let mut process = match self {
-            Self::Constant => Process::Constant { count: 0.0 },
-            Self::Poisson => Process::Poisson { waited: 0.0 },
-            Self::Bursts(bursts) => Process::Bursts(bursts.begin(rate, &mut random)),
-        };
-        std::iter::from_fn(move || {
-            Some(match &mut process {
-                Process::Constant { count } => {
-                    let at = *count / rate;
-                    *count += 1.0;
-                    at
-                }
-                Process::Poisson { waited } => {
-                    *waited += random.sample::<f64, _>(Exp1);
-                    *waited / rate
-                }
-                Process::Bursts(modulated) => modulated.next_s(&mut random),
-            })
-        })
+    pub(super) fn times_s(
+        self,
+        rate: f64,
+        mut random: impl Rng + Send + 'static,
+    ) -> Box<dyn Iterator<Item = f64> + Send> {
+        match self {
+            Self::Constant => Box::new((0_u64..).map(move |count| count as f64 / rate)),
+            Self::Poisson => {
+                let mut waited = 0.0;
+                Box::new(repeat_with(move || {
+                    waited += random.sample::<f64, _>(Exp1);
+                    waited / rate
+                }))
+            }
+            Self::Bursts(bursts) => {
+                let mut process = bursts.begin(rate, &mut random);
+                Box::new(repeat_with(move || process.next_s(&mut random)))
+            }
+        }
     }
-}
-
-enum Process {
-    Constant { count: f64 },
-    Poisson { waited: f64 },
-    Bursts(Modulated),
 }
 
 impl fmt::Display for Arrivals {

@@ -63,17 +63,12 @@ impl Default for Network {
 
 impl Network {
     pub(super) fn check(&self) -> anyhow::Result<()> {
-        for (
-            field,
-            Delay {
-                constant_ms,
-                exponential_ms,
-            },
-        ) in [
+        for (field, delay) in [
             ("client", self.client),
             ("to_instance", self.to_instance),
             ("to_frontend", self.to_frontend),
         ] {
+            let (constant_ms, exponential_ms) = (delay.constant_ms, delay.exponential_ms);
             let possible = |ms| (0.0..=LONGEST_MS).contains(&ms);
             ensure!(
                 possible(constant_ms) && possible(exponential_ms),

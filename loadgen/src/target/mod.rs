@@ -77,13 +77,7 @@ pub enum Provenance {
 
 impl fmt::Display for Provenance {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
-            Self::Exact => "exact",
-            Self::Hedged => "hedged",
-            Self::Backup => "backup",
-            Self::Reconstructed => "reconstructed",
-            Self::Other => "other",
-        })
+        self.serialize(formatter)
     }
 }
 

@@ -24,7 +24,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -58,7 +58,8 @@ enum Command {
     },
     /// Print the JSON Schema of a kind of report
     Schema {
-        /// Kind of report: run, compare, simulation or sweep
+        /// Kind of report
+        #[arg(value_parser = ["run", "compare", "simulation", "sweep"])]
         report: String,
     },
 }
@@ -127,14 +128,10 @@ fn show_diff(first: &Path, second: &Path) -> Result<ExitCode, Error> {
 }
 
 fn show_schema(report: &str) -> Result<ExitCode, Error> {
-    let schemas = schemas();
-    let Some((_, schema)) = schemas.iter().find(|(known, _)| *known == report) else {
-        let known = schemas.each_ref().map(|(known, _)| *known).join(", ");
-        return Err(bad_input(anyhow!(
-            "there is no report {report:?}: give one of {known}"
-        )));
-    };
-    let text = serde_json::to_string_pretty(schema).context("cannot write the schema")?;
+    let mut schemas = schemas().into_iter();
+    let schema = schemas.find(|(known, _)| *known == report);
+    let (_, schema) = schema.context("there is no such report")?;
+    let text = serde_json::to_string_pretty(&schema).context("cannot write the schema")?;
     print(&format!("{text}\n"))?;
     Ok(ExitCode::SUCCESS)
 }

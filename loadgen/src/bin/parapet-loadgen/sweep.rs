@@ -95,10 +95,8 @@ fn prepare(args: &Args) -> anyhow::Result<Vec<Point>> {
         ("straggler_probability", stragglers, set_stragglers),
         ("rate", args.rates.clone(), |it, rate| it.rate = rate),
     ];
-    for (axis, values, set) in axes {
-        if !values.is_empty() {
-            points = cross(&points, axis, &values, set);
-        }
+    for axis in axes.into_iter().filter(|(_, values, _)| !values.is_empty()) {
+        points = cross(axis, &points);
     }
     ensure!(
         points.len() > 1,
@@ -137,15 +135,11 @@ fn set_stragglers(experiment: &mut Experiment, probability: f64) {
     straggle.get_or_insert(usual).probability = probability;
 }
 
-fn cross(
-    points: &[Point],
-    axis: &str,
-    values: &[f64],
-    set: fn(&mut Experiment, f64),
-) -> Vec<Point> {
+/// Each of `points` at each of `values` of one more axis.
+fn cross((axis, values, set): Axis, points: &[Point]) -> Vec<Point> {
     let mut crossed = Vec::with_capacity(points.len() * values.len());
     for point in points {
-        for &value in values {
+        for &value in &values {
             let (mut axes, mut experiment) = (point.axes.clone(), point.experiment.clone());
             set(&mut experiment, value);
             axes.insert(axis.to_owned(), value);
