@@ -39,7 +39,7 @@ impl InProcessBackend {
         let rows = Rows {
             range,
             keys: Keys::All,
-            steps: vec![steps; weights.len() / ROW],
+            steps: vec![steps; weights.len() / ROW].into(),
             values: Values::F32(weights.into()),
             state: Values::F32(slots.into()),
         };

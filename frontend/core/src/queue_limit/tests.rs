@@ -193,7 +193,7 @@ proptest! {
         let mut queue = Queue::new(slots, 0.01, true, seed);
         queue.run(4.0, 400.0, 0.0);
         prop_assert!(queue.limit.limit() < 64, "{}", queue.limit.limit());
-        let outcome = queue.run(0.5, 500.0, 100.0);
+        let outcome = queue.run(0.5, 2_100.0, 100.0);
         prop_assert!(
             outcome.refused * 200 <= outcome.arrived,
             "{} of {}",
