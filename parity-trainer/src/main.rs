@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use parapet_cluster::roles::command as cluster;
+use parapet_config::log::{self, LevelFilter, LogFormat};
 use parity_trainer::{TrainError, device};
 use tch::Device;
 
@@ -120,12 +121,7 @@ fn main() -> ExitCode {
     limit_spinning();
     let matches = Cli::command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env();
-    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
+    log::start(LogFormat::Text, LevelFilter::WARN);
     let Err(error) = run(cli, &matches) else {
         return ExitCode::SUCCESS;
     };

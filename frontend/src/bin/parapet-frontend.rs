@@ -1,17 +1,16 @@
 //! `parapet-frontend --config parapet.toml`: serves models with coded redundancy.
 
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
+use parapet_config::log::{self, LevelFilter};
 use parapet_frontend::Frontend;
-use parapet_frontend::config::{FrontendConfig, LogFormat};
+use parapet_frontend::config::FrontendConfig;
 use parapet_frontend::tenants::{Key, KeyHash};
 use parapet_onnx::runtime::OnnxRuntime;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -77,7 +76,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         );
         return Ok(());
     }
-    log_to_stderr(config.server.log_format);
+    log::start(config.server.log_format, LevelFilter::INFO);
     let mut runtime = match arguments.threads {
         0 | 1 => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),
@@ -152,15 +151,4 @@ async fn serve(config: FrontendConfig) -> anyhow::Result<()> {
         "stopped"
     );
     Ok(())
-}
-
-fn log_to_stderr(format: LogFormat) {
-    let filter = EnvFilter::try_from_env("RUST_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).init(),
-        LogFormat::Json => builder.json().init(),
-    }
 }

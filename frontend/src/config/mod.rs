@@ -21,7 +21,7 @@ use thiserror::Error;
 pub use access::AdminSettings;
 pub use pool::PoolSettings;
 pub use resolve::ModelConfig;
-pub use settings::{HealthSettings, LogFormat, ServerSettings};
+pub use settings::{HealthSettings, ServerSettings};
 pub use strategy::{ClassConfig, RedundantPool};
 
 use crate::tenants::TenantConfig;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use parapet_config::log::LogFormat;
 use parapet_encoder::EncoderKind;
 use parapet_frontend_core::StrategyConfig;
 use parapet_net::tls::ClientSettings;
@@ -120,13 +121,6 @@ impl Default for ServerSettings {
             log_format: LogFormat::Text,
         }
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    Text,
-    Json,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]

@@ -1,14 +1,14 @@
 //! Serves models of a repository by the Open Inference Protocol.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser as _;
+use parapet_config::log::{self, LevelFilter};
 use parapet_models::Instance;
-use parapet_models::config::{Config, LogFormat, Settings};
+use parapet_models::config::{Config, Settings};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     match run(Settings::parse()) {
@@ -37,7 +37,7 @@ fn line(error: &anyhow::Error) -> String {
 
 fn run(flags: Settings) -> anyhow::Result<()> {
     let config = Config::from_flags(flags)?;
-    start_log(config.log_format);
+    log::start(config.log_format, LevelFilter::INFO);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -85,16 +85,4 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         "shut down"
     );
     Ok(())
-}
-
-/// Logs to standard error; `RUST_LOG` sets the level.
-fn start_log(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
-        LogFormat::Json => log.json().init(),
-    }
 }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use parapet_config::log::LogFormat;
 use parapet_net::server::Limits;
 use parapet_net::tls::{Identity, ServerFiles};
 use serde::Deserialize;
@@ -22,16 +23,6 @@ pub enum Environment {
     /// Serves users: no faults are injected.
     Production,
     Development,
-}
-
-/// Form of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// Lines for people.
-    Text,
-    /// An object on each line.
-    Json,
 }
 
 /// A model to serve: `NAME`, or `NAME@VERSION` for another version than the latest.

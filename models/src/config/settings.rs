@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{Environment, LogFormat, ModelChoice};
+use super::{Environment, ModelChoice};
+use parapet_config::log::LogFormat;
 
 /// Serves models of a repository by the Open Inference Protocol.
 ///

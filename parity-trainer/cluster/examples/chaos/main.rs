@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use parapet_config::log::{self, LevelFilter, LogFormat};
 use run::{ChaosOutcome, Plan, RegistryChoice};
 
 /// Kill -9 the server that holds the head of a range while workers push; start another; again.
@@ -41,9 +42,7 @@ struct Cli {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let filter = tracing_subscriber::EnvFilter::from_default_env();
-    let shown = tracing_subscriber::fmt().with_env_filter(filter);
-    shown.with_writer(std::io::stderr).init();
+    log::start(LogFormat::Text, LevelFilter::ERROR);
     let cli = Cli::parse();
     let plan = Plan {
         program: cli.program,

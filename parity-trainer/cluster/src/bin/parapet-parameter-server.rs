@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use parapet_cluster::roles::command::{Command, Programs};
-use tracing_subscriber::EnvFilter;
+use parapet_config::log::{self, LevelFilter, LogFormat};
 
 /// Servers and coordinators of a parameter-server cluster.
 #[derive(Debug, Parser)]
@@ -18,11 +18,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
+    log::start(LogFormat::Text, LevelFilter::WARN);
     match Cli::parse().command.run(&Programs::default()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

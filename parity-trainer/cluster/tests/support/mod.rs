@@ -31,7 +31,6 @@ use parapet_parameter_server::{
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
-use tracing_subscriber::EnvFilter;
 
 pub use until::{LIMIT, until};
 
@@ -76,9 +75,10 @@ impl Cluster {
         consistency: Consistency,
         coordinator: bool,
     ) -> Self {
-        // Silent unless RUST_LOG says otherwise.
-        let shown = tracing_subscriber::fmt().with_env_filter(EnvFilter::from_default_env());
-        let _ = shown.with_test_writer().try_init();
+        let _ = tracing_subscriber::fmt()
+            .with_test_writer()
+            .with_max_level(tracing::Level::WARN)
+            .try_init();
         // Where time is virtual, a crash is found out as late by the registry as it is in etcd.
         let lease = match transport {
             Transport::Memory(_) => Duration::from_secs(2),
