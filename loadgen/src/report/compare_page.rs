@@ -11,6 +11,16 @@ use crate::target::Provenance;
 const MAX_PANELS: usize = 12;
 
 pub fn compare_page(report: &CompareReport) -> String {
+    page(report).html()
+}
+
+impl Display for CompareReport {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        page(self).fmt(out)
+    }
+}
+
+fn page(report: &CompareReport) -> Page {
     let mut page = summary(report);
     let strategies = || report.strategies.iter().enumerate();
     let legend = strategies().map(|(series, strategy)| (series, strategy.name.as_str()));
@@ -23,16 +33,10 @@ pub fn compare_page(report: &CompareReport) -> String {
     page.figure("Latency by percentile", &legend, &plot, SPECTRUM_NOTE);
     let note = format!("{SERIES_NOTE} Faults that were injected are orange.");
     page.figure("Latency over time", &[], &over_time(report), &note);
-    settings(&mut page, report);
-    page.html()
-}
-
-impl Display for CompareReport {
-    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let mut page = summary(self);
-        settings(&mut page, self);
-        page.fmt(out)
-    }
+    page.fields("Settings", &report.settings);
+    page.facts("Rounds that count", [("rounds", report.rounds.to_string())]);
+    page.fields("Bootstrap", &report.bootstrap);
+    page
 }
 
 fn summary(report: &CompareReport) -> Page {
@@ -47,20 +51,20 @@ fn summary(report: &CompareReport) -> Page {
     };
     if report.partial {
         let ended = warnings(true).next();
-        page.banner("PARTIAL", ended.unwrap_or("ended early".to_owned()));
+        page.banner("PARTIAL", ended.as_deref().unwrap_or("ended early"));
     }
     if !report.valid {
         let late = "the generator did not keep its schedule, so some of these figures measure the \
                     generator";
         page.banner("NOT VALID", late);
     }
-    page.headline(report.headline());
+    page.headline(&report.headline());
     page.warnings(warnings(false));
     let note = "From the planned send, over all requests that were due; one without an answer \
                 counts as the timeout or longer. Small: 95 % intervals by the block bootstrap. * \
                 has too few samples to be quoted; beside it, how many more it takes.";
-    page.table("Latency", latencies(report), note);
-    page.table("Answers and cost", answers(report), "");
+    page.table("Latency", &latencies(report), note);
+    page.table("Answers and cost", &answers(report), "");
     let mut faults = Table::new(["s", "until", "fault", "strategy"]);
     for fault in &report.faults {
         let until = fault.until_s.map(|until| format!("{until:.1}"));
@@ -71,7 +75,7 @@ fn summary(report: &CompareReport) -> Page {
         ];
         faults.row(format!("{:.1}", fault.at_s), cells);
     }
-    page.table("Faults", faults, "");
+    page.table("Faults", &faults, "");
     let described = report.strategies.iter();
     page.facts(
         "Strategies",
@@ -164,10 +168,4 @@ fn over_time(report: &CompareReport) -> String {
     };
     let strategies = report.strategies.iter().enumerate();
     strategies.take(MAX_PANELS).map(panel).collect()
-}
-
-fn settings(page: &mut Page, report: &CompareReport) {
-    page.fields("Settings", &report.settings);
-    page.facts("Rounds that count", [("rounds", report.rounds.to_string())]);
-    page.fields("Bootstrap", &report.bootstrap);
 }

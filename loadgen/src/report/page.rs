@@ -12,74 +12,80 @@ pub(super) const SERIES: usize = 7;
 
 const STYLE: &str = include_str!("page.css");
 
-#[derive(Default)]
+/// A report under way, in both forms.
 pub(crate) struct Page {
     title: String,
-    parts: Vec<Part>,
-}
-
-enum Part {
-    Banner(&'static str, String),
-    Headline(String),
-    Warnings(Vec<String>),
-    Table {
-        title: &'static str,
-        table: Table,
-        note: &'static str,
-    },
-    Facts(&'static str, Vec<(String, String)>),
-    Figure(String),
+    text: String,
+    html: String,
 }
 
 impl Page {
     pub(crate) fn new(title: String) -> Self {
-        let parts = Vec::new();
-        Self { title, parts }
+        let (text, html) = (format!("{title}\n"), String::new());
+        Self { title, text, html }
     }
 
     /// Adds a box that stands out, with a word before its text.
-    pub(crate) fn banner(&mut self, word: &'static str, text: impl Into<String>) {
-        self.parts.push(Part::Banner(word, text.into()));
+    pub(crate) fn banner(&mut self, word: &str, text: &str) {
+        self.text += &format!("{word}: {text}\n");
+        let text = escape(text);
+        self.html += &format!("<p class=\"banner\"><strong>{word}</strong> {text}</p>\n");
     }
 
-    pub(crate) fn headline(&mut self, text: String) {
-        self.parts.push(Part::Headline(text));
+    pub(crate) fn headline(&mut self, text: &str) {
+        self.text += &format!("{text}\n");
+        self.html += &format!("<p class=\"headline\">{}</p>\n", escape(text));
     }
 
     pub(crate) fn warnings(&mut self, texts: impl Iterator<Item = String>) {
-        self.parts.push(Part::Warnings(texts.collect()));
-    }
-
-    /// Adds a table, unless it has no rows.
-    pub(crate) fn table(&mut self, title: &'static str, table: Table, note: &'static str) {
-        if !table.rows.is_empty() {
-            self.parts.push(Part::Table { title, table, note });
+        let mut items = String::new();
+        for text in texts {
+            self.text += &format!("warning: {text}\n");
+            items += &format!("<li>{}</li>\n", escape(&text));
+        }
+        if !items.is_empty() {
+            let list = format!("<h2>Warnings</h2>\n<ul class=\"warnings\">\n{items}</ul>\n");
+            self.html += &list;
         }
     }
 
-    pub(crate) fn facts<N: Into<String>>(
+    /// Adds a table, unless it has no rows.
+    pub(crate) fn table(&mut self, title: &str, table: &Table, note: &str) {
+        if table.rows.is_empty() {
+            return;
+        }
+        let end = if note.is_empty() { "" } else { "\n" };
+        self.text += &format!("\n{title}\n{table}{note}{end}");
+        let (table, note) = (table.html(), escape(note));
+        self.html += &format!("<h2>{title}</h2>\n{table}<p class=\"note\">{note}</p>\n");
+    }
+
+    /// Adds names with values, if there are any.
+    pub(crate) fn facts<N: AsRef<str>>(
         &mut self,
-        title: &'static str,
+        title: &str,
         facts: impl IntoIterator<Item = (N, String)>,
     ) {
-        let facts = facts.into_iter().map(|(name, value)| (name.into(), value));
-        let facts: Vec<(String, String)> = facts.collect();
-        if !facts.is_empty() {
-            self.parts.push(Part::Facts(title, facts));
+        let (mut lines, mut items) = (String::new(), String::new());
+        for (name, value) in facts {
+            let name = name.as_ref();
+            lines += &format!("  {name}: {value}\n");
+            items += &format!("<dt>{}</dt><dd>{}</dd>\n", escape(name), escape(&value));
+        }
+        if !items.is_empty() {
+            self.text += &format!("\n{title}\n{lines}");
+            self.html += &format!("<h2>{title}</h2>\n<dl>\n{items}</dl>\n");
         }
     }
 
     /// Adds the fields of `value` that have one.
-    pub(crate) fn fields(&mut self, title: &'static str, value: &impl Serialize) {
-        let mut facts = Vec::new();
-        collect_fields(
-            "",
-            &serde_json::to_value(value).unwrap_or_default(),
-            &mut facts,
-        );
+    pub(crate) fn fields(&mut self, title: &str, value: &impl Serialize) {
+        let (mut facts, value) = (Vec::new(), serde_json::to_value(value).unwrap_or_default());
+        collect_fields("", &value, &mut facts);
         self.facts(title, facts);
     }
 
+    /// Adds plots, which only the HTML form has.
     pub(super) fn figure(
         &mut self,
         title: &str,
@@ -93,15 +99,14 @@ impl Page {
             entries => format!("<p class=\"legend\">{entries}</p>\n"),
         };
         let (title, note) = (escape(title), escape(note));
-        self.parts.push(Part::Figure(format!(
+        self.html += &format!(
             "<figure>\n<h2>{title}</h2>\n{legend}{plots}\
              <figcaption>{note}</figcaption>\n</figure>\n"
-        )));
+        );
     }
 
     pub(super) fn html(&self) -> String {
-        let title = escape(&self.title);
-        let body: String = self.parts.iter().map(Part::html).collect();
+        let (title, body) = (escape(&self.title), &self.html);
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -113,61 +118,7 @@ impl Page {
 
 impl Display for Page {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(out, "{}", self.title)?;
-        for part in &self.parts {
-            match part {
-                Part::Banner(word, text) => writeln!(out, "{word}: {text}")?,
-                Part::Headline(text) => writeln!(out, "{text}")?,
-                Part::Warnings(texts) => {
-                    let mut texts = texts.iter();
-                    texts.try_for_each(|text| writeln!(out, "warning: {text}"))?;
-                }
-                Part::Table { title, table, note } => {
-                    write!(out, "\n{title}\n{table}")?;
-                    if !note.is_empty() {
-                        writeln!(out, "{note}")?;
-                    }
-                }
-                Part::Facts(title, facts) => {
-                    writeln!(out, "\n{title}")?;
-                    let mut facts = facts.iter();
-                    facts.try_for_each(|(name, value)| writeln!(out, "  {name}: {value}"))?;
-                }
-                Part::Figure(_) => {}
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Part {
-    fn html(&self) -> String {
-        match self {
-            Self::Banner(word, text) => {
-                let text = escape(text);
-                format!("<p class=\"banner\"><strong>{word}</strong> {text}</p>\n")
-            }
-            Self::Headline(text) => format!("<p class=\"headline\">{}</p>\n", escape(text)),
-            Self::Warnings(texts) if texts.is_empty() => String::new(),
-            Self::Warnings(texts) => {
-                let items = texts.iter();
-                let items = items.map(|text| format!("<li>{}</li>\n", escape(text)));
-                let items: String = items.collect();
-                format!("<h2>Warnings</h2>\n<ul class=\"warnings\">\n{items}</ul>\n")
-            }
-            Self::Table { title, table, note } => {
-                let (table, note) = (table.html(), escape(note));
-                format!("<h2>{title}</h2>\n{table}<p class=\"note\">{note}</p>\n")
-            }
-            Self::Facts(title, facts) => {
-                let facts = facts.iter().map(|(name, value)| {
-                    format!("<dt>{}</dt><dd>{}</dd>\n", escape(name), escape(value))
-                });
-                let facts: String = facts.collect();
-                format!("<h2>{title}</h2>\n<dl>\n{facts}</dl>\n")
-            }
-            Self::Figure(html) => html.clone(),
-        }
+        out.write_str(&self.text)
     }
 }
 
@@ -307,9 +258,8 @@ impl Cell {
 
 impl<T: Into<String>> From<T> for Cell {
     fn from(text: T) -> Self {
-        let text = text.into();
         Self {
-            text,
+            text: text.into(),
             ..Self::default()
         }
     }

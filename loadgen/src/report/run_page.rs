@@ -64,17 +64,17 @@ fn summary(report: &RunReport) -> Page {
             "the generator's p99 lag is {p99} ms, over {limit} ms, so these figures measure the \
              generator; lower --rate or free a core"
         );
-        page.banner("NOT VALID", late);
+        page.banner("NOT VALID", &late);
     }
     let times = report.latency.all.map(|latency| {
         let [p50, p99, p99_9] = [latency.p50, latency.p99, latency.p99_9].map(ms);
         format!(": p50 {p50} ms, p99 {p99} ms, p99.9 {p99_9} ms")
     });
     let (answered, planned, times) = (counts.answered, counts.planned, times.unwrap_or_default());
-    page.headline(format!(
+    page.headline(&format!(
         "{answered} of {planned} requests were answered{times}."
     ));
-    page.table("Latency", latencies(report), "");
+    page.table("Latency", &latencies(report), "");
     let mut answers = Table::new(["", "answers", "share", "accuracy", "mean confidence"]);
     for (provenance, of_kind) in &report.provenance {
         let confidence = of_kind.mean_confidence.map(|mean| format!("{mean:.3}"));
@@ -86,7 +86,7 @@ fn summary(report: &RunReport) -> Page {
         ];
         answers.row(provenance.to_string(), cells);
     }
-    page.table("Answers", answers, "");
+    page.table("Answers", &answers, "");
     let errors = report.errors.iter();
     page.facts(
         "Failures",

@@ -7,9 +7,18 @@ use super::plot::{Axis, Plot, Shape, number};
 use crate::compare::{Axes, Curve, SweepReport, curves};
 
 const MAX_PLOTS: usize = 12;
-const POINTS_NOTE: &str = "* has too few samples to be quoted.";
 
 pub fn sweep_page(report: &SweepReport) -> String {
+    page(report).html()
+}
+
+impl Display for SweepReport {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        page(self).fmt(out)
+    }
+}
+
+fn page(report: &SweepReport) -> Page {
     let mut page = summary(report);
     let (names, all) = (names(report), curves(&report.points));
     let mut settings: Vec<&Axes> = all.iter().map(|curve| &curve.axes).collect();
@@ -25,16 +34,9 @@ pub fn sweep_page(report: &SweepReport) -> String {
     if !settings.is_empty() {
         page.figure("Latency against rate", &legend, &plots, &note);
     }
-    page.table("All points", points(report), POINTS_NOTE);
-    page.html()
-}
-
-impl Display for SweepReport {
-    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let mut page = summary(self);
-        page.table("All points", points(self), POINTS_NOTE);
-        page.fmt(out)
-    }
+    let note = "* has too few samples to be quoted.";
+    page.table("All points", &points(report), note);
+    page
 }
 
 fn summary(report: &SweepReport) -> Page {
@@ -44,7 +46,7 @@ fn summary(report: &SweepReport) -> Page {
         page.banner("PARTIAL", ended);
     }
     let note = "The lowest p99.9; a tie where the 95 % intervals overlap.";
-    page.table("Where each strategy wins", winners(report), note);
+    page.table("Where each strategy wins", &winners(report), note);
     let mut knees = Table::new([
         "",
         "at",
@@ -62,7 +64,7 @@ fn summary(report: &SweepReport) -> Page {
         knees.row(named(report, &knee.strategy), cells.map(Cell::from));
     }
     let note = "The lowest rate at which p99.9 exceeds twice its value at the lowest rate.";
-    page.table("Knees", knees, note);
+    page.table("Knees", &knees, note);
     page
 }
 

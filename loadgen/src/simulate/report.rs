@@ -136,7 +136,7 @@ impl Display for SimulationReport {
             ("Redundant requests", redundancy),
             ("Pools", pools),
         ] {
-            page.table(title, table, "");
+            page.table(title, &table, "");
         }
         page.fmt(out)
     }
