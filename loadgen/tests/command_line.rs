@@ -296,9 +296,9 @@ async fn bad_input_is_one_line_exit_code_2_and_no_report() {
 --rate NaN => rate NaN is not
 --arrivals bursts --rate 0.0001 => at 0.0001 requests/s, bursts:5:200:800 has next to no
 --duration 0 => the run is empty
---duration -1 => duration -1 is no time
+--duration -1 => '--duration <DURATION>': -1 is no time
 --requests 0 => the run is empty
---timeout-ms 0 => timeout 0
+--timeout-ms 0 => '--timeout-ms <TIMEOUT_MS>': 0 is not in 1..
 --requests many => invalid value 'many' for '--requests <REQUESTS>'
 --images small => has shape [-1, 1, 4, 4] but the images are [1, 1]
 --images truncated => truncated or damaged

@@ -54,7 +54,6 @@ pub struct Arm {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResolvedArm {
-    pub label: String,
     pub description: String,
     pub config: StrategyConfig,
     /// Models and numbers of instances, in the order of the pools' ids.
@@ -174,7 +173,6 @@ impl Arm {
             own => own,
         };
         Ok(ResolvedArm {
-            label: name.clone(),
             description: description.to_owned(),
             pools: pools(&config, deployed, redundant)?,
             config,
@@ -258,12 +256,14 @@ mod tests {
 
     #[test]
     fn arms_are_read_with_their_settings() {
-        let arm = resolve("coded:k=4:r=2:hold_back.fixed_ms=22").unwrap();
+        let text = "coded:k=4:r=2:hold_back.fixed_ms=22";
+        let arm = resolve(text).unwrap();
         let StrategyConfig::Coded(coded) = &arm.config else {
             panic!("{arm:?}");
         };
         assert_eq!((coded.k, coded.r), (4, 2));
-        assert_eq!(arm.label, "coded:k=4:r=2:hold_back.fixed_ms=22");
+        let written: Arm = text.parse().unwrap();
+        assert_eq!(written.name, text);
         for name in StrategyConfig::NAMES {
             assert_eq!(resolve(name).unwrap().config.name(), name);
         }

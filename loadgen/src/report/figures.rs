@@ -148,13 +148,12 @@ impl LagReport {
     pub fn of(recording: &Recording) -> Self {
         let lag = Summary::of_micros(recording.records.iter().filter_map(Record::lag_us));
         let answered = Summary::of(&latency_histogram(&recording.records));
-        let (p50, p99, max) = lag.map_or((0.0, 0.0, 0.0), |lag| (lag.p50, lag.p99, lag.max));
-        let limit = lag_limit_ms(answered.map(|latency| latency.p50));
+        let of_lag = |figure: fn(Summary) -> f64| lag.map(figure).unwrap_or_default();
         Self {
-            p50,
-            p99,
-            max,
-            limit,
+            p50: of_lag(|lag| lag.p50),
+            p99: of_lag(|lag| lag.p99),
+            max: of_lag(|lag| lag.max),
+            limit: lag_limit_ms(answered.map(|latency| latency.p50)),
         }
     }
 

@@ -27,6 +27,16 @@ pub enum Length {
     Requests(usize),
 }
 
+impl Length {
+    /// Returns the end in seconds and the most requests; one more than allowed shows too many.
+    fn bounds(self) -> (f64, usize) {
+        match self {
+            Self::Duration(duration) => (duration.as_secs_f64(), MAX_REQUESTS + 1),
+            Self::Requests(requests) => (f64::INFINITY, requests),
+        }
+    }
+}
+
 /// Endless ascending send times in microseconds: those of [`Schedule::plan`] for the same
 /// arguments, without a bound.
 pub fn endless(
@@ -66,10 +76,7 @@ impl Schedule {
     /// Plans arrivals at a mean of `rate` requests/s; the same arguments give the same schedule.
     pub fn plan(arrivals: Arrivals, rate: f64, length: Length, seed: u64) -> anyhow::Result<Self> {
         let times = times_s(arrivals, rate, seed)?;
-        let (end_s, most) = match length {
-            Length::Duration(duration) => (duration.as_secs_f64(), MAX_REQUESTS + 1),
-            Length::Requests(requests) => (f64::INFINITY, requests),
-        };
+        let (end_s, most) = length.bounds();
         let too_long = || {
             anyhow!(
                 "{rate} requests/s for that long is more than {MAX_REQUESTS} requests; lower \
@@ -92,11 +99,8 @@ impl Schedule {
 
     /// Plans the times of `trace`, all of them or those within `length`.
     pub fn of_trace(trace: &Trace, length: Option<Length>) -> anyhow::Result<Self> {
-        let (end_s, most) = match length {
-            Some(Length::Duration(duration)) => (duration.as_secs_f64(), MAX_REQUESTS),
-            Some(Length::Requests(requests)) => (f64::INFINITY, requests),
-            None => (f64::INFINITY, MAX_REQUESTS),
-        };
+        // A trace has no more times than a run may.
+        let (end_s, most) = length.map_or((f64::INFINITY, MAX_REQUESTS), Length::bounds);
         Self::of_times(trace.times_s.iter().copied(), end_s, most)
     }
 

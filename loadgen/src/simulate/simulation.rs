@@ -92,7 +92,7 @@ impl Simulation {
         };
         let roles = || resolved.pools.iter().map(|(role, _)| *role);
         Self {
-            name: resolved.label,
+            name: arm.name.clone(),
             description: resolved.description,
             core: CoreConfig {
                 pools: resolved.pools.iter().map(pool).collect(),

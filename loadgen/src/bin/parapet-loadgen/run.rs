@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, ensure};
-use clap::ArgAction;
+use anyhow::{Context, anyhow};
+use clap::{ArgAction, value_parser};
 use parapet_loadgen::payload::{RequestOptions, Rows, WireEncoding};
 use parapet_loadgen::report::{self, Settings, Slo, TraceSettings};
 use parapet_loadgen::run::{KernelPacer, Plan, Progress, Recording, Stop};
@@ -51,8 +51,13 @@ pub(crate) struct Args {
     )]
     trace_scale: f64,
     /// Seconds to send for [default: 10, or all of the trace]
-    #[arg(long, allow_negative_numbers = true, conflicts_with = "requests")]
-    duration: Option<f64>,
+    #[arg(
+        long,
+        allow_negative_numbers = true,
+        conflicts_with = "requests",
+        value_parser = parse_seconds
+    )]
+    duration: Option<Duration>,
     /// Requests to send, instead of --duration
     #[arg(long)]
     requests: Option<usize>,
@@ -63,13 +68,13 @@ pub(crate) struct Args {
     #[arg(long)]
     encoding: Option<WireEncoding>,
     /// Milliseconds after which a request is given up
-    #[arg(long, default_value_t = 5000)]
+    #[arg(long, default_value_t = 5000, value_parser = value_parser!(u64).range(1..))]
     timeout_ms: u64,
     /// Accept reconstructed answers [default: the server decides]
     #[arg(long, action = ArgAction::Set)]
     allow_approximate: Option<bool>,
     /// Milliseconds that the server has for each request [default: the server decides]
-    #[arg(long)]
+    #[arg(long, value_parser = value_parser!(u64).range(1..))]
     deadline_ms: Option<u64>,
     /// Threads that send and receive
     #[arg(long, default_value_t = 1)]
@@ -83,6 +88,12 @@ pub(crate) struct Args {
     /// accuracy=85% (repeatable)
     #[arg(long)]
     slo: Vec<Slo>,
+}
+
+fn parse_seconds(text: &str) -> anyhow::Result<Duration> {
+    let seconds = text.parse().ok().map(Duration::try_from_secs_f64);
+    let wrong = || anyhow!("{text} is no time; give a positive number of seconds");
+    seconds.and_then(Result::ok).ok_or_else(wrong)
 }
 
 #[derive(Debug, clap::Args)]
@@ -126,14 +137,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
 
 /// Checks all that was given, and the target last.
 async fn prepare(args: &Args) -> anyhow::Result<(Plan, AnyTransport, Settings)> {
-    ensure!(
-        args.timeout_ms > 0,
-        "timeout 0 leaves no time for an answer; give a positive --timeout-ms"
-    );
-    ensure!(
-        args.deadline_ms != Some(0),
-        "deadline 0 leaves no time for an answer; give a positive --deadline-ms"
-    );
     args.files.check()?;
     if let Some(path) = &args.csv {
         check_writable(path)?;
@@ -175,18 +178,8 @@ async fn prepare(args: &Args) -> anyhow::Result<(Plan, AnyTransport, Settings)> 
 }
 
 fn schedule(args: &Args) -> anyhow::Result<(Schedule, Option<TraceSettings>)> {
-    let length = match (args.requests, args.duration) {
-        (Some(requests), _) => Some(Length::Requests(requests)),
-        (None, Some(seconds)) => {
-            let duration = Duration::try_from_secs_f64(seconds).map_err(|_| {
-                anyhow!(
-                    "duration {seconds} is no time; give --duration as a positive number of seconds"
-                )
-            })?;
-            Some(Length::Duration(duration))
-        }
-        (None, None) => None,
-    };
+    let requests = args.requests.map(Length::Requests);
+    let length = requests.or(args.duration.map(Length::Duration));
     if let Some(path) = &args.trace {
         let trace = Trace::load(path, args.trace_scale)?;
         let schedule = Schedule::of_trace(&trace, length)?;
