@@ -181,7 +181,7 @@ struct Long {
     /// Bytes of that section, and those that have come and are in `sum`.
     length: usize,
     filled: usize,
-    /// Those that have come are moderate.
+    /// True while every number that has come is moderate.
     moderate: bool,
 }
 
