@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {problem}", path.display())]
 pub struct FileError {
+    /// File or folder.
     pub path: PathBuf,
     /// Field, problem and fix, in one line.
     pub problem: String,

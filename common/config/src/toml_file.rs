@@ -19,9 +19,11 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, FileError> {
 pub struct Mistake {
     /// Line of the mistake, from 1.
     pub line: usize,
+    /// Description of the mistake, in one line.
     pub message: String,
 }
 
+/// Reads `text`.
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Mistake> {
     toml::from_str(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);

@@ -23,23 +23,30 @@ use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio_util::either::Either;
 
+/// Bounds of [`Connections`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Time limit for opening a connection; the system's own if `None`.
     pub connect_timeout: Option<Duration>,
+    /// Bytes of a response's body.
     pub max_response_bytes: usize,
+    /// Idle connections that are kept.
     pub max_idle: usize,
 }
 
 /// A response with its whole body.
 #[derive(Debug)]
 pub struct Response {
+    /// Status of the response.
     pub status: StatusCode,
+    /// Headers of the response.
     pub headers: HeaderMap,
+    /// Body of the response.
     pub body: Bytes,
 }
 
 /// A request without a response.
+#[allow(missing_docs, reason = "the messages say what the variants are")]
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     #[error(transparent)]
@@ -92,6 +99,7 @@ pub struct Tls {
     pub name: ServerName<'static>,
 }
 
+/// Connections to one address.
 pub struct Connections {
     address: SocketAddr,
     limits: Limits,

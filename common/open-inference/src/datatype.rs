@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// Element type of a tensor, by its name in the protocol.
+#[allow(missing_docs, reason = "the names are the protocol's own")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Datatype {
@@ -26,6 +27,7 @@ pub enum Datatype {
 }
 
 impl Datatype {
+    /// Every datatype of the protocol.
     pub const ALL: [Self; 14] = [
         Self::Bool,
         Self::Uint8,
@@ -43,6 +45,7 @@ impl Datatype {
         Self::Bytes,
     ];
 
+    /// The datatype of this name in the protocol.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.name() == name)
     }
@@ -58,6 +61,7 @@ impl Datatype {
         }
     }
 
+    /// The protocol's name of the datatype.
     pub const fn name(self) -> &'static str {
         const NAMES: [&str; 14] = [
             "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",

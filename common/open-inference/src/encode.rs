@@ -18,8 +18,10 @@ pub enum Encoding {
     Binary,
 }
 
+/// A body, ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Encoded {
+    /// Bytes of the body.
     pub body: Bytes,
     /// Value for [`crate::HEADER_CONTENT_LENGTH`]; `None` when the body is JSON alone and the
     /// header must be left out.
@@ -27,6 +29,7 @@ pub struct Encoded {
 }
 
 impl Encoded {
+    /// The body's content type.
     pub fn content_type(&self) -> &'static str {
         match self.header_length {
             Some(_) => crate::CONTENT_TYPE_BINARY,

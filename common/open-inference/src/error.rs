@@ -13,12 +13,14 @@ pub(crate) const MAX_AXES: usize = 16;
 
 /// A message that breaks the protocol. Sending the same bytes again fails again: none of these is
 /// worth a retry, but for [`ProtocolError::NoMemory`].
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum ProtocolError {
     #[error("invalid JSON: {0}")]
     Json(String),
     #[error("the JSON is nested deeper than {limit}")]
     Deep { limit: usize },
+    /// In JSON, the escapes of the text count in `length`.
     /// In JSON, the escapes of the text count in `length`.
     #[error("a text of {length} bytes; at most {limit} are taken")]
     LongText { length: usize, limit: usize },

@@ -13,8 +13,6 @@
 //!
 //! This crate knows no sockets: the servers and clients hand bodies in and out.
 
-#![allow(missing_docs, reason = "names that say it all need no comment")]
-
 mod bounded;
 #[cfg(feature = "compression")]
 pub mod compression;

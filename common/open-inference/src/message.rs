@@ -10,6 +10,7 @@ pub type Parameters = serde_json::Map<String, Value>;
 /// An output that the client names in its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestedOutput {
+    /// Name of the model's output.
     pub name: String,
     /// `parameters.binary_data`: whether this output shall come in binary form; `None` where the
     /// request does not say.
@@ -21,6 +22,7 @@ pub struct RequestedOutput {
 pub struct InferRequest {
     /// The client's name for the request, echoed in the response.
     pub id: Option<String>,
+    /// Parameters of the request.
     pub parameters: Parameters,
     /// Inputs, in the order given.
     pub inputs: Vec<Tensor>,
@@ -56,9 +58,13 @@ impl InferRequest {
 /// The answer to an [`InferRequest`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct InferResponse {
+    /// Model that answered.
     pub model_name: String,
+    /// Version of the model that answered.
     pub model_version: Option<String>,
+    /// Id of the request that it answers.
     pub id: Option<String>,
+    /// Parameters of the response.
     pub parameters: Parameters,
     /// Output tensors in the model's order.
     pub outputs: Vec<Tensor>,

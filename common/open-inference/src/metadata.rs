@@ -7,7 +7,9 @@ use crate::Datatype;
 /// Answer to `GET /v2`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerMetadata {
+    /// Name of the server.
     pub name: String,
+    /// Version of the server.
     pub version: String,
     /// Extensions it speaks, such as `binary_tensor_data`.
     #[serde(default)]
@@ -19,6 +21,7 @@ pub struct ServerMetadata {
 pub struct ModelMetadata {
     /// Name of the model.
     pub name: String,
+    /// Versions that are served.
     #[serde(default)]
     pub versions: Vec<String>,
     /// Framework and format, such as `onnxruntime_onnx`.
@@ -32,7 +35,9 @@ pub struct ModelMetadata {
 /// An input or output of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorMetadata {
+    /// Name of the tensor.
     pub name: String,
+    /// Datatype of the tensor's elements.
     pub datatype: Datatype,
     /// Shape; -1 for an axis of any length, as the leading batch axis.
     pub shape: Vec<i64>,

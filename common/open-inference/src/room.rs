@@ -11,6 +11,7 @@ pub trait Room: Send + 'static {
     fn hold(&mut self, bytes: usize) -> Result<(), ProtocolError>;
 }
 
+/// Room without a bound.
 #[derive(Debug)]
 pub struct Unbounded;
 

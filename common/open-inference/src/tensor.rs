@@ -9,7 +9,9 @@ use crate::{Datatype, Excerpt, ProtocolError};
 /// elements are each preceded by their length as a little-endian `u32`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
+    /// Name of the model's input or output.
     pub name: String,
+    /// Datatype of the elements.
     pub datatype: Datatype,
     /// Length of each axis, the batch axis first.
     pub shape: Vec<usize>,
@@ -45,6 +47,7 @@ impl Tensor {
         Ok(tensor)
     }
 
+    /// Makes an FP32 tensor.
     pub fn from_f32(
         name: impl Into<String>,
         shape: impl Into<Vec<usize>>,

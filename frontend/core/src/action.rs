@@ -11,28 +11,44 @@ use crate::{ClassId, GroupId, InstanceId, JobId, QueryId, Row, Slot, Time};
 pub enum Action<I, O> {
     /// Send `input` to `instance`; report with [`Engine::finished`](crate::Engine::finished).
     Send {
+        /// Id of the request.
         job: JobId,
+        /// Instance to send to.
         instance: InstanceId,
+        /// Input to send.
         input: Arc<I>,
     },
     /// Stop waiting for this request; its end need not be reported.
-    Abort { job: JobId },
+    Abort {
+        /// Request to withdraw.
+        job: JobId,
+    },
     /// Find out whether this instance is well; report with
     /// [`Engine::instance_up`](crate::Engine::instance_up).
-    Probe { instance: InstanceId },
+    Probe {
+        /// Instance to probe.
+        instance: InstanceId,
+    },
     /// An instance that was told to leave has nothing in flight any more; its connections can be
     /// closed. Nothing is reported back.
-    Left { instance: InstanceId },
+    Left {
+        /// Instance that has left.
+        instance: InstanceId,
+    },
     /// Compute the parity query of `row`; report with [`Engine::encoded`](crate::Engine::encoded).
     Encode {
+        /// Group to encode.
         group: GroupId,
+        /// Parity row to compute.
         row: Row,
         /// The k inputs in slot order.
         inputs: Vec<Arc<I>>,
     },
     /// Decode `slot`; report with [`Engine::reconstructed`](crate::Engine::reconstructed).
     Reconstruct {
+        /// The query in that slot.
         query: QueryId,
+        /// Slot to reconstruct.
         slot: Slot,
         /// The k predictions; `None` where missing, `slot` among them.
         predictions: Vec<Option<Arc<O>>>,
@@ -41,11 +57,17 @@ pub enum Action<I, O> {
     },
     /// Give the client its answer. Exactly one for each accepted query that is not abandoned
     /// (CG-1).
-    Answer { query: QueryId, answer: Answer<O> },
+    Answer {
+        /// Query that is answered.
+        query: QueryId,
+        /// Terminal answer of the query.
+        answer: Answer<O>,
+    },
     /// Measure a reconstruction against the truth; nothing is reported back.
     Compare(Comparison<O>),
 }
 
+/// Terminal answer of a query.
 #[derive(Debug, Clone)]
 pub enum Answer<O> {
     /// The deployed model's own prediction.
@@ -66,13 +88,18 @@ pub enum Comparison<O> {
     /// The exact prediction came after a reconstruction, or a backup model's prediction,
     /// had been sent.
     LateTruth {
+        /// The class of the query.
         class: ClassId,
+        /// Reconstruction that was sent.
         reconstruction: Arc<O>,
+        /// Prediction of the deployed model.
         truth: Arc<O>,
     },
     /// A sampled group in which nothing straggled: decode `slot` as though it had, and compare.
     Audit {
+        /// The class of the group.
         class: ClassId,
+        /// Slot of the query in its group.
         slot: Slot,
         /// All k predictions.
         predictions: Vec<Arc<O>>,
@@ -81,12 +108,14 @@ pub enum Comparison<O> {
     },
 }
 
+/// Result of an upstream request.
 pub type AttemptResult<O> = Result<O, Failure>;
 
 /// Reason why a query, or one request for it, failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{kind}: {detail}")]
 pub struct Failure {
+    /// Kind of the failure.
     pub kind: FailureKind,
     /// The words of the instance, or the reason; never its address: clients see it.
     pub detail: Arc<str>,
@@ -97,6 +126,7 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// A failure of `kind`.
     pub fn new(kind: FailureKind, detail: impl Into<Arc<str>>) -> Self {
         Self {
             kind,
@@ -129,6 +159,7 @@ pub enum FailureKind {
     /// The instance's answer is no valid prediction: not finite, wrong shape, not the protocol.
     #[error("invalid prediction")]
     InvalidOutput,
+    /// The deadline came first.
     #[error("deadline exceeded")]
     DeadlineExceeded,
 }

@@ -21,6 +21,7 @@ impl TokenBucket {
         }
     }
 
+    /// Returns the state of the budget.
     pub fn view(&self) -> BudgetView {
         BudgetView {
             share: self.share,

@@ -24,6 +24,7 @@ use crate::{
 /// One pool's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolConfig {
+    /// Number of instances.
     pub instances: usize,
     /// Concurrent requests that each instance is given.
     pub slots: u32,
@@ -112,6 +113,7 @@ impl<I, O> Core<I, O> {
         self.now
     }
 
+    /// A pool's state, to look at.
     pub fn pool(&self, pool: PoolId) -> Option<&Pool> {
         self.pools.get(usize::from(pool.0))
     }

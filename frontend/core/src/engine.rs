@@ -20,6 +20,7 @@ use crate::{
 /// A query as the driver hands it in.
 #[derive(Debug, Clone)]
 pub struct Arrival<I> {
+    /// Input of the query.
     pub input: Arc<I>,
     /// Memory that the input holds, which counts for as long as a strategy keeps it
     /// after the answer.
@@ -30,14 +31,17 @@ pub struct Arrival<I> {
     pub deadline: Time,
     /// True if its client takes an approximation: a reconstruction, or a backup model's prediction.
     pub allow_approximate: bool,
+    /// Class of the query, for its strategy.
     pub class: ClassId,
 }
 
+/// Reason why a query was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Rejected {
     /// A bound is reached; try again later.
     #[error("too many queries in flight")]
     Overloaded,
+    /// Its deadline has passed.
     #[error("the deadline has already passed")]
     DeadlinePassed,
 }

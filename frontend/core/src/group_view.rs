@@ -2,8 +2,10 @@
 
 use crate::{GroupId, Time};
 
+/// One group as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupView {
+    /// Id of the group.
     pub id: GroupId,
     /// Members it takes.
     pub k: usize,
@@ -19,11 +21,15 @@ pub struct GroupView {
     pub parity: Vec<&'static str>,
 }
 
+/// One member as it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct MemberView {
     /// `waiting`, `awaiting_truth`, `kept`, `done`, or `filler`.
     pub status: &'static str,
+    /// True if its own prediction is there.
     pub predicted: bool,
+    /// True if a reconstruction answered it.
     pub reconstructed: bool,
+    /// True if it counts as late.
     pub late: bool,
 }

@@ -50,8 +50,11 @@ pub struct HoldBack {
 }
 
 impl HoldBackPolicy {
+    /// Default of `max_over_median`.
     pub const MAX_OVER_MEDIAN: f64 = 1.5;
+    /// Default of `min`.
     pub const MIN: Duration = Duration::from_millis(1);
+    /// Default of `max`.
     pub const MAX: Duration = Duration::from_millis(200);
 
     /// A percentile of recent latency within the default bounds.
@@ -103,6 +106,7 @@ impl HoldBack {
     /// Predictions between two looks at the histograms.
     const REFRESH: u64 = 32;
 
+    /// A hold-back under `policy`.
     pub fn new(policy: HoldBackPolicy) -> Self {
         let delay = policy.initial();
         Self {

@@ -32,6 +32,7 @@ macro_rules! classed {
                 Self(with_class(serial, class))
             }
 
+            /// Returns the class.
             pub const fn class(self) -> ClassId {
                 ClassId((self.0 >> SERIAL_BITS) as u8)
             }
@@ -84,6 +85,7 @@ display!(QueryId "q", GroupId "g", JobId "j");
 pub struct PoolId(pub u8);
 
 impl PoolId {
+    /// The pool of the deployed model.
     pub const DEPLOYED: Self = Self(0);
 
     /// The first pool after the deployed model's: by custom that of parity row 0, or of
@@ -96,8 +98,10 @@ impl PoolId {
     }
 }
 
+/// One instance of one pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceId {
+    /// Pool of the instance.
     pub pool: PoolId,
     /// Its place in the pool's configuration; those that join later are numbered on.
     pub index: u32,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::InstanceId;
 
+/// Availability of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstanceState {
     /// It gets requests.
@@ -31,8 +32,11 @@ impl InstanceState {
 /// One instance as it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InstanceView {
+    /// Id of the instance.
     pub id: InstanceId,
+    /// Availability of the instance.
     pub state: InstanceState,
+    /// Requests in flight there.
     pub in_flight: u32,
     /// For how long the oldest of them has been.
     pub oldest: Option<Duration>,

@@ -27,8 +27,11 @@ const CEILING_US: u64 = 60_000_000;
 /// Percentiles of latency, from a query's arrival at the engine to its answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Percentiles {
+    /// Number of queries.
     pub count: u64,
+    /// Median of the latency.
     pub p50: Duration,
+    /// 99th percentile of latency.
     pub p99: Duration,
     /// The 99.9th percentile.
     pub p999: Duration,
@@ -37,6 +40,7 @@ pub struct Percentiles {
 /// Latency in the last half minute.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LatencyView {
+    /// Latency as answered.
     pub answered: Percentiles,
     /// Of those, how many were answered with an approximation.
     pub approximated: u64,

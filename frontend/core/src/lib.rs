@@ -31,8 +31,6 @@
 //! - **CG-8** a client that goes away cancels its work, except a prediction that its group still
 //!   needs.
 
-#![allow(missing_docs, reason = "names that say it all need no comment")]
-
 mod action;
 mod budget;
 mod core;

@@ -19,6 +19,7 @@ use crate::{InstanceId, JobId, PoolId};
 /// Instances to avoid when there is a choice.
 pub(crate) type Avoid = SmallVec<[InstanceId; 4]>;
 
+/// Result of submitting a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Submitted {
     /// Start it on this instance now.
@@ -160,14 +161,17 @@ impl Pool {
         self.available.is_empty() && self.queued() >= self.capacity
     }
 
+    /// Returns the number of instances.
     pub fn len(&self) -> usize {
         self.instances.len()
     }
 
+    /// Returns true if there are no instances.
     pub fn is_empty(&self) -> bool {
         self.instances.is_empty()
     }
 
+    /// Instances that are ejected.
     pub fn ejected(&self) -> usize {
         self.instances
             .values()
@@ -180,6 +184,7 @@ impl Pool {
         self.up
     }
 
+    /// Returns true if any instance is up.
     pub fn is_any_up(&self) -> bool {
         self.up > 0
     }
@@ -198,6 +203,7 @@ impl Pool {
         !self.available.is_empty()
     }
 
+    /// Requests in flight at `instance`.
     pub fn in_flight(&self, instance: InstanceId) -> u32 {
         self.instances
             .get(&instance.index)

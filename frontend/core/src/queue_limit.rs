@@ -105,6 +105,7 @@ impl QueueLimit {
         queued < self.limit()
     }
 
+    /// A query was refused.
     pub fn refused(&mut self, now: Time) {
         self.refused = Some(now);
     }

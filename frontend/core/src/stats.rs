@@ -3,6 +3,7 @@
 /// Running totals since the engine's start, but for the gauges at the end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
+    /// Number of accepted queries.
     pub accepted: u64,
     /// Queries refused because a bound was reached.
     pub rejected: u64,
@@ -10,7 +11,9 @@ pub struct Stats {
     pub exact: u64,
     /// Answered with the deployed model's own prediction from a redundant copy.
     pub hedged: u64,
+    /// Answered with a backup model's prediction.
     pub backup: u64,
+    /// Answered with a reconstruction.
     pub reconstructed: u64,
     /// Answered with an error, the deadline's included.
     pub failed: u64,
@@ -18,7 +21,9 @@ pub struct Stats {
     pub deadline_exceeded: u64,
     /// Clients that went away before their answer.
     pub abandoned: u64,
+    /// Attempts after a failed one.
     pub retries: u64,
+    /// Coding groups encoded.
     pub groups_encoded: u64,
     /// Of those, completed with recently answered queries (CG-5).
     pub groups_completed_with_fillers: u64,
@@ -65,12 +70,15 @@ pub struct Stats {
 /// Outcomes of redundant requests, as in [`Stats`], for one class of requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RedundancyOutcomes {
+    /// Number of requests sent.
     pub issued: u64,
     /// Answered a query.
     pub won: u64,
     /// Not needed in the end.
     pub wasted: u64,
+    /// Number of requests not sent.
     pub shed: u64,
+    /// Number of requests that failed.
     pub failed: u64,
 }
 

@@ -18,9 +18,11 @@ use crate::{
 use index::{Counted, Index, Part, State};
 use routes::SendWindow;
 
+/// A task, for those that wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(u64);
 
+/// An array, as its workers know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientArray {
     /// Numbers in a row.
@@ -56,6 +58,7 @@ impl Default for ClientConfig {
     }
 }
 
+/// Work of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Work {
     /// Adds `keys x width` gradients at the end of iteration `clock`; see [`crate::Push`].
@@ -64,16 +67,22 @@ pub enum Work {
     Pull,
 }
 
+/// A task to submit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
+    /// Push or pull to do.
     pub work: Work,
+    /// Array that the task is on.
     pub array: ArrayId,
+    /// The keys that it is about.
     pub range: KeyRange,
     /// Keys of those rows that exist here.
     pub keys: Keys,
+    /// Iteration that the task belongs to.
     pub clock: Clock,
 }
 
+/// Rows that were pulled.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Pulled {
     /// Every live worker's updates up to this clock are contained.
@@ -91,6 +100,8 @@ pub struct Pulled {
 /// for good.
 pub type TaskOutcome = Result<Option<Pulled>, Refusal>;
 
+#[allow(missing_docs, reason = "the messages say what they are")]
+/// Reason why a task cannot be submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     #[error("{limit} tasks are unfinished: wait for some before submitting more")]
@@ -101,6 +112,7 @@ pub enum SubmitError {
     Malformed(Refusal),
 }
 
+/// Event that a client handles.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientEvent {
     /// A message came: an answer, or a routing table.
@@ -114,12 +126,15 @@ pub enum ClientEvent {
     Tick,
 }
 
+#[allow(missing_docs, reason = "the types say what the fields are")]
+/// Action that a client asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientAction {
     Send {
         to: NodeId,
         message: Message,
     },
+    /// A task has ended.
     Done {
         handle: Handle,
         outcome: TaskOutcome,
@@ -172,6 +187,7 @@ impl Client {
         }
     }
 
+    /// Number of unfinished tasks.
     pub fn unfinished(&self) -> usize {
         self.tasks.len()
     }

@@ -31,6 +31,7 @@ pub enum Consistency {
     Ssp(u64),
     /// SSP in which servers send rows before they are asked for.
     EagerSsp(u64),
+    /// Whatever has arrived.
     Eventual,
 }
 

@@ -34,9 +34,11 @@ use liveness::Liveness;
 pub struct HandOver {
     /// The shard, at its epoch before the join; its tail copies.
     pub at: ShardRef,
+    /// The server that joins.
     pub to: NodeId,
 }
 
+/// State of a cluster in the registry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClusterState {
     /// The servers that have joined, each with its weight; one of weight 0 is to be emptied.
@@ -44,6 +46,7 @@ pub struct ClusterState {
     /// The arrays: their keys, and into how many shards they are to be cut; 0: the array is to go,
     /// with all it holds.
     pub arrays: BTreeMap<ArrayId, (KeyRange, u64)>,
+    /// Routing table.
     pub routing: Routing,
     /// The hand-overs that tails have been told of.
     pub hand_overs: Vec<HandOver>,
@@ -57,6 +60,7 @@ pub struct ClusterState {
     pub present_workers: BTreeSet<WorkerId>,
 }
 
+/// Changes that the leader decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The routing table as it should be. All at once: it is one compare-and-swap.
@@ -67,8 +71,10 @@ pub struct Change {
     pub unrecoverable: Vec<ShardRef>,
 }
 
+/// Settings of a [`Coordinator`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoordinatorConfig {
+    /// Placement of ranges on servers.
     pub placement: Placement,
     /// Shards that are copied at the same time, at most.
     pub max_copies: usize,
@@ -109,6 +115,7 @@ impl Default for CoordinatorConfig {
     }
 }
 
+/// Memory of the leader.
 #[derive(Debug, Clone, Default)]
 pub struct Coordinator {
     config: CoordinatorConfig,
@@ -131,6 +138,7 @@ fn track<K: Ord>(since: &mut BTreeMap<K, Duration>, now: Duration, current: BTre
 }
 
 impl Coordinator {
+    /// One that has seen nothing.
     pub fn new(config: CoordinatorConfig) -> Self {
         Self {
             config,

@@ -49,11 +49,16 @@ impl Default for ArrayFilters {
     }
 }
 
+/// The filters, as they are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Filter {
+    /// Rows without effect left out.
     Kkt,
+    /// Values as 16-bit floats.
     Precision,
+    /// Digests in place of lists of keys.
     KeyLists,
+    /// Compression with LZ4.
     Lz4,
 }
 
@@ -73,7 +78,9 @@ impl Filter {
 /// place of a whole range costs eight bytes a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bytes {
+    /// Given to the filter.
     pub before: u64,
+    /// Left by it.
     pub after: u64,
 }
 
@@ -90,15 +97,18 @@ impl Bytes {
 pub struct Traffic(BTreeMap<(ArrayId, Filter), Bytes>);
 
 impl Traffic {
+    /// Of one filter of one array.
     pub fn of(&self, array: ArrayId, filter: Filter) -> Bytes {
         self.0.get(&(array, filter)).copied().unwrap_or_default()
     }
 
+    /// All that have seen a message.
     pub fn iter(&self) -> impl Iterator<Item = (ArrayId, Filter, Bytes)> + '_ {
         let counts = self.0.iter();
         counts.map(|(&(array, filter), &bytes)| (array, filter, bytes))
     }
 
+    /// Adds what others have counted.
     pub fn add(&mut self, others: &Self) {
         for (array, filter, bytes) in others.iter() {
             self.add_bytes(array, filter, bytes);

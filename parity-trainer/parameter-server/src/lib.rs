@@ -14,7 +14,6 @@
 //! # Invariants
 //! PS-1 to PS-8 are listed in `ARCHITECTURE.md`; tests and metrics use the same numbers.
 
-#![allow(missing_docs, reason = "documented where the name does not say it")]
 #![allow(
     clippy::large_enum_variant,
     reason = "events and actions are passed on at once: a box would be an allocation for each"

@@ -13,13 +13,16 @@ use crate::{
 /// A range of an array, as the sender's routing table knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ShardRef {
+    /// Array of the shard.
     pub array: ArrayId,
     /// The keys: a shard, or a part of one.
     pub range: KeyRange,
+    /// Epoch of the shard.
     pub epoch: Epoch,
 }
 
 impl ShardRef {
+    /// A range of `array` at `epoch`.
     pub const fn new(array: ArrayId, range: KeyRange, epoch: Epoch) -> Self {
         Self {
             array,
@@ -37,7 +40,9 @@ impl ShardRef {
 /// to the head. A clock at or below the worker's is acknowledged and not applied again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Push {
+    /// The range; all of it in one shard.
     pub at: ShardRef,
+    /// Worker that sends.
     pub worker: WorkerId,
     /// The worker's iteration, one above that of its last push to the same keys.
     pub clock: Clock,
@@ -64,13 +69,16 @@ impl Push {
 /// Asks for rows; from a worker to the tail, which holds only what is acknowledged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pull {
+    /// The range; all of it in one shard.
     pub at: ShardRef,
+    /// Worker that sends.
     pub worker: WorkerId,
     /// To find the answer's place.
     pub request: RequestId,
     /// The iteration the values are for. At 0 the rows are read as they are, by a member or not;
     /// above, by members alone.
     pub clock: Clock,
+    /// Keys of the rows.
     pub keys: Keys,
 }
 
@@ -85,6 +93,7 @@ pub struct PullReply {
     pub clock: Clock,
     /// The receiver's own updates up to this clock are contained.
     pub own: Clock,
+    /// Keys of the rows.
     pub keys: Keys,
     /// `keys x width` parameters.
     pub values: Values,
@@ -97,6 +106,7 @@ pub struct Update {
     pub range: KeyRange,
     /// Workers and their clocks of the pushes on `range`.
     pub clocks: Vec<(WorkerId, Clock)>,
+    /// Keys of the rows.
     pub keys: Keys,
     /// `keys x width` gradients.
     pub values: Values,
@@ -130,6 +140,7 @@ pub struct Members {
 }
 
 /// One entry of a chain's log. To apply it is deterministic: replicas stay equal (PS-5).
+#[allow(missing_docs, reason = "the types say what they are")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Operation {
     Update(Update),
@@ -158,7 +169,9 @@ impl Operation {
 pub struct Replicate {
     /// Shard, whole.
     pub at: ShardRef,
+    /// Number of the log entry.
     pub seq: Seq,
+    /// Operation of the log entry.
     pub operation: Operation,
 }
 
@@ -167,6 +180,7 @@ pub struct Replicate {
 pub struct Rows {
     /// Keys that the message is about. In a sparse array, those not named have no row.
     pub range: KeyRange,
+    /// Keys of the rows.
     pub keys: Keys,
     /// `keys x width` parameters.
     pub values: Values,
@@ -183,6 +197,7 @@ pub struct Rows {
 pub struct Snapshot {
     /// The whole shard, under the epoch before the join.
     pub at: ShardRef,
+    /// Attempt that the part belongs to.
     pub transfer: TransferId,
     /// Number of the part, from 0.
     pub part: u32,
@@ -204,19 +219,25 @@ pub struct SnapshotEnd {
 }
 
 /// Request that an [`Answer`] is about.
+#[allow(missing_docs, reason = "the types say what the fields are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// A push, of this clock.
+    /// A push, of this clock.
     Push { worker: WorkerId, clock: Clock },
+    /// A pull, which is answered by rows unless it is refused.
     /// A pull, which is answered by rows unless it is refused.
     Pull { request: RequestId },
     /// An entry of the log, and all before it.
+    /// An entry of the log, and all before it.
     Replicate { seq: Seq },
+    /// A piece of a range's state.
     /// A piece of a range's state.
     Snapshot { transfer: TransferId, part: u32 },
 }
 
 /// Reason why a server refuses a request. A resend of what is applied is acknowledged again.
+#[allow(missing_docs, reason = "the messages say what they are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Refusal {
     #[error("the range is at {current} here: fetch the routing table and send again")]
@@ -265,8 +286,11 @@ impl Refusal {
 /// replica of the chain has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
+    /// As in the request.
     pub at: ShardRef,
+    /// Request that is answered.
     pub request: Request,
+    /// Reason why it was not carried out.
     pub refusal: Option<Refusal>,
 }
 

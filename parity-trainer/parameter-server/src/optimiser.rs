@@ -11,13 +11,18 @@ use serde::{Deserialize, Serialize};
 use crate::{Adam, Add, Key, Momentum, Sgd, UpdateRule};
 
 /// Optimiser and its constants; the learning rate comes with each step.
+#[allow(missing_docs, reason = "the names say what the fields are")]
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum OptimiserSpec {
     /// Kingma and Ba 2015; weight decay is added to the gradient.
+    /// Kingma and Ba 2015; weight decay is added to the gradient.
     Adam { weight_decay: f64 },
     /// Loshchilov and Hutter 2019; weight decay shrinks the weights themselves.
+    /// Loshchilov and Hutter 2019; weight decay shrinks the weights themselves.
     AdamW { weight_decay: f64 },
+    /// Gradient descent with (heavy-ball) momentum, the part of the last update that goes on;
+    /// weight decay is added to the gradient.
     /// Gradient descent with (heavy-ball) momentum, the part of the last update that goes on;
     /// weight decay is added to the gradient.
     Sgd { momentum: f64, weight_decay: f64 },
@@ -99,8 +104,11 @@ const CLIP_EPSILON: f64 = 1e-6;
 /// Optimiser of a training and its learning rate over the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct OptimiserConfig {
+    /// Optimiser.
     pub optimiser: OptimiserSpec,
+    /// Peak learning rate.
     pub learning_rate: f64,
+    /// Schedule of the learning rate.
     pub schedule: Schedule,
     /// Steps that the schedule spans.
     pub steps: u64,
@@ -186,6 +194,7 @@ pub fn norm(values: &[f32]) -> f64 {
 /// make a step go as far as the step would.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TrainingRule {
+    /// The update of each step.
     pub rule: OptimiserConfig,
     /// Steps that were done before it.
     pub done: u64,
@@ -253,15 +262,20 @@ impl UpdateRule for TrainingRule {
     }
 }
 
+/// Rule of an array, as it is written down.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum RuleSpec {
+    /// Addition.
     Add,
+    /// Gradient descent.
     Sgd(Sgd),
+    /// The steps of a training.
     Training(TrainingRule),
 }
 
 impl RuleSpec {
+    /// Returns the rule itself.
     pub fn rule(self) -> Arc<dyn UpdateRule> {
         match self {
             Self::Add => Arc::new(Add),

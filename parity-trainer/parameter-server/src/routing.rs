@@ -9,7 +9,9 @@ use crate::{ArrayId, Epoch, Key, KeyRange, NodeId, ShardRef};
 /// A shard: a range of an array, and the chain of servers that holds it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
+    /// Array of the route.
     pub array: ArrayId,
+    /// Range of the route.
     pub range: KeyRange,
     /// Raised by every change of the chain or the range.
     pub epoch: Epoch,
@@ -18,6 +20,7 @@ pub struct Route {
 }
 
 impl Route {
+    /// A shard held by this chain.
     pub const fn new(at: ShardRef, chain: Vec<NodeId>) -> Self {
         Self {
             array: at.array,
@@ -27,6 +30,7 @@ impl Route {
         }
     }
 
+    /// Returns the shard.
     pub const fn at(&self) -> ShardRef {
         ShardRef::new(self.array, self.range, self.epoch)
     }
@@ -87,10 +91,12 @@ impl Routing {
         Ok(Self { version, routes })
     }
 
+    /// Raised by every change.
     pub const fn version(&self) -> u64 {
         self.version
     }
 
+    /// All routes, by array and first key.
     pub fn routes(&self) -> &[Route] {
         &self.routes
     }
@@ -103,6 +109,7 @@ impl Routing {
         from.take_while(move |route| route.array == array && route.range.start < range.end)
     }
 
+    /// The route of `key`.
     pub fn route(&self, array: ArrayId, key: Key) -> Option<&Route> {
         let range = KeyRange::new(key, key.saturating_add(1));
         self.overlapping(array, range).next()
@@ -138,6 +145,8 @@ impl Routing {
     }
 }
 
+#[allow(missing_docs, reason = "the messages say what they are")]
+/// Errors of a routing table or a change of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RoutingError {
     #[error(

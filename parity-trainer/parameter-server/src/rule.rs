@@ -79,6 +79,7 @@ impl UpdateRule for Add {
 /// `w -= rate (g + decay w)`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sgd {
+    /// Learning rate.
     pub rate: f32,
     /// Weight of the L2 penalty.
     #[serde(default)]
@@ -102,6 +103,7 @@ impl UpdateRule for Sgd {
 /// with the rate outside of the velocity).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Momentum {
+    /// Learning rate.
     pub rate: f32,
     /// Share of the velocity that is kept, 0 to 1.
     pub momentum: f32,

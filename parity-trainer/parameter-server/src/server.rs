@@ -28,7 +28,9 @@ use shards::{Shards, exact};
 /// An array, as every server knows it.
 #[derive(Debug, Clone)]
 pub struct ArrayConfig {
+    /// Layout of its rows.
     pub layout: Layout,
+    /// Consistency model of its readers.
     pub consistency: Consistency,
 }
 
@@ -71,6 +73,8 @@ impl Default for ServerConfig {
     }
 }
 
+#[allow(missing_docs, reason = "the types say what the fields are")]
+/// Event that a server handles.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     Received {
@@ -89,6 +93,8 @@ pub enum Event {
     Tick,
 }
 
+#[allow(missing_docs, reason = "the types say what the fields are")]
+/// Action that a server asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     Send {
@@ -117,7 +123,9 @@ pub enum Action {
 /// A look into a shard, for tests and metrics.
 #[derive(Debug, Clone, Copy)]
 pub struct ShardView<'a> {
+    /// Shard that is held.
     pub at: ShardRef,
+    /// Rows of the shard.
     pub store: &'a Store,
     /// Clocks of each worker that the rows contain.
     pub clocks: &'a RangedClocks,
@@ -197,10 +205,12 @@ impl Server {
         }
     }
 
+    /// Returns the server's node.
     pub const fn node(&self) -> NodeId {
         self.node
     }
 
+    /// All shards held here.
     pub fn shards(&self) -> impl Iterator<Item = ShardView<'_>> {
         self.shards.held.values().map(Replica::view)
     }

@@ -27,6 +27,7 @@ pub struct Layout {
     pub width: usize,
     /// True if rows exist only once they have been updated. All start as zeros.
     pub sparse: bool,
+    /// Rule that pushes follow.
     pub rule: Arc<dyn UpdateRule>,
 }
 
@@ -50,6 +51,7 @@ impl Layout {
     }
 }
 
+/// The rows of one range of one array.
 #[derive(Debug, Clone)]
 pub struct Store {
     range: KeyRange,
@@ -86,14 +88,17 @@ impl Store {
         self.chunks.partition_point(|chunk| chunk.last_key() < key)
     }
 
+    /// Returns the range.
     pub const fn range(&self) -> KeyRange {
         self.range
     }
 
+    /// Returns the layout of the rows.
     pub const fn layout(&self) -> &Layout {
         &self.layout
     }
 
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.chunks.iter().map(Chunk::rows).sum()
     }

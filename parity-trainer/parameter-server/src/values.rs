@@ -220,10 +220,12 @@ pub enum Values {
 }
 
 impl Values {
+    /// Returns an empty list of values.
     pub fn none() -> Self {
         Self::F32(Shared::default())
     }
 
+    /// Number of values.
     pub fn len(&self) -> usize {
         match self {
             Self::F32(values) => values.len(),
@@ -231,6 +233,7 @@ impl Values {
         }
     }
 
+    /// Returns true if there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -342,6 +345,8 @@ impl From<Vec<f32>> for Values {
     }
 }
 
+#[allow(missing_docs, reason = "the messages say what they are")]
+/// Errors of a message's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum ValuesError {
     #[error(

@@ -12,6 +12,7 @@ use crate::faults::windows::{Kind, Window, Windows, milliseconds, mix, of_instan
 /// Faults of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
+    /// Time to add.
     pub delay: Duration,
     /// True if the batch fails after its delay.
     pub fails: bool,

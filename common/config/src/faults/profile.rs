@@ -148,6 +148,7 @@ const LONGEST_MS: f64 = 3_600_000.0;
 const MOST_TRANSFERS: u32 = 64;
 
 impl FaultProfile {
+    /// Reads and validates the profile at `path`.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let profile: Self = toml_file::read(path)?;
         let checked = profile.validate();

@@ -26,6 +26,7 @@ impl ModelRepository {
         Err(FileError::new(&root, problem))
     }
 
+    /// Returns the path of the repository.
     pub fn path(&self) -> &Path {
         &self.root
     }
@@ -63,9 +64,11 @@ impl ModelRepository {
 /// A model of the repository, validated; its versions' files were there when it was loaded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelEntry {
+    /// Name of the model.
     pub name: String,
     /// Version numbers, ascending; never empty.
     pub versions: Vec<u64>,
+    /// Engine that runs the model.
     pub platform: Platform,
     /// Inputs, in the model's order.
     pub inputs: Vec<TensorSpec>,
@@ -73,6 +76,7 @@ pub struct ModelEntry {
     pub outputs: Vec<TensorSpec>,
     /// For a parity model: the code and its place in it. For a learned code: the code.
     pub code: Option<CodeMetadata>,
+    /// Free-form record of the model's training.
     pub training: toml::Table,
     folder: PathBuf,
 }
@@ -104,6 +108,7 @@ impl ModelEntry {
         self.versions.last().copied().unwrap_or_default()
     }
 
+    /// The `model.toml` that describes the model.
     pub fn toml_file(&self) -> PathBuf {
         self.folder.join(ModelToml::FILE_NAME)
     }
@@ -127,6 +132,7 @@ impl ModelEntry {
         Err(FileError::new(&self.folder, problem))
     }
 
+    /// Returns the protocol's metadata of the model.
     pub fn metadata(&self) -> ModelMetadata {
         ModelMetadata {
             name: self.name.clone(),

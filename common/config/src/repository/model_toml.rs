@@ -11,11 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{FileError, toml_file};
 
+/// The contents of a `model.toml`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelToml {
     /// Name of the model; the same as its folder's.
     pub name: String,
+    /// Engine that runs the model.
     pub platform: Platform,
     /// Inputs, in the model's order.
     pub inputs: Vec<TensorSpec>,
@@ -33,6 +35,7 @@ pub struct ModelToml {
 /// Engine and file format of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Platform {
+    /// ONNX, run by ONNX Runtime.
     #[serde(rename = "onnxruntime_onnx")]
     OnnxRuntime,
     /// A TorchScript module, run by libtorch; only instances built with the feature
@@ -80,6 +83,7 @@ impl Platform {
 pub struct TensorSpec {
     /// Name in the model's graph.
     pub name: String,
+    /// Datatype of the tensor's elements.
     pub datatype: Datatype,
     /// Shape of one sample: without the batch axis, which every input and output has in front.
     pub shape: Vec<usize>,
@@ -113,6 +117,7 @@ pub struct CodeMetadata {
     /// is that of the first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
+    /// Specification of the code.
     #[serde(flatten)]
     pub spec: CodeSpec,
     /// Measured agreement for each score of a reconstruction.
@@ -181,6 +186,7 @@ impl From<CodeToml> for CodeMetadata {
 }
 
 impl ModelToml {
+    /// Name of the file in the model's folder.
     pub const FILE_NAME: &'static str = "model.toml";
 
     pub(crate) fn read(path: &Path) -> Result<Self, FileError> {

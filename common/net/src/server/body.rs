@@ -11,23 +11,30 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::server::{BodyMemory, Reserved};
 
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
+/// Reason why a body was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
+    /// Found before or while reading.
     /// Found before or while reading.
     #[error("the body is larger than {limit} bytes")]
     TooLarge { limit: usize },
     /// Worth a retry.
+    /// Worth a retry.
     #[error("the body did not arrive within {limit:?}")]
     Timeout { limit: Duration },
     /// Worth a retry.
+    /// Worth a retry.
     #[error("all requests' bodies together would be larger than {limit} bytes; try again later")]
     NoMemory { limit: usize },
+    /// The connection broke, or the chunks are malformed.
     /// The connection broke, or the chunks are malformed.
     #[error("the body broke off: {source}")]
     Aborted { source: axum::Error },
 }
 
 impl BodyError {
+    /// The HTTP status that tells the client.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,

@@ -99,6 +99,7 @@ impl BodyMemory {
         }
     }
 
+    /// Bytes held now.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }

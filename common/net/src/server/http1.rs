@@ -18,6 +18,7 @@ use crate::server::{Limits, Protocol};
 /// For so long after the shutdown began, idle connections are still looked at.
 const LAST_CALL: Duration = Duration::from_millis(50);
 
+/// A router, over HTTP/1.1.
 #[derive(Debug, Clone)]
 pub struct Http1 {
     pub(crate) app: Router,

@@ -18,6 +18,7 @@ pub struct Connections {
 }
 
 impl Connections {
+    /// Returns the number of open connections.
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }

@@ -54,6 +54,7 @@ pub struct Server<P = Http1> {
 }
 
 impl Server {
+    /// A server of `app`.
     pub fn new(app: Router, limits: Limits) -> Self {
         Self::speaking(
             Http1 {

@@ -13,6 +13,7 @@ use crate::tls::credentials::{Contents, Credentials, Side};
 use crate::tls::trust::Trust;
 use crate::tls::{Application, Expiry, Identity, TlsError, provider, server_name};
 
+/// The files of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientFiles {
     /// Authorities that sign the servers' certificates, PEM.
@@ -86,6 +87,7 @@ impl std::ops::Deref for ClientTls {
 }
 
 impl ClientTls {
+    /// Reads the files.
     pub fn load(files: ClientFiles) -> Result<Self, TlsError> {
         let credentials = Arc::new(Credentials::load(files)?);
         let name = None;

@@ -116,6 +116,7 @@ struct Current<C> {
 }
 
 impl<F: Side> Credentials<F> {
+    /// Reads the files.
     pub fn load(files: F) -> Result<Self, TlsError> {
         let this = Self::read(files)?;
         this.check_expiry(&this.current.load())?;
@@ -134,6 +135,7 @@ impl<F: Side> Credentials<F> {
         })
     }
 
+    /// Returns the paths of its files.
     pub fn files(&self) -> &F {
         &self.files
     }

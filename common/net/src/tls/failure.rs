@@ -6,6 +6,7 @@ use std::io;
 use rustls::AlertDescription;
 
 /// Reason why there is no TLS connection to a server, by what has to be put right.
+#[allow(missing_docs, reason = "the messages say what the variants are")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TlsFailure {
     #[error("the server's certificate is signed by none of the configured authorities")]

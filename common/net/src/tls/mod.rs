@@ -31,6 +31,7 @@ pub use server_tls::{ServerFiles, ServerTls};
 pub const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// Reason why certificate files are of no use. Says nothing of what a key file holds.
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("{}: {source}", path.display())]
@@ -40,6 +41,7 @@ pub enum TlsError {
     },
     #[error("{}: no {what} in PEM form", path.display())]
     Empty { path: PathBuf, what: &'static str },
+    /// Certificate and key don't belong together, or one of the files cannot be used.
     /// Certificate and key don't belong together, or one of the files cannot be used.
     #[error("{}: {reason}", path.display())]
     Unusable { path: PathBuf, reason: String },
@@ -54,6 +56,7 @@ pub enum TlsError {
 }
 
 impl TlsError {
+    /// Returns the fix that the message suggests.
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Half => "give both or neither",
@@ -79,6 +82,7 @@ pub struct Identity {
 /// Protocol within TLS; each side offers one alone (ALPN).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Application {
+    /// HTTP/1.1.
     Http1,
     /// HTTP/2, as gRPC wants it.
     Http2,

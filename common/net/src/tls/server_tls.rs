@@ -10,8 +10,10 @@ use crate::tls::credentials::{Contents, Credentials, Side};
 use crate::tls::trust::Trust;
 use crate::tls::{Application, Expiry, Identity, TlsError, provider};
 
+/// The files of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerFiles {
+    /// Certificate and key of the server.
     pub identity: Identity,
     /// Authorities that sign the clients' certificates, PEM; clients need none without it.
     pub client_ca: Option<PathBuf>,
@@ -19,6 +21,7 @@ pub struct ServerFiles {
     pub client_crl: Option<PathBuf>,
 }
 
+/// TLS settings of a server.
 pub type ServerTls = Credentials<ServerFiles>;
 
 impl ServerTls {

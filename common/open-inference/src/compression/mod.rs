@@ -37,6 +37,7 @@ const LONG_TO_READ: usize = 256 * 1024;
 /// long as it takes.
 const PATIENCE: Duration = Duration::from_millis(200);
 
+/// A coding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coding {
     /// The gzip format (RFC 1952).
@@ -47,6 +48,7 @@ pub enum Coding {
 }
 
 /// A body whose coding cannot be undone.
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodingError {
     /// More than one coding is not understood either.
@@ -67,6 +69,7 @@ pub enum CodingError {
 }
 
 impl CodingError {
+    /// The HTTP status that tells the client.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Unknown { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -77,6 +80,7 @@ impl CodingError {
 }
 
 impl Coding {
+    /// Its name in headers.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",
@@ -84,6 +88,7 @@ impl Coding {
         }
     }
 
+    /// The coding of this name.
     pub fn of_name(name: &str) -> Option<Self> {
         let is = |known: &&str| name.eq_ignore_ascii_case(known);
         if ["gzip", "x-gzip"].iter().any(is) {

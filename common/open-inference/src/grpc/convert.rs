@@ -42,6 +42,7 @@ pub fn read_request(message: ModelInferRequest) -> Result<(InferRequest, Form), 
     Ok((request, form))
 }
 
+/// Reads a response.
 pub fn read_response(message: ModelInferResponse) -> Result<InferResponse, ProtocolError> {
     Ok(InferResponse {
         model_name: message.model_name,

@@ -28,7 +28,7 @@ pub use generated::g_r_p_c_inference_service_server::{
     GRPCInferenceService as InferenceService, GRPCInferenceServiceServer as InferenceServer,
 };
 
-#[allow(clippy::all, unreachable_pub, reason = "generated")]
+#[allow(missing_docs, clippy::all, unreachable_pub, reason = "generated")]
 mod generated {
     include!(concat!(
         env!("OUT_DIR"),

@@ -21,6 +21,7 @@ use crate::grpc::outline::{Outline, Part};
 use crate::grpc::{Form, code_of, read_request};
 use crate::{InferRequest, ProtocolError, Room, Tensor};
 
+/// Path of the calls for inference.
 pub const MODEL_INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
 /// Bytes before a message: whether it is compressed, and its length.
@@ -30,11 +31,15 @@ const PREFIX: usize = 5;
 const SHORT: usize = 4096;
 const ENCODING: &str = "grpc-encoding";
 
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
+/// Reason why a message was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
     /// It has `length` bytes, or says so.
+    /// It has `length` bytes, or says so.
     #[error("the message has {length} bytes, the limit is: {limit} bytes")]
     TooLarge { length: usize, limit: usize },
+    /// Worth a retry.
     /// Worth a retry.
     #[error("the message did not arrive within {limit:?}")]
     Timeout { limit: Duration },
@@ -47,6 +52,7 @@ pub enum ReceiveError {
 }
 
 impl ReceiveError {
+    /// The HTTP status that says the same.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -64,12 +70,16 @@ impl ReceiveError {
     }
 }
 
+/// Request for inference.
 #[derive(Debug, Clone)]
 pub struct Inference {
+    /// Name of the model.
     pub model: String,
     /// Its version; empty for the one that the server chooses.
     pub version: String,
+    /// Request that was decoded.
     pub request: InferRequest,
+    /// Form of its tensors' contents.
     pub form: Form,
 }
 

@@ -21,6 +21,7 @@ impl<I, O> Engine<I, O> {
         }
     }
 
+    /// Returns the state of the switches.
     pub fn switches(&self) -> Switches {
         self.switches
     }

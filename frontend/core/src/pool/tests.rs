@@ -132,6 +132,25 @@ fn a_copy_waits_for_an_instance_of_its_own_and_holds_nobody_up() {
 }
 
 #[test]
+fn copies_and_queries_start_in_the_order_in_which_they_came() {
+    let mut pool = Pool::new(POOL, 2, 1, 4);
+    let taken = Avoid::from_slice(&[at(0)]);
+    assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(0)));
+    assert_eq!(pool.submit(JobId(2), Avoid::new()), Submitted::Start(at(1)));
+    for job in [3, 4] {
+        assert_eq!(
+            pool.submit_copy(JobId(job), &taken, Aside::Copy),
+            Submitted::Queued
+        );
+    }
+    assert_eq!(pool.submit(JobId(5), Avoid::new()), Submitted::Queued);
+    pool.withdraw_copy(JobId(3));
+    assert_eq!(freed(&mut pool, at(1)), Some((JobId(4), at(1))));
+    assert_eq!(freed(&mut pool, at(1)), Some((JobId(5), at(1))));
+    assert_eq!(freed(&mut pool, at(1)), None, "one was taken back");
+}
+
+#[test]
 fn a_parity_query_takes_no_slot_that_a_query_waits_for() {
     let mut pool = Pool::new(POOL, 2, 1, 4);
     let taken = Avoid::from_slice(&[at(0), at(1)]);

@@ -21,9 +21,11 @@ use crate::{
     HoldBackOverride, HoldBackPolicy, PoolId, QueryId, Strategy, Time, Verdict,
 };
 
+/// Settings of approximate backup.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApproximateBackupConfig {
+    /// The backup model's pool.
     #[serde(skip)]
     pub pool: PoolId,
     /// When a query counts as late.
@@ -80,6 +82,7 @@ struct Backed<O> {
     sent: Option<Arc<O>>,
 }
 
+/// The strategy of a backup model.
 #[derive(Debug)]
 pub struct ApproximateBackup<O> {
     config: ApproximateBackupConfig,
@@ -89,6 +92,7 @@ pub struct ApproximateBackup<O> {
 }
 
 impl<O> ApproximateBackup<O> {
+    /// A strategy with these settings.
     pub fn new(config: ApproximateBackupConfig) -> Self {
         Self {
             delay: HoldBack::new(config.delay.clone()),

@@ -11,9 +11,11 @@ use crate::{
     NoRedundancy, Replicate, ReplicateConfig, Strategy,
 };
 
+/// A redundancy strategy and its settings.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum StrategyConfig {
+    /// Strategy without redundancy.
     #[default]
     None,
     /// Several copies at once.
@@ -22,6 +24,7 @@ pub enum StrategyConfig {
     Hedge(HedgeConfig),
     /// A cheaper model when late.
     ApproximateBackup(ApproximateBackupConfig),
+    /// Strategy that codes groups of queries.
     Coded(CodedConfig),
     /// Strategy that codes groups of queries, and hedges what a group cannot recover.
     CodedHedged(CodedConfig),

@@ -15,6 +15,7 @@ use crate::{
     BudgetView, Core, HoldBack, HoldBackOverride, HoldBackPolicy, QueryId, Strategy, Time,
 };
 
+/// Settings of hedging.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HedgeConfig {
@@ -64,6 +65,7 @@ impl Default for HedgeBudget {
     }
 }
 
+/// The strategy of hedged requests.
 #[derive(Debug)]
 pub struct Hedge {
     delay: HoldBack,
@@ -72,6 +74,7 @@ pub struct Hedge {
 }
 
 impl Hedge {
+    /// A strategy with these settings.
     pub fn new(config: &HedgeConfig) -> Self {
         Self {
             delay: HoldBack::new(config.delay.clone()),

@@ -3,6 +3,7 @@
 
 use crate::Strategy;
 
+/// The strategy without redundancy.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoRedundancy;
 

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::allowance::Allowance;
 use crate::{BudgetView, Core, QueryId, Strategy};
 
+/// Settings of replication.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReplicateConfig {
@@ -48,6 +49,7 @@ impl ReplicateConfig {
     }
 }
 
+/// The strategy of several copies.
 #[derive(Debug)]
 pub struct Replicate {
     extra: u32,
@@ -55,6 +57,7 @@ pub struct Replicate {
 }
 
 impl Replicate {
+    /// A strategy with these settings.
     pub fn new(config: &ReplicateConfig) -> Self {
         Self {
             extra: config.extra(),

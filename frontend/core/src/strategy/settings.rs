@@ -25,6 +25,7 @@ pub struct SettingError {
     pub field: String,
     /// Value, and the problem with it.
     pub problem: String,
+    /// Remedy.
     pub fix: String,
 }
 

@@ -16,11 +16,15 @@ const SHORT_LIST: usize = 4;
 const DIGEST_BYTES: usize = 24;
 
 /// Keys as they go to the transport.
+#[allow(missing_docs, reason = "the names say what the fields are")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PackedKeys {
     /// As they are. With `remember`, the receiver keeps them: their digest may stand
     /// for them later.
+    /// As they are. With `remember`, the receiver keeps them: their digest may stand
+    /// for them later.
     Plain { keys: Keys, remember: bool },
+    /// A list that both ends have.
     /// A list that both ends have.
     Known { digest: Digest, count: u64 },
     /// The differences of a list's successive keys, compressed.
@@ -33,9 +37,12 @@ pub enum PackedKeys {
 }
 
 /// Values as they go to the transport.
+#[allow(missing_docs, reason = "the names say what the fields are")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PackedValues {
+    /// As they are.
     Plain(Values),
+    /// Compressed.
     Lz4 {
         precision: Precision,
         count: u64,
@@ -122,6 +129,7 @@ impl Link {
         &self.received
     }
 
+    /// Filters a message that is to be sent.
     pub fn pack(&mut self, mut message: Message) -> Packed {
         let (mut packed_keys, mut packed_values) = (None, None);
         if let Some((array, keys, values)) = message.rows_mut() {
@@ -140,6 +148,7 @@ impl Link {
         }
     }
 
+    /// Restores the message.
     pub fn unpack(&mut self, packed: Packed) -> Result<Message, UnpackError> {
         let mut message = packed.message;
         let keys = packed.keys.map(|keys| self.unpack_keys(keys)).transpose()?;
@@ -303,6 +312,7 @@ impl Link {
 }
 
 /// Reason why a message cannot be unpacked; it counts as lost.
+#[allow(missing_docs, reason = "the messages say what they are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnpackError {
     #[error(

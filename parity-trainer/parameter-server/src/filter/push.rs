@@ -26,6 +26,7 @@ pub struct Kkt {
     /// Factor that makes this worker's gradient an estimate of the sum of all: the number of
     /// workers, where each has an equal part of the data.
     pub scale: f32,
+    /// Treatment of gradients that are left out.
     pub left_out: LeftOut,
 }
 
@@ -115,6 +116,7 @@ impl PushFilter {
         &self.traffic
     }
 
+    /// Number of rows that are kept back.
     pub fn kept_back(&self) -> usize {
         self.kept.len()
     }
@@ -246,6 +248,8 @@ impl PushFilter {
     }
 }
 
+#[allow(missing_docs, reason = "the messages say what they are")]
+/// Errors of a push that is to be filtered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     #[error(

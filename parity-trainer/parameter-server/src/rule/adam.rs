@@ -9,6 +9,7 @@ use super::{BOUND, UpdateRule, fit};
 /// been there alone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Adam {
+    /// Learning rate.
     pub rate: f32,
     /// Share of the first moment that is kept.
     pub beta1: f32,
