@@ -12,10 +12,12 @@ use sha2::{Digest, Sha256};
 use tch::{Kind, Tensor};
 use zip::ZipArchive;
 
-use super::unequal_counts;
-use super::{DataSet, MAX_VALUES, Samples, damaged, npy, scaled, too_large, unreadable};
+use super::{DataSet, MAX_VALUES, Samples, check_length, damaged, npy, scaled};
+use super::{too_large, unequal_counts, unreadable};
 use crate::{Result, TrainError, first_line};
 
+/// Most bytes of a safetensors file; all of it is read at once.
+const MAX_SAFETENSORS_BYTES: u64 = 1 << 34;
 /// Arrays that a message lists at most.
 const MAX_LISTED: usize = 12;
 
@@ -45,6 +47,7 @@ pub(super) fn load_npz(path: &Path) -> Result<DataSet> {
 }
 
 pub(super) fn load_safetensors(path: &Path) -> Result<DataSet> {
+    check_length(path, MAX_SAFETENSORS_BYTES)?;
     let tensors = Tensor::read_safetensors(path);
     let mut tensors = tensors.map_err(|error| damaged(path, &first_line(&error)))?;
     tensors.sort_by(|(a, _), (b, _)| a.cmp(b));

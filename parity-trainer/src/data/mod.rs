@@ -195,13 +195,19 @@ fn read_file(path: &Path, progress: Progress<'_>) -> Result<DataSet> {
 }
 
 fn read_whole(path: &Path, most: u64) -> Result<Vec<u8>> {
-    let failed = |source| unreadable(path, &source);
-    let length = fs::metadata(path).map_err(failed)?.len();
+    check_length(path, most)?;
+    fs::read(path).map_err(|source| unreadable(path, &source))
+}
+
+/// Refuses a file of more than `most` bytes before it is read.
+fn check_length(path: &Path, most: u64) -> Result<()> {
+    let metadata = fs::metadata(path).map_err(|source| unreadable(path, &source))?;
+    let length = metadata.len();
     if length > most {
         let problem = format!("has {length} bytes, at most {most} are read");
         return Err(too_large(path, &problem));
     }
-    fs::read(path).map_err(failed)
+    Ok(())
 }
 
 fn scaled(bytes: &[u8]) -> Vec<f32> {

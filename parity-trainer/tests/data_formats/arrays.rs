@@ -77,6 +77,18 @@ fn a_torn_safetensors_file_is_named() {
 }
 
 #[test]
+fn a_safetensors_file_beyond_the_limit_is_refused_before_it_is_read() {
+    let folder = folder_with(&[tensors()]);
+    let path = folder.path().join("d.safetensors");
+    let file = std::fs::File::options().append(true).open(path).unwrap();
+    file.set_len((1 << 34) + 1).unwrap(); // a hole, which takes no room
+    assert_refused(
+        folder.path(),
+        "d.safetensors: |at most 17179869184 are read",
+    );
+}
+
+#[test]
 fn images_in_npz_files_may_have_their_channels_last() {
     let both = [0, 10, 20, 1, 11, 21].repeat(2);
     let images = || npy("|u1", "(2, 2, 1, 3)", &both);
