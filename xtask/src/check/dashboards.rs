@@ -86,7 +86,8 @@ fn start_prometheus(cluster: &mut SampleCluster, folder: &Path) -> Result<String
     Ok(url)
 }
 
-fn ask(url: &str, expression: &str) -> Result<Vec<Value>> {
+/// Samples that the Prometheus at `url` gives for an expression.
+pub(crate) fn ask(url: &str, expression: &str) -> Result<Vec<Value>> {
     let request = http::client().get(format!("{url}/api/v1/query"));
     let answer = request.query("query", expression).call();
     let mut answer = answer.with_context(|| format!("Prometheus at {url}"))?;

@@ -1,6 +1,6 @@
 //! `cargo xtask check`: documents, deployment files and pages against running programs.
 
-mod dashboards;
+pub(crate) mod dashboards;
 mod deploy;
 mod docs;
 mod live_page;

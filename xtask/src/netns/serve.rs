@@ -5,6 +5,7 @@
 //! those of docs/operations.md.
 
 use super::{Host, Network, within};
+use crate::check::dashboards;
 use crate::cluster::{Cluster, MODEL, PARITY, bare, write_models};
 use crate::models::figure;
 use crate::prelude::*;
@@ -41,7 +42,7 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    require(&[("curl", "curl")])?;
+    require(&[("prometheus", "prometheus"), ("curl", "curl")])?;
     if args.programs.is_none() {
         build_for_checks()?;
     }
@@ -53,6 +54,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 fn cut_off(args: &Args, programs: &Path, network: &Network) -> Result<()> {
     step("three hosts, with a member of etcd, a frontend, two replicas and a parity instance each");
     let mut cluster = start(network, programs)?;
+    let prometheus = start_prometheus(network, &mut cluster)?;
     let [one, two, three] = &network.hosts;
     let (asked, all) = ([one, two], [one, two, three]);
     let before = Loads::start("before", programs, &asked)?;
@@ -77,6 +79,13 @@ fn cut_off(args: &Args, programs: &Path, network: &Network) -> Result<()> {
     .context("the frontend that is cut off does not answer a client of its own")?;
     let alone: Value = serde_json::from_str(&alone)?;
     std::thread::sleep(Duration::from_secs(args.seconds));
+    let down = hosts_that_are_down(&prometheus)?;
+    let is_alone = down == [three.name];
+    let name = three.name;
+    ensure!(
+        is_alone,
+        "Prometheus cannot scrape {down:?}, not {name} alone"
+    );
     cluster.processes.none_ended("")?;
 
     step(&format!("it is back after {:.1?}", since.elapsed()));
@@ -86,6 +95,9 @@ fn cut_off(args: &Args, programs: &Path, network: &Network) -> Result<()> {
     let since = Instant::now();
     wait_until("its instances are back", BACK_WITHIN, since, || {
         are_all_up(&all)
+    })?;
+    wait_until("Prometheus scrapes all three", BACK_WITHIN, since, || {
+        Ok(hosts_that_are_down(&prometheus)?.is_empty())
     })?;
     std::thread::sleep(Duration::from_secs(1));
     cluster.processes.none_ended("")?;
@@ -109,6 +121,43 @@ fn wait_until(
         since.elapsed()
     );
     Ok(())
+}
+
+/// Starts a Prometheus on the first host, and waits until it has scraped all frontends; returns its
+/// URL.
+fn start_prometheus(network: &Network, cluster: &mut Cluster) -> Result<String> {
+    let (sh, folder, hosts) = (shell()?, scratch("netns-serve"), &network.hosts);
+    let (file, data) = (folder.join("prometheus.yml"), folder.join("prometheus"));
+    let target = |host: &Host| {
+        let (address, name) = (host.at(8080), host.name);
+        format!("  - {{ targets: [{address:?}], labels: {{ host: {name} }} }}\n")
+    };
+    let targets: String = hosts.iter().map(target).collect();
+    let config = format!(
+        "global: {{ scrape_interval: 1s, scrape_timeout: 900ms }}\nscrape_configs:\n\
+         - job_name: parapet-frontend\n  static_configs:\n{targets}"
+    );
+    sh.write_file(&file, config)?;
+    sh.remove_path(&data)?;
+    let address = hosts[0].at(9090);
+    let prometheus = hosts[0].place.command(&sh, "prometheus").args([
+        format!("--config.file={}", file.display()),
+        format!("--storage.tsdb.path={}", data.display()),
+        format!("--web.listen-address={address}"),
+    ]);
+    cluster.processes.start("prometheus", prometheus)?;
+    let (url, since) = (format!("http://{address}"), Instant::now());
+    wait_until("scrapes of all frontends", LIMIT, since, || {
+        let targets = dashboards::ask(&url, "up")?;
+        Ok(targets.len() == hosts.len() && hosts_that_are_down(&url)?.is_empty())
+    })?;
+    Ok(url)
+}
+
+fn hosts_that_are_down(prometheus: &str) -> Result<Vec<String>> {
+    let down = dashboards::ask(prometheus, "up == 0")?;
+    let host = |sample: &Value| Some(sample["metric"]["host"].as_str()?.to_owned());
+    Ok(down.iter().filter_map(host).collect())
 }
 
 /// Load on the frontends of some hosts, with a report for each.
