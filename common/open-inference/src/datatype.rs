@@ -63,11 +63,22 @@ impl Datatype {
 
     /// The protocol's name of the datatype.
     pub const fn name(self) -> &'static str {
-        const NAMES: [&str; 14] = [
-            "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
-            "FP16", "BF16", "FP32", "FP64", "BYTES",
-        ];
-        NAMES[self as usize]
+        match self {
+            Self::Bool => "BOOL",
+            Self::Uint8 => "UINT8",
+            Self::Uint16 => "UINT16",
+            Self::Uint32 => "UINT32",
+            Self::Uint64 => "UINT64",
+            Self::Int8 => "INT8",
+            Self::Int16 => "INT16",
+            Self::Int32 => "INT32",
+            Self::Int64 => "INT64",
+            Self::Fp16 => "FP16",
+            Self::Bf16 => "BF16",
+            Self::Fp32 => "FP32",
+            Self::Fp64 => "FP64",
+            Self::Bytes => "BYTES",
+        }
     }
 
     /// Returns true if the contents can be written as JSON. As in Triton, BF16 goes

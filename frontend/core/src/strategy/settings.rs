@@ -53,10 +53,11 @@ impl StrategyConfig {
                 let copies = config.copies;
                 let fix = "give at least 2: the query's own request counts";
                 ensure(copies >= 2, "copies", copies, fix)?;
-                let instances = deployed.count.unwrap_or(usize::MAX);
-                let problem = format!("{copies} copies, and the model has {instances} instances");
-                let fix = "give at most one copy for each instance";
-                ensure(copies as usize <= instances, "copies", problem, fix)?;
+                if let Some(count) = deployed.count {
+                    let problem = format!("{copies} copies, and the model has {count} instances");
+                    let fix = "give at most one copy for each instance";
+                    ensure(copies as usize <= count, "copies", problem, fix)?;
+                }
                 share("share", config.share())?;
                 burst("burst", config.burst)?;
                 let extra = f64::from(config.extra());
@@ -67,14 +68,15 @@ impl StrategyConfig {
                 deployed.check_second()?;
                 let max_copies = config.max_copies;
                 ensure(max_copies >= 1, "max_copies", max_copies, "give at least 1")?;
-                let instances = deployed.count.unwrap_or(usize::MAX);
-                let problem = format!(
-                    "{max_copies} beside the query's own request, and the model has {instances} \
-                        instances"
-                );
-                let fix = format!("give at most {}", instances.saturating_sub(1));
-                let has_room = (max_copies as usize) < instances;
-                ensure(has_room, "max_copies", problem, fix)?;
+                if let Some(count) = deployed.count {
+                    let problem = format!(
+                        "{max_copies} beside the query's own request, and the model has {count} \
+                            instances"
+                    );
+                    let fix = format!("give at most {}", count.saturating_sub(1));
+                    let has_room = (max_copies as usize) < count;
+                    ensure(has_room, "max_copies", problem, fix)?;
+                }
                 share("share", config.share)?;
                 burst("burst", config.burst)?;
                 check_late("delay", &config.delay)
@@ -123,7 +125,9 @@ impl DeployedInstances {
     /// # Errors
     /// [`SettingError`] of `kind`.
     pub fn check_second(self) -> Result<(), SettingError> {
-        let count = self.count.unwrap_or(usize::MAX);
+        let Some(count) = self.count else {
+            return Ok(());
+        };
         let problem = format!("a second copy needs a second instance, and the model has {count}");
         let fix = "add an instance, or use kind = \"none\"";
         ensure(count >= 2, "kind", problem, fix)
