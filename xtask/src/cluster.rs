@@ -18,8 +18,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// No server yet: the programs are in a folder, logs and configurations will be in `folder`, and
-    /// the models are in `repository`.
+    /// No server yet: the programs are in a folder, logs and configurations will be in `folder`,
+    /// and the models are in `repository`.
     pub(crate) fn new(programs: PathBuf, folder: &Path, repository: &Path) -> Result<Self> {
         Ok(Self {
             sh: shell()?,

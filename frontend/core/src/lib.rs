@@ -10,7 +10,7 @@
 //!            events                              actions
 //!   driver ---------> Engine { Core, Strategy } ---------> driver
 //!                       |         |
-//!                       |         `- Hedge, Coded, ..: which redundant work, which answer besides the exact one
+//!                       |         `- Hedge, Coded, ..: which redundant work, which answer
 //!                       `- queries (exactly one answer), pools (FIFO, free slots), retries, timers
 //! ```
 //!

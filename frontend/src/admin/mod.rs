@@ -10,7 +10,7 @@
 //! | `GET /`, `GET /live` | the live page; no key, since there is nothing in it |
 //! | `GET /live/state` | what it shows, as JSON |
 //! | `POST /live/models/NAME/redundancy` | `{"on": false}`: queries get no redundancy from now on |
-//! | `POST /live/models/NAME/hold_back` | `{"fixed_ms": 20}`, `{"percentile": 0.95}`, or `{"configured": true}` |
+//! | `POST /live/models/NAME/hold_back` | one of `fixed_ms`, `percentile`, `configured: true` |
 //!
 //! Without keys in the configuration it listens on a loopback address only; [`access`] says who may
 //! enter then.

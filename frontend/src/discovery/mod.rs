@@ -3,7 +3,7 @@
 //! who left.
 //!
 //! ```text
-//!   DNS, etcd, Kubernetes --Discovery::next--> follow --View--> difference --> the engine's joins and leaves
+//!   DNS, etcd, Kubernetes --Discovery::next--> follow --View--> difference --> joins and leaves
 //! ```
 //!
 //! A backend that is lost, or that suddenly knows no instance at all, changes nothing: the

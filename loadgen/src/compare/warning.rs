@@ -106,8 +106,8 @@ fn doubts(strategy: &StrategyReport, rounds: usize) -> Said {
     if without > 0 {
         let share = percent(without as f64 / strategy.counts.planned.max(1) as f64);
         let text = format!(
-            "{name}: no answer to {without} of the requests ({share}), which count as the timeout or \
-             longer"
+            "{name}: no answer to {without} of the requests ({share}), which count as the timeout \
+             or longer"
         );
         said.push((WarningKind::NoAnswer, text));
     }

@@ -5,10 +5,10 @@
 //!
 //! | model | a pull at c waits for | source |
 //! |---|---|---|
-//! | BSP | all updates below c; each clock is applied at once, when all workers have pushed it | Valiant 1990 |
+//! | BSP | all updates below c; a clock is applied when all workers have pushed it | Valiant 1990 |
 //! | bounded delay tau | all updates below c - tau | Li et al., OSDI 2014, section 3.4 |
 //! | SSP s | all updates below c - s, and the worker's own below c | Ho et al., NIPS 2013 |
-//! | eager SSP s | as SSP; fresh rows are sent to readers when a clock is finished | Cui et al., ATC 2014 |
+//! | eager SSP s | as SSP; readers are sent fresh rows after a clock | Cui et al., ATC 2014 |
 //! | eventual | nothing | OSDI 2014 |
 
 use std::fmt;

@@ -117,7 +117,7 @@ fn children(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(children)
 }
 
-/// Decodes the images of `source`, in their order; classes are numbered in the order of their names.
+/// Decodes the images of `source`, in their order; classes are numbered in their names' order.
 pub(super) fn decode_all(
     source: &Path,
     images: &[Image],

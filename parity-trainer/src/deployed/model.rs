@@ -133,8 +133,8 @@ impl FileModel {
 
     fn unexpected(&self, shape: &impl std::fmt::Debug, count: usize) -> TrainError {
         let problem = format!(
-            "gave outputs of shape {shape:?} for {count} samples, expected one row for each, of one \
-                shape {:?}",
+            "gave outputs of shape {shape:?} for {count} samples, expected one row for each, of \
+                one shape {:?}",
             self.output_shape
         );
         TrainError::input(&self.file, problem)

@@ -36,8 +36,8 @@ pub fn markdown(
         row("agreement with the deployed model", own, control, 1, " %");
     }
     text += &format!(
-        "\nIn brackets: 95 % bootstrap intervals over groups, those of losses paired, over the same \
-            queries. The untrained control is the deployed model used as its own parity \
+        "\nIn brackets: 95 % bootstrap intervals over groups, those of losses paired, over the \
+            same queries. The untrained control is the deployed model used as its own parity \
             model.\n\nConfidence: ECE {:.3}.\n",
         trained.calibration.expected_error
     );

@@ -82,8 +82,8 @@ fn train(args: &Args, on_cluster: bool, steps: u32, seed: u64) -> Result<Trained
     let (out, report) = (folder.join("models"), folder.join("report.json"));
     let training = cmd!(
         sh,
-        "{trainer} --threads {threads} train --k 2 --encoder concat --transform log_softmax --augment shift
-            --copies 1 --seed {seed} --network cells:1x2:resnet8:16 --steps {steps}
+        "{trainer} --threads {threads} train --k 2 --encoder concat --transform log_softmax
+            --augment shift --copies 1 --seed {seed} --network cells:1x2:resnet8:16 --steps {steps}
             --name parity --model {model} --data {data} --out {out} --json {report} {cluster...}"
     );
     processes.run("training", training)?;

@@ -1,5 +1,5 @@
-//! Rounds of a comparison, and parts of a Markdown file that benchmarks write, between marks, beside
-//! what people write.
+//! Rounds of a comparison, and parts of a Markdown file that benchmarks write, between marks,
+//! beside what people write.
 
 use crate::prelude::*;
 

@@ -315,6 +315,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "model name {name:?}: use letters, digits, '-', '_' and '.', and begin with a letter or digit"
+        "model name {name:?}: use letters, digits, '-', '_' and '.', and begin with a letter or \
+            digit"
     ))
 }

@@ -5,8 +5,9 @@
 //! a deployed model F of c outputs,
 //!
 //! ```text
-//! P_1 .. P_r    = E(X_1 .. X_k)                                  k d values to r d
-//! F^(X_1 .. X_k) = D(F(X_1) .. F(X_k), F(P_1) .. F(P_r))     (k + r) c values to k c, missing ones 0
+//! P_1 .. P_r     = E(X_1 .. X_k)                                    k d values to r d
+//! F^(X_1 .. X_k) = D(F(X_1) .. F(X_k), F(P_1) .. F(P_r))      (k + r) c values to k c
+//!                                                             (0 for those that are missing)
 //! ```
 //!
 //! F is trained for neither: E and D were trained through it, and its own instances answer the

@@ -280,7 +280,10 @@ impl Harness {
         };
         let mut actions = Vec::new();
         let id = self.engine.arrive(self.now, arrival, &mut actions)?;
-        let is_own = |action: &Action<Input, Output>| matches!(action, Action::Send { input, .. } if input.number == Some(number));
+        let is_own = |action: &Action<Input, Output>| match action {
+            Action::Send { input, .. } => input.number == Some(number),
+            _ => false,
+        };
         let (plain, hold_back) = (!self.engine.switches().redundancy, self.hold_back());
         if free {
             let first = actions.first();

@@ -33,7 +33,8 @@ pub enum ClusterError {
     #[error(transparent)]
     Transport(#[from] TransportError),
     #[error(
-        "another training runs on the cluster, led by process {driver}: wait for its end, or start another cluster"
+        "another training runs on the cluster, led by process {driver}: wait for its end, or \
+            start another cluster"
     )]
     Busy { driver: u64 },
     #[error("the training is over: its leader has ended it or began another")]

@@ -63,7 +63,8 @@ pub(super) struct LeadingArgs {
     #[arg(long, value_name = "SERVERS", default_value = "1")]
     pub(super) min_servers: NonZeroUsize,
     /// Milliseconds between signs of life; the same on all nodes
-    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    #[arg(long, value_name = "MS", default_value_t = 100)]
+    #[arg(value_parser = clap::value_parser!(u64).range(10..=60_000))]
     pub(super) heartbeat: u64,
 }
 
