@@ -22,7 +22,7 @@ pub enum DecodeError {
         /// Slot asked for.
         slot: usize,
     },
-    /// More predictions are missing than parity outputs are there.
+    /// The parity outputs that are there are too few for the missing predictions.
     #[error("{missing} predictions are missing and only {available} parity outputs are there")]
     Unrecoverable {
         /// Number of missing predictions.
@@ -36,10 +36,10 @@ pub enum DecodeError {
         /// Slot of the bad prediction.
         slot: usize,
     },
-    /// An output has another length than `out`.
+    /// A prediction has another length than `out`, or a parity output than its slots.
     #[error("an output of the group has {got} elements where {expected} are wanted")]
     UnequalLength {
-        /// Elements of `out`.
+        /// Elements that it should have.
         expected: usize,
         /// Elements of the odd one.
         got: usize,

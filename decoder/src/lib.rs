@@ -5,7 +5,8 @@
 //! query, no IO.
 //!
 //! - [`Decoder`] is implemented by [`LinearDecoder`] (any u <= r missing predictions, from any u
-//!   parity rows that answered); [`build_decoder`] makes the one that a code wants.
+//!   parity rows that answered) and [`SlotDecoder`] (any number of them, from any one parity
+//!   output); [`build_decoder`] makes the one that a code wants.
 //! - [`ClassAxis`]: outputs that have a top class, and agreement of two of them on it.
 //! - [`Score`]: how sure a reconstruction is of its top class; [`Calibration`]: what that is worth,
 //!   as measured.
@@ -15,19 +16,26 @@ mod classes;
 mod confidence;
 mod error;
 mod linear;
+mod slots;
 
-use parapet_encoder::{Code, CodeError, CodeSpec, EncoderKind, OutputDomain};
+use parapet_encoder::{Code, CodeError, CodeSpec, Decoding, EncoderKind, OutputDomain};
 
 pub use calibration::{Calibration, MAX_BINS};
 pub use classes::{ClassAxis, ClassScores, NotClassScores};
 pub use confidence::Score;
 pub use error::DecodeError;
 pub use linear::LinearDecoder;
+pub use slots::SlotDecoder;
 
 /// Reconstructs the missing predictions of a coding group.
 pub trait Decoder: Send + Sync + std::fmt::Debug {
     /// The code it decodes.
     fn code(&self) -> &Code;
+
+    /// Returns true if `missing` predictions of a group can be had from `outputs` parity outputs.
+    fn can_recover(&self, missing: usize, outputs: usize) -> bool {
+        self.code().decoding().can_recover(missing, outputs)
+    }
 
     /// Returns the scale that the numbers of a reconstruction are on.
     fn output_domain(&self) -> OutputDomain {
@@ -39,9 +47,9 @@ pub trait Decoder: Send + Sync + std::fmt::Debug {
     /// crate allocate nothing.
     ///
     /// `predictions` has k entries, `None` where the prediction is missing (`slot` among them);
-    /// `parity` has r entries, `None` where there is no parity output. All outputs have the length
-    /// of `out`, one or more whole samples. At least as many parity outputs must be there as
-    /// predictions are missing.
+    /// `parity` has r entries, `None` where there is no parity output. Predictions have the length
+    /// of `out`, one or more whole samples, parity outputs [`Code::slots`] times that. The parity
+    /// outputs must be enough for the missing predictions ([`can_recover`](Self::can_recover)).
     ///
     /// # Errors
     /// [`DecodeError`]; `out` is untouched then.
@@ -61,11 +69,10 @@ pub trait Decoder: Send + Sync + std::fmt::Debug {
 /// learned one ([`EncoderKind::Learned`]), whose decoder comes with its networks.
 pub fn build_decoder(spec: &CodeSpec, output_len: usize) -> Result<Box<dyn Decoder>, CodeError> {
     let code = Code::try_from(spec)?;
-    match spec.encoder {
-        EncoderKind::Sum | EncoderKind::Concat => {
-            Ok(Box::new(LinearDecoder::new(code, output_len)?))
-        }
-        EncoderKind::Learned => Err(CodeError::networks()),
+    match (spec.encoder, spec.decoding) {
+        (EncoderKind::Learned, _) => Err(CodeError::networks()),
+        (_, Decoding::Linear) => Ok(Box::new(LinearDecoder::new(code, output_len)?)),
+        (_, Decoding::Slots) => Ok(Box::new(SlotDecoder::new(code, output_len)?)),
     }
 }
 
@@ -95,23 +102,19 @@ pub fn check_group(
     if predictions.get(slot).is_some_and(Option::is_some) {
         return Err(DecodeError::NotMissing { slot });
     }
-    if let Some(odd) = predictions
-        .iter()
-        .chain(parity)
-        .flatten()
-        .find(|output| output.len() != expected)
-    {
-        return Err(DecodeError::UnequalLength {
-            expected,
-            got: odd.len(),
-        });
+    for (outputs, expected) in [(predictions, expected), (parity, expected * code.slots())] {
+        let mut outputs = outputs.iter().flatten();
+        if let Some(odd) = outputs.find(|output| output.len() != expected) {
+            let got = odd.len();
+            return Err(DecodeError::UnequalLength { expected, got });
+        }
     }
     let missing = predictions
         .iter()
         .filter(|prediction| prediction.is_none())
         .count();
     let available = parity.iter().flatten().count();
-    if missing > available {
+    if !code.decoding().can_recover(missing, available) {
         return Err(DecodeError::Unrecoverable { missing, available });
     }
     Ok(())

@@ -19,6 +19,9 @@ pub enum EncoderKind {
     Sum,
     /// The k images, shrunk, side by side in one image (ParM section 4.2.3).
     Concat,
+    /// The k samples one after another on a new axis, of any shape: a parity query is k times as
+    /// long as a query.
+    Stack,
     /// Neural networks, trained through the deployed model, which answers the parity queries itself
     /// (Kosaian, Rashmi, Venkataraman, *Learning a Code*, arXiv 1806.01259).
     Learned,
@@ -29,9 +32,60 @@ impl EncoderKind {
     /// deployed model itself.
     pub const fn has_parity_models(self) -> bool {
         match self {
-            Self::Sum | Self::Concat => true,
+            Self::Sum | Self::Concat | Self::Stack => true,
             Self::Learned => false,
         }
+    }
+
+    /// Returns the decoding that goes with its parity queries where none is named.
+    pub const fn usual_decoding(self) -> Decoding {
+        match self {
+            Self::Sum | Self::Concat | Self::Learned => Decoding::Linear,
+            Self::Stack => Decoding::Slots,
+        }
+    }
+}
+
+/// Ways to get predictions from parity outputs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Decoding {
+    /// A parity output is a weighted sum of the group's predictions: the exact ones are
+    /// subtracted (ParM section 3.3).
+    #[default]
+    Linear,
+    /// A parity output has a slot for each member of the group, with an approximation of its
+    /// prediction. No other prediction is needed.
+    Slots,
+}
+
+impl Decoding {
+    /// Returns true if `missing` predictions of a group can be had from `outputs` parity outputs:
+    /// with a linear code any `missing <= outputs`, with slots any number from one output.
+    pub const fn can_recover(self, missing: usize, outputs: usize) -> bool {
+        match self {
+            Self::Linear => missing <= outputs,
+            Self::Slots => missing == 0 || outputs > 0,
+        }
+    }
+
+    /// Returns true for [`Linear`](Self::Linear), the default.
+    pub const fn is_linear(&self) -> bool {
+        matches!(self, Self::Linear)
+    }
+
+    /// Returns true if a reconstruction is computed from the predictions of the other members.
+    pub const fn needs_siblings(self) -> bool {
+        self.is_linear()
+    }
+}
+
+impl std::fmt::Display for Decoding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Linear => "linear",
+            Self::Slots => "slots",
+        })
     }
 }
 
@@ -40,6 +94,7 @@ impl std::fmt::Display for EncoderKind {
         f.write_str(match self {
             Self::Sum => "sum",
             Self::Concat => "concat",
+            Self::Stack => "stack",
             Self::Learned => "learned",
         })
     }
@@ -51,6 +106,9 @@ impl std::fmt::Display for EncoderKind {
 pub struct CodeSpec {
     /// Way in which queries are combined.
     pub encoder: EncoderKind,
+    /// Way in which predictions come from parity outputs.
+    #[serde(default, skip_serializing_if = "Decoding::is_linear")]
+    pub decoding: Decoding,
     /// Queries in a coding group.
     pub k: usize,
     /// Parity queries (and parity models) of a group.
@@ -66,10 +124,11 @@ pub struct CodeSpec {
 }
 
 impl CodeSpec {
-    /// A code with the default generator that adds predictions as they are.
+    /// A code with the usual decoding and the default generator, for predictions as they are.
     pub fn new(encoder: EncoderKind, k: usize, r: usize) -> Self {
         Self {
             encoder,
+            decoding: encoder.usual_decoding(),
             k,
             r,
             generator: None,
@@ -82,12 +141,13 @@ fn one() -> usize {
     1
 }
 
-/// A validated code: 2 <= k <= [`K_MAX`], 1 <= r <= min(k, [`R_MAX`]), every u <= r missing
-/// predictions solvable from every choice of u parity rows (for a learned code: as its networks
-/// were trained to).
+/// A validated code: 2 <= k <= [`K_MAX`], 1 <= r <= min(k, [`R_MAX`]). A linear one solves every
+/// u <= r missing predictions from every choice of u parity rows (a learned one as its networks
+/// were trained to); with slots each row is a parity model of its own, for any of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Code {
     encoder: EncoderKind,
+    decoding: Decoding,
     k: usize,
     r: usize,
     /// Row-major, r x k.
@@ -111,6 +171,38 @@ impl Code {
         self.encoder
     }
 
+    /// Returns the way in which predictions come from parity outputs.
+    pub fn decoding(&self) -> Decoding {
+        self.decoding
+    }
+
+    /// Samples that a parity query holds for each sample of a query: k where samples are
+    /// stacked.
+    pub fn stacked(&self) -> usize {
+        match self.encoder {
+            EncoderKind::Stack => self.k,
+            EncoderKind::Sum | EncoderKind::Concat | EncoderKind::Learned => 1,
+        }
+    }
+
+    /// Predictions that a parity output holds for each sample: k with slots, one without.
+    pub fn slots(&self) -> usize {
+        match self.decoding {
+            Decoding::Linear => 1,
+            Decoding::Slots => self.k,
+        }
+    }
+
+    /// Shape of one sample of a parity query, for queries with samples of this shape.
+    pub fn parity_input_shape(&self, sample_shape: &[usize]) -> Vec<usize> {
+        with_axis(self.stacked(), sample_shape)
+    }
+
+    /// Shape of one sample of a parity output, for predictions of this shape.
+    pub fn parity_output_shape(&self, sample_shape: &[usize]) -> Vec<usize> {
+        with_axis(self.slots(), sample_shape)
+    }
+
     /// The k coefficients of parity row `row`; empty when there is no such row.
     pub fn row(&self, row: usize) -> &[f32] {
         self.generator
@@ -128,20 +220,29 @@ impl Code {
         &self.transform
     }
 
-    /// A short name for logs and answers, like `concat-k2-r1`.
+    /// A short name for logs and answers, like `sum-k2-r1` or `stack-slots-k2-r1`.
     pub fn label(&self) -> String {
-        format!("{}-k{}-r{}", self.encoder, self.k, self.r)
+        let decoding = match self.decoding {
+            Decoding::Linear => "",
+            Decoding::Slots => "-slots",
+        };
+        format!("{}{decoding}-k{}-r{}", self.encoder, self.k, self.r)
+    }
+
+    /// Returns true if parity outputs are weighted sums, whose weights are the generator.
+    fn is_weighted(&self) -> bool {
+        is_weighted(self.encoder, self.decoding)
     }
 
     /// The spec that makes this code, generator spelled out.
     pub fn to_spec(&self) -> CodeSpec {
         CodeSpec {
             encoder: self.encoder,
+            decoding: self.decoding,
             k: self.k,
             r: self.r,
             generator: self
-                .encoder
-                .has_parity_models()
+                .is_weighted()
                 .then(|| self.generator.chunks(self.k).map(<[f32]>::to_vec).collect()),
             transform: self.transform.clone(),
         }
@@ -152,7 +253,13 @@ impl TryFrom<&CodeSpec> for Code {
     type Error = CodeError;
 
     fn try_from(spec: &CodeSpec) -> Result<Self, CodeError> {
-        let &CodeSpec { encoder, k, r, .. } = spec;
+        let &CodeSpec {
+            encoder,
+            decoding,
+            k,
+            r,
+            ..
+        } = spec;
         if !(2..=K_MAX).contains(&k) {
             let problem = format!("{k}: a coding group has 2 to {K_MAX} queries");
             return Err(CodeError::new("k", problem, "set 2, 3 or 4 to begin with"));
@@ -162,34 +269,65 @@ impl TryFrom<&CodeSpec> for Code {
             let problem = format!("{r}: parity rows number 1 to {most} for k = {k}");
             return Err(CodeError::new("r", problem, "set 1 to begin with"));
         }
+        check_decoding(encoder, decoding)?;
         let generator = match &spec.generator {
-            Some(_) if !encoder.has_parity_models() => {
-                let problem = format!("encoder = \"{encoder}\" takes none");
+            Some(_) if !is_weighted(encoder, decoding) => {
+                let problem =
+                    format!("encoder = \"{encoder}\", decoding = \"{decoding}\" takes none");
                 return Err(CodeError::new("generator", problem, "leave it out"));
             }
-            // Nothing is weighed: networks take the place of the sum.
-            None if encoder == EncoderKind::Learned => vec![1.0; r * k],
+            // Nothing is weighed: networks take the place of the sum, or slots.
+            None if !is_weighted(encoder, decoding) => vec![1.0; r * k],
             Some(rows) => flatten(rows, k, r)?,
             None => generator::default_rows(k, r),
         };
-        if encoder == EncoderKind::Concat && (r != 1 || generator.iter().any(|&a| a != 1.0)) {
-            let problem = format!("\"concat\" has r = 1 and a generator of ones, not r = {r}");
-            return Err(CodeError::new("encoder", problem, "use \"sum\""));
+        let is_uneven = r != 1 || generator.iter().any(|&a| a != 1.0);
+        if encoder == EncoderKind::Concat && decoding == Decoding::Linear && is_uneven {
+            let problem = format!(
+                "\"concat\" has r = 1 and a generator of ones with decoding = \"linear\", not r = {r}"
+            );
+            let fix = "use \"sum\", or decoding = \"slots\"";
+            return Err(CodeError::new("encoder", problem, fix));
         }
         spec.transform.check_numbers()?;
         let code = Self {
             encoder,
+            decoding,
             k,
             r,
             generator,
             transform: spec.transform.clone(),
         };
         // What networks give for missing predictions does not come from solving a system.
-        if encoder.has_parity_models() {
+        if code.is_weighted() {
             generator::check_recoverable(&code.generator, k)?;
         }
         Ok(code)
     }
+}
+
+const fn is_weighted(encoder: EncoderKind, decoding: Decoding) -> bool {
+    encoder.has_parity_models() && matches!(decoding, Decoding::Linear)
+}
+
+/// Checks that parity outputs of this encoder's queries can be decoded in this way.
+fn check_decoding(encoder: EncoderKind, decoding: Decoding) -> Result<(), CodeError> {
+    let fix = match (encoder, decoding) {
+        (EncoderKind::Stack, Decoding::Linear) => "set decoding = \"slots\"",
+        // A sum has lost what belongs to which member.
+        (EncoderKind::Sum | EncoderKind::Learned, Decoding::Slots) => {
+            "leave it out, or set encoder = \"stack\" or \"concat\""
+        }
+        _ => return Ok(()),
+    };
+    let problem = format!("\"{decoding}\" does not go with encoder = \"{encoder}\"");
+    Err(CodeError::new("decoding", problem, fix))
+}
+
+/// `shape` with an axis of `count` in front, if there are several.
+fn with_axis(count: usize, shape: &[usize]) -> Vec<usize> {
+    let axis = (count > 1).then_some(count);
+    axis.into_iter().chain(shape.iter().copied()).collect()
 }
 
 fn flatten(rows: &[Vec<f32>], k: usize, r: usize) -> Result<Vec<f32>, CodeError> {

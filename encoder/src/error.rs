@@ -62,7 +62,7 @@ pub enum EncodeError {
     UnequalLength {
         /// Slot of the query.
         slot: usize,
-        /// Elements of the parity query.
+        /// Elements of a query that fits the parity query.
         expected: usize,
         /// Elements of this query.
         got: usize,

@@ -1,29 +1,32 @@
 //! Encoders of coded computation: k queries become r parity queries.
 //!
 //! After *Parity Models* (Kosaian, Rashmi, Venkataraman, SOSP 2019), section 3. A coding group
-//! holds k queries `X_1 .. X_k`; row j of the code makes one parity query `P_j` of the same shape.
-//! A parity model is trained so that `F_Pj(P_j) ~ sum_i a_ji F(X_i)`, which lets the decoder solve
-//! for predictions that are missing.
+//! holds k queries `X_1 .. X_k`; row j of the code makes one parity query `P_j`. With a linear code
+//! a parity model is trained so that `F_Pj(P_j) ~ sum_i a_ji F(X_i)`, which lets the decoder solve
+//! for predictions that are missing. With slots it is trained so that slot i of `F_Pj(P_j)` is
+//! about `F(X_i)`.
 //!
 //! Everything here is pure: `f32` slices in and out, no allocation per query, no IO.
 //!
 //! - [`CodeSpec`] is what a configuration or a model repository says; [`Code`] is the same, parsed
 //!   and validated.
 //! - [`OutputTransform`] is the domain in which predictions are added; a part of the code.
-//! - [`Encoder`] is implemented by [`SumEncoder`] (any shape) and [`ConcatEncoder`] (images); a
-//!   learned code's, which is a network, by `parapet-learned-code`.
+//! - [`Encoder`] is implemented by [`SumEncoder`] and [`StackEncoder`] (any shape) and
+//!   [`ConcatEncoder`] (images); a learned code's, which is a network, by `parapet-learned-code`.
 
 mod code;
 mod concat;
 mod error;
 mod generator;
 mod resample;
+mod stack;
 mod sum;
 mod transform;
 
-pub use code::{Code, CodeSpec, EncoderKind, K_MAX, R_MAX};
+pub use code::{Code, CodeSpec, Decoding, EncoderKind, K_MAX, R_MAX};
 pub use concat::ConcatEncoder;
 pub use error::{CodeError, EncodeError};
+pub use stack::StackEncoder;
 pub use sum::SumEncoder;
 pub use transform::{DEFAULT_FLOOR, OutputDomain, OutputTransform};
 
@@ -35,8 +38,8 @@ pub trait Encoder: Send + Sync + std::fmt::Debug {
     /// Writes the parity query of `row` (0-based, `< r`) into `parity`.
     ///
     /// `queries` holds k slices of equal length, each one or more whole samples in
-    /// row-major order (the batch axis first); `parity` has that same length. Encoders of
-    /// this crate allocate nothing.
+    /// row-major order (the batch axis first); `parity` has [`Code::stacked`] times that length.
+    /// Encoders of this crate allocate nothing.
     ///
     /// # Errors
     /// [`EncodeError`] when the row, the number of queries or a length does not fit the code.
@@ -57,6 +60,7 @@ pub fn build_encoder(
     match spec.encoder {
         EncoderKind::Sum => Ok(Box::new(SumEncoder::new(code, sample_shape)?)),
         EncoderKind::Concat => Ok(Box::new(ConcatEncoder::new(code, sample_shape)?)),
+        EncoderKind::Stack => Ok(Box::new(StackEncoder::new(code, sample_shape)?)),
         EncoderKind::Learned => Err(CodeError::networks()),
     }
 }
@@ -82,17 +86,19 @@ pub fn check_group(
             got: queries.len(),
         });
     }
-    if parity.is_empty() || !parity.len().is_multiple_of(sample_len) {
+    let parity_sample_len = code.stacked() * sample_len;
+    if parity.is_empty() || !parity.len().is_multiple_of(parity_sample_len) {
         return Err(EncodeError::PartialSample {
             len: parity.len(),
-            sample_len,
+            sample_len: parity_sample_len,
         });
     }
+    let expected = parity.len() / code.stacked();
     for (slot, query) in queries.iter().enumerate() {
-        if query.len() != parity.len() {
+        if query.len() != expected {
             return Err(EncodeError::UnequalLength {
                 slot,
-                expected: parity.len(),
+                expected,
                 got: query.len(),
             });
         }

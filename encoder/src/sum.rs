@@ -16,17 +16,20 @@ impl SumEncoder {
     /// # Errors
     /// [`CodeError`] when the shape has no elements.
     pub fn new(code: Code, sample_shape: &[usize]) -> Result<Self, CodeError> {
-        let sample_len = sample_shape.iter().product();
-        if sample_len == 0 {
-            let problem = format!("the model's input {sample_shape:?} has no elements");
-            return Err(CodeError::new(
-                "encoder",
-                problem,
-                "coding needs at least one",
-            ));
-        }
+        let sample_len = sample_len(sample_shape)?;
         Ok(Self { code, sample_len })
     }
+}
+
+/// Elements of a sample of this shape.
+pub(crate) fn sample_len(sample_shape: &[usize]) -> Result<usize, CodeError> {
+    let sample_len = sample_shape.iter().product();
+    if sample_len == 0 {
+        let problem = format!("the model's input {sample_shape:?} has no elements");
+        let fix = "coding needs at least one";
+        return Err(CodeError::new("encoder", problem, fix));
+    }
+    Ok(sample_len)
 }
 
 impl Encoder for SumEncoder {

@@ -44,6 +44,8 @@ pub struct Coder {
     pub(crate) calibrations: Vec<Calibration>,
     /// True if no output of the model is left out.
     covers_all: bool,
+    /// True if no query of a group can be seen in, or disturb, another's reconstruction.
+    pub is_isolated: bool,
     /// For codes that compute networks: no request should wait behind them.
     pub queue: Option<CodingQueue>,
     /// Specification that the coders were built from; `None` for networks.
@@ -73,7 +75,8 @@ impl PartialEq for Coder {
         let inputs = |coder: &Self| coder.inputs.iter().map(|input| input.position).collect();
         let outputs = |coder: &Self| coder.outputs.iter().map(|output| output.position).collect();
         let positions = |coder: &Self| -> [Vec<usize>; 2] { [inputs(coder), outputs(coder)] };
-        self.spec.is_some() && self.spec == other.spec && positions(self) == positions(other)
+        let kind = |coder: &Self| (coder.spec.clone(), coder.is_isolated, positions(coder));
+        self.spec.is_some() && kind(self) == kind(other)
     }
 }
 
@@ -91,6 +94,7 @@ impl Coder {
         Self {
             label,
             covers_all: outputs.len() == all_outputs,
+            is_isolated: false,
             inputs,
             outputs,
             judged,
@@ -183,12 +187,16 @@ impl CodedInput {
             .map(|input| f32s(&input.tensors, self.position));
         let queries = queries.collect::<Result<Vec<_>, _>>()?;
         let views: Vec<&[f32]> = queries.iter().map(Vec::as_slice).collect();
-        let mut parity = vec![0.0; views.first().map_or(0, |query| query.len())];
+        let code = self.encoder.code();
+        let len = views.first().map_or(0, |query| query.len());
+        let mut parity = vec![0.0; code.stacked() * len];
         self.encoder.encode(row, &views, &mut parity)?;
         let first = inputs.first().ok_or(CodingError::NoTensor)?;
         let first = at(&first.tensors, self.position)?;
         let name = self.parity_names.get(row).unwrap_or(&first.name);
-        let shape = first.shape.clone();
+        let (batch, sample) = first.shape.split_first().ok_or(CodingError::NoTensor)?;
+        let mut shape = vec![*batch];
+        shape.extend(code.parity_input_shape(sample));
         Ok(Tensor::from_f32(name.clone(), shape, &parity)?)
     }
 }
@@ -200,8 +208,10 @@ impl CodedOutput {
         predictions: &[Option<Vec<f32>>],
         parity: &[Option<Vec<f32>>],
     ) -> Result<Vec<f32>, CodingError> {
-        let mut known = predictions.iter().chain(parity).flatten();
-        let mut out = vec![0.0; known.next().map_or(0, Vec::len)];
+        let slots = self.decoder.code().slots();
+        let len = |outputs: &[Option<Vec<f32>>]| outputs.iter().flatten().next().map(Vec::len);
+        let len = len(parity).map_or_else(|| len(predictions), |len| Some(len / slots));
+        let mut out = vec![0.0; len.unwrap_or_default()];
         let (predictions, parity) = (views(predictions), views(parity));
         let slot = usize::from(slot.0);
         self.decoder.decode(&predictions, &parity, slot, &mut out)?;

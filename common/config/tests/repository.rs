@@ -113,6 +113,7 @@ fn what_is_saved_is_loaded() {
                 },
                 ..CodeSpec::new(EncoderKind::Sum, 2, 1)
             },
+            isolated: false,
             calibration: Some(Calibration {
                 score: Score::Margin,
                 edges: vec![0.25, 0.75],
@@ -170,6 +171,7 @@ fn every_mistake_names_the_file_the_field_and_the_fix() {
     assert!(replaced("[1, 28, 28]", "[0, 28]").contains("inputs[0]: shape [0, 28]"));
     assert!(replaced("row = 0", "row = 1").contains("code.row: 1 is beyond"));
     assert!(replaced("k = 2", "k = 1").contains("model.toml: code.k: 1"));
+    assert!(replaced("k = 2", "k = 2\nisolated = true").contains("code.isolated: true, and"));
     assert!(replaced("\"concat\"", "\"berrut\"").contains("unknown variant `berrut`"));
     let calibration = |given: &str| {
         replaced(

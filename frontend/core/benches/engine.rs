@@ -27,6 +27,7 @@ fn hold_back() -> HoldBackPolicy {
 
 fn coded(k: usize) -> CodedConfig {
     CodedConfig {
+        decoding: parapet_encoder::Decoding::Linear,
         k,
         r: 1,
         first_parity: PoolId::FIRST_REDUNDANT,

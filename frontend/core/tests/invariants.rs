@@ -67,6 +67,16 @@ proptest! {
     }
 
     #[test]
+    fn slots_k2_r1(ops in ops()) {
+        run(Harness::coded(4, 2, slots_config(2, 1)), ops);
+    }
+
+    #[test]
+    fn slots_k4_r2(ops in ops()) {
+        run(Harness::coded(4, 1, slots_config(4, 2)), ops);
+    }
+
+    #[test]
     fn coded_k4_r1_with_a_tight_budget(ops in ops()) {
         let mut config = coded_config(4, 1);
         config.redundant_share = 0.2;

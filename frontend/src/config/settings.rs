@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use parapet_config::log::LogFormat;
-use parapet_encoder::EncoderKind;
+use parapet_encoder::{Decoding, EncoderKind};
 use parapet_frontend_core::StrategyConfig;
 use parapet_net::tls::ClientSettings;
 use serde::de::Error as _;
@@ -219,6 +219,8 @@ pub(super) struct Strategy {
 #[serde(default)]
 pub(super) struct Models {
     pub(super) encoder: Option<EncoderKind>,
+    /// By default the encoder's usual one.
+    pub(super) decoding: Option<Decoding>,
     /// The backup model, or the entry of a learned code.
     pub(super) model: Option<String>,
     pub(super) version: Option<u64>,
@@ -245,7 +247,7 @@ pub(super) struct Parity {
 fn fields_of_models(kind: &str) -> &'static str {
     match kind {
         "approximate_backup" => "model version instances tls slots_per_instance max_queue",
-        "coded" | "coded_hedged" => "encoder model version max_coding_queue parity",
+        "coded" | "coded_hedged" => "encoder decoding model version max_coding_queue parity",
         _ => "",
     }
 }

@@ -180,7 +180,8 @@ fn check_input(tensor: &Tensor, spec: &TensorSpec, max_rows: usize) -> Result<us
 }
 
 impl<T: Transport> ServedModel<T> {
-    /// Answers a request, in coding groups with queries of this domain only (CG-6).
+    /// Answers a request, in coding groups with queries of this domain only (CG-6), or of any if the
+    /// code isolates them.
     pub async fn infer(
         &self,
         domain: MixingDomain,
@@ -205,8 +206,14 @@ impl<T: Transport> ServedModel<T> {
         let (tensors, rows) = check_inputs(request.inputs, &entry.inputs, settings.max_rows)?;
         let kind =
             u32::try_from(rows).map_err(|_| input(format!("{rows} samples are too many")))?;
+        let config = self.config.classes.get(usize::from(class.0));
+        let code = config.and_then(|class| class.code.as_ref());
         // Shape and datatype are fixed by the model but for the number of samples; that and the
         // domain must agree (CG-6).
+        let domain = match code.is_some_and(|code| code.is_isolated) {
+            true => MixingDomain::SHARED,
+            false => domain,
+        };
         let domain = DomainId(domain.number());
         let key = GroupKey { domain, kind };
         let timeout = options
@@ -214,7 +221,6 @@ impl<T: Transport> ServedModel<T> {
             .saturating_sub(answer_margin(options.timeout));
         // Some requests go on when their client is answered: they are not to be given up before the
         // engine does that.
-        let config = self.config.classes.get(usize::from(class.0));
         let kept = config
             .map(|class| class.strategy.keeps_requests_for())
             .unwrap_or_default();

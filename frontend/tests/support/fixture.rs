@@ -107,11 +107,15 @@ impl Fixture {
     }
 
     pub fn ask_with(&self, sample: f32, with: &[(&str, Value)]) -> Asked {
+        self.ask_as(MixingDomain::SHARED, sample, with)
+    }
+
+    pub fn ask_as(&self, domain: MixingDomain, sample: f32, with: &[(&str, Value)]) -> Asked {
         let model = Arc::clone(&self.model);
         let request = Self::request(sample, parameters(with));
         tokio::spawn(async move {
             let started = Instant::now();
-            let answered = model.infer(MixingDomain::SHARED, request).await;
+            let answered = model.infer(domain, request).await;
             (answered, started.elapsed())
         })
     }

@@ -38,6 +38,8 @@ pub struct Memory {
     /// Instances in the order in which they got requests.
     pub log: Arc<Mutex<Vec<InstanceId>>>,
     model: Model,
+    /// Parity outputs have slots, which may be spoilt one by one.
+    pub has_slots: bool,
 }
 
 /// Answer of the instances of a pool to a request.
@@ -79,6 +81,7 @@ impl Memory {
             .collect();
         Self {
             model,
+            has_slots: false,
             instances: Arc::new(Mutex::new(instances)),
             gone: Arc::default(),
             in_flight: Arc::default(),
@@ -148,7 +151,8 @@ impl Transport for Memory {
         self.served(instance).await?;
         let tensors = (self.model)(instance.pool, &input);
         // As the upstream client checks what an instance answers.
-        if tensors.iter().any(Tensor::has_non_finite) {
+        let may_be_spoilt = self.has_slots && instance.pool != PoolId::DEPLOYED;
+        if !may_be_spoilt && tensors.iter().any(Tensor::has_non_finite) {
             return Err(not_finite());
         }
         let confidence = Some(1.0);

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use parapet_decoder::Calibration;
-use parapet_encoder::{Code, CodeError, CodeSpec, EncoderKind, OutputTransform};
+use parapet_encoder::{Code, CodeError, CodeSpec, Decoding, EncoderKind, OutputTransform};
 use parapet_open_inference::{Datatype, TensorMetadata};
 use serde::{Deserialize, Serialize};
 
@@ -120,6 +120,10 @@ pub struct CodeMetadata {
     /// Specification of the code.
     #[serde(flatten)]
     pub spec: CodeSpec,
+    /// True if a slot's output was seen to depend on its own query alone, bit for bit: queries of
+    /// clients that do not trust each other may then share a group.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub isolated: bool,
     /// Measured agreement for each score of a reconstruction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
@@ -135,6 +139,7 @@ impl CodeMetadata {
             inputs: Vec::new(),
             outputs: Vec::new(),
             spec,
+            isolated: false,
             calibration: None,
         }
     }
@@ -153,12 +158,15 @@ struct CodeToml {
     #[serde(default)]
     outputs: Vec<String>,
     encoder: EncoderKind,
+    decoding: Option<Decoding>,
     k: usize,
     #[serde(default = "one")]
     r: usize,
     generator: Option<Vec<Vec<f32>>>,
     #[serde(default)]
     transform: OutputTransform,
+    #[serde(default)]
+    isolated: bool,
     calibration: Option<Calibration>,
 }
 
@@ -175,11 +183,13 @@ impl From<CodeToml> for CodeMetadata {
             outputs: code.outputs,
             spec: CodeSpec {
                 encoder: code.encoder,
+                decoding: code.decoding.unwrap_or(code.encoder.usual_decoding()),
                 k: code.k,
                 r: code.r,
                 generator: code.generator,
                 transform: code.transform,
             },
+            isolated: code.isolated,
             calibration: code.calibration,
         }
     }
@@ -234,16 +244,43 @@ impl ModelToml {
         };
         name(&code.deployed)?;
         let invalid = |error: CodeError| FileError::new(path, error);
-        Code::try_from(&code.spec).map_err(invalid)?;
+        let parsed = Code::try_from(&code.spec).map_err(invalid)?;
         code.check(path, &self.inputs, &self.outputs)?;
-        // A parity model's outputs have the deployed model's shapes.
+        if code.isolated && parsed.slots() == 1 {
+            let problem = "true, and a linear code computes from a whole group";
+            let fix = "leave it out, or train a parity model with slots";
+            return Err(FileError::field(path, "code.isolated", problem, fix));
+        }
+        check_axis(path, "inputs", &self.inputs, parsed.stacked())?;
+        check_axis(path, "outputs", &self.outputs, parsed.slots())?;
+        // The rest of a parity model's outputs has the deployed model's shapes.
         if let [output] = self.outputs.as_slice() {
             let transform = &code.spec.transform;
-            transform.validate(output.sample_len()).map_err(invalid)?;
+            let output_len = output.sample_len() / parsed.slots();
+            transform.validate(output_len).map_err(invalid)?;
         }
         let calibration = code.calibration.as_ref().map(Calibration::validate);
         calibration.unwrap_or(Ok(())).map_err(invalid)
     }
+}
+
+/// Checks that each tensor has an axis of k in front, where `count` of a sample are k.
+fn check_axis(
+    path: &Path,
+    field: &str,
+    specs: &[TensorSpec],
+    count: usize,
+) -> Result<(), FileError> {
+    let is_short = |spec: &&TensorSpec| count > 1 && spec.shape.first() != Some(&count);
+    let Some(spec) = specs.iter().find(is_short) else {
+        return Ok(());
+    };
+    let problem = format!(
+        "{:?} has shape {:?} where code.k = {count} wants an axis of {count} in front",
+        spec.name, spec.shape
+    );
+    let fix = "correct code.k, code.encoder and code.decoding, or train the model anew";
+    Err(FileError::field(path, field, &problem, fix))
 }
 
 fn check_tensors(path: &Path, field: &str, specs: &[TensorSpec]) -> Result<(), FileError> {

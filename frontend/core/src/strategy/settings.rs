@@ -245,6 +245,8 @@ pub(super) const fn yes() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parapet_encoder::Decoding;
+
     use crate::{HedgeConfig, PoolId, ReplicateConfig};
 
     fn read(text: &str) -> StrategyConfig {
@@ -294,6 +296,7 @@ mod tests {
         let config = CodedConfig {
             k: 2,
             r: 1,
+            decoding: Decoding::Linear,
             first_parity: PoolId::FIRST_REDUNDANT,
             hold_back: HoldBackPolicy::learned(0.97),
             defer_parity: true,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use parapet_encoder::Decoding;
 use parapet_frontend_core::{
     ApproximateBackupConfig, CodedConfig, CoreConfig, HedgeBudget, HedgeConfig, HoldBackPolicy,
     OutlierConfig, PoolConfig, PoolId, QueueLimitConfig, ReplicateConfig, StrategyConfig,
@@ -15,6 +16,7 @@ pub fn coded_config(k: usize, r: usize) -> CodedConfig {
     CodedConfig {
         k,
         r,
+        decoding: Decoding::Linear,
         first_parity: PoolId::FIRST_REDUNDANT,
         hold_back: HoldBackPolicy::Fixed(HOLD_BACK),
         defer_parity: false,
@@ -28,6 +30,14 @@ pub fn coded_config(k: usize, r: usize) -> CodedConfig {
         max_keys: 4,
         max_kept_bytes: 10,
         hedge: None,
+    }
+}
+
+/// A parity output has a slot for each member.
+pub fn slots_config(k: usize, r: usize) -> CodedConfig {
+    CodedConfig {
+        decoding: Decoding::Slots,
+        ..coded_config(k, r)
     }
 }
 

@@ -12,8 +12,8 @@ impl Harness {
         let sent = self.sent.remove(index % self.sent.len());
         let from_backup = self.backup == Some(sent.instance.pool);
         let outcome = match failure {
-            None if from_backup => Ok(backup_model(sent.input.value)),
-            None => Ok(model(sent.input.value)),
+            None if from_backup => Ok(vec![backup_model(sent.input.values[0])]),
+            None => Ok(predictions(&sent.input.values)),
             Some(kind) => Err(Failure::new(kind, "injected")),
         };
         let number = sent.input.number.filter(|_| !from_backup);
@@ -64,17 +64,18 @@ impl Harness {
         }
         let index = index % self.encodes.len();
         let PendingEncode { group, row, inputs } = self.encodes.swap_remove(index);
-        let code = self.code.as_ref();
-        let code = code.expect("only the coded strategies encode");
-        let terms = inputs.iter().enumerate();
-        let value = terms
-            .map(|(slot, input)| code.coefficient(usize::from(row.0), slot) * input.value)
-            .sum();
+        let coders = self.coders.as_ref();
+        let (encoder, _) = coders.expect("only the coded strategies encode");
+        let queries: Vec<&[f32]> = inputs.iter().map(|input| &input.values[..]).collect();
+        let mut values = vec![0.0; encoder.code().stacked()];
+        encoder
+            .encode(usize::from(row.0), &queries, &mut values)
+            .expect("a group that can be encoded");
         let parity = works.then(|| {
             Arc::new(Input {
                 number: None,
                 key: inputs[0].key,
-                value,
+                values,
                 group: Some(group),
             })
         });
@@ -87,20 +88,18 @@ impl Harness {
         }
         let index = index % self.decodes.len();
         let pending = self.decodes.swap_remove(index);
-        let slices = |outputs: &'_ [Option<Arc<f32>>]| -> Vec<Option<Vec<f32>>> {
-            let value = |output: &Option<Arc<f32>>| output.as_ref().map(|value| vec![**value]);
-            outputs.iter().map(value).collect()
-        };
-        let (predictions, parity) = (slices(&pending.predictions), slices(&pending.parity));
-        let predictions: Vec<Option<&[f32]>> = predictions.iter().map(Option::as_deref).collect();
-        let parity: Vec<Option<&[f32]>> = parity.iter().map(Option::as_deref).collect();
-        let mut out = [0.0];
-        self.decoder
-            .as_ref()
-            .expect("only the coded strategies decode")
+        fn views(outputs: &[Option<Arc<Output>>]) -> Vec<Option<&[f32]>> {
+            let outputs = outputs.iter().map(Option::as_deref);
+            outputs.map(|output| output.map(Vec::as_slice)).collect()
+        }
+        let (predictions, parity) = (views(&pending.predictions), views(&pending.parity));
+        let mut out = vec![0.0];
+        let coders = self.coders.as_ref();
+        let (_, decoder) = coders.expect("only the coded strategies decode");
+        decoder
             .decode(&predictions, &parity, usize::from(pending.slot.0), &mut out)
             .expect("the engine asked for a reconstruction that cannot be decoded");
-        let output = works.then_some(out[0]);
+        let output = works.then_some(out);
         let query = pending.query;
         self.act(|engine, now, actions| engine.reconstructed(now, query, output, actions));
     }

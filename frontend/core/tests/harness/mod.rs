@@ -25,8 +25,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parapet_decoder::{Decoder, LinearDecoder};
-use parapet_encoder::{Code, CodeSpec, EncoderKind};
+use parapet_decoder::{Decoder, build_decoder};
+use parapet_encoder::{CodeSpec, Decoding, Encoder, EncoderKind, build_encoder};
 use parapet_frontend_core::{
     Action, Arrival, ByClass, ClassId, CodedConfig, Comparison, CoreConfig, DomainId, Engine,
     Failure, FailureKind, GroupId, GroupKey, HoldBackOverride, HoldBackPolicy, InstanceId, JobId,
@@ -38,12 +38,13 @@ use parapet_frontend_core::{
 pub struct Input {
     pub number: Option<usize>,
     pub key: GroupKey,
-    pub value: f32,
+    /// One, or with slots one for each member of the parity query's group.
+    pub values: Vec<f32>,
     /// For a parity query, whose.
     pub group: Option<GroupId>,
 }
 
-pub type Output = f32;
+pub type Output = Vec<f32>;
 
 type Actions = Vec<Action<Input, Output>>;
 
@@ -55,6 +56,10 @@ pub fn instance(pool: u8, index: u32) -> InstanceId {
 /// The deployed model, and for the sum code its own parity model.
 pub fn model(value: f32) -> f32 {
     3.0 * value
+}
+
+fn predictions(values: &[f32]) -> Output {
+    values.iter().copied().map(model).collect()
 }
 
 /// A cheaper model, a little off.
@@ -140,8 +145,7 @@ pub struct Harness {
     strategies: Vec<StrategyConfig>,
     coded: Option<CodedConfig>,
     backup: Option<PoolId>,
-    decoder: Option<LinearDecoder>,
-    code: Option<Code>,
+    coders: Option<(Box<dyn Encoder>, Box<dyn Decoder>)>,
 }
 
 impl Drop for Harness {
@@ -200,9 +204,17 @@ impl Harness {
         let (default, others) = strategies.split_first().unwrap();
         let others = others.iter().map(StrategyConfig::build).collect();
         let by_class = ByClass::new(default.build(), others);
-        let code = coded.as_ref().map(|coded| {
-            let spec = CodeSpec::new(EncoderKind::Sum, coded.k, coded.r);
-            Code::try_from(&spec).unwrap()
+        let coders = coded.as_ref().map(|coded| {
+            let encoder = match coded.decoding {
+                Decoding::Linear => EncoderKind::Sum,
+                Decoding::Slots => EncoderKind::Stack,
+            };
+            let spec = CodeSpec {
+                decoding: coded.decoding,
+                ..CodeSpec::new(encoder, coded.k, coded.r)
+            };
+            let encoder = build_encoder(&spec, &[1]).unwrap();
+            (encoder, build_decoder(&spec, 1).unwrap())
         });
         Self {
             engine: Engine::new(&config, by_class),
@@ -222,10 +234,7 @@ impl Harness {
             strategies,
             coded,
             backup,
-            decoder: code
-                .clone()
-                .map(|code| LinearDecoder::new(code, 1).unwrap()),
-            code,
+            coders,
         }
     }
 
@@ -263,7 +272,7 @@ impl Harness {
         let input = Arc::new(Input {
             number: Some(number),
             key,
-            value,
+            values: vec![value],
             group: None,
         });
         let held = Arc::downgrade(&input);

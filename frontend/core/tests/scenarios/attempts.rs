@@ -84,6 +84,53 @@ fn two_missing_predictions_need_two_parity_outputs() {
 }
 
 #[test]
+fn with_slots_one_parity_output_answers_a_group_whose_members_are_all_late() {
+    let mut harness = coded_with(slots_config(3, 1));
+    let queries = [(); 3].map(|()| harness.query());
+    harness.compute();
+    harness.complete_parity(None);
+    harness.advance(HOLD_BACK);
+    harness.compute();
+    for query in queries {
+        harness.expect(query, Fate::Reconstructed);
+        assert_eq!(harness.took(query), HOLD_BACK);
+    }
+    let stats = harness.engine.stats();
+    assert_eq!((stats.redundant_won, stats.late_unrecoverable), (1, 0));
+}
+
+#[test]
+fn with_slots_the_request_of_a_member_that_gave_up_is_withdrawn() {
+    let mut harness = coded_with(slots_config(2, 1));
+    let [gone, other] = harness.pair();
+    harness.compute();
+    harness.abandon(gone);
+    assert!(
+        !harness.is_in_flight(gone),
+        "no sibling needs its prediction"
+    );
+    harness.complete_client(other, Some(FailureKind::Refused));
+    harness.complete_parity(None);
+    harness.compute();
+    harness.expect(other, Fate::Reconstructed);
+}
+
+#[test]
+fn with_slots_lost_members_fail_once_no_parity_output_can_come() {
+    let mut harness = coded_with(slots_config(2, 1));
+    let queries = harness.pair();
+    harness.compute();
+    for query in queries {
+        harness.complete_client(query, Some(FailureKind::Refused));
+        harness.expect(query, Fate::Waiting);
+    }
+    harness.complete_parity(Some(FailureKind::Refused));
+    for query in queries {
+        harness.expect(query, Fate::Failed(FailureKind::Refused));
+    }
+}
+
+#[test]
 fn members_of_a_group_go_to_different_instances() {
     let mut config = coded_config(2, 1);
     config.flush_after = MINUTE;

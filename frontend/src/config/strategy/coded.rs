@@ -1,10 +1,11 @@
 //! Codes as configured: compared with those that the entries were trained for, and built.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use parapet_config::repository::{CodeMetadata, ModelEntry, Platform, TensorSpec};
 use parapet_decoder::build_decoder;
-use parapet_encoder::{Code, CodeError, CodeSpec, EncoderKind, build_encoder};
+use parapet_encoder::{Code, CodeError, CodeSpec, Decoding, EncoderKind, build_encoder};
 use parapet_frontend_core::CodedConfig;
 use parapet_onnx::learned_code::LearnedCode;
 use parapet_onnx::runtime::OnnxRuntime;
@@ -22,13 +23,17 @@ const MAX_CODING_QUEUE: usize = 64;
 pub(super) fn resolve(
     at: &At<'_>,
     deployed: &Deployed<'_>,
-    config: &CodedConfig,
+    config: &mut CodedConfig,
     models: &Models,
 ) -> Result<(Coder, Vec<RedundantPool>), ConfigError> {
-    let fix = "set encoder = \"sum\", \"concat\" or \"learned\"";
+    let fix = "set encoder = \"sum\", \"concat\", \"stack\" or \"learned\"";
     let missing = || at.field("encoder", "missing", fix);
     let encoder = models.encoder.ok_or_else(missing)?;
-    let asked = CodeSpec::new(encoder, config.k, config.r);
+    config.decoding = models.decoding.unwrap_or(encoder.usual_decoding());
+    let asked = CodeSpec {
+        decoding: config.decoding,
+        ..CodeSpec::new(encoder, config.k, config.r)
+    };
     if !encoder.has_parity_models() {
         let problem = format!(
             "encoder = \"{encoder}\" asks the deployed model itself, and has no parity models"
@@ -45,7 +50,7 @@ pub(super) fn resolve(
     let goes = encoder == EncoderKind::Learned || !own_entry;
     at.check(goes, "model", problem, fix)?;
     match encoder {
-        EncoderKind::Sum | EncoderKind::Concat => {
+        EncoderKind::Sum | EncoderKind::Concat | EncoderKind::Stack => {
             let (trained, parity) = resolve_parities(at, deployed, &asked, &models.parity)?;
             let coder = build(deployed.entry, trained, &parity).map_err(|error| {
                 ConfigError(format!("{}: {}: {error}", at.path.display(), at.table))
@@ -136,11 +141,20 @@ fn check_trained_for(
     row: usize,
     code: &CodeMetadata,
 ) -> Result<(), ConfigError> {
-    let quoted = |encoder: EncoderKind| format!("\"{encoder}\"");
+    let quoted = |name: &dyn Display| format!("\"{name}\"");
     let compared = [
         ("deployed", deployed.name.clone(), code.deployed.clone()),
         ("row", row.to_string(), code.row.to_string()),
-        ("encoder", quoted(asked.encoder), quoted(code.spec.encoder)),
+        (
+            "encoder",
+            quoted(&asked.encoder),
+            quoted(&code.spec.encoder),
+        ),
+        (
+            "decoding",
+            quoted(&asked.decoding),
+            quoted(&code.spec.decoding),
+        ),
         ("k", asked.k.to_string(), code.spec.k.to_string()),
         ("r", asked.r.to_string(), code.spec.r.to_string()),
     ];
@@ -160,54 +174,75 @@ fn covered(
     code: &CodeMetadata,
     deployed: &ModelEntry,
 ) -> Result<Trained, ConfigError> {
-    let toml = entry.toml_file();
-    let (own, of, names) = (&entry.inputs, &deployed.inputs, &code.inputs);
-    let inputs = positions(at, &toml, "inputs", names, own, of)?;
-    let (own, of, names) = (&entry.outputs, &deployed.outputs, &code.outputs);
-    let outputs = positions(at, &toml, "outputs", names, own, of)?;
     let spec = code.spec.clone();
+    let parsed = Code::try_from(&spec).map_err(|error| at.because("model", error))?;
+    let toml = entry.toml_file();
+    let inputs = Covered {
+        field: "inputs",
+        names: &code.inputs,
+        own: &entry.inputs,
+        of: &deployed.inputs,
+        shape: &|shape| parsed.parity_input_shape(shape),
+    };
+    let outputs = Covered {
+        field: "outputs",
+        names: &code.outputs,
+        own: &entry.outputs,
+        of: &deployed.outputs,
+        shape: &|shape| parsed.parity_output_shape(shape),
+    };
     Ok(Trained {
+        inputs: inputs.positions(at, &toml)?,
+        outputs: outputs.positions(at, &toml)?,
         spec,
-        inputs,
-        outputs,
     })
 }
 
-/// Positions of `names` among `of`, the deployed model's, with `own` in their place.
-fn positions(
-    at: &At<'_>,
-    toml: &Path,
-    field: &str,
-    names: &[String],
-    own: &[TensorSpec],
-    of: &[TensorSpec],
-) -> Result<Vec<usize>, ConfigError> {
-    let toml = toml.display();
-    let all: Vec<String> = of.iter().map(|spec| spec.name.clone()).collect();
-    let names = if names.is_empty() { &all } else { names };
-    let (count, of_deployed) = (own.len(), of.len());
-    let problem = format!("{toml} has {count} {field}, the deployed model {of_deployed}");
-    let fix = format!("name in code.{field} those of the deployed model's that it is for");
-    at.check(names.len() == own.len(), "model", problem, fix)?;
-    let position = |(name, own): (&String, &TensorSpec)| {
-        let found = of.iter().enumerate().find(|(_, spec)| spec.name == *name);
-        let (position, spec) = found.ok_or_else(|| {
-            let problem = format!("code.{field} of {toml} names {name:?}");
-            let fix = format!("name one of the deployed model's {field}");
-            at.field("model", problem, fix)
-        })?;
-        let is_coded = |spec: &TensorSpec| spec.datatype == Datatype::Fp32;
-        let replaces = spec.shape == own.shape && is_coded(own) && is_coded(spec);
-        let problem = format!(
-            "{:?} in {toml} has another shape than the deployed model's {name:?}, or one is not \
-             FP32",
-            own.name
-        );
-        let fix = "name a parity model of this deployed model";
-        at.check(replaces, "model", problem, fix)?;
-        Ok(position)
-    };
-    names.iter().zip(own).map(position).collect()
+/// Tensors of a parity model, and those of the deployed model that they stand for.
+struct Covered<'a> {
+    field: &'static str,
+    /// The deployed model's, as `[code]` names them; empty for all.
+    names: &'a [String],
+    own: &'a [TensorSpec],
+    of: &'a [TensorSpec],
+    /// Shape of the parity model's sample for one of the deployed model's.
+    shape: &'a dyn Fn(&[usize]) -> Vec<usize>,
+}
+
+impl Covered<'_> {
+    /// Positions of the named tensors among the deployed model's.
+    fn positions(&self, at: &At<'_>, toml: &Path) -> Result<Vec<usize>, ConfigError> {
+        let (toml, field) = (toml.display(), self.field);
+        let all: Vec<String> = self.of.iter().map(|spec| spec.name.clone()).collect();
+        let names = match self.names {
+            [] => &all,
+            names => names,
+        };
+        let (count, of_deployed) = (self.own.len(), self.of.len());
+        let problem = format!("{toml} has {count} {field}, the deployed model {of_deployed}");
+        let fix = format!("name in code.{field} those of the deployed model's that it is for");
+        at.check(names.len() == count, "model", problem, fix)?;
+        let position = |(name, own): (&String, &TensorSpec)| {
+            let mut specs = self.of.iter().enumerate();
+            let (position, spec) = specs.find(|(_, spec)| spec.name == *name).ok_or_else(|| {
+                let problem = format!("code.{field} of {toml} names {name:?}");
+                let fix = format!("name one of the deployed model's {field}");
+                at.field("model", problem, fix)
+            })?;
+            let is_coded = |spec: &TensorSpec| spec.datatype == Datatype::Fp32;
+            let shape = (self.shape)(&spec.shape);
+            let replaces = shape == own.shape && is_coded(own) && is_coded(spec);
+            let problem = format!(
+                "{:?} in {toml} is {:?}, not {shape:?} as the deployed model's {name:?} wants, or \
+                 one is not FP32",
+                own.name, own.shape
+            );
+            let fix = "name a parity model of this deployed model";
+            at.check(replaces, "model", problem, fix)?;
+            Ok(position)
+        };
+        names.iter().zip(self.own).map(position).collect()
+    }
 }
 
 /// Builds the coders of each covered tensor.
@@ -246,10 +281,12 @@ fn build(
             decoder,
         });
     }
-    let codes = parity.iter().map(|pool| pool.entry.code.as_ref());
-    let calibrations: Option<Vec<_>> = codes.map(|code| code?.calibration.clone()).collect();
+    let codes = || parity.iter().map(|pool| pool.entry.code.as_ref());
+    let calibrations: Option<Vec<_>> = codes().map(|code| code?.calibration.clone()).collect();
+    let is_isolated = codes().flatten().all(|code| code.isolated);
     let label = Code::try_from(&spec)?.label();
     let mut coder = Coder::new(label, inputs, outputs, deployed.outputs.len());
+    coder.is_isolated = is_isolated && spec.decoding == Decoding::Slots;
     coder.spec = Some(spec);
     coder.calibrations = calibrations.unwrap_or_default();
     Ok(coder)

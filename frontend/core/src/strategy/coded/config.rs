@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use parapet_encoder::Decoding;
 use serde::Deserialize;
 
 use crate::strategy::settings::{self, yes};
@@ -16,6 +17,9 @@ pub struct CodedConfig {
     /// Parity rows, each with its own pool.
     #[serde(default = "one")]
     pub r: usize,
+    /// Says which predictions parity outputs are enough for.
+    #[serde(default)]
+    pub decoding: Decoding,
     /// The pool of row 0's parity model; those of the other rows follow it. The deployed model's
     /// own, for a code that needs no parity models: then it is that of all rows.
     #[serde(skip, default = "first_redundant")]

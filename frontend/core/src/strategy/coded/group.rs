@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use parapet_encoder::Decoding;
 use smallvec::SmallVec;
 
+use super::CodedConfig;
 use crate::query::AntiAffinity;
 use crate::strategy::parity::Parity;
 use crate::{GroupId, GroupKey, GroupView, MemberView, QueryId, Time};
@@ -95,6 +97,7 @@ impl<I, O> Member<I, O> {
 pub(super) struct Group<I, O> {
     pub(super) key: GroupKey,
     pub(super) opened: Time,
+    decoding: Decoding,
     /// In slot order; fewer than k while the group is open.
     pub(super) members: SmallVec<[Member<I, O>; 4]>,
     pub(super) rows: SmallVec<[Parity<I, O>; 1]>,
@@ -109,12 +112,13 @@ pub(super) struct Group<I, O> {
 }
 
 impl<I, O> Group<I, O> {
-    pub(super) fn open(key: GroupKey, r: usize, now: Time) -> Self {
+    pub(super) fn open(key: GroupKey, config: &CodedConfig, now: Time) -> Self {
         Self {
             key,
             opened: now,
+            decoding: config.decoding,
             members: SmallVec::new(),
-            rows: (0..r).map(|_| Parity::Open).collect(),
+            rows: (0..config.r).map(|_| Parity::Open).collect(),
             sealed: false,
             timer: None,
             audit: false,
@@ -156,7 +160,8 @@ impl<I, O> Group<I, O> {
     /// with its prediction.
     pub(super) fn is_needed_by_others(&self, slot: usize) -> bool {
         let mut others = self.members.iter().enumerate().filter(|&(i, _)| i != slot);
-        self.sealed
+        self.decoding.needs_siblings()
+            && self.sealed
             && self.rows.iter().any(Parity::is_alive)
             && others
                 .any(|(_, member)| member.status == Status::Waiting && member.allow_approximate())
@@ -191,9 +196,21 @@ impl<I, O> Group<I, O> {
             .count()
     }
 
-    /// Any u <= r missing predictions from any u parity outputs: the code is MDS.
+    /// Returns true if the parity outputs that are there are enough for the missing predictions.
     pub(super) fn is_recoverable(&self) -> bool {
-        self.sealed && self.missing() <= self.outputs()
+        let outputs = self.outputs();
+        self.sealed && outputs > 0 && self.decoding.can_recover(self.missing(), outputs)
+    }
+
+    /// Returns true if too many predictions are missing at present for the parity outputs that are
+    /// there or may come.
+    pub(super) fn lacks_parity(&self) -> bool {
+        !self.decoding.can_recover(self.missing(), self.alive())
+    }
+
+    /// Parity rows whose output is there or may come.
+    fn alive(&self) -> usize {
+        self.rows.iter().filter(|row| row.is_alive()).count()
     }
 
     /// Parity outputs that are there.
@@ -201,8 +218,8 @@ impl<I, O> Group<I, O> {
         self.rows.iter().filter_map(Parity::output).count()
     }
 
-    /// Returns true if lost members can still be had back: as many parity rows may answer as
-    /// predictions will never come.
+    /// Returns true if lost members can still be had back: enough parity rows may answer for the
+    /// predictions that will never come.
     pub(super) fn may_become_recoverable(&self) -> bool {
         let gone = self
             .members
@@ -211,7 +228,7 @@ impl<I, O> Group<I, O> {
                 member.prediction.is_none() && (member.lost || member.status == Status::Done)
             })
             .count();
-        gone <= self.rows.iter().filter(|row| row.is_alive()).count()
+        self.decoding.can_recover(gone, self.alive())
     }
 
     /// Returns true if every member has its exact prediction.

@@ -51,7 +51,7 @@ impl<I, O> Coded<I, O> {
         state.open = Some(id);
         self.drop_open_groups(core, gone);
         self.groups
-            .insert(id, Group::open(key, self.config.r, core.now()));
+            .insert(id, Group::open(key, &self.config, core.now()));
         Some(id)
     }
 

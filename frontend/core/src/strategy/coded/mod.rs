@@ -4,8 +4,9 @@
 //! A query joins its key's open group after its own dispatch (CG-3). With its k-th member, or on
 //! the flush timer with recently answered queries as fillers (CG-5), the group is sealed: its r
 //! parity queries are encoded and sent, at once or just in time ([`timing`]), within the budget
-//! (CG-7). A member that is late, or lost, is reconstructed as soon as at most as many predictions
-//! are missing as parity outputs are there (CG-4). What the deployed model says afterwards is
+//! (CG-7). A member that is late, or lost, is reconstructed as soon as the parity outputs
+//! that are there are enough for its code (CG-4): with a linear one as many as predictions are
+//! missing, with slots one. What the deployed model says afterwards is
 //! compared with what was sent.
 
 mod config;
@@ -122,8 +123,7 @@ impl<I, O> Coded<I, O> {
         let Some(group) = self.groups.get_mut(&id) else {
             return;
         };
-        let alive = group.rows.iter().filter(|row| row.is_alive()).count();
-        core.stats.late_unrecoverable += u64::from(is_straggler && group.missing() > alive);
+        core.stats.late_unrecoverable += u64::from(is_straggler && group.lacks_parity());
         Self::try_reconstruct(core, group, slot);
     }
 }

@@ -1,0 +1,156 @@
+//! Codes with slots: a parity output holds an approximation of every member's prediction.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use std::path::Path;
+
+use parapet_config::repository::{CodeMetadata, Platform};
+use parapet_encoder::{CodeSpec, EncoderKind};
+use parapet_frontend::tenants::MixingDomain;
+use parapet_frontend_core::PoolId;
+use parapet_open_inference::{Datatype, Tensor};
+use support::fixture::*;
+use support::memory::*;
+use support::*;
+use tokio::time::sleep;
+
+const STRATEGY: &str = "kind = \"coded\"\nencoder = \"stack\"\ndecoding = \"slots\"\nk = 2\n\
+     hold_back = { fixed_ms = 30 }\naudit_every = 1\n\
+     [[models.strategy.parity]]\nmodel = \"linear-parity\"\ninstances = [\"127.0.0.1:7100\"]\n";
+
+fn slots(is_isolated: bool) -> CodeMetadata {
+    CodeMetadata {
+        isolated: is_isolated,
+        ..CodeMetadata::new("linear", 0, CodeSpec::new(EncoderKind::Stack, 2, 1))
+    }
+}
+
+/// An entry of a parity model with inputs and outputs of these shapes.
+fn add_parity(root: &Path, code: CodeMetadata, input: &[usize], output: &[usize]) {
+    let tensors = (
+        vec![spec_of("input", input)],
+        vec![spec_of("output", output)],
+    );
+    let platform = Platform::OnnxRuntime;
+    add_entry(root, "linear-parity", platform, tensors, Some(code));
+}
+
+fn spec_of(name: &str, shape: &[usize]) -> parapet_config::repository::TensorSpec {
+    spec(name, Datatype::Fp32, shape)
+}
+
+fn stacked(is_isolated: bool) -> (tempfile::TempDir, String) {
+    let repository = repository();
+    let code = slots(is_isolated);
+    add_parity(repository.path(), code, &[2, INPUTS], &[2, OUTPUTS]);
+    let text = strategy_toml(repository.path(), &addresses(3, 7000), STRATEGY);
+    (repository, text)
+}
+
+/// The parity model answers this sample with NaN.
+const ODD: f32 = 13.0;
+
+/// Three deployed instances and a parity instance, which gives each slot's own prediction.
+async fn served() -> Fixture {
+    served_as(false).await
+}
+
+async fn served_as(is_isolated: bool) -> Fixture {
+    let (repository, text) = stacked(is_isolated);
+    let mut memory = Memory::of(&[3, 1], |pool, input| {
+        let mut predictions = linear_all(&values(input));
+        if pool == PoolId::DEPLOYED {
+            return output(&predictions);
+        }
+        assert_eq!(input.tensors[0].shape, [1, 2, INPUTS]);
+        let slots = predictions.chunks_mut(OUTPUTS);
+        for (slot, sample) in slots.zip(values(input).chunks(INPUTS)) {
+            if sample == sample_of(ODD) {
+                slot.fill(f32::NAN);
+            }
+        }
+        vec![Tensor::from_f32("output", [1, 2, OUTPUTS], &predictions).unwrap()]
+    });
+    memory.has_slots = true;
+    // The decoding that goes with stacks.
+    let text = text.replace("decoding = \"slots\"\n", "");
+    fixture(repository, &text, memory).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_whose_members_are_all_late_is_answered_from_one_parity_output() {
+    let fixture = served().await;
+    fixture.set_all((0..3).map(|index| (0, index)), State::Frozen);
+    for (sample, asked) in [1.0, 2.0].map(|sample| (sample, fixture.ask(sample))) {
+        let (answered, took) = asked.await.unwrap();
+        let (response, provenance) = answered.unwrap();
+        assert_eq!(provenance.kind, "reconstructed");
+        assert_eq!(provenance.code.as_deref(), Some("stack-slots-k2-r1"));
+        assert_eq!(response.outputs[0].shape, [1, OUTPUTS]);
+        assert_close(&response.outputs[0].f32s().unwrap(), &expected(sample));
+        assert!(took < HOLD_BACK + 5 * MS, "{took:?}");
+    }
+    fixture.set_all((0..3).map(|index| (0, index)), State::Well(SERVICE));
+    sleep(10 * SERVICE).await;
+    let agreed = fixture.compared("stack-slots-k2-r1", "late_truth", true);
+    assert_eq!(agreed, 2.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_is_not_finite_spoils_no_other() {
+    let fixture = served().await;
+    fixture.set_all((0..3).map(|index| (0, index)), State::Frozen);
+    let spoilt = fixture.ask_with(ODD, &[("timeout", 100_000.into())]);
+    let (answered, took) = fixture.ask(2.0).await.unwrap();
+    let (response, provenance) = answered.unwrap();
+    assert_eq!(provenance.kind, "reconstructed");
+    assert_close(&response.outputs[0].f32s().unwrap(), &expected(2.0));
+    assert!(took < HOLD_BACK + 5 * MS, "{took:?}");
+    assert!(spoilt.await.unwrap().0.is_err(), "its own slot is refused");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tenants_that_do_not_mix_share_groups_only_where_slots_are_isolated() {
+    for (is_isolated, expected) in [(true, ["reconstructed"; 2]), (false, ["exact"; 2])] {
+        let fixture = served_as(is_isolated).await;
+        fixture.set_all((0..3).map(|index| (0, index)), State::Well(4 * HOLD_BACK));
+        let ask = |tenant| fixture.ask_as(MixingDomain::of_tenant(tenant), 1.0, &[]);
+        let mut kinds = Vec::new();
+        for asked in ["a", "b"].map(ask) {
+            kinds.push(asked.await.unwrap().0.unwrap().1.kind);
+        }
+        assert_eq!(kinds, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn undisturbed_groups_are_audited_slot_by_slot() {
+    let fixture = served().await;
+    fixture.two_exact([1.0, 2.0]).await;
+    sleep(10 * SERVICE).await;
+    assert_eq!(fixture.compared("stack-slots-k2-r1", "audit", true), 1.0);
+}
+
+#[test]
+fn a_code_that_does_not_fit_its_entry_is_refused() {
+    let (repository, text) = stacked(false);
+    let mistakes = r#"
+        decoding = "slots" => decoding = "linear" => decoding = "linear" here & code.decoding = "slots"
+        decoding = "slots" => decoding = "slot" => unknown variant `slot`
+        encoder = "stack" => encoder = "concat" => encoder = "concat" here & code.encoder = "stack"
+        k = 2 => k = 3 => k = 3 here & code.k = 2
+    "#;
+    replacements_are_refused(&text, mistakes);
+    let code = slots(false);
+    add_parity(repository.path(), code, &[2, INPUTS + 1], &[2, OUTPUTS]);
+    let parts = "parity[0].model & [2, 5], not [2, 4] & model.toml & name a parity model";
+    refused_with(&text, parts);
+    add_parity_row(repository.path(), "linear-parity", 0, sum(2, 1));
+    let asked = text.replace("\"stack\"", "\"sum\"");
+    refused_with(
+        &asked,
+        "decoding = \"slots\" here & code.decoding = \"linear\"",
+    );
+}
