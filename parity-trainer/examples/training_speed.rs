@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use parapet_encoder::{CodeSpec, EncoderKind};
 use parity_trainer::backend::{OptimiserConfig, OptimiserSpec, Place, Schedule};
-use parity_trainer::{ParityRun, Trainer, TrainingSet};
+use parity_trainer::{Loss, ParityRun, Trainer, TrainingSet};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -54,6 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         cell_targets: false,
         start: None,
         learned: None,
+        loss: Loss::Mse,
         seed: 1,
     };
     let mut trainer = Trainer::parity(run, Arc::clone(&set), set, Place::InProcess)?;

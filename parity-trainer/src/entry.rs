@@ -1,4 +1,4 @@
-//! Entries of a model repository: `NAME/model.toml` and `NAME/1/model.onnx` (or `model.pt`; of a
+//! Entries of a model repository: `NAME/model.toml` and `NAME/1/model.onnx` (of a
 //! learned code `encoder.onnx` and `decoder.onnx`).
 //!
 //! The weights lie beside the ONNX file as safetensors, for who would go on training. An entry is
@@ -19,8 +19,9 @@ pub(crate) const WEIGHTS: &str = "weights.safetensors";
 pub struct Entry<'a> {
     pub name: &'a str,
     pub trained: &'a Trained,
+    /// Shapes of a sample and of its outputs.
     pub input: &'a [usize],
-    pub outputs: usize,
+    pub output: &'a [usize],
     /// Code of a parity model or learned code.
     pub code: Option<CodeMetadata>,
     pub training: toml::Table,
@@ -36,11 +37,8 @@ impl Entry<'_> {
                 Platform::LearnedCode,
                 vec![("encoder_network", encoder), ("decoder_network", decoder)],
             ),
-            Trained::Model(network) if network.spec().exports_onnx() => {
-                (Platform::OnnxRuntime, vec![("network", network)])
-            }
-            // A user's own module cannot be written as ONNX.
-            Trained::Model(network) => (Platform::TorchScript, vec![("network", network)]),
+            Trained::Model(network) => (Platform::OnnxRuntime, vec![("network", network)]),
+            Trained::Slots(slots) => (Platform::OnnxRuntime, vec![("network", &slots.network)]),
         };
         for (key, network) in networks {
             let name = network.spec().to_string();
@@ -50,7 +48,7 @@ impl Entry<'_> {
             name: self.name.to_owned(),
             platform,
             inputs: vec![tensor(INPUT, self.input)],
-            outputs: vec![tensor(OUTPUT, &[self.outputs])],
+            outputs: vec![tensor(OUTPUT, self.output)],
             code: self.code,
             training: self.training,
         };
@@ -68,12 +66,12 @@ fn fill(version: &Path, platform: Platform, trained: &Trained) -> Result<(), Tra
     let weights = version.join(WEIGHTS);
     match trained {
         Trained::Model(network) => {
-            if platform == Platform::TorchScript {
-                network.save_torch_script(&version.join(platform.file_name()))?;
-            } else {
-                write(platform.file_name(), &network.to_onnx()?)?;
-            }
+            write(platform.file_name(), &network.to_onnx()?)?;
             network.save(&weights)?;
+        }
+        Trained::Slots(slots) => {
+            write(platform.file_name(), &slots.to_onnx()?)?;
+            slots.network.save(&weights)?;
         }
         Trained::LearnedCode { encoder, decoder } => {
             write(Platform::ENCODER_FILE, &encoder.to_onnx()?)?;

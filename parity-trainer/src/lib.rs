@@ -19,12 +19,14 @@ pub mod evaluation;
 pub mod files;
 pub mod network;
 pub mod run;
+mod student;
 mod training;
 
 pub use entry::Entry;
 pub use error::TrainError;
 pub(crate) use error::{Result, first_line};
 pub use evaluation::accuracy;
+pub use student::{students, widest};
 pub use training::{
     Best, DeployedRun, LearnedRun, Loss, ParityRun, Sampler, StepReport, Trained, Trainer,
     TrainerState, TrainingSet, TransformChoice, Validation, group_shape, split_validation,

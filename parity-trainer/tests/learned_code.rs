@@ -67,13 +67,13 @@ fn run(deployed: &Deployed, k: usize, r: usize, steps: u64, loss: Loss) -> Parit
     let decoder = format!("mlp:{0},{0},64", (k + r) * OUTPUTS);
     let learned = LearnedRun {
         decoder: decoder.parse().unwrap(),
-        loss,
         through: differentiable(deployed, &[0.5; 4 * INPUTS]).unwrap(),
     };
     let mut run = common::parity_run(&format!("mlp:{},64", k * INPUTS), code, steps);
     run.rule.learning_rate = 5e-3;
     ParityRun {
         learned: Some(learned),
+        loss,
         seed: 1,
         ..run
     }
@@ -209,7 +209,7 @@ fn code_is_trained_written_and_judged_by_the_command() {
         let path = workplace.at("models/quarters-code/1").join(file);
         assert!(path.is_file(), "{file}");
     }
-    let choice = workplace.read("models/.runs/quarters-code/transform.toml");
+    let choice = workplace.read("models/.runs/quarters-code/choice.toml");
     assert_has(&choice, &["loss = "]);
 
     let eval = "eval --model models/quarters --data . --parity models/quarters-code";
@@ -243,7 +243,7 @@ fn mistakes_in_a_learned_codes_training_are_told_in_one_line() {
         &format!("{train} --network mlp:7"),
         &["write `mlp:512,...`"],
     );
-    let only_learned = "--loss: only a learned code has it";
+    let only_learned = "--loss: a weighted sum is learned";
     workplace.refused(&format!("{sum} --loss kl"), &[only_learned]);
 }
 

@@ -134,6 +134,14 @@ impl GraphBuilder {
         self.layer("Relu", |layer| Ok(layer.shape.clone()))
     }
 
+    /// The softmax over the last axis.
+    pub fn softmax(self) -> Self {
+        self.layer("Softmax", |layer| {
+            layer.node.attribute = vec![AttributeProto::int("axis", -1)];
+            Ok(layer.shape.clone())
+        })
+    }
+
     /// The maximum of each `size` x `size` window; windows do not overlap, and a remainder at the
     /// edge is dropped.
     pub fn max_pool(self, size: usize) -> Self {
@@ -229,17 +237,35 @@ impl GraphBuilder {
 
     /// Takes `count` cells of each sample out of the batch axis again and adds their vectors.
     pub fn sum_cells(self, count: usize) -> Self {
+        self.stack(count).layer("ReduceSum", |layer| {
+            layer.integers("axes", &[1]);
+            layer.node.attribute = vec![AttributeProto::int("keepdims", 0)];
+            Ok(layer.shape.iter().skip(1).copied().collect())
+        })
+    }
+
+    /// Puts the first axis of a sample into the batch axis: what follows treats each part as a
+    /// sample of its own, until [`GraphBuilder::stack`] brings them together.
+    pub fn unstack(self) -> Self {
+        self.layer("Reshape", |layer| {
+            let (_, part) = (layer.shape.split_first()).ok_or_else(|| layer.rank("[count, ..]"))?;
+            let dims = part.iter().map(|&dim| dim as i64);
+            let dims: Vec<i64> = std::iter::once(-1).chain(dims).collect();
+            let part = part.to_vec();
+            layer.integers("shape", &dims);
+            Ok(part)
+        })
+    }
+
+    /// Takes `count` vectors of each sample out of the batch axis again: `[features]` to `[count,
+    /// features]`.
+    pub fn stack(self, count: usize) -> Self {
         self.layer("Reshape", |layer| {
             let &[features] = layer.shape.as_slice() else {
                 return Err(layer.rank("[features]; put a flatten before it"));
             };
             layer.integers("shape", &[-1, count as i64, features as i64]);
             Ok(vec![count, features])
-        })
-        .layer("ReduceSum", |layer| {
-            layer.integers("axes", &[1]);
-            layer.node.attribute = vec![AttributeProto::int("keepdims", 0)];
-            Ok(layer.shape.iter().skip(1).copied().collect())
         })
     }
 

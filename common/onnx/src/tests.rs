@@ -167,6 +167,16 @@ fn cells_pass_through_the_batch_axis() {
 }
 
 #[test]
+fn a_stack_passes_through_the_batch_axis() {
+    let builder = GraphBuilder::new("input", &[3, 2, 2]).unstack();
+    assert_eq!(builder.shape(), [2, 2]);
+    let file = builder.flatten().gemm(&[1.0; 8], &[0.0; 2]).stack(3);
+    let graph = decode(&file.finish("output").unwrap());
+    assert_eq!(operators(&graph), ["Reshape", "Flatten", "Gemm", "Reshape"]);
+    assert_eq!(shape(&graph.output[0]), batch_of(&[3, 2]));
+}
+
+#[test]
 fn normalisation_is_by_channel_or_feature() {
     for (shape, dims) in [(vec![2, 3, 3], vec![2, 1, 1]), (vec![2], vec![2])] {
         let file = GraphBuilder::new("input", &shape)

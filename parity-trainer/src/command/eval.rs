@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use parapet_encoder::{Code, CodeSpec, EncoderKind};
+use parapet_encoder::{Code, CodeSpec, Decoding, EncoderKind};
 use parity_trainer::TrainError;
 use parity_trainer::data::Samples;
 use parity_trainer::deployed::{self, CodeEntry, CodeNetworks, DeployedModel, OpenOptions};
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
             "data_sha256": data.sha256,
             "seed": args.seed,
             "evaluation": evaluation,
-            // Beside a learned code, that of the sum.
+            // Beside a learned code and slots, that of the sum.
             "untrained_control": control,
         });
         write_json(&folder.join("evaluation.json"), &report)?;
@@ -149,7 +149,8 @@ fn open(args: &Args, threads: usize, test: &Samples) -> Result<Vec<CodeEntry>, T
 }
 
 /// Evaluates the code of `entries`, and the untrained control: the deployed model as its own parity
-/// model. A learned code has no parity models to leave untrained: beside it stands the sum.
+/// model. It cannot stand in for a learned code, which has none, or for slots: beside these stands
+/// the sum.
 fn evaluate_both(
     entries: &[CodeEntry],
     deployed: &dyn DeployedModel,
@@ -171,7 +172,12 @@ fn evaluate_both(
             calibration,
         };
         match &entry.networks {
-            CodeNetworks::Parity(model) => rows.push(row(entry.code.row, model.as_ref())),
+            CodeNetworks::Parity(model) => {
+                rows.push(row(entry.code.row, model.as_ref()));
+                if code.decoding == Decoding::Slots {
+                    control = CodeSpec::new(EncoderKind::Sum, code.k, code.r);
+                }
+            }
             CodeNetworks::Learned(networks) => {
                 // One table stands for all rows.
                 rows.extend((0..code.r).map(|number| row(number, deployed)));

@@ -131,7 +131,7 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> Result<(), TrainError> {
         name,
         trained: &trained,
         input: model.input_shape(),
-        outputs: model.outputs(),
+        output: model.output_shape(),
         code: None,
         training,
     };

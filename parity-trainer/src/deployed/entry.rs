@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use parapet_config::repository::{CodeMetadata, ModelEntry, ModelRepository, ModelToml, Platform};
+use parapet_encoder::Code;
 use parapet_onnx::learned_code::LearnedCode;
 use parapet_onnx::runtime::OnnxRuntime;
 
@@ -47,7 +48,10 @@ pub fn open_code(
         CodeNetworks::Learned(Box::new(learned))
     } else {
         let file = entry.model_file(entry.latest())?;
-        CodeNetworks::Parity(open(&file, options, sample_shape, samples)?.model)
+        let spec = Code::try_from(&code.spec)?;
+        let shape = spec.parity_input_shape(sample_shape);
+        let queries = samples.repeat(spec.stacked());
+        CodeNetworks::Parity(open(&file, options, &shape, &queries)?.model)
     };
     let scaling = entry.training.get("input_scaling").cloned();
     let scaling = scaling.and_then(|scaling| scaling.try_into().ok());

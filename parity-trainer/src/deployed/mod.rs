@@ -5,8 +5,10 @@
 //! or a TorchScript file, and tries it on a few samples before a run of hours begins.
 
 mod cache;
+mod cost;
 mod entry;
 mod external;
+mod isolation;
 mod model;
 mod scaling;
 
@@ -19,9 +21,11 @@ use crate::network::Network;
 use crate::{Result, TrainError};
 
 pub use cache::cached_outputs;
+pub use cost::QueryTimer;
 use entry::read_entry;
 pub use entry::{CodeEntry, CodeNetworks, open_code, weights_file};
 pub use external::file_sha256;
+pub use isolation::is_isolated;
 use model::FileModel;
 pub use model::{Differentiable, differentiable};
 pub use scaling::InputScaling;

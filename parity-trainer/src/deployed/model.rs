@@ -70,6 +70,20 @@ impl FileModel {
         Ok((Self::open(file, engine, input_shape)?, chosen))
     }
 
+    /// A graph in memory, which has one input and one output by these names.
+    pub(super) fn of_graph(
+        onnx: &[u8],
+        [input, output]: [&str; 2],
+        input_shape: &[usize],
+    ) -> Result<Self> {
+        let file = Path::new("the network's graph");
+        let session = OnnxRuntime::load(None)?.session(1);
+        let session = session.and_then(|mut session| session.commit_from_memory(onnx));
+        let session = session.map_err(|error| unusable(file, "ONNX Runtime", &error))?;
+        let engine = Engine::Onnx(Mutex::new(session), input.to_owned(), output.to_owned());
+        Self::open(file, engine, input_shape.to_vec())
+    }
+
     pub(super) fn open_script(file: &Path, sample_shape: &[usize]) -> Result<Self> {
         let module = CModule::load(file);
         let mut module = module.map_err(|error| unusable(file, "libtorch", &error))?;

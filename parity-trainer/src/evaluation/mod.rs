@@ -12,7 +12,7 @@ mod tally;
 use std::collections::BTreeMap;
 
 use parapet_decoder::{ClassAxis, ClassScores, DecodeError, Decoder, Score, build_decoder};
-use parapet_encoder::{CodeSpec, Encoder, build_encoder};
+use parapet_encoder::{Code, CodeSpec, Encoder, build_encoder};
 use parapet_onnx::learned_code::LearnedCode;
 use rand::seq::SliceRandom;
 use serde::Serialize;
@@ -121,8 +121,8 @@ pub fn evaluate(
     };
     let (k, r, sample_len) = (encoder.code().k(), encoder.code().r(), samples.sample_len());
     let mut lengths = models.parity.iter().map(|row| row.model.outputs());
-    if let Some(got) = lengths.find(|&length| length != outputs) {
-        let expected = outputs;
+    let expected = outputs * encoder.code().slots();
+    if let Some(got) = lengths.find(|&length| length != expected) {
         return Err(DecodeError::UnequalLength { expected, got }.into());
     }
     let count = samples.len();
@@ -143,10 +143,12 @@ pub fn evaluate(
         axis: ClassAxis::of(deployed.output_shape())?,
         classes: &classes,
         labels,
-        patterns: patterns(k, r, models.parity.len()),
+        patterns: patterns(encoder.code(), models.parity.len()),
         rows: r,
     };
-    let mut tally = Tally::new(k, models.parity.len(), outputs, labels.is_some());
+    let most = judge.patterns.iter().map(|pattern| pattern.missing.len());
+    let most = most.max().unwrap_or_default();
+    let mut tally = Tally::new(k, most, outputs, labels.is_some());
     let mut rng = stream(plan.seed, 0);
     let mut order: Vec<usize> = (0..count).collect();
     let groupings = plan.groupings.max(1);
@@ -185,7 +187,7 @@ fn parity_answers(
     let slot = |slot: usize| gather(&samples.values, sample_len, members(slot));
     let slots: Vec<Vec<f32>> = (0..k).map(slot).collect();
     let slots: Vec<&[f32]> = slots.iter().map(Vec::as_slice).collect();
-    let mut parity = vec![0.0; chunk.len() / k * sample_len];
+    let mut parity = vec![0.0; chunk.len() / k * sample_len * encoder.code().stacked()];
     let mut answers = Vec::with_capacity(models.parity.len());
     for ParityRow { row, model, .. } in models.parity {
         encoder.encode(*row, &slots, &mut parity)?;
@@ -209,11 +211,15 @@ struct Pattern {
     models: Vec<usize>,
 }
 
-fn patterns(k: usize, r: usize, models: usize) -> Vec<Pattern> {
+/// Patterns of missing queries, each with every choice of as few models as make up for it.
+fn patterns(code: &Code, models: usize) -> Vec<Pattern> {
     let mut patterns = Vec::new();
-    for losses in 1..=models.min(r) {
-        for missing in subsets(k, losses) {
-            for models in subsets(models, losses) {
+    for losses in 1..=code.k() {
+        let mut counts = 1..=models;
+        let enough = counts.find(|&models| code.decoding().can_recover(losses, models));
+        let Some(enough) = enough else { break };
+        for missing in subsets(code.k(), losses) {
+            for models in subsets(models, enough) {
                 let missing = missing.clone();
                 patterns.push(Pattern { missing, models });
             }
@@ -264,7 +270,8 @@ impl Judge<'_> {
             let predictions: Vec<Option<&[f32]>> = (0..k).map(prediction).collect();
             let mut parity = vec![None; self.rows];
             for &model in models {
-                parity[self.parity[model].row] = Some(row(&answers[model], place, outputs));
+                let len = self.parity[model].model.outputs();
+                parity[self.parity[model].row] = Some(row(&answers[model], place, len));
             }
             for &slot in missing {
                 self.decoder

@@ -4,9 +4,9 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use tch::{Tensor, nn};
 
+use super::NetworkSpec;
 use super::layer::Layer;
 use super::spec::Family;
-use super::{NetworkSpec, script};
 use crate::{Result, TrainError};
 
 /// Channels of VGG-11's convolutions (Simonyan and Zisserman 2015, table 1, A), in units of the
@@ -128,10 +128,6 @@ impl<'a> LayerMaker<'a> {
                 self.push(Layer::SplitCells(rows, columns));
                 self.network(inner, &cell, outputs)?;
                 self.push(Layer::SumCells(rows * columns));
-            }
-            NetworkSpec::Script(ref path) => {
-                let module = script::load(path, shape, outputs, self.path("script"))?;
-                self.push(Layer::Script(module));
             }
         }
         Ok(())

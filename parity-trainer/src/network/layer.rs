@@ -1,10 +1,10 @@
 //! The layers that networks are made of: run by libtorch, and written as ONNX.
 
 use parapet_onnx::GraphBuilder;
-use tch::{Kind, Tensor, TrainableCModule};
+use tch::{Kind, Tensor, no_grad};
 
 use super::values;
-use crate::{Result, TrainError};
+use crate::Result;
 
 /// Weight of a batch's moments in the running ones, as PyTorch has it.
 const MOMENTUM: f64 = 0.1;
@@ -33,8 +33,6 @@ pub(super) enum Layer {
     SplitCells(usize, usize),
     /// `[batch x count, outputs]` to `[batch, outputs]`.
     SumCells(usize),
-    /// The user's module, which was seen to take the samples.
-    Script(TrainableCModule),
 }
 
 /// Hands `input` through `layers`. In training, batch norms use the batch's moments and update
@@ -45,6 +43,39 @@ pub(super) fn run(layers: &[Layer], input: &Tensor, train: bool) -> Tensor {
         value = layer.run(&value, train);
     }
     value
+}
+
+/// Weights `[out, channels, ..]` and the bias of a layer that does to an input what these do to the
+/// normalised one; mean and deviation have an entry for each channel.
+pub(super) fn fold(weights: &Tensor, bias: &Tensor, moments: [&Tensor; 2]) -> (Tensor, Tensor) {
+    no_grad(|| {
+        let [mean, deviation] = moments.map(|values| values.reshape([1, -1, 1]));
+        let channels = mean.numel() as i64;
+        let folded = weights.reshape([weights.size()[0], channels, -1]) / deviation;
+        let shift = (&folded * mean).sum_dim_intlist([1i64, 2].as_slice(), false, Kind::Float);
+        (folded.reshape(weights.size()), bias - shift)
+    })
+}
+
+/// Hands one sample through `layers`; returns what it became, and the multiplications of
+/// convolutions and fully connected layers on the way.
+pub(super) fn multiply_adds(layers: &[Layer], input: &Tensor) -> (Tensor, u64) {
+    let (mut value, mut count) = (input.shallow_clone(), 0);
+    for layer in layers {
+        let output = layer.run(&value, false);
+        count += match layer {
+            Layer::Conv(weights, ..) | Layer::Linear(weights, _) => {
+                let channels = weights.size()[0].max(1) as usize;
+                (output.numel() * weights.numel() / channels) as u64
+            }
+            Layer::Residual(main, shortcut) => {
+                multiply_adds(main, &value).1 + multiply_adds(shortcut, &value).1
+            }
+            _ => 0,
+        };
+        value = output;
+    }
+    (value, count)
 }
 
 impl Layer {
@@ -70,15 +101,6 @@ impl Layer {
                 let cells = value.view([-1, *count as i64, outputs]);
                 cells.sum_dim_intlist([1i64].as_slice(), false, Kind::Float)
             }
-            // Like libtorch's own operators, which all panic on a tensor that does not fit.
-            #[expect(
-                clippy::panic,
-                reason = "the module answered for this shape when loaded"
-            )]
-            Self::Script(module) => match module.forward_ts(&[value]) {
-                Ok(output) => output,
-                Err(error) => panic!("the TorchScript module failed: {error}"),
-            },
         }
     }
 }
@@ -120,17 +142,13 @@ pub(super) fn export(mut graph: GraphBuilder, layers: &[Layer]) -> Result<GraphB
             Layer::Relu => graph.relu(),
             Layer::MaxPool => graph.max_pool(2),
             Layer::GlobalAveragePool => graph.global_average_pool(),
+            Layer::Flatten if graph.shape().len() == 1 => graph,
             Layer::Flatten => graph.flatten(),
             Layer::Residual(main, shortcut) => {
                 graph.residual(|graph| export(graph, main), |graph| export(graph, shortcut))?
             }
             Layer::SplitCells(rows, columns) => graph.split_cells(*rows, *columns),
             Layer::SumCells(count) => graph.sum_cells(*count),
-            Layer::Script(_) => {
-                let problem = "a TorchScript module cannot be written as ONNX; write it as \
-                    TorchScript, which instances built with the feature `torch` serve";
-                return Err(TrainError::Input(problem.to_owned()));
-            }
         };
     }
     Ok(graph)

@@ -4,7 +4,7 @@
 mod build;
 mod layer;
 mod normalisation;
-mod script;
+mod slots;
 mod spec;
 
 use std::collections::BTreeMap;
@@ -20,7 +20,9 @@ use crate::{Result, TrainError};
 
 use layer::Layer;
 pub use normalisation::Normalisation;
-pub use spec::NetworkSpec;
+pub use slots::SlotNetwork;
+pub(crate) use slots::softmax;
+pub use spec::{Family, NetworkSpec};
 
 pub const INPUT: &str = "input";
 pub const OUTPUT: &str = "output";
@@ -146,12 +148,43 @@ impl Network {
     /// The network as an ONNX file: input `input` (values as the data have them: the normalisation
     /// is in the file), output `output` (raw outputs), any batch.
     pub fn to_onnx(&self) -> Result<Vec<u8>> {
-        let mut graph = GraphBuilder::new(INPUT, &self.input_shape);
+        let graph = GraphBuilder::new(INPUT, &self.input_shape);
+        Ok(self.export(graph)?.finish(OUTPUT)?)
+    }
+
+    /// The normalisation becomes part of the first layer's weights where that is exact.
+    fn export(&self, mut graph: GraphBuilder) -> Result<GraphBuilder> {
         let normalisation = self.normalisation()?;
-        if !normalisation.is_identity() {
-            graph = graph.normalise(&normalisation.mean, &normalisation.deviation);
+        if normalisation.is_identity() {
+            return layer::export(graph, &self.layers);
         }
-        Ok(layer::export(graph, &self.layers)?.finish(OUTPUT)?)
+        let fold = |weights, bias| layer::fold(weights, bias, [&self.mean, &self.deviation]);
+        let (first, rest) = match self.layers.as_slice() {
+            [Layer::Flatten, Layer::Linear(weights, bias), rest @ ..] => {
+                let (weights, bias) = fold(weights, bias);
+                (vec![Layer::Flatten, Layer::Linear(weights, bias)], rest)
+            }
+            // Zeros of a padding would have to be normalised, too.
+            [
+                Layer::Conv(weights, Some(bias), window @ [_, 0, _]),
+                rest @ ..,
+            ] => {
+                let (weights, bias) = fold(weights, bias);
+                (vec![Layer::Conv(weights, Some(bias), *window)], rest)
+            }
+            layers => {
+                graph = graph.normalise(&normalisation.mean, &normalisation.deviation);
+                (Vec::new(), layers)
+            }
+        };
+        layer::export(layer::export(graph, &first)?, rest)
+    }
+
+    /// Multiply-adds of one sample, in convolutions and fully connected layers.
+    pub fn multiply_adds(&self) -> u64 {
+        let sample = vec![0.0; self.input_shape.iter().product()];
+        let input = self.normalised(&batch(&sample, &self.input_shape));
+        no_grad(|| layer::multiply_adds(&self.layers, &input).1)
     }
 
     /// Makes the network scale what it takes as `samples`, whole ones, ask for.

@@ -1,14 +1,16 @@
 //! Names of networks: `lenet`, `lenet:48`, `lenet:16x3`, `resnet8:24`,
-//! `mlp:784,200,100`, `cells:1x2:lenet:16x3`, `dilated:40`, `script:module.pt`.
+//! `mlp:784,200,100`, `cells:1x2:lenet:16x3`, `dilated:40`.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
 
 /// A network's architecture, without its outputs, which the data decide.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum NetworkSpec {
     /// Fully connected: the length of the input, then the hidden layers' widths, ReLU between.
     Mlp {
@@ -23,10 +25,6 @@ pub enum NetworkSpec {
     /// For the parity queries of concatenation, whose target is a sum over images side by side: the
     /// sum of one network's outputs over the cells of a grid of rows and columns.
     Cells(usize, usize, Box<NetworkSpec>),
-    /// The user's own module, as TorchScript, in a file that `torch.jit.script(module).save` has
-    /// written: its parameters are where training begins. Its batch norms and dropouts stay as in
-    /// inference, since what else they would learn could not be saved with the parameters.
-    Script(PathBuf),
 }
 
 /// Convolutional networks, for images; all but LeNet take images of any size.
@@ -64,6 +62,20 @@ const WIDTH_MAX: usize = 65_536;
 /// Most channels of the first convolution: the last ones may have eight times as many.
 const CHANNELS_MAX: usize = 1024;
 
+impl TryFrom<String> for NetworkSpec {
+    type Error = TrainError;
+
+    fn try_from(name: String) -> Result<Self, TrainError> {
+        name.parse()
+    }
+}
+
+impl From<NetworkSpec> for String {
+    fn from(spec: NetworkSpec) -> Self {
+        spec.to_string()
+    }
+}
+
 impl FromStr for NetworkSpec {
     type Err = TrainError;
 
@@ -73,8 +85,7 @@ impl FromStr for NetworkSpec {
                 "network `{name}`: {reason}; write `lenet`, `lenet:WIDTH`, `lenet:WIDTHxKERNEL`, \
                     `resnet8`, `resnet14`, `resnet20`, `resnet18` or `vgg11`, each with `:WIDTH` \
                     (channels of the first convolution), `mlp:INPUTS,HIDDEN,...` such \
-                    as `mlp:784,200,100`, `cells:ROWSxCOLUMNS:NETWORK`, `dilated:CHANNELS` or \
-                    `script:FILE.pt`"
+                    as `mlp:784,200,100`, `cells:ROWSxCOLUMNS:NETWORK` or `dilated:CHANNELS`"
             ))
         })
     }
@@ -88,16 +99,6 @@ fn width(text: &str) -> Result<usize, &'static str> {
 }
 
 impl NetworkSpec {
-    /// Returns true if it can be written as ONNX; a user's module can only be
-    /// written as TorchScript.
-    pub fn exports_onnx(&self) -> bool {
-        match self {
-            Self::Script(_) => false,
-            Self::Cells(_, _, inner) => inner.exports_onnx(),
-            Self::Mlp { .. } | Self::Convolutional { .. } => true,
-        }
-    }
-
     fn parse(name: &str) -> Result<Self, &'static str> {
         match name.split_once(':').unwrap_or((name, "")) {
             ("cells", text) => {
@@ -109,8 +110,6 @@ impl NetworkSpec {
                     inner => Ok(Self::Cells(width(rows)?, width(columns)?, Box::new(inner))),
                 }
             }
-            ("script", "") => Err("a script needs its file, such as `script:module.pt`"),
-            ("script", path) => Ok(Self::Script(path.into())),
             ("mlp", "") => Err("an MLP needs its widths"),
             ("mlp", text) => {
                 let widths = text.split(',').map(width).collect::<Result<_, _>>()?;
@@ -153,7 +152,6 @@ impl fmt::Display for NetworkSpec {
                 }
             }
             Self::Cells(rows, columns, inner) => write!(f, "cells:{rows}x{columns}:{inner}"),
-            Self::Script(path) => write!(f, "script:{}", path.display()),
             Self::Mlp { widths } => {
                 let widths: Vec<String> = widths.iter().map(usize::to_string).collect();
                 write!(f, "mlp:{}", widths.join(","))
@@ -170,12 +168,8 @@ mod tests {
     fn names_are_told_in_their_shortest_form() {
         let same = "lenet lenet:16 lenet:32x3 mlp:784,200,100 cells:1x2:lenet:16x3 resnet8 \
             resnet14:24 resnet20 resnet18:8 vgg11 vgg11:16 dilated dilated:60 \
-            cells:2x2:resnet8:12 script:a/net.pt cells:1x2:script:net.pt";
-        let others = [
-            ("script:a folder/net.pt", "script:a folder/net.pt"),
-            ("lenet:32x5", "lenet"),
-            ("resnet18:64", "resnet18"),
-        ];
+            cells:2x2:resnet8:12";
+        let others = [("lenet:32x5", "lenet"), ("resnet18:64", "resnet18")];
         let same = same.split_whitespace().map(|name| (name, name));
         for (name, shortest) in same.chain(others) {
             assert_eq!(name.parse::<NetworkSpec>().unwrap().to_string(), shortest);
@@ -184,7 +178,7 @@ mod tests {
 
     #[test]
     fn names_that_mean_nothing_are_refused_in_one_line() {
-        let names = " lenet:0 lenet:x script script: mlp mlp: mlp:7, cells:2:lenet \
+        let names = " lenet:0 lenet:x script script:a.pt mlp mlp: mlp:7, cells:2:lenet \
             cells:1x2:cells:1x2:lenet resnet resnet9 resnet8:0 resnet8:100000 resnet8x0 \
             resnet8x1:4 resnet8xx resnet8xNaN vgg11x0.5 vgg11:-1";
         for name in names.split(' ') {

@@ -4,8 +4,10 @@
 mod deployed;
 mod groups;
 mod learned_code;
+mod loss;
 mod parity_model;
 mod samples;
+mod student;
 mod trainer;
 
 use parapet_decoder::ClassScores;
@@ -13,11 +15,12 @@ use rand_chacha::ChaCha8Rng;
 use tch::Tensor;
 
 use crate::Result;
-use crate::network::Network;
+use crate::network::{Network, SlotNetwork};
 
 pub use deployed::DeployedRun;
 pub use groups::{Sampler, TransformChoice};
-pub use learned_code::{Loss, group_shape};
+pub use learned_code::group_shape;
+pub use loss::Loss;
 pub use parity_model::{LearnedRun, ParityRun};
 pub use samples::{TrainingSet, split_validation, training_inputs};
 pub use trainer::{Best, Trainer, TrainerState};
@@ -31,6 +34,8 @@ const VALIDATION_CHUNK: usize = 64;
 pub enum Trained {
     /// A parity model, or a deployed one.
     Model(Network),
+    /// A parity model with slots.
+    Slots(SlotNetwork),
     LearnedCode {
         /// From k queries to r parity queries.
         encoder: Network,

@@ -32,13 +32,14 @@ pub struct ParityRun {
     /// of one cell.
     pub start: Option<PathBuf>,
     pub learned: Option<LearnedRun>,
+    /// Of a learned code's reconstructions, or of slots; a sum is learned by its squared error.
+    pub loss: Loss,
     pub seed: u64,
 }
 
 #[derive(Debug, Clone)]
 pub struct LearnedRun {
     pub decoder: NetworkSpec,
-    pub loss: Loss,
     pub through: Rc<dyn Differentiable>,
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parapet_decoder::{Calibration, Score};
-use parapet_encoder::Code;
+use parapet_encoder::{Code, Decoding};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
@@ -14,6 +14,7 @@ use super::deployed::LabelledModel;
 use super::groups::Sampler;
 use super::learned_code::LearnedCodeTask;
 use super::parity_model::ParityModel;
+use super::student::Student;
 use super::{DeployedRun, ParityRun, StepReport, Task, Trained, TrainingSet, Validation};
 use crate::backend::{BackendState, OptimiserConfig, ParameterBackend, ParameterSet, Place};
 use crate::data::Samples;
@@ -91,9 +92,10 @@ impl Trainer {
             validate_every: run.validate_every.max(1),
         };
         let sampler = Sampler::new(set.len());
-        let task: Box<dyn Task> = match &run.learned {
-            None => Box::new(ParityModel::new(&run, set, validation)?),
-            Some(learned) => Box::new(LearnedCodeTask::new(&run, learned, set, validation)?),
+        let task: Box<dyn Task> = match (&run.learned, code.decoding()) {
+            (Some(learned), _) => Box::new(LearnedCodeTask::new(&run, learned, set, validation)?),
+            (None, Decoding::Slots) => Box::new(Student::new(&run, &code, set, validation)?),
+            (None, Decoding::Linear) => Box::new(ParityModel::new(&run, set, validation)?),
         };
         Self::new(plan, task, (sampler, stream(run.seed, 3)), place)
     }

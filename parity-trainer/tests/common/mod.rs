@@ -22,7 +22,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use parapet_encoder::CodeSpec;
 use parity_trainer::backend::{OptimiserConfig, OptimiserSpec, Place, Schedule};
-use parity_trainer::{ParityRun, Trainer, TrainingSet, Validation};
+use parity_trainer::{Loss, ParityRun, Trainer, TrainingSet, Validation};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -47,6 +47,7 @@ pub fn parity_run(network: &str, code: CodeSpec, steps: u64) -> ParityRun {
         cell_targets: false,
         start: None,
         learned: None,
+        loss: Loss::Mse,
         seed: 3,
     }
 }

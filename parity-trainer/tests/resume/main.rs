@@ -83,7 +83,7 @@ fn ctrl_c_ends_a_trial_at_once() {
     let settings = "--encoder sum --transform auto --network mlp:256,64 --steps 3000000 \
         --trial-share 1";
     let mut running = workplace.start(&train("tried", settings));
-    running.wait_for("transform: tries ", 1);
+    running.wait_for("choice: tries ", 1);
     let rest = running.interrupt();
     let last = rest.last().unwrap();
     assert_eq!(last, "error: interrupted; run the same command again");

@@ -83,7 +83,10 @@ fn run_is_recorded_and_can_be_had_again_from_its_config() {
     let line = "train --model models/quarters --data . --encoder sum --network mlp:256,32 --steps \
         120 --transform auto --seed 7 --augment none --out models";
     let errors = workplace.succeed(line).errors;
-    assert_has(&errors, &["transform raw: ", "transform log_softmax: "]);
+    assert_has(
+        &errors,
+        &["raw outputs, loss mse: ", "log_softmax outputs, loss mse: "],
+    );
     let run = "models/.runs/quarters-parity";
     let log = workplace.read(&format!("{run}/log.jsonl"));
     let last: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();

@@ -1,49 +1,61 @@
-//! The choice of the output transform, and of a learned code's loss.
+//! The choice of the output transform, of a learned code's loss, and of the network for slots.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use parapet_encoder::OutputTransform;
 use parity_trainer::backend::Place;
+use parity_trainer::network::NetworkSpec;
 use parity_trainer::run::{RunFolder, other_run};
 use parity_trainer::{Loss, ParityRun, TrainError, Trainer};
 use serde::{Deserialize, Serialize};
 
 use super::prepare::{Inputs, Sets};
+use super::settings::Settings;
 use crate::progress::Progress;
 
 /// By how much another transform has to be better than raw outputs in its trial.
 const MARGIN: f64 = 0.005;
+/// Steps that tell how long one takes.
+const TIMED_STEPS: u32 = 8;
+/// Steps of a run that is given its time.
+const MOST_STEPS: u64 = 20_000;
 const LOSSES: [Loss; 2] = [Loss::Mse, Loss::Kl];
-pub(super) const CHOICE: &str = "transform.toml";
+pub(super) const CHOICE: &str = "choice.toml";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Candidate {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    loss: Option<Loss>,
+    network: NetworkSpec,
+    loss: Loss,
     transform: OutputTransform,
+    /// Of the run.
+    steps: u64,
 }
 
 impl Candidate {
     pub(super) fn of(run: &ParityRun) -> Self {
         Self {
-            loss: run.learned.as_ref().map(|learned| learned.loss),
+            network: run.network.clone(),
+            loss: run.loss,
             transform: run.code.transform.clone(),
+            steps: run.rule.steps,
         }
     }
 
-    pub(super) fn apply(&self, run: &mut ParityRun) {
+    pub(super) fn apply(&self, run: &mut ParityRun, settings: &Settings) {
+        run.rule.steps = self.steps;
+        run.validate_every = settings.validate_every(self.steps);
+        run.network = self.network.clone();
+        run.loss = self.loss;
         run.code.transform = self.transform.clone();
-        if let (Some(learned), Some(loss)) = (&mut run.learned, self.loss) {
-            learned.loss = loss;
-        }
     }
 
     fn name(&self) -> String {
-        let transform = transform_name(&self.transform);
-        match self.loss {
-            Some(loss) => format!("{transform}, loss {loss}"),
-            None => transform,
-        }
+        let (network, loss) = (&self.network, self.loss);
+        format!(
+            "{network}, {} outputs, loss {loss}",
+            transform_name(&self.transform)
+        )
     }
 }
 
@@ -53,8 +65,7 @@ struct Choice {
     chosen: Candidate,
 }
 
-/// Chooses the output transform, and a learned code's loss, on validation data, by trials if there
-/// is a choice; a resumed run keeps its choice.
+/// Chooses on validation data, by trials if there is a choice; a resumed run keeps its choice.
 pub(super) fn choose(
     inputs: &Inputs,
     sets: &Sets,
@@ -62,24 +73,27 @@ pub(super) fn choose(
     resume: bool,
 ) -> Result<Candidate, TrainError> {
     let settings = &inputs.settings;
-    let candidates = candidates(inputs, sets);
-    if let [only] = candidates.as_slice() {
-        return Ok(only.clone());
-    }
     if resume && let Some(choice) = folder.read_toml::<Choice>(CHOICE)? {
         if choice.run == inputs.digest {
             return Ok(choice.chosen);
         }
         return Err(other_run(&folder.0.join(CHOICE)));
     }
+    let candidates = candidates(inputs, sets)?;
     let count = candidates.len();
     let share = settings.trial_share / count.max(1) as f64;
-    let steps = ((f64::from(settings.steps) * share).round() as u64).max(1);
-    eprintln!("transform: tries {count} of them, {steps} steps each");
+    if count > 1 {
+        eprintln!("choice: tries {count} candidates");
+    }
     // The highest agreement; what replaces a raw transform is better by a margin.
     let (mut chosen, mut least) = (Candidate::of(&inputs.run), f64::NEG_INFINITY);
     for candidate in candidates {
-        let agreement = try_candidate(inputs, sets, &candidate, steps)?;
+        if count == 1 {
+            chosen = candidate;
+            break;
+        }
+        let steps = (candidate.steps as f64 * share).round() as u64;
+        let agreement = try_candidate(inputs, sets, &candidate, steps.max(1))?;
         if agreement > least {
             least = match candidate.transform.is_raw() {
                 true => agreement + MARGIN,
@@ -88,22 +102,41 @@ pub(super) fn choose(
             chosen = candidate;
         }
     }
-    eprintln!("transform {}: chosen on validation data", chosen.name());
+    if count > 1 {
+        eprintln!("{}: chosen on validation data", chosen.name());
+    }
     let run = inputs.digest.clone();
     let choice = Choice { run, chosen };
     folder.write_toml(CHOICE, &choice)?;
     Ok(choice.chosen)
 }
 
-/// Returns the candidates for trials: the transforms, for a learned code each with the losses. Raw
-/// outputs are not among those of a learned code if others are: networks want them scaled.
-fn candidates(inputs: &Inputs, sets: &Sets) -> Vec<Candidate> {
+/// Returns the candidates for trials: the networks for slots; the transforms, for a learned code
+/// each with the losses. Raw outputs are not among those of a learned code if others are: networks
+/// want them scaled.
+fn candidates(inputs: &Inputs, sets: &Sets) -> Result<Vec<Candidate>, TrainError> {
     let settings = &inputs.settings;
+    if settings.has_slots() {
+        let mut candidate = Candidate::of(&inputs.run);
+        if let Some(only) = settings.transform.candidates(&sets.0).into_iter().next() {
+            candidate.transform = only;
+        }
+        let networks = match settings.network {
+            Some(_) => vec![inputs.run.network.clone()],
+            None => inputs.students()?,
+        };
+        let mut candidates = Vec::new();
+        for network in networks {
+            candidate.network = network;
+            candidate.steps = affordable_steps(inputs, sets, &candidate)?;
+            candidates.push(candidate.clone());
+        }
+        return Ok(candidates);
+    }
     let mut transforms = settings.transform.candidates(&sets.0);
     let losses = match settings.is_learned() {
-        false => vec![None],
-        true if settings.loss.is_some() => vec![settings.loss],
-        true => LOSSES.map(Some).to_vec(),
+        true if settings.loss.is_none() => LOSSES.to_vec(),
+        _ => vec![inputs.run.loss],
     };
     let has_scaled = transforms.iter().any(|transform| !transform.is_raw());
     if settings.is_learned() && has_scaled {
@@ -112,11 +145,41 @@ fn candidates(inputs: &Inputs, sets: &Sets) -> Vec<Candidate> {
     let mut all = Vec::new();
     for transform in transforms {
         for &loss in &losses {
-            let transform = transform.clone();
-            all.push(Candidate { loss, transform });
+            all.push(Candidate {
+                network: inputs.run.network.clone(),
+                loss,
+                transform: transform.clone(),
+                steps: inputs.run.rule.steps,
+            });
         }
     }
-    all
+    Ok(all)
+}
+
+/// The steps of a candidate's run: those of the settings, or as many as there is time for, as the
+/// first few are seen to take.
+fn affordable_steps(
+    inputs: &Inputs,
+    (train, validation): &Sets,
+    candidate: &Candidate,
+) -> Result<u64, TrainError> {
+    let settings = &inputs.settings;
+    if let Some(steps) = settings.steps {
+        return Ok(steps.into());
+    }
+    let mut run = inputs.run.clone();
+    candidate.apply(&mut run, settings);
+    run.rule.steps = u64::MAX;
+    run.validate_every = u64::MAX;
+    let (train, validation) = (Arc::clone(train), Arc::clone(validation));
+    let mut trainer = Trainer::parity(run, train, validation, Place::InProcess)?;
+    trainer.step()?;
+    let begun = Instant::now();
+    for _ in 0..TIMED_STEPS {
+        trainer.step()?;
+    }
+    let second = f64::from(TIMED_STEPS) / begun.elapsed().as_secs_f64();
+    Ok(((60.0 * settings.minutes * second) as u64).clamp(1, MOST_STEPS))
 }
 
 /// Trains with a candidate for some steps, and returns the agreement on validation data.
@@ -127,7 +190,7 @@ fn try_candidate(
     steps: u64,
 ) -> Result<f64, TrainError> {
     let mut run = inputs.run.clone();
-    candidate.apply(&mut run);
+    candidate.apply(&mut run, &inputs.settings);
     run.rule.steps = steps;
     // Only the end of a cooled-down run is compared.
     run.validate_every = u64::MAX;
@@ -146,7 +209,7 @@ fn try_candidate(
     }
     progress.finish();
     let percent = 100.0 * agreement;
-    eprintln!("transform {name}: {percent:.1} % agreement after {steps} steps");
+    eprintln!("{name}: {percent:.1} % agreement after {steps} steps");
     Ok(agreement)
 }
 

@@ -20,7 +20,7 @@ use parity_trainer::{Entry, ParityRun, TrainError, Trained};
 use serde_json::json;
 
 pub(crate) use choose::transform_name;
-use prepare::{Inputs, Sets};
+use prepare::{Cost, Inputs, Sets};
 pub(crate) use settings::Args;
 pub(crate) use shared::SharedTask;
 
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches, threads: usize) -> Result<(
     }
     let begun = Instant::now();
     let chosen = choose::choose(&inputs, &sets, &folder, resume)?;
-    chosen.apply(&mut inputs.run);
+    chosen.apply(&mut inputs.run, &inputs.settings);
     let mut products = Vec::new();
     for row in rows {
         products.push(train(&inputs, &sets, row, resume, &interrupt)?);
@@ -186,6 +186,7 @@ fn evaluate(
         };
         match trained {
             Trained::Model(network) => rows.push(row(*number, network)),
+            Trained::Slots(slots) => rows.push(row(*number, slots)),
             Trained::LearnedCode { encoder, decoder } => {
                 let sizes = Sizes {
                     spec,
@@ -222,20 +223,25 @@ fn finish(
     let (settings, deployed, run) = (&inputs.settings, &inputs.deployed, &inputs.run);
     let code = Code::try_from(&run.code)?;
     let (label, spec) = (code.label(), code.to_spec());
+    let input = code.parity_input_shape(&inputs.data.train.shape);
+    let output = code.parity_output_shape(&[deployed.model.outputs()]);
+    let cost = products.first().map(|(_, trained, _)| inputs.cost(trained));
+    let cost = cost.transpose()?.flatten();
     let mut places = Vec::new();
     for (row, trained, calibration) in products {
         // The generator is spelled out.
         let mut code = CodeMetadata::new(&deployed.name, row.row, spec.clone());
         code.calibration.clone_from(calibration);
+        code.isolated = inputs.is_isolated(trained)?;
         code.inputs.extend(deployed.chosen_input.clone());
         code.outputs.extend(deployed.chosen_output.clone());
         let entry = Entry {
             name: &row.name,
             trained,
-            input: &inputs.data.train.shape,
-            outputs: deployed.model.outputs(),
+            input: &input,
+            output: &output,
             code: Some(code),
-            training: training_table(inputs, evaluation),
+            training: training_table(inputs, evaluation, cost),
         };
         let place = entry.write(&settings.common.out)?;
         places.push(place.display().to_string());
@@ -249,9 +255,10 @@ fn finish(
             "network": run.network.to_string(),
             "code": label,
             "transform": transform,
-            "steps": settings.steps,
+            "steps": run.rule.steps,
             "seconds": seconds,
-            "loss": run.learned.as_ref().map(|learned| learned.loss),
+            "loss": run.loss,
+            "cost": cost,
             "samples": evaluation.samples,
             "reconstructions": one_missing.map(|losses| losses.reconstructions),
             "by_losses": evaluation.by_losses,
@@ -263,6 +270,9 @@ fn finish(
     }
     let mut table = vec![("code".to_owned(), format!("{label}, {transform} outputs"))];
     table.extend(report::evaluation(evaluation));
+    if let Some(cost) = cost {
+        table.push(("cost of a parity query".to_owned(), cost.to_string()));
+    }
     table.push(("trained in".to_owned(), format!("{seconds:.1} s")));
     table.push(("written to".to_owned(), places.join(", ")));
     report::print(&table);
@@ -283,7 +293,7 @@ fn figures(evaluation: &CodeEvaluation) -> [(&'static str, Option<f64>); 3] {
     ]
 }
 
-fn training_table(inputs: &Inputs, evaluation: &CodeEvaluation) -> toml::Table {
+fn training_table(inputs: &Inputs, evaluation: &CodeEvaluation, cost: Option<Cost>) -> toml::Table {
     let settings = &inputs.settings;
     let mut table = provenance(settings.common.seed, &inputs.data);
     let mut note = |key: &str, value: toml::Value| table.insert(key.to_owned(), value);
@@ -293,10 +303,11 @@ fn training_table(inputs: &Inputs, evaluation: &CodeEvaluation) -> toml::Table {
     {
         note("input_scaling", scaling);
     }
-    if let Some(learned) = &inputs.run.learned {
-        note("loss", learned.loss.to_string().into());
+    note("loss", inputs.run.loss.to_string().into());
+    if let Some(cost) = cost.and_then(|cost| toml::Value::try_from(cost).ok()) {
+        note("cost", cost);
     }
-    note("steps", i64::from(settings.steps).into());
+    note("steps", toml::Value::Integer(inputs.run.rule.steps as i64));
     note("groups_per_step", i64::from(settings.common.batch).into());
     note("run_sha256", inputs.digest.as_str().into());
     for (key, figure) in figures(evaluation) {

@@ -1,16 +1,21 @@
 //! Preparation of a training before its first step; errors in its inputs show here.
 
+use std::fmt;
 use std::sync::Arc;
 
 use parapet_decoder::ClassAxis;
 use parapet_encoder::build_encoder;
 use parity_trainer::data::{Augment, DataSet, Samples};
-use parity_trainer::deployed::{self, Deployed, OpenOptions, cached_outputs};
-use parity_trainer::network::{Network, NetworkSpec};
-use parity_trainer::{
-    LearnedRun, Loss, ParityRun, TrainError, TrainingSet, group_shape, split_validation,
-    training_inputs,
+use parity_trainer::deployed::{
+    self, Deployed, DeployedModel as _, OpenOptions, QueryTimer, cached_outputs,
 };
+use parity_trainer::network::{Network, NetworkSpec, SlotNetwork};
+use parity_trainer::{
+    LearnedRun, Loss, ParityRun, TrainError, Trained, TrainingSet, group_shape, split_validation,
+    students, training_inputs, widest,
+};
+
+use serde::Serialize;
 
 use super::settings::Settings;
 use crate::command::eval::few;
@@ -21,8 +26,35 @@ use crate::progress::Progress;
 const POOL_SAMPLES: usize = 20_000;
 /// Least side of an image for the network that is taken where none is known.
 const LENET_SIDE: usize = 16;
-/// Validations of a run, unless `--validate-every` says otherwise.
-const VALIDATIONS: u32 = 20;
+
+/// Cost of a parity query.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Cost {
+    /// Times that of a query, by ONNX Runtime on one thread.
+    pub(super) time: f64,
+    pub(super) multiply_adds: u64,
+    /// Multiply-adds of a query, where the deployed model's network is known.
+    #[serde(
+        rename = "multiply_adds_deployed",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(super) deployed: Option<u64>,
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millions = |count: u64| count as f64 / 1e6;
+        let (time, own) = (self.time, millions(self.multiply_adds));
+        write!(
+            f,
+            "{time:.2} times a query's time, {own:.2} million multiply-adds"
+        )?;
+        match self.deployed {
+            Some(deployed) => write!(f, " (a query: {:.2})", millions(deployed)),
+            None => Ok(()),
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Inputs {
@@ -135,6 +167,16 @@ fn parity_run(
     let (network, learned) = if settings.is_learned() {
         let (encoder, learned) = learned(settings, data, deployed)?;
         (encoder, Some(learned))
+    } else if settings.has_slots() && settings.network.is_none() {
+        // Until one is chosen.
+        let narrowest = student_families(data, deployed)?
+            .into_iter()
+            .flatten()
+            .next();
+        (
+            narrowest.ok_or_else(|| TrainError::Input("--network is needed".to_owned()))?,
+            None,
+        )
     } else {
         let network = network(settings, deployed, &data.train.shape)?;
         let mut trial = trial(&network, &data.train.shape, deployed.model.outputs())?;
@@ -143,17 +185,22 @@ fn parity_run(
         }
         (network, None)
     };
-    let every = settings.steps.div_ceil(VALIDATIONS);
+    let rule = settings.rule();
+    let loss = match settings.has_slots() {
+        true => Loss::Kl,
+        false => Loss::Mse,
+    };
     Ok(ParityRun {
         network,
         code: settings.code(),
         row: 0,
         groups: settings.common.batch as usize,
-        rule: settings.rule(),
-        validate_every: u64::from(settings.validate_every.unwrap_or(every)),
+        validate_every: settings.validate_every(rule.steps),
+        rule,
         cell_targets: settings.cell_targets,
         start,
         learned,
+        loss: settings.loss.unwrap_or(loss),
         seed: settings.common.seed,
     })
 }
@@ -178,15 +225,82 @@ fn learned(
     trial(&encoder, &shape, inputs / k * r)?.to_onnx()?;
     trial(&decoder, &[given], made)?.to_onnx()?;
     let through = deployed::differentiable(deployed, &few_samples(settings, data))?;
-    let loss = settings.loss.unwrap_or(Loss::Mse);
-    Ok((
-        encoder,
-        LearnedRun {
-            decoder,
-            loss,
-            through,
-        },
-    ))
+    Ok((encoder, LearnedRun { decoder, through }))
+}
+
+fn student_families(
+    data: &DataSet,
+    deployed: &Deployed,
+) -> Result<Vec<Vec<NetworkSpec>>, TrainError> {
+    let known = deployed.network.as_deref().map(str::parse).transpose()?;
+    Ok(students(&data.train.shape, known.as_ref()))
+}
+
+impl Inputs {
+    /// The widest network of each architecture whose parity query costs no more than allowed; the
+    /// cheapest if none is that cheap.
+    pub(super) fn students(&self) -> Result<Vec<NetworkSpec>, TrainError> {
+        let (settings, data, deployed) = (&self.settings, &self.data, &self.deployed);
+        let samples = few_samples(settings, data);
+        let (timer, mut found) = (self.timer()?, Vec::<(NetworkSpec, f64)>::new());
+        for family in student_families(data, deployed)? {
+            let cost = |network: &NetworkSpec| {
+                let mut network = trial(network, &data.train.shape, deployed.model.outputs())?;
+                network.normalise(&samples)?;
+                let slots = SlotNetwork::new(network, self.run.code.k, false);
+                timer.ratio(&slots.to_onnx()?, slots.input_shape())
+            };
+            found.extend(widest(&family, settings.max_cost, cost)?);
+        }
+        found.sort_by(|(_, one), (_, other)| one.total_cmp(other));
+        let within = found
+            .iter()
+            .filter(|(_, cost)| *cost <= settings.max_cost)
+            .count();
+        found.truncate(within.max(1));
+        for (network, cost) in &found {
+            eprintln!("{network}: a parity query takes {cost:.2} times as long as a query");
+        }
+        if within == 0 {
+            let most = settings.max_cost;
+            eprintln!("warning: no network is within --max-cost {most}; the cheapest is taken");
+        }
+        Ok(found.into_iter().map(|(network, _)| network).collect())
+    }
+
+    fn timer(&self) -> Result<QueryTimer, TrainError> {
+        let (data, options) = (&self.data, options(&self.settings, 1));
+        let samples = few_samples(&self.settings, data);
+        let sample = samples.get(..data.train.sample_len()).unwrap_or_default();
+        QueryTimer::new(&self.deployed, &options, sample)
+    }
+
+    /// Returns true if the parity model's slots are isolated.
+    pub(super) fn is_isolated(&self, trained: &Trained) -> Result<bool, TrainError> {
+        let Trained::Slots(slots) = trained else {
+            return Ok(false);
+        };
+        let samples = few_samples(&self.settings, &self.data);
+        deployed::is_isolated(&slots.to_onnx()?, slots.input_shape(), &samples)
+    }
+
+    /// Cost of a query to the parity model that was trained, if there is one.
+    pub(super) fn cost(&self, trained: &Trained) -> Result<Option<Cost>, TrainError> {
+        let (onnx, shape, network) = match trained {
+            Trained::Slots(slots) => (slots.to_onnx()?, slots.input_shape(), &slots.network),
+            Trained::Model(network) => (network.to_onnx()?, network.input_shape(), network),
+            Trained::LearnedCode { .. } => return Ok(None),
+        };
+        let (data, deployed) = (&self.data.train, &self.deployed);
+        let known = deployed.network.as_deref().map(str::parse).transpose()?;
+        let known = known.map(|known| trial(&known, &data.shape, deployed.model.outputs()));
+        let samples = shape.iter().product::<usize>() / data.sample_len();
+        Ok(Some(Cost {
+            time: self.timer()?.ratio(&onnx, shape)?,
+            multiply_adds: samples as u64 * network.multiply_adds(),
+            deployed: known.transpose()?.map(|network| network.multiply_adds()),
+        }))
+    }
 }
 
 /// Makes a network, to be thrown away: one that does not take the samples should not show after the
@@ -201,17 +315,21 @@ fn open_deployed(
     threads: usize,
     data: &DataSet,
 ) -> Result<Deployed, TrainError> {
-    let options = OpenOptions {
-        input: settings.input.clone(),
-        output: settings.output.clone(),
-        threads,
-    };
+    let options = options(settings, threads);
     let samples = few_samples(settings, data);
     let mut deployed = deployed::open(&settings.model, &options, &data.train.shape, &samples)?;
     if let Some(name) = &settings.deployed {
         deployed.name.clone_from(name);
     }
     Ok(deployed)
+}
+
+fn options(settings: &Settings, threads: usize) -> OpenOptions {
+    OpenOptions {
+        input: settings.input.clone(),
+        output: settings.output.clone(),
+        threads,
+    }
 }
 
 /// Some training samples, as the deployed model takes them.

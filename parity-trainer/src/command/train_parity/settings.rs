@@ -18,6 +18,10 @@ use crate::command::settings::{
 
 /// Parts of a step on a cluster, unless `--executors` says otherwise.
 const EXECUTORS: u32 = 4;
+/// Steps of a run that has no time limit, unless `--steps` says otherwise.
+const STEPS: u32 = 4000;
+/// Validations of a run, unless `--validate-every` says otherwise.
+const VALIDATIONS: u64 = 20;
 
 pub(crate) type Args = Flags<Settings>;
 
@@ -70,10 +74,11 @@ pub(crate) struct Settings {
     /// Parity models of a coding group; each is trained, and named NAME-0, NAME-1 ..
     #[arg(long, default_value_t = 1)]
     pub(super) r: usize,
-    /// Way in which the queries of a group are combined: `sum` (any samples), `concat` (images), or
+    /// Way in which the queries of a group are combined: `stack` (any samples: the parity model
+    /// answers for each of them in a slot of its own), `sum` (any samples), `concat` (images), or
     /// `learned` (any samples: an encoder and a decoder are trained, and the deployed model answers
     /// the parity queries)
-    #[arg(long, value_parser = encoder_kind, default_value = "concat")]
+    #[arg(long, value_parser = encoder_kind, default_value = "stack")]
     encoder: EncoderKind,
     /// Coefficients of the weighted sum, a row for each parity model: `1,1;1,-0.5` [default: a
     /// table of well-conditioned ones]
@@ -88,16 +93,21 @@ pub(crate) struct Settings {
     pub(super) trial_share: f64,
     /// `lenet`, `resnet8`, `resnet14`, `resnet20`, `resnet18`, `vgg11` (each `:WIDTH`),
     /// `mlp:INPUTS,HIDDEN,..`, or `cells:ROWSxCOLUMNS:NETWORK` with the grid of the concatenation:
-    /// 1x2 for k = 2, 2x2 for k = 3 and 4 [default: the deployed model's where it is known]. A
-    /// learned code's encoder: `mlp:INPUTS,HIDDEN,..` of k samples' values, or `dilated:CHANNELS`
+    /// 1x2 for k = 2, 2x2 for k = 3 and 4 [default: the deployed model's where it is known; for
+    /// `stack` the best in short trials of those within --max-cost]. A learned code's encoder: `mlp:INPUTS,HIDDEN,..` of k samples' values, or `dilated:CHANNELS`
     /// for images [default: an MLP with one hidden layer as long as its input]
     #[arg(long, value_parser = network)]
     pub(super) network: Option<String>,
+    /// Time of a parity query, over that of a query, that a network for `stack` may take, measured
+    /// here on one thread
+    #[arg(long, value_name = "RATIO", default_value_t = 0.95)]
+    pub(super) max_cost: f64,
     /// The network of a learned code's decoder, of (k + r) times the model's outputs to k times
     /// [default: `mlp:` with hidden layers of (k + r) and k times the model's outputs]
     #[arg(long, value_parser = network)]
     pub(super) decoder_network: Option<String>,
-    /// Loss of a learned code's training [default: the better of mse and kl in short trials]
+    /// Loss of a stack's or a learned code's training [default: kl for a stack; of a learned code the
+    /// better of mse and kl in short trials]
     #[arg(long)]
     pub(super) loss: Option<Loss>,
     /// True if a network of cells learns each cell's part of the sum, and not only the sum
@@ -107,9 +117,12 @@ pub(crate) struct Settings {
     /// cell [default: fresh ones]
     #[arg(long, value_name = "REPOSITORY/NAME")]
     pub(super) start: Option<PathBuf>,
-    /// Optimiser steps
-    #[arg(long, default_value_t = 4000)]
-    pub(super) steps: u32,
+    /// Optimiser steps [default: 4000; for `stack` as many as --minutes have, 20000 at most]
+    #[arg(long)]
+    pub(super) steps: Option<u32>,
+    /// Minutes that a stack's training may take here, where --steps are not given
+    #[arg(long, default_value_t = 10.0)]
+    pub(super) minutes: f64,
     /// Optimiser
     #[arg(long, default_value = "adamw")]
     optimiser: OptimiserKind,
@@ -173,7 +186,11 @@ impl Checked for Settings {
                 "decoder-network",
                 only_learned,
             ),
-            (!is_learned && self.loss.is_some(), "loss", only_learned),
+            (
+                !is_learned && !self.has_slots() && self.loss.is_some(),
+                "loss",
+                "a weighted sum is learned by its squared error; leave it out",
+            ),
             (is_uneven, "executors", uneven),
             (self.cluster.is_none() && has_filters, "filters", filters),
         ] {
@@ -181,8 +198,11 @@ impl Checked for Settings {
                 return Err(TrainError::Input(format!("--{name}: {problem}")));
             }
         }
-        range("steps", f64::from(self.steps), 1.0, f64::from(u32::MAX))?;
+        let steps = f64::from(self.steps.unwrap_or(1));
+        range("steps", steps, 1.0, f64::from(u32::MAX))?;
+        range("minutes", self.minutes, 0.01, 1e5)?;
         range("trial-share", self.trial_share, 0.01, 1.0)?;
+        range("max-cost", self.max_cost, 0.01, 1e3)?;
         range("validation", self.validation, 0.01, 0.5)?;
         range("momentum", self.momentum, 0.0, 0.999_999)?;
         range("clip", self.clip.unwrap_or(1.0), 1e-12, 1e12)
@@ -198,8 +218,19 @@ impl Settings {
         }
     }
 
+    /// Steps from one validation to the next in a run of so many.
+    pub(super) fn validate_every(&self, steps: u64) -> u64 {
+        let usual = steps.div_ceil(VALIDATIONS);
+        self.validate_every.map_or(usual, u64::from)
+    }
+
     pub(super) fn is_learned(&self) -> bool {
         self.encoder == EncoderKind::Learned
+    }
+
+    /// Returns true if a parity model answers for each query in a slot of its own.
+    pub(super) fn has_slots(&self) -> bool {
+        self.encoder == EncoderKind::Stack
     }
 
     /// The code, adding outputs as they are.
@@ -236,7 +267,7 @@ impl Settings {
             },
             learning_rate: self.common.learning_rate,
             schedule: self.schedule,
-            steps: u64::from(self.steps),
+            steps: u64::from(self.steps.unwrap_or(STEPS)),
             clip: self.clip,
         }
     }

@@ -44,7 +44,7 @@ impl SharedTask {
         let sets = inputs.answered()?;
         let mut run = inputs.run;
         run.row = self.row;
-        self.chosen.apply(&mut run);
+        self.chosen.apply(&mut run, &inputs.settings);
         Ok((run, sets))
     }
 }

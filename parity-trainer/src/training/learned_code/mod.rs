@@ -6,7 +6,6 @@
 //! given what is there, zeros in place of the rest, and learns what F says of the missing queries.
 //! Outputs are in the code's transform, before D and after it.
 
-mod loss;
 mod patterns;
 
 use std::rc::Rc;
@@ -17,11 +16,11 @@ use parapet_encoder::{Code, OutputTransform};
 use rand_chacha::ChaCha8Rng;
 use tch::{Tensor, no_grad};
 
-pub use loss::Loss;
 use patterns::Pattern;
 
 use super::groups::{CodedSet, fixed_groups, moments, random_groups};
-use super::{Attempt, LearnedRun, ParityRun, Task, Trained};
+use super::loss::{self, agreeing};
+use super::{Attempt, LearnedRun, Loss, ParityRun, Task, Trained};
 use super::{TrainingSet, VALIDATION_CHUNK};
 use crate::Result;
 use crate::deployed::Differentiable;
@@ -72,7 +71,7 @@ impl LearnedCodeTask {
             decoder,
             through: Rc::clone(&learned.through),
             transform: code.transform().clone(),
-            loss: learned.loss,
+            loss: run.loss,
             validation_groups: fixed_groups(validation.set.len(), k, run.seed),
             train,
             validation,
@@ -125,7 +124,7 @@ impl Task for LearnedCodeTask {
         let patterns = patterns::of_step(&self.patterns, step);
         let (made, wanted) = self.forward(&self.train, members, &patterns, true)?;
         let loss = self.loss.of(&self.transform, &made, &wanted);
-        let agreeing = loss::agreeing(&self.transform, &made.detach(), &wanted);
+        let agreeing = agreeing(&self.transform, &made.detach(), &wanted);
         let queries = made.size()[0] as usize;
         let told = loss.double_value(&[]);
         Ok(Attempt {

@@ -1,4 +1,4 @@
-//! Losses of learned codes (arXiv 1806.01259, section 4.2), on libtorch's tensors.
+//! Losses of learned codes (arXiv 1806.01259, section 4.2) and of slots, on libtorch's tensors.
 
 use parapet_encoder::OutputTransform;
 use serde::{Deserialize, Serialize};

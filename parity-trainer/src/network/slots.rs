@@ -1,0 +1,72 @@
+//! A network that answers k samples in one query, each in a slot of its own.
+
+use parapet_onnx::GraphBuilder;
+
+use super::{INPUT, Network, OUTPUT};
+use crate::Result;
+use crate::deployed::DeployedModel;
+
+/// A parity model with slots: input `[k, ..sample]`, output `[k, outputs]`.
+///
+/// One network sees each sample alone, so a slot's output depends on its own sample only. The
+/// samples lie one after another in memory, so libtorch runs the network as it is.
+#[derive(Debug)]
+pub struct SlotNetwork {
+    /// For one sample.
+    pub network: Network,
+    /// True if the softmax of what the network gives is the output.
+    has_softmax: bool,
+    input_shape: Vec<usize>,
+    output_shape: [usize; 2],
+}
+
+impl SlotNetwork {
+    /// `network` for k samples a query.
+    pub fn new(network: Network, k: usize, has_softmax: bool) -> Self {
+        Self {
+            has_softmax,
+            input_shape: [&[k], network.input_shape.as_slice()].concat(),
+            output_shape: [k, network.outputs],
+            network,
+        }
+    }
+
+    /// The network as an ONNX file, as [`Network::to_onnx`] has it.
+    pub fn to_onnx(&self) -> Result<Vec<u8>> {
+        let graph = GraphBuilder::new(INPUT, &self.input_shape).unstack();
+        let mut graph = self.network.export(graph)?;
+        if self.has_softmax {
+            graph = graph.softmax();
+        }
+        Ok(graph.stack(self.output_shape[0]).finish(OUTPUT)?)
+    }
+}
+
+/// Replaces each row of `width` scores by its softmax.
+pub(crate) fn softmax(scores: &mut [f32], width: usize) {
+    for row in scores.chunks_exact_mut(width) {
+        let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        row.iter_mut()
+            .for_each(|score| *score = (*score - most).exp());
+        let sum: f32 = row.iter().sum();
+        row.iter_mut().for_each(|score| *score /= sum);
+    }
+}
+
+impl DeployedModel for SlotNetwork {
+    fn input_shape(&self) -> &[usize] {
+        &self.input_shape
+    }
+
+    fn output_shape(&self) -> &[usize] {
+        &self.output_shape
+    }
+
+    fn infer(&self, samples: &[f32]) -> Result<Vec<f32>> {
+        let mut outputs = self.network.infer(samples);
+        if self.has_softmax {
+            softmax(&mut outputs, self.output_shape[1]);
+        }
+        Ok(outputs)
+    }
+}

@@ -1,0 +1,119 @@
+//! Students for slots: networks of growing width, of which the widest within a cost is taken.
+
+use crate::Result;
+use crate::network::{Family, NetworkSpec};
+
+/// Least sides of an image for two 5 x 5 or 3 x 3 convolutions, each followed by a halving.
+const LENET_SIDES: [(usize, usize); 2] = [(5, 16), (3, 10)];
+const CHANNELS: [usize; 14] = [2, 4, 6, 8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 128];
+const HIDDEN: [usize; 14] = [
+    8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048,
+];
+/// Networks that cost so many times too much end a search.
+const FAR: f64 = 2.5;
+
+/// Networks that learn samples of this shape, from narrow to wide: a list for each architecture.
+/// `deployed` is the deployed model's network, where it is known.
+pub fn students(shape: &[usize], deployed: Option<&NetworkSpec>) -> Vec<Vec<NetworkSpec>> {
+    let mut families = Vec::new();
+    if let &[_, height, width] = shape {
+        let side = height.min(width);
+        let lenets = LENET_SIDES.into_iter().filter(|&(_, least)| side >= least);
+        families.extend(lenets.map(|(kernel, _)| Family::LeNet(kernel)));
+        if !families.is_empty() {
+            families.push(Family::ResNet(&[1; 3]));
+        }
+    }
+    if let Some(&NetworkSpec::Convolutional { family, .. }) = deployed
+        && !families.contains(&family)
+    {
+        families.push(family);
+    }
+    if families.is_empty() {
+        let inputs = shape.iter().product();
+        let one = HIDDEN.map(|hidden| vec![inputs, hidden]);
+        let two = HIDDEN.map(|hidden| vec![inputs, hidden, hidden]);
+        let mlp = |widths: [Vec<usize>; 14]| {
+            let networks = widths.into_iter().map(|widths| NetworkSpec::Mlp { widths });
+            networks.collect()
+        };
+        return vec![mlp(one), mlp(two)];
+    }
+    let widths = |family| {
+        let network = |width| NetworkSpec::Convolutional { family, width };
+        CHANNELS.map(network).to_vec()
+    };
+    families.into_iter().map(widths).collect()
+}
+
+/// The widest of `networks` whose cost is at most `most`, with its cost; the cheapest if none is
+/// that cheap. `cost` is asked about each until one is far too dear: it need not grow with the
+/// width, since engines are faster at some widths than at narrower ones.
+pub fn widest(
+    networks: &[NetworkSpec],
+    most: f64,
+    mut cost: impl FnMut(&NetworkSpec) -> Result<f64>,
+) -> Result<Option<(NetworkSpec, f64)>> {
+    let mut found: Option<(NetworkSpec, f64)> = None;
+    for network in networks {
+        let cost = cost(network)?;
+        let is_better = |(_, found): &(NetworkSpec, f64)| cost <= most || cost < *found;
+        if found.as_ref().is_none_or(is_better) {
+            found = Some((network.clone(), cost));
+        }
+        if cost > FAR * most {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shape_has_students_and_a_known_network_is_among_them() {
+        let names = |shape: &[usize], deployed: Option<&str>| -> Vec<String> {
+            let deployed = deployed.map(|name| name.parse().unwrap());
+            let families = students(shape, deployed.as_ref());
+            families
+                .iter()
+                .map(|family| family[1].to_string())
+                .collect()
+        };
+        assert_eq!(names(&[16], None), ["mlp:16,16", "mlp:16,16,16"]);
+        assert_eq!(names(&[4, 3], None), ["mlp:12,16", "mlp:12,16,16"]);
+        let images = ["lenet:4", "lenet:4x3", "resnet8:4", "resnet14:4"];
+        assert_eq!(names(&[1, 28, 28], Some("resnet14:24")), images);
+        assert_eq!(names(&[1, 28, 28], Some("resnet8")), images[..3]);
+        assert_eq!(names(&[3, 8, 8], Some("vgg11")), ["vgg11:4"]);
+        assert_eq!(names(&[3, 8, 8], Some("mlp:192,7"))[0], "mlp:192,16");
+    }
+
+    #[test]
+    fn the_widest_within_the_cost_is_found_and_the_narrowest_if_none_is() {
+        let networks = &students(&[16], None)[0];
+        let width = |network: &NetworkSpec| match network {
+            NetworkSpec::Mlp { widths } => widths[1],
+            _ => 0,
+        };
+        for (most, expected) in [(7.0, 8), (8.0, 8), (100.0, 96), (1e9, 2048)] {
+            let (found, cost) = widest(networks, most, |network| Ok(width(network) as f64))
+                .unwrap()
+                .unwrap();
+            assert_eq!((width(&found), cost as usize), (expected, expected));
+        }
+        // Faster where the width is a multiple of 32.
+        let cost = |network: &NetworkSpec| {
+            let width = width(network) as f64;
+            Ok(if width % 32.0 == 0.0 {
+                width
+            } else {
+                2.0 * width
+            })
+        };
+        assert_eq!(width(&widest(networks, 40.0, cost).unwrap().unwrap().0), 32);
+        assert!(widest(&[], 1.0, |_| Ok(1.0)).unwrap().is_none());
+    }
+}

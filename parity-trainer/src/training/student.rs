@@ -1,0 +1,164 @@
+//! Learning a parity model with slots: the distillation of the deployed model into a cheaper
+//! network, which answers for one member of a group in each slot.
+//!
+//! The student learns from the deployed model's outputs for single samples (Hinton et al., *Distilling
+//! the Knowledge in a Neural Network*, 2015); in serving it meets no others.
+
+use std::sync::Arc;
+
+use parapet_decoder::ClassScores;
+use parapet_encoder::{Code, OutputTransform};
+use rand_chacha::ChaCha8Rng;
+use tch::Tensor;
+
+use super::groups::{CodedSet, moments};
+use super::loss::agreeing;
+use super::{Attempt, Loss, ParityRun, Task, Trained, TrainingSet};
+use crate::Result;
+use crate::network::{Network, SlotNetwork, batch, softmax, stream, values};
+
+/// Samples that one validation looks at, at most.
+const VALIDATION_SAMPLES: usize = 2048;
+/// Divisor of scores before their softmax is learned: at 1 a student of a model that is sure of its
+/// training samples learns little but their classes.
+const TEMPERATURE: f64 = 2.0;
+/// Probabilities below it count as it.
+const LEAST_PROBABILITY: f32 = 1e-7;
+
+/// Returns true if each sample's outputs are parts that add up to 1.
+fn gives_probabilities(set: &TrainingSet) -> bool {
+    set.answers.chunks_exact(set.outputs()).all(|outputs| {
+        let are_parts = outputs.iter().all(|output| (0.0..=1.0).contains(output));
+        are_parts && (outputs.iter().sum::<f32>() - 1.0).abs() < 1e-3
+    })
+}
+
+#[derive(Debug)]
+pub(super) struct Student {
+    network: Network,
+    k: usize,
+    loss: Loss,
+    transform: OutputTransform,
+    /// True if the deployed model gives probabilities: the network learns their logarithms, and its
+    /// softmax is served.
+    has_softmax: bool,
+    train: CodedSet,
+    validation: CodedSet,
+    /// Samples of a step, and what the deployed model says of them, transformed.
+    inputs: Vec<f32>,
+    targets: Vec<f32>,
+}
+
+impl Student {
+    pub(super) fn new(
+        run: &ParityRun,
+        code: &Code,
+        set: Arc<TrainingSet>,
+        validation: Arc<TrainingSet>,
+    ) -> Result<Self> {
+        // Rows are models of their own: each begins and goes on with other random numbers.
+        let mut rng = stream(run.seed, 16 + run.row as u64);
+        let mut network = Network::new(&run.network, &set.shape, set.outputs(), &mut rng)?;
+        let transform = code.transform().clone();
+        let has_softmax = transform.is_raw() && gives_probabilities(&set);
+        let coded = |set| {
+            let mut coded = CodedSet::new(set, &transform);
+            if has_softmax {
+                let logarithm = |output: &mut f32| *output = output.max(LEAST_PROBABILITY).ln();
+                coded.coded.iter_mut().for_each(logarithm);
+            }
+            coded
+        };
+        let train = coded(set);
+        let (mean, deviation) = moments(&train.coded);
+        network.scale_output(deviation, mean);
+        match &run.start {
+            Some(path) => network.start_from(path)?,
+            None => network.normalise(&train.set.inputs)?,
+        }
+        Ok(Self {
+            network,
+            k: code.k(),
+            loss: run.loss,
+            validation: coded(validation),
+            has_softmax,
+            transform,
+            train,
+            inputs: Vec::new(),
+            targets: Vec::new(),
+        })
+    }
+}
+
+impl Student {
+    /// The loss at the temperature, on the scale of the one without (Hinton et al., section 2). The
+    /// squared error is the same at any.
+    fn loss(&self, made: &Tensor, wanted: &Tensor) -> Tensor {
+        let [made, wanted] = [made, wanted].map(|outputs| outputs / TEMPERATURE);
+        self.loss.of(&self.transform, &made, &wanted) * (TEMPERATURE * TEMPERATURE)
+    }
+}
+
+impl Task for Student {
+    fn networks(&self) -> Vec<(&'static str, &Network)> {
+        vec![("", &self.network)]
+    }
+
+    fn attempt(&mut self, _: u64, members: &[usize], _: &mut ChaCha8Rng) -> Result<Attempt> {
+        let set = &self.train.set;
+        self.inputs.clear();
+        self.targets.clear();
+        for &index in members {
+            self.inputs.extend_from_slice(set.sample(index));
+            self.targets.extend_from_slice(self.train.coded(index));
+        }
+        let outputs = self
+            .network
+            .forward_t(&batch(&self.inputs, &set.shape), true);
+        let targets = batch(&self.targets, &[set.outputs()]).to_device(outputs.device());
+        let loss = self.loss(&outputs, &targets);
+        let told = loss.double_value(&[]);
+        let agreeing = agreeing(&self.transform, &outputs.detach(), &targets);
+        Ok(Attempt {
+            loss,
+            told,
+            agreeing,
+            queries: members.len(),
+        })
+    }
+
+    fn validate(
+        &self,
+        each: &mut dyn FnMut(ClassScores<'_>, ClassScores<'_>),
+    ) -> Result<Option<f64>> {
+        let (set, classes) = (&self.validation.set, self.validation.set.classes);
+        let count = set.len().min(VALIDATION_SAMPLES);
+        let inputs = set
+            .inputs
+            .get(..count * set.sample_len())
+            .unwrap_or_default();
+        let mut made = self.network.infer(inputs);
+        let wanted = self.validation.coded.get(..made.len()).unwrap_or_default();
+        let shape = [set.outputs()];
+        let loss = self.loss(&batch(&made, &shape), &batch(wanted, &shape));
+        self.transform.invert(&mut made);
+        if self.has_softmax {
+            softmax(&mut made, set.outputs());
+        }
+        for (index, made) in made.chunks_exact(set.outputs()).enumerate() {
+            let exact = classes.scores(set.answer(index));
+            if let (Some(made), Some(exact)) = (classes.scores(made), exact) {
+                each(made, exact);
+            }
+        }
+        Ok(values(&loss)?.first().copied().map(f64::from))
+    }
+
+    fn freeze(self: Box<Self>) -> Trained {
+        Trained::Slots(SlotNetwork::new(
+            self.network.frozen(),
+            self.k,
+            self.has_softmax,
+        ))
+    }
+}

@@ -1,0 +1,159 @@
+//! Parity models with a slot for each query, from the command's defaults to the reconstructions.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::path::Path;
+
+use common::{SIDE, Workplace, assert_has};
+use parity_trainer::deployed::{self, OpenOptions};
+use parity_trainer::deployed::{QueryTimer, is_isolated};
+use parity_trainer::network::{Network, SlotNetwork};
+
+const DEPLOYED: &str = "--network mlp:256,32 --epochs 8 --seed 5";
+const TRAIN: &str = "train --model models/quarters --data . --seed 5 --augment none --out models";
+
+fn network(name: &str, shape: &[usize], outputs: usize) -> Network {
+    let mut rng = rand_chacha::rand_core::SeedableRng::seed_from_u64(3);
+    Network::new(&name.parse().unwrap(), shape, outputs, &mut rng).unwrap()
+}
+
+fn samples(count: usize) -> Vec<f32> {
+    (0..count)
+        .map(|at| (at * 37 % 101) as f32 / 101.0)
+        .collect()
+}
+
+#[test]
+fn defaults_train_a_parity_model_that_answers_for_all_members() {
+    let workplace = Workplace::with_model(400, 100, DEPLOYED);
+    let ended = workplace.succeed(&format!("{TRAIN} --k 3 --steps 400 --json report.json"));
+    assert_has(&ended.errors, &["a parity query takes"]);
+    assert_has(
+        &ended.out,
+        &["cost of a parity query", "million multiply-adds"],
+    );
+    let report = workplace.json("report.json");
+    assert_eq!(report["code"], "stack-slots-k3-r1");
+    let losses = report["by_losses"].as_array().unwrap();
+    assert_eq!(losses.len(), 3, "all three may be missing");
+    for loss in losses {
+        assert!(loss["agreement"]["value"].as_f64() > Some(0.9), "{report}");
+    }
+    assert!(report["cost"]["time"].as_f64() > Some(0.0), "{report}");
+
+    let card = workplace.toml("models/quarters-parity/model.toml");
+    assert_eq!(card["inputs"][0]["shape"].to_string(), "[3, 1, 16, 16]");
+    assert_eq!(card["outputs"][0]["shape"].to_string(), "[3, 4]");
+    assert_eq!(card["code"]["decoding"].as_str(), Some("slots"));
+    assert_eq!(card["code"]["isolated"].as_bool(), Some(true));
+    let cost = card["training"]["cost"]["multiply_adds_deployed"].as_integer();
+    assert_eq!(cost, Some(256 * 32 + 32 * 4));
+
+    let eval = "eval --model models/quarters --data . --parity models/quarters-parity --out report";
+    workplace.succeed(eval);
+    let judged = &workplace.json("report/evaluation.json")["evaluation"]["by_losses"];
+    let agreement = |by_losses: &serde_json::Value| by_losses[0]["agreement"]["value"].as_f64();
+    let difference = agreement(judged).unwrap() - agreement(&report["by_losses"]).unwrap();
+    assert!(difference.abs() < 0.05, "{judged}");
+}
+
+#[test]
+fn rows_are_models_of_their_own() {
+    let workplace = Workplace::with_model(200, 60, DEPLOYED);
+    let few = "--k 2 --r 2 --steps 60 --network mlp:256,16 --json report.json";
+    workplace.succeed(&format!("{TRAIN} {few}"));
+    let weights = |row: usize| {
+        let file = format!("models/quarters-parity-{row}/1/weights.safetensors");
+        std::fs::read(workplace.at(&file)).unwrap()
+    };
+    assert_ne!(weights(0), weights(1));
+    let losses = workplace.json("report.json")["by_losses"].clone();
+    assert_eq!(losses.as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn agreement_shows_a_parity_model_of_one_step() {
+    let workplace = Workplace::with_model(400, 100, DEPLOYED);
+    let one = "--k 2 --steps 1 --network mlp:256,16 --json report.json";
+    workplace.succeed(&format!("{TRAIN} {one}"));
+    let report = workplace.json("report.json");
+    assert!(report["agreement"].as_f64() < Some(0.8), "{report}");
+}
+
+/// The softmax of the deployed model's outputs, by a graph of our own.
+#[test]
+fn a_deployed_model_that_gives_probabilities_is_learned_as_such() {
+    let workplace = Workplace::new(400, 100);
+    // Each class is a quarter of the image.
+    let is_in = |class: usize, at: usize| {
+        let (right, low) = (at % SIDE >= SIDE / 2, at / SIDE >= SIDE / 2);
+        class == usize::from(right) + 2 * usize::from(low)
+    };
+    let weight =
+        |at: usize| f32::from(u8::from(is_in(at / (SIDE * SIDE), at % (SIDE * SIDE)))) / 8.0;
+    let weights: Vec<f32> = (0..4 * SIDE * SIDE).map(weight).collect();
+    let graph = parapet_onnx::GraphBuilder::new("input", &[1, SIDE, SIDE]).flatten();
+    let graph = graph.gemm(&weights, &[0.0; 4]).softmax().finish("output");
+    std::fs::write(workplace.at("model.onnx"), graph.unwrap()).unwrap();
+    let train = "train --model model.onnx --data . --augment none --out models --name parity";
+    workplace.succeed(&format!("{train} --k 2 --steps 300 --json report.json"));
+    let report = workplace.json("report.json");
+    assert!(report["agreement"].as_f64() > Some(0.95), "{report}");
+    let options = OpenOptions::default();
+    let samples = samples(2 * SIDE * SIDE);
+    let shape = [2, 1, SIDE, SIDE];
+    let file = workplace.at("models/parity/1/model.onnx");
+    let parity = deployed::open(&file, &options, &shape, &samples).unwrap();
+    for slot in parity.model.infer(&samples).unwrap().chunks(4) {
+        assert!((slot.iter().sum::<f32>() - 1.0).abs() < 1e-5, "{slot:?}");
+    }
+}
+
+#[test]
+fn slots_are_isolated_and_cells_of_one_image_are_not() {
+    let samples = samples(5 * 64);
+    let own = SlotNetwork::new(network("lenet:4x3", &[1, 10, 10], 3), 2, false);
+    let images: Vec<f32> = samples.iter().copied().cycle().take(500).collect();
+    assert!(is_isolated(&own.to_onnx().unwrap(), &[2, 1, 10, 10], &images).unwrap());
+    // The same shapes, and every output from all of the input.
+    let mixed = parapet_onnx::GraphBuilder::new("input", &[2, 8]).flatten();
+    let weights: Vec<f32> = samples.iter().copied().cycle().take(6 * 16).collect();
+    let mixed = mixed.gemm(&weights, &[0.0; 6]).finish("output").unwrap();
+    assert!(!is_isolated(&mixed, &[2, 8], &samples).unwrap());
+}
+
+#[test]
+fn a_wider_network_costs_more() {
+    let workplace = Workplace::with_model(60, 20, DEPLOYED);
+    let samples = samples(256);
+    let model = workplace.at("models/quarters");
+    let options = OpenOptions::default();
+    let deployed = deployed::open(Path::new(&model), &options, &[1, 16, 16], &samples).unwrap();
+    let timer = QueryTimer::new(&deployed, &options, &samples).unwrap();
+    let cost = |name: &str| {
+        let slots = SlotNetwork::new(network(name, &[1, 16, 16], 4), 2, false);
+        timer
+            .ratio(&slots.to_onnx().unwrap(), &[2, 1, 16, 16])
+            .unwrap()
+    };
+    let [narrow, wide] = ["mlp:256,8", "mlp:256,4096,4096"].map(cost);
+    assert!(wide > 3.0 * narrow, "{wide} {narrow}");
+    let adds = network("lenet:2", &[1, 16, 16], 4).multiply_adds();
+    // 12 x 12 and 2 x 2 positions of the kernels, then the layers.
+    assert_eq!(adds, 144 * 2 * 25 + 4 * 4 * 2 * 25 + 4 * 16 + 16 * 4);
+}
+
+#[test]
+fn mistakes_are_told_in_a_line() {
+    let workplace = Workplace::with_model(60, 20, DEPLOYED);
+    for (more, parts) in [
+        ("--max-cost 0", ["max-cost"]),
+        ("--encoder sum --loss kl", ["--loss: a weighted sum"]),
+        ("--generator 1,1", ["takes none"]),
+        ("--network mlp:512,8", ["takes samples of 512 values"]),
+    ] {
+        workplace.refused(&format!("{TRAIN} {more}"), &parts);
+    }
+}
