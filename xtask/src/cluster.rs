@@ -1,7 +1,7 @@
 //! Instances and frontends as processes of this machine, and a model that needs no training.
 
 use crate::prelude::*;
-use parapet_onnx::linear_model;
+use parapet_onnx::{GraphBuilder, linear_model};
 
 /// Address of servers that choose a port of their own.
 pub(crate) const ANY_PORT: &str = "127.0.0.1:0";
@@ -110,18 +110,32 @@ const INPUTS: usize = 28 * 28;
 const OUTPUTS: usize = 10;
 
 /// Writes a linear model of images' shape and its parity model for k = 2: a linear model is its own
-/// parity model for the encoder `sum`.
+/// parity model for the encoder `sum`, and for `stack` twice.
 pub(crate) fn write_models(sh: &Shell, repository: &Path, encoder: &str) -> Result<()> {
-    let tensors = format!(
-        "[[inputs]]\nname = \"input\"\ndatatype = \"FP32\"\nshape = {SHAPE:?}\n\
-         [[outputs]]\nname = \"output\"\ndatatype = \"FP32\"\nshape = [{OUTPUTS}]\n"
-    );
+    let tensors = |input: &[usize], output: &[usize]| {
+        format!(
+            "[[inputs]]\nname = \"input\"\ndatatype = \"FP32\"\nshape = {input:?}\n\
+             [[outputs]]\nname = \"output\"\ndatatype = \"FP32\"\nshape = {output:?}\n"
+        )
+    };
     let code = format!("[code]\nencoder = \"{encoder}\"\nk = 2\ndeployed = \"{MODEL}\"\n");
     // Any numbers will do, as long as classes differ.
     let weights = (0..INPUTS * OUTPUTS).map(|i| (i * 7919 % 101) as f32 / 1010.0 - 0.05);
-    let onnx = linear_model(&SHAPE, &weights.collect::<Vec<_>>(), &[0.0; OUTPUTS])?;
-    models::write(sh, repository, MODEL, &tensors, &onnx)?;
-    models::write(sh, repository, PARITY, &(tensors + &code), &onnx)
+    let (weights, bias) = (weights.collect::<Vec<_>>(), [0.0; OUTPUTS]);
+    let onnx = linear_model(&SHAPE, &weights, &bias)?;
+    let own = tensors(&SHAPE, &[OUTPUTS]);
+    models::write(sh, repository, MODEL, &own, &onnx)?;
+    let (own, onnx) = match encoder {
+        "stack" => {
+            let [channels, height, width] = SHAPE;
+            let stack = [2, channels, height, width];
+            let graph = GraphBuilder::new("input", &stack).unstack().flatten();
+            let graph = graph.gemm(&weights, &bias).stack(2);
+            (tensors(&stack, &[2, OUTPUTS]), graph.finish("output")?)
+        }
+        _ => (own, onnx),
+    };
+    models::write(sh, repository, PARITY, &(own + &code), &onnx)
 }
 
 /// Replicas and parity instances of the sample model behind a frontend, for checks.

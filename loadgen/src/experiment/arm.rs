@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, anyhow, ensure};
+use parapet_config::repository::EncoderKind;
 use parapet_frontend_core::{DeployedInstances, StrategyConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -142,17 +143,23 @@ impl Arm {
 
     /// The arm with its settings checked; `k` and `r` are for codes that have none of their own.
     pub fn resolve(&self, k: usize, r: usize, instances: Instances) -> anyhow::Result<ResolvedArm> {
-        let mut settings = self.settings.clone();
-        REAL_SETTINGS
-            .iter()
-            .for_each(|name| drop(settings.remove(*name)));
-        if self.kind().starts_with("coded") {
-            settings.entry("k").or_insert(Value::from(k));
-            settings.entry("r").or_insert(Value::from(r));
-        }
         let name = &self.name;
         let refused =
             |problem: String| anyhow!("strategy {name:?}: {problem} (docs/strategies.md)");
+        let mut settings = self.settings.clone();
+        if self.kind().starts_with("coded") {
+            settings.entry("k").or_insert(Value::from(k));
+            settings.entry("r").or_insert(Value::from(r));
+            if let Some(encoder) = settings.get("encoder").cloned() {
+                let encoder: EncoderKind = serde_json::from_value(encoder)
+                    .map_err(|error| refused(format!("encoder: {error}")))?;
+                let decoding = encoder.usual_decoding().to_string();
+                settings.entry("decoding").or_insert(decoding.into());
+            }
+        }
+        for name in REAL_SETTINGS {
+            settings.remove(name);
+        }
         let config: StrategyConfig = serde_json::from_value(Value::Object(settings))
             .map_err(|error| refused(error.to_string()))?;
         let (deployed, redundant) = (instances.deployed, instances.redundant);

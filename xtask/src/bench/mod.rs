@@ -72,7 +72,7 @@ fn configuration(deployed: &[String], parity: &[String], slots: u32) -> String {
     );
     if !parity.is_empty() {
         text += &format!(
-            "[models.strategy]\nkind = \"coded\"\nencoder = \"concat\"\nk = 2\n\
+            "[models.strategy]\nkind = \"coded\"\nencoder = \"stack\"\nk = 2\n\
              [[models.strategy.parity]]\nmodel = \"fashion-parity\"\ninstances = {parity:?}\n\
              slots_per_instance = {slots}\n"
         );

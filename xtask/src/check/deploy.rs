@@ -69,7 +69,7 @@ fn check_configurations(
     rendered: &[String],
 ) -> Result<()> {
     build_for_checks()?;
-    cluster::write_models(sh, &folder.join("models"), "concat")?;
+    cluster::write_models(sh, &folder.join("models"), "stack")?;
     let tls = folder.join("tls");
     write_certificate(sh, &tls, "tls")?;
     // Names that a Secret has them by.
