@@ -3,9 +3,9 @@
 //!
 //! The method is that of *Parity Models* (Kosaian, Rashmi, Venkataraman, SOSP 2019): the deployed
 //! model F is frozen; a parity model F_P learns `F_P(P) ~ sum_i a_i F(X_i)` for parity queries P
-//! encoded from groups of k queries, by the mean squared error on raw outputs. Encoding and
-//! decoding are those of `parapet-encoder` and `parapet-decoder`, so that training and serving
-//! cannot disagree.
+//! encoded from groups of k queries, by the mean squared error on raw outputs; or, with slots, F
+//! itself for each query of a group. Encoding and decoding are those of `parapet-encoder` and
+//! `parapet-decoder`, so that training and serving cannot disagree.
 
 #![allow(missing_docs, reason = "the program builds on it alone")]
 

@@ -88,6 +88,7 @@ pub(super) fn choose(
     // The highest agreement; what replaces a raw transform is better by a margin.
     let (mut chosen, mut least) = (Candidate::of(&inputs.run), f64::NEG_INFINITY);
     for candidate in candidates {
+        // The only one needs no trial.
         if count == 1 {
             chosen = candidate;
             break;
@@ -95,10 +96,9 @@ pub(super) fn choose(
         let steps = (candidate.steps as f64 * share).round() as u64;
         let agreement = try_candidate(inputs, sets, &candidate, steps.max(1))?;
         if agreement > least {
-            least = match candidate.transform.is_raw() {
-                true => agreement + MARGIN,
-                false => agreement,
-            };
+            // Networks differ in nothing else.
+            let has_margin = candidate.transform.is_raw() && !settings.has_slots();
+            least = agreement + if has_margin { MARGIN } else { 0.0 };
             chosen = candidate;
         }
     }
