@@ -169,7 +169,7 @@ fn parity_run(
         (encoder, Some(learned))
     } else if settings.has_slots() && settings.network.is_none() {
         // Until one is chosen.
-        let narrowest = student_families(data, deployed)?
+        let narrowest = student_families(data, deployed)
             .into_iter()
             .flatten()
             .next();
@@ -228,12 +228,13 @@ fn learned(
     Ok((encoder, LearnedRun { decoder, through }))
 }
 
-fn student_families(
-    data: &DataSet,
-    deployed: &Deployed,
-) -> Result<Vec<Vec<NetworkSpec>>, TrainError> {
-    let known = deployed.network.as_deref().map(str::parse).transpose()?;
-    Ok(students(&data.train.shape, known.as_ref()))
+/// The deployed model's network, where it has a name that this trainer knows.
+fn known_network(deployed: &Deployed) -> Option<NetworkSpec> {
+    deployed.network.as_deref()?.parse().ok()
+}
+
+fn student_families(data: &DataSet, deployed: &Deployed) -> Vec<Vec<NetworkSpec>> {
+    students(&data.train.shape, known_network(deployed).as_ref())
 }
 
 impl Inputs {
@@ -243,7 +244,7 @@ impl Inputs {
         let (settings, data, deployed) = (&self.settings, &self.data, &self.deployed);
         let samples = few_samples(settings, data);
         let (timer, mut found) = (self.timer()?, Vec::<(NetworkSpec, f64)>::new());
-        for family in student_families(data, deployed)? {
+        for family in student_families(data, deployed) {
             let cost = |network: &NetworkSpec| {
                 let mut network = trial(network, &data.train.shape, deployed.model.outputs())?;
                 network.normalise(&samples)?;
@@ -292,7 +293,7 @@ impl Inputs {
             Trained::LearnedCode { .. } => return Ok(None),
         };
         let (data, deployed) = (&self.data.train, &self.deployed);
-        let known = deployed.network.as_deref().map(str::parse).transpose()?;
+        let known = known_network(deployed);
         let known = known.map(|known| trial(&known, &data.shape, deployed.model.outputs()));
         let samples = shape.iter().product::<usize>() / data.sample_len();
         Ok(Some(Cost {
