@@ -182,7 +182,7 @@ fn a_parity_model_that_does_not_fit_is_refused_by_name() {
         ),
         (
             |(inputs, _), _| inputs[0].shape = vec![4],
-            &["\"d\"", "another shape", "\"depth\""],
+            &["\"d\"", "is [4], not [3]", "\"depth\""],
         ),
         (
             |_, code| code.outputs[1] = "label".to_owned(),
