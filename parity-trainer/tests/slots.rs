@@ -151,6 +151,8 @@ fn mistakes_are_told_in_a_line() {
     for (more, parts) in [
         ("--max-cost 0", ["max-cost"]),
         ("--encoder sum --loss kl", ["--loss: a weighted sum"]),
+        ("--encoder sum --minutes 1", ["--minutes: only a stack"]),
+        ("--encoder sum --max-cost 1", ["--max-cost: only a stack"]),
         ("--generator 1,1", ["takes none"]),
         ("--network mlp:512,8", ["takes samples of 512 values"]),
     ] {

@@ -179,7 +179,7 @@ fn affordable_steps(
         trainer.step()?;
     }
     let second = f64::from(TIMED_STEPS) / begun.elapsed().as_secs_f64();
-    Ok(((60.0 * settings.minutes * second) as u64).clamp(1, MOST_STEPS))
+    Ok(((60.0 * settings.minutes() * second) as u64).clamp(1, MOST_STEPS))
 }
 
 /// Trains with a candidate for some steps, and returns the agreement on validation data.

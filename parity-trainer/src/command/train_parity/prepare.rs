@@ -251,19 +251,19 @@ impl Inputs {
                 let slots = SlotNetwork::new(network, self.run.code.k, false);
                 timer.ratio(&slots.to_onnx()?, slots.input_shape())
             };
-            found.extend(widest(&family, settings.max_cost, cost)?);
+            found.extend(widest(&family, settings.max_cost(), cost)?);
         }
         found.sort_by(|(_, one), (_, other)| one.total_cmp(other));
         let within = found
             .iter()
-            .filter(|(_, cost)| *cost <= settings.max_cost)
+            .filter(|(_, cost)| *cost <= settings.max_cost())
             .count();
         found.truncate(within.max(1));
         for (network, cost) in &found {
             eprintln!("{network}: a parity query takes {cost:.2} times as long as a query");
         }
         if within == 0 {
-            let most = settings.max_cost;
+            let most = settings.max_cost();
             eprintln!("warning: no network is within --max-cost {most}; the cheapest is taken");
         }
         Ok(found.into_iter().map(|(network, _)| network).collect())

@@ -20,6 +20,10 @@ use crate::command::settings::{
 const EXECUTORS: u32 = 4;
 /// Steps of a run that has no time limit, unless `--steps` says otherwise.
 const STEPS: u32 = 4000;
+/// Share of a query's time, and minutes of training, for a stack's network, unless `--max-cost` and
+/// `--minutes` say otherwise.
+const MAX_COST: f64 = 0.95;
+const MINUTES: f64 = 10.0;
 /// Validations of a run, unless `--validate-every` says otherwise.
 const VALIDATIONS: u64 = 20;
 
@@ -99,9 +103,9 @@ pub(crate) struct Settings {
     #[arg(long, value_parser = network)]
     pub(super) network: Option<String>,
     /// Time of a parity query, over that of a query, that a network for `stack` may take, measured
-    /// here on one thread
-    #[arg(long, value_name = "RATIO", default_value_t = 0.95)]
-    pub(super) max_cost: f64,
+    /// here on one thread [default: 0.95]
+    #[arg(long, value_name = "RATIO")]
+    max_cost: Option<f64>,
     /// The network of a learned code's decoder, of (k + r) times the model's outputs to k times
     /// [default: `mlp:` with hidden layers of (k + r) and k times the model's outputs]
     #[arg(long, value_parser = network)]
@@ -120,9 +124,9 @@ pub(crate) struct Settings {
     /// Optimiser steps [default: 4000; for `stack` as many as --minutes have, 20000 at most]
     #[arg(long)]
     pub(super) steps: Option<u32>,
-    /// Minutes that a stack's training may take here, where --steps are not given
-    #[arg(long, default_value_t = 10.0)]
-    pub(super) minutes: f64,
+    /// Minutes that a stack's training may take here, where --steps are not given [default: 10]
+    #[arg(long)]
+    minutes: Option<f64>,
     /// Optimiser
     #[arg(long, default_value = "adamw")]
     optimiser: OptimiserKind,
@@ -173,6 +177,7 @@ impl Checked for Settings {
         names(&self.deployed)?;
         let is_learned = self.is_learned();
         let only_learned = "only a learned code has it; leave it out, or set encoder = \"learned\"";
+        let only_stack = "only a stack has it; leave it out, or set encoder = \"stack\"";
         let afresh = "a learned code's networks begin afresh; leave it out";
         let uneven =
             "a step's coding groups are dealt out to them evenly: give a divisor of --batch";
@@ -191,6 +196,16 @@ impl Checked for Settings {
                 "loss",
                 "a weighted sum is learned by its squared error; leave it out",
             ),
+            (
+                !self.has_slots() && self.max_cost.is_some(),
+                "max-cost",
+                only_stack,
+            ),
+            (
+                !self.has_slots() && self.minutes.is_some(),
+                "minutes",
+                only_stack,
+            ),
             (is_uneven, "executors", uneven),
             (self.cluster.is_none() && has_filters, "filters", filters),
         ] {
@@ -200,9 +215,9 @@ impl Checked for Settings {
         }
         let steps = f64::from(self.steps.unwrap_or(1));
         range("steps", steps, 1.0, f64::from(u32::MAX))?;
-        range("minutes", self.minutes, 0.01, 1e5)?;
+        range("minutes", self.minutes(), 0.01, 1e5)?;
         range("trial-share", self.trial_share, 0.01, 1.0)?;
-        range("max-cost", self.max_cost, 0.01, 1e3)?;
+        range("max-cost", self.max_cost(), 0.01, 1e3)?;
         range("validation", self.validation, 0.01, 0.5)?;
         range("momentum", self.momentum, 0.0, 0.999_999)?;
         range("clip", self.clip.unwrap_or(1.0), 1e-12, 1e12)
@@ -226,6 +241,14 @@ impl Settings {
 
     pub(super) fn is_learned(&self) -> bool {
         self.encoder == EncoderKind::Learned
+    }
+
+    pub(super) fn max_cost(&self) -> f64 {
+        self.max_cost.unwrap_or(MAX_COST)
+    }
+
+    pub(super) fn minutes(&self) -> f64 {
+        self.minutes.unwrap_or(MINUTES)
     }
 
     /// Returns true if a parity model answers for each query in a slot of its own.
