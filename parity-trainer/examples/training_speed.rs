@@ -51,7 +51,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         groups,
         rule,
         validate_every: u64::MAX,
-        cell_targets: false,
         start: None,
         learned: None,
         loss: Loss::Mse,

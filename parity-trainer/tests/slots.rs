@@ -112,7 +112,7 @@ fn a_deployed_model_that_gives_probabilities_is_learned_as_such() {
 }
 
 #[test]
-fn slots_are_isolated_and_cells_of_one_image_are_not() {
+fn slots_are_isolated_and_mixed_outputs_are_not() {
     let samples = samples(5 * 64);
     let own = SlotNetwork::new(network("lenet:4x3", &[1, 10, 10], 3), 2, false);
     let images: Vec<f32> = samples.iter().copied().cycle().take(500).collect();

@@ -206,44 +206,6 @@ impl GraphBuilder {
         })
     }
 
-    /// Cuts an image into `rows` x `columns` cells of equal size, row by row, and puts them into
-    /// the batch axis: what follows treats each cell as a sample of its own, until
-    /// [`GraphBuilder::sum_cells`] brings them together.
-    pub fn split_cells(self, rows: usize, columns: usize) -> Self {
-        self.layer("Reshape", |layer| {
-            let [channels, height, width] = layer.image()?;
-            let divides = |side: usize, by: usize| by > 0 && side >= by && side.is_multiple_of(by);
-            if !divides(height, rows) || !divides(width, columns) {
-                return Err(layer.window(format!("a grid of {rows} x {columns} equal cells")));
-            }
-            let cells = [channels, rows, height / rows, columns, width / columns];
-            let dims: Vec<i64> = std::iter::once(0)
-                .chain(cells.map(|dim| dim as i64))
-                .collect();
-            layer.integers("shape", &dims);
-            Ok(cells.to_vec())
-        })
-        .layer("Transpose", |layer| {
-            layer.node.attribute = vec![AttributeProto::ints("perm", &[0, 2, 4, 1, 3, 5])];
-            let [channels, rows, height, columns, width] = layer.dims();
-            Ok(vec![rows, columns, channels, height, width])
-        })
-        .layer("Reshape", |layer| {
-            let [_, _, channels, height, width] = layer.dims();
-            layer.integers("shape", &[-1, channels as i64, height as i64, width as i64]);
-            Ok(vec![channels, height, width])
-        })
-    }
-
-    /// Takes `count` cells of each sample out of the batch axis again and adds their vectors.
-    pub fn sum_cells(self, count: usize) -> Self {
-        self.stack(count).layer("ReduceSum", |layer| {
-            layer.integers("axes", &[1]);
-            layer.node.attribute = vec![AttributeProto::int("keepdims", 0)];
-            Ok(layer.shape.iter().skip(1).copied().collect())
-        })
-    }
-
     /// Puts the first axis of a sample into the batch axis: what follows treats each part as a
     /// sample of its own, until [`GraphBuilder::stack`] brings them together.
     pub fn unstack(self) -> Self {
@@ -383,11 +345,6 @@ impl Layer {
         let name = format!("{}_{what}", self.name);
         self.node.input.push(name.clone());
         self.initialisers.push(TensorProto::integers(name, values));
-    }
-
-    /// The five dimensions of cells; zeros if there are not five.
-    fn dims(&self) -> [usize; 5] {
-        self.shape.as_slice().try_into().unwrap_or_default()
     }
 
     fn rank(&self, wanted: &str) -> BuildError {

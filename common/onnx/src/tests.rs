@@ -135,38 +135,6 @@ fn a_linear_model_keeps_its_weights_bit_for_bit() {
 }
 
 #[test]
-fn cells_pass_through_the_batch_axis() {
-    let builder = GraphBuilder::new("input", &[1, 4, 6]).split_cells(2, 3);
-    assert_eq!(builder.shape(), [1, 2, 2]);
-    let file = builder
-        .flatten()
-        .gemm(&[1.0; 4], &[0.0])
-        .sum_cells(6)
-        .finish("output")
-        .unwrap();
-    let graph = decode(&file);
-    let wanted = [
-        "Reshape",
-        "Transpose",
-        "Reshape",
-        "Flatten",
-        "Gemm",
-        "Reshape",
-        "ReduceSum",
-    ];
-    assert_eq!(operators(&graph), wanted);
-    assert_eq!(shape(&graph.output[0]), batch_of(&[1]));
-
-    let uneven = GraphBuilder::new("input", &[1, 4, 6])
-        .split_cells(1, 4)
-        .finish("output");
-    assert!(is_refused(
-        uneven,
-        "a grid of 1 x 4 equal cells does not fit"
-    ));
-}
-
-#[test]
 fn a_stack_passes_through_the_batch_axis() {
     let builder = GraphBuilder::new("input", &[3, 2, 2]).unstack();
     assert_eq!(builder.shape(), [2, 2]);

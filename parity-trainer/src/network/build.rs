@@ -111,24 +111,6 @@ impl<'a> LayerMaker<'a> {
                     }
                 }
             }
-            NetworkSpec::Cells(rows, columns, ref inner) => {
-                let cell = match *shape {
-                    [channels, height, width]
-                        if height.is_multiple_of(rows) && width.is_multiple_of(columns) =>
-                    {
-                        [channels, height / rows, width / columns]
-                    }
-                    _ => [0; 3],
-                };
-                if cell.contains(&0) {
-                    let grid = format!("{rows} x {columns} cells divide evenly");
-                    let wanted = format!("[channels, height, width] that {grid}");
-                    return Err(unfit(spec, &wanted, shape, "use the network without cells"));
-                }
-                self.push(Layer::SplitCells(rows, columns));
-                self.network(inner, &cell, outputs)?;
-                self.push(Layer::SumCells(rows * columns));
-            }
         }
         Ok(())
     }

@@ -28,11 +28,6 @@ pub(super) enum Layer {
     Flatten,
     /// The sum of what two branches make of the same input; an empty branch hands it on.
     Residual(Vec<Layer>, Vec<Layer>),
-    /// `[batch, channels, height, width]` to the cells of a grid of rows and columns, `[batch x
-    /// cells, channels, height / rows, width / columns]`.
-    SplitCells(usize, usize),
-    /// `[batch x count, outputs]` to `[batch, outputs]`.
-    SumCells(usize),
 }
 
 /// Hands `input` through `layers`. In training, batch norms use the batch's moments and update
@@ -95,23 +90,8 @@ impl Layer {
             Self::GlobalAveragePool => value.adaptive_avg_pool2d([1, 1]),
             Self::Flatten => value.flatten(1, -1),
             Self::Residual(main, shortcut) => run(main, value, train) + run(shortcut, value, train),
-            Self::SplitCells(rows, columns) => split_cells(value, *rows as i64, *columns as i64),
-            Self::SumCells(count) => {
-                let outputs = value.size().last().copied().unwrap_or_default();
-                let cells = value.view([-1, *count as i64, outputs]);
-                cells.sum_dim_intlist([1i64].as_slice(), false, Kind::Float)
-            }
         }
     }
-}
-
-fn split_cells(images: &Tensor, rows: i64, columns: i64) -> Tensor {
-    let (_, channels, height, width) = images.size4().unwrap_or_default();
-    let (cell_height, cell_width) = (height / rows, width / columns);
-    // The batch is -1 and not a number: a traced network then takes any.
-    let cells = images.view([-1, channels, rows, cell_height, columns, cell_width]);
-    let cells = cells.permute([0, 2, 4, 1, 3, 5]);
-    cells.reshape([-1, channels, cell_height, cell_width])
 }
 
 pub(super) fn export(mut graph: GraphBuilder, layers: &[Layer]) -> Result<GraphBuilder> {
@@ -147,8 +127,6 @@ pub(super) fn export(mut graph: GraphBuilder, layers: &[Layer]) -> Result<GraphB
             Layer::Residual(main, shortcut) => {
                 graph.residual(|graph| export(graph, main), |graph| export(graph, shortcut))?
             }
-            Layer::SplitCells(rows, columns) => graph.split_cells(*rows, *columns),
-            Layer::SumCells(count) => graph.sum_cells(*count),
         };
     }
     Ok(graph)

@@ -95,24 +95,23 @@ impl Network {
         TrainError::input(path, problem + "; train the model again")
     }
 
-    /// Takes over weights and normalisation of a file of [`Network::save`]: of the same layers, or,
-    /// for a network of cells, of those of one cell. Layers count by their order.
+    /// Takes over weights and normalisation of a file of [`Network::save`] for the same layers.
     pub fn start_from(&mut self, path: &Path) -> Result<()> {
         let file = Tensor::read_safetensors(path);
         let file = file.map_err(|source| self.no_weights(path, &source.to_string()))?;
-        let found = in_order(file);
-        let own = in_order(self.variables.variables());
+        let found: BTreeMap<String, Tensor> = file.into_iter().collect();
+        let own: BTreeMap<String, Tensor> = self.variables.variables().into_iter().collect();
         let other = |what: String| {
             let problem = format!("has {what}, so a `{}` cannot begin with it", self.spec);
-            let fix = "name a model of the same layers, or of those of one cell";
+            let fix = "name a model of the same layers";
             Err(TrainError::input(path, format!("{problem}; {fix}")))
         };
         if own.len() != found.len() {
             return other(format!("{} weights and not {}", found.len(), own.len()));
         }
-        for (((_, name), own), ((_, from), found)) in own.iter().zip(&found) {
+        for ((name, own), (from, found)) in own.iter().zip(&found) {
             let (size, found) = (own.size(), found.size());
-            if size != found || kind(name) != kind(from) {
+            if size != found || name != from {
                 return other(format!("{from} of {found:?} and not {name} of {size:?}"));
             }
         }
@@ -222,11 +221,10 @@ impl Network {
     /// Makes the fresh network's outputs spread by about `deviation` around `mean`: outputs of a
     /// deployed model may be badly scaled, and the optimiser would spend its first steps on that.
     pub(crate) fn scale_output(&mut self, deviation: f64, mean: f64) {
-        let terms = self.cells().map_or(1, |(rows, columns)| rows * columns) as f64;
         for layer in self.layers.iter_mut().rev() {
             if let Layer::Linear(weights, bias) | Layer::Conv(weights, Some(bias), _) = layer {
-                let _ = no_grad(|| weights.g_mul_scalar_(deviation / terms.sqrt()));
-                let _ = no_grad(|| bias.fill_(mean / terms));
+                let _ = no_grad(|| weights.g_mul_scalar_(deviation));
+                let _ = no_grad(|| bias.fill_(mean));
                 return;
             }
         }
@@ -258,23 +256,6 @@ impl Network {
         }
     }
 
-    /// The grid of a network that sums over cells: its rows and columns.
-    pub fn cells(&self) -> Option<(usize, usize)> {
-        match self.spec {
-            NetworkSpec::Cells(rows, columns, _) => Some((rows, columns)),
-            _ => None,
-        }
-    }
-
-    /// Returns the shares of the cells of [`cells`](Self::cells) in the outputs, `[batch, cells,
-    /// outputs]`, in training.
-    pub(crate) fn forward_cells(&self, input: &Tensor) -> Tensor {
-        let (_, layers) = self.layers.split_last().unwrap_or((&Layer::Flatten, &[]));
-        let cells = self.cells().map_or(1, |(rows, columns)| rows * columns);
-        let outputs = layer::run(layers, &self.normalised(input), true);
-        outputs.view([-1, cells as i64, self.outputs as i64])
-    }
-
     /// Raw outputs of whole samples, row-major in and out.
     pub fn infer(&self, samples: &[f32]) -> Vec<f32> {
         let sample_len = self.input_shape.iter().product::<usize>();
@@ -292,26 +273,6 @@ impl Network {
 fn unwritten(path: &Path, source: &tch::TchError) -> TrainError {
     let path = path.display();
     TrainError::Failed(format!("{path}: cannot write the weights: {source}"))
-}
-
-/// Weights by the number of their layer, then by name; the normalisation first.
-fn in_order(
-    weights: impl IntoIterator<Item = (String, Tensor)>,
-) -> BTreeMap<(usize, String), Tensor> {
-    let number = |name: &str| {
-        let layer = name.split('.').next().unwrap_or_default();
-        let digits = layer.trim_start_matches(|letter: char| !letter.is_ascii_digit());
-        digits.parse::<usize>().map_or(0, |number| number + 1)
-    };
-    let weights = weights.into_iter();
-    weights
-        .map(|(name, tensor)| ((number(&name), name), tensor))
-        .collect()
-}
-
-/// A weight's name without its layer's number.
-fn kind(name: &str) -> String {
-    name.replace(|letter: char| letter.is_ascii_digit(), "")
 }
 
 pub(crate) fn values(tensor: &Tensor) -> Result<Vec<f32>> {

@@ -1,5 +1,5 @@
 //! Names of networks: `lenet`, `lenet:48`, `lenet:16x3`, `resnet8:24`,
-//! `mlp:784,200,100`, `cells:1x2:lenet:16x3`, `dilated:40`.
+//! `mlp:784,200,100`, `dilated:40`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,9 +22,6 @@ pub enum NetworkSpec {
         /// Channels of the first convolution.
         width: usize,
     },
-    /// For the parity queries of concatenation, whose target is a sum over images side by side: the
-    /// sum of one network's outputs over the cells of a grid of rows and columns.
-    Cells(usize, usize, Box<NetworkSpec>),
 }
 
 /// Convolutional networks, for images; all but LeNet take images of any size.
@@ -85,7 +82,7 @@ impl FromStr for NetworkSpec {
                 "network `{name}`: {reason}; write `lenet`, `lenet:WIDTH`, `lenet:WIDTHxKERNEL`, \
                     `resnet8`, `resnet14`, `resnet20`, `resnet18` or `vgg11`, each with `:WIDTH` \
                     (channels of the first convolution), `mlp:INPUTS,HIDDEN,...` such \
-                    as `mlp:784,200,100`, `cells:ROWSxCOLUMNS:NETWORK` or `dilated:CHANNELS`"
+                    as `mlp:784,200,100`, or `dilated:CHANNELS`"
             ))
         })
     }
@@ -101,15 +98,6 @@ fn width(text: &str) -> Result<usize, &'static str> {
 impl NetworkSpec {
     fn parse(name: &str) -> Result<Self, &'static str> {
         match name.split_once(':').unwrap_or((name, "")) {
-            ("cells", text) => {
-                let malformed = "cells need a grid and a network, such as `cells:1x2:lenet:16x3`";
-                let (grid, inner) = text.split_once(':').ok_or(malformed)?;
-                let (rows, columns) = grid.split_once('x').ok_or(malformed)?;
-                match Self::parse(inner)? {
-                    Self::Cells(..) => Err("cells cannot hold cells"),
-                    inner => Ok(Self::Cells(width(rows)?, width(columns)?, Box::new(inner))),
-                }
-            }
             ("mlp", "") => Err("an MLP needs its widths"),
             ("mlp", text) => {
                 let widths = text.split(',').map(width).collect::<Result<_, _>>()?;
@@ -151,7 +139,6 @@ impl fmt::Display for NetworkSpec {
                     (None, _) => Err(fmt::Error),
                 }
             }
-            Self::Cells(rows, columns, inner) => write!(f, "cells:{rows}x{columns}:{inner}"),
             Self::Mlp { widths } => {
                 let widths: Vec<String> = widths.iter().map(usize::to_string).collect();
                 write!(f, "mlp:{}", widths.join(","))
@@ -166,9 +153,8 @@ mod tests {
 
     #[test]
     fn names_are_told_in_their_shortest_form() {
-        let same = "lenet lenet:16 lenet:32x3 mlp:784,200,100 cells:1x2:lenet:16x3 resnet8 \
-            resnet14:24 resnet20 resnet18:8 vgg11 vgg11:16 dilated dilated:60 \
-            cells:2x2:resnet8:12";
+        let same = "lenet lenet:16 lenet:32x3 mlp:784,200,100 resnet8 resnet14:24 resnet20 \
+            resnet18:8 vgg11 vgg11:16 dilated dilated:60";
         let others = [("lenet:32x5", "lenet"), ("resnet18:64", "resnet18")];
         let same = same.split_whitespace().map(|name| (name, name));
         for (name, shortest) in same.chain(others) {
@@ -178,8 +164,8 @@ mod tests {
 
     #[test]
     fn names_that_mean_nothing_are_refused_in_one_line() {
-        let names = " lenet:0 lenet:x script script:a.pt mlp mlp: mlp:7, cells:2:lenet \
-            cells:1x2:cells:1x2:lenet resnet resnet9 resnet8:0 resnet8:100000 resnet8x0 \
+        let names = " lenet:0 lenet:x script script:a.pt mlp mlp: mlp:7, cells:1x2:lenet \
+            resnet resnet9 resnet8:0 resnet8:100000 resnet8x0 \
             resnet8x1:4 resnet8xx resnet8xNaN vgg11x0.5 vgg11:-1";
         for name in names.split(' ') {
             let error = name.parse::<NetworkSpec>().unwrap_err().to_string();

@@ -85,9 +85,6 @@ pub(super) struct GroupBatch {
     pub(super) parity: Vec<f32>,
     /// The weighted sum of the deployed model's outputs, transformed, for each group.
     pub(super) targets: Vec<f32>,
-    /// Each slot's share of `targets`, `[groups, cells, outputs]`; nothing for a
-    /// batch without cells.
-    pub(super) cell_targets: Vec<f32>,
     /// The queries, slot by slot.
     queries: Vec<f32>,
 }
@@ -117,15 +114,13 @@ impl CodedSet {
         nth(&self.coded, index, self.set.outputs())
     }
 
-    /// A batch of groups of k `members` for [`CodedSet::fill`], with the targets of `cells` cells:
-    /// slot i is cell i, further cells are to add nothing.
-    pub(super) fn batch(&self, members: Vec<usize>, k: usize, cells: usize) -> GroupBatch {
+    /// A batch of groups of k `members` for [`CodedSet::fill`].
+    pub(super) fn batch(&self, members: Vec<usize>, k: usize) -> GroupBatch {
         let (groups, sample_len, outputs) =
             (members.len() / k, self.set.sample_len(), self.set.outputs());
         GroupBatch {
             parity: vec![0.0; groups * sample_len],
             targets: vec![0.0; groups * outputs],
-            cell_targets: vec![0.0; groups * cells * outputs],
             queries: vec![0.0; members.len() * sample_len],
             members,
         }
@@ -141,14 +136,9 @@ impl CodedSet {
         let (sample_len, output_len) = (self.set.sample_len(), self.set.outputs());
         let (code, k) = (encoder.code(), encoder.code().k());
         let groups = batch.members.len() / k;
-        let cells = batch.cell_targets.len() / (groups * output_len).max(1);
         batch.targets.fill(0.0);
         for (place, &index) in batch.members.iter().enumerate() {
             let (group, slot, coded) = (place / k, place % k, self.coded(index));
-            if slot < cells {
-                let start = (group * cells + slot) * output_len;
-                batch.cell_targets[start..start + output_len].copy_from_slice(coded);
-            }
             let start = (slot * groups + group) * sample_len;
             batch.queries[start..start + sample_len].copy_from_slice(self.set.sample(index));
             let target = &mut batch.targets[group * output_len..][..output_len];

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use parapet_decoder::ClassScores;
-use parapet_encoder::{CodeSpec, ConcatEncoder, Encoder, EncoderKind, build_encoder};
+use parapet_encoder::{CodeSpec, Encoder, build_encoder};
 use rand_chacha::ChaCha8Rng;
-use tch::{Kind, Reduction};
+use tch::Reduction;
 
 use super::groups::{CodedSet, GroupBatch, fixed_groups, moments, random_groups};
 use super::{Attempt, Loss, Task, Trained, TrainingSet, VALIDATION_CHUNK};
@@ -26,10 +26,7 @@ pub struct ParityRun {
     pub rule: OptimiserConfig,
     /// Steps from one validation to the next; the last step is always followed by one.
     pub validate_every: u64,
-    /// True if a network of cells learns each cell's part of the target, and not only their sum.
-    pub cell_targets: bool,
-    /// Weights to begin with: those of a network of this trainer, of the same layers or of those
-    /// of one cell.
+    /// Weights to begin with: those of a network of this trainer with the same layers.
     pub start: Option<PathBuf>,
     pub learned: Option<LearnedRun>,
     /// Of a learned code's reconstructions, or of slots; a sum is learned by its squared error.
@@ -53,8 +50,6 @@ pub(super) struct ParityModel {
     /// Samples of the validation's groups, one group after another.
     validation_groups: Vec<usize>,
     filled: GroupBatch,
-    /// Cells of the network that learn their part of the target; 0 for none.
-    cells: usize,
 }
 
 impl ParityModel {
@@ -86,27 +81,20 @@ impl ParityModel {
         } else {
             // Mean and deviation of what the network will be given: parity queries.
             let members = random_groups(&train, code.k(), run.seed);
-            let mut batch = train.batch(members, code.k(), 0);
+            let mut batch = train.batch(members, code.k());
             train.fill(encoder.as_ref(), row, &mut batch)?;
             network.normalise(&batch.parity)?;
         }
         let validation = CodedSet::new(validation, code.transform());
-        // Those of a concatenation's own grid, where slot i is cell i.
-        let grid = ConcatEncoder::grid(run.code.k);
-        let is_taught = run.cell_targets
-            && run.code.encoder == EncoderKind::Concat
-            && network.cells() == Some(grid);
-        let cells = if is_taught { grid.0 * grid.1 } else { 0 };
         let members = vec![0; run.groups.max(1) * code.k()];
         Ok(Self {
             row,
             validation_groups: fixed_groups(validation.set.len(), code.k(), run.seed),
-            filled: train.batch(members, code.k(), cells),
+            filled: train.batch(members, code.k()),
             encoder,
             network,
             train,
             validation,
-            cells,
         })
     }
 }
@@ -122,22 +110,9 @@ impl Task for ParityModel {
         self.train.fill(encoder, self.row, &mut self.filled)?;
         let input = batch(&self.filled.parity, &set.shape);
         let targets = batch(&self.filled.targets, &[set.outputs()]);
-        let (outputs, loss) = if self.cells > 0 {
-            let cells = self.network.forward_cells(&input);
-            let parts = batch(&self.filled.cell_targets, &[self.cells, set.outputs()]);
-            let loss = cells.mse_loss(&parts.to_device(cells.device()), Reduction::Mean);
-            let sum = cells.sum_dim_intlist([1i64].as_slice(), false, Kind::Float);
-            (sum, loss)
-        } else {
-            let outputs = self.network.forward_t(&input, true);
-            let loss = outputs.mse_loss(&targets.to_device(outputs.device()), Reduction::Mean);
-            (outputs, loss)
-        };
-        let targets = targets.to_device(outputs.device());
-        let outputs = outputs.detach();
-        // Of the sum, whatever was learned from.
-        let told = outputs.mse_loss(&targets, Reduction::Mean);
-        let told = told.double_value(&[]);
+        let outputs = self.network.forward_t(&input, true);
+        let loss = outputs.mse_loss(&targets.to_device(outputs.device()), Reduction::Mean);
+        let told = loss.double_value(&[]);
         let parity = values(&outputs)?;
         let row = encoder.code().row(self.row);
         let agreeing = self.train.agreeing(&parity, &self.filled, row);
@@ -158,7 +133,7 @@ impl Task for ParityModel {
         let row = encoder.code().row(self.row);
         let (mut squares, mut outputs) = (0.0f64, 0);
         for chunk in self.validation_groups.chunks(VALIDATION_CHUNK * k) {
-            let mut batch = self.validation.batch(chunk.to_vec(), k, 0);
+            let mut batch = self.validation.batch(chunk.to_vec(), k);
             self.validation.fill(encoder, self.row, &mut batch)?;
             let parity = self.network.infer(&batch.parity);
             self.validation

@@ -197,7 +197,6 @@ fn parity_run(
         groups: settings.common.batch as usize,
         validate_every: settings.validate_every(rule.steps),
         rule,
-        cell_targets: settings.cell_targets,
         start,
         learned,
         loss: settings.loss.unwrap_or(loss),

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::ArgAction;
 use parapet_cluster::array::FilterSpec;
 use parapet_encoder::{CodeSpec, EncoderKind};
 use parapet_parameter_server::Consistency;
@@ -96,10 +95,10 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "PART", default_value_t = 0.15)]
     pub(super) trial_share: f64,
     /// `lenet`, `resnet8`, `resnet14`, `resnet20`, `resnet18`, `vgg11` (each `:WIDTH`),
-    /// `mlp:INPUTS,HIDDEN,..`, or `cells:ROWSxCOLUMNS:NETWORK` with the grid of the concatenation:
-    /// 1x2 for k = 2, 2x2 for k = 3 and 4 [default: the deployed model's where it is known; for
-    /// `stack` the best in short trials of those within --max-cost]. A learned code's encoder: `mlp:INPUTS,HIDDEN,..` of k samples' values, or `dilated:CHANNELS`
-    /// for images [default: an MLP with one hidden layer as long as its input]
+    /// or `mlp:INPUTS,HIDDEN,..` [default: the deployed model's where it is known; for `stack` the
+    /// best in short trials of those within --max-cost]. A learned code's encoder:
+    /// `mlp:INPUTS,HIDDEN,..` of k samples' values, or `dilated:CHANNELS` for images [default: an
+    /// MLP with one hidden layer as long as its input]
     #[arg(long, value_parser = network)]
     pub(super) network: Option<String>,
     /// Time of a parity query, over that of a query, that a network for `stack` may take, measured
@@ -114,11 +113,8 @@ pub(crate) struct Settings {
     /// better of mse and kl in short trials]
     #[arg(long)]
     pub(super) loss: Option<Loss>,
-    /// True if a network of cells learns each cell's part of the sum, and not only the sum
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
-    pub(super) cell_targets: bool,
-    /// Weights to begin with: an entry of this trainer whose network is the same, or that of one
-    /// cell [default: fresh ones]
+    /// Weights to begin with: an entry of this trainer whose network is the same [default: fresh
+    /// ones]
     #[arg(long, value_name = "REPOSITORY/NAME")]
     pub(super) start: Option<PathBuf>,
     /// Optimiser steps [default: 4000; for `stack` as many as --minutes have, 20000 at most]
