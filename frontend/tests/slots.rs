@@ -54,10 +54,10 @@ const ODD: f32 = 13.0;
 
 /// Three deployed instances and a parity instance, which gives each slot's own prediction.
 async fn served() -> Fixture {
-    served_as(false).await
+    served_as(false, "").await
 }
 
-async fn served_as(is_isolated: bool) -> Fixture {
+async fn served_as(is_isolated: bool, extra: &str) -> Fixture {
     let (repository, text) = stacked(is_isolated);
     let mut memory = Memory::of(&[3, 1], |pool, input| {
         let mut predictions = linear_all(&values(input));
@@ -75,7 +75,7 @@ async fn served_as(is_isolated: bool) -> Fixture {
     });
     memory.has_slots = true;
     // The decoding that goes with stacks.
-    let text = text.replace("decoding = \"slots\"\n", "");
+    let text = text.replace("decoding = \"slots\"\n", extra);
     fixture(repository, &text, memory).await
 }
 
@@ -99,6 +99,25 @@ async fn a_group_whose_members_are_all_late_is_answered_from_one_parity_output()
 }
 
 #[tokio::test(start_paused = true)]
+async fn late_queries_alone_are_grouped_when_late() {
+    let fixture = served_as(false, "send_parity = \"when_late\"\n").await;
+    fixture.two_exact([1.0, 2.0]).await;
+    fixture.set_all((0..3).map(|index| (0, index)), State::Frozen);
+    for (sample, asked) in [3.0, 4.0].map(|sample| (sample, fixture.ask(sample))) {
+        let (answered, took) = asked.await.unwrap();
+        let (response, provenance) = answered.unwrap();
+        assert_eq!(provenance.kind, "reconstructed");
+        assert_close(&response.outputs[0].f32s().unwrap(), &expected(sample));
+        assert!(
+            took > HOLD_BACK && took < HOLD_BACK + SERVICE + 5 * MS,
+            "{took:?}"
+        );
+    }
+    let stats = fixture.model.driver.stats();
+    assert_eq!((stats.groups_encoded, stats.redundant_issued), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slot_that_is_not_finite_spoils_no_other() {
     let fixture = served().await;
     fixture.set_all((0..3).map(|index| (0, index)), State::Frozen);
@@ -114,7 +133,7 @@ async fn a_slot_that_is_not_finite_spoils_no_other() {
 #[tokio::test(start_paused = true)]
 async fn tenants_that_do_not_mix_share_groups_only_where_slots_are_isolated() {
     for (is_isolated, expected) in [(true, ["reconstructed"; 2]), (false, ["exact"; 2])] {
-        let fixture = served_as(is_isolated).await;
+        let fixture = served_as(is_isolated, "").await;
         fixture.set_all((0..3).map(|index| (0, index)), State::Well(4 * HOLD_BACK));
         let ask = |tenant| fixture.ask_as(MixingDomain::of_tenant(tenant), 1.0, &[]);
         let mut kinds = Vec::new();
@@ -148,6 +167,10 @@ fn a_code_that_does_not_fit_its_entry_is_refused() {
     let parts = "parity[0].model & [2, 5], not [2, 4] & model.toml & name a parity model";
     refused_with(&text, parts);
     add_parity_row(repository.path(), "linear-parity", 0, sum(2, 1));
+    let linear = "decoding = \"linear\"\nsend_parity = \"when_late\"";
+    let parts =
+        "strategy.send_parity & \"when_late\" with decoding = \"linear\" & use a code with slots";
+    refused_with(&text.replace("decoding = \"slots\"", linear), parts);
     let asked = text.replace("\"stack\"", "\"sum\"");
     refused_with(
         &asked,

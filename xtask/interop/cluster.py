@@ -108,7 +108,7 @@ kind = "coded"
 encoder = "sum"
 k = 2
 hold_back = {{ fixed_ms = 200 }}
-defer_parity = false
+send_parity = "at_once"
 [[models.strategy.parity]]
 model = "{parity_model}"
 instances = {quoted([parity])}

@@ -212,7 +212,7 @@ pub(crate) fn coded(replicas: &[String], parity: &[String]) -> String {
          [[models]]\nname = \"{MODEL}\"\ninstances = {replicas:?}\nslots_per_instance = 1\n\
          [models.health]\ninterval_ms = 200\n\
          [models.strategy]\nkind = \"coded\"\nencoder = \"sum\"\nk = 2\n\
-         hold_back = {{ fixed_ms = 5 }}\naudit_every = 1\ndefer_parity = false\n\
+         hold_back = {{ fixed_ms = 5 }}\naudit_every = 1\nsend_parity = \"at_once\"\n\
          [[models.strategy.parity]]\nmodel = \"{PARITY}\"\n\
          instances = {{ dns = \"127.0.0.1\", port = {port} }}\n"
     )

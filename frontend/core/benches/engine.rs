@@ -10,7 +10,7 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use parapet_frontend_core::{
     Action, Arrival, ClassId, CodedConfig, CoreConfig, DomainId, Engine, GroupKey, HedgeBudget,
-    HedgeConfig, HoldBackPolicy, OutlierConfig, PoolConfig, PoolId, QueueLimitConfig,
+    HedgeConfig, HoldBackPolicy, OutlierConfig, PoolConfig, PoolId, QueueLimitConfig, SendParity,
     StrategyConfig, Time,
 };
 
@@ -32,7 +32,7 @@ fn coded(k: usize) -> CodedConfig {
         r: 1,
         first_parity: PoolId::FIRST_REDUNDANT,
         hold_back: hold_back(),
-        defer_parity: false,
+        send_parity: SendParity::AtOnce,
         flush_after: Duration::from_millis(10),
         late_truth_wait: Duration::from_secs(2),
         parity_timeout: Duration::from_secs(1),

@@ -67,7 +67,7 @@ pub use queue_limit::{QueueLimit, QueueLimitConfig};
 pub use stats::{RedundancyOutcomes, Stats};
 pub use strategy::approximate_backup::{ApproximateBackup, ApproximateBackupConfig};
 pub use strategy::by_class::ByClass;
-pub use strategy::coded::{Coded, CodedConfig};
+pub use strategy::coded::{Coded, CodedConfig, SendParity};
 pub use strategy::config::StrategyConfig;
 pub use strategy::hedge::{Hedge, HedgeBudget, HedgeConfig};
 pub use strategy::none::NoRedundancy;

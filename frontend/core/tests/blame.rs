@@ -8,7 +8,7 @@ mod harness;
 use std::time::Duration;
 
 use harness::*;
-use parapet_frontend_core::{FailureKind, InstanceId, PoolId, StrategyConfig};
+use parapet_frontend_core::{FailureKind, InstanceId, PoolId, SendParity, StrategyConfig};
 use proptest::prelude::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -207,7 +207,7 @@ fn a_backup_is_asked_once_more_at_another_instance_and_blames_by_the_same_eviden
 #[test]
 fn an_input_at_fault_gets_no_parity_query_of_its_own() {
     let mut config = coded_config(2, 1);
-    config.defer_parity = true;
+    config.send_parity = SendParity::InTime;
     let mut harness = Harness::coded(4, 1, config);
     let poisoned = harness.query();
     harness.complete_client(poisoned, NOT_FINITE);

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use harness::ops::{Op, abandon, advance, arrive, set_up};
 use harness::{FLUSH_AFTER, Fate, HOLD_BACK, Harness, coded_config};
-use parapet_frontend_core::{CodedConfig, FailureKind, HoldBack, HoldBackPolicy, PoolId};
+use parapet_frontend_core::{
+    CodedConfig, FailureKind, HoldBack, HoldBackPolicy, PoolId, SendParity,
+};
 use proptest::prelude::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -16,7 +18,7 @@ const MS: Duration = Duration::from_millis(1);
 
 fn deferring(k: usize, r: usize) -> CodedConfig {
     CodedConfig {
-        defer_parity: true,
+        send_parity: SendParity::InTime,
         audit_every: 0,
         ..coded_config(k, r)
     }

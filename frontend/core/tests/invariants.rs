@@ -77,6 +77,20 @@ proptest! {
     }
 
     #[test]
+    fn slots_k3_r1_when_late(ops in ops()) {
+        run(Harness::coded(4, 2, when_late_config(3, 1)), ops);
+    }
+
+    #[test]
+    fn slots_k2_r2_when_late_and_hedged(ops in ops()) {
+        let hedged = CodedConfig {
+            hedge: coded_hedged_config(2, 2).hedge,
+            ..when_late_config(2, 2)
+        };
+        run(Harness::of(3, 1, CodedHedged(hedged)), ops);
+    }
+
+    #[test]
     fn coded_k4_r1_with_a_tight_budget(ops in ops()) {
         let mut config = coded_config(4, 1);
         config.redundant_share = 0.2;

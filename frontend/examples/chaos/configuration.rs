@@ -39,7 +39,7 @@ const VARIANTS: [(&str, usize, &str); 4] = [
     (
         "coded",
         2,
-        "hold_back = { fixed_ms = 35 }\naudit_every = 1\ndefer_parity = false\n",
+        "hold_back = { fixed_ms = 35 }\naudit_every = 1\nsend_parity = \"at_once\"\n",
     ),
     (
         "coded",

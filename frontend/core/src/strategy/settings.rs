@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use parapet_encoder::Decoding;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use crate::{CodedConfig, HoldBackPolicy, StrategyConfig};
+use crate::{CodedConfig, HoldBackPolicy, SendParity, StrategyConfig};
 
 /// Default of the wait for an answered query's own prediction.
 pub(super) const LATE_TRUTH_WAIT: Duration = Duration::from_secs(2);
@@ -109,6 +110,11 @@ impl CodedConfig {
         ensure((2..=64).contains(&self.k), "k", self.k, fix)?;
         let fix = "give 1 to 16 parity rows";
         ensure((1..=16).contains(&self.r), "r", self.r, fix)?;
+        let has_slots = self.decoding == Decoding::Slots;
+        let fits = has_slots || self.send_parity != SendParity::WhenLate;
+        let problem = "\"when_late\" with decoding = \"linear\", which needs the other predictions";
+        let fix = "use a code with slots, as encoder = \"stack\", or \"in_time\"";
+        ensure(fits, "send_parity", problem, fix)?;
         share("redundant_share", self.redundant_share)?;
         burst("redundant_burst", self.redundant_burst)?;
         ensure(self.max_keys >= 1, "max_keys", 0, "give at least 1")?;
@@ -238,9 +244,6 @@ pub(super) const fn learned_97() -> HoldBackPolicy {
 pub(super) const fn late_truth_wait() -> Duration {
     LATE_TRUTH_WAIT
 }
-pub(super) const fn yes() -> bool {
-    true
-}
 
 #[cfg(test)]
 mod tests {
@@ -299,7 +302,7 @@ mod tests {
             decoding: Decoding::Linear,
             first_parity: PoolId::FIRST_REDUNDANT,
             hold_back: HoldBackPolicy::learned(0.97),
-            defer_parity: true,
+            send_parity: SendParity::InTime,
             flush_after: Duration::from_millis(10),
             late_truth_wait: Duration::from_secs(2),
             parity_timeout: Duration::from_secs(1),

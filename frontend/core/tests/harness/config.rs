@@ -5,7 +5,8 @@ use std::time::Duration;
 use parapet_encoder::Decoding;
 use parapet_frontend_core::{
     ApproximateBackupConfig, CodedConfig, CoreConfig, HedgeBudget, HedgeConfig, HoldBackPolicy,
-    OutlierConfig, PoolConfig, PoolId, QueueLimitConfig, ReplicateConfig, StrategyConfig,
+    OutlierConfig, PoolConfig, PoolId, QueueLimitConfig, ReplicateConfig, SendParity,
+    StrategyConfig,
 };
 
 pub const HOLD_BACK: Duration = Duration::from_millis(20);
@@ -19,7 +20,7 @@ pub fn coded_config(k: usize, r: usize) -> CodedConfig {
         decoding: Decoding::Linear,
         first_parity: PoolId::FIRST_REDUNDANT,
         hold_back: HoldBackPolicy::Fixed(HOLD_BACK),
-        defer_parity: false,
+        send_parity: SendParity::AtOnce,
         flush_after: FLUSH_AFTER,
         late_truth_wait: LATE_TRUTH_WAIT,
         parity_timeout: Duration::from_millis(300),
@@ -38,6 +39,14 @@ pub fn slots_config(k: usize, r: usize) -> CodedConfig {
     CodedConfig {
         decoding: Decoding::Slots,
         ..coded_config(k, r)
+    }
+}
+
+/// Late queries alone form groups.
+pub fn when_late_config(k: usize, r: usize) -> CodedConfig {
+    CodedConfig {
+        send_parity: SendParity::WhenLate,
+        ..slots_config(k, r)
     }
 }
 

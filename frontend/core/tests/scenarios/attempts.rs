@@ -131,6 +131,63 @@ fn with_slots_lost_members_fail_once_no_parity_output_can_come() {
 }
 
 #[test]
+fn when_late_a_query_that_is_answered_in_time_joins_no_group() {
+    let mut harness = coded_with(when_late_config(2, 1));
+    for query in harness.pair() {
+        harness.complete_client(query, None);
+    }
+    harness.advance(MINUTE);
+    let stats = harness.engine.stats();
+    assert_eq!((stats.redundant_issued, stats.groups_tracked), (0, 0));
+    assert_eq!(stats.kept_bytes, 0);
+}
+
+#[test]
+fn when_late_queries_that_are_late_together_share_one_parity_query() {
+    let mut harness = coded_with(when_late_config(3, 1));
+    let [first, second] = harness.pair();
+    let in_time = harness.query();
+    harness.complete_client(in_time, None);
+    harness.advance(HOLD_BACK);
+    harness.compute();
+    assert_eq!(
+        harness.engine.stats().redundant_issued,
+        0,
+        "more may be late"
+    );
+    harness.advance(MS);
+    harness.compute();
+    assert_eq!(harness.engine.stats().redundant_issued, 1);
+    harness.complete_parity(None);
+    harness.compute();
+    for query in [first, second] {
+        harness.expect(query, Fate::Reconstructed);
+        assert_eq!(harness.took(query), HOLD_BACK + MS);
+    }
+    // Their own predictions are compared with what was sent.
+    harness.complete_client(first, None);
+    harness.complete_client(second, None);
+    harness.advance(MINUTE);
+    assert_eq!(harness.engine.stats().groups_tracked, 0);
+}
+
+#[test]
+fn when_late_a_lost_query_is_reconstructed_at_once_and_an_exact_one_wins() {
+    let mut harness = coded_with(when_late_config(2, 1));
+    let [lost, late] = harness.pair();
+    harness.complete_client(lost, Some(FailureKind::Refused));
+    harness.compute();
+    assert_eq!(harness.engine.stats().redundant_issued, 1);
+    harness.complete_parity(None);
+    harness.compute();
+    harness.expect(lost, Fate::Reconstructed);
+    harness.advance(HOLD_BACK + MS);
+    harness.compute();
+    harness.complete_client(late, None);
+    harness.expect(late, Fate::Exact);
+}
+
+#[test]
 fn members_of_a_group_go_to_different_instances() {
     let mut config = coded_config(2, 1);
     config.flush_after = MINUTE;

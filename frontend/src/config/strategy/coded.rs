@@ -23,13 +23,12 @@ const MAX_CODING_QUEUE: usize = 64;
 pub(super) fn resolve(
     at: &At<'_>,
     deployed: &Deployed<'_>,
-    config: &mut CodedConfig,
+    config: &CodedConfig,
     models: &Models,
 ) -> Result<(Coder, Vec<RedundantPool>), ConfigError> {
     let fix = "set encoder = \"sum\", \"concat\", \"stack\" or \"learned\"";
     let missing = || at.field("encoder", "missing", fix);
     let encoder = models.encoder.ok_or_else(missing)?;
-    config.decoding = models.decoding.unwrap_or(encoder.usual_decoding());
     let asked = CodeSpec {
         decoding: config.decoding,
         ..CodeSpec::new(encoder, config.k, config.r)

@@ -6,6 +6,7 @@ mod coded;
 use std::sync::Arc;
 
 use parapet_config::repository::{ModelEntry, ModelRepository};
+use parapet_encoder::EncoderKind;
 use parapet_frontend_core::{DeployedInstances, PoolId, StrategyConfig};
 use parapet_net::tls::ClientSettings;
 
@@ -112,6 +113,10 @@ fn resolve_strategy(
         at.field("kind", "more than 255 pools", fix)
     })?;
     let mut strategy = settings.clone();
+    if let StrategyConfig::Coded(config) | StrategyConfig::CodedHedged(config) = &mut strategy {
+        let usual = models.encoder.map(EncoderKind::usual_decoding);
+        config.decoding = models.decoding.or(usual).unwrap_or_default();
+    }
     let checked = strategy.check(deployed.instances());
     checked.map_err(|mistake| at.setting(mistake))?;
     let mut code = None;

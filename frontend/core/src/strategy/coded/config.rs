@@ -5,8 +5,21 @@ use std::time::Duration;
 use parapet_encoder::Decoding;
 use serde::Deserialize;
 
-use crate::strategy::settings::{self, yes};
+use crate::strategy::settings;
 use crate::{HedgeBudget, HoldBackPolicy, PoolId, Row};
+
+/// When a group's parity queries are sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SendParity {
+    /// As soon as the group is full (ParM, SOSP 2019).
+    AtOnce,
+    /// When they are due to be in time for the first member that would be late.
+    #[default]
+    InTime,
+    /// Once queries are late: only those form groups, of up to k. Needs a code with slots.
+    WhenLate,
+}
 
 /// Settings of coded redundancy.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -30,10 +43,9 @@ pub struct CodedConfig {
         deserialize_with = "settings::late_at_97"
     )]
     pub hold_back: HoldBackPolicy,
-    /// Send parity queries only when they are due to be in time for the first member that would be
-    /// late, instead of at once.
-    #[serde(default = "yes")]
-    pub defer_parity: bool,
+    /// When parity queries are sent.
+    #[serde(default)]
+    pub send_parity: SendParity,
     /// Time that a group may stay open while a query in it waits.
     #[serde(
         rename = "flush_after_ms",

@@ -25,7 +25,7 @@ pub(super) enum Status {
 
 #[derive(Debug)]
 pub(super) struct Member<I, O> {
-    /// `None` for a filler that was answered before (CG-5).
+    /// `None` for a filler: a query that was answered before, or a repeated one (CG-5).
     pub(super) query: Option<QueryId>,
     pub(super) input: Arc<I>,
     pub(super) prediction: Option<Arc<O>>,
@@ -62,11 +62,11 @@ impl<I, O> Member<I, O> {
         }
     }
 
-    pub(super) fn filler(input: Arc<I>, prediction: Arc<O>) -> Self {
+    pub(super) fn filler(input: Arc<I>, prediction: Option<Arc<O>>) -> Self {
         Self {
             query: None,
             input,
-            prediction: Some(prediction),
+            prediction,
             reconstruction: None,
             status: Status::Done,
             late_at: None,

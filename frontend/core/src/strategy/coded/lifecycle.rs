@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::group::{Group, Member, Status};
-use super::{Coded, CodedConfig};
+use super::{Coded, CodedConfig, SendParity};
 use crate::stats::Fate;
 use crate::strategy::parity::Parity;
 use crate::timers::Timer;
@@ -78,6 +78,18 @@ impl<I, O> Coded<I, O> {
             return false;
         };
         let wanted = self.config.k - group.members.len();
+        if let (SendParity::WhenLate, Some(first)) =
+            (self.config.send_parity, group.members.first())
+        {
+            // A slot's output does not depend on what is in the others.
+            let input = Arc::clone(&first.input);
+            let repeat = || Member::filler(Arc::clone(&input), None);
+            group
+                .members
+                .extend(std::iter::repeat_with(repeat).take(wanted));
+            self.seal(core, id);
+            return true;
+        }
         let Some(state) = self.keys.get(group.key) else {
             return false;
         };
@@ -95,7 +107,7 @@ impl<I, O> Coded<I, O> {
             .map(|answered| {
                 Member::filler(
                     Arc::clone(&answered.input),
-                    Arc::clone(&answered.prediction),
+                    Some(Arc::clone(&answered.prediction)),
                 )
             })
             .collect();

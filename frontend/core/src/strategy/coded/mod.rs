@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-pub use self::config::CodedConfig;
+pub use self::config::{CodedConfig, SendParity};
 use self::group::{Group, Member, Status};
 use self::key::{Answered, Gone, Keys};
 use self::lifecycle::{Sent, abandoned};
@@ -35,6 +35,9 @@ use crate::{
     Action, AttemptResult, BudgetView, Comparison, Core, GroupId, GroupKey, GroupView, HedgeBudget,
     HoldBack, HoldBackOverride, JobId, QueryId, Row, Strategy, Time, TokenBucket, Verdict,
 };
+
+/// Time that a late query's group waits for other late ones: their timers fire together.
+const LATE_WINDOW: Duration = Duration::from_millis(1);
 
 /// Strategy that codes groups of queries.
 #[derive(Debug)]
@@ -60,7 +63,7 @@ impl<I, O> Coded<I, O> {
         Self {
             hedges: config.hedge.map(allowance),
             hold_back: HoldBack::new(config.hold_back.clone()),
-            timing: ParityTiming::new(config.defer_parity),
+            timing: ParityTiming::new(config.send_parity != SendParity::AtOnce),
             budget: TokenBucket::new(config.redundant_share, config.redundant_burst),
             // Up to k - 1 of the recent queries may sit in the open group themselves.
             keys: Keys::new(config.max_keys, 2 * (config.k - 1), config.max_kept_bytes),
@@ -101,7 +104,23 @@ impl<I, O> Coded<I, O> {
         if group.members.len() == self.config.k {
             self.seal(core, group_id);
         } else {
-            Self::arm_flush(core, group_id, group, self.config.flush_after);
+            let after = match self.config.send_parity {
+                SendParity::WhenLate => LATE_WINDOW.min(self.config.flush_after),
+                _ => self.config.flush_after,
+            };
+            Self::arm_flush(core, group_id, group, after);
+        }
+    }
+
+    /// Returns true if queries join a group only once they are late, or lost.
+    fn groups_late_queries(&self) -> bool {
+        self.config.send_parity == SendParity::WhenLate
+    }
+
+    /// Has a query that is late, or lost, join a group, if it waited for that.
+    fn join_late(&mut self, core: &mut Core<I, O>, query: QueryId) {
+        if self.groups_late_queries() && !self.membership.contains_key(&query) {
+            self.join(core, query);
         }
     }
 
@@ -110,13 +129,14 @@ impl<I, O> Coded<I, O> {
         // With no hold-back every query is late on arrival, which says nothing about it: its group
         // fills as ever.
         let is_straggler = !self.hold_back.delay().is_zero();
+        self.join_late(core, query);
         let Some((id, slot, group)) = self.group_of(query) else {
             return;
         };
         if let Some(member) = group.members.get_mut(slot) {
             member.late = true;
         }
-        if is_straggler {
+        if is_straggler && !self.groups_late_queries() {
             self.complete_with_fillers(core, id);
         }
         self.encode(core, id);
@@ -149,7 +169,12 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
 
     fn on_accepted(&mut self, core: &mut Core<I, O>, query: QueryId) {
         self.budget.earn();
-        self.join(core, query);
+        if !self.groups_late_queries() {
+            self.join(core, query);
+        } else if let Some(waiting) = core.query(query).filter(|query| query.allow_approximate) {
+            let late_at = self.hold_back.late_at(waiting.arrived);
+            core.set_late_timer(query, late_at.min(waiting.last_call()));
+        }
         if let Some(hedges) = &mut self.hedges {
             hedges.earn();
             self.watch_for_hedge(core, query);
@@ -185,20 +210,29 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
                 truth,
             }));
         }
-        let mut gone = Gone::default();
-        self.keys.remember(
-            core.now(),
-            key,
-            answered,
-            abandoned(&self.groups),
-            &mut gone,
-        );
-        self.drop_open_groups(core, gone.groups);
-        self.let_go(&gone.queries);
+        if !self.groups_late_queries() {
+            let mut gone = Gone::default();
+            self.keys.remember(
+                core.now(),
+                key,
+                answered,
+                abandoned(&self.groups),
+                &mut gone,
+            );
+            self.drop_open_groups(core, gone.groups);
+            self.let_go(&gone.queries);
+        } else {
+            self.let_go(&[query]);
+        }
         self.advance(core, id);
     }
 
     fn on_lost(&mut self, core: &mut Core<I, O>, query: QueryId) -> Verdict {
+        // Without a timer it came while redundancy was switched off.
+        let may_join = |query: &Query<I>| query.allow_approximate && query.late_timer.is_some();
+        if core.query(query).is_some_and(may_join) {
+            self.join_late(core, query);
+        }
         let Some((id, slot, group)) = self.group_of(query) else {
             return Verdict::Fail;
         };
