@@ -9,7 +9,6 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use parapet_loadgen::compare::CompareReport;
 use parapet_loadgen::simulate::{SCHEMA, SimulationReport};
 use program::{Ended, cases, changed, command};
 use tempfile::TempDir;
@@ -34,8 +33,8 @@ fn report(path: &Path) -> SimulationReport {
 #[test]
 fn strategies_are_compared_in_every_form() {
     let folder = TempDir::new().unwrap();
-    let changes = "--json report.json --html report.html --compare-json compare.json --strategy \
-        coded,hedge,equal_resources --queries 20000";
+    let changes = "--json report.json --html report.html --strategy coded,hedge,equal_resources \
+        --queries 20000";
     let shown = run(&folder, changes).succeeded().stdout;
     for expected in ["p99.9", "parity 0", "hedge"] {
         assert!(shown.contains(expected), "{shown}");
@@ -54,8 +53,6 @@ fn strategies_are_compared_in_every_form() {
     assert_eq!(coded.latency.count, all.count);
     assert!(coded.gap_ratio.unwrap().value > 1.5);
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
-    let alone: CompareReport = serde_json::from_str(&read("compare.json")).unwrap();
-    assert_eq!(alone, comparison);
     assert!(read("report.html").contains("equal_resources"));
 }
 
@@ -213,7 +210,7 @@ fn bad_input_is_one_line_exit_code_2_and_no_report() {
 --faults nowhere.toml => cannot read
 --baseline none => baseline "none" is not among
 --json missing/report.json => its folder does not exist
---html report.html --queries 5000000 => leave them out
+--html report.html --queries 5000000 => leave it out
 --csv missing/files => missing/files: cannot be a folder
 --csv files --queries 5000000 => --csv holds at most 2000000
 --service-time constant:-1 => service_time.ms: -1

@@ -6,14 +6,13 @@
 //! strategies' blocks of a round together.
 //!
 //! All of this is pure: from [`Comparison`], which a runner or a simulator makes, to
-//! [`CompareReport`], and from many of these to [`SweepReport`].
+//! [`CompareReport`].
 
 mod analyse;
 mod input;
 mod pool;
 mod report;
 mod series;
-mod sweep;
 mod warning;
 
 pub use analyse::analyse;
@@ -23,6 +22,4 @@ pub use report::{
     Series, SpectrumPoint, StrategyReport, samples_needed,
 };
 pub(crate) use series::{recording_series, spectrum_of};
-pub use sweep::{Axes, Knee, Row, SWEEP_SCHEMA, SweepPoint, SweepReport};
-pub(crate) use sweep::{Curve, curves};
 pub use warning::{Warning, WarningKind};

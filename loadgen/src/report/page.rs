@@ -219,11 +219,6 @@ impl Cell {
         self
     }
 
-    pub(super) fn with_mark(mut self, mark: &str) -> Self {
-        self.text.push_str(mark);
-        self
-    }
-
     pub(crate) fn or_dash(value: Option<impl Display>) -> Self {
         value.map_or_else(|| Self::from("-"), |value| Self::from(value.to_string()))
     }

@@ -8,7 +8,6 @@ use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
 use super::page::{SERIES, escape};
-use crate::compare::Interval;
 
 const COLOURS: [RGBColor; SERIES] = [
     RGBColor(27, 29, 32),
@@ -60,8 +59,6 @@ pub(super) enum Shape {
     /// Points, width in pixels by which the style sheet finds lines to dash, and opacity.
     Line(Vec<Point>, u32, f64),
     Dots(Vec<Point>, u32),
-    /// Range of `y` at an `x`.
-    Whisker(f64, Interval),
 }
 
 impl Plot {
@@ -174,12 +171,6 @@ impl Shape {
                 let dot = |point| Circle::new(inside(point), *radius, style);
                 chart.draw_series(points.iter().copied().map(dot))?;
             }
-            Self::Whisker(x, range) => {
-                let ends = [(*x, range.low), (*x, range.high)].map(inside);
-                let cap = |end| EmptyElement::at(end) + PathElement::new([(-4, 0), (4, 0)], colour);
-                chart.draw_series([PathElement::new(ends, colour)])?;
-                chart.draw_series(ends.map(cap))?;
-            }
         }
         Ok(())
     }
@@ -225,7 +216,7 @@ fn percentile(place: &f64) -> String {
 }
 
 /// A number with no more digits than it needs, and its thousands apart.
-pub(super) fn number(value: f64) -> String {
+fn number(value: f64) -> String {
     if value < 1000.0 || value.fract() != 0.0 {
         let text = format!("{value:.7}");
         return text.trim_end_matches('0').trim_end_matches('.').to_owned();

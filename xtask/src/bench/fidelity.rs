@@ -41,17 +41,17 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let simulate = cmd!(
         sh,
         "{loadgen} simulate --experiment {experiment} --strategy {strategies} --queries 400000
-            --seed 1 --compare-json {report}"
+            --seed 1 --json {report}"
     );
     simulate.quiet().ignore_stdout().run()?;
-    let simulated = read_json(&report)?;
+    let simulated = &read_json(&report)?["comparison"];
     println!(
         "{:<18} {:>8} {:>10} {:>10} {:>8}",
         "strategy", "", "real, ms", "sim., ms", "ratio"
     );
     let mut worst: f64 = 0.0;
     for name in STRATEGIES {
-        let (real, simulated) = (strategy(&real, name)?, strategy(&simulated, name)?);
+        let (real, simulated) = (strategy(&real, name)?, strategy(simulated, name)?);
         for percentile in ["p50", "p99", "p99_9"] {
             let pointer = format!("/latency/{percentile}");
             let (real, simulated) = (figure(real, &pointer)?, figure(simulated, &pointer)?);

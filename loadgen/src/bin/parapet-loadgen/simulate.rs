@@ -14,7 +14,7 @@ use parapet_loadgen::simulate::{
     MAX_RECORDS, SCHEMA, Simulated, Simulation, SimulationReport, comparison, simulations,
 };
 
-use crate::files::{ReportFiles, check_folder, check_writable, write_json, write_strategy_csv};
+use crate::files::{ReportFiles, check_folder, write_strategy_csv};
 use crate::live::Watch;
 use crate::{Error, bad_input, finish};
 
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     instances: Option<usize>,
     /// Instances on top for redundancy; every strategy but none has them [default: 0]
     #[arg(long)]
-    pub(crate) redundant_instances: Option<usize>,
+    redundant_instances: Option<usize>,
     /// Requests that the frontend gives an instance at a time [default: 1]
     #[arg(long)]
     slots: Option<u32>,
@@ -72,17 +72,14 @@ pub(crate) struct Args {
     #[arg(short, long)]
     r: Option<usize>,
     #[command(flatten)]
-    pub(crate) files: ReportFiles,
-    /// Write the comparison of the strategies as JSON, as real comparisons have it
-    #[arg(long)]
-    pub(crate) compare_json: Option<PathBuf>,
+    files: ReportFiles,
     /// Folder for a CSV file of each strategy, with a line for each query
     #[arg(long, value_name = "DIR")]
-    pub(crate) csv: Option<PathBuf>,
+    csv: Option<PathBuf>,
     /// Strategy that the others are compared with [default: the experiment's, equal_resources, or
     /// the first]
     #[arg(long)]
-    pub(crate) baseline: Option<String>,
+    baseline: Option<String>,
 }
 
 fn parse_service_time(text: &str) -> anyhow::Result<ServiceTime> {
@@ -125,7 +122,7 @@ fn list(what: &str, text: &str, part: &str, form: &str) -> anyhow::Result<Vec<f6
 
 impl Args {
     /// The experiment of the file, with what flags say in place of what it says.
-    pub(crate) fn experiment(&self) -> anyhow::Result<Experiment> {
+    fn experiment(&self) -> anyhow::Result<Experiment> {
         let mut experiment = match &self.experiment {
             Some(path) => Experiment::read(path)?,
             None => Experiment {
@@ -192,22 +189,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     drop(watch);
     let recorded = write_recordings(args, &done);
     let report = report(experiment, done);
-    let written = recorded.and_then(|()| {
-        let page = || report.comparison.as_ref().map(compare_page);
-        args.files.write(&report, page)?;
-        match (&args.compare_json, &report.comparison) {
-            (Some(path), Some(comparison)) => write_json(path, comparison),
-            _ => Ok(()),
-        }
-    });
+    let page = || report.comparison.as_ref().map(compare_page);
+    let written = recorded.and_then(|()| args.files.write(&report, page));
     finish(&report, written, report.partial)
 }
 
 fn prepare(args: &Args) -> anyhow::Result<(Experiment, Vec<Simulation>)> {
     args.files.check()?;
-    args.compare_json
-        .iter()
-        .try_for_each(|path| check_writable(path))?;
     let experiment = args.experiment()?;
     let mut simulations = simulations(&experiment)?;
     let count = simulations.len();
@@ -221,12 +209,10 @@ fn prepare(args: &Args) -> anyhow::Result<(Experiment, Vec<Simulation>)> {
              leave it out, or lower --queries"
         );
     }
-    let compares = args.files.html.is_some() || args.compare_json.is_some();
     ensure!(
-        !compares || (keep_records && count > 1),
-        "--html and --compare-json compare at least two strategies, of at most {MAX_RECORDS} \
-         queries together, and {all} of {count} were asked for; leave them out, or change \
-         --strategy or --queries"
+        args.files.html.is_none() || (keep_records && count > 1),
+        "--html compares at least two strategies, of at most {MAX_RECORDS} queries together, and \
+         {all} of {count} were asked for; leave it out, or change --strategy or --queries"
     );
     for simulation in &mut simulations {
         simulation.keep_records = keep_records;
