@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::ops::ControlFlow;
-use std::time::Duration;
 
 use parapet_config::faults::{FaultProfile, Freezing, ServiceTime, Slowdown, Span, Straggling};
 use parapet_loadgen::experiment::{Event, Experiment, What};
@@ -327,20 +326,23 @@ fn breaking_off_leaves_a_partial_result() {
 fn senseless_simulations_are_refused() {
     for (change, says) in [
         (
-            (|it| it.rate = 0.0) as fn(&mut Simulation),
+            (|it| it.experiment.rate = 0.0) as fn(&mut Simulation),
             "rate: 0; give a positive",
         ),
-        (|it| it.queries = 0, "queries: 0; give 1 to"),
+        (|it| it.experiment.requests = 0, "queries: 0; give 1 to"),
         (
             |it| it.core.pools[0].slots = 0,
             "slots: 0 or too many; give",
         ),
-        (|it| it.deadline = Duration::ZERO, "deadline: 0; give"),
+        (|it| it.experiment.timeout_ms = 0, "deadline: 0; give"),
         (
-            |it| it.surroundings.network.client.constant_ms = -1.0,
+            |it| it.experiment.simulation.network.client.constant_ms = -1.0,
             "network.client: -1 + 0 ms; give",
         ),
-        (|it| it.faults.error_probability = 2.0, "faults: "),
+        (
+            |it| it.experiment.faults.error_probability = 2.0,
+            "faults: ",
+        ),
     ] {
         let mut simulation = simulation(&setup("none", [2, 0], 100.0, 10));
         change(&mut simulation);

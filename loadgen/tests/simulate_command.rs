@@ -196,9 +196,9 @@ fn bad_input_is_one_line_exit_code_2_and_no_report() {
 --rate -1 => rate: -1
 --rate NaN => rate: NaN
 --instances 0 => instances 0; give at least one
---k 13 => k = 13 is more than the 12 instances
---k 1 => k: 1; give 2 to 64
---r 7 => needs at least 7 redundant instances and has 6
+--strategy coded:k=13 => k = 13 is more than the 12 instances
+--strategy coded:k=1 => k: 1; give 2 to 64
+--strategy coded:r=7 => needs at least 7 redundant instances and has 6
 --strategy codde => unknown strategy "codde"; choose among equal_resources, none
 --strategy coded,coded => is there twice
 --queries 0 => queries: 0

@@ -38,7 +38,7 @@ impl StrategyRun {
         let process = fleet.frontend(&arm.name, &configuration)?;
         let url = format!("http://{}", process.address);
         let (mut run, target, metadata) = Self::new(experiment, arm, &url).await?;
-        let pools = arm.resolve(0, 1, experiment.instances)?.pools;
+        let pools = arm.resolve(experiment.instances)?.pools;
         run.measured.instances = Some(pools.iter().map(|(_, count)| count).sum());
         (run.process, run.metrics) = (Some(process), Some(target));
         Ok((run, metadata))

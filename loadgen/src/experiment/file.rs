@@ -41,12 +41,6 @@ pub struct Experiment {
     pub events: Vec<Event>,
     pub strategies: Vec<Arm>,
     pub simulation: Surroundings,
-    /// Queries in a simulated coding group, unless the strategy says.
-    #[serde(skip)]
-    pub k: usize,
-    /// Parity rows of a simulated coding group, unless the strategy says.
-    #[serde(skip)]
-    pub r: usize,
 }
 
 impl Default for Experiment {
@@ -68,8 +62,6 @@ impl Default for Experiment {
             events: Vec::new(),
             strategies: Vec::new(),
             simulation: Surroundings::default(),
-            k: 2,
-            r: 1,
         }
     }
 }
@@ -109,6 +101,17 @@ pub struct Event {
     pub instance: usize,
     /// Seconds until it runs again; a killed instance is started anew after the block in any case.
     pub for_s: Option<f64>,
+}
+
+impl Event {
+    /// Its beginning and end in seconds since the start, with blocks of this length; `None` if its
+    /// block ends before it. As in a real comparison, none lasts longer than its block.
+    pub(crate) fn span_s(&self, block_s: f64) -> Option<[f64; 2]> {
+        let until_s = self.for_s.map_or(block_s, |for_s| self.after_s + for_s);
+        let until_s = until_s.min(block_s);
+        let start_s = self.block as f64 * block_s;
+        (self.after_s < until_s).then_some([self.after_s, until_s].map(|at_s| start_s + at_s))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -190,17 +193,6 @@ impl Experiment {
 
     pub fn block_s(&self) -> f64 {
         self.requests as f64 / self.rate / self.blocks as f64
-    }
-
-    pub fn set_code(&mut self, k: Option<usize>, r: Option<usize>) {
-        (self.k, self.r) = (k.unwrap_or(self.k), r.unwrap_or(self.r));
-        for arm in self.strategies.iter_mut().filter(|arm| !arm.written) {
-            for (name, size) in [("k", k), ("r", r)] {
-                if size.is_some() {
-                    arm.settings.remove(name);
-                }
-            }
-        }
     }
 
     /// The requests of each block; the first ones take what does not divide.

@@ -39,27 +39,20 @@ pub fn comparison(experiment: &Experiment, simulated: &[Simulated]) -> Compariso
             ..Measured::default()
         })
     };
-    let events = experiment
-        .events
-        .iter()
-        .filter(|event| event.after_s < block_s);
+    let mark = |event: &Event| {
+        let [at_s, until_s] = event.span_s(block_s)?;
+        Some(FaultMark {
+            at_s,
+            until_s: Some(until_s),
+            what: event.what.done().to_owned(),
+            instance: format!("instance {}", event.instance),
+            strategy: None,
+        })
+    };
     Comparison {
         settings,
         strategies: simulated.iter().filter_map(measured).collect(),
-        faults: events.map(|event| mark(event, block_s)).collect(),
-    }
-}
-
-fn mark(event: &Event, block_s: f64) -> FaultMark {
-    let start_s = event.block as f64 * block_s;
-    let (at_s, end_s) = (start_s + event.after_s, start_s + block_s);
-    let until_s = event.for_s.map_or(end_s, |for_s| (at_s + for_s).min(end_s));
-    FaultMark {
-        at_s,
-        until_s: Some(until_s),
-        what: event.what.done().to_owned(),
-        instance: format!("instance {}", event.instance),
-        strategy: None,
+        faults: experiment.events.iter().filter_map(mark).collect(),
     }
 }
 

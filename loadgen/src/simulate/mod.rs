@@ -19,7 +19,7 @@ mod surroundings;
 
 pub use comparison::{MAX_RECORDS, comparison};
 pub use report::{Answered, PoolUse, SCHEMA, Simulated, SimulationReport};
-pub use simulation::{MAX_INSTANCES, MAX_QUERIES, Outage, Simulation, simulations};
+pub use simulation::{MAX_INSTANCES, MAX_QUERIES, Simulation, simulations};
 pub use simulator::Simulator;
 pub use surroundings::{Delay, Network, Surroundings};
 

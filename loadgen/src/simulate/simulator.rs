@@ -67,11 +67,12 @@ enum Next {
 impl Simulator {
     pub fn new(simulation: Simulation) -> anyhow::Result<Self> {
         simulation.check()?;
-        let planned = usize::try_from(simulation.queries).unwrap_or(usize::MAX);
-        let times = schedule::endless(simulation.arrivals, simulation.rate, simulation.seed)?;
+        let experiment = &simulation.experiment;
+        let planned = experiment.requests;
+        let times = schedule::endless(experiment.arrivals, experiment.rate, experiment.seed)?;
         let mut arrivals = times.take(planned);
         Ok(Self {
-            engine: Engine::new(&simulation.core, simulation.strategy.build()),
+            engine: Engine::new(&simulation.core, simulation.arm.config.build()),
             cluster: SimulatedCluster::new(&simulation),
             next: arrivals.next(),
             arrivals: Box::new(arrivals),
@@ -79,7 +80,7 @@ impl Simulator {
             actions: Vec::new(),
             spare: Vec::new(),
             input: Arc::new(()),
-            queues: vec![QueueUse::default(); simulation.roles.len()],
+            queues: vec![QueueUse::default(); simulation.arm.pools.len()],
             answered: BTreeMap::new(),
             latency: histogram(),
             charged: histogram(),
@@ -167,13 +168,13 @@ impl Simulator {
             });
         }
         let now = self.time();
-        let (domain, kind) = (DomainId(0), 0);
+        let (domain, kind, experiment) = (DomainId(0), 0, &self.simulation.experiment);
         let arrival = Arrival {
             input: Arc::clone(&self.input),
             bytes: 0,
             key: GroupKey { domain, kind },
-            deadline: now + self.simulation.deadline,
-            allow_approximate: self.simulation.surroundings.allow_approximate,
+            deadline: now + Duration::from_millis(experiment.timeout_ms),
+            allow_approximate: experiment.simulation.allow_approximate,
             class: ClassId::DEFAULT,
         };
         match self.engine.arrive(now, arrival, &mut self.actions) {
@@ -217,7 +218,7 @@ impl Simulator {
             return;
         }
         let mut actions = std::mem::replace(&mut self.actions, std::mem::take(&mut self.spare));
-        let surroundings = &self.simulation.surroundings;
+        let surroundings = &self.simulation.experiment.simulation;
         let encode = nanoseconds(surroundings.encode_ms);
         let decode = nanoseconds(surroundings.decode_ms);
         for action in actions.drain(..) {
@@ -264,7 +265,7 @@ impl Simulator {
 
     fn failed(&mut self, sent: Sent, failure: target::Failure) {
         let latency_us = self.latency_us(sent);
-        let deadline_us = self.simulation.deadline.as_micros() as u64;
+        let deadline_us = self.simulation.experiment.timeout_ms.saturating_mul(1000);
         self.counts.failed += 1;
         *self.errors.entry(failure).or_default() += 1;
         self.charged.saturating_record(latency_us.max(deadline_us));
@@ -320,7 +321,7 @@ impl Simulator {
         });
         Simulated {
             name: self.simulation.name,
-            description: self.simulation.description,
+            description: self.simulation.arm.description,
             instances: pools.iter().map(|pool| pool.instances).sum(),
             partial,
             elapsed_s: elapsed as f64 / 1e9,
@@ -359,7 +360,7 @@ impl Simulator {
         let (busy, all): (u128, _) = (busy.sum(), u128::from(elapsed.max(1)));
         let instances = self.simulation.core.pools[pool].instances;
         PoolUse {
-            role: self.simulation.roles[pool].to_string(),
+            role: self.simulation.arm.pools[pool].0.to_string(),
             instances,
             utilisation: busy as f64 / (all * instances.max(1) as u128) as f64,
             batches: self

@@ -85,7 +85,7 @@ impl Watch {
     }
 
     pub(crate) fn simulate(&self, name: &str, simulation: Simulation) -> anyhow::Result<Simulated> {
-        let queries = simulation.queries;
+        let queries = simulation.experiment.requests;
         let simulator = Simulator::new(simulation)?;
         Ok(simulator.run(|sent| {
             if self.shown.get().elapsed() >= PERIOD {

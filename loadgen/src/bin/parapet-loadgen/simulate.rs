@@ -65,12 +65,6 @@ pub(crate) struct Args {
     /// Fault profile that instances act out, a TOML file as parapet-instance takes it
     #[arg(long)]
     faults: Option<PathBuf>,
-    /// Queries in a coding group [default: 2]
-    #[arg(short, long)]
-    k: Option<usize>,
-    /// Parity rows [default: 1]
-    #[arg(short, long)]
-    r: Option<usize>,
     #[command(flatten)]
     files: ReportFiles,
     /// Folder for a CSV file of each strategy, with a line for each query
@@ -149,7 +143,6 @@ impl Args {
         override_fields!(instances, self, slots);
         instances.deployed = self.instances.unwrap_or(instances.deployed);
         instances.redundant = self.redundant_instances.unwrap_or(instances.redundant);
-        experiment.set_code(self.k, self.r);
         override_fields!(experiment.simulation, self, allow_approximate);
         if let Some(path) = &self.faults {
             experiment.faults = FaultProfile::read(path)?;
