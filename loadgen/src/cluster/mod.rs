@@ -4,7 +4,6 @@
 //! Only one frontend has load at a time, and block `i` of every strategy has the same planned times
 //! and rows ([`crate::compare`]).
 
-mod counters;
 mod events;
 mod frontend;
 mod processes;

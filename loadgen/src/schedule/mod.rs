@@ -5,11 +5,9 @@
 //! the same times one by one.
 
 mod arrivals;
-mod bursts;
 mod trace;
 
-pub use arrivals::Arrivals;
-pub use bursts::Bursts;
+pub use arrivals::{Arrivals, Bursts};
 pub use trace::Trace;
 
 use std::time::Duration;

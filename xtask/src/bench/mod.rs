@@ -1,7 +1,6 @@
 //! `cargo xtask bench`: benchmarks of the whole, timed by hand, never in a test.
 
 mod cluster_training;
-mod fidelity;
 mod overload;
 mod parameter_server;
 mod peers;
@@ -19,8 +18,6 @@ use clap::Subcommand;
 pub(crate) enum Bench {
     /// The latency that the frontend adds, and its memory
     Serving(serving::Args),
-    /// The simulator beside a real run
-    Fidelity(fidelity::Args),
     /// Three times the capacity for a minute
     Overload,
     /// Push and pull of the parameter server, beside mxnet's kvstore
@@ -40,7 +37,6 @@ pub(crate) enum Bench {
 pub(crate) fn run(bench: &Bench) -> Result<()> {
     match bench {
         Bench::Serving(args) => serving::run(args),
-        Bench::Fidelity(args) => fidelity::run(args),
         Bench::Overload => overload::run(),
         Bench::ParameterServer(args) => parameter_server::run(args),
         Bench::ClusterTraining(args) => cluster_training::run(args),

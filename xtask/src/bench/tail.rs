@@ -9,19 +9,19 @@ use crate::prelude::*;
 pub(crate) struct Args {
     /// The variants too, which take an hour
     #[arg(long)]
-    pub(super) all: bool,
+    all: bool,
     /// Only variants whose name contains this
     #[arg(long)]
-    pub(super) only: Option<String>,
+    only: Option<String>,
     /// Requests to each strategy
     #[arg(long, default_value_t = 20_000)]
-    pub(super) requests: usize,
+    requests: usize,
     /// Seed of schedules, rows and faults
     #[arg(long, default_value_t = 1)]
-    pub(super) seed: u64,
+    seed: u64,
     /// Only these strategies of the experiment, with commas between them
     #[arg(long)]
-    pub(super) strategies: Option<String>,
+    strategies: Option<String>,
 }
 
 /// Name and title; k; instances beside the 12 of the deployed model; share of batches that
