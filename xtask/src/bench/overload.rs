@@ -10,7 +10,7 @@ use super::{configuration, prepare};
 use crate::cluster::Cluster;
 use crate::models::figure;
 use crate::prelude::*;
-use crate::resources::memory;
+use crate::process::memory;
 
 const INSTANCES: usize = 8;
 const SERVICE_MS: f64 = 18.0;

@@ -5,7 +5,7 @@
 use super::report::{self, Spread, in_turns};
 use crate::models::figure;
 use crate::prelude::*;
-use crate::resources::memory;
+use crate::process::memory;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

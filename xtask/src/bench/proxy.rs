@@ -12,7 +12,7 @@ use super::{configuration, prepare};
 use crate::cluster::Cluster;
 use crate::models::figure;
 use crate::prelude::*;
-use crate::resources::{processor_seconds, stay_on};
+use crate::process::{processor_seconds, stay_on};
 
 /// The clients' and the instances' core.
 const OTHERS: usize = 0;

@@ -14,7 +14,7 @@ use super::report::{Spread, in_turns};
 use super::{configuration, prepare};
 use crate::cluster::Cluster;
 use crate::prelude::*;
-use crate::resources::{memory, stay_on};
+use crate::process::{memory, stay_on};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

@@ -13,15 +13,6 @@ pub(crate) struct Args {
     /// Only variants whose name contains this
     #[arg(long)]
     only: Option<String>,
-    /// Requests to each strategy
-    #[arg(long, default_value_t = 20_000)]
-    requests: usize,
-    /// Seed of schedules, rows and faults
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Only these strategies of the experiment, with commas between them
-    #[arg(long)]
-    strategies: Option<String>,
 }
 
 /// Name and title; k; instances beside the 12 of the deployed model; share of batches that
@@ -86,13 +77,13 @@ pub(super) fn run(args: &Args) -> Result<()> {
     needed.dedup_by(|one, other| one.name == other.name);
     if !needed.iter().all(Model::is_there) {
         build_trainer()?;
-        models::train(&needed, args.seed, true)?;
+        models::train(&needed, true)?;
     }
     let mut wanted = variants.iter();
-    wanted.try_for_each(|variant| compare(args, variant))
+    wanted.try_for_each(compare)
 }
 
-fn compare(args: &Args, variant: &Variant) -> Result<()> {
+fn compare(variant: &Variant) -> Result<()> {
     let (name, title, ..) = variant;
     step(&format!("{name}: {title}"));
     let (sh, folder, repository) = (shell()?, scratch("bench-tail"), models::repository());
@@ -100,14 +91,11 @@ fn compare(args: &Args, variant: &Variant) -> Result<()> {
         ["toml", "json", "html", "md"].map(|ending| folder.join(format!("{name}.{ending}")));
     sh.write_file(&experiment, changed(variant)?)?;
     let (loadgen, data) = (release("parapet-loadgen"), data());
-    let (requests, seed) = (args.requests.to_string(), args.seed.to_string());
-    let only = args.strategies.iter();
-    let only = only.flat_map(|names| ["--strategies", names]);
     let compare = cmd!(
         sh,
-        "{loadgen} compare {only...} --experiment {experiment} --repository {repository}
+        "{loadgen} compare --experiment {experiment} --repository {repository}
             --images {data}/t10k-images-idx3-ubyte.gz --labels {data}/t10k-labels-idx1-ubyte.gz
-            --requests {requests} --seed {seed} --json {json} --html {html}"
+            --json {json} --html {html}"
     );
     compare.quiet().run()?;
     let report = read_json(&json)?;
