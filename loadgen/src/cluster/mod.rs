@@ -25,7 +25,7 @@ use self::strategy_run::StrategyRun;
 use crate::compare::{Block, Comparison, FaultMark, Settings};
 use crate::experiment::Experiment;
 use crate::payload::{RequestOptions, Rows};
-use crate::report::{LagReport, Summary, latency_histogram};
+use crate::report::{LagReport, Summary};
 use crate::run::{KernelPacer, Plan, Progress, Recording, Stop, run};
 use crate::schedule::{Length, Schedule};
 
@@ -261,7 +261,7 @@ impl<'a> MeasuredCluster<'a> {
 }
 
 fn latencies(recording: &Recording) -> String {
-    let Some(latency) = Summary::of(&latency_histogram(&recording.records)) else {
+    let Some(latency) = Summary::of_answers(&recording.records) else {
         return "no answer".to_owned();
     };
     let (p50, p99, p99_9) = (latency.p50, latency.p99, latency.p99_9);

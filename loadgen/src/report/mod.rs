@@ -21,8 +21,8 @@ mod slo;
 
 pub use compare_page::compare_page;
 pub use diff::{Change, Diff, diff, read_report};
-pub use figures::{LagReport, Summary, lag_limit_ms, latency_histogram, summarise};
-pub(crate) use figures::{accuracy, by_provenance, charged_us, count, errors, histogram};
+pub use figures::{LagReport, Summary, lag_limit_ms, summarise};
+pub(crate) use figures::{Tally, charged_us};
 pub use run_page::run_page;
 pub use slo::{Slo, check};
 
