@@ -180,7 +180,6 @@ pub struct Rows {
     pub count: usize,
     bytes: Vec<u8>,
     labels: Option<Vec<u8>>,
-    /// Files of the samples and the classes.
     pub names: (String, Option<String>),
 }
 

@@ -156,7 +156,7 @@ async fn mistakes_are_one_line_and_leave_no_report() {
         (
             good.as_str(),
             r#"
---experiment e.toml => --experiment and --target both
+--experiment e.toml => cannot be used with
 --target coded => --target "coded": give NAME=http://host:port
 --target coded=127.0.0.1:1 => strategies[1].url: "127.0.0.1:1" is no address
 --target none=http://127.0.0.1:1 => there twice

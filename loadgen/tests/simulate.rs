@@ -289,6 +289,45 @@ fn crashes_cost_retries_and_instances_come_back() {
     );
 }
 
+/// One instance, idle but for the query at hand, stands still for a second, and is away for another
+/// in the next block.
+#[test]
+fn events_happen_when_they_are_said_to() {
+    let mut single = setup("none", [1, 0], 50.0, 400);
+    (single.arrivals, single.blocks, single.timeout_ms) = (Arrivals::Constant, 2, 2000);
+    single.faults = constant(1.0);
+    let event = |block, after_s, what, for_s| Event {
+        block,
+        after_s,
+        what,
+        instance: 0,
+        for_s: Some(for_s),
+    };
+    single.events = vec![
+        event(0, 1.0, What::Freeze, 1.0),
+        event(1, 3.5, What::Kill, 9.0),
+    ];
+    let mut single = simulation(&single);
+    single.keep_records = true;
+    let records = run(single).recording.unwrap().records;
+    let slow = |from: u64, until: u64| -> Vec<u64> {
+        let due = records
+            .iter()
+            .filter(|it| (from..until).contains(&it.planned_us));
+        let latencies = due.filter_map(|it| it.latency_us());
+        latencies.filter(|latency| *latency > 100_000).collect()
+    };
+    assert!(slow(0, 900_000).is_empty());
+    let stopped = slow(900_000, 2_100_000);
+    // 50/s: those of the second but its last tenth; the first has waited almost all of it.
+    assert!((40..=50).contains(&stopped.len()), "{stopped:?}");
+    assert!(stopped[0] > 950_000, "{stopped:?}");
+    assert!(slow(2_300_000, 7_400_000).is_empty());
+    let failed = records.iter().filter(|it| it.answer().is_none());
+    let away = slow(7_400_000, 8_000_000).len() + failed.count();
+    assert!(away > 10, "{away}");
+}
+
 #[test]
 fn too_much_load_is_refused_and_batches_fill() {
     let mut overloaded = simulation(&setup("none", [2, 0], 2_000.0, 10_000));

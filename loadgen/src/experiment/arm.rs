@@ -143,7 +143,6 @@ impl Arm {
         kind.unwrap_or_default()
     }
 
-    /// The arm with its settings checked.
     pub fn resolve(&self, instances: Instances) -> anyhow::Result<ResolvedArm> {
         let name = &self.name;
         let refused =

@@ -96,7 +96,6 @@ pub(crate) struct Tally {
     kinds: BTreeMap<Provenance, Kind>,
 }
 
-/// Answers of one provenance.
 #[derive(Default)]
 struct Kind {
     latency: Times,

@@ -36,9 +36,8 @@ type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 /// Latency in milliseconds, on a logarithmic y axis, against `x`.
 #[derive(Debug)]
 pub(super) struct Plot {
-    pub(super) x: Axis,
-    pub(super) y_label: &'static str,
-    pub(super) heights: Vec<f64>,
+    x: Axis,
+    heights: Vec<f64>,
     pub(super) height: u32,
     /// Each with the number of its colour.
     layers: Vec<(usize, Shape)>,
@@ -48,8 +47,8 @@ pub(super) struct Plot {
 
 #[derive(Debug)]
 pub(super) enum Axis {
-    /// From zero to an end.
-    Linear(&'static str, f64),
+    /// From the start of the run or the comparison to an end.
+    Seconds(f64),
     /// Percentiles of so many samples at `1 / (1 - quantile)`, logarithmic.
     Percentiles(u64),
 }
@@ -62,10 +61,9 @@ pub(super) enum Shape {
 }
 
 impl Plot {
-    pub(super) fn new(x: Axis, y_label: &'static str, heights: Vec<f64>) -> Self {
+    pub(super) fn new(x: Axis, heights: Vec<f64>) -> Self {
         Self {
             x,
-            y_label,
             heights,
             height: 380,
             layers: Vec::new(),
@@ -77,11 +75,11 @@ impl Plot {
         self.layers.push((series, shape));
     }
 
-    /// An HTML element with the plot; `name` describes it to screen readers.
     pub(super) fn html(&self, name: &str) -> String {
         let mut svg = String::new();
         let drawn = match &self.x {
-            Axis::Linear(label, end) => {
+            Axis::Seconds(end) => {
+                let label = "time since the start, s";
                 self.draw(&mut svg, label, 0.0..*end, &|value| number(*value))
             }
             Axis::Percentiles(samples) => {
@@ -132,7 +130,7 @@ impl Plot {
         chart
             .configure_mesh()
             .x_desc(x_label)
-            .y_desc(self.y_label)
+            .y_desc("latency, ms")
             .x_label_formatter(x_format)
             .y_label_formatter(&|value| number(*value))
             .x_labels(9)
@@ -252,8 +250,7 @@ mod tests {
         fn any_values_make_a_plot_with_every_coordinate_inside(
             values in proptest::collection::vec(-1e9_f64..1e9, 0..5),
         ) {
-            let x = Axis::Linear("x", 1e9);
-            let mut plot = Plot::new(x, "y, ms", values.clone());
+            let mut plot = Plot::new(Axis::Seconds(1e9), values.clone());
             let points = values.iter().map(|value| (*value, *value)).collect();
             plot.push(9, Shape::Dots(points, 2));
             let html = plot.html("any");

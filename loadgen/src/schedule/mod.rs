@@ -95,7 +95,6 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// Plans the times of `trace`, all of them or those within `length`.
     pub fn of_trace(trace: &Trace, length: Option<Length>) -> anyhow::Result<Self> {
         // A trace has no more times than a run may.
         let (end_s, most) = length.map_or((f64::INFINITY, MAX_REQUESTS), Length::bounds);

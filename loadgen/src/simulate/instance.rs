@@ -14,13 +14,10 @@ use crate::experiment::Experiment;
 pub(super) type Batch = u32;
 /// Time at which a batch that began ends, and its life.
 pub(super) type Begun = Option<(u64, Batch)>;
-/// Requests of a batch.
 type BatchJobs = SmallVec<[JobId; 2]>;
 
-/// Fate of a request at an instance.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Taken {
-    /// It waits or runs.
     Accepted(Begun),
     Full,
     Away,

@@ -16,7 +16,6 @@ use crate::target::Provenance;
 
 pub const SCHEMA: &str = "parapet-loadgen/simulation/4";
 
-/// Kinds of answers that instances can give.
 const KINDS: [Provenance; 4] = [
     Provenance::Exact,
     Provenance::Hedged,

@@ -66,7 +66,6 @@ const BAD_INPUT: u8 = 2;
 const INTERRUPTED: u8 = 130;
 const NO_COMMAND: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 
-/// An error with its exit code.
 struct Error {
     code: u8,
     cause: anyhow::Error,

@@ -1,22 +1,28 @@
 //! `parapet-loadgen simulate`.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use anyhow::{anyhow, bail, ensure};
-use clap::ArgAction;
 use parapet_config::faults::{FaultProfile, ServiceTime, Straggling};
 use parapet_loadgen::compare::{Bootstrap, CompareReport, analyse};
 use parapet_loadgen::experiment::{Arm, EQUAL_RESOURCES, Experiment, Role, usual_baseline};
 use parapet_loadgen::report::compare_page;
+use parapet_loadgen::run::Stop;
 use parapet_loadgen::schedule::Arrivals;
 use parapet_loadgen::simulate::{
-    MAX_RECORDS, SCHEMA, Simulated, Simulation, SimulationReport, comparison, simulations,
+    MAX_RECORDS, SCHEMA, Simulated, Simulation, SimulationReport, Simulator, comparison,
+    simulations,
 };
 
-use crate::files::{ReportFiles, check_folder, write_strategy_csv};
-use crate::live::Watch;
-use crate::{Error, bad_input, finish};
+use crate::files::ReportFiles;
+use crate::live::{show_progress, stop_on_interrupt};
+use crate::{Error, bad_input, finish, runtime};
+
+const ENDING: &str = "ending: the report is partial";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -34,9 +40,6 @@ pub(crate) struct Args {
     /// Instances on top for redundancy; every strategy but none has them [default: 0]
     #[arg(long)]
     redundant_instances: Option<usize>,
-    /// Requests that the frontend gives an instance at a time [default: 1]
-    #[arg(long)]
-    slots: Option<u32>,
     /// Mean queries/s
     #[arg(long, allow_negative_numbers = true)]
     rate: Option<f64>,
@@ -52,9 +55,6 @@ pub(crate) struct Args {
     /// Milliseconds within which each query must be answered [default: 1000]
     #[arg(long)]
     deadline_ms: Option<u64>,
-    /// True if clients take approximate answers [default: true]
-    #[arg(long, action = ArgAction::Set)]
-    allow_approximate: Option<bool>,
     /// Service time of a batch, as constant:18, uniform:10:20, lognormal:18:0.2 or
     /// empirical:17:18:25
     #[arg(long, value_parser = parse_service_time)]
@@ -67,13 +67,6 @@ pub(crate) struct Args {
     faults: Option<PathBuf>,
     #[command(flatten)]
     files: ReportFiles,
-    /// Folder for a CSV file of each strategy, with a line for each query
-    #[arg(long, value_name = "DIR")]
-    csv: Option<PathBuf>,
-    /// Strategy that the others are compared with [default: the experiment's, equal_resources, or
-    /// the first]
-    #[arg(long)]
-    baseline: Option<String>,
 }
 
 fn parse_service_time(text: &str) -> anyhow::Result<ServiceTime> {
@@ -140,51 +133,53 @@ impl Args {
         experiment.requests = self.queries.unwrap_or(experiment.requests);
         experiment.timeout_ms = self.deadline_ms.unwrap_or(experiment.timeout_ms);
         let instances = &mut experiment.instances;
-        override_fields!(instances, self, slots);
         instances.deployed = self.instances.unwrap_or(instances.deployed);
         instances.redundant = self.redundant_instances.unwrap_or(instances.redundant);
-        override_fields!(experiment.simulation, self, allow_approximate);
         if let Some(path) = &self.faults {
             experiment.faults = FaultProfile::read(path)?;
         }
         let faults = &mut experiment.faults;
         faults.service_time = self.service_time.clone().or(faults.service_time.take());
         faults.straggle = self.straggle.or(faults.straggle);
-        experiment.baseline = self.baseline(&experiment)?;
-        Ok(experiment)
-    }
-
-    /// The one that was asked for, or the file's, or the usual one.
-    fn baseline(&self, experiment: &Experiment) -> anyhow::Result<String> {
-        let wanted = self.baseline.as_ref().unwrap_or(&experiment.baseline);
-        if experiment.names().any(|name| name == *wanted) {
-            return Ok(wanted.clone());
+        if !experiment.names().any(|name| name == experiment.baseline) {
+            experiment.baseline = usual_baseline(experiment.names()).to_owned();
         }
-        ensure!(
-            self.baseline.is_none(),
-            "baseline {wanted:?} is not among the strategies; name one of them"
-        );
-        Ok(usual_baseline(experiment.names()).to_owned())
+        Ok(experiment)
     }
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let (experiment, simulations) = prepare(args).map_err(bad_input)?;
-    let watch = Watch::new()?;
+    let (stop, runtime) = (Stop::default(), runtime(1)?);
+    let _context = runtime.enter();
+    let _interrupts = stop_on_interrupt(&stop, ENDING)?;
     let mut done: Vec<Simulated> = Vec::new();
     for simulation in simulations {
-        if watch.is_stopped() {
+        if stop.sending.is_cancelled() {
             break;
         }
-        let title = simulation.name.clone();
-        done.push(watch.simulate(&title, simulation)?);
+        done.push(simulate(simulation, &stop)?);
     }
-    drop(watch);
-    let recorded = write_recordings(args, &done);
     let report = report(experiment, done);
     let page = || report.comparison.as_ref().map(compare_page);
-    let written = recorded.and_then(|()| args.files.write(&report, page));
+    let written = args.files.write(&report, page);
     finish(&report, written, report.partial)
+}
+
+/// Simulates with progress, until a signal breaks it off.
+fn simulate(simulation: Simulation, stop: &Stop) -> anyhow::Result<Simulated> {
+    let (name, queries) = (simulation.name.clone(), simulation.experiment.requests);
+    let progress = Arc::new(AtomicUsize::new(0));
+    let shown = Arc::clone(&progress);
+    let status = move || format!("{name}: simulated {}/{queries}", shown.load(Relaxed));
+    let _shown = show_progress(status);
+    Ok(Simulator::new(simulation)?.run(|sent| {
+        progress.store(sent, Relaxed);
+        match stop.sending.is_cancelled() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }))
 }
 
 fn prepare(args: &Args) -> anyhow::Result<(Experiment, Vec<Simulation>)> {
@@ -193,17 +188,9 @@ fn prepare(args: &Args) -> anyhow::Result<(Experiment, Vec<Simulation>)> {
     let mut simulations = simulations(&experiment)?;
     let count = simulations.len();
     let all = (experiment.requests as u64).saturating_mul(count as u64);
-    let keep_records = all <= MAX_RECORDS && (count > 1 || args.csv.is_some());
-    if let Some(folder) = &args.csv {
-        check_folder(folder)?;
-        ensure!(
-            keep_records,
-            "--csv holds at most {MAX_RECORDS} queries of all strategies together, not {all}; \
-             leave it out, or lower --queries"
-        );
-    }
+    let keep_records = all <= MAX_RECORDS && count > 1;
     ensure!(
-        args.files.html.is_none() || (keep_records && count > 1),
+        args.files.html.is_none() || keep_records,
         "--html compares at least two strategies, of at most {MAX_RECORDS} queries together, and \
          {all} of {count} were asked for; leave it out, or change --strategy or --queries"
     );
@@ -232,15 +219,6 @@ fn compare(experiment: &Experiment, done: &[Simulated]) -> Option<CompareReport>
     let report = analyse(&comparison, &experiment.baseline, Bootstrap::default());
     let report = report.inspect_err(|error| eprintln!("parapet-loadgen: no comparison: {error}"));
     report.ok()
-}
-
-fn write_recordings(args: &Args, done: &[Simulated]) -> anyhow::Result<()> {
-    for simulated in done {
-        if let (Some(folder), Some(recording)) = (&args.csv, &simulated.recording) {
-            write_strategy_csv(folder, &simulated.name, &recording.records)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
