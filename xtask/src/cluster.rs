@@ -87,7 +87,6 @@ impl Cluster {
         self.processes.start(address, load)
     }
 
-    /// Ends the load on an address; returns its report.
     pub(crate) fn end_load(&mut self, address: &str) -> Result<Value> {
         self.processes.signal(address, Signal::SIGTERM)?;
         let report = self.report(address);
@@ -99,7 +98,6 @@ impl Cluster {
     }
 }
 
-/// The sample model and its parity model.
 pub(crate) const MODEL: &str = "fashion";
 pub(crate) const PARITY: &str = "fashion-parity";
 /// Requests/s of a load, and seconds after which it ends by itself.
@@ -199,7 +197,6 @@ impl SampleCluster {
     }
 }
 
-/// HOST:PORT of a URL.
 pub(crate) fn bare(url: &str) -> &str {
     url.trim_start_matches("http://")
 }

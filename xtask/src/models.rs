@@ -4,11 +4,8 @@
 use crate::prelude::*;
 use parapet_datasets::idx::read_idx;
 
-/// A model that can be trained here.
 pub(crate) struct Model {
-    /// Its name in the repository.
     pub(crate) name: String,
-    /// For the trainer.
     arguments: String,
 }
 
@@ -19,7 +16,6 @@ impl Model {
         Self { name, arguments }
     }
 
-    /// A cheaper model.
     pub(crate) fn small() -> Self {
         let arguments = "train-deployed --network lenet:4 --epochs 15".to_owned();
         let name = "fashion-small".to_owned();
@@ -107,7 +103,6 @@ pub(crate) fn load(
     read_json(&report)
 }
 
-/// A figure of a report.
 pub(crate) fn figure(report: &Value, pointer: &str) -> Result<f64> {
     let number = report.pointer(pointer).and_then(Value::as_f64);
     number.with_context(|| format!("a report without {pointer}"))

@@ -12,12 +12,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 /// Time limit of every wait but that for a training.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// Part of this machine that a command runs on.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
     Anywhere,
     Core(usize),
-    /// A network namespace.
     Namespace(String),
 }
 
@@ -117,7 +115,6 @@ impl Processes {
         heard.with_context(|| format!("see {}", path.display()))
     }
 
-    /// Writes a line to a process.
     pub(crate) fn tell(&mut self, name: &str, line: &str) -> Result<()> {
         let stdin = self.child(name)?.stdin.as_mut();
         let stdin = stdin.with_context(|| format!("{name} hears nothing"))?;
@@ -154,7 +151,6 @@ impl Processes {
         Ok(())
     }
 
-    /// Asks a process to end, and waits until it has.
     pub(crate) fn end(&mut self, name: &str) -> Result<()> {
         self.signal(name, Signal::SIGTERM)?;
         let child = self.child(name)?;

@@ -35,7 +35,6 @@ type Seconds = [f64; 3];
 
 #[derive(Debug, Clone, Copy)]
 struct Load {
-    /// Workers, and servers.
     nodes: u64,
     bytes: u64,
     keys: u64,

@@ -29,7 +29,6 @@ const VARIANTS: [Variant; 7] = [
     ("correlated", "40 % slow together", 2, 6, None),
 ];
 
-/// Faults as the experiment has them.
 const STRAGGLE: &str = "straggle = { probability = 0.01, min_ms = 15, max_ms = 45 }";
 /// Two-second periods, about a third of the time, in which 40 % of the instances take 15 to
 /// 45 ms longer.
@@ -113,7 +112,6 @@ fn compare(variant: &Variant) -> Result<()> {
     Ok(())
 }
 
-/// The experiment of a variant.
 fn changed((_, _, k, redundant, straggle): &Variant) -> Result<String> {
     let file = "loadgen/experiments/tail.toml";
     let faults = straggle.map_or(CORRELATED.to_owned(), |share| {

@@ -94,7 +94,6 @@ fn configuration(args: &Args, strategy: &str) -> Result<String> {
     Ok(text.replace("../../.parapet/demo/models", "../../models"))
 }
 
-/// Starts the replicas, the parity instances and a frontend with this strategy.
 fn start(args: &Args, strategy: &str) -> Result<Cluster> {
     step(&format!(
         "starting {REPLICAS} replicas, {PARITY} parity instances and the frontend ({strategy})"
