@@ -77,8 +77,9 @@ impl Cluster {
         Ok(address)
     }
 
-    /// Sends requests to the sample model at an address until [`Self::end_load`].
-    pub(crate) fn start_load(&mut self, address: &str) -> Result<()> {
+    /// Sends requests to the sample model at a URL until [`Self::end_load`].
+    pub(crate) fn start_load(&mut self, url: &str) -> Result<()> {
+        let address = bare(url);
         let (report, pace) = (self.report(address), (LOAD_RATE, LOAD_SECONDS));
         self.sh.remove_path(&report)?;
         let program = self.programs.join("parapet-loadgen");
@@ -87,7 +88,8 @@ impl Cluster {
         self.processes.start(address, load)
     }
 
-    pub(crate) fn end_load(&mut self, address: &str) -> Result<Value> {
+    pub(crate) fn end_load(&mut self, url: &str) -> Result<Value> {
+        let address = bare(url);
         self.processes.signal(address, Signal::SIGTERM)?;
         let report = self.report(address);
         wait_for("report of the load", LIMIT, || Ok(read_json(&report).ok()))
@@ -180,14 +182,6 @@ impl SampleCluster {
             frontend: url(&frontend),
             cluster,
         })
-    }
-
-    pub(crate) fn start_load(&mut self) -> Result<()> {
-        self.cluster.start_load(bare(&self.frontend))
-    }
-
-    pub(crate) fn end_load(&mut self) -> Result<Value> {
-        self.cluster.end_load(bare(&self.frontend))
     }
 
     /// Sends a signal to an instance: the replicas come first.

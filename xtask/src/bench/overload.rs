@@ -66,7 +66,7 @@ pub(super) fn run() -> Result<()> {
 
 fn part(address: &str, pid: u32, title: String, rate: f64, seconds: u32) -> Result<Part> {
     println!("{title}: {rate:.0} requests/s for {seconds} s");
-    let report = models::load((address, "fashion"), (rate, seconds), &[], &Place::Anywhere)?;
+    let report = models::load(address, (rate, seconds), &[])?;
     let answered = figure(&report, "/answered_per_s")?;
     let [p50, p99] = ["/latency/answered/p50", "/latency/answered/p99"]
         .map(|pointer| figure(&report, pointer).unwrap_or(f64::NAN));

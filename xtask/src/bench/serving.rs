@@ -140,7 +140,7 @@ fn watch_memory(args: &Args, cluster: &mut Cluster, config: &str) -> Result<()> 
         let seconds = (args.memory_seconds / parts).max(1);
         let more = ["--arrivals", "constant"];
         let pace = (f64::from(rate), seconds);
-        let report = models::load((&address, "fashion"), pace, &more, &Place::Anywhere)?;
+        let report = models::load(&address, pace, &more)?;
         println!(
             "  after {:3} s   {:6.1} MB   ({} answered, {} failed)",
             part * seconds,
