@@ -244,14 +244,8 @@ impl<'a> MeasuredCluster<'a> {
             notes.insert("cluster".to_owned(), cluster);
             notes.insert("faults".to_owned(), faults.join(" "));
         }
-        let given = experiment.strategies.iter().zip(&self.runs);
-        let given = given.filter_map(|(arm, run)| {
-            let silent = match run.has_metrics() {
-                true => "",
-                false => " (no metrics)",
-            };
-            Some(format!("{} at {}{silent}", arm.name, arm.url.as_ref()?))
-        });
+        let given = experiment.strategies.iter();
+        let given = given.filter_map(|arm| Some(format!("{} at {}", arm.name, arm.url.as_ref()?)));
         let given: Vec<String> = given.collect();
         if !given.is_empty() {
             notes.insert("frontends that ran already".to_owned(), given.join(", "));

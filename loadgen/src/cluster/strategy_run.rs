@@ -90,10 +90,6 @@ impl StrategyRun {
         Ok((run, target, metadata))
     }
 
-    pub(super) fn has_metrics(&self) -> bool {
-        self.metrics.is_some()
-    }
-
     /// Waits until a frontend that was started here finds all its instances up. Others are taken
     /// as they are.
     pub(super) async fn settle(&self) -> anyhow::Result<()> {

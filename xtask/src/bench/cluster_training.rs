@@ -21,6 +21,7 @@ pub(crate) struct Args {
     steps: u32,
 }
 
+const CLUSTER: &str = "2 workers, 2 parts a step";
 const NAME: &str = "cargo xtask bench cluster-training";
 const HEAD: &str = "\
 ### A parity model, trained by one process and by a cluster on the same processors
@@ -90,7 +91,7 @@ fn markdown(alone: &[Trained], clustered: &[Trained]) -> String {
         let (times, more) = (cluster_s / s, clusters - accuracy);
         text += &format!(
             "| {seed} | one process | {s:.1} | {accuracy:.2} | 1 | |\n\
-             | {seed} | 2 workers, 2 parts a step | {cluster_s:.1} | {clusters:.2} | {times:.2} | {more:.2} |\n"
+             | {seed} | {CLUSTER} | {cluster_s:.1} | {clusters:.2} | {times:.2} | {more:.2} |\n"
         );
         points.push(more);
     }
