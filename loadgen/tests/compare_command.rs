@@ -35,9 +35,7 @@ fn mistakes_are_one_line_and_leave_no_report() {
     for (arguments, says) in cases(
         r#"
 --rate 0 => rate: 0
---strategies coder => unknown strategy "coder"
 --requests 3 => 3 requests for 10 blocks
---bin-dir /nowhere => build it, or give its folder with --bin-dir
 "#,
     ) {
         refused(&tail, arguments, says);

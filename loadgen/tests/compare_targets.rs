@@ -77,7 +77,7 @@ async fn strategies_take_turns_on_one_schedule() {
     assert_eq!(none.accuracy.unwrap().accuracy, 1.0);
     assert!(coded.accuracy.unwrap().accuracy < 1.0);
     let given = &report.settings.notes["frontends that ran already"];
-    assert!(given.contains("(no metrics), coded at http://"));
+    assert!(given.contains(", coded at http://"));
     let stderr = ended.stderr;
     assert!(stderr.contains("block  4/4  coded"), "{stderr}");
 
@@ -156,7 +156,7 @@ async fn mistakes_are_one_line_and_leave_no_report() {
         (
             good.as_str(),
             r#"
---experiment e.toml => --experiment and --target both
+--experiment e.toml => cannot be used with
 --target coded => --target "coded": give NAME=http://host:port
 --target coded=127.0.0.1:1 => strategies[1].url: "127.0.0.1:1" is no address
 --target none=http://127.0.0.1:1 => there twice

@@ -6,10 +6,8 @@
 #[path = "common/synthetic.rs"]
 mod synthetic;
 
-use parapet_loadgen::compare::{
-    Bootstrap, Comparison, FaultMark, SweepPoint, SweepReport, analyse,
-};
-use parapet_loadgen::report::{compare_page, run_page, summarise, sweep_page};
+use parapet_loadgen::compare::{Bootstrap, Comparison, FaultMark, analyse};
+use parapet_loadgen::report::{compare_page, run_page, summarise};
 use synthetic::{KINDS, Kind, Size, comparison, run_settings};
 
 const DRAWS: Bootstrap = Bootstrap {
@@ -104,38 +102,6 @@ fn odd_input_makes_a_page_all_the_same() {
         .records
         .fill(parapet_loadgen::run::Record::default());
     page(&measured);
-}
-
-#[test]
-fn a_sweep_shows_winners_and_knees() {
-    let point = |rate: f64| {
-        let slower = if rate > 150.0 { 9.0 } else { 1.0 };
-        let kinds = KINDS.map(|kind| Kind {
-            slower,
-            rescue_ms: kind.rescue_ms.map(|at| at * slower),
-            ..kind
-        });
-        let size = Size {
-            rate,
-            ..Size::new(10, 3.0)
-        };
-        let report = analyse(&comparison(&kinds, size), "spread", DRAWS).unwrap();
-        let axes = [("rate".to_owned(), rate), ("k".to_owned(), 2.0)];
-        SweepPoint::new(axes.into(), &report)
-    };
-    let sweep = |points| SweepReport::new("spread".to_owned(), points, true);
-    let page = sweep_page(&sweep([100.0, 200.0].map(point).into()));
-    whole(&page);
-    for expected in [
-        "PARTIAL",
-        "Where each strategy wins",
-        "Latency against rate",
-        "Knees",
-        "k 2, rate 100",
-    ] {
-        assert!(page.contains(expected), "{expected}");
-    }
-    whole(&sweep_page(&sweep(Vec::new())));
 }
 
 #[test]

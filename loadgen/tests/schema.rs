@@ -11,7 +11,7 @@ mod synthetic;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use parapet_loadgen::compare::{Bootstrap, SweepPoint, SweepReport, analyse};
+use parapet_loadgen::compare::{Bootstrap, analyse};
 use parapet_loadgen::experiment::Experiment;
 use parapet_loadgen::report::schemas;
 use parapet_loadgen::simulate::{SCHEMA, SimulationReport, Simulator, simulations};
@@ -30,7 +30,7 @@ fn schema_command_prints_the_schema_of_each_report_and_refuses_others() {
     for (report, schema) in schemas() {
         assert_eq!(published(report), json!(schema), "{report}");
     }
-    run(Path::new("."), "schema alien").refused("run, compare, simulation, sweep");
+    run(Path::new("."), "schema alien").refused("run, compare, simulation");
 }
 
 /// As much of JSON Schema as the published ones use; an unknown word fails.
@@ -138,17 +138,14 @@ fn simulation() -> SimulationReport {
     }
 }
 
-fn reports() -> [(&'static str, Value); 4] {
+fn reports() -> [(&'static str, Value); 3] {
     let measured = comparison(&KINDS, Size::new(3, 2.0));
     let report = analyse(&measured, "spread", DRAWS).unwrap();
-    let point = SweepPoint::new([("rate".to_owned(), 270.0)].into(), &report);
-    let sweep = SweepReport::new("spread".to_owned(), vec![point], false);
     let (run, _) = run_of(&measured);
     [
         ("run", json!(run)),
         ("compare", json!(report)),
         ("simulation", json!(simulation())),
-        ("sweep", json!(sweep)),
     ]
 }
 

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::ops::ControlFlow;
-use std::time::Duration;
 
 use parapet_config::faults::{FaultProfile, Freezing, ServiceTime, Slowdown, Span, Straggling};
 use parapet_loadgen::experiment::{Event, Experiment, What};
@@ -290,6 +289,45 @@ fn crashes_cost_retries_and_instances_come_back() {
     );
 }
 
+/// One instance, idle but for the query at hand, stands still for a second, and is away for another
+/// in the next block.
+#[test]
+fn events_happen_when_they_are_said_to() {
+    let mut single = setup("none", [1, 0], 50.0, 400);
+    (single.arrivals, single.blocks, single.timeout_ms) = (Arrivals::Constant, 2, 2000);
+    single.faults = constant(1.0);
+    let event = |block, after_s, what, for_s| Event {
+        block,
+        after_s,
+        what,
+        instance: 0,
+        for_s: Some(for_s),
+    };
+    single.events = vec![
+        event(0, 1.0, What::Freeze, 1.0),
+        event(1, 3.5, What::Kill, 9.0),
+    ];
+    let mut single = simulation(&single);
+    single.keep_records = true;
+    let records = run(single).recording.unwrap().records;
+    let slow = |from: u64, until: u64| -> Vec<u64> {
+        let due = records
+            .iter()
+            .filter(|it| (from..until).contains(&it.planned_us));
+        let latencies = due.filter_map(|it| it.latency_us());
+        latencies.filter(|latency| *latency > 100_000).collect()
+    };
+    assert!(slow(0, 900_000).is_empty());
+    let stopped = slow(900_000, 2_100_000);
+    // 50/s: those of the second but its last tenth; the first has waited almost all of it.
+    assert!((40..=50).contains(&stopped.len()), "{stopped:?}");
+    assert!(stopped[0] > 950_000, "{stopped:?}");
+    assert!(slow(2_300_000, 7_400_000).is_empty());
+    let failed = records.iter().filter(|it| it.answer().is_none());
+    let away = slow(7_400_000, 8_000_000).len() + failed.count();
+    assert!(away > 10, "{away}");
+}
+
 #[test]
 fn too_much_load_is_refused_and_batches_fill() {
     let mut overloaded = simulation(&setup("none", [2, 0], 2_000.0, 10_000));
@@ -327,20 +365,23 @@ fn breaking_off_leaves_a_partial_result() {
 fn senseless_simulations_are_refused() {
     for (change, says) in [
         (
-            (|it| it.rate = 0.0) as fn(&mut Simulation),
+            (|it| it.experiment.rate = 0.0) as fn(&mut Simulation),
             "rate: 0; give a positive",
         ),
-        (|it| it.queries = 0, "queries: 0; give 1 to"),
+        (|it| it.experiment.requests = 0, "queries: 0; give 1 to"),
         (
             |it| it.core.pools[0].slots = 0,
             "slots: 0 or too many; give",
         ),
-        (|it| it.deadline = Duration::ZERO, "deadline: 0; give"),
+        (|it| it.experiment.timeout_ms = 0, "deadline: 0; give"),
         (
-            |it| it.surroundings.network.client.constant_ms = -1.0,
+            |it| it.experiment.simulation.network.client.constant_ms = -1.0,
             "network.client: -1 + 0 ms; give",
         ),
-        (|it| it.faults.error_probability = 2.0, "faults: "),
+        (
+            |it| it.experiment.faults.error_probability = 2.0,
+            "faults: ",
+        ),
     ] {
         let mut simulation = simulation(&setup("none", [2, 0], 100.0, 10));
         change(&mut simulation);

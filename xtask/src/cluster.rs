@@ -77,8 +77,9 @@ impl Cluster {
         Ok(address)
     }
 
-    /// Sends requests to the sample model at an address until [`Self::end_load`].
-    pub(crate) fn start_load(&mut self, address: &str) -> Result<()> {
+    /// Sends requests to the sample model at a URL until [`Self::end_load`].
+    pub(crate) fn start_load(&mut self, url: &str) -> Result<()> {
+        let address = bare(url);
         let (report, pace) = (self.report(address), (LOAD_RATE, LOAD_SECONDS));
         self.sh.remove_path(&report)?;
         let program = self.programs.join("parapet-loadgen");
@@ -87,8 +88,8 @@ impl Cluster {
         self.processes.start(address, load)
     }
 
-    /// Ends the load on an address; returns its report.
-    pub(crate) fn end_load(&mut self, address: &str) -> Result<Value> {
+    pub(crate) fn end_load(&mut self, url: &str) -> Result<Value> {
+        let address = bare(url);
         self.processes.signal(address, Signal::SIGTERM)?;
         let report = self.report(address);
         wait_for("report of the load", LIMIT, || Ok(read_json(&report).ok()))
@@ -99,7 +100,6 @@ impl Cluster {
     }
 }
 
-/// The sample model and its parity model.
 pub(crate) const MODEL: &str = "fashion";
 pub(crate) const PARITY: &str = "fashion-parity";
 /// Requests/s of a load, and seconds after which it ends by itself.
@@ -184,14 +184,6 @@ impl SampleCluster {
         })
     }
 
-    pub(crate) fn start_load(&mut self) -> Result<()> {
-        self.cluster.start_load(bare(&self.frontend))
-    }
-
-    pub(crate) fn end_load(&mut self) -> Result<Value> {
-        self.cluster.end_load(bare(&self.frontend))
-    }
-
     /// Sends a signal to an instance: the replicas come first.
     pub(crate) fn signal(&mut self, instance: usize, signal: Signal) -> Result<()> {
         let name = format!("instance-{instance}");
@@ -199,7 +191,6 @@ impl SampleCluster {
     }
 }
 
-/// HOST:PORT of a URL.
 pub(crate) fn bare(url: &str) -> &str {
     url.trim_start_matches("http://")
 }

@@ -16,7 +16,6 @@ mod models;
 mod netns;
 mod process;
 mod python;
-mod resources;
 mod setup;
 mod test;
 mod training;

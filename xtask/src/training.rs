@@ -73,7 +73,6 @@ impl<'a> TrainingCluster<'a> {
         })
     }
 
-    /// Starts a server or a worker, `ROLE-NAME`.
     pub(crate) fn start(
         &mut self,
         place: &Place,
@@ -86,7 +85,6 @@ impl<'a> TrainingCluster<'a> {
         self.processes.start(&format!("{role}-{name}"), member)
     }
 
-    /// Starts the training of the parity model `name`.
     pub(crate) fn start_training(
         &mut self,
         place: &Place,

@@ -4,7 +4,6 @@
 //! Only one frontend has load at a time, and block `i` of every strategy has the same planned times
 //! and rows ([`crate::compare`]).
 
-mod counters;
 mod events;
 mod frontend;
 mod processes;
@@ -26,7 +25,7 @@ use self::strategy_run::StrategyRun;
 use crate::compare::{Block, Comparison, FaultMark, Settings};
 use crate::experiment::Experiment;
 use crate::payload::{RequestOptions, Rows};
-use crate::report::{LagReport, Summary, latency_histogram};
+use crate::report::{LagReport, Summary};
 use crate::run::{KernelPacer, Plan, Progress, Recording, Stop, run};
 use crate::schedule::{Length, Schedule};
 
@@ -245,14 +244,8 @@ impl<'a> MeasuredCluster<'a> {
             notes.insert("cluster".to_owned(), cluster);
             notes.insert("faults".to_owned(), faults.join(" "));
         }
-        let given = experiment.strategies.iter().zip(&self.runs);
-        let given = given.filter_map(|(arm, run)| {
-            let silent = match run.has_metrics() {
-                true => "",
-                false => " (no metrics)",
-            };
-            Some(format!("{} at {}{silent}", arm.name, arm.url.as_ref()?))
-        });
+        let given = experiment.strategies.iter();
+        let given = given.filter_map(|arm| Some(format!("{} at {}", arm.name, arm.url.as_ref()?)));
         let given: Vec<String> = given.collect();
         if !given.is_empty() {
             notes.insert("frontends that ran already".to_owned(), given.join(", "));
@@ -262,7 +255,7 @@ impl<'a> MeasuredCluster<'a> {
 }
 
 fn latencies(recording: &Recording) -> String {
-    let Some(latency) = Summary::of(&latency_histogram(&recording.records)) else {
+    let Some(latency) = Summary::of_answers(&recording.records) else {
         return "no answer".to_owned();
     };
     let (p50, p99, p99_9) = (latency.p50, latency.p99, latency.p99_9);

@@ -41,7 +41,7 @@ impl Process {
             .stderr(file);
         let child = command.spawn().with_context(|| {
             let program = Path::new(command.get_program()).display();
-            format!("cannot start {program}; build it, or give its folder with --bin-dir")
+            format!("cannot start {program}; build it, or install it beside parapet-loadgen")
         })?;
         let address = String::new();
         let mut process = Self { child, address };

@@ -18,7 +18,7 @@ use super::{
     Block, Bootstrap, CONFIDENCE, CompareReport, Comparison, Confidence, Cost, Estimate, Interval,
     Measured, SCHEMA, StrategyReport, samples_needed, series, warning,
 };
-use crate::report::{Summary, accuracy, by_provenance, charged_us, count, errors};
+use crate::report::{Summary, Tally, charged_us};
 use crate::run::{Record, RequestOutcome};
 use crate::target::Failure;
 
@@ -184,14 +184,10 @@ impl<'a> Counted<'a> {
         })
     }
 
-    fn records(&self) -> impl Iterator<Item = &Record> {
-        self.blocks
-            .iter()
-            .flat_map(|block| &block.recording.records)
-    }
-
     fn report(&self, base: &Self, timeout_us: u64, bin_s: f64) -> StrategyReport {
-        let counts = count(self.records());
+        let mut tally = Tally::default();
+        let records = self.blocks.iter().map(|block| &block.recording.records);
+        records.flatten().for_each(|record| tally.add(record, None));
         let measured = self.measured;
         let [p50, p90, p99, p99_5, p99_9] = self.percentiles;
         let recordings = self
@@ -204,8 +200,10 @@ impl<'a> Counted<'a> {
             instances: measured.instances,
             invalid_blocks: self.blocks.iter().filter(|block| !block.valid).count(),
             repeated_blocks: measured.repeated_blocks,
-            counts,
-            errors: errors(self.records()),
+            counts: tally.counts,
+            provenance: tally.provenance(),
+            accuracy: tally.accuracy(),
+            errors: tally.errors,
             latency: Summary {
                 count: self.pool.len() as u64,
                 mean: self.pool.mean_ms(),
@@ -223,8 +221,6 @@ impl<'a> Counted<'a> {
             },
             gap_ratio: self.ratio(base, |base, this| gap(base) / gap(this)),
             p50_ratio: self.ratio(base, |[base, ..], [this, ..]| this / base),
-            provenance: by_provenance(self.records(), counts.answered),
-            accuracy: accuracy(self.records()),
             cost: cost(measured),
             spectrum: series::spectrum(&self.pool),
             series: series::series(recordings, timeout_us, bin_s),

@@ -161,32 +161,14 @@ impl CompareReport {
 }
 
 impl StrategyReport {
-    pub(crate) fn p99_9(&self) -> Estimate {
-        let confidence = self.confidence.get("p99_9");
-        let interval = confidence.and_then(|confidence| confidence.bootstrap);
-        let value = self.latency.p99_9;
-        Estimate { value, interval }
-    }
-
     pub(crate) fn is_tail_quotable(&self) -> bool {
         let confidence = self.confidence.get("p99_9");
         confidence.is_some_and(|confidence| confidence.needs_samples == 0)
     }
 }
 
-impl Estimate {
-    pub(crate) fn extent(&self) -> impl Iterator<Item = f64> + use<> {
-        let ends = self.interval.map(|range| [range.low, range.high]);
-        ends.into_iter().flatten().chain([self.value])
-    }
-}
-
 impl Interval {
     pub fn overlaps(&self, other: &Self) -> bool {
         self.low <= other.high && other.low <= self.high
-    }
-
-    pub fn contains(&self, value: f64) -> bool {
-        (self.low..=self.high).contains(&value)
     }
 }

@@ -85,7 +85,6 @@ fn about_all(report: &CompareReport) -> Said {
     said
 }
 
-/// Doubts in how a strategy was measured.
 fn doubts(strategy: &StrategyReport, rounds: usize) -> Said {
     let (mut said, name) = (Vec::new(), &strategy.name);
     let (invalid, repeated) = (strategy.invalid_blocks, strategy.repeated_blocks);

@@ -15,6 +15,9 @@ use super::Instances;
 /// Name of the arm without redundancy on all instances, the baseline of ParM (section 5).
 pub const EQUAL_RESOURCES: &str = "equal_resources";
 
+/// Size of the coding groups of an arm that is written without one.
+const USUAL_K: usize = 2;
+
 /// Settings of a strategy that have no part in the engine, and none in a simulation.
 const REAL_SETTINGS: [&str; 7] = [
     "encoder",
@@ -48,9 +51,6 @@ pub struct Arm {
     pub url: Option<String>,
     /// Where that frontend's `/metrics` are, if not at `url`.
     pub metrics_url: Option<String>,
-    /// True if it was written on a command line: its settings win over the flags for all arms.
-    #[serde(skip)]
-    pub written: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -116,11 +116,13 @@ impl FromStr for Arm {
                 )
             })?;
         }
+        if kind.starts_with("coded") {
+            settings.entry("k").or_insert(Value::from(USUAL_K));
+        }
         Ok(Self {
             name: text.to_owned(),
             settings,
             all_instances,
-            written: true,
             ..Self::default()
         })
     }
@@ -141,21 +143,18 @@ impl Arm {
         kind.unwrap_or_default()
     }
 
-    /// The arm with its settings checked; `k` and `r` are for codes that have none of their own.
-    pub fn resolve(&self, k: usize, r: usize, instances: Instances) -> anyhow::Result<ResolvedArm> {
+    pub fn resolve(&self, instances: Instances) -> anyhow::Result<ResolvedArm> {
         let name = &self.name;
         let refused =
             |problem: String| anyhow!("strategy {name:?}: {problem} (docs/strategies.md)");
         let mut settings = self.settings.clone();
-        if self.kind().starts_with("coded") {
-            settings.entry("k").or_insert(Value::from(k));
-            settings.entry("r").or_insert(Value::from(r));
-            if let Some(encoder) = settings.get("encoder").cloned() {
-                let encoder: EncoderKind = serde_json::from_value(encoder)
-                    .map_err(|error| refused(format!("encoder: {error}")))?;
-                let decoding = encoder.usual_decoding().to_string();
-                settings.entry("decoding").or_insert(decoding.into());
-            }
+        if self.kind().starts_with("coded")
+            && let Some(encoder) = settings.get("encoder").cloned()
+        {
+            let encoder: EncoderKind = serde_json::from_value(encoder)
+                .map_err(|error| refused(format!("encoder: {error}")))?;
+            let decoding = encoder.usual_decoding().to_string();
+            settings.entry("decoding").or_insert(decoding.into());
         }
         for name in REAL_SETTINGS {
             settings.remove(name);
@@ -258,7 +257,7 @@ mod tests {
     };
 
     fn resolve(text: &str) -> anyhow::Result<ResolvedArm> {
-        text.parse::<Arm>()?.resolve(2, 1, INSTANCES)
+        text.parse::<Arm>()?.resolve(INSTANCES)
     }
 
     #[test]
@@ -320,6 +319,6 @@ mod tests {
             assert!(line.contains(named) && !line.contains('\n'), "{line}");
         }
         let none: Arm = "none".parse().unwrap();
-        assert!(none.resolve(2, 1, Instances::default()).is_err());
+        assert!(none.resolve(Instances::default()).is_err());
     }
 }

@@ -162,7 +162,7 @@ impl Experiment {
             "all_instances: true without redundant instances; raise instances.redundant"
         );
         let wrong = |error| anyhow!("settings: {error}; change it, or the instances");
-        let resolved = arm.resolve(0, 1, self.instances).map_err(wrong)?;
+        let resolved = arm.resolve(self.instances).map_err(wrong)?;
         match resolved.config {
             StrategyConfig::ApproximateBackup(_) if arm.backup_model.is_none() => {
                 bail!("backup_model: none; name the cheaper model")

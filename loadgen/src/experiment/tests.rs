@@ -41,7 +41,7 @@ fn a_good_one_is_read() {
     assert_eq!(experiment.models(), ["fashion", "parity"]);
     assert_eq!(experiment.block_requests(), [3, 3, 3, 3, 3, 2, 2, 2, 2, 2]);
     let coded = experiment.strategies[1]
-        .resolve(0, 1, experiment.instances)
+        .resolve(experiment.instances)
         .unwrap();
     assert_eq!(coded.pools.iter().map(|(_, count)| count).sum::<usize>(), 6);
 }

@@ -18,19 +18,15 @@ const LEAST_LAG_LIMIT_MS: f64 = 1.0;
 const LAG_SHARE_OF_MEDIAN: f64 = 0.05;
 
 pub fn summarise(settings: Settings, recording: &Recording) -> RunReport {
-    let records = &recording.records;
     let timeout_us = settings.timeout_ms.saturating_mul(1000);
-    let answers = || records.iter().filter(|record| record.answer().is_some());
-    let failed = |record: &&Record| matches!(record.outcome, Some(RequestOutcome::Failed(_)));
-    let failures = records.iter().filter(failed);
-    let due = records
-        .iter()
-        .filter_map(|record| charged_us(record, timeout_us, recording));
-    let counts = count(records.iter());
+    let mut tally = Tally::default();
+    for record in &recording.records {
+        tally.add(record, charged_us(record, timeout_us, recording));
+    }
     let lag = LagReport::of(recording);
     let elapsed_s = recording.ended.as_secs_f64();
     let answered_per_s = match elapsed_s > 0.0 {
-        true => counts.answered as f64 / elapsed_s,
+        true => tally.counts.answered as f64 / elapsed_s,
         false => 0.0,
     };
     RunReport {
@@ -40,39 +36,141 @@ pub fn summarise(settings: Settings, recording: &Recording) -> RunReport {
         settings,
         elapsed_s,
         answered_per_s,
-        counts,
-        latency: Latency {
-            answered: Summary::of(&latency_histogram(records)),
-            all: Summary::of_micros(due),
-        },
-        service: Summary::of_micros(answers().filter_map(Record::service_us)),
-        time_to_failure: Summary::of_micros(failures.filter_map(Record::latency_us)),
-        provenance: by_provenance(records.iter(), counts.answered),
-        accuracy: accuracy(records.iter()),
-        errors: errors(records.iter()),
+        counts: tally.counts,
+        latency: tally.latency(),
+        service: tally.service.summary(),
+        time_to_failure: tally.failure.summary(),
+        provenance: tally.provenance(),
+        accuracy: tally.accuracy(),
+        errors: tally.errors,
         lag,
     }
 }
 
-#[allow(
-    clippy::expect_used,
-    reason = "the arguments are constants in the range that the library documents"
-)]
-pub(crate) fn histogram() -> Histogram<u64> {
-    let histogram = Histogram::new_with_bounds(1, MAX_US, SIGNIFICANT_DIGITS);
-    histogram.expect("bounds and digits are allowed")
+/// Times in microseconds, in a size that does not grow with their number.
+struct Times(Histogram<u64>);
+
+impl Default for Times {
+    #[allow(
+        clippy::expect_used,
+        reason = "the arguments are constants in the range that the library documents"
+    )]
+    fn default() -> Self {
+        let histogram = Histogram::new_with_bounds(1, MAX_US, SIGNIFICANT_DIGITS);
+        Self(histogram.expect("bounds and digits are allowed"))
+    }
 }
 
-/// Latency of answered requests from their planned send, in microseconds.
-pub fn latency_histogram(records: &[Record]) -> Histogram<u64> {
-    let answers = records.iter().filter(|record| record.answer().is_some());
-    histogram_of(answers.filter_map(Record::latency_us))
+impl Times {
+    fn add(&mut self, time_us: Option<u64>) {
+        if let Some(time_us) = time_us {
+            self.0.saturating_record(time_us);
+        }
+    }
+
+    fn summary(&self) -> Option<Summary> {
+        let histogram = &self.0;
+        let quantile = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        (!histogram.is_empty()).then(|| Summary {
+            count: histogram.len(),
+            mean: histogram.mean() / 1e3,
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            p99_5: quantile(0.995),
+            p99_9: quantile(0.999),
+            max: histogram.max() as f64 / 1e3,
+        })
+    }
 }
 
-fn histogram_of(times: impl Iterator<Item = u64>) -> Histogram<u64> {
-    let mut histogram = histogram();
-    times.for_each(|time| histogram.saturating_record(time));
-    histogram
+/// Figures of requests, which are added one by one.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) counts: Counts,
+    pub(crate) errors: BTreeMap<String, usize>,
+    answered: Times,
+    all: Times,
+    service: Times,
+    failure: Times,
+    kinds: BTreeMap<Provenance, Kind>,
+}
+
+#[derive(Default)]
+struct Kind {
+    latency: Times,
+    judged: usize,
+    correct: usize,
+    confidences: Vec<f64>,
+}
+
+impl Tally {
+    /// Adds a request, and the latency with which it counts in `latency.all`.
+    pub(crate) fn add(&mut self, record: &Record, charged_us: Option<u64>) {
+        let (counts, is_sent) = (&mut self.counts, record.sent_us.is_some());
+        counts.planned += 1;
+        counts.sent += usize::from(is_sent);
+        self.all.add(charged_us);
+        match record.outcome {
+            Some(RequestOutcome::Answered(answer)) => {
+                counts.answered += 1;
+                self.answered.add(record.latency_us());
+                self.service.add(record.service_us());
+                let kind = self.kinds.entry(answer.provenance).or_default();
+                kind.latency.add(record.latency_us());
+                kind.judged += usize::from(record.correct().is_some());
+                kind.correct += usize::from(record.correct() == Some(true));
+                kind.confidences.extend(answer.confidence.map(f64::from));
+            }
+            Some(RequestOutcome::Failed(failure)) => {
+                counts.failed += 1;
+                self.failure.add(record.latency_us());
+                *self.errors.entry(failure.to_string()).or_default() += 1;
+            }
+            Some(RequestOutcome::TimedOut) => counts.unanswered += 1,
+            None if is_sent => counts.unanswered += 1,
+            None => counts.unsent += 1,
+        }
+    }
+
+    pub(crate) fn latency(&self) -> Latency {
+        Latency {
+            answered: self.answered.summary(),
+            all: self.all.summary(),
+        }
+    }
+
+    pub(crate) fn provenance(&self) -> BTreeMap<Provenance, Answers> {
+        let answers = |(provenance, kind): (&Provenance, &Kind)| {
+            let (latency, confidences) = (kind.latency.summary()?, &kind.confidences);
+            let mean = confidences.iter().sum::<f64>() / confidences.len() as f64;
+            let answers = Answers {
+                count: latency.count as usize,
+                share: latency.count as f64 / self.counts.answered.max(1) as f64,
+                latency,
+                accuracy: Accuracy::of(kind.judged, kind.correct),
+                mean_confidence: (!confidences.is_empty()).then_some(mean),
+            };
+            Some((*provenance, answers))
+        };
+        self.kinds.iter().filter_map(answers).collect()
+    }
+
+    pub(crate) fn accuracy(&self) -> Option<Accuracy> {
+        let sum = |of: fn(&Kind) -> usize| self.kinds.values().map(of).sum();
+        Accuracy::of(sum(|kind| kind.judged), sum(|kind| kind.correct))
+    }
+}
+
+impl Accuracy {
+    fn of(judged: usize, correct: usize) -> Option<Self> {
+        let accuracy = correct as f64 / judged as f64;
+        (judged > 0).then_some(Self {
+            judged,
+            correct,
+            accuracy,
+        })
+    }
 }
 
 /// A distribution of times, in milliseconds, to three significant digits (`mean` and `max` too).
@@ -92,18 +190,10 @@ impl Summary {
     /// Names of [`Self::figures`] for people.
     pub(crate) const NAMES: [&str; 7] = ["p50", "mean", "p90", "p99", "p99.5", "p99.9", "max"];
 
-    pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
-        let quantile = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
-        (!histogram.is_empty()).then(|| Self {
-            count: histogram.len(),
-            mean: histogram.mean() / 1e3,
-            p50: quantile(0.5),
-            p90: quantile(0.9),
-            p99: quantile(0.99),
-            p99_5: quantile(0.995),
-            p99_9: quantile(0.999),
-            max: histogram.max() as f64 / 1e3,
-        })
+    /// Of the answers among `records`, from their planned send.
+    pub fn of_answers(records: &[Record]) -> Option<Self> {
+        let answers = records.iter().filter(|record| record.answer().is_some());
+        Self::of_micros(answers.map(Record::latency_us))
     }
 
     /// Percentiles, mean and maximum by the names of their fields.
@@ -119,8 +209,10 @@ impl Summary {
         ]
     }
 
-    fn of_micros(times: impl Iterator<Item = u64>) -> Option<Self> {
-        Self::of(&histogram_of(times))
+    fn of_micros(times_us: impl Iterator<Item = Option<u64>>) -> Option<Self> {
+        let mut times = Times::default();
+        times_us.for_each(|time_us| times.add(time_us));
+        times.summary()
     }
 }
 
@@ -146,8 +238,8 @@ pub fn lag_limit_ms(median_latency_ms: Option<f64>) -> f64 {
 
 impl LagReport {
     pub fn of(recording: &Recording) -> Self {
-        let lag = Summary::of_micros(recording.records.iter().filter_map(Record::lag_us));
-        let answered = Summary::of(&latency_histogram(&recording.records));
+        let lag = Summary::of_micros(recording.records.iter().map(Record::lag_us));
+        let answered = Summary::of_answers(&recording.records);
         let of_lag = |figure: fn(Summary) -> f64| lag.map(figure).unwrap_or_default();
         Self {
             p50: of_lag(|lag| lag.p50),
@@ -162,23 +254,6 @@ impl LagReport {
     }
 }
 
-pub(crate) fn count<'a>(records: impl Iterator<Item = &'a Record>) -> Counts {
-    let mut counts = Counts::default();
-    for record in records {
-        counts.planned += 1;
-        let sent = record.sent_us.is_some();
-        counts.sent += usize::from(sent);
-        match record.outcome {
-            Some(RequestOutcome::Answered(_)) => counts.answered += 1,
-            Some(RequestOutcome::Failed(_)) => counts.failed += 1,
-            Some(RequestOutcome::TimedOut) => counts.unanswered += 1,
-            None if sent => counts.unanswered += 1,
-            None => counts.unsent += 1,
-        }
-    }
-    counts
-}
-
 /// Returns the latency with which a request counts in `latency.all`; `None` if it was not due
 /// before sending ended.
 pub(crate) fn charged_us(record: &Record, timeout_us: u64, recording: &Recording) -> Option<u64> {
@@ -188,59 +263,6 @@ pub(crate) fn charged_us(record: &Record, timeout_us: u64, recording: &Recording
     let due = Duration::from_micros(record.planned_us) <= recording.sending_ended;
     let charged = record.latency_us().unwrap_or_default().max(timeout_us);
     (due || record.sent_us.is_some()).then_some(charged)
-}
-
-pub(crate) fn by_provenance<'a>(
-    records: impl Iterator<Item = &'a Record>,
-    answered: usize,
-) -> BTreeMap<Provenance, Answers> {
-    let mut groups: BTreeMap<Provenance, Vec<&Record>> = BTreeMap::new();
-    for record in records {
-        if let Some(answer) = record.answer() {
-            groups.entry(answer.provenance).or_default().push(record);
-        }
-    }
-    let answers = |records: Vec<&Record>| {
-        let confidences = records
-            .iter()
-            .filter_map(|record| record.answer()?.confidence);
-        let confidences: Vec<f64> = confidences.map(f64::from).collect();
-        let mean = confidences.iter().sum::<f64>() / confidences.len() as f64;
-        Some(Answers {
-            count: records.len(),
-            share: records.len() as f64 / answered.max(1) as f64,
-            latency: Summary::of_micros(records.iter().filter_map(|record| record.latency_us()))?,
-            accuracy: accuracy(records.iter().copied()),
-            mean_confidence: (!confidences.is_empty()).then_some(mean),
-        })
-    };
-    let groups = groups.into_iter();
-    let groups = groups.filter_map(|(provenance, records)| Some((provenance, answers(records)?)));
-    groups.collect()
-}
-
-pub(crate) fn accuracy<'a>(records: impl Iterator<Item = &'a Record>) -> Option<Accuracy> {
-    let (mut judged, mut correct) = (0, 0);
-    for agrees in records.filter_map(Record::correct) {
-        judged += 1;
-        correct += usize::from(agrees);
-    }
-    let accuracy = correct as f64 / judged as f64;
-    (judged > 0).then_some(Accuracy {
-        judged,
-        correct,
-        accuracy,
-    })
-}
-
-pub(crate) fn errors<'a>(records: impl Iterator<Item = &'a Record>) -> BTreeMap<String, usize> {
-    let mut errors = BTreeMap::new();
-    for record in records {
-        if let Some(RequestOutcome::Failed(failure)) = record.outcome {
-            *errors.entry(failure.to_string()).or_default() += 1;
-        }
-    }
-    errors
 }
 
 #[cfg(test)]

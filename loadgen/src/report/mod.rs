@@ -18,22 +18,20 @@ pub(crate) mod page;
 mod plot;
 mod run_page;
 mod slo;
-mod sweep_page;
 
 pub use compare_page::compare_page;
 pub use diff::{Change, Diff, diff, read_report};
-pub use figures::{LagReport, Summary, lag_limit_ms, latency_histogram, summarise};
-pub(crate) use figures::{accuracy, by_provenance, charged_us, count, errors, histogram};
+pub use figures::{LagReport, Summary, lag_limit_ms, summarise};
+pub(crate) use figures::{Tally, charged_us};
 pub use run_page::run_page;
 pub use slo::{Slo, check};
-pub use sweep_page::sweep_page;
 
 use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 
-use crate::compare::{CompareReport, SweepReport};
+use crate::compare::CompareReport;
 use crate::payload::WireEncoding;
 use crate::schedule::Arrivals;
 use crate::simulate::SimulationReport;
@@ -96,12 +94,11 @@ pub struct TraceSettings {
 }
 
 /// JSON Schemas (draft 2020-12) of all reports, by the kind of report.
-pub fn schemas() -> [(&'static str, Schema); 4] {
+pub fn schemas() -> [(&'static str, Schema); 3] {
     [
         ("run", schema_for!(RunReport)),
         ("compare", schema_for!(CompareReport)),
         ("simulation", schema_for!(SimulationReport)),
-        ("sweep", schema_for!(SweepReport)),
     ]
 }
 

@@ -12,7 +12,6 @@ pub(super) const SERIES: usize = 7;
 
 const STYLE: &str = include_str!("page.css");
 
-/// A report under way, in both forms.
 pub(crate) struct Page {
     title: String,
     text: String,
@@ -49,7 +48,6 @@ impl Page {
         }
     }
 
-    /// Adds a table, unless it has no rows.
     pub(crate) fn table(&mut self, title: &str, table: &Table, note: &str) {
         if table.rows.is_empty() {
             return;
@@ -60,7 +58,6 @@ impl Page {
         self.html += &format!("<h2>{title}</h2>\n{table}<p class=\"note\">{note}</p>\n");
     }
 
-    /// Adds names with values, if there are any.
     pub(crate) fn facts<N: AsRef<str>>(
         &mut self,
         title: &str,
@@ -78,7 +75,6 @@ impl Page {
         }
     }
 
-    /// Adds the fields of `value` that have one.
     pub(crate) fn fields(&mut self, title: &str, value: &impl Serialize) {
         let (mut facts, value) = (Vec::new(), serde_json::to_value(value).unwrap_or_default());
         collect_fields("", &value, &mut facts);
@@ -219,11 +215,6 @@ impl Cell {
         self
     }
 
-    pub(super) fn with_mark(mut self, mark: &str) -> Self {
-        self.text.push_str(mark);
-        self
-    }
-
     pub(crate) fn or_dash(value: Option<impl Display>) -> Self {
         value.map_or_else(|| Self::from("-"), |value| Self::from(value.to_string()))
     }
@@ -274,7 +265,6 @@ impl Display for Cell {
     }
 }
 
-/// Text with what HTML would read otherwise.
 pub(super) fn escape(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;");
     text.replace('>', "&gt;").replace('"', "&quot;")

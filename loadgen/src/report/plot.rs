@@ -8,7 +8,6 @@ use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
 use super::page::{SERIES, escape};
-use crate::compare::Interval;
 
 const COLOURS: [RGBColor; SERIES] = [
     RGBColor(27, 29, 32),
@@ -37,9 +36,8 @@ type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 /// Latency in milliseconds, on a logarithmic y axis, against `x`.
 #[derive(Debug)]
 pub(super) struct Plot {
-    pub(super) x: Axis,
-    pub(super) y_label: &'static str,
-    pub(super) heights: Vec<f64>,
+    x: Axis,
+    heights: Vec<f64>,
     pub(super) height: u32,
     /// Each with the number of its colour.
     layers: Vec<(usize, Shape)>,
@@ -49,8 +47,8 @@ pub(super) struct Plot {
 
 #[derive(Debug)]
 pub(super) enum Axis {
-    /// From zero to an end.
-    Linear(&'static str, f64),
+    /// From the start of the run or the comparison to an end.
+    Seconds(f64),
     /// Percentiles of so many samples at `1 / (1 - quantile)`, logarithmic.
     Percentiles(u64),
 }
@@ -60,15 +58,12 @@ pub(super) enum Shape {
     /// Points, width in pixels by which the style sheet finds lines to dash, and opacity.
     Line(Vec<Point>, u32, f64),
     Dots(Vec<Point>, u32),
-    /// Range of `y` at an `x`.
-    Whisker(f64, Interval),
 }
 
 impl Plot {
-    pub(super) fn new(x: Axis, y_label: &'static str, heights: Vec<f64>) -> Self {
+    pub(super) fn new(x: Axis, heights: Vec<f64>) -> Self {
         Self {
             x,
-            y_label,
             heights,
             height: 380,
             layers: Vec::new(),
@@ -80,11 +75,11 @@ impl Plot {
         self.layers.push((series, shape));
     }
 
-    /// An HTML element with the plot; `name` describes it to screen readers.
     pub(super) fn html(&self, name: &str) -> String {
         let mut svg = String::new();
         let drawn = match &self.x {
-            Axis::Linear(label, end) => {
+            Axis::Seconds(end) => {
+                let label = "time since the start, s";
                 self.draw(&mut svg, label, 0.0..*end, &|value| number(*value))
             }
             Axis::Percentiles(samples) => {
@@ -135,7 +130,7 @@ impl Plot {
         chart
             .configure_mesh()
             .x_desc(x_label)
-            .y_desc(self.y_label)
+            .y_desc("latency, ms")
             .x_label_formatter(x_format)
             .y_label_formatter(&|value| number(*value))
             .x_labels(9)
@@ -173,12 +168,6 @@ impl Shape {
                 let style = colour.mix(0.8).filled();
                 let dot = |point| Circle::new(inside(point), *radius, style);
                 chart.draw_series(points.iter().copied().map(dot))?;
-            }
-            Self::Whisker(x, range) => {
-                let ends = [(*x, range.low), (*x, range.high)].map(inside);
-                let cap = |end| EmptyElement::at(end) + PathElement::new([(-4, 0), (4, 0)], colour);
-                chart.draw_series([PathElement::new(ends, colour)])?;
-                chart.draw_series(ends.map(cap))?;
             }
         }
         Ok(())
@@ -225,7 +214,7 @@ fn percentile(place: &f64) -> String {
 }
 
 /// A number with no more digits than it needs, and its thousands apart.
-pub(super) fn number(value: f64) -> String {
+fn number(value: f64) -> String {
     if value < 1000.0 || value.fract() != 0.0 {
         let text = format!("{value:.7}");
         return text.trim_end_matches('0').trim_end_matches('.').to_owned();
@@ -261,8 +250,7 @@ mod tests {
         fn any_values_make_a_plot_with_every_coordinate_inside(
             values in proptest::collection::vec(-1e9_f64..1e9, 0..5),
         ) {
-            let x = Axis::Linear("x", 1e9);
-            let mut plot = Plot::new(x, "y, ms", values.clone());
+            let mut plot = Plot::new(Axis::Seconds(1e9), values.clone());
             let points = values.iter().map(|value| (*value, *value)).collect();
             plot.push(9, Shape::Dots(points, 2));
             let html = plot.html("any");

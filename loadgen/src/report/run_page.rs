@@ -130,7 +130,7 @@ pub(super) fn spectrum(distributions: &[(usize, u64, &[SpectrumPoint])]) -> Stri
     let heights = points.map(|point| point.ms).collect();
     let samples = distributions.iter().map(|(_, samples, _)| *samples).max();
     let x = Axis::Percentiles(samples.unwrap_or(1));
-    let mut plot = Plot::new(x, "latency, ms", heights);
+    let mut plot = Plot::new(x, heights);
     for (series, samples, points) in distributions {
         let place = |point: &SpectrumPoint| {
             let rarity = (1.0 / (1.0 - point.quantile)).min(*samples as f64);
@@ -170,8 +170,7 @@ pub(super) fn time_series(
     bands: Vec<(f64, f64)>,
     name: &str,
 ) -> String {
-    let x = Axis::Linear("time since the start, s", *end);
-    let mut plot = Plot::new(x, "latency, ms", heights.clone());
+    let mut plot = Plot::new(Axis::Seconds(*end), heights.clone());
     (plot.height, plot.bands) = (210, bands);
     let at = |bin: &Bin| bin.at_s + series.bin_s / 2.0;
     let slowest = series.bins.iter().map(|bin| (at(bin), bin.max));

@@ -4,12 +4,10 @@
 //! flight but the schedule's own length and each request's timeout.
 
 mod pacer;
-mod progress;
 mod record;
 
 pub use pacer::{KernelPacer, Pacer, Release};
-pub use progress::Progress;
-pub use record::{Record, Recording, RequestOutcome};
+pub use record::{Progress, Record, Recording, RequestOutcome};
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,11 +5,9 @@
 //! the same times one by one.
 
 mod arrivals;
-mod bursts;
 mod trace;
 
-pub use arrivals::Arrivals;
-pub use bursts::Bursts;
+pub use arrivals::{Arrivals, Bursts};
 pub use trace::Trace;
 
 use std::time::Duration;
@@ -97,7 +95,6 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// Plans the times of `trace`, all of them or those within `length`.
     pub fn of_trace(trace: &Trace, length: Option<Length>) -> anyhow::Result<Self> {
         // A trace has no more times than a run may.
         let (end_s, most) = length.map_or((f64::INFINITY, MAX_REQUESTS), Length::bounds);

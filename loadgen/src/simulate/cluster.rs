@@ -31,7 +31,7 @@ pub(super) enum Event {
     Decoded(QueryId),
     /// The frontend checks an instance, unless another round of checks was begun since.
     Checked(u32, u32),
-    /// An instance's process ends by an [`Outage`](super::Outage), and is there again.
+    /// An instance's process ends by an event of the experiment, and is there again.
     Killed(u32),
     Revived(u32),
 }
@@ -77,7 +77,7 @@ impl SimulatedCluster {
             }
         }
         let stream = |number: u64| {
-            let mut random = ChaCha8Rng::seed_from_u64(simulation.seed);
+            let mut random = ChaCha8Rng::seed_from_u64(simulation.experiment.seed);
             random.set_stream(number);
             random
         };
@@ -89,20 +89,19 @@ impl SimulatedCluster {
             instances,
             ids,
             first,
-            network: simulation.surroundings.network,
+            network: simulation.experiment.simulation.network,
             network_random: stream(NETWORK_STREAM),
             withdrawn: Jobs::default(),
             checks_random: stream(CHECKS_STREAM),
             upstream_requests: 0,
         };
-        for outage in &simulation.outages {
-            let number = outage.instance;
-            match (outage.what, cluster.instances.get_mut(number as usize)) {
-                (What::Freeze, Some(instance)) => instance.stop(outage.from, outage.until),
+        for (number, what, [from, until]) in simulation.outages() {
+            match (what, cluster.instances.get_mut(number as usize)) {
+                (What::Freeze, Some(instance)) => instance.stop(from, until),
                 (What::Freeze, None) => {}
                 (What::Kill, _) => {
-                    cluster.after(outage.from, Event::Killed(number));
-                    cluster.after(outage.until, Event::Revived(number));
+                    cluster.after(from, Event::Killed(number));
+                    cluster.after(until, Event::Revived(number));
                 }
             }
         }

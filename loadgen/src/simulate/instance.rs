@@ -8,18 +8,16 @@ use parapet_frontend_core::JobId;
 use smallvec::SmallVec;
 
 use super::{Jobs, Simulation};
+use crate::experiment::Experiment;
 
 /// The life in which a batch began: what belongs to an earlier one no longer happens.
 pub(super) type Batch = u32;
 /// Time at which a batch that began ends, and its life.
 pub(super) type Begun = Option<(u64, Batch)>;
-/// Requests of a batch.
 type BatchJobs = SmallVec<[JobId; 2]>;
 
-/// Fate of a request at an instance.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Taken {
-    /// It waits or runs.
     Accepted(Begun),
     Full,
     Away,
@@ -45,7 +43,11 @@ pub(super) struct Instance {
 
 impl Instance {
     pub(super) fn new(simulation: &Simulation, number: u64, model: &str) -> Self {
-        let (profile, surroundings) = (&simulation.faults, &simulation.surroundings);
+        let Experiment {
+            faults: profile,
+            simulation: surroundings,
+            ..
+        } = &simulation.experiment;
         Self {
             max_batch_size: surroundings.max_batch_size,
             queue_capacity: surroundings.instance_queue,

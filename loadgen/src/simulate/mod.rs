@@ -10,16 +10,14 @@
 //! numbers for each purpose.
 
 mod cluster;
-mod comparison;
 mod instance;
 mod report;
 mod simulation;
 mod simulator;
 mod surroundings;
 
-pub use comparison::{MAX_RECORDS, comparison};
-pub use report::{Answered, PoolUse, SCHEMA, Simulated, SimulationReport};
-pub use simulation::{MAX_INSTANCES, MAX_QUERIES, Outage, Simulation, simulations};
+pub use report::{Answered, MAX_RECORDS, PoolUse, SCHEMA, Simulated, SimulationReport, comparison};
+pub use simulation::{MAX_INSTANCES, MAX_QUERIES, Simulation, simulations};
 pub use simulator::Simulator;
 pub use surroundings::{Delay, Network, Surroundings};
 

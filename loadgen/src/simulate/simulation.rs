@@ -3,12 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
-use parapet_config::faults::FaultProfile;
-use parapet_frontend_core::{CoreConfig, PoolConfig, StrategyConfig};
+use parapet_frontend_core::{CoreConfig, PoolConfig};
 
-use super::Surroundings;
-use crate::experiment::{Arm, Event, Experiment, ResolvedArm, Role, What};
-use crate::schedule::Arrivals;
+use crate::experiment::{Arm, Experiment, ResolvedArm, Role, What};
 
 /// Most queries of one simulation: hours of computing.
 pub const MAX_QUERIES: u64 = 1_000_000_000;
@@ -24,32 +21,14 @@ const LEAST_IN_FLIGHT: usize = 4096;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Simulation {
     pub name: String,
-    pub description: String,
-    /// Bounds and times of the frontend. Pools are those of the strategy's roles.
+    /// Its faults have the seed of this run. Instances are numbered through all pools.
+    pub experiment: Experiment,
+    pub arm: ResolvedArm,
+    /// Bounds and times of the frontend. Pools are those of the arm.
     pub core: CoreConfig,
-    pub roles: Vec<Role>,
     /// Models of the pools, for their service times.
     pub models: Vec<String>,
-    pub strategy: StrategyConfig,
-    pub arrivals: Arrivals,
-    pub rate: f64,
-    pub queries: u64,
-    pub seed: u64,
-    pub deadline: Duration,
-    /// Service times and faults. Instances are numbered through all pools.
-    pub faults: FaultProfile,
-    pub surroundings: Surroundings,
-    pub outages: Vec<Outage>,
     pub keep_records: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outage {
-    pub instance: u32,
-    pub what: What,
-    /// From the start on, in nanoseconds.
-    pub from: u64,
-    pub until: u64,
 }
 
 /// The simulation of each strategy of `experiment`, with all numbers checked.
@@ -67,7 +46,7 @@ pub fn simulations(experiment: &Experiment) -> anyhow::Result<Vec<Simulation>> {
             "strategies[{index}].url: a frontend that runs already cannot be simulated; give its \
              settings instead"
         );
-        let resolved = arm.resolve(experiment.k, experiment.r, experiment.instances)?;
+        let resolved = arm.resolve(experiment.instances)?;
         let name = &arm.name;
         let twice = simulations.iter().any(|other| other.name == *name);
         ensure!(!twice, "strategy {name:?} is there twice; name each once");
@@ -90,10 +69,15 @@ impl Simulation {
             slots,
             queue: LEAST_QUEUE.max(QUEUE_FOR_SLOT.saturating_mul(slots_of(instances))),
         };
-        let roles = || resolved.pools.iter().map(|(role, _)| *role);
+        let models = resolved.pools.iter();
+        let models = models.map(|(role, _)| model(experiment, arm, *role));
         Self {
             name: arm.name.clone(),
-            description: resolved.description,
+            experiment: Experiment {
+                faults: experiment.fault_profile(),
+                ..experiment.clone()
+            },
+            models: models.collect(),
             core: CoreConfig {
                 pools: resolved.pools.iter().map(pool).collect(),
                 max_queries: LEAST_IN_FLIGHT.max(IN_FLIGHT_FOR_SLOT.saturating_mul(all_slots)),
@@ -106,23 +90,14 @@ impl Simulation {
                 queue_limit: None,
                 outliers: None,
             },
-            roles: roles().collect(),
-            models: roles().map(|role| model(experiment, arm, role)).collect(),
-            strategy: resolved.config,
-            arrivals: experiment.arrivals,
-            rate: experiment.rate,
-            queries: experiment.requests as u64,
-            seed: experiment.seed,
-            deadline: Duration::from_millis(experiment.timeout_ms),
-            faults: experiment.fault_profile(),
-            surroundings: experiment.simulation,
-            outages: outages(experiment, &resolved.pools),
+            arm: resolved,
             keep_records: false,
         }
     }
 
     pub fn check(&self) -> anyhow::Result<()> {
-        let (rate, queries) = (self.rate, self.queries);
+        let experiment = &self.experiment;
+        let (rate, queries) = (experiment.rate, experiment.requests as u64);
         ensure!(
             rate.is_finite() && rate > 0.0,
             "rate: {rate}; give a positive number of queries/s, as 270"
@@ -143,58 +118,41 @@ impl Simulation {
             self.core.pools.iter().all(usable),
             "slots: 0 or too many; give 1 to 1024 to each instance of each pool"
         );
-        let faults = self.faults.validate();
+        let faults = experiment.faults.validate();
         faults.map_err(|problem| anyhow!("faults: {problem}; correct the fault profile"))?;
         ensure!(
-            !self.deadline.is_zero(),
+            experiment.timeout_ms > 0,
             "deadline: 0; give some milliseconds"
         );
-        self.surroundings.check()
+        experiment.simulation.check()
     }
-}
 
-/// The events that hit an instance of these pools; as in a real comparison, none lasts longer
-/// than its block.
-fn outages(experiment: &Experiment, pools: &[(Role, usize)]) -> Vec<Outage> {
-    let block_s = experiment.block_s();
-    let mut outages = Vec::new();
-    for event in &experiment.events {
-        let Event { after_s, what, .. } = *event;
-        let start_s = event.block as f64 * block_s;
-        let until_s = event
-            .for_s
-            .map_or(block_s, |for_s| (after_s + for_s).min(block_s));
-        if let Some(instance) = number(experiment, event.instance, pools)
-            && after_s < until_s
-        {
-            let [from, until] = [after_s, until_s].map(|at| ((start_s + at) * 1e9) as u64);
-            outages.push(Outage {
-                instance,
-                what,
-                from,
-                until,
-            });
+    /// Beginnings and ends of events, in nanoseconds since the start, with the numbers of their
+    /// instances.
+    pub(super) fn outages(&self) -> impl Iterator<Item = (u32, What, [u64; 2])> {
+        let block_s = self.experiment.block_s();
+        self.experiment.events.iter().filter_map(move |event| {
+            let span = event.span_s(block_s)?.map(|at_s| (at_s * 1e9) as u64);
+            Some((self.number(event.instance)?, event.what, span))
+        })
+    }
+
+    /// An event's instance by its number through all pools. Parity rows take the redundant
+    /// instances in turns, as in real comparisons; `None` if the strategy does not use it.
+    fn number(&self, instance: usize) -> Option<u32> {
+        let pools = &self.arm.pools;
+        let (_, deployed) = pools.first()?;
+        if instance < *deployed {
+            return u32::try_from(instance).ok();
         }
+        let redundant = instance.checked_sub(self.experiment.instances.deployed)?;
+        let rows = pools.len() - 1;
+        let (place, row) = (redundant.checked_div(rows)?, redundant.checked_rem(rows)?);
+        let before: usize = pools.iter().take(row + 1).map(|(_, count)| count).sum();
+        let (_, count) = pools.get(row + 1)?;
+        let number = u32::try_from(before + place).ok()?;
+        (place < *count).then_some(number)
     }
-    outages
-}
-
-/// An event's instance by its number through all pools. Parity rows take the redundant
-/// instances in turns, as in real comparisons; `None` if the strategy does not use it.
-fn number(experiment: &Experiment, instance: usize, pools: &[(Role, usize)]) -> Option<u32> {
-    let (_, deployed) = pools.first()?;
-    if instance < *deployed {
-        return u32::try_from(instance).ok();
-    }
-    let (redundant, rows) = (
-        instance.checked_sub(experiment.instances.deployed)?,
-        pools.len() - 1,
-    );
-    let (place, row) = (redundant.checked_div(rows)?, redundant.checked_rem(rows)?);
-    let before: usize = pools.iter().take(row + 1).map(|(_, count)| count).sum();
-    let (_, count) = pools.get(row + 1)?;
-    let number = u32::try_from(before + place).ok()?;
-    (place < *count).then_some(number)
 }
 
 /// The model that a pool serves; one that the arm does not name is called by its role.
@@ -209,7 +167,7 @@ fn model(experiment: &Experiment, arm: &Arm, role: Role) -> String {
 
 #[cfg(test)]
 mod tests {
-    use parapet_frontend_core::HoldBackPolicy;
+    use parapet_frontend_core::{HoldBackPolicy, StrategyConfig};
 
     use super::*;
 
@@ -227,38 +185,25 @@ mod tests {
         let arms = simulations(&experiment).unwrap();
         assert_eq!(arms.len(), experiment.strategies.len());
         let arm = |name: &str| arms.iter().find(|arm| arm.name == name).unwrap().clone();
-        let StrategyConfig::Hedge(hedge) = arm("hedge").strategy else {
+        let StrategyConfig::Hedge(hedge) = arm("hedge").arm.config else {
             panic!("{arms:?}");
         };
         assert_eq!((hedge.share, hedge.burst), (0.05, 10.0));
-        let StrategyConfig::Coded(eager) = arm("coded_eager").strategy else {
+        let StrategyConfig::Coded(eager) = arm("coded_eager").arm.config else {
             panic!("{arms:?}");
         };
         assert_eq!(eager.hold_back, HoldBackPolicy::Fixed(Duration::ZERO));
         assert_eq!(eager.flush_after, Duration::from_millis(6));
-        let equal = arm("equal_resources");
-        let pools = (equal.roles.as_slice(), equal.core.pools[0].instances);
-        assert_eq!(pools, (&[Role::Deployed][..], 18));
-        let times = &arms[0].faults.model_service_time;
+        let equal = arm("equal_resources").arm.pools;
+        assert_eq!(equal, [(Role::Deployed, 18)]);
+        let times = &arms[0].experiment.faults.model_service_time;
         assert_eq!(times.keys().collect::<Vec<_>>(), ["fashion-small"]);
         assert_eq!(
             arm("approximate_backup").models,
             ["fashion", "fashion-small"]
         );
-        let (queries, deadline) = (arms[0].queries, arms[0].deadline);
-        assert_eq!((queries, deadline), (20_000, Duration::from_secs(2)));
-    }
-
-    #[test]
-    fn sizes_of_groups_can_be_changed() {
-        let mut experiment = read(TAIL).unwrap();
-        experiment.set_code(Some(4), None);
-        let simulations = simulations(&experiment).unwrap();
-        let coded = simulations.iter().filter_map(|it| match &it.strategy {
-            StrategyConfig::Coded(coded) => Some(coded.k),
-            _ => None,
-        });
-        assert_eq!(coded.collect::<Vec<_>>(), [4, 4]);
+        let settings = &arms[0].experiment;
+        assert_eq!((settings.requests, settings.timeout_ms), (20_000, 2000));
     }
 
     #[test]

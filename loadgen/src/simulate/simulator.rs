@@ -1,11 +1,9 @@
 //! The loop: the engine's events in, its actions out, in virtual time.
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use parapet_frontend_core::{
     Action, Answer, Arrival, ClassId, DomainId, Engine, Failure, FailureKind, GroupKey, PoolId,
     QueryId, Time,
@@ -16,7 +14,7 @@ use super::cluster::{Event, SimulatedCluster};
 use super::surroundings::nanoseconds;
 use super::{Answered, PoolUse, Simulated, Simulation};
 use crate::compare::Redundancy;
-use crate::report::{Counts, Latency, Summary, histogram};
+use crate::report::{Counts, Tally};
 use crate::run::{Record, Recording, RequestOutcome};
 use crate::schedule;
 use crate::target::{self, Provenance};
@@ -35,13 +33,9 @@ pub struct Simulator {
     spare: Vec<Action<(), ()>>,
     input: Arc<()>,
     queues: Vec<QueueUse>,
-    // What is counted has a size that does not grow with the number of queries, but for records.
-    answered: BTreeMap<Provenance, Histogram<u64>>,
-    latency: Histogram<u64>,
-    /// Of queries without an answer: at least the deadline.
-    charged: Histogram<u64>,
-    errors: BTreeMap<target::Failure, usize>,
-    counts: Counts,
+    sent: usize,
+    /// Of queries that have ended. It does not grow with their number, as records do.
+    tally: Tally,
     records: Option<Vec<Record>>,
 }
 
@@ -67,11 +61,11 @@ enum Next {
 impl Simulator {
     pub fn new(simulation: Simulation) -> anyhow::Result<Self> {
         simulation.check()?;
-        let planned = usize::try_from(simulation.queries).unwrap_or(usize::MAX);
-        let times = schedule::endless(simulation.arrivals, simulation.rate, simulation.seed)?;
-        let mut arrivals = times.take(planned);
+        let experiment = &simulation.experiment;
+        let times = schedule::endless(experiment.arrivals, experiment.rate, experiment.seed)?;
+        let mut arrivals = times.take(experiment.requests);
         Ok(Self {
-            engine: Engine::new(&simulation.core, simulation.strategy.build()),
+            engine: Engine::new(&simulation.core, simulation.arm.config.build()),
             cluster: SimulatedCluster::new(&simulation),
             next: arrivals.next(),
             arrivals: Box::new(arrivals),
@@ -79,15 +73,9 @@ impl Simulator {
             actions: Vec::new(),
             spare: Vec::new(),
             input: Arc::new(()),
-            queues: vec![QueueUse::default(); simulation.roles.len()],
-            answered: BTreeMap::new(),
-            latency: histogram(),
-            charged: histogram(),
-            errors: BTreeMap::new(),
-            counts: Counts {
-                planned,
-                ..Counts::default()
-            },
+            queues: vec![QueueUse::default(); simulation.arm.pools.len()],
+            sent: 0,
+            tally: Tally::default(),
             records: simulation.keep_records.then(Vec::new),
             simulation,
         })
@@ -102,8 +90,8 @@ impl Simulator {
                 Next::Timer => self.engine.tick(self.time(), &mut self.actions),
                 Next::Arrival(planned_us) => {
                     self.arrive(planned_us);
-                    let look = self.counts.sent.is_multiple_of(LOOK_EVERY);
-                    if look && observe(self.counts.sent).is_break() {
+                    let look = self.sent.is_multiple_of(LOOK_EVERY);
+                    if look && observe(self.sent).is_break() {
                         break;
                     }
                 }
@@ -156,9 +144,9 @@ impl Simulator {
     }
 
     fn arrive(&mut self, planned_us: u64) {
-        let index = self.counts.sent;
+        let index = self.sent;
         let sent = Sent { index, planned_us };
-        self.counts.sent += 1;
+        self.sent += 1;
         if let Some(records) = &mut self.records {
             records.push(Record {
                 planned_us,
@@ -167,18 +155,18 @@ impl Simulator {
             });
         }
         let now = self.time();
-        let (domain, kind) = (DomainId(0), 0);
+        let (domain, kind, experiment) = (DomainId(0), 0, &self.simulation.experiment);
         let arrival = Arrival {
             input: Arc::clone(&self.input),
             bytes: 0,
             key: GroupKey { domain, kind },
-            deadline: now + self.simulation.deadline,
-            allow_approximate: self.simulation.surroundings.allow_approximate,
+            deadline: now + Duration::from_millis(experiment.timeout_ms),
+            allow_approximate: experiment.simulation.allow_approximate,
             class: ClassId::DEFAULT,
         };
         match self.engine.arrive(now, arrival, &mut self.actions) {
             Ok(query) => drop(self.waiting.insert(query, sent)),
-            Err(_) => self.failed(sent, target::Failure::Status(503)),
+            Err(_) => self.done(sent, RequestOutcome::Failed(target::Failure::Status(503))),
         }
     }
 
@@ -217,7 +205,7 @@ impl Simulator {
             return;
         }
         let mut actions = std::mem::replace(&mut self.actions, std::mem::take(&mut self.spare));
-        let surroundings = &self.simulation.surroundings;
+        let surroundings = &self.simulation.experiment.simulation;
         let encode = nanoseconds(surroundings.encode_ms);
         let decode = nanoseconds(surroundings.decode_ms);
         for action in actions.drain(..) {
@@ -247,43 +235,38 @@ impl Simulator {
             Answer::Hedged(_) => Provenance::Hedged,
             Answer::Backup(_) => Provenance::Backup,
             Answer::Reconstructed(_) => Provenance::Reconstructed,
-            Answer::Failed(failure) => return self.failed(sent, seen_by_client(failure.kind)),
+            Answer::Failed(failure) => {
+                let failure = seen_by_client(failure.kind);
+                return self.done(sent, RequestOutcome::Failed(failure));
+            }
         };
-        let latency_us = self.latency_us(sent);
-        self.counts.answered += 1;
-        self.latency.saturating_record(latency_us);
-        let of_provenance = self.answered.entry(provenance).or_insert_with(histogram);
-        of_provenance.saturating_record(latency_us);
         let answer = target::Answer {
             provenance,
             confidence: None,
             class: None,
         };
-        self.done(sent, latency_us, RequestOutcome::Answered(answer));
+        self.done(sent, RequestOutcome::Answered(answer));
     }
 
-    fn failed(&mut self, sent: Sent, failure: target::Failure) {
-        let latency_us = self.latency_us(sent);
-        let deadline_us = self.simulation.deadline.as_micros() as u64;
-        self.counts.failed += 1;
-        *self.errors.entry(failure).or_default() += 1;
-        self.charged.saturating_record(latency_us.max(deadline_us));
-        self.done(sent, latency_us, RequestOutcome::Failed(failure));
-    }
-
-    fn latency_us(&mut self, sent: Sent) -> u64 {
-        let passed = self.cluster.now - sent.planned_us * 1000;
-        (passed + self.cluster.client_delay() + 500) / 1000
-    }
-
-    fn done(&mut self, sent: Sent, latency_us: u64, outcome: RequestOutcome) {
-        let record = self
-            .records
-            .as_mut()
-            .and_then(|records| records.get_mut(sent.index));
-        if let Some(record) = record {
-            record.done_us = Some(sent.planned_us + latency_us);
-            record.outcome = Some(outcome);
+    fn done(&mut self, Sent { index, planned_us }: Sent, outcome: RequestOutcome) {
+        let passed = self.cluster.now - planned_us * 1000;
+        let latency_us = (passed + self.cluster.client_delay() + 500) / 1000;
+        let record = Record {
+            planned_us,
+            sent_us: Some(planned_us),
+            done_us: Some(planned_us + latency_us),
+            outcome: Some(outcome),
+            ..Record::default()
+        };
+        let deadline_us = self.simulation.experiment.timeout_ms.saturating_mul(1000);
+        let charged_us = match outcome {
+            RequestOutcome::Answered(_) => latency_us,
+            _ => latency_us.max(deadline_us),
+        };
+        self.tally.add(&record, Some(charged_us));
+        let kept = self.records.as_mut();
+        if let Some(kept) = kept.and_then(|records| records.get_mut(index)) {
+            *kept = record;
         }
     }
 
@@ -291,23 +274,22 @@ impl Simulator {
         let (stats, elapsed) = (self.engine.stats(), self.cluster.now);
         let pools = (0..self.queues.len()).map(|pool| self.pool_use(pool));
         let pools: Vec<PoolUse> = pools.collect();
-        let mut counts = self.counts;
-        counts.unanswered = counts.sent - counts.answered - counts.failed;
-        counts.unsent = counts.planned - counts.sent;
-        let partial = counts.unsent + counts.unanswered > 0;
-        let answered = Summary::of(&self.latency);
-        // Equal bounds: adding cannot fail.
-        let _ = self.latency.add(&self.charged);
-        let (answers, errors) = (self.answered.iter(), self.errors.iter());
-        let of_provenance = answers.filter_map(|(provenance, times)| {
-            let (count, latency) = (times.len(), Summary::of(times)?);
-            let share = count as f64 / counts.answered.max(1) as f64;
+        let (ended, planned) = (self.tally.counts, self.simulation.experiment.requests);
+        let counts = Counts {
+            planned,
+            sent: self.sent,
+            unanswered: self.sent - ended.sent,
+            unsent: planned - self.sent,
+            ..ended
+        };
+        let partial = ended.sent < planned;
+        let answers = self.tally.provenance().into_iter().map(|(kind, answers)| {
             let answered = Answered {
-                count,
-                share,
-                latency,
+                count: answers.count as u64,
+                share: answers.share,
+                latency: answers.latency,
             };
-            Some((*provenance, answered))
+            (kind, answered)
         });
         let recording = self.records.take().map(|records| {
             let last = records.last().map_or(0, |record| record.planned_us);
@@ -320,19 +302,14 @@ impl Simulator {
         });
         Simulated {
             name: self.simulation.name,
-            description: self.simulation.description,
+            description: self.simulation.arm.description,
             instances: pools.iter().map(|pool| pool.instances).sum(),
             partial,
             elapsed_s: elapsed as f64 / 1e9,
             counts,
-            latency: Latency {
-                answered,
-                all: Summary::of(&self.latency),
-            },
-            provenance: of_provenance.collect(),
-            errors: errors
-                .map(|(failure, count)| (failure.to_string(), *count))
-                .collect(),
+            latency: self.tally.latency(),
+            provenance: answers.collect(),
+            errors: self.tally.errors,
             redundancy: Redundancy {
                 issued: stats.redundant_issued,
                 won: stats.redundant_won,
@@ -359,7 +336,7 @@ impl Simulator {
         let (busy, all): (u128, _) = (busy.sum(), u128::from(elapsed.max(1)));
         let instances = self.simulation.core.pools[pool].instances;
         PoolUse {
-            role: self.simulation.roles[pool].to_string(),
+            role: self.simulation.arm.pools[pool].0.to_string(),
             instances,
             utilisation: busy as f64 / (all * instances.max(1) as u128) as f64,
             batches: self

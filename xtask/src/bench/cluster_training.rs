@@ -19,14 +19,9 @@ pub(crate) struct Args {
     /// Steps of each run
     #[arg(long, default_value_t = 600)]
     steps: u32,
-    /// Processes of the cluster that compute, the one that leads among them
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
-    workers: u32,
-    /// Parts of a step on the cluster
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
-    parts: u32,
 }
 
+const CLUSTER: &str = "2 workers, 2 parts a step";
 const NAME: &str = "cargo xtask bench cluster-training";
 const HEAD: &str = "\
 ### A parity model, trained by one process and by a cluster on the same processors
@@ -54,8 +49,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         eprintln!("seed {seed}, on a cluster: {}: {trained:.2?}", arm == 1);
         Ok(trained)
     })?;
-    let cluster = format!("{} workers, {} parts a step", args.workers, args.parts);
-    let table = markdown(&cluster, &trained[0], &trained[1]);
+    let table = markdown(&trained[0], &trained[1]);
     println!("{table}");
     report::write(report::PARAMETER_SERVER, NAME, &table)
 }
@@ -67,14 +61,12 @@ fn train(args: &Args, on_cluster: bool, steps: u32, seed: u64) -> Result<Trained
     let (trainer, mut processes) = (debug("parity-trainer"), Processes::new(&folder)?);
     let (mut threads, mut cluster) = ("2", Vec::new());
     if on_cluster {
-        let others = (args.workers - 1).to_string();
         let up = cmd!(
             sh,
-            "{trainer} --threads 1 cluster up --servers 2 --workers {others} --listen 127.0.0.1:0"
+            "{trainer} --threads 1 cluster up --servers 2 --workers 1 --listen 127.0.0.1:0"
         );
         let registry = processes.start_ready("cluster", up, "registry ")?;
-        let parts = args.parts.to_string();
-        cluster.extend(["--cluster", &registry, "--executors", &parts].map(str::to_owned));
+        cluster.extend(["--cluster", &registry, "--executors", "2"].map(str::to_owned));
         threads = "1";
     }
     let Args { data, model, .. } = args;
@@ -92,15 +84,14 @@ fn train(args: &Args, on_cluster: bool, steps: u32, seed: u64) -> Result<Trained
     Ok([figure(&report, "/seconds")?, 100.0 * accuracy])
 }
 
-/// Rounds of one process and the cluster.
-fn markdown(cluster: &str, alone: &[Trained], clustered: &[Trained]) -> String {
+fn markdown(alone: &[Trained], clustered: &[Trained]) -> String {
     let mut text = HEAD.to_owned();
     let mut points = Vec::new();
     for (seed, ([s, accuracy], [cluster_s, clusters])) in (1..).zip(alone.iter().zip(clustered)) {
         let (times, more) = (cluster_s / s, clusters - accuracy);
         text += &format!(
             "| {seed} | one process | {s:.1} | {accuracy:.2} | 1 | |\n\
-             | {seed} | {cluster} | {cluster_s:.1} | {clusters:.2} | {times:.2} | {more:.2} |\n"
+             | {seed} | {CLUSTER} | {cluster_s:.1} | {clusters:.2} | {times:.2} | {more:.2} |\n"
         );
         points.push(more);
     }
@@ -116,7 +107,7 @@ mod tests {
     #[test]
     fn table_compares_the_cluster_with_the_process_of_its_round() {
         let (alone, cluster) = ([[10.0, 98.0], [10.0, 98.5]], [[10.8, 98.2], [9.0, 98.2]]);
-        let text = markdown("2 workers, 2 parts a step", &alone, &cluster);
+        let text = markdown(&alone, &cluster);
         for words in [
             "| 2 | 2 workers, 2 parts a step | 9.0 | 98.20 | 0.90 | -0.30 |",
             "0.99 (0.90-1.08) times as long (aim: 1.1); -0.05 (-0.30-0.20) points more",

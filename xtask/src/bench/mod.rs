@@ -1,8 +1,6 @@
 //! `cargo xtask bench`: benchmarks of the whole, timed by hand, never in a test.
 
 mod cluster_training;
-mod fidelity;
-mod loadgen;
 mod overload;
 mod parameter_server;
 mod peers;
@@ -20,10 +18,6 @@ use clap::Subcommand;
 pub(crate) enum Bench {
     /// The latency that the frontend adds, and its memory
     Serving(serving::Args),
-    /// The requests/s that the load generator sends on time
-    Loadgen(loadgen::Args),
-    /// The simulator beside a real run
-    Fidelity(fidelity::Args),
     /// Three times the capacity for a minute
     Overload,
     /// Push and pull of the parameter server, beside mxnet's kvstore
@@ -43,8 +37,6 @@ pub(crate) enum Bench {
 pub(crate) fn run(bench: &Bench) -> Result<()> {
     match bench {
         Bench::Serving(args) => serving::run(args),
-        Bench::Loadgen(args) => loadgen::run(args),
-        Bench::Fidelity(args) => fidelity::run(args),
         Bench::Overload => overload::run(),
         Bench::ParameterServer(args) => parameter_server::run(args),
         Bench::ClusterTraining(args) => cluster_training::run(args),

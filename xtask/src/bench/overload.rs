@@ -10,7 +10,7 @@ use super::{configuration, prepare};
 use crate::cluster::Cluster;
 use crate::models::figure;
 use crate::prelude::*;
-use crate::resources::memory;
+use crate::process::memory;
 
 const INSTANCES: usize = 8;
 const SERVICE_MS: f64 = 18.0;
@@ -66,7 +66,7 @@ pub(super) fn run() -> Result<()> {
 
 fn part(address: &str, pid: u32, title: String, rate: f64, seconds: u32) -> Result<Part> {
     println!("{title}: {rate:.0} requests/s for {seconds} s");
-    let report = models::load((address, "fashion"), (rate, seconds), &[], &Place::Anywhere)?;
+    let report = models::load(address, (rate, seconds), &[])?;
     let answered = figure(&report, "/answered_per_s")?;
     let [p50, p99] = ["/latency/answered/p50", "/latency/answered/p99"]
         .map(|pointer| figure(&report, pointer).unwrap_or(f64::NAN));

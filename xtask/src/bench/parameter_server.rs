@@ -5,7 +5,7 @@
 use super::report::{self, Spread, in_turns};
 use crate::models::figure;
 use crate::prelude::*;
-use crate::resources::memory;
+use crate::process::memory;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -35,7 +35,6 @@ type Seconds = [f64; 3];
 
 #[derive(Debug, Clone, Copy)]
 struct Load {
-    /// Workers, and servers.
     nodes: u64,
     bytes: u64,
     keys: u64,

@@ -4,22 +4,17 @@ use crate::prelude::*;
 use std::net::TcpStream;
 use ureq::Agent;
 
-/// Asks a model at an address about the first image, over so many connections for so many seconds,
-/// from one place; returns requests/s and the p99 in ms.
-pub(super) fn wrk(
-    (address, model): (&str, &str),
-    (connections, seconds): (u32, u32),
-    place: &Place,
-) -> Result<(f64, f64)> {
+/// Asks the deployed model at an address about the first image, over so many connections for so
+/// many seconds; returns requests/s and the p99 in ms.
+pub(super) fn wrk(address: &str, connections: u32, seconds: u32) -> Result<(f64, f64)> {
     let (sh, (body, header_length)) = (shell()?, models::binary_query()?);
     let (file, script) = (scratch("wrk.bin"), scratch("wrk.lua"));
     sh.write_file(&file, body)?;
-    let text = include_str!("wrk.lua").replace("MODEL", model);
+    let text = include_str!("wrk.lua").replace("MODEL", "fashion");
     let text = text.replace("BODY", &file.display().to_string());
     sh.write_file(&script, text.replace("HEADER", &header_length.to_string()))?;
     let line = format!("-t1 -c{connections} -d{seconds}s http://{address} -s");
-    let wrk = place.command(&sh, "wrk").args(line.split(' '));
-    let text = output(wrk.arg(script))?;
+    let text = output(cmd!(sh, "wrk").args(line.split(' ')).arg(script))?;
     let line = text.lines().find_map(|line| line.strip_prefix("RESULT "));
     let numbers = line.unwrap_or_default().split(' ').map(str::parse);
     let numbers: Result<Vec<f64>, _> = numbers.collect();

@@ -12,7 +12,7 @@ use super::{configuration, prepare};
 use crate::cluster::Cluster;
 use crate::models::figure;
 use crate::prelude::*;
-use crate::resources::{processor_seconds, stay_on};
+use crate::process::{processor_seconds, stay_on};
 
 /// The clients' and the instances' core.
 const OTHERS: usize = 0;
@@ -55,8 +55,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let mut figures = in_turns(args.rounds + 1, targets.len(), |_, target| {
         let (title, address) = &targets[target];
         let pid = cluster.processes.pid(title)?;
-        let asked = (address.as_str(), "fashion");
-        let (per_second, p99_ms) = wrk(asked, (CONNECTIONS, SECONDS), &Place::Anywhere)?;
+        let (per_second, p99_ms) = wrk(address, CONNECTIONS, SECONDS)?;
         let [even_p99, processor_us] = at_an_even_rate(address, pid).context(*title)?;
         println!(
             "{title}: {per_second:.0} requests/s, p99 {p99_ms:.2} ms; p99 {even_p99:.2} ms, \
@@ -75,7 +74,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 fn at_an_even_rate(address: &str, pid: u32) -> Result<[f64; 2]> {
     let before = processor_seconds(pid)?;
     let (pace, more) = ((RATE.into(), SECONDS), ["--arrivals", "constant"]);
-    let report = models::load((address, "fashion"), pace, &more, &Place::Anywhere)?;
+    let report = models::load(address, pace, &more)?;
     let seconds = processor_seconds(pid)? - before;
     let none_failed = figure(&report, "/counts/failed")? == 0.0;
     ensure!(none_failed, "requests failed: {}", report["errors"]);

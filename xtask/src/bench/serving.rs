@@ -14,7 +14,7 @@ use super::report::{Spread, in_turns};
 use super::{configuration, prepare};
 use crate::cluster::Cluster;
 use crate::prelude::*;
-use crate::resources::{memory, stay_on};
+use crate::process::memory;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -24,9 +24,6 @@ pub(crate) struct Args {
     /// Seconds for which memory is watched; 0 for not at all
     #[arg(long, default_value_t = 60)]
     memory_seconds: u32,
-    /// Keep the frontends on this core, and all else on the first of the others
-    #[arg(long)]
-    frontend_core: Option<usize>,
 }
 
 const RATE: u32 = 500;
@@ -34,9 +31,6 @@ const SECONDS: u64 = 4;
 
 pub(super) fn run(args: &Args) -> Result<()> {
     prepare()?;
-    if let Some(core) = args.frontend_core {
-        stay_on(usize::from(core == 0))?;
-    }
     let mut cluster = Cluster::for_bench(&scratch("bench-serving"))?;
     let deployed = cluster.instances("fashion", 4, &[])?;
     let parity = cluster.instances("fashion-parity", 2, &[])?;
@@ -69,7 +63,6 @@ fn latency(
     // Those that poll do so for longer after a request than an answer takes.
     let polling =
         |config: &str| config.replacen("[server]\n", "[server]\nbusy_poll_us = 1000\n", 1);
-    let place = args.frontend_core.map_or(Place::Anywhere, Place::Core);
     let mut targets = vec![("instances", deployed.to_vec())];
     for (name, config) in [
         ("none", none.clone()),
@@ -78,12 +71,13 @@ fn latency(
         ("none, busy polling", polling(&none)),
         ("coded, busy polling", polling(&coded)),
     ] {
-        let address = cluster.frontend(&place, name, &config)?;
+        let address = cluster.frontend(&Place::Anywhere, name, &config)?;
         targets.push((name, vec![address]));
     }
     if is_installed("nginx") {
         let folder = scratch("bench-serving");
-        let nginx = peers::start_nginx(&mut cluster.processes, &folder, deployed, &place)?;
+        let processes = &mut cluster.processes;
+        let nginx = peers::start_nginx(processes, &folder, deployed, &Place::Anywhere)?;
         targets.push(("nginx", vec![nginx]));
     }
     for rate in [None, Some(RATE)] {
@@ -146,7 +140,7 @@ fn watch_memory(args: &Args, cluster: &mut Cluster, config: &str) -> Result<()> 
         let seconds = (args.memory_seconds / parts).max(1);
         let more = ["--arrivals", "constant"];
         let pace = (f64::from(rate), seconds);
-        let report = models::load((&address, "fashion"), pace, &more, &Place::Anywhere)?;
+        let report = models::load(&address, pace, &more)?;
         println!(
             "  after {:3} s   {:6.1} MB   ({} answered, {} failed)",
             part * seconds,

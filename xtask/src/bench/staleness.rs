@@ -20,6 +20,9 @@ const MODELS: [(&str, &str); 11] = [
     ("eventual", "eventual"),
 ];
 
+/// The loss to reach is that of BSP after so many clocks.
+const CLOCKS: &str = "100";
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Slow worker: never, always (one worker all the time) or turns:MILLISECONDS (one at a
@@ -29,22 +32,17 @@ pub(crate) struct Args {
     /// Seeds, each a run of every model
     #[arg(long, default_value_t = 5)]
     seeds: u64,
-    /// The loss to reach is that of BSP after so many clocks
-    #[arg(long, default_value_t = 100)]
-    clocks: usize,
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
     cargo("build --release -p parapet-cluster --example sparse-logistic-regression")?;
-    let (sh, clocks) = (shell()?, args.clocks.to_string());
-    let program = release("examples/sparse-logistic-regression");
-    let mut all = Vec::new();
+    let (sh, program) = (shell()?, release("examples/sparse-logistic-regression"));
     for slowdown in &args.slowdowns {
         let runs = in_turns(args.seeds, MODELS.len(), |seed, arm| {
             let (model, number) = (MODELS[arm].0, seed.to_string());
             let command = cmd!(
                 sh,
-                "{program} staleness --consistency {model} --slowdown {slowdown} --clocks {clocks}
+                "{program} staleness --consistency {model} --slowdown {slowdown} --clocks {CLOCKS}
                     --seed {number}"
             );
             let text = command.quiet().read()?;
@@ -52,19 +50,14 @@ pub(super) fn run(args: &Args) -> Result<()> {
             let document: Value = serde_json::from_str(&text).with_context(whole)?;
             let run = parse(&document).with_context(whole)?;
             eprintln!("{slowdown}, seed {seed}, {model}: {:.2} s", run[SECONDS]);
-            all.push(json!({ "slowdown": slowdown, "model": model, "seed": seed,
-                "run": document }));
             Ok(run)
         })?;
         let names = MODELS.into_iter().map(|(_, name)| name);
-        let text = markdown(slowdown, args.clocks, &names.zip(runs).collect::<Vec<_>>());
+        let text = markdown(slowdown, &names.zip(runs).collect::<Vec<_>>());
         println!("{text}");
         let name = format!("cargo xtask bench staleness, {slowdown}");
         report::write(report::PARAMETER_SERVER, &name, &text)?;
     }
-    let path = target().join("bench-staleness.json");
-    sh.write_file(&path, format!("{:#}\n", json!(all)))?;
-    println!("written: {}", path.display());
     Ok(())
 }
 
@@ -80,7 +73,7 @@ fn parse(run: &Value) -> Result<Run> {
     Ok([seconds, minibatches?, idle?, late?])
 }
 
-fn markdown(slowdown: &str, clocks: usize, rows: &[(&str, Vec<Run>)]) -> String {
+fn markdown(slowdown: &str, rows: &[(&str, Vec<Run>)]) -> String {
     let title = match slowdown.split_once(':') {
         Some(("turns", length)) => {
             format!("one worker in four 4 times slower, another one drawn every {length} ms")
@@ -90,7 +83,7 @@ fn markdown(slowdown: &str, clocks: usize, rows: &[(&str, Vec<Run>)]) -> String 
     };
     let bsp = &rows[0].1;
     let mut text = format!(
-        "### Time to a loss: {title}\n\nThe held-out loss that BSP reaches after {clocks} clocks. \
+        "### Time to a loss: {title}\n\nThe held-out loss that BSP reaches after {CLOCKS} clocks. \
          Medians of {} seeds (lowest-highest).\n\n| model | seconds to the loss | sooner than \
          BSP, times | minibatches by then | idle | ended late |\n|---|---|---|---|---|---|\n",
         bsp.len()
@@ -127,7 +120,7 @@ mod tests {
             ("BSP", runs([json!(4.0), json!(3.0), json!(5.0)])),
             ("SSP, s = 4", runs([json!(2.0), json!(1.0), Value::Null])),
         ];
-        let text = markdown("turns:100", 7, &rows);
+        let text = markdown("turns:100", &rows);
         for words in [
             "another one drawn every 100 ms",
             "| BSP | 4.00 (3.00-5.00) | 1.00 (1.00-1.00) | 400 | 25.0 % | 0.0 % |",

@@ -9,19 +9,10 @@ use crate::prelude::*;
 pub(crate) struct Args {
     /// The variants too, which take an hour
     #[arg(long)]
-    pub(super) all: bool,
+    all: bool,
     /// Only variants whose name contains this
     #[arg(long)]
-    pub(super) only: Option<String>,
-    /// Requests to each strategy
-    #[arg(long, default_value_t = 20_000)]
-    pub(super) requests: usize,
-    /// Seed of schedules, rows and faults
-    #[arg(long, default_value_t = 1)]
-    pub(super) seed: u64,
-    /// Only these strategies of the experiment, with commas between them
-    #[arg(long)]
-    pub(super) strategies: Option<String>,
+    only: Option<String>,
 }
 
 /// Name and title; k; instances beside the 12 of the deployed model; share of batches that
@@ -38,7 +29,6 @@ const VARIANTS: [Variant; 7] = [
     ("correlated", "40 % slow together", 2, 6, None),
 ];
 
-/// Faults as the experiment has them.
 const STRAGGLE: &str = "straggle = { probability = 0.01, min_ms = 15, max_ms = 45 }";
 /// Two-second periods, about a third of the time, in which 40 % of the instances take 15 to
 /// 45 ms longer.
@@ -86,13 +76,13 @@ pub(super) fn run(args: &Args) -> Result<()> {
     needed.dedup_by(|one, other| one.name == other.name);
     if !needed.iter().all(Model::is_there) {
         build_trainer()?;
-        models::train(&needed, args.seed, true)?;
+        models::train(&needed, true)?;
     }
     let mut wanted = variants.iter();
-    wanted.try_for_each(|variant| compare(args, variant))
+    wanted.try_for_each(compare)
 }
 
-fn compare(args: &Args, variant: &Variant) -> Result<()> {
+fn compare(variant: &Variant) -> Result<()> {
     let (name, title, ..) = variant;
     step(&format!("{name}: {title}"));
     let (sh, folder, repository) = (shell()?, scratch("bench-tail"), models::repository());
@@ -100,14 +90,11 @@ fn compare(args: &Args, variant: &Variant) -> Result<()> {
         ["toml", "json", "html", "md"].map(|ending| folder.join(format!("{name}.{ending}")));
     sh.write_file(&experiment, changed(variant)?)?;
     let (loadgen, data) = (release("parapet-loadgen"), data());
-    let (requests, seed) = (args.requests.to_string(), args.seed.to_string());
-    let only = args.strategies.iter();
-    let only = only.flat_map(|names| ["--strategies", names]);
     let compare = cmd!(
         sh,
-        "{loadgen} compare {only...} --experiment {experiment} --repository {repository}
+        "{loadgen} compare --experiment {experiment} --repository {repository}
             --images {data}/t10k-images-idx3-ubyte.gz --labels {data}/t10k-labels-idx1-ubyte.gz
-            --requests {requests} --seed {seed} --json {json} --html {html}"
+            --json {json} --html {html}"
     );
     compare.quiet().run()?;
     let report = read_json(&json)?;
@@ -125,7 +112,6 @@ fn compare(args: &Args, variant: &Variant) -> Result<()> {
     Ok(())
 }
 
-/// The experiment of a variant.
 fn changed((_, _, k, redundant, straggle): &Variant) -> Result<String> {
     let file = "loadgen/experiments/tail.toml";
     let faults = straggle.map_or(CORRELATED.to_owned(), |share| {

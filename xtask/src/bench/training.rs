@@ -12,21 +12,17 @@ const CASES: [(&str, &str, u32); 4] = [
     ("mlp:784,400,400", "mlp:400", 400),
 ];
 const BATCH: &str = "64";
+/// Threads of both.
+const THREADS: &str = "1";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A Python with PyTorch, of libtorch's version if the figures are to say something
     #[arg(long, default_value = "python3")]
     python: PathBuf,
-    /// Threads of both
-    #[arg(long, default_value_t = 1)]
-    threads: u32,
     /// Blocks of each, in turns
     #[arg(long, default_value_t = 5)]
     blocks: u64,
-    /// Steps of a block, as a part of the published ones, for a quick look
-    #[arg(long, default_value_t = 1.0)]
-    share: f64,
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -41,12 +37,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
          |---|---|---|---|---|"
     );
     for (network, name, steps) in CASES {
-        let steps = ((f64::from(steps) * args.share) as u32).max(1).to_string();
-        let threads = args.threads.to_string();
+        let steps = steps.to_string();
         let speeds = in_turns(args.blocks, 2, |_, arm| {
             let command = match arm {
-                0 => cmd!(sh, "{ours} {network} {BATCH} {steps} {threads}"),
-                _ => cmd!(sh, "{python} {script} {name} {BATCH} {steps} {threads}"),
+                0 => cmd!(sh, "{ours} {network} {BATCH} {steps} {THREADS}"),
+                _ => cmd!(sh, "{python} {script} {name} {BATCH} {steps} {THREADS}"),
             };
             let number = command.quiet().read()?.trim().parse::<f64>();
             Ok([number.context("a command printed no number")?])

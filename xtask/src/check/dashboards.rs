@@ -116,7 +116,7 @@ fn wait_for_scrapes(url: &str, targets: usize) -> Result<()> {
 /// Sends requests, some of which meet a frozen replica and are reconstructed, and mistaken ones.
 fn load(cluster: &mut SampleCluster, length: Duration) -> Result<()> {
     let end = Instant::now() + length;
-    cluster.start_load()?;
+    cluster.cluster.start_load(&cluster.frontend)?;
     while Instant::now() < end {
         for signal in [Signal::SIGSTOP, Signal::SIGCONT] {
             cluster.signal(0, signal)?;
@@ -127,7 +127,7 @@ fn load(cluster: &mut SampleCluster, length: Duration) -> Result<()> {
             "{}",
         );
     }
-    cluster.end_load().map(drop)
+    cluster.cluster.end_load(&cluster.frontend).map(drop)
 }
 
 /// Names of the metrics of all servers, which promtool takes.

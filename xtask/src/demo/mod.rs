@@ -24,20 +24,14 @@ pub(crate) struct Args {
     /// Use the models of an earlier run instead of training
     #[arg(long)]
     reuse_models: bool,
-    /// Seed of the training, the requests and the faults
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Requests per second
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=5000))]
-    rate: u32,
-    /// Seconds of load for each of the two runs
-    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(4..))]
-    seconds: u32,
     /// Added to every port (8080, 9001 to 9004, 9101, 9102)
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u16).range(..50_000))]
     port_offset: u16,
 }
 
+/// Requests/s, and seconds of each of the two runs.
+const RATE: f64 = 200.0;
+const SECONDS: u32 = 40;
 const OFFSET: &str = "--port-offset moves this one";
 /// Ports of the replicas, of the parity instances, and of the frontend.
 const PORTS: [u16; REPLICAS + PARITY + 1] = [9001, 9002, 9003, 9004, 9101, 9102, 8080];
@@ -55,12 +49,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
     let started = Instant::now();
     let models = [Model::deployed(), Model::parity(2)];
-    models::train(&models, args.seed, args.reuse_models)?;
-    let faults = faults::plan(args.seed, Duration::from_secs(args.seconds.into()));
+    models::train(&models, args.reuse_models)?;
+    let faults = faults::plan(1, Duration::from_secs(SECONDS.into()));
     step(&format!(
-        "{} requests/s for {} s, twice: {}; one replica killed half-way",
-        args.rate,
-        args.seconds,
+        "{RATE} requests/s for {SECONDS} s, twice: {}; one replica killed half-way",
         faults::describe(&faults)
     ));
     let plain = measure(args, "none", &faults)?;
@@ -102,7 +94,6 @@ fn configuration(args: &Args, strategy: &str) -> Result<String> {
     Ok(text.replace("../../.parapet/demo/models", "../../models"))
 }
 
-/// Starts the replicas, the parity instances and a frontend with this strategy.
 fn start(args: &Args, strategy: &str) -> Result<Cluster> {
     step(&format!(
         "starting {REPLICAS} replicas, {PARITY} parity instances and the frontend ({strategy})"
@@ -134,24 +125,18 @@ fn measure(args: &Args, strategy: &str, faults: &[Planned]) -> Result<Value> {
     let mut cluster = start(args, strategy)?;
     let (sh, program) = (shell()?, debug("parapet-loadgen"));
     let address = format!("127.0.0.1:{}", 8080 + args.port_offset);
-    let (seed, labels) = (args.seed.to_string(), "t10k-labels-idx1-ubyte.gz");
-    let labels = data().join(labels).display().to_string();
+    let labels = data().join("t10k-labels-idx1-ubyte.gz");
     let report = scratch("load.json");
     let load = |seconds| {
-        let (target, pace) = ((address.as_str(), "fashion"), (args.rate.into(), seconds));
-        models::load_command(cmd!(sh, "{program}"), target, pace, &report).args([
-            "--arrivals=constant",
-            "--seed",
-            &seed,
-            "--labels",
-            &labels,
-        ])
+        let (target, pace) = ((address.as_str(), "fashion"), (RATE, seconds));
+        let load = models::load_command(cmd!(sh, "{program}"), target, pace, &report);
+        load.args(["--arrivals=constant", "--labels"]).arg(&labels)
     };
     // Opens connections, fills caches and learns the hold-back.
     cluster.processes.run("warm-up", load(3))?;
 
-    step(&format!("sending {} requests/s ({strategy})", args.rate));
-    let mut generator = std::process::Command::from(load(args.seconds)).spawn()?;
+    step(&format!("sending {RATE} requests/s ({strategy})"));
+    let mut generator = std::process::Command::from(load(SECONDS)).spawn()?;
     let started = Instant::now();
     for fault in faults {
         std::thread::sleep(fault.at.saturating_sub(started.elapsed()));

@@ -41,7 +41,6 @@ impl Host {
         format!("{}:{port}", self.address)
     }
 
-    /// Address of its member of etcd.
     fn member(&self) -> String {
         self.at(2379)
     }

@@ -6,7 +6,7 @@
 
 use super::{Host, Network, within};
 use crate::check::dashboards;
-use crate::cluster::{Cluster, MODEL, PARITY, bare, write_models};
+use crate::cluster::{Cluster, MODEL, PARITY, write_models};
 use crate::models::figure;
 use crate::prelude::*;
 
@@ -168,12 +168,12 @@ impl Loads {
         let folder = scratch("netns-serve").join(name);
         let mut loads = Cluster::new(programs.to_owned(), &folder, &folder)?;
         let mut hosts = hosts.iter();
-        hosts.try_for_each(|host| loads.start_load(bare(&frontend(host))))?;
+        hosts.try_for_each(|host| loads.start_load(&frontend(host)))?;
         Ok(Self(loads))
     }
 
     fn end(mut self, hosts: &[&Host]) -> Result<Vec<Value>> {
-        let mut end = |host: &&Host| self.0.end_load(bare(&frontend(host)));
+        let mut end = |host: &&Host| self.0.end_load(&frontend(host));
         hosts.iter().map(&mut end).collect()
     }
 }

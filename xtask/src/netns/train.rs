@@ -19,7 +19,6 @@ pub(crate) struct Args {
     trainer: Option<PathBuf>,
 }
 
-/// Names of the trainings.
 const DISTURBED: &str = "disturbed";
 const UNDISTURBED: &str = "undisturbed";
 

@@ -24,7 +24,7 @@ pub(crate) struct Args {
     #[arg(long)]
     experiment: Option<PathBuf>,
     /// A frontend that runs already, NAME=http://host:port, in place of --experiment (repeatable)
-    #[arg(long)]
+    #[arg(long, conflicts_with = "experiment")]
     target: Vec<String>,
     /// The model repository that the instances serve from; only for strategies that are started
     /// here
@@ -32,9 +32,6 @@ pub(crate) struct Args {
     repository: Option<PathBuf>,
     #[command(flatten)]
     payload: Payload,
-    /// Only these strategies of the experiment
-    #[arg(long, value_delimiter = ',')]
-    strategies: Option<Vec<String>>,
     /// Model to ask, instead of the experiment's
     #[arg(long)]
     model: Option<String>,
@@ -73,9 +70,6 @@ pub(crate) struct Args {
     /// --target: equal_resources, or the first]
     #[arg(long)]
     baseline: Option<String>,
-    /// Folder of parapet-instance and parapet-frontend [default: this program's]
-    #[arg(long)]
-    bin_dir: Option<PathBuf>,
     /// Folder for configurations and logs [default: a temporary one, removed at the end]
     #[arg(long)]
     work_dir: Option<PathBuf>,
@@ -115,16 +109,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
 fn prepare(args: &Args) -> anyhow::Result<(Experiment, Rows)> {
     args.files.check()?;
     let (mut experiment, file) = match &args.experiment {
-        Some(path) => {
-            ensure!(
-                args.target.is_empty(),
-                "--experiment and --target both say what to compare; give one of them"
-            );
-            (Experiment::read(path)?, path.as_path())
-        }
+        Some(path) => (Experiment::read(path)?, path.as_path()),
         None => (of_targets(args)?, Path::new("command line")),
     };
-    select(args, &mut experiment, file)?;
     override_fields!(
         experiment, args, model, rate, arrivals, requests, blocks, warm_up, repeats, timeout_ms,
         encoding, seed, baseline
@@ -157,30 +144,6 @@ fn of_targets(args: &Args) -> anyhow::Result<Experiment> {
     Ok(experiment)
 }
 
-fn select(args: &Args, experiment: &mut Experiment, file: &Path) -> anyhow::Result<()> {
-    let Some(names) = &args.strategies else {
-        return Ok(());
-    };
-    for name in names {
-        let known: Vec<&str> = experiment.names().collect();
-        ensure!(
-            known.contains(&name.as_str()),
-            "unknown strategy {name:?}; {} has {}",
-            file.display(),
-            known.join(", ")
-        );
-    }
-    experiment
-        .strategies
-        .retain(|arm| names.contains(&arm.name));
-    if !names.contains(&experiment.baseline)
-        && let Some(first) = experiment.strategies.first()
-    {
-        experiment.baseline = first.name.clone();
-    }
-    Ok(())
-}
-
 fn places_of(args: &Args, repository: &Path, temporary: &Path) -> anyhow::Result<Places> {
     ensure!(
         repository.is_dir(),
@@ -190,16 +153,9 @@ fn places_of(args: &Args, repository: &Path, temporary: &Path) -> anyhow::Result
     let work = args.work_dir.as_deref().unwrap_or(temporary).to_owned();
     std::fs::create_dir_all(&work)
         .with_context(|| format!("{}: cannot make the folder", work.display()))?;
-    let programs = match &args.bin_dir {
-        Some(folder) => folder.clone(),
-        None => {
-            let program = std::env::current_exe();
-            let program = program.context("cannot find this program's folder; give --bin-dir")?;
-            program.parent().unwrap_or(Path::new(".")).to_owned()
-        }
-    };
+    let program = std::env::current_exe().context("cannot find this program's folder")?;
     Ok(Places {
-        programs,
+        programs: program.parent().unwrap_or(Path::new(".")).to_owned(),
         repository: std::path::absolute(repository).unwrap_or_else(|_| repository.to_owned()),
         work,
     })

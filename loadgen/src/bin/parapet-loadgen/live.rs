@@ -1,22 +1,15 @@
 //! Progress on standard error, and signals, which end a command with a report of what there is.
 
-use std::cell::Cell;
 use std::io::Write;
-use std::ops::ControlFlow;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use parapet_loadgen::run::Stop;
-use parapet_loadgen::simulate::{Simulated, Simulation, Simulator};
-use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::runtime;
-
 const PERIOD: Duration = Duration::from_secs(1);
-const ENDING: &str = "ending: the report is partial";
 
 pub(crate) fn log(line: &str) {
     // The reader may be gone; the work goes on.
@@ -54,48 +47,4 @@ pub(crate) fn stop_on_interrupt(
         tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
         stop.waiting.cancel();
     })))
-}
-
-/// Runs simulations with progress, until a signal stops them.
-pub(crate) struct Watch {
-    stop: Stop,
-    /// When a line of progress was shown, of whatever simulation.
-    shown: Cell<Instant>,
-    _interrupts: AbortOnDropHandle<()>,
-    _runtime: Runtime,
-}
-
-impl Watch {
-    pub(crate) fn new() -> anyhow::Result<Self> {
-        let (stop, runtime) = (Stop::default(), runtime(1)?);
-        let interrupts = {
-            let _context = runtime.enter();
-            stop_on_interrupt(&stop, ENDING)?
-        };
-        Ok(Self {
-            stop,
-            shown: Cell::new(Instant::now()),
-            _interrupts: interrupts,
-            _runtime: runtime,
-        })
-    }
-
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stop.sending.is_cancelled()
-    }
-
-    pub(crate) fn simulate(&self, name: &str, simulation: Simulation) -> anyhow::Result<Simulated> {
-        let queries = simulation.queries;
-        let simulator = Simulator::new(simulation)?;
-        Ok(simulator.run(|sent| {
-            if self.shown.get().elapsed() >= PERIOD {
-                self.shown.set(Instant::now());
-                log(&format!("{name}: simulated {sent}/{queries}"));
-            }
-            match self.is_stopped() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        }))
-    }
 }

@@ -17,7 +17,6 @@ mod files;
 mod live;
 mod run;
 mod simulate;
-mod sweep;
 
 use std::fmt::Display;
 use std::io::Write;
@@ -47,8 +46,6 @@ enum Command {
     Compare(Box<compare::Args>),
     /// Simulate a cluster under several strategies in virtual time
     Simulate(Box<simulate::Args>),
-    /// Simulate many points of rate, k, r and stragglers, and tell where each strategy wins
-    Sweep(Box<sweep::Args>),
     /// Show what changed from one report to another
     Diff {
         /// Report that --json wrote
@@ -59,7 +56,7 @@ enum Command {
     /// Print the JSON Schema of a kind of report
     Schema {
         /// Kind of report
-        #[arg(value_parser = ["run", "compare", "simulation", "sweep"])]
+        #[arg(value_parser = ["run", "compare", "simulation"])]
         report: String,
     },
 }
@@ -69,7 +66,6 @@ const BAD_INPUT: u8 = 2;
 const INTERRUPTED: u8 = 130;
 const NO_COMMAND: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 
-/// An error with its exit code.
 struct Error {
     code: u8,
     cause: anyhow::Error,
@@ -101,7 +97,6 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Simulate(args) => simulate::run(&args),
-        Command::Sweep(args) => sweep::run(&args),
         Command::Diff { first, second } => show_diff(&first, &second),
         Command::Schema { report } => show_schema(&report),
     };

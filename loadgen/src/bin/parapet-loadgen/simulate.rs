@@ -1,22 +1,28 @@
 //! `parapet-loadgen simulate`.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use anyhow::{anyhow, bail, ensure};
-use clap::ArgAction;
 use parapet_config::faults::{FaultProfile, ServiceTime, Straggling};
 use parapet_loadgen::compare::{Bootstrap, CompareReport, analyse};
 use parapet_loadgen::experiment::{Arm, EQUAL_RESOURCES, Experiment, Role, usual_baseline};
 use parapet_loadgen::report::compare_page;
+use parapet_loadgen::run::Stop;
 use parapet_loadgen::schedule::Arrivals;
 use parapet_loadgen::simulate::{
-    MAX_RECORDS, SCHEMA, Simulated, Simulation, SimulationReport, comparison, simulations,
+    MAX_RECORDS, SCHEMA, Simulated, Simulation, SimulationReport, Simulator, comparison,
+    simulations,
 };
 
-use crate::files::{ReportFiles, check_folder, check_writable, write_json, write_strategy_csv};
-use crate::live::Watch;
-use crate::{Error, bad_input, finish};
+use crate::files::ReportFiles;
+use crate::live::{show_progress, stop_on_interrupt};
+use crate::{Error, bad_input, finish, runtime};
+
+const ENDING: &str = "ending: the report is partial";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -33,10 +39,7 @@ pub(crate) struct Args {
     instances: Option<usize>,
     /// Instances on top for redundancy; every strategy but none has them [default: 0]
     #[arg(long)]
-    pub(crate) redundant_instances: Option<usize>,
-    /// Requests that the frontend gives an instance at a time [default: 1]
-    #[arg(long)]
-    slots: Option<u32>,
+    redundant_instances: Option<usize>,
     /// Mean queries/s
     #[arg(long, allow_negative_numbers = true)]
     rate: Option<f64>,
@@ -52,9 +55,6 @@ pub(crate) struct Args {
     /// Milliseconds within which each query must be answered [default: 1000]
     #[arg(long)]
     deadline_ms: Option<u64>,
-    /// True if clients take approximate answers [default: true]
-    #[arg(long, action = ArgAction::Set)]
-    allow_approximate: Option<bool>,
     /// Service time of a batch, as constant:18, uniform:10:20, lognormal:18:0.2 or
     /// empirical:17:18:25
     #[arg(long, value_parser = parse_service_time)]
@@ -65,24 +65,8 @@ pub(crate) struct Args {
     /// Fault profile that instances act out, a TOML file as parapet-instance takes it
     #[arg(long)]
     faults: Option<PathBuf>,
-    /// Queries in a coding group [default: 2]
-    #[arg(short, long)]
-    k: Option<usize>,
-    /// Parity rows [default: 1]
-    #[arg(short, long)]
-    r: Option<usize>,
     #[command(flatten)]
-    pub(crate) files: ReportFiles,
-    /// Write the comparison of the strategies as JSON, as real comparisons have it
-    #[arg(long)]
-    pub(crate) compare_json: Option<PathBuf>,
-    /// Folder for a CSV file of each strategy, with a line for each query
-    #[arg(long, value_name = "DIR")]
-    pub(crate) csv: Option<PathBuf>,
-    /// Strategy that the others are compared with [default: the experiment's, equal_resources, or
-    /// the first]
-    #[arg(long)]
-    pub(crate) baseline: Option<String>,
+    files: ReportFiles,
 }
 
 fn parse_service_time(text: &str) -> anyhow::Result<ServiceTime> {
@@ -125,7 +109,7 @@ fn list(what: &str, text: &str, part: &str, form: &str) -> anyhow::Result<Vec<f6
 
 impl Args {
     /// The experiment of the file, with what flags say in place of what it says.
-    pub(crate) fn experiment(&self) -> anyhow::Result<Experiment> {
+    fn experiment(&self) -> anyhow::Result<Experiment> {
         let mut experiment = match &self.experiment {
             Some(path) => Experiment::read(path)?,
             None => Experiment {
@@ -149,84 +133,66 @@ impl Args {
         experiment.requests = self.queries.unwrap_or(experiment.requests);
         experiment.timeout_ms = self.deadline_ms.unwrap_or(experiment.timeout_ms);
         let instances = &mut experiment.instances;
-        override_fields!(instances, self, slots);
         instances.deployed = self.instances.unwrap_or(instances.deployed);
         instances.redundant = self.redundant_instances.unwrap_or(instances.redundant);
-        experiment.set_code(self.k, self.r);
-        override_fields!(experiment.simulation, self, allow_approximate);
         if let Some(path) = &self.faults {
             experiment.faults = FaultProfile::read(path)?;
         }
         let faults = &mut experiment.faults;
         faults.service_time = self.service_time.clone().or(faults.service_time.take());
         faults.straggle = self.straggle.or(faults.straggle);
-        experiment.baseline = self.baseline(&experiment)?;
-        Ok(experiment)
-    }
-
-    /// The one that was asked for, or the file's, or the usual one.
-    fn baseline(&self, experiment: &Experiment) -> anyhow::Result<String> {
-        let wanted = self.baseline.as_ref().unwrap_or(&experiment.baseline);
-        if experiment.names().any(|name| name == *wanted) {
-            return Ok(wanted.clone());
+        if !experiment.names().any(|name| name == experiment.baseline) {
+            experiment.baseline = usual_baseline(experiment.names()).to_owned();
         }
-        ensure!(
-            self.baseline.is_none(),
-            "baseline {wanted:?} is not among the strategies; name one of them"
-        );
-        Ok(usual_baseline(experiment.names()).to_owned())
+        Ok(experiment)
     }
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     let (experiment, simulations) = prepare(args).map_err(bad_input)?;
-    let watch = Watch::new()?;
+    let (stop, runtime) = (Stop::default(), runtime(1)?);
+    let _context = runtime.enter();
+    let _interrupts = stop_on_interrupt(&stop, ENDING)?;
     let mut done: Vec<Simulated> = Vec::new();
     for simulation in simulations {
-        if watch.is_stopped() {
+        if stop.sending.is_cancelled() {
             break;
         }
-        let title = simulation.name.clone();
-        done.push(watch.simulate(&title, simulation)?);
+        done.push(simulate(simulation, &stop)?);
     }
-    drop(watch);
-    let recorded = write_recordings(args, &done);
     let report = report(experiment, done);
-    let written = recorded.and_then(|()| {
-        let page = || report.comparison.as_ref().map(compare_page);
-        args.files.write(&report, page)?;
-        match (&args.compare_json, &report.comparison) {
-            (Some(path), Some(comparison)) => write_json(path, comparison),
-            _ => Ok(()),
-        }
-    });
+    let page = || report.comparison.as_ref().map(compare_page);
+    let written = args.files.write(&report, page);
     finish(&report, written, report.partial)
+}
+
+/// Simulates with progress, until a signal breaks it off.
+fn simulate(simulation: Simulation, stop: &Stop) -> anyhow::Result<Simulated> {
+    let (name, queries) = (simulation.name.clone(), simulation.experiment.requests);
+    let progress = Arc::new(AtomicUsize::new(0));
+    let shown = Arc::clone(&progress);
+    let status = move || format!("{name}: simulated {}/{queries}", shown.load(Relaxed));
+    let _shown = show_progress(status);
+    Ok(Simulator::new(simulation)?.run(|sent| {
+        progress.store(sent, Relaxed);
+        match stop.sending.is_cancelled() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }))
 }
 
 fn prepare(args: &Args) -> anyhow::Result<(Experiment, Vec<Simulation>)> {
     args.files.check()?;
-    args.compare_json
-        .iter()
-        .try_for_each(|path| check_writable(path))?;
     let experiment = args.experiment()?;
     let mut simulations = simulations(&experiment)?;
     let count = simulations.len();
     let all = (experiment.requests as u64).saturating_mul(count as u64);
-    let keep_records = all <= MAX_RECORDS && (count > 1 || args.csv.is_some());
-    if let Some(folder) = &args.csv {
-        check_folder(folder)?;
-        ensure!(
-            keep_records,
-            "--csv holds at most {MAX_RECORDS} queries of all strategies together, not {all}; \
-             leave it out, or lower --queries"
-        );
-    }
-    let compares = args.files.html.is_some() || args.compare_json.is_some();
+    let keep_records = all <= MAX_RECORDS && count > 1;
     ensure!(
-        !compares || (keep_records && count > 1),
-        "--html and --compare-json compare at least two strategies, of at most {MAX_RECORDS} \
-         queries together, and {all} of {count} were asked for; leave them out, or change \
-         --strategy or --queries"
+        args.files.html.is_none() || keep_records,
+        "--html compares at least two strategies, of at most {MAX_RECORDS} queries together, and \
+         {all} of {count} were asked for; leave it out, or change --strategy or --queries"
     );
     for simulation in &mut simulations {
         simulation.keep_records = keep_records;
@@ -253,15 +219,6 @@ fn compare(experiment: &Experiment, done: &[Simulated]) -> Option<CompareReport>
     let report = analyse(&comparison, &experiment.baseline, Bootstrap::default());
     let report = report.inspect_err(|error| eprintln!("parapet-loadgen: no comparison: {error}"));
     report.ok()
-}
-
-fn write_recordings(args: &Args, done: &[Simulated]) -> anyhow::Result<()> {
-    for simulated in done {
-        if let (Some(folder), Some(recording)) = (&args.csv, &simulated.recording) {
-            write_strategy_csv(folder, &simulated.name, &recording.records)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -122,7 +122,6 @@ impl Page {
         Ok(result["result"]["value"].take())
     }
 
-    /// Takes one of the steps of `steps.js`.
     pub(super) fn take(&mut self, step: &str) -> Result<Value> {
         self.evaluate(&format!("steps.{step}"))
     }
@@ -134,7 +133,6 @@ impl Page {
         Ok(())
     }
 
-    /// Writes a picture of the whole page.
     pub(super) fn screenshot(&mut self, path: &Path) -> Result<()> {
         let whole = json!({ "format": "png", "captureBeyondViewport": true });
         let picture = self.call("Page.captureScreenshot", whole)?;

@@ -35,7 +35,7 @@ pub(crate) fn run() -> Result<()> {
         |replicas: &[String], parity: &[String]| configuration(&admin, hash, replicas, parity);
     let mut cluster =
         SampleCluster::start(&folder, REPLICAS, PARITY_INSTANCES, Some(FAULTS), &config)?;
-    cluster.start_load()?;
+    cluster.cluster.start_load(&cluster.frontend)?;
     let end = Instant::now() + LOAD;
     let url = format!("http://{admin}/live");
     let mut page = Page::open(&folder, &url, STEPS)?;
@@ -51,7 +51,8 @@ pub(crate) fn run() -> Result<()> {
     page.nothing_went_wrong()?;
     drop(page);
     shows_markup_as_text(&folder, &url, state)?;
-    let answered = figure(&cluster.end_load()?, "/counts/answered")?;
+    let report = cluster.cluster.end_load(&cluster.frontend)?;
+    let answered = figure(&report, "/counts/answered")?;
     println!(
         "the live page shows what it ought to; {answered} requests meanwhile; look at {}",
         picture.display()
