@@ -53,6 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         validate_every: u64::MAX,
         start: None,
         learned: None,
+        variants: None,
         loss: Loss::Mse,
         seed: 1,
     };

@@ -29,6 +29,6 @@ pub use evaluation::accuracy;
 pub use student::{students, widest};
 pub use training::{
     Best, DeployedRun, LearnedRun, Loss, ParityRun, Sampler, StepReport, Trained, Trainer,
-    TrainerState, TrainingSet, TransformChoice, Validation, group_shape, split_validation,
-    training_inputs,
+    TrainerState, TrainingSet, TransformChoice, VALIDATION_SAMPLES, Validation, Variants,
+    group_shape, split_validation, training_inputs,
 };

@@ -74,6 +74,24 @@ fn rows_are_models_of_their_own() {
 }
 
 #[test]
+fn variants_are_fresh_at_each_step_and_the_same_for_a_seed() {
+    let workplace = Workplace::with_model(200, 60, DEPLOYED);
+    let train = TRAIN.replace(" --augment none", "");
+    let line = format!("{train} --k 2 --network mlp:256,16 --steps 40");
+    let weights = |more: &str| {
+        workplace.succeed(&format!("{line} {more}"));
+        let file = "models/quarters-parity/1/weights.safetensors";
+        std::fs::read(workplace.at(file)).unwrap()
+    };
+    let first = weights("--augment crop");
+    assert_eq!(weights("--augment crop"), first);
+    assert_ne!(weights("--augment crop --copies 1"), first);
+    // Black pixels come in at the border of the images as they were, whatever the model is fed.
+    assert_ne!(weights("--augment crop --input-mean 0.5"), first);
+    workplace.refused(&format!("{line} --augment turn"), &["turn"]);
+}
+
+#[test]
 fn agreement_shows_a_parity_model_of_one_step() {
     let workplace = Workplace::with_model(400, 100, DEPLOYED);
     let one = "--k 2 --steps 1 --network mlp:256,16 --json report.json";
@@ -158,4 +176,13 @@ fn mistakes_are_told_in_a_line() {
     ] {
         workplace.refused(&format!("{TRAIN} {more}"), &parts);
     }
+    let ended = workplace.run(&format!("{TRAIN} --cluster parapet://127.0.0.1:1"));
+    assert_eq!(ended.code, Some(1));
+    // Before the deployed model is asked and networks are tried.
+    let lines: Vec<&str> = ended.errors.lines().collect();
+    assert!(
+        lines.len() == 2 && lines[0].starts_with("data: "),
+        "{lines:?}"
+    );
+    assert_has(lines[1], &["--cluster: ", "127.0.0.1:1 does not answer"]);
 }

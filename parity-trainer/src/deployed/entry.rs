@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use parapet_config::repository::{CodeMetadata, ModelEntry, ModelRepository, ModelToml, Platform};
 use parapet_encoder::Code;
@@ -22,7 +23,7 @@ pub struct CodeEntry {
 
 #[derive(Debug)]
 pub enum CodeNetworks {
-    Parity(Box<dyn DeployedModel>),
+    Parity(Rc<dyn DeployedModel>),
     Learned(Box<LearnedCode>),
 }
 

@@ -13,6 +13,7 @@ mod model;
 mod scaling;
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use parapet_decoder::ClassAxis;
 use sha2::{Digest, Sha256};
@@ -89,7 +90,7 @@ pub struct Deployed {
     pub chosen_input: Option<String>,
     /// Name of the one output that is learned, where the model has several.
     pub chosen_output: Option<String>,
-    pub model: Box<dyn DeployedModel>,
+    pub model: Rc<dyn DeployedModel>,
 }
 
 impl Deployed {
@@ -156,7 +157,7 @@ pub fn open(
         runtime,
         chosen_input,
         chosen_output,
-        model: Box::new(model),
+        model: Rc::new(model),
     })
 }
 

@@ -43,6 +43,17 @@ impl InputScaling {
     }
 
     pub fn apply(&self, sample_shape: &[usize], samples: &mut [f32]) {
+        let scale = self.scale;
+        self.each(sample_shape, samples, |value, mean| (value - mean) * scale);
+    }
+
+    /// Undoes [`InputScaling::apply`], but for rounding.
+    pub(crate) fn invert(&self, sample_shape: &[usize], samples: &mut [f32]) {
+        let scale = self.scale;
+        self.each(sample_shape, samples, |value, mean| value / scale + mean);
+    }
+
+    fn each(&self, sample_shape: &[usize], samples: &mut [f32], new: impl Fn(f32, f32) -> f32) {
         if self.is_identity() {
             return;
         }
@@ -52,7 +63,7 @@ impl InputScaling {
             let place = channel % self.mean.len().max(1);
             let mean = self.mean.get(place).copied().unwrap_or_default();
             for value in values {
-                *value = (*value - mean) * self.scale;
+                *value = new(*value, mean);
             }
         }
     }
@@ -76,6 +87,8 @@ mod tests {
         let mut samples = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
         scaling.apply(&[2, 1, 2], &mut samples);
         assert_eq!(samples, [0.0, 2.0, 2.0, 4.0, 8.0, 10.0, 10.0, 12.0]);
+        scaling.invert(&[2, 1, 2], &mut samples);
+        assert_eq!(samples, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
         assert!(scaling.check(&[2, 1, 2]).is_ok());
         let message = scaling.check(&[3, 1, 2]).unwrap_err().to_string();
         assert!(message.contains("one for each channel"), "{message}");

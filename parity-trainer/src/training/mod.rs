@@ -23,6 +23,7 @@ pub use learned_code::group_shape;
 pub use loss::Loss;
 pub use parity_model::{LearnedRun, ParityRun};
 pub use samples::{TrainingSet, split_validation, training_inputs};
+pub use student::{VALIDATION_SAMPLES, Variants};
 pub use trainer::{Best, Trainer, TrainerState};
 
 /// Groups whose queries say how a network scales its input.

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use tch::Reduction;
 
 use super::groups::{CodedSet, GroupBatch, fixed_groups, moments, random_groups};
-use super::{Attempt, Loss, Task, Trained, TrainingSet, VALIDATION_CHUNK};
+use super::{Attempt, Loss, Task, Trained, TrainingSet, VALIDATION_CHUNK, Variants};
 use crate::backend::OptimiserConfig;
 use crate::deployed::Differentiable;
 use crate::network::{Network, NetworkSpec, batch, stream, values};
@@ -29,6 +29,8 @@ pub struct ParityRun {
     /// Weights to begin with: those of a network of this trainer with the same layers.
     pub start: Option<PathBuf>,
     pub learned: Option<LearnedRun>,
+    /// Variants of samples that slots are learned from; none to learn from the samples themselves.
+    pub variants: Option<Variants>,
     /// Of a learned code's reconstructions, or of slots; a sum is learned by its squared error.
     pub loss: Loss,
     pub seed: u64,

@@ -4,6 +4,7 @@
 //! The student learns from the deployed model's outputs for single samples (Hinton et al., *Distilling
 //! the Knowledge in a Neural Network*, 2015); in serving it meets no others.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use parapet_decoder::ClassScores;
@@ -15,15 +16,22 @@ use super::groups::{CodedSet, moments};
 use super::loss::agreeing;
 use super::{Attempt, Loss, ParityRun, Task, Trained, TrainingSet};
 use crate::Result;
+use crate::data::Augment;
+use crate::deployed::{DeployedModel, InputScaling};
 use crate::network::{Network, SlotNetwork, batch, softmax, stream, values};
 
 /// Samples that one validation looks at, at most.
-const VALIDATION_SAMPLES: usize = 2048;
+pub const VALIDATION_SAMPLES: usize = 2048;
 /// Divisor of scores before their softmax is learned: at 1 a student of a model that is sure of its
 /// training samples learns little but their classes.
 const TEMPERATURE: f64 = 2.0;
 /// Probabilities below it count as it.
 const LEAST_PROBABILITY: f32 = 1e-7;
+
+fn logarithms(probabilities: &mut [f32]) {
+    let logarithm = |part: &mut f32| *part = part.max(LEAST_PROBABILITY).ln();
+    probabilities.iter_mut().for_each(logarithm);
+}
 
 /// Returns true if each sample's outputs are parts that add up to 1.
 fn gives_probabilities(set: &TrainingSet) -> bool {
@@ -31,6 +39,32 @@ fn gives_probabilities(set: &TrainingSet) -> bool {
         let are_parts = outputs.iter().all(|output| (0.0..=1.0).contains(output));
         are_parts && (outputs.iter().sum::<f32>() - 1.0).abs() < 1e-3
     })
+}
+
+/// Fresh random variants of samples at each step, which the deployed model answers as they are
+/// made: one that answers patiently for whatever its student is shown teaches more than one whose
+/// answers for the samples are known by heart (Beyer et al., *Knowledge distillation: A good teacher
+/// is patient and consistent*, CVPR 2022).
+#[derive(Debug, Clone)]
+pub struct Variants {
+    pub deployed: Rc<dyn DeployedModel>,
+    pub augment: Augment,
+    /// The scaling that samples have had.
+    pub scaling: InputScaling,
+}
+
+impl Variants {
+    /// Replaces samples of `shape` by variants.
+    fn vary(&self, rng: &mut ChaCha8Rng, shape: &[usize], samples: &mut [f32]) {
+        self.scaling.invert(shape, samples);
+        let sample_len = shape.iter().product::<usize>().max(1);
+        let mut original = vec![0.0; sample_len];
+        for sample in samples.chunks_exact_mut(sample_len) {
+            original.copy_from_slice(sample);
+            self.augment.apply(rng, shape, &original, sample);
+        }
+        self.scaling.apply(shape, samples);
+    }
 }
 
 #[derive(Debug)]
@@ -47,6 +81,9 @@ pub(super) struct Student {
     /// Samples of a step, and what the deployed model says of them, transformed.
     inputs: Vec<f32>,
     targets: Vec<f32>,
+    variants: Option<Variants>,
+    /// Seed and first stream of the variants' random numbers.
+    random: (u64, u64),
 }
 
 impl Student {
@@ -64,8 +101,7 @@ impl Student {
         let coded = |set| {
             let mut coded = CodedSet::new(set, &transform);
             if has_softmax {
-                let logarithm = |output: &mut f32| *output = output.max(LEAST_PROBABILITY).ln();
-                coded.coded.iter_mut().for_each(logarithm);
+                logarithms(&mut coded.coded);
             }
             coded
         };
@@ -86,6 +122,8 @@ impl Student {
             train,
             inputs: Vec::new(),
             targets: Vec::new(),
+            variants: run.variants.clone(),
+            random: (run.seed, (run.row as u64 + 1) << 48),
         })
     }
 }
@@ -104,13 +142,26 @@ impl Task for Student {
         vec![("", &self.network)]
     }
 
-    fn attempt(&mut self, _: u64, members: &[usize], _: &mut ChaCha8Rng) -> Result<Attempt> {
+    fn attempt(&mut self, step: u64, members: &[usize], _: &mut ChaCha8Rng) -> Result<Attempt> {
         let set = &self.train.set;
         self.inputs.clear();
         self.targets.clear();
         for &index in members {
             self.inputs.extend_from_slice(set.sample(index));
             self.targets.extend_from_slice(self.train.coded(index));
+        }
+        if let Some(variants) = &self.variants {
+            let (seed, first) = self.random;
+            variants.vary(
+                &mut stream(seed, first + step),
+                &set.shape,
+                &mut self.inputs,
+            );
+            self.targets = variants.deployed.infer(&self.inputs)?;
+            self.transform.apply(&mut self.targets, set.outputs());
+            if self.has_softmax {
+                logarithms(&mut self.targets);
+            }
         }
         let outputs = self
             .network

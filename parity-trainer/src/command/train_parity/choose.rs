@@ -7,7 +7,7 @@ use parapet_encoder::OutputTransform;
 use parity_trainer::backend::Place;
 use parity_trainer::network::NetworkSpec;
 use parity_trainer::run::{RunFolder, other_run};
-use parity_trainer::{Loss, ParityRun, TrainError, Trainer};
+use parity_trainer::{Loss, ParityRun, TrainError, Trainer, Validation};
 use serde::{Deserialize, Serialize};
 
 use super::prepare::{Inputs, Sets};
@@ -18,6 +18,8 @@ use crate::progress::Progress;
 const MARGIN: f64 = 0.005;
 /// Steps that tell how long one takes.
 const TIMED_STEPS: u32 = 8;
+/// Part of a run's time that validations take at most.
+const VALIDATION_TIME: f64 = 0.2;
 /// Steps of a run that is given its time.
 const MOST_STEPS: u64 = 20_000;
 const LOSSES: [Loss; 2] = [Loss::Mse, Loss::Kl];
@@ -85,7 +87,8 @@ pub(super) fn choose(
     if count > 1 {
         eprintln!("choice: tries {count} candidates");
     }
-    // The highest agreement; what replaces a raw transform is better by a margin.
+    // The highest agreement, where what replaces a raw transform is better by a margin; of networks
+    // for slots, which learn the same targets, the lowest loss: it is less of a matter of chance.
     let (mut chosen, mut least) = (Candidate::of(&inputs.run), f64::NEG_INFINITY);
     for candidate in candidates {
         // The only one needs no trial.
@@ -94,11 +97,16 @@ pub(super) fn choose(
             break;
         }
         let steps = (candidate.steps as f64 * share).round() as u64;
-        let agreement = try_candidate(inputs, sets, &candidate, steps.max(1))?;
-        if agreement > least {
-            // Networks differ in nothing else.
-            let has_margin = candidate.transform.is_raw() && !settings.has_slots();
-            least = agreement + if has_margin { MARGIN } else { 0.0 };
+        let Some(made) = try_candidate(inputs, sets, &candidate, steps.max(1))? else {
+            continue;
+        };
+        let (score, margin) = match (settings.has_slots(), candidate.transform.is_raw()) {
+            (true, _) => (-made.loss, 0.0),
+            (false, true) => (made.agreement, MARGIN),
+            (false, false) => (made.agreement, 0.0),
+        };
+        if score > least {
+            least = score + margin;
             chosen = candidate;
         }
     }
@@ -179,16 +187,17 @@ fn affordable_steps(
         trainer.step()?;
     }
     let second = f64::from(TIMED_STEPS) / begun.elapsed().as_secs_f64();
-    Ok(((60.0 * settings.minutes() * second) as u64).clamp(1, MOST_STEPS))
+    let seconds = 60.0 * settings.minutes() * (1.0 - VALIDATION_TIME);
+    Ok(((seconds * second) as u64).clamp(1, MOST_STEPS))
 }
 
-/// Trains with a candidate for some steps, and returns the agreement on validation data.
+/// Trains with a candidate for some steps, and returns the last validation; none if it diverged.
 fn try_candidate(
     inputs: &Inputs,
     (train, validation): &Sets,
     candidate: &Candidate,
     steps: u64,
-) -> Result<f64, TrainError> {
+) -> Result<Option<Validation>, TrainError> {
     let mut run = inputs.run.clone();
     candidate.apply(&mut run, &inputs.settings);
     run.rule.steps = steps;
@@ -198,19 +207,24 @@ fn try_candidate(
     let mut progress = Progress::new(&format!("trial of {name}"), "steps");
     let (train, validation) = (Arc::clone(train), Arc::clone(validation));
     let mut trainer = Trainer::parity(run, train, validation, Place::InProcess)?;
-    let mut agreement = 0.0;
+    let mut made = None;
     while !trainer.is_done() {
         match trainer.step() {
-            Ok(step) => agreement = step.validation.map_or(agreement, |made| made.agreement),
+            Ok(step) => made = step.validation.or(made),
             Err(TrainError::Diverged { .. }) => break,
             Err(error) => return Err(error),
         }
         progress.at(trainer.steps_done() as usize, steps as usize);
     }
     progress.finish();
-    let percent = 100.0 * agreement;
-    eprintln!("{name}: {percent:.1} % agreement after {steps} steps");
-    Ok(agreement)
+    match &made {
+        Some(Validation { agreement, loss }) => {
+            let percent = 100.0 * agreement;
+            eprintln!("{name}: {percent:.1} % agreement, loss {loss:.4} after {steps} steps");
+        }
+        None => eprintln!("{name}: diverged"),
+    }
+    Ok(made)
 }
 
 /// The transform's name in flags and files.

@@ -68,6 +68,8 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches, threads: usize) -> Result<(
         }
     }
     let _locks = lock_training(&folder, &common.out, &name)?;
+    // A cluster that is not there shows before the deployed model's answers and the trials.
+    shared::connect(&inputs.settings)?;
     let sets = inputs.answered()?;
     if !resume {
         folder.begin()?;

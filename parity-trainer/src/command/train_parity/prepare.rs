@@ -1,6 +1,7 @@
 //! Preparation of a training before its first step; errors in its inputs show here.
 
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use parapet_decoder::ClassAxis;
@@ -11,8 +12,8 @@ use parity_trainer::deployed::{
 };
 use parity_trainer::network::{Network, NetworkSpec, SlotNetwork};
 use parity_trainer::{
-    LearnedRun, Loss, ParityRun, TrainError, Trained, TrainingSet, group_shape, split_validation,
-    students, training_inputs, widest,
+    LearnedRun, Loss, ParityRun, TrainError, Trained, TrainingSet, Variants, group_shape,
+    split_validation, students, training_inputs, widest,
 };
 
 use serde::Serialize;
@@ -123,7 +124,10 @@ impl Inputs {
             Augment::NONE => 0,
             _ => (POOL_SAMPLES / train.len()).saturating_sub(1),
         };
-        let copies = settings.copies.unwrap_or(enough);
+        let copies = match self.run.variants {
+            Some(_) => 0,
+            None => settings.copies.unwrap_or(enough),
+        };
         let train = self.answer(&train, augment, copies)?;
         Ok((train, self.answer(&held, Augment::NONE, 0)?))
     }
@@ -167,24 +171,24 @@ fn parity_run(
     let (network, learned) = if settings.is_learned() {
         let (encoder, learned) = learned(settings, data, deployed)?;
         (encoder, Some(learned))
-    } else if settings.has_slots() && settings.network.is_none() {
-        // Until one is chosen.
-        let narrowest = student_families(data, deployed)
-            .into_iter()
-            .flatten()
-            .next();
-        (
-            narrowest.ok_or_else(|| TrainError::Input("--network is needed".to_owned()))?,
-            None,
-        )
     } else {
         let network = network(settings, deployed, &data.train.shape)?;
-        let mut trial = trial(&network, &data.train.shape, deployed.model.outputs())?;
-        if let Some(path) = &start {
-            trial.start_from(path)?;
+        // A stack's is chosen later, unless it is named.
+        if settings.network.is_some() || !settings.has_slots() {
+            let mut trial = trial(&network, &data.train.shape, deployed.model.outputs())?;
+            if let Some(path) = &start {
+                trial.start_from(path)?;
+            }
         }
         (network, None)
     };
+    let augment = settings.common.augmentation(data);
+    let is_varied = settings.has_slots() && settings.copies.is_none() && augment != Augment::NONE;
+    let variants = is_varied.then(|| Variants {
+        deployed: Rc::clone(&deployed.model),
+        augment,
+        scaling: settings.scaling(),
+    });
     let rule = settings.rule();
     let loss = match settings.has_slots() {
         true => Loss::Kl,
@@ -199,6 +203,7 @@ fn parity_run(
         rule,
         start,
         learned,
+        variants,
         loss: settings.loss.unwrap_or(loss),
         seed: settings.common.seed,
     })
@@ -232,10 +237,6 @@ fn known_network(deployed: &Deployed) -> Option<NetworkSpec> {
     deployed.network.as_deref()?.parse().ok()
 }
 
-fn student_families(data: &DataSet, deployed: &Deployed) -> Vec<Vec<NetworkSpec>> {
-    students(&data.train.shape, known_network(deployed).as_ref())
-}
-
 impl Inputs {
     /// The widest network of each architecture whose parity query costs no more than allowed; the
     /// cheapest if none is that cheap.
@@ -243,7 +244,8 @@ impl Inputs {
         let (settings, data, deployed) = (&self.settings, &self.data, &self.deployed);
         let samples = few_samples(settings, data);
         let (timer, mut found) = (self.timer()?, Vec::<(NetworkSpec, f64)>::new());
-        for family in student_families(data, deployed) {
+        let known = known_network(deployed);
+        for family in students(&data.train.shape, known.as_ref()) {
             let cost = |network: &NetworkSpec| {
                 let mut network = trial(network, &data.train.shape, deployed.model.outputs())?;
                 network.normalise(&samples)?;

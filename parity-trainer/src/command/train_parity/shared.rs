@@ -49,6 +49,18 @@ impl SharedTask {
     }
 }
 
+/// Connects to the cluster that the settings name, if they do.
+pub(super) fn connect(settings: &Settings) -> Result<Option<ClusterHandle>, TrainError> {
+    let Some(address) = &settings.cluster else {
+        return Ok(None);
+    };
+    let wrong = |error: RegistryError| TrainError::settings(None, &format!("--cluster: {error}"));
+    let address: Address = address.parse().map_err(wrong)?;
+    let cluster = ClusterHandle::connect(&address);
+    let failed = |error| TrainError::Failed(format!("--cluster: {error}"));
+    cluster.map(Some).map_err(failed)
+}
+
 /// Makes the trainer of `run`: on a cluster, where the settings name one, and leads it there.
 pub(super) fn trainer(
     inputs: &Inputs,
@@ -57,12 +69,9 @@ pub(super) fn trainer(
     name: &str,
 ) -> Result<Trainer, TrainError> {
     let settings = &inputs.settings;
-    let Some(address) = &settings.cluster else {
+    let Some(cluster) = connect(settings)? else {
         return Trainer::parity(run, train, validation, Place::InProcess);
     };
-    let wrong = |error: RegistryError| TrainError::settings(None, &format!("--cluster: {error}"));
-    let address: Address = address.parse().map_err(wrong)?;
-    let cluster = ClusterHandle::connect(&address)?;
     let task = SharedTask {
         digest: inputs.digest.clone(),
         row: run.row,
