@@ -16,13 +16,9 @@ use crate::{Adam, Add, Key, Momentum, Sgd, UpdateRule};
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum OptimiserSpec {
     /// Kingma and Ba 2015; weight decay is added to the gradient.
-    /// Kingma and Ba 2015; weight decay is added to the gradient.
     Adam { weight_decay: f64 },
     /// Loshchilov and Hutter 2019; weight decay shrinks the weights themselves.
-    /// Loshchilov and Hutter 2019; weight decay shrinks the weights themselves.
     AdamW { weight_decay: f64 },
-    /// Gradient descent with (heavy-ball) momentum, the part of the last update that goes on;
-    /// weight decay is added to the gradient.
     /// Gradient descent with (heavy-ball) momentum, the part of the last update that goes on;
     /// weight decay is added to the gradient.
     Sgd { momentum: f64, weight_decay: f64 },

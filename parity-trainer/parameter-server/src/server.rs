@@ -11,7 +11,6 @@
 //! replaced may go on answering pulls: its clocks say what its rows contain.
 
 mod replica;
-mod routes;
 mod shards;
 mod transfer;
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::replica::Replica;
 use super::shards::Shards;
 use super::{Action, ArrayConfig, Context, ServerConfig};
-use crate::range_set::RangeSet;
+use crate::range::RangeSet;
 use crate::{
     KeyRange, Keys, Message, NodeId, Peer, RangedClocks, Refusal, Request, Route, ShardRef,
     Snapshot, SnapshotEnd, Store, TransferId,
