@@ -39,6 +39,4 @@ pub use membership::{MAX_REPORTS, Membership};
 pub use memory::MemoryStore;
 pub use served::{ServedStore, serve_store};
 pub use store::{Batch, Entry, Lease, LeaseId, Put, Revision, Store, Transaction};
-pub use view::{
-    ArrayInfo, Leader, Member, Report, ReportChange, ServerInfo, Table, Term, View, Workers,
-};
+pub use view::{ArrayInfo, Leader, Member, Report, ServerInfo, Table, Term, View, Workers};

@@ -51,13 +51,6 @@ pub enum Report {
     Lost(ShardRef),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReportChange {
-    Made(Report),
-    /// It is no longer so.
-    Retracted(Report),
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ServerInfo {
     /// `HOST:PORT` for messages; empty while it does not yet listen.
