@@ -18,6 +18,7 @@ use parapet_parameter_server::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 
+pub(super) use self::tasks::Inbound;
 use self::tasks::{Shared, accept, dial};
 use super::transport::{Local, Sender, Transport, TransportError};
 use super::wire::{Frame, Hello};
@@ -33,30 +34,6 @@ const UNIT: usize = 4096;
 /// Bytes of messages that are received or handled before other tasks get their turn: they fit a
 /// processor's second-level cache, and answers leave while further messages are handled.
 pub(super) const TURN: usize = 512 * 1024;
-
-/// Event from the task of a connection.
-#[derive(Debug)]
-pub(super) enum Inbound {
-    Connected {
-        id: u64,
-        peer: Peer,
-        sender: Sender,
-        interest: oneshot::Sender<()>,
-    },
-    Frame {
-        id: u64,
-        frame: Frame,
-        cost: usize,
-        /// The frame's part of the inbox's bytes.
-        bytes: Option<OwnedSemaphorePermit>,
-    },
-    Closed {
-        id: u64,
-    },
-    Unreachable {
-        node: NodeId,
-    },
-}
 
 /// Event for the state machine.
 #[derive(Debug)]
@@ -279,11 +256,11 @@ impl Connections {
             Inbound::Closed { id } => {
                 let peer = self.forget(id)?;
                 self.counters.lost += 1;
-                self.tell(peer, false);
+                self.membership.tell(peer, false);
                 None
             }
             Inbound::Unreachable { node } => {
-                self.tell(Peer::Server(node), false);
+                self.membership.tell(Peer::Server(node), false);
                 None
             }
         }
@@ -308,15 +285,8 @@ impl Connections {
     }
 
     fn up(&self, peer: Peer) -> Happened {
-        self.tell(peer, true);
+        self.membership.tell(peer, true);
         Happened::Up(peer)
-    }
-
-    /// The registry hears of workers from themselves.
-    fn tell(&self, peer: Peer, is_up: bool) {
-        if let Peer::Server(node) = peer {
-            self.membership.tell(node, is_up);
-        }
     }
 
     fn end(&mut self, id: u64) -> Option<Peer> {
@@ -355,7 +325,7 @@ impl Connections {
                         let peer = live.peer;
                         tracing::error!(?peer, %error, "connection closed");
                         self.forget(id);
-                        self.tell(peer, false);
+                        self.membership.tell(peer, false);
                         None
                     }
                 }

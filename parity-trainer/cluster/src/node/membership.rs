@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use parapet_parameter_server::NodeId;
+use parapet_parameter_server::Peer;
 use tokio::sync::watch;
 
 use crate::registry::{self, Report, View};
@@ -54,8 +54,10 @@ impl Membership {
         }
     }
 
-    /// Tells of a connection to a server that is there again, or was lost.
-    pub(super) fn tell(&self, node: NodeId, is_up: bool) {
+    /// Tells of a connection to a server that is there again, or was lost. The registry hears of
+    /// workers from themselves.
+    pub(super) fn tell(&self, peer: Peer, is_up: bool) {
+        let Peer::Server(node) = peer else { return };
         match self.reporter.upgrade() {
             Some(reporter) if is_up => reporter.retract(Report::Suspect(node)),
             Some(reporter) => reporter.report(Report::Suspect(node)),

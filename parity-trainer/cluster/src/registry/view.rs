@@ -72,10 +72,12 @@ pub struct ArrayInfo {
     pub description: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Table {
     /// The change that wrote it: the base of the next compare-and-swap.
+    #[serde(skip)]
     pub revision: Revision,
+    #[serde(flatten)]
     pub routing: Routing,
     /// Shards that their tails are to hand to a server.
     pub hand_overs: Vec<HandOver>,
@@ -199,8 +201,8 @@ impl View {
                 self.leader = entry.map(leader).transpose()?;
             }
             documents::TABLE => {
-                let table = entry.map(documents::read_table).transpose()?;
-                self.table = table.unwrap_or_default();
+                self.table = read(entry)?.unwrap_or_default();
+                self.table.revision = entry.map_or(Revision(0), |entry| entry.modified);
             }
             documents::WORKERS => {
                 let workers = entry.map(Workers::read).transpose()?;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parapet_parameter_server::{NodeId, Peer};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time;
 
-use super::{Inbound, TURN, UNIT};
+use super::{TURN, UNIT};
 use crate::node::Timing;
 use crate::node::transport::{
     Connection, Listener, Local, Reason, Receiver, Sender, Transport, TransportError, peer_at,
@@ -16,6 +16,30 @@ use crate::node::wire::Frame;
 
 /// Handshakes with those who connect, at once.
 const HANDSHAKES: usize = 64;
+
+/// Event from the task of a connection.
+#[derive(Debug)]
+pub(in crate::node) enum Inbound {
+    Connected {
+        id: u64,
+        peer: Peer,
+        sender: Sender,
+        interest: oneshot::Sender<()>,
+    },
+    Frame {
+        id: u64,
+        frame: Frame,
+        cost: usize,
+        /// The frame's part of the inbox's bytes.
+        bytes: Option<OwnedSemaphorePermit>,
+    },
+    Closed {
+        id: u64,
+    },
+    Unreachable {
+        node: NodeId,
+    },
+}
 
 #[derive(Debug, Clone)]
 pub(super) struct Shared {

@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::changes::{Changes, MembershipChange};
 use super::executors::Executors;
-use super::job::{Job, hosts_of};
 use super::stale::Stale;
+use super::{Job, hosts_of};
 use crate::node::{Pending, Pulled, TaskSpec, Worker};
 use crate::registry::{Member, Membership, Registry, RegistryError, View};
 use crate::roles::{ClusterError, Result};

@@ -7,9 +7,8 @@ use std::time::Duration;
 use parapet_parameter_server::optimiser::{OptimiserConfig, TrainingRule};
 use parapet_parameter_server::{Clock, Consistency, Key, Keys, Values, WorkerId};
 
-use super::Training;
 use super::executors::{Executors, padded};
-use super::job::Job;
+use super::{Job, Training};
 use crate::array::FilterSpec;
 use crate::node::{NodeConfig, TaskError, TaskSpec, Transport};
 use crate::registry::{Joining, Member, Membership, Registry, RegistryError, View};
