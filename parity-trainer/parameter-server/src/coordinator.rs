@@ -127,7 +127,6 @@ pub struct Coordinator {
     decided: Duration,
 }
 
-/// Keeps the times since when something is `current`.
 fn track<K: Ord>(since: &mut BTreeMap<K, Duration>, now: Duration, current: BTreeSet<K>) {
     since.retain(|key, _| current.contains(key));
     for key in current {

@@ -44,7 +44,6 @@ pub struct TaskSpec {
     /// The iteration, from 1. A pull of clock c sees what the consistency model promises
     /// for iteration c.
     pub clock: Clock,
-    /// The rows among the keys.
     pub keys: Keys,
 }
 
@@ -132,7 +131,6 @@ impl Worker {
         self.submit(spec, Work::Push(values), bytes, |_| ()).await
     }
 
-    /// Asks for rows.
     pub async fn pull(&self, spec: TaskSpec) -> Result<Pending<Pulled>, TaskError> {
         let array = self.arrays.iter().find(|(id, _)| *id == spec.array);
         let width = array.map_or(1, |(_, array)| array.width) as u64;

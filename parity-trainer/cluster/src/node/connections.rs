@@ -35,7 +35,6 @@ const UNIT: usize = 4096;
 /// processor's second-level cache, and answers leave while further messages are handled.
 pub(super) const TURN: usize = 512 * 1024;
 
-/// Event for the state machine.
 #[derive(Debug)]
 pub(super) enum Happened {
     Message(Peer, Message),
@@ -168,7 +167,6 @@ impl Connections {
         }
     }
 
-    /// Takes connections at `address`; returns where that is.
     pub(super) async fn listen(&mut self, address: &str) -> Result<String, TransportError> {
         let local = Arc::clone(&self.local);
         let listener = self.transport.listen(address, local).await?;

@@ -32,7 +32,6 @@ pub use membership::{Membership, Reporter};
 pub use server::{ServerHandle, ServerNode};
 pub use transport::Transport;
 
-/// Events taken from a node's inbox at a time.
 const AT_ONCE: usize = 128;
 
 #[derive(Debug, Clone, Default)]
@@ -88,19 +87,15 @@ pub struct Counters {
     pub sent: u64,
     /// Messages for which there was no connection or no room: they are sent again after a wait.
     pub dropped: u64,
-    /// Connections that were made, and that were lost.
     pub connected: u64,
     pub lost: u64,
-    /// Bytes of sent messages, before and after filters.
     pub filtered: Traffic,
-    /// Bytes of received messages, before and after filters.
     pub unfiltered: Traffic,
 }
 
 /// Intervals and timeouts in multiples of the heartbeat. A cluster has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// Interval of heartbeats on each connection.
     pub heartbeat: Duration,
 }
 

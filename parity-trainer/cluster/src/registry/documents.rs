@@ -16,7 +16,6 @@ pub(crate) const WORKERS: &str = "workers";
 pub(crate) const NEXT: &str = "next";
 pub(crate) const JOB: &str = "job";
 
-/// Reads the name of a member, as it stands in keys.
 pub(crate) fn parse_member(text: &str) -> Option<Member> {
     let (kind, number) = text.split_once('-')?;
     let number = number.parse().ok()?;

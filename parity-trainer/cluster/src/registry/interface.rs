@@ -16,7 +16,6 @@ use crate::registry::{
 /// Attempts at a change that others may have got ahead of.
 const ATTEMPTS: u32 = 64;
 
-/// Role in which a member takes part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Joining {
     Server(ServerInfo),

@@ -55,7 +55,6 @@ pub enum Report {
 pub struct ServerInfo {
     /// `HOST:PORT` for messages; empty while it does not yet listen.
     pub address: String,
-    /// `HOST:PORT` for questions about itself.
     #[serde(default)]
     pub control: String,
     /// Its part of the load, relative to the others'; 0 to have it emptied.
@@ -100,7 +99,6 @@ impl Table {
 pub struct Workers {
     #[serde(skip)]
     pub revision: Revision,
-    /// Raised by every change.
     pub version: u64,
     /// With the clocks they began at. They move between processes, and stay until they are taken
     /// off.
@@ -178,7 +176,6 @@ impl View {
         cluster
     }
 
-    /// Suspicions that are reported: the reporter, and the server.
     pub fn suspicions(&self) -> impl Iterator<Item = (Member, NodeId)> {
         let reports = self.reports.values();
         reports.filter_map(|&(by, report)| match report {

@@ -46,7 +46,6 @@ pub struct Job {
     pub length: usize,
     /// The executors, in the order in which their gradients are added up.
     pub executors: Vec<u64>,
-    /// The member that leads it.
     pub driver: u64,
     /// Task and data; the computing processes know how to read it.
     pub task: String,
@@ -94,7 +93,6 @@ impl Job {
         clock.0.saturating_sub(self.training.set_up())
     }
 
-    /// Returns the clock of a step of this training, from 1.
     fn clock_of(&self, step: u64) -> Clock {
         Clock(self.training.set_up() + step)
     }

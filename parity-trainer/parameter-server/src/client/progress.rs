@@ -28,7 +28,6 @@ pub(super) struct Part {
     pub(super) range: KeyRange,
     /// Under which it was sent last.
     pub(super) epoch: Option<Epoch>,
-    /// Of a pull that was sent.
     pub(super) request: Option<RequestId>,
     pub(super) state: State,
 }
@@ -73,14 +72,11 @@ pub(super) struct Counted {
 
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// Tasks with parts to be sent.
     pub(super) ready_pushes: BTreeSet<Place>,
     pub(super) ready_pulls: BTreeSet<Place>,
     /// Pushes with parts that are not under way.
     unsent: BTreeSet<(ArrayId, Clock, Handle)>,
-    /// Parts of pushes that have been sent.
     pub(super) sent: BTreeMap<(ArrayId, Clock, KeyRange), Handle>,
-    /// Pulls that have been sent.
     pub(super) asked: BTreeMap<RequestId, Handle>,
     pub(super) total: Counted,
 }

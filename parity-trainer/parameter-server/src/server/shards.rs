@@ -72,7 +72,7 @@ impl Shards {
         }
     }
 
-    pub(super) fn receive(&mut self, from: Peer, message: Message, context: &mut Context<'_>) {
+    pub(super) fn receive(&mut self, from: Peer, message: Message, context: &mut Context) {
         let held = &mut self.held;
         let (at, request, taken) = match message {
             Message::Push(push) => {
@@ -110,7 +110,7 @@ impl Shards {
         }
     }
 
-    fn answered(&mut self, from: Peer, answer: Answer, context: &mut Context<'_>) {
+    fn answered(&mut self, from: Peer, answer: Answer, context: &mut Context) {
         let Some(replica) = exact(&mut self.held, answer.at) else {
             return;
         };
@@ -130,16 +130,16 @@ impl Shards {
     }
 
     /// Drops copies that their senders have given up, of which no routing table need ever tell.
-    pub(super) fn drop_given_up(&mut self, context: &Context<'_>) {
+    pub(super) fn drop_given_up(&mut self, context: &Context) {
         let is_given_up = |at| context.now >= at;
-        let given_up_at = |copy: &Incoming| copy.given_up_at(context.config);
+        let given_up_at = |copy: &Incoming| copy.given_up_at(&context.config);
         self.incoming
             .retain(|_, copy| !given_up_at(copy).is_some_and(is_given_up));
     }
 
     /// Follows the registry: cuts shards, takes new places in their chains, drops those that have
     /// gone elsewhere.
-    fn set_routing(&mut self, routing: Routing, context: &mut Context<'_>) {
+    fn set_routing(&mut self, routing: Routing, context: &mut Context) {
         if routing.version() <= self.routing.version() {
             return;
         }
@@ -173,7 +173,7 @@ impl Shards {
 
     /// Puts complete copies that let this server into a chain in the place of what it held before.
     /// The rows it held are older: while it was being copied to, it was not in the chain.
-    fn take_in_copies(&mut self, old: &mut Held, routing: &Routing, context: &Context<'_>) {
+    fn take_in_copies(&mut self, old: &mut Held, routing: &Routing, context: &Context) {
         let lets_in = |at: ShardRef| {
             let mut routes = routing.overlapping(at.array, at.range);
             routes.any(|route| route.epoch > at.epoch && route.chain.contains(&context.node))
@@ -264,7 +264,7 @@ impl Replica {
 
     /// Takes its place in the chain: a tail has committed all that it has; the others send on what
     /// may be missing.
-    fn settle(&mut self, context: &mut Context<'_>) {
+    fn settle(&mut self, context: &mut Context) {
         if self.successor(context.node).is_none() {
             self.commit(self.applied, context);
         } else {
@@ -274,7 +274,6 @@ impl Replica {
     }
 }
 
-/// The part of an operation that is about `shard`.
 fn cut(operation: &Operation, shard: KeyRange, width: usize) -> Operation {
     match operation {
         Operation::Update(update) => Operation::Update(update.part(shard, width)),

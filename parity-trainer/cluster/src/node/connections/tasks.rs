@@ -17,7 +17,6 @@ use crate::node::wire::Frame;
 /// Handshakes with those who connect, at once.
 const HANDSHAKES: usize = 64;
 
-/// Event from the task of a connection.
 #[derive(Debug)]
 pub(in crate::node) enum Inbound {
     Connected {

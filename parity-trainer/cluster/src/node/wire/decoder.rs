@@ -71,7 +71,6 @@ impl Decoder {
         ]
     }
 
-    /// `count` bytes have been put into the spaces.
     pub fn filled(&mut self, count: usize) {
         let direct = self.long.as_mut().map_or(0, |long| long.filled(count));
         self.end = (self.end + count - direct).min(self.staging.len());
@@ -193,7 +192,6 @@ impl Long {
         self.frame.sections().nth(self.begun.checked_sub(1)?)
     }
 
-    /// Free part of the current section.
     fn space(&mut self) -> &mut [u8] {
         let free = self.filled..self.length;
         let current = self.current();

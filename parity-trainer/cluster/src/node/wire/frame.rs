@@ -150,7 +150,6 @@ impl Frame {
 /// and are read into the vector that the message will keep.
 pub(in crate::node) trait Section: Send {
     fn as_bytes(&self) -> &[u8];
-    /// Bytes of a number.
     fn width(&self) -> usize;
     fn take(&mut self) -> Box<dyn Section>;
     /// Makes room for `count` numbers, in a vector of a pool.
@@ -198,7 +197,6 @@ impl<T: Number> Section for Shared<T> {
     }
 }
 
-/// Vectors of each type, to be read into again.
 pub(in crate::node) struct Pools {
     u64s: Pool<u64>,
     u32s: Pool<u32>,
@@ -220,7 +218,6 @@ impl Pools {
     }
 }
 
-/// Number as it lies in a section.
 pub(super) trait Number: Pod + Default + Send + Sync {
     fn pool(pools: &mut Pools) -> &mut Pool<Self>;
 

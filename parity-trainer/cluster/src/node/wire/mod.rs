@@ -124,7 +124,6 @@ impl Header {
     }
 }
 
-/// Check of a header's or a handshake's other bytes.
 fn check(bytes: &[u8]) -> [u8; 4] {
     let [a, b, c, d, ..] = XxHash3_64::oneshot(bytes).to_le_bytes();
     [a, b, c, d]
@@ -154,7 +153,6 @@ pub struct Hello {
     pub peer: Peer,
     /// The cluster's name; the first 64 bytes count.
     pub cluster: String,
-    /// The longest frame that it takes, in bytes.
     pub max_frame: u64,
 }
 

@@ -19,7 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy)]
 pub struct NewTraining<'a> {
     pub rule: OptimiserConfig,
-    /// Into how many parts each step's batch is cut.
     pub executors: usize,
     /// Into how many shards the parameters are cut, at most.
     pub shards: u64,
@@ -106,7 +105,6 @@ impl Training {
         Self::take_part(registry.clone(), membership, host, executors, job).await
     }
 
-    /// Takes part in a training that another process leads.
     pub async fn join(
         registry: &Registry,
         cluster: &str,
