@@ -19,8 +19,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 pub(super) use self::tasks::Inbound;
-use self::tasks::{Shared, accept, dial};
-use super::transport::{Local, Sender, Transport, TransportError};
+use self::tasks::Shared;
+use super::transport::{Local, Sender, TransportError};
 use super::wire::{Frame, Hello};
 use super::{AT_ONCE, Counters, Membership, NodeConfig};
 use crate::array::ArraySpec;
@@ -55,8 +55,6 @@ struct Live {
 
 #[derive(Debug)]
 pub(super) struct Connections {
-    transport: Transport,
-    local: Arc<Local>,
     membership: Membership,
     /// Arrays that views have described: a description never changes.
     arrays: BTreeSet<ArrayId>,
@@ -88,14 +86,6 @@ impl Connections {
         let units = (bounds.inbox / UNIT).clamp(1, Semaphore::MAX_PERMITS);
         let (sender, inbox) = mpsc::channel(INBOX);
         let gate = watch::Sender::new(false);
-        let shared = Shared {
-            inbox: sender,
-            budget: Arc::new(Semaphore::new(units)),
-            units: u32::try_from(units).unwrap_or(u32::MAX),
-            gate: gate.subscribe(),
-            timing,
-            next_id: Arc::default(),
-        };
         let local = Local {
             hello: Hello {
                 peer: own,
@@ -106,9 +96,17 @@ impl Connections {
             pooled: bounds.pooled,
             handshake: timing.silence(),
         };
-        Self {
+        let shared = Shared {
             transport: config.transport,
             local: Arc::new(local),
+            inbox: sender,
+            budget: Arc::new(Semaphore::new(units)),
+            units: u32::try_from(units).unwrap_or(u32::MAX),
+            gate: gate.subscribe(),
+            timing,
+            next_id: Arc::default(),
+        };
+        Self {
             membership,
             arrays: BTreeSet::new(),
             addresses: BTreeMap::new(),
@@ -168,17 +166,17 @@ impl Connections {
     }
 
     pub(super) async fn listen(&mut self, address: &str) -> Result<String, TransportError> {
-        let local = Arc::clone(&self.local);
-        let listener = self.transport.listen(address, local).await?;
+        let local = Arc::clone(&self.shared.local);
+        let listener = self.shared.transport.listen(address, local).await?;
         let address = listener.address().to_owned();
-        let task = tokio::spawn(accept(listener, self.shared.clone()));
+        let task = tokio::spawn(self.shared.clone().accept(listener));
         self.acceptor = Some(AbortOnDropHandle::new(task));
         Ok(address)
     }
 
     /// Keeps connections to the known servers, and no others of those that this node connects to.
     fn keep_connections(&mut self) {
-        let own = self.local.hello.peer;
+        let own = self.shared.local.hello.peer;
         // Of two servers, the one of the lower number connects.
         let dials = |node: NodeId| matches!(own, Peer::Worker(_)) || own < Peer::Server(node);
         let wanted = &self.addresses;
@@ -194,8 +192,7 @@ impl Connections {
         }
         for (&node, address) in self.addresses.iter().filter(|&(&node, _)| dials(node)) {
             self.dialers.entry(node).or_insert_with(|| {
-                let (transport, local) = (self.transport.clone(), Arc::clone(&self.local));
-                let dialing = dial(transport, address.clone(), node, local, self.shared.clone());
+                let dialing = self.shared.clone().dial(address.clone(), node);
                 (
                     address.clone(),
                     AbortOnDropHandle::new(tokio::spawn(dialing)),
@@ -220,7 +217,7 @@ impl Connections {
                 interest,
             } => {
                 let limits = LinkLimits {
-                    bytes: usize::try_from(self.local.hello.max_frame).unwrap_or(usize::MAX),
+                    bytes: usize::try_from(self.shared.local.hello.max_frame).unwrap_or(usize::MAX),
                     ..LinkLimits::default()
                 };
                 let filters = self.filters.iter();
