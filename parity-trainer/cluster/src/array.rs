@@ -23,7 +23,6 @@ pub struct ArraySpec {
 }
 
 impl ArraySpec {
-    /// The description of `array` that this reads.
     pub fn parse(array: ArrayId, description: &str) -> Result<Self, String> {
         toml::from_str(description)
             .map_err(|error| Self::unreadable(array, description, error.message()))

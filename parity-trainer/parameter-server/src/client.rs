@@ -4,8 +4,7 @@
 //! is answered, and cut anew when the table changes: the clocks at the server make that harmless.
 //! Parts that may be sent go by clock; a push never overtakes an earlier one of the same keys.
 
-mod answers;
-mod index;
+mod progress;
 mod routes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +14,7 @@ use crate::{
     ArrayId, Clock, Consistency, KeyRange, Keys, Message, NodeId, PullReply, Refusal, Routing,
     Shared, Values, WorkerId,
 };
-use index::{Counted, Index, Part, State};
+use progress::{Counted, Index, Part, State};
 use routes::SendWindow;
 
 /// A task, for those that wait for it.
@@ -170,6 +169,8 @@ pub struct Client {
     next_request: u64,
     /// When the last answer came.
     answered: Duration,
+    now: Duration,
+    actions: Vec<ClientAction>,
 }
 
 impl Client {
@@ -226,15 +227,18 @@ impl Client {
         };
         self.tasks.insert(handle, running);
         self.note(handle);
-        self.send_ready(now, actions);
+        self.now = now;
+        self.send_ready();
+        actions.append(&mut self.actions);
         Ok(handle)
     }
 
     /// Handles an event at `now`, which never goes back, and appends what is to be done.
     pub fn handle(&mut self, now: Duration, event: ClientEvent, actions: &mut Vec<ClientAction>) {
+        self.now = now;
         match event {
-            ClientEvent::Received(Message::PullReply(reply)) => self.pulled(now, reply, actions),
-            ClientEvent::Received(Message::Answer(answer)) => self.answered(now, answer, actions),
+            ClientEvent::Received(Message::PullReply(reply)) => self.pulled(reply),
+            ClientEvent::Received(Message::Answer(answer)) => self.answered(answer),
             ClientEvent::Received(Message::Routing(routing)) => self.set_routing(routing),
             ClientEvent::Received(_) => {}
             ClientEvent::Disconnected(node) => {
@@ -251,7 +255,8 @@ impl Client {
                 self.send_again(|client, _, part| client.due(part).is_some_and(|due| due <= now));
             }
         }
-        self.send_ready(now, actions);
+        self.send_ready();
+        actions.append(&mut self.actions);
     }
 
     /// When [`ClientEvent::Tick`] is due, if anything is under way. It looks at every task: ask

@@ -14,7 +14,6 @@
 //! - While its last changes are copied, a shard takes no pushes until its epoch is raised. So a
 //!   hand-over whose receiver dies or hangs, or is not wanted any longer, ends with such a raise.
 
-mod draft;
 mod liveness;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,10 +22,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ArrayId, ChainChange, Epoch, Key, KeyRange, NodeId, Peer, Placement, Route, Routing, ShardRef,
-    Step, WorkerId, next_step,
+    ArrayId, ChainChange, Epoch, Key, KeyRange, NodeId, Peer, Placement, Route, Routing,
+    RoutingError, ShardRef, Step, WorkerId, next_step,
 };
-use draft::Draft;
 use liveness::Liveness;
 
 /// A shard on its way to a server that will join the end of its chain.
@@ -129,7 +127,6 @@ pub struct Coordinator {
     decided: Duration,
 }
 
-/// Keeps the times since when something is `current`.
 fn track<K: Ord>(since: &mut BTreeMap<K, Duration>, now: Duration, current: BTreeSet<K>) {
     since.retain(|key, _| current.contains(key));
     for key in current {
@@ -283,4 +280,107 @@ fn leaves_the_missing(cluster: &ClusterState, at: ShardRef, nodes: &[NodeId]) ->
     };
     let mut rest = route.chain.iter().filter(|node| !nodes.contains(node));
     nodes.iter().any(is_known) && !rest.any(is_known)
+}
+
+/// The table that comes to be; each shard of the present one is changed once at most.
+struct Draft<'a> {
+    cluster: &'a ClusterState,
+    live: BTreeSet<NodeId>,
+    routing: Routing,
+    touched: BTreeSet<ShardRef>,
+    hand_overs: Vec<HandOver>,
+    unrecoverable: BTreeSet<ShardRef>,
+}
+
+impl<'a> Draft<'a> {
+    fn new(cluster: &'a ClusterState, live: BTreeSet<NodeId>) -> Self {
+        Self {
+            cluster,
+            live,
+            routing: cluster.routing.clone(),
+            touched: BTreeSet::new(),
+            hand_overs: cluster.hand_overs.clone(),
+            unrecoverable: BTreeSet::new(),
+        }
+    }
+
+    fn has_live(&self, chain: &[NodeId]) -> bool {
+        chain.iter().any(|node| self.live.contains(node))
+    }
+
+    /// Returns true if the shard was changed.
+    fn change(&mut self, at: ShardRef, next: Result<Routing, RoutingError>) -> bool {
+        let Ok(next) = next else { return false };
+        let changed = self.touched.insert(at);
+        if changed {
+            self.routing = next;
+        }
+        changed
+    }
+
+    /// Raises the shard's epoch under this chain.
+    fn set_chain(&mut self, at: ShardRef, chain: Vec<NodeId>) -> bool {
+        let parts = vec![(at.range, chain)];
+        let next = self.routing.replace(at, parts);
+        self.change(at, next)
+    }
+
+    /// Takes servers out of chains to which they came without the shard's state.
+    fn take_out_empty(&mut self) {
+        let cluster = self.cluster;
+        for &(_, at) in &cluster.lost {
+            let Ok(route) = cluster.routing.exact(at) else {
+                continue;
+            };
+            let mut rest = route.chain.clone();
+            rest.retain(|node| !cluster.lost.contains(&(*node, at)));
+            if !self.has_live(&rest) {
+                self.unrecoverable.insert(at);
+            } else if rest.len() < route.chain.len() {
+                self.set_chain(at, rest);
+            }
+        }
+    }
+
+    /// Appends the servers whose copies are complete. The shard stands still until its epoch is
+    /// raised, so it is raised in any case.
+    fn accept_proposals(&mut self) {
+        for &HandOver { at, to } in &self.cluster.proposals {
+            let Ok(route) = self.routing.exact(at) else {
+                continue;
+            };
+            let mut chain = route.chain.clone();
+            if self.live.contains(&to) && !chain.contains(&to) {
+                chain.push(to);
+            }
+            self.set_chain(at, chain);
+        }
+    }
+
+    fn drop_arrays(&mut self) {
+        let arrays = &self.cluster.arrays;
+        let is_dropped = |array| arrays.get(&array).is_some_and(|&(_, shards)| shards == 0);
+        let mut routes = self.routing.routes().to_vec();
+        routes.retain(|route| !is_dropped(route.array));
+        self.set_routes(routes);
+    }
+
+    fn add_new_arrays(&mut self, wanted: &Routing) {
+        let mut routes: Vec<Route> = self.routing.routes().to_vec();
+        let known: BTreeSet<ArrayId> = routes.iter().map(|route| route.array).collect();
+        let new = wanted
+            .routes()
+            .iter()
+            .filter(|route| !known.contains(&route.array));
+        routes.extend(new.cloned());
+        self.set_routes(routes);
+    }
+
+    fn set_routes(&mut self, routes: Vec<Route>) {
+        if routes.len() != self.routing.routes().len()
+            && let Ok(next) = self.routing.with_routes(routes)
+        {
+            self.routing = next;
+        }
+    }
 }

@@ -84,14 +84,6 @@ pub struct Bytes {
     pub after: u64,
 }
 
-impl Bytes {
-    /// Bytes saved; negative if the filter made more of them.
-    pub fn saved(self) -> i64 {
-        let [before, after] = [self.before, self.after].map(u64::cast_signed);
-        before.saturating_sub(after)
-    }
-}
-
 /// The sums of all messages since the start, by array and filter.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Traffic(BTreeMap<(ArrayId, Filter), Bytes>);

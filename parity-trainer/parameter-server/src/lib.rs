@@ -31,7 +31,6 @@ mod placement;
 mod pool;
 mod push_aggregator;
 mod range;
-mod range_set;
 mod routing;
 mod rule;
 mod server;

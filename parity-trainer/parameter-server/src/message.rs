@@ -223,15 +223,11 @@ pub struct SnapshotEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// A push, of this clock.
-    /// A push, of this clock.
     Push { worker: WorkerId, clock: Clock },
-    /// A pull, which is answered by rows unless it is refused.
     /// A pull, which is answered by rows unless it is refused.
     Pull { request: RequestId },
     /// An entry of the log, and all before it.
-    /// An entry of the log, and all before it.
     Replicate { seq: Seq },
-    /// A piece of a range's state.
     /// A piece of a range's state.
     Snapshot { transfer: TransferId, part: u32 },
 }

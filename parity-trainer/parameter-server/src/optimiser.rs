@@ -16,13 +16,9 @@ use crate::{Adam, Add, Key, Momentum, Sgd, UpdateRule};
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum OptimiserSpec {
     /// Kingma and Ba 2015; weight decay is added to the gradient.
-    /// Kingma and Ba 2015; weight decay is added to the gradient.
     Adam { weight_decay: f64 },
     /// Loshchilov and Hutter 2019; weight decay shrinks the weights themselves.
-    /// Loshchilov and Hutter 2019; weight decay shrinks the weights themselves.
     AdamW { weight_decay: f64 },
-    /// Gradient descent with (heavy-ball) momentum, the part of the last update that goes on;
-    /// weight decay is added to the gradient.
     /// Gradient descent with (heavy-ball) momentum, the part of the last update that goes on;
     /// weight decay is added to the gradient.
     Sgd { momentum: f64, weight_decay: f64 },
@@ -130,40 +126,6 @@ impl OptimiserConfig {
         let longest = self.clip.unwrap_or(f64::INFINITY);
         (norm, mean * (longest / (norm + CLIP_EPSILON)).min(1.0))
     }
-
-    /// Makes a row's update of this number, counted from 1, of which `each` make a step.
-    fn update(
-        &self,
-        (number, each): (u64, u64),
-        gradient: &[f32],
-        values: &mut [f32],
-        state: &mut [&mut [f32]],
-    ) {
-        let rate = self.rate(number.saturating_sub(1) / each) / each as f64;
-        let number = u32::try_from(number).unwrap_or(u32::MAX);
-        let apply = |rule: &dyn UpdateRule| rule.apply(number, gradient, values, state);
-        self.optimiser.at(rate, apply);
-    }
-}
-
-/// The update of each step: the learning rate follows from how often a row was updated.
-impl UpdateRule for OptimiserConfig {
-    fn slots(&self) -> usize {
-        self.optimiser.slots()
-    }
-
-    fn counts_steps(&self) -> bool {
-        true
-    }
-
-    fn apply(&self, step: u32, gradient: &[f32], values: &mut [f32], state: &mut [&mut [f32]]) {
-        self.update((step.into(), 1), gradient, values, state);
-    }
-
-    fn keeps_moderate_finite(&self) -> bool {
-        let rate = self.learning_rate;
-        self.optimiser.at(rate, |rule| rule.keeps_moderate_finite())
-    }
 }
 
 /// The length of a vector. Sums of a few thousand squares at a time lose nothing in `f32`, and go
@@ -189,6 +151,9 @@ pub fn norm(values: &[f32]) -> f64 {
 ///
 /// The rows from `measured_from` on hold what the network measures while it learns, such as batch
 /// norm's running moments; a step replaces them by the sum of what is pushed.
+///
+/// Within a process the store is filled instead, and rows begin with [`set_up`](Self::set_up)
+/// updates.
 ///
 /// Where pushes are not added up, each is an update with its part of the learning rate: as many as
 /// make a step go as far as the step would.
@@ -231,7 +196,10 @@ impl UpdateRule for TrainingRule {
         let (step, set_up, each) = (u64::from(step), self.set_up(), self.updates.get());
         if step > set_up {
             let number = self.done * each + (step - set_up);
-            self.rule.update((number, each), gradient, values, state);
+            let rate = self.rule.rate(number.saturating_sub(1) / each) / each as f64;
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            let apply = |rule: &dyn UpdateRule| rule.apply(number, gradient, values, state);
+            self.rule.optimiser.at(rate, apply);
         } else if step == 1 {
             values.copy_from_slice(gradient);
         } else if let Some(slot) = state.get_mut(usize::try_from(step - 2).unwrap_or(usize::MAX)) {
@@ -240,7 +208,9 @@ impl UpdateRule for TrainingRule {
     }
 
     fn keeps_moderate_finite(&self) -> bool {
-        self.rule.keeps_moderate_finite()
+        let rate = self.rule.learning_rate;
+        let is_kept = |rule: &dyn UpdateRule| rule.keeps_moderate_finite();
+        self.rule.optimiser.at(rate, is_kept)
     }
 
     fn border(&self) -> Option<Key> {

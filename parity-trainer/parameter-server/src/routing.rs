@@ -51,16 +51,22 @@ impl Route {
 /// One registry changes it, by compare-and-swap on `version`. A change splits a range, takes
 /// servers out of a chain (order kept), or appends one to which the tail has handed the range over.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(try_from = "(u64, Vec<Route>)")]
+#[serde(try_from = "Unchecked")]
 pub struct Routing {
     version: u64,
     routes: Vec<Route>,
 }
 
-impl TryFrom<(u64, Vec<Route>)> for Routing {
+#[derive(Deserialize)]
+struct Unchecked {
+    version: u64,
+    routes: Vec<Route>,
+}
+
+impl TryFrom<Unchecked> for Routing {
     type Error = RoutingError;
 
-    fn try_from((version, routes): (u64, Vec<Route>)) -> Result<Self, RoutingError> {
+    fn try_from(Unchecked { version, routes }: Unchecked) -> Result<Self, RoutingError> {
         Self::new(version, routes)
     }
 }

@@ -11,7 +11,6 @@
 //! replaced may go on answering pulls: its clocks say what its rows contain.
 
 mod replica;
-mod routes;
 mod shards;
 mod transfer;
 
@@ -137,18 +136,19 @@ pub struct ShardView<'a> {
     pub accepts_pushes: bool,
 }
 
-struct Context<'a> {
+/// Everything besides the shards.
+struct Context {
     now: Duration,
     node: NodeId,
-    config: &'a ServerConfig,
-    members: &'a Members,
+    config: ServerConfig,
+    members: Members,
     /// Number of hand-overs that were begun.
-    transfers: &'a mut u64,
-    pool: &'a mut Pool<f32>,
-    actions: &'a mut Vec<Action>,
+    transfers: u64,
+    pool: Pool<f32>,
+    actions: Vec<Action>,
 }
 
-impl Context<'_> {
+impl Context {
     fn send(&mut self, to: Peer, message: Message) {
         self.actions.push(Action::Send { to, message });
     }
@@ -165,17 +165,14 @@ impl Context<'_> {
 
 /// State machine of a server.
 pub struct Server {
-    node: NodeId,
-    config: ServerConfig,
-    members: Members,
-    transfers: u64,
-    pool: Pool<f32>,
+    context: Context,
     shards: Shards,
 }
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} with {} shards", self.node, self.shards.held.len())
+        let (node, shards) = (self.node(), self.shards.held.len());
+        write!(f, "{node} with {shards} shards")
     }
 }
 
@@ -186,14 +183,17 @@ impl Server {
         config: ServerConfig,
         arrays: impl IntoIterator<Item = (ArrayId, ArrayConfig)>,
     ) -> Self {
-        Self {
+        let context = Context {
+            now: Duration::ZERO,
             node,
             config,
             members: Members::default(),
             transfers: 0,
             pool: Pool::new(config.pooled),
-            shards: Shards::new(arrays.into_iter().collect()),
-        }
+            actions: Vec::new(),
+        };
+        let shards = Shards::new(arrays.into_iter().collect());
+        Self { context, shards }
     }
 
     /// Makes an array known, before the first routing table that names it. Nothing happens while
@@ -207,7 +207,7 @@ impl Server {
 
     /// Returns the server's node.
     pub const fn node(&self) -> NodeId {
-        self.node
+        self.context.node
     }
 
     /// All shards held here.
@@ -223,33 +223,30 @@ impl Server {
 
     /// When [`Event::Tick`] is due, if anything waits for an answer.
     pub fn next_timer(&self) -> Option<Duration> {
-        let (held, incoming) = (self.shards.held.values(), self.shards.incoming.values());
-        let resends = held.filter_map(|replica| replica.next_timer(&self.config));
-        resends
-            .chain(incoming.filter_map(|copy| copy.given_up_at(&self.config)))
-            .min()
+        let (shards, config) = (&self.shards, &self.context.config);
+        let resends = shards
+            .held
+            .values()
+            .filter_map(|replica| replica.next_timer(config));
+        let given_up = shards
+            .incoming
+            .values()
+            .filter_map(|copy| copy.given_up_at(config));
+        resends.chain(given_up).min()
     }
 
     /// Handles an event at `now`, which never goes back, and appends what is to be done.
     pub fn handle(&mut self, now: Duration, event: Event, actions: &mut Vec<Action>) {
-        if let Event::Members(members) = &event
-            && members.version > self.members.version
-        {
-            self.members = members.clone();
-        }
-        let shards = &mut self.shards;
-        let context = &mut Context {
-            now,
-            node: self.node,
-            config: &self.config,
-            members: &self.members,
-            transfers: &mut self.transfers,
-            pool: &mut self.pool,
-            actions,
-        };
+        let Self { context, shards } = self;
+        context.now = now;
         match event {
             Event::Received { from, message } => shards.receive(from, message, context),
-            Event::Members(_) => shards.each(|replica| replica.set_members(context)),
+            Event::Members(members) => {
+                if members.version > context.members.version {
+                    context.members = members;
+                }
+                shards.each(|replica| replica.set_members(context));
+            }
             Event::HandOver { at, to } => {
                 if let Some(replica) = exact(&mut shards.held, at) {
                     replica.hand_over(to, context);
@@ -260,5 +257,6 @@ impl Server {
                 shards.each(|replica| replica.tick(context));
             }
         }
+        actions.append(&mut context.actions);
     }
 }

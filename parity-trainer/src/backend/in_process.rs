@@ -1,5 +1,8 @@
 //! Parameters in this process: a parameter server's store, with no network around it.
 
+use std::num::NonZeroU64;
+
+use parapet_parameter_server::optimiser::TrainingRule;
 use parapet_parameter_server::{Key, KeyRange, Keys, Layout, Rows, Store, Values};
 
 use super::{
@@ -35,7 +38,13 @@ impl InProcessBackend {
         let weights = padded(state.weights.iter().copied());
         let slots = state.slots.iter().map(|slot| slot.iter().copied());
         let slots: Vec<f32> = slots.flat_map(padded).collect();
-        let steps = u32::try_from(clock).unwrap_or(u32::MAX);
+        let training = TrainingRule {
+            rule,
+            done: clock,
+            measured_from: None,
+            updates: NonZeroU64::MIN,
+        };
+        let steps = training.set_up() as u32;
         let rows = Rows {
             range,
             keys: Keys::All,
@@ -43,7 +52,7 @@ impl InProcessBackend {
             values: Values::F32(weights.into()),
             state: Values::F32(slots.into()),
         };
-        let mut store = Store::new(Layout::dense(ROW, rule), range);
+        let mut store = Store::new(Layout::dense(ROW, training), range);
         if !store.fits(&rows) {
             let reason = "its rows do not fit the model, or are not finite";
             return Err(refused("state", clock, reason));

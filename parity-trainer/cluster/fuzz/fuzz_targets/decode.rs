@@ -13,10 +13,23 @@ use parapet_cluster::node::wire::{Decoder, Frame};
 
 const MAX_FRAME: u64 = 1 << 20;
 
+/// Takes bytes from a slice, as a connection reads them; returns how many.
+fn feed(decoder: &mut Decoder, bytes: &[u8]) -> usize {
+    let mut rest = bytes;
+    for space in decoder.spaces() {
+        let (now, later) = rest.split_at(space.len().min(rest.len()));
+        space[..now.len()].copy_from_slice(now);
+        rest = later;
+    }
+    let count = bytes.len() - rest.len();
+    decoder.filled(count);
+    count
+}
+
 fn decode(mut bytes: &[u8], cut: usize) -> Vec<Frame> {
     let (mut decoder, mut frames) = (Decoder::new(MAX_FRAME, 1 << 16), Vec::new());
     while !bytes.is_empty() {
-        let taken = decoder.feed(&bytes[..cut.min(bytes.len())]);
+        let taken = feed(&mut decoder, &bytes[..cut.min(bytes.len())]);
         bytes = &bytes[taken..];
         loop {
             match decoder.next() {

@@ -12,14 +12,14 @@ use parapet_parameter_server::{
     ArrayId, Client, ClientAction, ClientArray, ClientConfig, ClientEvent, Clock, Handle, KeyRange,
     Keys, Message, Peer, Pulled, Refusal, SubmitError, Task, TaskOutcome, Values, Work, WorkerId,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::connections::{Connections, Happened, Inbound};
-use super::membership::{KnownView, Membership};
 use super::transport::Sender;
 use super::wire::{HEADER_LEN, SUM_LEN};
-use super::{AT_ONCE, NodeConfig, Timing};
+use super::{AT_ONCE, Membership, NodeConfig, Timing};
+use crate::registry::View;
 
 /// Tasks on their way to the node.
 const COMMANDS: usize = 1024;
@@ -44,7 +44,6 @@ pub struct TaskSpec {
     /// The iteration, from 1. A pull of clock c sees what the consistency model promises
     /// for iteration c.
     pub clock: Clock,
-    /// The rows among the keys.
     pub keys: Keys,
 }
 
@@ -107,9 +106,8 @@ impl Worker {
         let node = ClientNode {
             client: Client::new(worker, core, arrays.clone()),
             timing,
-            connections: Connections::new(Peer::Worker(worker), config),
-            membership,
-            known: KnownView::default(),
+            view: membership.view.clone(),
+            connections: Connections::new(Peer::Worker(worker), config, membership),
             commands,
             running: BTreeMap::new(),
             since: Instant::now(),
@@ -133,7 +131,6 @@ impl Worker {
         self.submit(spec, Work::Push(values), bytes, |_| ()).await
     }
 
-    /// Asks for rows.
     pub async fn pull(&self, spec: TaskSpec) -> Result<Pending<Pulled>, TaskError> {
         let array = self.arrays.iter().find(|(id, _)| *id == spec.array);
         let width = array.map_or(1, |(_, array)| array.width) as u64;
@@ -193,8 +190,7 @@ struct ClientNode {
     client: Client,
     timing: Timing,
     connections: Connections,
-    membership: Membership,
-    known: KnownView,
+    view: watch::Receiver<Arc<View>>,
     commands: mpsc::Receiver<Command>,
     running: BTreeMap<Handle, Answer>,
     since: Instant,
@@ -218,7 +214,7 @@ impl ClientNode {
             tokio::select! {
                 biased;
                 // If the registry is gone for good, its last word stays.
-                Ok(()) = self.membership.view.changed() => self.update_view(),
+                Ok(()) = self.view.changed() => self.update_view(),
                 _ = heartbeats.tick() => self.connections.heartbeat(),
                 _ = ticks.tick() => {
                     if self.client.next_timer().is_some_and(|due| due <= self.now()) {
@@ -264,22 +260,15 @@ impl ClientNode {
             Some(Happened::Message(Peer::Server(_), message)) => {
                 self.tell(ClientEvent::Received(message));
             }
-            Some(Happened::Up(Peer::Server(node))) => {
-                self.membership.tell(node, true);
-                // Also what was given to it while there was no connection.
-                self.tell(ClientEvent::Disconnected(node));
-            }
-            Some(Happened::Down(Peer::Server(node))) => self.membership.tell(node, false),
+            // Also what was given to it while there was no connection.
+            Some(Happened::Up(Peer::Server(node))) => self.tell(ClientEvent::Disconnected(node)),
             Some(_) | None => {}
         }
     }
 
     fn update_view(&mut self) {
-        let view = Arc::clone(&self.membership.view.borrow_and_update());
-        for (array, spec) in self.known.update(&view) {
-            self.connections.define(array, spec.filters.into());
-        }
-        self.connections.keep(self.known.addresses.iter());
+        let view = Arc::clone(&self.view.borrow_and_update());
+        self.connections.follow(&view);
         let routing = view.table.routing.clone();
         self.tell(ClientEvent::Received(Message::Routing(routing)));
     }

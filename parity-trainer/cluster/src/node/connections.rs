@@ -1,4 +1,5 @@
-//! A node's connections: made, kept alive, given up and made again.
+//! A node's connections: made, kept alive, given up and made again, as the registry's views say. The
+//! registry is told of servers whose connection is lost.
 //!
 //! A worker connects to every server, and a server to every server of a higher number, so that
 //! there is one connection between any two. A task for each connection receives and hands on to the
@@ -8,7 +9,7 @@
 
 mod tasks;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use parapet_parameter_server::{
@@ -17,10 +18,13 @@ use parapet_parameter_server::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-use self::tasks::{Shared, accept, dial};
-use super::transport::{Local, Sender, Transport, TransportError};
+pub(super) use self::tasks::Inbound;
+use self::tasks::Shared;
+use super::transport::{Local, Sender, TransportError};
 use super::wire::{Frame, Hello};
-use super::{AT_ONCE, Counters, NodeConfig};
+use super::{AT_ONCE, Counters, Membership, NodeConfig};
+use crate::array::ArraySpec;
+use crate::registry::View;
 
 const INBOX: usize = 1024;
 
@@ -31,37 +35,11 @@ const UNIT: usize = 4096;
 /// processor's second-level cache, and answers leave while further messages are handled.
 pub(super) const TURN: usize = 512 * 1024;
 
-/// Event from the task of a connection.
-#[derive(Debug)]
-pub(super) enum Inbound {
-    Connected {
-        id: u64,
-        peer: Peer,
-        sender: Sender,
-        interest: oneshot::Sender<()>,
-    },
-    Frame {
-        id: u64,
-        frame: Frame,
-        cost: usize,
-        /// The frame's part of the inbox's bytes.
-        bytes: Option<OwnedSemaphorePermit>,
-    },
-    Closed {
-        id: u64,
-    },
-    Unreachable {
-        node: NodeId,
-    },
-}
-
-/// Event for the state machine.
 #[derive(Debug)]
 pub(super) enum Happened {
     Message(Peer, Message),
+    /// A connection was made, or what was sent over it was lost.
     Up(Peer),
-    /// A connection was lost, or could not be made.
-    Down(Peer),
 }
 
 #[derive(Debug)]
@@ -77,8 +55,11 @@ struct Live {
 
 #[derive(Debug)]
 pub(super) struct Connections {
-    transport: Transport,
-    local: Arc<Local>,
+    membership: Membership,
+    /// Arrays that views have described: a description never changes.
+    arrays: BTreeSet<ArrayId>,
+    /// Addresses at which servers take messages.
+    addresses: BTreeMap<NodeId, String>,
     filters: BTreeMap<ArrayId, ArrayFilters>,
     shared: Shared,
     /// Holds back workers' messages while it is true.
@@ -100,19 +81,11 @@ fn add(counters: &mut Counters, link: &Link) {
 impl Connections {
     /// None yet. Received messages that wait take up to `bounds.inbox`, beside one frame for each
     /// connection.
-    pub(super) fn new(own: Peer, config: NodeConfig) -> Self {
+    pub(super) fn new(own: Peer, config: NodeConfig, membership: Membership) -> Self {
         let (timing, bounds) = (config.timing, config.bounds);
         let units = (bounds.inbox / UNIT).clamp(1, Semaphore::MAX_PERMITS);
         let (sender, inbox) = mpsc::channel(INBOX);
         let gate = watch::Sender::new(false);
-        let shared = Shared {
-            inbox: sender,
-            budget: Arc::new(Semaphore::new(units)),
-            units: u32::try_from(units).unwrap_or(u32::MAX),
-            gate: gate.subscribe(),
-            timing,
-            next_id: Arc::default(),
-        };
         let local = Local {
             hello: Hello {
                 peer: own,
@@ -123,9 +96,20 @@ impl Connections {
             pooled: bounds.pooled,
             handshake: timing.silence(),
         };
-        Self {
+        let shared = Shared {
             transport: config.transport,
             local: Arc::new(local),
+            inbox: sender,
+            budget: Arc::new(Semaphore::new(units)),
+            units: u32::try_from(units).unwrap_or(u32::MAX),
+            gate: gate.subscribe(),
+            timing,
+            next_id: Arc::default(),
+        };
+        Self {
+            membership,
+            arrays: BTreeSet::new(),
+            addresses: BTreeMap::new(),
             filters: config.filters.into_iter().collect(),
             shared,
             gate,
@@ -145,8 +129,34 @@ impl Connections {
         counters
     }
 
+    /// Takes over a view: the addresses of servers and the filters of arrays. Returns the arrays
+    /// that are new. A server that the registry misses, but the table still names, keeps its
+    /// address: the registry may have been away itself, and whether it is dead shows in its
+    /// connections.
+    pub(super) fn follow(&mut self, view: &View) -> Vec<(ArrayId, ArraySpec)> {
+        self.addresses.retain(|&server, _| view.table.holds(server));
+        let servers = view.servers.iter();
+        let reachable = servers.filter(|(_, info)| !info.address.is_empty());
+        let reachable = reachable.map(|(&server, info)| (server, info.address.clone()));
+        self.addresses.extend(reachable);
+        let mut new = Vec::new();
+        for (&array, info) in &view.arrays {
+            if self.arrays.insert(array) && !info.description.is_empty() {
+                match ArraySpec::parse(array, &info.description) {
+                    Ok(spec) => new.push((array, spec)),
+                    Err(error) => tracing::error!(%error, "this node cannot hold the array"),
+                }
+            }
+        }
+        for (array, spec) in &new {
+            self.define(*array, spec.filters.into());
+        }
+        self.keep_connections();
+        new
+    }
+
     /// Makes an array's filters known, on the connections that are there, too.
-    pub(super) fn define(&mut self, array: ArrayId, filters: ArrayFilters) {
+    fn define(&mut self, array: ArrayId, filters: ArrayFilters) {
         if filters != ArrayFilters::default() && !self.filters.contains_key(&array) {
             self.filters.insert(array, filters);
             for live in self.live.values_mut() {
@@ -155,36 +165,34 @@ impl Connections {
         }
     }
 
-    /// Takes connections at `address`; returns where that is.
     pub(super) async fn listen(&mut self, address: &str) -> Result<String, TransportError> {
-        let local = Arc::clone(&self.local);
-        let listener = self.transport.listen(address, local).await?;
+        let local = Arc::clone(&self.shared.local);
+        let listener = self.shared.transport.listen(address, local).await?;
         let address = listener.address().to_owned();
-        let task = tokio::spawn(accept(listener, self.shared.clone()));
+        let task = tokio::spawn(self.shared.clone().accept(listener));
         self.acceptor = Some(AbortOnDropHandle::new(task));
         Ok(address)
     }
 
-    /// Keeps connections to these servers, and no others of those that this node connects to.
-    pub(super) fn keep<'a>(&mut self, servers: impl Iterator<Item = (&'a NodeId, &'a String)>) {
-        let wanted: BTreeMap<NodeId, &String> = servers.map(|(&node, at)| (node, at)).collect();
-        let is_wanted = |node: &NodeId, address: &String| wanted.get(node) == Some(&address);
+    /// Keeps connections to the known servers, and no others of those that this node connects to.
+    fn keep_connections(&mut self) {
+        let own = self.shared.local.hello.peer;
+        // Of two servers, the one of the lower number connects.
+        let dials = |node: NodeId| matches!(own, Peer::Worker(_)) || own < Peer::Server(node);
+        let wanted = &self.addresses;
         self.dialers
-            .retain(|node, (address, _)| is_wanted(node, address));
-        let is_gone = |peer: &Peer| match (self.local.hello.peer, peer) {
-            (_, Peer::Worker(_)) => false,
-            (Peer::Worker(_), Peer::Server(node)) => !wanted.contains_key(node),
-            // The server of the lower number connects.
-            (Peer::Server(own), Peer::Server(node)) => own < *node && !wanted.contains_key(node),
+            .retain(|node, (address, _)| wanted.get(node) == Some(address));
+        let is_gone = |peer: &Peer| match peer {
+            Peer::Worker(_) => false,
+            Peer::Server(node) => dials(*node) && !wanted.contains_key(node),
         };
         let gone = self.by_peer.iter().filter(|(peer, _)| is_gone(peer));
         for id in gone.map(|(_, &id)| id).collect::<Vec<_>>() {
             self.forget(id);
         }
-        for (node, address) in wanted {
+        for (&node, address) in self.addresses.iter().filter(|&(&node, _)| dials(node)) {
             self.dialers.entry(node).or_insert_with(|| {
-                let (transport, local) = (self.transport.clone(), Arc::clone(&self.local));
-                let dialing = dial(transport, address.clone(), node, local, self.shared.clone());
+                let dialing = self.shared.clone().dial(address.clone(), node);
                 (
                     address.clone(),
                     AbortOnDropHandle::new(tokio::spawn(dialing)),
@@ -209,7 +217,7 @@ impl Connections {
                 interest,
             } => {
                 let limits = LinkLimits {
-                    bytes: usize::try_from(self.local.hello.max_frame).unwrap_or(usize::MAX),
+                    bytes: usize::try_from(self.shared.local.hello.max_frame).unwrap_or(usize::MAX),
                     ..LinkLimits::default()
                 };
                 let filters = self.filters.iter();
@@ -227,7 +235,7 @@ impl Connections {
                 }
                 self.live.insert(id, live);
                 self.counters.connected += 1;
-                Some(Happened::Up(peer))
+                Some(self.up(peer))
             }
             Inbound::Frame {
                 id, frame, bytes, ..
@@ -243,9 +251,13 @@ impl Connections {
             Inbound::Closed { id } => {
                 let peer = self.forget(id)?;
                 self.counters.lost += 1;
-                Some(Happened::Down(peer))
+                self.membership.tell(peer, false);
+                None
             }
-            Inbound::Unreachable { node } => Some(Happened::Down(Peer::Server(node))),
+            Inbound::Unreachable { node } => {
+                self.membership.tell(Peer::Server(node), false);
+                None
+            }
         }
     }
 
@@ -265,6 +277,11 @@ impl Connections {
     pub(super) fn parked(&self) -> Option<Sender> {
         let found = self.live.values().find(|live| !live.parked.is_empty());
         found.map(|live| live.sender.clone())
+    }
+
+    fn up(&self, peer: Peer) -> Happened {
+        self.membership.tell(peer, true);
+        Happened::Up(peer)
     }
 
     fn end(&mut self, id: u64) -> Option<Peer> {
@@ -288,7 +305,8 @@ impl Connections {
             Frame::Forget(digest) => {
                 live.link.forget(digest);
                 // A message of ours was lost.
-                Some(Happened::Up(live.peer))
+                let peer = live.peer;
+                Some(self.up(peer))
             }
             Frame::Message(packed) => {
                 self.counters.received += 1;
@@ -302,7 +320,8 @@ impl Connections {
                         let peer = live.peer;
                         tracing::error!(?peer, %error, "connection closed");
                         self.forget(id);
-                        Some(Happened::Down(peer))
+                        self.membership.tell(peer, false);
+                        None
                     }
                 }
             }

@@ -1,32 +1,30 @@
 //! A node's end of the registry.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use parapet_parameter_server::{ArrayId, NodeId};
+use parapet_parameter_server::Peer;
 use tokio::sync::watch;
 
-use crate::array::ArraySpec;
-use crate::registry::{self, Report, ReportChange, View};
+use crate::registry::{self, Report, View};
 
 /// Takes a node's reports; it does not wait.
 pub trait Reporter: fmt::Debug + Send + Sync {
-    fn report(&self, change: ReportChange);
+    fn report(&self, report: Report);
+
+    /// It is no longer so.
+    fn retract(&self, report: Report);
 }
 
 impl Reporter for registry::Membership {
-    fn report(&self, change: ReportChange) {
-        let outcome = match change {
-            ReportChange::Made(report) => self.report(report),
-            ReportChange::Retracted(report) => {
-                self.retract(report);
-                Ok(())
-            }
-        };
-        if let Err(error) = outcome {
-            tracing::warn!(%error, ?change, "a report was lost");
+    fn report(&self, report: Report) {
+        if let Err(error) = Self::report(self, report) {
+            tracing::warn!(%error, ?report, "a report was lost");
         }
+    }
+
+    fn retract(&self, report: Report) {
+        Self::retract(self, report);
     }
 }
 
@@ -56,51 +54,20 @@ impl Membership {
         }
     }
 
-    /// Tells of a connection to a server that is there again, or was lost.
-    pub(super) fn tell(&self, node: NodeId, is_up: bool) {
-        let suspicion = Report::Suspect(node);
-        self.report(match is_up {
-            true => ReportChange::Retracted(suspicion),
-            false => ReportChange::Made(suspicion),
-        });
+    /// Tells of a connection to a server that is there again, or was lost. The registry hears of
+    /// workers from themselves.
+    pub(super) fn tell(&self, peer: Peer, is_up: bool) {
+        let Peer::Server(node) = peer else { return };
+        match self.reporter.upgrade() {
+            Some(reporter) if is_up => reporter.retract(Report::Suspect(node)),
+            Some(reporter) => reporter.report(Report::Suspect(node)),
+            None => {}
+        }
     }
 
-    pub(super) fn report(&self, change: ReportChange) {
+    pub(super) fn report(&self, report: Report) {
         if let Some(reporter) = self.reporter.upgrade() {
-            reporter.report(change);
+            reporter.report(report);
         }
-    }
-}
-
-/// Arrays and addresses that a node has taken from views. A description never changes, so that each
-/// is read once. A server that the registry misses, but the table still names, keeps its address:
-/// the registry may have been away itself, and whether it is dead shows in its connections.
-#[derive(Debug, Default)]
-pub(super) struct KnownView {
-    arrays: BTreeSet<ArrayId>,
-    /// Addresses at which servers take messages.
-    pub(super) addresses: BTreeMap<NodeId, String>,
-}
-
-impl KnownView {
-    /// Takes over a view, and returns the arrays that are new.
-    pub(super) fn update(&mut self, view: &View) -> Vec<(ArrayId, ArraySpec)> {
-        let routes = view.table.routing.routes().iter();
-        let named: BTreeSet<NodeId> = routes.flat_map(|route| route.chain.clone()).collect();
-        self.addresses.retain(|server, _| named.contains(server));
-        let servers = view.servers.iter();
-        let reachable = servers.filter(|(_, info)| !info.address.is_empty());
-        let reachable = reachable.map(|(&server, info)| (server, info.address.clone()));
-        self.addresses.extend(reachable);
-        let mut new = Vec::new();
-        for (&array, info) in &view.arrays {
-            if self.arrays.insert(array) && !info.description.is_empty() {
-                match ArraySpec::parse(array, &info.description) {
-                    Ok(spec) => new.push((array, spec)),
-                    Err(error) => tracing::error!(%error, "this node cannot hold the array"),
-                }
-            }
-        }
-        new
     }
 }

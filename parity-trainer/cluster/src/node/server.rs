@@ -11,10 +11,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::connections::{Connections, Happened, Inbound, TURN};
-use super::membership::{KnownView, Membership};
 use super::transport::TransportError;
-use super::{AT_ONCE, Counters, NodeConfig, Timing};
-use crate::registry::{Report, ReportChange};
+use super::{AT_ONCE, Counters, Membership, NodeConfig, Timing};
+use crate::registry::Report;
 
 /// Requests of [`ServerHandle`]s that wait for their turn.
 const INSPECTIONS: usize = 16;
@@ -47,7 +46,6 @@ pub struct ServerNode {
     timing: Timing,
     connections: Connections,
     membership: Membership,
-    known: KnownView,
     address: String,
     handle: ServerHandle,
     inspections: mpsc::Receiver<Inspection>,
@@ -67,7 +65,7 @@ impl ServerNode {
         membership: Membership,
     ) -> Result<Self, TransportError> {
         let (timing, bounds) = (config.timing, config.bounds);
-        let mut connections = Connections::new(Peer::Server(node), config);
+        let mut connections = Connections::new(Peer::Server(node), config, membership.clone());
         let address = connections.listen(listen).await?;
         let core = ServerConfig {
             resend: timing.server_resend(),
@@ -81,7 +79,6 @@ impl ServerNode {
             timing,
             connections,
             membership,
-            known: KnownView::default(),
             address,
             handle: ServerHandle(sender),
             inspections,
@@ -149,25 +146,17 @@ impl ServerNode {
     }
 
     fn happened(&mut self, happened: Happened) {
-        match happened {
-            Happened::Message(from, message) => self.tell(Event::Received { from, message }),
-            Happened::Up(Peer::Server(node)) => self.membership.tell(node, true),
-            Happened::Down(Peer::Server(node)) => self.membership.tell(node, false),
-            // The registry hears of workers from themselves.
-            Happened::Up(Peer::Worker(_)) | Happened::Down(Peer::Worker(_)) => {}
+        if let Happened::Message(from, message) = happened {
+            self.tell(Event::Received { from, message });
         }
     }
 
     fn update_view(&mut self) {
         let view = Arc::clone(&self.membership.view.borrow_and_update());
         let own = self.server.node();
-        for (array, spec) in self.known.update(&view) {
+        for (array, spec) in self.connections.follow(&view) {
             self.server.define(array, spec.server());
-            self.connections.define(array, spec.filters.into());
         }
-        let servers = self.known.addresses.iter();
-        let later = servers.filter(|(node, _)| **node > own);
-        self.connections.keep(later);
         self.tell(Event::Members(Members {
             version: view.workers.version,
             workers: view.workers.workers.clone(),
@@ -188,12 +177,11 @@ impl ServerNode {
         for action in actions.drain(..) {
             match action {
                 Action::Send { to, message } => self.connections.send(to, message),
-                Action::Propose { at, add } => {
-                    let hand_over = HandOver { at, to: add };
-                    self.membership
-                        .report(ReportChange::Made(Report::Propose(hand_over)));
+                Action::Propose { at, add: to } => {
+                    let hand_over = HandOver { at, to };
+                    self.membership.report(Report::Propose(hand_over));
                 }
-                Action::Lost { at } => self.membership.report(ReportChange::Made(Report::Lost(at))),
+                Action::Lost { at } => self.membership.report(Report::Lost(at)),
                 Action::CopyRefused { at, to, reason } => {
                     let (array, range) = (at.array, at.range);
                     tracing::error!(

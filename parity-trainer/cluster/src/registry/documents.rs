@@ -1,12 +1,10 @@
 //! Keys, and how values are written: JSON, because people look into an etcd, too.
 
-use std::borrow::Cow;
-
-use parapet_parameter_server::{ArrayId, HandOver, NodeId, Route, Routing, WorkerId};
+use parapet_parameter_server::{ArrayId, NodeId, WorkerId};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
-use crate::registry::{Entry, Member, RegistryError, Report, Result, Table};
+use crate::registry::{Entry, Member, RegistryError, Report, Result};
 
 /// Bytes of a value, at most; etcd takes 1.5 MiB. A table of 8,000 shards has about 600 kB.
 const MAX_DOCUMENT: usize = 1 << 20;
@@ -18,7 +16,6 @@ pub(crate) const WORKERS: &str = "workers";
 pub(crate) const NEXT: &str = "next";
 pub(crate) const JOB: &str = "job";
 
-/// Reads the name of a member, as it stands in keys.
 pub(crate) fn parse_member(text: &str) -> Option<Member> {
     let (kind, number) = text.split_once('-')?;
     let number = number.parse().ok()?;
@@ -66,30 +63,4 @@ pub(crate) fn write(what: &'static str, document: &impl Serialize) -> Result<Str
 pub(crate) fn read<T: DeserializeOwned>(entry: &Entry) -> Result<T> {
     let read = serde_json::from_str(&entry.value);
     read.map_err(|error| RegistryError::malformed(&entry.key, error))
-}
-
-#[derive(Serialize, Deserialize)]
-struct TableDocument<'a> {
-    version: u64,
-    routes: Cow<'a, [Route]>,
-    hand_overs: Cow<'a, [HandOver]>,
-}
-
-pub(crate) fn write_table(routing: &Routing, hand_overs: &[HandOver]) -> Result<String> {
-    let document = TableDocument {
-        version: routing.version(),
-        routes: routing.routes().into(),
-        hand_overs: hand_overs.into(),
-    };
-    write("the routing table", &document)
-}
-
-pub(crate) fn read_table(entry: &Entry) -> Result<Table> {
-    let document: TableDocument<'_> = read(entry)?;
-    let routing = Routing::new(document.version, document.routes.into_owned());
-    Ok(Table {
-        revision: entry.modified,
-        routing: routing.map_err(|error| RegistryError::malformed(&entry.key, error))?,
-        hand_overs: document.hand_overs.into_owned(),
-    })
 }

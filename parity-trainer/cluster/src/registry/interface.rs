@@ -10,13 +10,12 @@ use crate::registry::documents::{self, JOB, LEADER, NEXT, TABLE, WORKERS};
 use crate::registry::store::{Batch, Revision, Store, Transaction};
 use crate::registry::view::ViewBuilder;
 use crate::registry::{
-    ArrayInfo, Member, Membership, RegistryError, Result, ServerInfo, Term, View, Workers,
+    ArrayInfo, Member, Membership, RegistryError, Result, ServerInfo, Table, Term, View, Workers,
 };
 
 /// Attempts at a change that others may have got ahead of.
 const ATTEMPTS: u32 = 64;
 
-/// Role in which a member takes part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Joining {
     Server(ServerInfo),
@@ -180,7 +179,12 @@ impl Registry {
         routing: &Routing,
         hand_overs: &[HandOver],
     ) -> Result<Revision> {
-        let value = documents::write_table(routing, hand_overs)?;
+        let table = Table {
+            routing: routing.clone(),
+            hand_overs: hand_overs.to_vec(),
+            revision: base,
+        };
+        let value = documents::write("the routing table", &table)?;
         let transaction = Transaction::default().when(LEADER, term.0);
         let transaction = transaction.when(TABLE, base).put(TABLE, value, None);
         if let Some(revision) = self.store.commit(transaction).await? {

@@ -72,7 +72,6 @@ pub async fn lead(membership: &Membership, config: CoordinatorConfig) -> Result<
     }
 }
 
-/// Reason for this member to suspect the leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LeaderSuspicion {
     None,

@@ -11,7 +11,6 @@ use crate::registry::documents::{self, LEADER};
 use crate::registry::store::{Backoff, Lease, Revision, Store, Transaction};
 use crate::registry::{Member, Registry, RegistryError, Report, Result, ServerInfo, Term, View};
 
-/// Reports of a member that can stand at once.
 pub const MAX_REPORTS: usize = 4096;
 
 /// Entries that should be in the store, under the member's lease: its own, and its reports.

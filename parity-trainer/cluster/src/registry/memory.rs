@@ -29,7 +29,6 @@ struct Inner {
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStore {
     inner: Arc<Mutex<Inner>>,
-    /// Notifies followers of changes.
     changed: watch::Sender<()>,
 }
 

@@ -81,7 +81,6 @@ impl ServedStore {
         Ok(self.call(request).await?.0)
     }
 
-    /// The answer, and the connection that it came on.
     async fn call<T: DeserializeOwned>(&self, request: Request) -> Result<(T, Frames)> {
         let asked = frames::ask(&self.endpoint, (self.instance, request), TIMEOUT).await;
         let (answer, frames) = asked.map_err(|cause| self.unreachable(cause))?;

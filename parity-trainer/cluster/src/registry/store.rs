@@ -61,7 +61,6 @@ impl Transaction {
     }
 }
 
-/// News for the followers of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Batch {
     /// All that there is: at first, and after a gap.

@@ -51,18 +51,10 @@ pub enum Report {
     Lost(ShardRef),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReportChange {
-    Made(Report),
-    /// It is no longer so.
-    Retracted(Report),
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ServerInfo {
     /// `HOST:PORT` for messages; empty while it does not yet listen.
     pub address: String,
-    /// `HOST:PORT` for questions about itself.
     #[serde(default)]
     pub control: String,
     /// Its part of the load, relative to the others'; 0 to have it emptied.
@@ -79,10 +71,12 @@ pub struct ArrayInfo {
     pub description: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Table {
     /// The change that wrote it: the base of the next compare-and-swap.
+    #[serde(skip)]
     pub revision: Revision,
+    #[serde(flatten)]
     pub routing: Routing,
     /// Shards that their tails are to hand to a server.
     pub hand_overs: Vec<HandOver>,
@@ -105,7 +99,6 @@ impl Table {
 pub struct Workers {
     #[serde(skip)]
     pub revision: Revision,
-    /// Raised by every change.
     pub version: u64,
     /// With the clocks they began at. They move between processes, and stay until they are taken
     /// off.
@@ -183,7 +176,6 @@ impl View {
         cluster
     }
 
-    /// Suspicions that are reported: the reporter, and the server.
     pub fn suspicions(&self) -> impl Iterator<Item = (Member, NodeId)> {
         let reports = self.reports.values();
         reports.filter_map(|&(by, report)| match report {
@@ -206,8 +198,8 @@ impl View {
                 self.leader = entry.map(leader).transpose()?;
             }
             documents::TABLE => {
-                let table = entry.map(documents::read_table).transpose()?;
-                self.table = table.unwrap_or_default();
+                self.table = read(entry)?.unwrap_or_default();
+                self.table.revision = entry.map_or(Revision(0), |entry| entry.modified);
             }
             documents::WORKERS => {
                 let workers = entry.map(Workers::read).transpose()?;

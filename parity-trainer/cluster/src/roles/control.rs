@@ -44,7 +44,6 @@ pub struct ShardStatus {
     pub applied: u64,
     /// The last log entry that is known to be in the whole chain.
     pub committed: u64,
-    /// Bytes that its rows take.
     pub memory: u64,
     /// Clock of each worker that every row contains.
     pub clocks: Vec<(WorkerId, Clock)>,
@@ -74,7 +73,6 @@ impl Status {
 /// Rows of which a server holds the optimiser's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Piece {
-    /// Their keys, all of them.
     pub(crate) range: KeyRange,
     /// Every worker's updates up to this clock are in it.
     pub(crate) finished: Clock,
@@ -129,7 +127,6 @@ impl Control {
     }
 }
 
-/// Answers questions about a server until the task is dropped.
 pub(crate) fn serve(listener: TcpListener, handle: ServerHandle) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(tokio::spawn(async move {
         let answer = |frames| answer(handle.clone(), frames);

@@ -156,7 +156,6 @@ impl Found {
     }
 }
 
-/// Answers scrapes of `/metrics` until the task is dropped.
 pub(super) fn serve(
     listener: TcpListener,
     handle: ServerHandle,

@@ -45,7 +45,6 @@ pub struct ServerSettings {
 }
 
 impl ServerSettings {
-    /// At any free port of this machine.
     pub fn new(node: NodeConfig) -> Self {
         Self {
             node,
@@ -57,7 +56,6 @@ impl ServerSettings {
         }
     }
 
-    /// Address under which others reach what listens at `address`.
     fn reached_at(&self, address: &str) -> String {
         match (&self.advertise, address.rsplit_once(':')) {
             (Some(host), Some((_, port))) => format!("{host}:{port}"),
@@ -166,7 +164,6 @@ pub(super) async fn listen(address: &str) -> Result<(TcpListener, String)> {
     })
 }
 
-/// Has a server's shards taken over by others.
 async fn empty(
     membership: &Membership,
     id: NodeId,

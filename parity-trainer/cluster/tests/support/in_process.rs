@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use parapet_cluster::node::{Membership, Reporter};
-use parapet_cluster::registry::{Report, ReportChange, ServerInfo, Table, View, Workers};
+use parapet_cluster::registry::{Report, ServerInfo, Table, View, Workers};
 use parapet_parameter_server::{Clock, HandOver, Routing, WorkerId};
 use tokio::sync::watch;
 
@@ -33,14 +33,16 @@ impl InProcessRegistry {
 }
 
 impl Reporter for InProcessRegistry {
-    fn report(&self, change: ReportChange) {
+    fn report(&self, report: Report) {
         self.view.send_if_modified(|view| {
-            let changed = decide(view, change).map(Arc::new);
+            let changed = decide(view, report).map(Arc::new);
             let is_new = changed.is_some();
             *view = changed.unwrap_or_else(|| Arc::clone(view));
             is_new
         });
     }
+
+    fn retract(&self, _: Report) {}
 }
 
 /// Workers that are members from their clocks on, and a routing table.
@@ -69,11 +71,11 @@ pub(crate) fn server(address: impl Into<String>) -> ServerInfo {
 }
 
 /// The view after a report; `None` if it changes nothing.
-fn decide(view: &View, change: ReportChange) -> Option<View> {
+fn decide(view: &View, report: Report) -> Option<View> {
     let mut next = view.clone();
     let routing = &mut next.table.routing;
-    match change {
-        ReportChange::Made(Report::Propose(HandOver { at, to })) => {
+    match report {
+        Report::Propose(HandOver { at, to }) => {
             let route = routing.route(at.array, at.range.start)?;
             if route.chain.contains(&to) {
                 return None;
@@ -85,7 +87,7 @@ fn decide(view: &View, change: ReportChange) -> Option<View> {
             let hand_overs = &mut next.table.hand_overs;
             hand_overs.retain(|other| (other.at.array, other.at.range) != done);
         }
-        ReportChange::Made(Report::Suspect(node)) => {
+        Report::Suspect(node) => {
             for route in view.table.routing.routes() {
                 let rest = route.chain.iter().copied().filter(|&other| other != node);
                 let parts = vec![(route.range, rest.collect())];
@@ -100,7 +102,7 @@ fn decide(view: &View, change: ReportChange) -> Option<View> {
                 next.servers.remove(&node);
             }
         }
-        ReportChange::Made(Report::Lost(_)) | ReportChange::Retracted(_) => return None,
+        Report::Lost(_) => return None,
     }
     (next != *view).then_some(next)
 }

@@ -4,8 +4,8 @@ use parapet_cluster::array::FilterSpec;
 use parapet_cluster::registry::Registry;
 use parapet_cluster::roles::ClusterError;
 use parapet_cluster::roles::training::{Job, NewTraining, Settled, Training};
+use parapet_parameter_server::Consistency;
 use parapet_parameter_server::optimiser::{OptimiserConfig, OptimiserSpec, Schedule};
-use parapet_parameter_server::{Consistency, UpdateRule as _};
 use tokio::sync::mpsc;
 
 use super::{CLUSTER, Cluster, soon};
@@ -57,7 +57,11 @@ pub fn plain(steps: u64) -> (Vec<f32>, [Vec<f32>; 2]) {
                 .for_each(|(sum, part)| *sum += part);
         }
         let [first, second] = &mut state;
-        adamw(steps).apply(step as u32 + 1, &sum, &mut weights, &mut [first, second]);
+        let (rule, number) = (adamw(steps), step as u32 + 1);
+        let state: &mut [&mut [f32]] = &mut [first, second];
+        rule.optimiser.at(rule.rate(step), |rule| {
+            rule.apply(number, &sum, &mut weights, state);
+        });
     }
     (weights, state)
 }

@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::time::Duration;
 
-use super::index::{Part, Place, State};
+use super::progress::{Part, Place, State};
 use super::{Client, ClientAction, Handle, Work};
 use crate::{
     ArrayId, Clock, Consistency, Epoch, KeyRange, Message, NodeId, Pull, Push, RequestId, Routing,
@@ -75,8 +74,8 @@ impl Client {
     }
 
     /// Sends the parts that may be sent, by clock and age; pulls as far as their window allows.
-    pub(super) fn send_ready(&mut self, now: Duration, actions: &mut Vec<ClientAction>) {
-        self.serve_from_fresh(actions);
+    pub(super) fn send_ready(&mut self) {
+        self.serve_from_fresh();
         let (mut after, mut waiting) = (None, 0);
         while waiting < LOOKED_AT
             && let Some(place) = self.next_in_line(after)
@@ -85,11 +84,11 @@ impl Client {
             let (_, handle) = place;
             let running = self.tasks.get(&handle);
             let parts = running.map_or(0, |running| running.parts.len());
-            let before = actions.len();
+            let before = self.actions.len();
             for part in 0..parts {
-                self.send_part(now, handle, part, actions);
+                self.send_part(handle, part);
             }
-            waiting += usize::from(actions.len() == before);
+            waiting += usize::from(self.actions.len() == before);
         }
     }
 
@@ -110,13 +109,7 @@ impl Client {
     }
 
     /// Sends a part, if it is ready, has somewhere to go, and overtakes no push.
-    fn send_part(
-        &mut self,
-        now: Duration,
-        handle: Handle,
-        place: usize,
-        actions: &mut Vec<ClientAction>,
-    ) {
+    fn send_part(&mut self, handle: Handle, place: usize) {
         let Some(running) = self.tasks.get(&handle) else {
             return;
         };
@@ -177,13 +170,13 @@ impl Client {
         if let Some(part) = running.parts.get_mut(place) {
             part.epoch = Some(epoch);
             part.request = request;
-            part.state = State::Sent { at: now };
+            part.state = State::Sent { at: self.now };
         }
         if let Some(part) = running.parts.get(place) {
             self.index.note_sent(handle, running, part);
         }
         self.index.note(handle, running);
-        actions.push(ClientAction::Send { to, message });
+        self.actions.push(ClientAction::Send { to, message });
     }
 
     /// Returns true if a push of an earlier clock on some of these keys has not been sent.
@@ -197,7 +190,7 @@ impl Client {
 
     /// Eager SSP: a pull need not be sent if rows that are fresh enough have come already (Cui et
     /// al., ATC 2014).
-    fn serve_from_fresh(&mut self, actions: &mut Vec<ClientAction>) {
+    fn serve_from_fresh(&mut self) {
         if self.fresh.is_empty() {
             return;
         }
@@ -226,7 +219,7 @@ impl Client {
         }
         for handle in served {
             self.note(handle);
-            self.finish(handle, actions);
+            self.finish(handle);
         }
     }
 }

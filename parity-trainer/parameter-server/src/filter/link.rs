@@ -21,10 +21,7 @@ const DIGEST_BYTES: usize = 24;
 pub enum PackedKeys {
     /// As they are. With `remember`, the receiver keeps them: their digest may stand
     /// for them later.
-    /// As they are. With `remember`, the receiver keeps them: their digest may stand
-    /// for them later.
     Plain { keys: Keys, remember: bool },
-    /// A list that both ends have.
     /// A list that both ends have.
     Known { digest: Digest, count: u64 },
     /// The differences of a list's successive keys, compressed.

@@ -153,7 +153,6 @@ impl Balance<'_> {
         ranges.filter_map(rank).min().map(|(.., index)| index)
     }
 
-    /// Puts `to` in the place of `from`.
     fn replace(&mut self, index: usize, from: NodeId, to: NodeId) {
         for seat in self.chains.get_mut(index).into_iter().flatten() {
             *seat = match *seat {

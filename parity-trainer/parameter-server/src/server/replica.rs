@@ -170,7 +170,7 @@ impl Replica {
         &mut self,
         from: Peer,
         mut push: Push,
-        context: &mut Context<'_>,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         let (at, worker, clock) = (push.at, push.worker, push.clock);
         self.ensure_not_fenced()?;
@@ -189,7 +189,7 @@ impl Replica {
         // A resend of what is on its way needs no room.
         let is_resend = self.unacknowledged.contains(&(worker, clock, at.range));
         ensure(
-            is_resend || !self.is_full(worker, context.config),
+            is_resend || !self.is_full(worker, &context.config),
             Refusal::Busy,
         )?;
         self.aggregator.take(&push)?;
@@ -206,15 +206,18 @@ impl Replica {
             || self.unacknowledged.len() >= config.max_log.saturating_mul(4)
     }
 
-    fn is_acting_head(&self, context: &Context<'_>) -> bool {
+    fn is_acting_head(&self, context: &Context) -> bool {
         let is_head = self.route.head() == Some(context.node);
         is_head && self.fenced.is_none() && !self.stands_still()
     }
 
     /// Gives places in the log to the updates that are due, as far as there is room.
-    pub(super) fn sequence_updates(&mut self, context: &mut Context<'_>) {
-        while self.is_acting_head(context) && !self.log.is_full(context.config) {
-            let Some(update) = self.aggregator.next_update(self.consistency, context.pool) else {
+    pub(super) fn sequence_updates(&mut self, context: &mut Context) {
+        while self.is_acting_head(context) && !self.log.is_full(&context.config) {
+            let Some(update) = self
+                .aggregator
+                .next_update(self.consistency, &mut context.pool)
+            else {
                 return;
             };
             match self.apply(&update) {
@@ -226,7 +229,7 @@ impl Replica {
 
     /// At the head: an update overflows. Its pushes count as never received, and their workers hear
     /// why; what they have sent after them comes too early now.
-    fn refuse(&mut self, update: &Update, reason: Refusal, context: &mut Context<'_>) {
+    fn refuse(&mut self, update: &Update, reason: Refusal, context: &mut Context) {
         let (at, range, clocks) = (self.at(), update.range, &update.clocks);
         self.aggregator.take_back(clocks, range, &self.clocks);
         self.unacknowledged.retain(|&(worker, clock, pushed)| {
@@ -248,12 +251,12 @@ impl Replica {
     }
 
     /// At the head: makes the list of workers known to the chain.
-    pub(super) fn set_members(&mut self, context: &mut Context<'_>) {
-        let members = context.members;
+    pub(super) fn set_members(&mut self, context: &mut Context) {
         // A new head may know less than the log does.
-        if self.members < members.version && self.is_acting_head(context) {
+        if self.members < context.members.version && self.is_acting_head(context) {
+            let members = context.members.clone();
             self.aggregator.set_members(&members.workers);
-            self.append(Operation::Members(members.clone()), context);
+            self.append(Operation::Members(members), context);
             self.sequence_updates(context);
         }
     }
@@ -269,7 +272,7 @@ impl Replica {
     }
 
     /// Gives an operation that was applied the next place in the log, and sends it on.
-    fn append(&mut self, operation: Operation, context: &mut Context<'_>) {
+    fn append(&mut self, operation: Operation, context: &mut Context) {
         self.applied = self.applied.next();
         if let Operation::Members(members) = &operation {
             self.members = members.version;
@@ -288,13 +291,7 @@ impl Replica {
         }
     }
 
-    fn replicate_to(
-        &self,
-        next: NodeId,
-        seq: Seq,
-        operation: Operation,
-        context: &mut Context<'_>,
-    ) {
+    fn replicate_to(&self, next: NodeId, seq: Seq, operation: Operation, context: &mut Context) {
         let entry = Replicate {
             at: self.at(),
             seq,
@@ -307,7 +304,7 @@ impl Replica {
         &mut self,
         from: Peer,
         entry: Replicate,
-        context: &mut Context<'_>,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         self.ensure_not_fenced()?;
         if self.predecessor(context.node).map(Peer::Server) != Some(from) || self.stands_still() {
@@ -315,7 +312,7 @@ impl Replica {
         }
         if entry.seq <= self.acked {
             self.acknowledge_chain(context);
-        } else if entry.seq == self.applied.next() && !self.log.is_full(context.config) {
+        } else if entry.seq == self.applied.next() && !self.log.is_full(&context.config) {
             // Rows that cannot take the head's update are not the head's, and are copied anew.
             let applied = match &entry.operation {
                 Operation::Update(update) => self.apply(update),
@@ -330,7 +327,7 @@ impl Replica {
         Ok(())
     }
 
-    pub(super) fn acknowledged(&mut self, from: Peer, seq: Seq, context: &mut Context<'_>) {
+    pub(super) fn acknowledged(&mut self, from: Peer, seq: Seq, context: &mut Context) {
         if self.fenced.is_none() && self.successor(context.node).map(Peer::Server) == Some(from) {
             self.commit(seq, context);
             self.sequence_updates(context);
@@ -338,7 +335,7 @@ impl Replica {
     }
 
     /// Drops the log up to `seq`, and answers those that wait for it.
-    pub(super) fn commit(&mut self, seq: Seq, context: &mut Context<'_>) {
+    pub(super) fn commit(&mut self, seq: Seq, context: &mut Context) {
         let sends_fresh_rows = self.consistency.sends_fresh_rows();
         let finished = |replica: &Self| replica.committed.finished(replica.range());
         let before = sends_fresh_rows.then(|| finished(self));
@@ -368,7 +365,7 @@ impl Replica {
         }
     }
 
-    fn acknowledge_chain(&self, context: &mut Context<'_>) {
+    fn acknowledge_chain(&self, context: &mut Context) {
         if let Some(previous) = self.predecessor(context.node) {
             let request = Request::Replicate { seq: self.acked };
             context.answer(Peer::Server(previous), self.at(), request, None);
@@ -376,7 +373,7 @@ impl Replica {
     }
 
     /// Acknowledges what the chain has by now, where there is `news`.
-    fn acknowledge_pushes(&mut self, news: KeyRange, context: &mut Context<'_>) {
+    fn acknowledge_pushes(&mut self, news: KeyRange, context: &mut Context) {
         let (committed, shard) = (&self.committed, self.route.at());
         self.unacknowledged.retain(|&(worker, clock, range)| {
             if range.intersect(news).is_none() {
@@ -411,7 +408,7 @@ impl Replica {
         Some(sent + config.resend)
     }
 
-    pub(super) fn tick(&mut self, context: &mut Context<'_>) {
+    pub(super) fn tick(&mut self, context: &mut Context) {
         if self.fenced.is_none() && context.now >= self.sent_at + context.config.resend {
             self.resend_log(context);
         }
@@ -422,7 +419,7 @@ impl Replica {
     }
 
     /// Sends the oldest entries that are not acknowledged to the successor.
-    pub(super) fn resend_log(&mut self, context: &mut Context<'_>) {
+    pub(super) fn resend_log(&mut self, context: &mut Context) {
         let Some(next) = self.successor(context.node) else {
             return;
         };

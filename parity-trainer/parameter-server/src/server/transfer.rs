@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::replica::Replica;
 use super::shards::Shards;
 use super::{Action, ArrayConfig, Context, ServerConfig};
-use crate::range_set::RangeSet;
+use crate::range::RangeSet;
 use crate::{
     KeyRange, Keys, Message, NodeId, Peer, RangedClocks, Refusal, Request, Route, ShardRef,
     Snapshot, SnapshotEnd, Store, TransferId,
@@ -58,7 +58,7 @@ impl Outgoing {
         }
     }
 
-    pub(super) fn tick(&mut self, at: ShardRef, context: &mut Context<'_>) {
+    pub(super) fn tick(&mut self, at: ShardRef, context: &mut Context) {
         if context.now < self.sent_at + context.config.resend {
             return;
         }
@@ -71,7 +71,7 @@ impl Outgoing {
 }
 
 impl Replica {
-    pub(super) fn hand_over(&mut self, to: NodeId, context: &mut Context<'_>) {
+    pub(super) fn hand_over(&mut self, to: NodeId, context: &mut Context) {
         let is_tail = self.route.tail() == Some(context.node);
         // Before the standstill, the registry may change its mind and name another server.
         let is_decided = |outgoing: &Outgoing| outgoing.stopped || outgoing.to == to;
@@ -80,15 +80,15 @@ impl Replica {
         if !is_tail || self.fenced.is_some() || cannot || is_decided {
             return;
         }
-        *context.transfers += 1;
+        context.transfers += 1;
         let mut left = RangeSet::new(MAX_RANGES);
         left.insert(self.range());
         self.outgoing = Some(Outgoing {
             to,
-            transfer: TransferId(*context.transfers),
+            transfer: TransferId(context.transfers),
             stopped: false,
             left,
-            budget: 2 * (self.store.rows() / self.copied_at_once(context.config)) + 8,
+            budget: 2 * (self.store.rows() / self.copied_at_once(&context.config)) + 8,
             piece: None,
             next_part: 0,
             sent_at: context.now,
@@ -96,7 +96,7 @@ impl Replica {
         self.copy_next(context);
     }
 
-    pub(super) fn copied(&mut self, from: Peer, piece: Piece, context: &mut Context<'_>) {
+    pub(super) fn copied(&mut self, from: Peer, piece: Piece, context: &mut Context) {
         let at = self.at();
         let Some(outgoing) = self.outgoing.as_mut().filter(|own| own.waits(from, piece)) else {
             return;
@@ -120,7 +120,7 @@ impl Replica {
         from: Peer,
         refused: Piece,
         reason: Refusal,
-        context: &mut Context<'_>,
+        context: &mut Context,
     ) {
         let is_dropped = reason == Refusal::UnknownRange && refused.1 > 0;
         let ends =
@@ -146,8 +146,8 @@ impl Replica {
         config.copy_rows.min(fit).max(1)
     }
 
-    fn copy_next(&mut self, context: &mut Context<'_>) {
-        let (at, store, limit) = (self.at(), &self.store, self.copied_at_once(context.config));
+    fn copy_next(&mut self, context: &mut Context) {
+        let (at, store, limit) = (self.at(), &self.store, self.copied_at_once(&context.config));
         let Some(outgoing) = &mut self.outgoing else {
             return;
         };
@@ -232,12 +232,11 @@ impl Incoming {
 }
 
 impl Shards {
-    /// Takes over a piece of a shard, and acknowledges it.
     pub(super) fn take_over(
         &mut self,
         from: Peer,
         piece: Snapshot,
-        context: &mut Context<'_>,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         let (at, transfer, part) = (piece.at, piece.transfer, piece.part);
         let array = self.arrays.get(&at.array).ok_or(Refusal::UnknownRange)?;

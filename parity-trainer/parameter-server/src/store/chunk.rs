@@ -113,7 +113,6 @@ impl Chunk {
         self.rows().checked_sub(1).map_or(0, |row| self.key(row))
     }
 
-    /// The first row whose key is not below `key`.
     pub(super) fn place(&self, key: Key) -> usize {
         match &self.index {
             Index::Run { start, rows } => {
@@ -211,7 +210,6 @@ impl Chunk {
         }
     }
 
-    /// The first row with a number that is not finite.
     pub(super) fn first_not_finite(&self, width: usize) -> Option<usize> {
         let bad = self.columns.iter().filter(|column| !are_finite(column));
         let places = bad.filter_map(|column| column.iter().position(|n| !n.is_finite()));
@@ -228,7 +226,6 @@ impl Chunk {
         self.steps.get(rows).unwrap_or_default()
     }
 
-    /// Copies row `from` of these columns into `row`.
     pub(super) fn set(
         &mut self,
         row: usize,

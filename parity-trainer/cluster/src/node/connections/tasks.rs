@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parapet_parameter_server::{NodeId, Peer};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time;
 
-use super::{Inbound, TURN, UNIT};
+use super::{TURN, UNIT};
 use crate::node::Timing;
 use crate::node::transport::{
     Connection, Listener, Local, Reason, Receiver, Sender, Transport, TransportError, peer_at,
@@ -17,8 +17,33 @@ use crate::node::wire::Frame;
 /// Handshakes with those who connect, at once.
 const HANDSHAKES: usize = 64;
 
+#[derive(Debug)]
+pub(in crate::node) enum Inbound {
+    Connected {
+        id: u64,
+        peer: Peer,
+        sender: Sender,
+        interest: oneshot::Sender<()>,
+    },
+    Frame {
+        id: u64,
+        frame: Frame,
+        cost: usize,
+        /// The frame's part of the inbox's bytes.
+        bytes: Option<OwnedSemaphorePermit>,
+    },
+    Closed {
+        id: u64,
+    },
+    Unreachable {
+        node: NodeId,
+    },
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
+    pub(super) transport: Transport,
+    pub(super) local: Arc<Local>,
     pub(super) inbox: mpsc::Sender<Inbound>,
     pub(super) budget: Arc<Semaphore>,
     pub(super) units: u32,
@@ -27,70 +52,64 @@ pub(super) struct Shared {
     pub(super) next_id: Arc<AtomicU64>,
 }
 
-pub(super) async fn accept(mut listener: Listener, shared: Shared) {
-    let permits = Arc::new(Semaphore::new(HANDSHAKES));
-    while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
-        let handshake = match listener.accept().await {
-            Ok(handshake) => handshake,
-            Err(error) => {
-                // Out of file descriptors, for example: others may be given back.
-                tracing::warn!(%error, "no connection taken");
-                time::sleep(shared.timing.heartbeat).await;
-                continue;
-            }
-        };
-        let shared = shared.clone();
-        tokio::spawn(async move {
-            let connected = handshake.await;
-            drop(permit);
-            match connected {
-                Ok(connection) => drop(shared.serve(connection).await),
-                Err(error) => tracing::warn!(%error, "connection refused"),
-            }
-        });
-    }
-}
-
-pub(super) async fn dial(
-    transport: Transport,
-    address: String,
-    node: NodeId,
-    local: Arc<Local>,
-    shared: Shared,
-) {
-    let timing = shared.timing;
-    let mut backoff = timing.first_backoff();
-    loop {
-        let connected = transport.connect(&address, &local).await;
-        let connected = connected.and_then(|connection| match connection.peer {
-            peer if peer == Peer::Server(node) => Ok(connection),
-            // Another process has the address now.
-            peer => Err(Reason::Closed.at(&peer_at(peer, &address))),
-        });
-        match connected {
-            Ok(connection) => {
-                let since = time::Instant::now();
-                if !shared.serve(connection).await {
-                    return;
-                }
-                if since.elapsed() > timing.silence() {
-                    backoff = timing.first_backoff();
-                }
-            }
-            Err(error) => {
-                tracing::debug!(%error, %node, "not reached");
-                let told = shared.inbox.send(Inbound::Unreachable { node }).await;
-                if told.is_err() {
-                    return;
-                }
-            }
-        }
-        time::sleep(backoff).await;
-        backoff = (backoff * 2).min(timing.longest_backoff());
-    }
-}
-
 impl Shared {
+    pub(super) async fn accept(self, mut listener: Listener) {
+        let permits = Arc::new(Semaphore::new(HANDSHAKES));
+        while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
+            let handshake = match listener.accept().await {
+                Ok(handshake) => handshake,
+                Err(error) => {
+                    // Out of file descriptors, for example: others may be given back.
+                    tracing::warn!(%error, "no connection taken");
+                    time::sleep(self.timing.heartbeat).await;
+                    continue;
+                }
+            };
+            let shared = self.clone();
+            tokio::spawn(async move {
+                let connected = handshake.await;
+                drop(permit);
+                match connected {
+                    Ok(connection) => drop(shared.serve(connection).await),
+                    Err(error) => tracing::warn!(%error, "connection refused"),
+                }
+            });
+        }
+    }
+
+    pub(super) async fn dial(self, address: String, node: NodeId) {
+        let timing = self.timing;
+        let mut backoff = timing.first_backoff();
+        loop {
+            let connected = self.transport.connect(&address, &self.local).await;
+            let connected = connected.and_then(|connection| match connection.peer {
+                peer if peer == Peer::Server(node) => Ok(connection),
+                // Another process has the address now.
+                peer => Err(Reason::Closed.at(&peer_at(peer, &address))),
+            });
+            match connected {
+                Ok(connection) => {
+                    let since = time::Instant::now();
+                    if !self.serve(connection).await {
+                        return;
+                    }
+                    if since.elapsed() > timing.silence() {
+                        backoff = timing.first_backoff();
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, %node, "not reached");
+                    let told = self.inbox.send(Inbound::Unreachable { node }).await;
+                    if told.is_err() {
+                        return;
+                    }
+                }
+            }
+            time::sleep(backoff).await;
+            backoff = (backoff * 2).min(timing.longest_backoff());
+        }
+    }
+
     /// Tells the node of a connection, and hands on what comes until it is lost. Returns true if
     /// the node is still there.
     async fn serve(&self, connection: Connection) -> bool {

@@ -24,7 +24,6 @@ pub struct Connection {
     pub receiver: Receiver,
 }
 
-/// Halves of a stream, for one task to read and another to write.
 pub(super) struct Halves(ReadHalf, Box<dyn AsyncWrite + Send + Unpin>);
 
 enum ReadHalf {
@@ -87,7 +86,6 @@ impl ReadHalf {
     }
 }
 
-/// Takes the end of a stream for an error.
 fn unless_ended(read: io::Result<usize>) -> Result<usize, Reason> {
     match read {
         Ok(0) => Err(Reason::Closed),
@@ -155,7 +153,6 @@ pub struct Receiver {
     decoder: Decoder,
     /// Rises whenever something comes, be it a part of a frame: a sign of life.
     pub progress: Arc<AtomicU64>,
-    /// The peer at the other end, for errors.
     who: String,
 }
 

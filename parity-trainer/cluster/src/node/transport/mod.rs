@@ -45,7 +45,6 @@ const BACKLOG: usize = 64;
 /// Bytes under way in each direction of a connection in memory.
 const MEMORY_BUFFER: usize = 64 * 1024;
 
-/// Own identity and limits on each of a node's connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Local {
     pub hello: Hello,
@@ -60,7 +59,6 @@ pub struct Local {
 /// waiting.
 pub type Handshake = BoxFuture<'static, Result<Connection, TransportError>>;
 
-/// Listeners of a network in memory by their addresses.
 type Listeners = Arc<Mutex<BTreeMap<String, mpsc::Sender<DuplexStream>>>>;
 
 #[derive(Debug, Clone, Default)]

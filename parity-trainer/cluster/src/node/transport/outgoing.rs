@@ -89,7 +89,6 @@ impl Sender {
         open.then(|| self.state.long.saturating_sub(bytes))
     }
 
-    /// Waits until the queue is not long, or the connection is gone.
     pub async fn room(&self) {
         while self.is_long() {
             let changed = self.state.changed.notified();
@@ -187,7 +186,6 @@ pub struct Batch {
     head: Vec<u8>,
     small: Vec<u8>,
     parts: VecDeque<Part>,
-    /// Bytes of the first part that have been written.
     written: usize,
     bytes: usize,
     /// Parts at the front that may be written, and bytes of the one after them.
@@ -198,7 +196,6 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Of frames up to `max_frame` bytes.
     pub fn new(max_frame: u64) -> Self {
         Self {
             max_frame,
@@ -206,7 +203,6 @@ impl Batch {
         }
     }
 
-    /// Bytes that have not been written.
     pub const fn len(&self) -> usize {
         self.bytes
     }
@@ -333,7 +329,6 @@ impl Batch {
         }
     }
 
-    /// `count` more bytes have been written.
     pub fn advance(&mut self, count: usize) {
         self.bytes = self.bytes.saturating_sub(count);
         self.written += count;

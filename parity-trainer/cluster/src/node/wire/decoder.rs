@@ -5,8 +5,7 @@ use std::hash::Hasher as _;
 use twox_hash::XxHash3_64;
 use twox_hash::xxhash3_64::Hasher;
 
-use super::frame::Frame;
-use super::section::{Pools, Section};
+use super::frame::{Frame, Pools, Section};
 use super::{HEADER_LEN, Header, PIECE, SUM_LEN, WireError, agree};
 
 /// Bytes that are read ahead, but for a longer head.
@@ -72,23 +71,9 @@ impl Decoder {
         ]
     }
 
-    /// `count` bytes have been put into the spaces.
     pub fn filled(&mut self, count: usize) {
         let direct = self.long.as_mut().map_or(0, |long| long.filled(count));
         self.end = (self.end + count - direct).min(self.staging.len());
-    }
-
-    /// Takes bytes from a slice; returns how many. For those who do not read into the spaces.
-    pub fn feed(&mut self, bytes: &[u8]) -> usize {
-        let mut rest = bytes;
-        for space in self.spaces() {
-            let (now, later) = rest.split_at(space.len().min(rest.len()));
-            space.iter_mut().zip(now).for_each(|(to, from)| *to = *from);
-            rest = later;
-        }
-        let count = bytes.len() - rest.len();
-        self.filled(count);
-        count
     }
 
     /// The next frame, if all of it has come.
@@ -207,7 +192,6 @@ impl Long {
         self.frame.sections().nth(self.begun.checked_sub(1)?)
     }
 
-    /// Free part of the current section.
     fn space(&mut self) -> &mut [u8] {
         let free = self.filled..self.length;
         let current = self.current();

@@ -24,15 +24,14 @@
 
 mod decoder;
 mod frame;
-mod handshake;
-mod section;
 
+use parapet_parameter_server::Peer;
+use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
 pub use decoder::Decoder;
 pub use frame::Frame;
-pub use handshake::{HELLO_LEN, Hello, PREFIX_LEN, VERSION};
-pub(super) use section::Section;
+pub(super) use frame::Section;
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("arrays are sent as they lie in memory, which must be little-endian");
@@ -125,7 +124,6 @@ impl Header {
     }
 }
 
-/// Check of a header's or a handshake's other bytes.
 fn check(bytes: &[u8]) -> [u8; 4] {
     let [a, b, c, d, ..] = XxHash3_64::oneshot(bytes).to_le_bytes();
     [a, b, c, d]
@@ -134,4 +132,87 @@ fn check(bytes: &[u8]) -> [u8; 4] {
 /// Returns true if two checksums agree. A fuzzer is not asked to find one.
 fn agree<T: PartialEq>(one: T, other: T) -> bool {
     one == other || cfg!(feature = "fuzzing")
+}
+
+/// Of the protocol; two nodes speak only if theirs are equal.
+pub const VERSION: u16 = 6;
+
+/// Bytes of a handshake: the prefix, the node's [`Hello`], zeros, and a check of it all.
+pub const HELLO_LEN: usize = 100;
+
+/// The part of it that stays the same in every version: the magic number and the version.
+pub const PREFIX_LEN: usize = 10;
+
+/// The first byte is no text, so that no line of another protocol looks alike.
+const MAGIC: [u8; 8] = *b"\x93PARAPET";
+
+const MAX_CLUSTER: usize = 64;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    pub peer: Peer,
+    /// The cluster's name; the first 64 bytes count.
+    pub cluster: String,
+    pub max_frame: u64,
+}
+
+impl Hello {
+    pub fn encode(&self) -> [u8; HELLO_LEN] {
+        let mut bytes = [0; HELLO_LEN];
+        let short = (self.peer, self.short_cluster(), self.max_frame);
+        let (content, place) = bytes.split_at_mut(HELLO_LEN - 4);
+        let (prefix, fields) = content.split_at_mut(PREFIX_LEN);
+        let (magic, version) = prefix.split_at_mut(MAGIC.len());
+        magic.copy_from_slice(&MAGIC);
+        version.copy_from_slice(&VERSION.to_le_bytes());
+        // It fits: names are cut, and postcard takes up to 10 bytes for a number.
+        let _ = postcard::to_slice(&short, fields);
+        place.copy_from_slice(&check(content));
+        bytes
+    }
+
+    fn short_cluster(&self) -> &str {
+        let end = self.cluster.floor_char_boundary(MAX_CLUSTER);
+        self.cluster.get(..end).unwrap_or_default()
+    }
+
+    /// Checks the first bytes: those of another version may be followed by anything.
+    pub fn check_prefix(prefix: &[u8; PREFIX_LEN]) -> Result<(), WireError> {
+        let [magic @ .., a, b] = *prefix;
+        if magic != MAGIC {
+            return Err(WireError::NotOurs);
+        }
+        match u16::from_le_bytes([a, b]) {
+            VERSION => Ok(()),
+            found => Err(WireError::Version { found }),
+        }
+    }
+
+    pub fn decode(bytes: &[u8; HELLO_LEN]) -> Result<Self, WireError> {
+        let (content, place) = bytes.split_at(HELLO_LEN - 4);
+        if place != check(content) {
+            return Err(WireError::Handshake);
+        }
+        let fields = content.split_at(PREFIX_LEN).1;
+        let (hello, _) =
+            postcard::take_from_bytes::<Self>(fields).map_err(|_| WireError::Handshake)?;
+        Ok(hello)
+    }
+
+    /// Checks that this node and a peer that says `other` can work together.
+    pub fn accept(&self, other: &Self) -> Result<(), WireError> {
+        if self.short_cluster() != other.short_cluster() {
+            return Err(WireError::Cluster {
+                found: other.cluster.clone(),
+                own: self.cluster.clone(),
+            });
+        }
+        if self.max_frame != other.max_frame {
+            return Err(WireError::FrameLimit {
+                found: other.max_frame,
+                own: self.max_frame,
+            });
+        }
+        Ok(())
+    }
 }

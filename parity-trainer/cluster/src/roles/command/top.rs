@@ -202,7 +202,6 @@ fn bytes(count: u64) -> String {
     }
 }
 
-/// Columns as wide as their widest cell.
 fn align(rows: &Rows) -> String {
     let mut widths = vec![0; rows.iter().map(Vec::len).max().unwrap_or_default()];
     for row in rows {

@@ -11,8 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::server::{LeadingArgs, Serving};
-use super::{LAST, Programs, Stop, processors};
+use super::{LAST, LeadingArgs, Programs, Serving, Stop, processors};
 use crate::roles::{ClusterError, Result, coordinate};
 
 #[derive(Debug, clap::Args)]

@@ -17,7 +17,6 @@ const USUAL: usize = 33;
 /// Steps after a change that still count as disturbed by it.
 const AFTER: u32 = 8;
 
-/// Limit of changes that wait to be asked for.
 const KEPT: usize = 256;
 
 /// A change of the members that take part, and what it has cost.

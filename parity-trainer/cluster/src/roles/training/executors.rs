@@ -3,13 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use parapet_parameter_server::{
-    ArrayId, FilterError, KeyRange, Keys, PushFilter, Values, WorkerId,
-};
+use parapet_parameter_server::{FilterError, KeyRange, Keys, PushFilter, Values, WorkerId};
 
-use super::Training;
-use super::job::Job;
-use crate::array::ArraySpec;
+use super::{Job, ROW, Training};
 use crate::node::{Membership, NodeConfig, TaskSpec, Worker};
 use crate::registry;
 use crate::roles::Result;
@@ -18,12 +14,7 @@ use crate::roles::Result;
 pub(super) struct Executors {
     config: NodeConfig,
     membership: Membership,
-    numbers: Vec<u64>,
-    array: ArrayId,
-    spec: ArraySpec,
-    keys: KeyRange,
-    /// Keys that are learned: others carry measurements, which no filter may change.
-    learned: KeyRange,
+    job: Job,
     workers: BTreeMap<usize, Worker>,
     /// Remainders of the executors' gradients, which are lost with an executor that goes.
     filters: BTreeMap<usize, PushFilter>,
@@ -34,18 +25,14 @@ impl Executors {
         Self {
             config,
             membership: Membership::of(member),
-            numbers: job.executors.clone(),
-            array: job.array(),
-            spec: job.spec(),
-            keys: job.keys(),
-            learned: job.learned_keys(),
+            job: job.clone(),
             workers: BTreeMap::new(),
             filters: BTreeMap::new(),
         }
     }
 
     fn start(&self, number: WorkerId, membership: Membership) -> Worker {
-        let arrays = vec![(self.array, self.spec.client())];
+        let arrays = vec![(self.job.array(), self.job.spec().client())];
         Worker::start(number, arrays, self.config.clone(), membership)
     }
 
@@ -57,7 +44,7 @@ impl Executors {
         if let Some(worker) = self.workers.get(&place) {
             return worker.clone();
         }
-        let number = self.numbers.get(place).copied().unwrap_or_default();
+        let number = self.job.executors.get(place).copied().unwrap_or_default();
         // For a moment, the process that it comes from may be the same executor.
         let silent = Membership::silent(self.membership.view.clone());
         let worker = self.start(WorkerId(number), silent);
@@ -77,19 +64,20 @@ impl Executors {
         place: usize,
         mut gradient: Vec<f32>,
     ) -> Result<Vec<(KeyRange, Keys, Values)>, FilterError> {
-        let ArraySpec { width, filters, .. } = self.spec;
+        let (array, keys, filters) = (self.job.array(), self.job.keys(), self.job.filters);
         if !filters.is_lossy() {
-            return Ok(vec![(self.keys, Keys::All, Values::from(gradient))]);
+            return Ok(vec![(keys, Keys::All, Values::from(gradient))]);
         }
-        let learned = self.learned.len() as usize * width;
-        let measured = gradient.split_off(learned.min(gradient.len()));
+        // The other keys carry measurements, which no filter may change.
+        let learned = self.job.learned_keys();
+        let measured = gradient.split_off(gradient.len().min(learned.len() as usize * ROW));
         let filter = self.filters.entry(place);
-        let filter = filter.or_insert_with(|| PushFilter::new(self.array, width, filters.into()));
+        let filter = filter.or_insert_with(|| PushFilter::new(array, ROW, filters.into()));
         let gradient = Values::from(gradient);
-        let (keys, values) = filter.filter(self.learned, &Keys::All, &gradient, None)?;
-        let mut parts = vec![(self.learned, keys, values)];
+        let (sent, values) = filter.filter(learned, &Keys::All, &gradient, None)?;
+        let mut parts = vec![(learned, sent, values)];
         if !measured.is_empty() {
-            let rest = KeyRange::new(self.learned.end, self.keys.end);
+            let rest = KeyRange::new(learned.end, keys.end);
             parts.push((rest, Keys::All, Values::from(measured)));
         }
         Ok(parts)
@@ -133,7 +121,7 @@ impl Training {
 
 /// Filled up with zeroes to whole rows for so many numbers.
 pub(super) fn padded(values: impl Iterator<Item = f32>, length: usize) -> Vec<f32> {
-    let length = length.next_multiple_of(super::ROW);
+    let length = length.next_multiple_of(ROW);
     let mut all: Vec<f32> = Vec::with_capacity(length);
     all.extend(values.take(length));
     all.resize(length, 0.0);

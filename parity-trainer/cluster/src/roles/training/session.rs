@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::changes::{Changes, MembershipChange};
 use super::executors::Executors;
-use super::job::{Job, hosts_of};
 use super::stale::Stale;
+use super::{Job, hosts_of};
 use crate::node::{Pending, Pulled, TaskSpec, Worker};
 use crate::registry::{Member, Membership, Registry, RegistryError, View};
 use crate::roles::{ClusterError, Result};
@@ -265,7 +265,6 @@ impl Training {
         pull.map_err(|error| self.failed("the pull", error))
     }
 
-    /// The parameters as the servers have them now.
     pub(super) async fn pull_now(&self, worker: &Worker) -> Result<Pulled> {
         let pulled = self.pull(worker, Clock(0)).await?.await;
         pulled.map_err(|error| self.failed("the pull", error))
@@ -301,7 +300,6 @@ impl Training {
         self.changes.end(self.since.elapsed(), step, members);
     }
 
-    /// The servers that hold the parameters, and the processes that compute.
     fn members(&self) -> BTreeSet<Member> {
         let view = self.view.borrow();
         let routes = self.job.routes(&view);

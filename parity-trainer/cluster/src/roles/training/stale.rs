@@ -24,7 +24,6 @@ use crate::roles::Result;
 pub(super) struct Stale {
     /// The steps that each has handed in a gradient for.
     pub(super) steps: BTreeMap<usize, u64>,
-    /// Pushes of this step.
     pub(super) pushed: Vec<Pending<()>>,
     /// The latest step that all executors were seen to have done.
     seen: u64,

@@ -7,9 +7,8 @@ use std::time::Duration;
 use parapet_parameter_server::optimiser::{OptimiserConfig, TrainingRule};
 use parapet_parameter_server::{Clock, Consistency, Key, Keys, Values, WorkerId};
 
-use super::Training;
 use super::executors::{Executors, padded};
-use super::job::Job;
+use super::{Job, Training};
 use crate::array::FilterSpec;
 use crate::node::{NodeConfig, TaskError, TaskSpec, Transport};
 use crate::registry::{Joining, Member, Membership, Registry, RegistryError, View};
@@ -20,7 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy)]
 pub struct NewTraining<'a> {
     pub rule: OptimiserConfig,
-    /// Into how many parts each step's batch is cut.
     pub executors: usize,
     /// Into how many shards the parameters are cut, at most.
     pub shards: u64,
@@ -107,7 +105,6 @@ impl Training {
         Self::take_part(registry.clone(), membership, host, executors, job).await
     }
 
-    /// Takes part in a training that another process leads.
     pub async fn join(
         registry: &Registry,
         cluster: &str,

@@ -18,7 +18,7 @@ impl Replica {
         &mut self,
         from: Peer,
         pull: Pull,
-        context: &mut Context<'_>,
+        context: &mut Context,
     ) -> Result<(), Refusal> {
         ensure(self.route.tail() == Some(context.node), Refusal::NotTail)?;
         ensure(pull.keys.are_valid(pull.at.range), Refusal::BadKeys)?;
@@ -45,7 +45,7 @@ impl Replica {
     }
 
     /// Answers pulls that may be answered by now, where there is `news`.
-    pub(super) fn answer_waiting(&mut self, news: KeyRange, context: &mut Context<'_>) {
+    pub(super) fn answer_waiting(&mut self, news: KeyRange, context: &mut Context) {
         let mut waiting = std::mem::take(&mut self.waiting);
         let is_ready = |(_, pull): &mut (Peer, Pull)| {
             pull.at.range.intersect(news).is_some() && self.may_answer(pull)
@@ -76,19 +76,19 @@ impl Replica {
         })
     }
 
-    fn answer(&self, from: Peer, pull: &Pull, context: &mut Context<'_>) {
+    fn answer(&self, from: Peer, pull: &Pull, context: &mut Context) {
         let (range, request) = (pull.at.range, Some(pull.request));
-        let reply = self.reply(pull.worker, request, range, &pull.keys, context.pool);
+        let reply = self.reply(pull.worker, request, range, &pull.keys, &mut context.pool);
         context.send(from, reply);
     }
 
     /// Eager SSP: the rows that each reader read last, as soon as a clock is finished.
-    pub(super) fn send_fresh_rows(&mut self, context: &mut Context<'_>) {
+    pub(super) fn send_fresh_rows(&mut self, context: &mut Context) {
         let clocks = &self.clocks;
         self.readers
             .retain(|(worker, _), _| clocks.contains(*worker));
         for (&(worker, range), keys) in &self.readers {
-            let reply = self.reply(worker, None, range, keys, context.pool);
+            let reply = self.reply(worker, None, range, keys, &mut context.pool);
             context.send(Peer::Worker(worker), reply);
         }
     }
