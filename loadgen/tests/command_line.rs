@@ -180,40 +180,6 @@ async fn objectives_set_the_exit_code() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn reports_can_be_compared() {
-    let (setting, _) = Setting::new(|_, _| Act::Exact).await;
-    setting.run("--requests 40").await.succeeded();
-    let other = "--requests 50 --seed 2 --json other.json";
-    setting.run(other).await.succeeded();
-    setting.write("text.json", "nothing");
-    setting.write("alien.json", "{\"schema\": \"alien/1\"}");
-    setting.write("empty.json", "{\"schema\": \"parapet-loadgen/run/1\"}");
-    let diff = |second: &str| {
-        let line = format!("diff report.json {second}");
-        program::run(setting.folder.path(), &line)
-    };
-    let shown = diff("other.json").succeeded().stdout;
-    for expected in [
-        "note: setting seed differs: 1 and 2",
-        "p99.9, ms",
-        "accuracy, %",
-        "overlap",
-    ] {
-        assert!(shown.contains(expected), "{expected}: {shown}");
-    }
-    for (file, says) in cases(
-        r#"
-text.json => text.json: is no report
-alien.json => alien.json: has the schema alien/1, which is not known
-empty.json => empty.json: is no report (missing field
-nowhere.json => nowhere.json: cannot read it
-"#,
-    ) {
-        diff(file).refused(says);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn tensors_travel_as_json_as_well() {
     let (setting, _) = Setting::new(|_, request| {
         assert!(!request.wants_binary("scores"));

@@ -9,7 +9,6 @@ mod synthetic;
 use parapet_loadgen::compare::{
     Bootstrap, CompareReport, Comparison, SCHEMA, WarningKind, analyse, samples_needed,
 };
-use parapet_loadgen::report::{Diff, diff, read_report};
 use parapet_loadgen::target::Provenance;
 use synthetic::{KINDS, Size, comparison};
 
@@ -179,43 +178,6 @@ fn a_report_survives_its_json() {
     assert_eq!(read.schema, SCHEMA);
     assert_eq!(serde_json::to_string(&read).unwrap(), text);
     assert!(text.len() < 200_000, "{} bytes", text.len());
-}
-
-#[test]
-fn a_difference_says_whether_intervals_overlap() {
-    let one = figures(&small());
-    let diff_to = |other: &CompareReport| {
-        let read = |report| read_report("a", &serde_json::to_string(report).unwrap()).unwrap();
-        diff(&read(&one), &read(other), "b").unwrap()
-    };
-    let within = |diff: &Diff, figure: &str| {
-        let mut changes = diff.parts[1].1.iter();
-        changes
-            .find(|change| change.figure == figure)
-            .unwrap()
-            .within
-    };
-    let same = diff_to(&one);
-    assert!(same.notes.is_empty() && within(&same, "p50, ms") == Some(true));
-    let mut slow = small();
-    for block in &mut slow.strategies[1].blocks {
-        let records = block.recording.records.iter_mut();
-        records.for_each(|record| record.done_us = record.done_us.map(|done| done + 5_000));
-    }
-    slow.strategies[3].name = "doubled".to_owned();
-    let slower = diff_to(&figures(&slow));
-    assert_eq!(within(&slower, "p50, ms"), Some(false));
-    assert_eq!(within(&slower, "accuracy, %"), Some(true));
-    let text = slower.to_string();
-    for expected in ["replicated is in the first report alone", "apart"] {
-        assert!(text.contains(expected), "{text}");
-    }
-    let size = Size {
-        seed: 9,
-        ..Size::new(10, 4.0)
-    };
-    let other = diff_to(&figures(&comparison(&KINDS, size)));
-    assert!(other.notes[0].starts_with("setting seed differs"));
 }
 
 #[test]

@@ -166,9 +166,3 @@ impl StrategyReport {
         confidence.is_some_and(|confidence| confidence.needs_samples == 0)
     }
 }
-
-impl Interval {
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.low <= other.high && other.low <= self.high
-    }
-}

@@ -12,7 +12,6 @@
 //!   server that fails fast does not look fast.
 
 mod compare_page;
-mod diff;
 mod figures;
 pub(crate) mod page;
 mod plot;
@@ -20,7 +19,6 @@ mod run_page;
 mod slo;
 
 pub use compare_page::compare_page;
-pub use diff::{Change, Diff, diff, read_report};
 pub use figures::{LagReport, Summary, lag_limit_ms, summarise};
 pub(crate) use figures::{Tally, charged_us};
 pub use run_page::run_page;

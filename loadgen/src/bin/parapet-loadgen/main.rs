@@ -20,14 +20,13 @@ mod simulate;
 
 use std::fmt::Display;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use parapet_loadgen::report::{diff, read_report, schemas};
+use parapet_loadgen::report::schemas;
 use tokio::runtime::Runtime;
 
 /// Measures a prediction server under an open-loop load.
@@ -46,13 +45,6 @@ enum Command {
     Compare(Box<compare::Args>),
     /// Simulate a cluster under several strategies in virtual time
     Simulate(Box<simulate::Args>),
-    /// Show what changed from one report to another
-    Diff {
-        /// Report that --json wrote
-        first: PathBuf,
-        /// Another of the same kind
-        second: PathBuf,
-    },
     /// Print the JSON Schema of a kind of report
     Schema {
         /// Kind of report
@@ -97,29 +89,12 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Simulate(args) => simulate::run(&args),
-        Command::Diff { first, second } => show_diff(&first, &second),
         Command::Schema { report } => show_schema(&report),
     };
     done.unwrap_or_else(|Error { code, cause }| {
         eprintln!("parapet-loadgen: {}", one_line(&cause));
         ExitCode::from(code)
     })
-}
-
-fn show_diff(first: &Path, second: &Path) -> Result<ExitCode, Error> {
-    let read = |path: &Path| {
-        let name = path.display().to_string();
-        let text = std::fs::read_to_string(path);
-        let text =
-            text.with_context(|| format!("{name}: cannot read it; give a file that --json wrote"))?;
-        read_report(&name, &text)
-    };
-    let (from, to) = (
-        read(first).map_err(bad_input)?,
-        read(second).map_err(bad_input)?,
-    );
-    print(&diff(&from, &to, &second.display().to_string()).map_err(bad_input)?)?;
-    Ok(ExitCode::SUCCESS)
 }
 
 fn show_schema(report: &str) -> Result<ExitCode, Error> {
