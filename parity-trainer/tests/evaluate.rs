@@ -17,19 +17,16 @@ fn code_of_two_rows_is_evaluated_for_every_loss() {
     let table = workplace
         .succeed(&format!("{eval} models/p-0,models/p-1 --out report"))
         .out;
-    assert_has(
-        &table,
-        &["A_d, reconstructed of 2 missing", "untrained control"],
-    );
+    assert_has(&table, &["A_d, reconstructed of 2 missing"]);
 
     let report = workplace.json("report/evaluation.json");
     let losses = &report["evaluation"]["by_losses"];
     // 40 groups: 3 slots by 2 rows; 3 pairs of 2, both rows.
     assert_eq!(losses[0]["reconstructions"], 240);
     assert_eq!(losses[1]["reconstructions"], 240);
-    let agreement = |of: &str| report[of]["by_losses"][0]["agreement"]["value"].as_f64();
+    // Of four classes.
     assert!(
-        agreement("evaluation") > agreement("untrained_control"),
+        losses[0]["agreement"]["value"].as_f64() > Some(0.6),
         "{report}"
     );
     let accuracy = &losses[0]["accuracy"];
@@ -37,7 +34,7 @@ fn code_of_two_rows_is_evaluated_for_every_loss() {
         accuracy["interval"][0].as_f64() <= accuracy["value"].as_f64(),
         "{accuracy}"
     );
-    for file in ["evaluation.md", "reliability.svg", "overall.svg"] {
+    for file in ["evaluation.md", "reliability.svg"] {
         assert!(workplace.at("report").join(file).is_file(), "{file}");
     }
     workplace.refused(

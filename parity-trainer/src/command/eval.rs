@@ -3,13 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 
-use parapet_encoder::{Code, CodeSpec, Decoding, EncoderKind};
+use parapet_encoder::{Code, CodeSpec};
 use parity_trainer::TrainError;
 use parity_trainer::data::Samples;
 use parity_trainer::deployed::{self, CodeEntry, CodeNetworks, DeployedModel, OpenOptions};
 use parity_trainer::evaluation::{
-    CodeEvaluation, CodedModels, EvaluationPlan, ParityRow, evaluate, markdown, overall_plot,
-    reliability_plot,
+    CodeEvaluation, CodedModels, EvaluationPlan, ParityRow, evaluate, markdown, reliability_plot,
 };
 use serde_json::json;
 
@@ -72,16 +71,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         fs::create_dir_all(folder).map_err(TrainError::write(folder))?;
     }
     let (spec, model) = (&code.spec, deployed.model.as_ref());
-    let (evaluation, control) = evaluate_both(&entries, model, spec, test, args.seed)?;
+    let evaluation = evaluate_code(&entries, model, spec, test, args.seed)?;
     let code = Code::try_from(spec)?.label();
     let mut table = vec![("code".to_owned(), code.clone())];
     table.extend(report::evaluation(&evaluation));
     let error = evaluation.calibration.expected_error;
     table.push(("ECE of the confidence".to_owned(), format!("{error:.3}")));
-    let rest = usize::from(control.accuracy_deployed.is_some());
-    for (label, value) in report::evaluation(&control).into_iter().skip(rest) {
-        table.push((format!("{label}, untrained control"), value));
-    }
     if let Some(folder) = &args.out {
         let write = |name: &str, text: &str| {
             let path = folder.join(name);
@@ -89,15 +84,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
         };
         let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
         let title = format!("{code}: {} for {}", names.join(", "), deployed.name);
-        let text = markdown(&title, &evaluation, &control, &data.class_names);
+        let text = markdown(&title, &evaluation, &data.class_names);
         write("evaluation.md", &text)?;
         write(
             "reliability.svg",
             &reliability_plot(&evaluation.calibration)?,
         )?;
-        if let Some(plot) = overall_plot(&evaluation, &control)? {
-            write("overall.svg", &plot)?;
-        }
         let report = json!({
             "deployed": deployed.name,
             "parity": names,
@@ -106,8 +98,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
             "data_sha256": data.sha256,
             "seed": args.seed,
             "evaluation": evaluation,
-            // Beside a learned code and slots, that of the sum.
-            "untrained_control": control,
         });
         write_json(&folder.join("evaluation.json"), &report)?;
         table.push(("written to".to_owned(), folder.display().to_string()));
@@ -148,22 +138,20 @@ fn open(args: &Args, threads: usize, test: &Samples) -> Result<Vec<CodeEntry>, T
     Ok(entries)
 }
 
-/// Evaluates the code of `entries`, and the untrained control: the deployed model as its own parity
-/// model. It cannot stand in for a learned code, which has none, or for slots: beside these stands
-/// the sum.
-fn evaluate_both(
+/// Evaluates the code of `entries`.
+fn evaluate_code(
     entries: &[CodeEntry],
     deployed: &dyn DeployedModel,
     code: &CodeSpec,
     test: &Samples,
     seed: u64,
-) -> Result<(CodeEvaluation, CodeEvaluation), TrainError> {
+) -> Result<CodeEvaluation, TrainError> {
     let plan = EvaluationPlan {
         groupings: 1,
         resamples: RESAMPLES,
         seed,
     };
-    let (mut rows, mut learned, mut control) = (Vec::new(), None, code.clone());
+    let (mut rows, mut learned) = (Vec::new(), None);
     for entry in entries {
         let calibration = entry.code.calibration.as_ref();
         let row = |row, model| ParityRow {
@@ -172,17 +160,11 @@ fn evaluate_both(
             calibration,
         };
         match &entry.networks {
-            CodeNetworks::Parity(model) => {
-                rows.push(row(entry.code.row, model.as_ref()));
-                if code.decoding == Decoding::Slots {
-                    control = CodeSpec::new(EncoderKind::Sum, code.k, code.r);
-                }
-            }
+            CodeNetworks::Parity(model) => rows.push(row(entry.code.row, model.as_ref())),
             CodeNetworks::Learned(networks) => {
                 // One table stands for all rows.
                 rows.extend((0..code.r).map(|number| row(number, deployed)));
                 learned = Some(networks.as_ref());
-                control = CodeSpec::new(EncoderKind::Sum, code.k, code.r);
             }
         }
     }
@@ -191,22 +173,8 @@ fn evaluate_both(
         parity: &rows,
         code,
         learned,
-        is_untrained: false,
     };
-    let evaluation = judge("code", models, test, plan)?;
-    let untrained = rows.iter().map(|row| ParityRow {
-        model: deployed,
-        calibration: None,
-        ..*row
-    });
-    let models = CodedModels {
-        parity: &untrained.collect::<Vec<_>>(),
-        code: &control,
-        learned: None,
-        is_untrained: true,
-        ..models
-    };
-    Ok((evaluation, judge("untrained control", models, test, plan)?))
+    judge("code", models, test, plan)
 }
 
 /// Refuses parity models that are not different rows of one code.

@@ -23,7 +23,7 @@ use crate::network::stream;
 use crate::{Result, TrainError};
 
 pub use counts::{Calibration, CalibrationBin, Estimate, percent};
-pub use report::{markdown, overall_plot, reliability_plot};
+pub use report::{markdown, reliability_plot};
 pub use tally::{ByLosses, Figures, Overall};
 use tally::{Reconstruction, Tally};
 
@@ -40,9 +40,6 @@ pub struct CodedModels<'a> {
     pub code: &'a CodeSpec,
     /// The networks of a learned code, whose parity models are the deployed model itself.
     pub learned: Option<&'a LearnedCode>,
-    /// True if the parity models answer as the deployed model does, and not in the domain in which
-    /// the code adds.
-    pub is_untrained: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -191,11 +188,7 @@ fn parity_answers(
     let mut answers = Vec::with_capacity(models.parity.len());
     for ParityRow { row, model, .. } in models.parity {
         encoder.encode(*row, &slots, &mut parity)?;
-        let mut answer = model.infer(&parity)?;
-        if models.is_untrained {
-            models.code.transform.apply(&mut answer, model.outputs());
-        }
-        answers.push(answer);
+        answers.push(model.infer(&parity)?);
     }
     Ok(answers)
 }

@@ -6,39 +6,31 @@ use super::{Calibration, CodeEvaluation, Estimate, Figures, percent};
 use crate::Result;
 use crate::run::plot::{Panel, Series, draw};
 
-/// The report of the code `title`; `control` is the same with the deployed model as its own parity
-/// model. Classes are named after `class_names` where it has them.
-pub fn markdown(
-    title: &str,
-    trained: &CodeEvaluation,
-    control: &CodeEvaluation,
-    class_names: &[String],
-) -> String {
+/// The report of the code `title`. Classes are named after `class_names` where it has them.
+pub fn markdown(title: &str, trained: &CodeEvaluation, class_names: &[String]) -> String {
     let (samples, groups) = (trained.samples, trained.groups);
     let mut text = format!("# {title}\n\n{samples} test samples, {groups} groups.\n\n");
-    text += "| missing at once | figure | parity models | untrained control |\n|---|---|---|---|\n";
+    text += "| missing at once | figure | |\n|---|---|---|\n";
     if let Some(accuracy) = trained.accuracy_deployed {
         let accuracy = percent(accuracy, 1);
-        text += &format!("| 0 | A_a, accuracy of the deployed model | {accuracy} | |\n");
+        text += &format!("| 0 | A_a, accuracy of the deployed model | {accuracy} |\n");
     }
-    for (own, control) in trained.by_losses.iter().zip(&control.by_losses) {
-        let missing = own.missing;
-        let mut row = |name, own: Option<Estimate>, control: Option<Estimate>, decimals, unit| {
-            if let Some((own, control)) = own.zip(control) {
-                let [own, control] = [own, control].map(|one| one.hundredths(decimals, unit));
-                text += &format!("| {missing} | {name} | {own} | {control} |\n");
+    for losses in &trained.by_losses {
+        let missing = losses.missing;
+        let mut row = |name, figure: Option<Estimate>, decimals, unit| {
+            if let Some(figure) = figure {
+                let figure = figure.hundredths(decimals, unit);
+                text += &format!("| {missing} | {name} | {figure} |\n");
             }
         };
-        let (accuracy, loss) = ("A_d, accuracy of reconstructions", "loss, A_a - A_d");
-        row(accuracy, own.accuracy, control.accuracy, 1, " %");
-        row(loss, own.loss, control.loss, 2, " points");
-        let (own, control) = (Some(own.agreement), Some(control.agreement));
-        row("agreement with the deployed model", own, control, 1, " %");
+        let agreement = "agreement with the deployed model";
+        row("A_d, accuracy of reconstructions", losses.accuracy, 1, " %");
+        row("loss, A_a - A_d", losses.loss, 2, " points");
+        row(agreement, Some(losses.agreement), 1, " %");
     }
     text += &format!(
         "\nIn brackets: 95 % bootstrap intervals over groups, those of losses paired, over the \
-            same queries. The untrained control is the deployed model used as its own parity \
-            model.\n\nConfidence: ECE {:.3}.\n",
+            same queries.\n\nConfidence: ECE {:.3}.\n",
         trained.calibration.expected_error
     );
     if !trained.overall.is_empty() {
@@ -89,28 +81,4 @@ pub fn reliability_plot(calibration: &Calibration) -> Result<String> {
     };
     let title = format!("Reliability (ECE {:.3})", calibration.expected_error);
     draw(&title, &[panel])
-}
-
-/// A_o against the part of reconstructed answers, of the trained parity models and of the untrained
-/// control, as SVG; nothing where there are no labels.
-pub fn overall_plot(trained: &CodeEvaluation, control: &CodeEvaluation) -> Result<Option<String>> {
-    if trained.overall.is_empty() {
-        return Ok(None);
-    }
-    let line = |label, report: &CodeEvaluation| {
-        let points = report.overall.iter();
-        let points = points.map(|point| (point.fraction, 100.0 * point.accuracy));
-        let points = points.collect();
-        Series { label, points }
-    };
-    let panel = Panel {
-        x: "f, part of the answers that are reconstructed",
-        y: "A_o, %",
-        y_range: None,
-        series: vec![
-            line("parity models", trained),
-            line("untrained control", control),
-        ],
-    };
-    draw("Overall accuracy", &[panel]).map(Some)
 }

@@ -209,7 +209,6 @@ fn evaluate(
         parity: &rows,
         code: spec,
         learned: learned.as_ref(),
-        is_untrained: false,
     };
     judge(name, models, test, plan)
 }
