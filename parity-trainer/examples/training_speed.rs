@@ -51,7 +51,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         groups,
         rule,
         validate_every: u64::MAX,
-        start: None,
         learned: None,
         variants: None,
         loss: Loss::Mse,

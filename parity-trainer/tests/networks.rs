@@ -141,26 +141,3 @@ fn images_are_wanted_where_there_are_convolutions() {
         assert!(error.contains(says) && error.contains("mlp:16"), "{error}");
     }
 }
-
-#[test]
-fn a_network_begins_with_weights_of_the_same_layers_only() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("weights.safetensors");
-    let samples = samples(6);
-    let mut first = network("resnet8:4", 1);
-    first.normalise(&samples).unwrap();
-    first.save(&path).unwrap();
-    let mut second = network("resnet8:4", 2);
-    second.start_from(&path).unwrap();
-    assert_eq!(second.infer(&samples), first.infer(&samples));
-    for name in ["resnet8:5", "resnet14:4", "lenet:4x1"] {
-        let mut other = network(name, 1);
-        let before = other.infer(&samples);
-        let message = other.start_from(&path).unwrap_err().to_string();
-        assert!(message.contains("cannot begin with it"), "{message}");
-        assert!(!message.contains('\n'), "{message}");
-        assert_eq!(other.infer(&samples), before);
-    }
-    let none = folder.path().join("none.safetensors");
-    assert!(network("lenet:2x1", 1).start_from(&none).is_err());
-}

@@ -1,7 +1,7 @@
 //! Entries of a model repository, as models to be learned from or judged.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
 use parapet_config::repository::{CodeMetadata, ModelEntry, ModelRepository, ModelToml, Platform};
@@ -9,7 +9,7 @@ use parapet_encoder::Code;
 use parapet_onnx::learned_code::LearnedCode;
 use parapet_onnx::runtime::OnnxRuntime;
 
-use super::{DeployedModel, InputScaling, OpenOptions, missing, open, wrong_shape};
+use super::{DeployedModel, InputScaling, OpenOptions, open, wrong_shape};
 use crate::{Result, TrainError};
 
 /// A parity model, or a learned code.
@@ -67,18 +67,6 @@ pub fn open_code(
 /// The network that this trainer made the entry's model of.
 pub(super) fn network_of(entry: &ModelEntry) -> Option<String> {
     Some(entry.training.get("network")?.as_str()?.to_owned())
-}
-
-/// The file with the weights of the entry `REPOSITORY/NAME`, which this trainer has written.
-pub fn weights_file(path: &Path) -> Result<PathBuf> {
-    let entry = read_entry(path)?;
-    let model = entry.model_file(entry.latest())?;
-    let file = model.with_file_name(crate::entry::WEIGHTS);
-    if file.is_file() {
-        Ok(file)
-    } else {
-        Err(missing(&file))
-    }
 }
 
 pub(super) fn read_entry(path: &Path) -> Result<ModelEntry> {

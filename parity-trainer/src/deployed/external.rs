@@ -5,18 +5,12 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 
-use sha2::{Digest, Sha256};
+use sha2::Sha256;
 
 use crate::{Result, TrainError};
 
 /// First bytes in protobuf of the entry `key: "location", value: ..` of a tensor's `external_data`.
 const LOCATION: &[u8] = b"\x0a\x08location\x12";
-
-pub fn file_sha256(path: &Path) -> Result<String> {
-    let mut hash = Sha256::new();
-    hash_file(path, &mut hash)?;
-    Ok(format!("{:x}", hash.finalize()))
-}
 
 /// A model is its file, and what an ONNX file keeps beside itself.
 pub(super) fn hash_model(file: &Path, hash: &mut Sha256) -> Result<()> {
@@ -72,6 +66,8 @@ fn length_delimited(bytes: &[u8]) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use sha2::Digest;
+
     use super::*;
 
     fn entry(name: &str) -> Vec<u8> {

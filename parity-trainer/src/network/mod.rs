@@ -7,7 +7,6 @@ mod normalisation;
 mod slots;
 mod spec;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use parapet_onnx::GraphBuilder;
@@ -93,32 +92,6 @@ impl Network {
     fn no_weights(&self, path: &Path, problem: &str) -> TrainError {
         let problem = format!("no weights of a `{}`: {problem}", self.spec);
         TrainError::input(path, problem + "; train the model again")
-    }
-
-    /// Takes over weights and normalisation of a file of [`Network::save`] for the same layers.
-    pub fn start_from(&mut self, path: &Path) -> Result<()> {
-        let file = Tensor::read_safetensors(path);
-        let file = file.map_err(|source| self.no_weights(path, &source.to_string()))?;
-        let found: BTreeMap<String, Tensor> = file.into_iter().collect();
-        let own: BTreeMap<String, Tensor> = self.variables.variables().into_iter().collect();
-        let other = |what: String| {
-            let problem = format!("has {what}, so a `{}` cannot begin with it", self.spec);
-            let fix = "name a model of the same layers";
-            Err(TrainError::input(path, format!("{problem}; {fix}")))
-        };
-        if own.len() != found.len() {
-            return other(format!("{} weights and not {}", found.len(), own.len()));
-        }
-        for ((name, own), (from, found)) in own.iter().zip(&found) {
-            let (size, found) = (own.size(), found.size());
-            if size != found || name != from {
-                return other(format!("{from} of {found:?} and not {name} of {size:?}"));
-            }
-        }
-        for (mut own, found) in own.into_values().zip(found.into_values()) {
-            no_grad(|| own.f_copy_(&found))?;
-        }
-        self.weights_changed()
     }
 
     pub fn save(&self, path: &Path) -> Result<()> {

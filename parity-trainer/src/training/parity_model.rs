@@ -1,7 +1,6 @@
 //! Learning a parity model: mean squared error against the weighted sum of the deployed model's
 //! outputs (ParM section 4.1).
 
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -26,8 +25,6 @@ pub struct ParityRun {
     pub rule: OptimiserConfig,
     /// Steps from one validation to the next; the last step is always followed by one.
     pub validate_every: u64,
-    /// Weights to begin with: those of a network of this trainer with the same layers.
-    pub start: Option<PathBuf>,
     pub learned: Option<LearnedRun>,
     /// Variants of samples that slots are learned from; none to learn from the samples themselves.
     pub variants: Option<Variants>,
@@ -78,15 +75,11 @@ impl ParityModel {
         let weight = f64::from(coefficients.iter().sum::<f32>());
         let spread = f64::from(coefficients.iter().map(|a| a * a).sum::<f32>()).sqrt();
         network.scale_output(deviation * spread, mean * weight);
-        if let Some(path) = &run.start {
-            network.start_from(path)?;
-        } else {
-            // Mean and deviation of what the network will be given: parity queries.
-            let members = random_groups(&train, code.k(), run.seed);
-            let mut batch = train.batch(members, code.k());
-            train.fill(encoder.as_ref(), row, &mut batch)?;
-            network.normalise(&batch.parity)?;
-        }
+        // Mean and deviation of what the network will be given: parity queries.
+        let members = random_groups(&train, code.k(), run.seed);
+        let mut batch = train.batch(members, code.k());
+        train.fill(encoder.as_ref(), row, &mut batch)?;
+        network.normalise(&batch.parity)?;
         let validation = CodedSet::new(validation, code.transform());
         let members = vec![0; run.groups.max(1) * code.k()];
         Ok(Self {

@@ -108,10 +108,7 @@ impl Student {
         let train = coded(set);
         let (mean, deviation) = moments(&train.coded);
         network.scale_output(deviation, mean);
-        match &run.start {
-            Some(path) => network.start_from(path)?,
-            None => network.normalise(&train.set.inputs)?,
-        }
+        network.normalise(&train.set.inputs)?;
         Ok(Self {
             network,
             k: code.k(),

@@ -44,7 +44,6 @@ pub fn parity_run(network: &str, code: CodeSpec, steps: u64) -> ParityRun {
         groups: 32,
         rule,
         validate_every: u64::MAX,
-        start: None,
         learned: None,
         variants: None,
         loss: Loss::Mse,

@@ -96,14 +96,9 @@ impl Inputs {
             return Err(TrainError::TooFewSamples { found, k });
         }
         let run = parity_run(&settings, &data, &deployed)?;
-        let mut digested = vec![data.sha256.clone(), deployed.sha256.clone()];
-        if let Some(path) = &run.start {
-            digested.push(deployed::file_sha256(path)?);
-        }
         prepare_out(&settings.common.out, settings.common.json.as_deref())?;
-        let digested: Vec<&str> = digested.iter().map(String::as_str).collect();
         Ok(Self {
-            digest: settings.digest(&digested)?,
+            digest: settings.digest(&[&data.sha256, &deployed.sha256])?,
             settings,
             data,
             deployed,
@@ -166,8 +161,6 @@ fn parity_run(
     data: &DataSet,
     deployed: &Deployed,
 ) -> Result<ParityRun, TrainError> {
-    let start = settings.start.as_deref().map(deployed::weights_file);
-    let start = start.transpose()?;
     let (network, learned) = if settings.is_learned() {
         let (encoder, learned) = learned(settings, data, deployed)?;
         (encoder, Some(learned))
@@ -175,10 +168,7 @@ fn parity_run(
         let network = network(settings, deployed, &data.train.shape)?;
         // A stack's is chosen later, unless it is named.
         if settings.network.is_some() || !settings.has_slots() {
-            let mut trial = trial(&network, &data.train.shape, deployed.model.outputs())?;
-            if let Some(path) = &start {
-                trial.start_from(path)?;
-            }
+            trial(&network, &data.train.shape, deployed.model.outputs())?;
         }
         (network, None)
     };
@@ -201,7 +191,6 @@ fn parity_run(
         groups: settings.common.batch as usize,
         validate_every: settings.validate_every(rule.steps),
         rule,
-        start,
         learned,
         variants,
         loss: settings.loss.unwrap_or(loss),

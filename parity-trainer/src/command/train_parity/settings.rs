@@ -113,10 +113,6 @@ pub(crate) struct Settings {
     /// better of mse and kl in short trials]
     #[arg(long)]
     pub(super) loss: Option<Loss>,
-    /// Weights to begin with: an entry of this trainer whose network is the same [default: fresh
-    /// ones]
-    #[arg(long, value_name = "REPOSITORY/NAME")]
-    pub(super) start: Option<PathBuf>,
     /// Optimiser steps [default: 4000; for `stack` as many as --minutes have, 20000 at most]
     #[arg(long)]
     pub(super) steps: Option<u32>,
@@ -175,14 +171,12 @@ impl Checked for Settings {
         let is_learned = self.is_learned();
         let only_learned = "only a learned code has it; leave it out, or set encoder = \"learned\"";
         let only_stack = "only a stack has it; leave it out, or set encoder = \"stack\"";
-        let afresh = "a learned code's networks begin afresh; leave it out";
         let uneven =
             "a step's coding groups are dealt out to them evenly: give a divisor of --batch";
         let is_uneven = !self.common.batch.is_multiple_of(self.executors());
         let filters = "they shorten messages on a cluster: leave it out, or give --cluster";
         let has_filters = self.filters.is_some_and(|filters| !filters.is_none());
         for (is_misplaced, name, problem) in [
-            (is_learned && self.start.is_some(), "start", afresh),
             (
                 !is_learned && self.decoder_network.is_some(),
                 "decoder-network",
@@ -305,12 +299,11 @@ impl Settings {
         let Self {
             model,
             cache,
-            start,
             common,
             ..
         } = &mut settings;
         let places = [model, &mut common.data, &mut common.out].into_iter();
-        for place in places.chain(cache).chain(start) {
+        for place in places.chain(cache) {
             if let Ok(absolute) = std::path::absolute(&*place) {
                 *place = absolute;
             }
@@ -324,7 +317,6 @@ impl Settings {
         let bare = Self {
             model: PathBuf::new(),
             common: self.common.bare(),
-            start: None,
             cache: None,
             deployed: None,
             cluster: None,
