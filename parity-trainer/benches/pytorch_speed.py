@@ -1,4 +1,4 @@
-"""Steps per second of PyTorch's Python on the networks of `parity-trainer`, for `cargo xtask bench training`.
+"""Steps per second of PyTorch's Python on the networks of `parity-trainer`.
 
 `pytorch_speed.py NETWORK BATCH STEPS THREADS` prints one number. The loop is what PyTorch's own examples do: forward, mean
 squared error, backward, AdamW (PyTorch's default on a CPU, one pass for all parameters where it has one). The parity queries

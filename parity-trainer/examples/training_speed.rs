@@ -1,4 +1,4 @@
-//! Steps per second of the trainer's own loop on made-up images, for `cargo xtask bench training`;
+//! Steps per second of the trainer's own loop on made-up images;
 //! `benches/pytorch_speed.py` does the same in PyTorch's Python.
 //!
 //! `training_speed NETWORK BATCH STEPS THREADS`: everything that a step of `parity-trainer train`

@@ -9,7 +9,6 @@ mod check;
 mod cluster;
 mod demo;
 mod dist;
-mod elastic;
 mod http;
 mod interop;
 mod models;
@@ -66,8 +65,6 @@ enum Step {
     Netns(netns::Netns),
     /// Have real clients ask the frontend and the instance: tritonclient over HTTP and gRPC, curl
     Interop(interop::Args),
-    /// Train while workers and servers join and leave
-    ElasticTrain(elastic::Args),
     /// Pack the serving side as a tarball and as a Debian package
     Dist(dist::Args),
     /// Fetch libtorch (for the trainer) and ONNX Runtime (for serving) into `.native`
@@ -84,7 +81,6 @@ fn main() -> ExitCode {
         Step::Check(check) => check::run(check),
         Step::Netns(netns) => netns::run(netns),
         Step::Interop(args) => interop::run(args),
-        Step::ElasticTrain(args) => elastic::run(args),
         Step::Dist(args) => dist::run(args),
         Step::Setup(args) => setup::run(args),
         Step::Test(args) => test::run(args),

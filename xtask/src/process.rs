@@ -151,13 +151,6 @@ impl Processes {
         Ok(())
     }
 
-    pub(crate) fn end(&mut self, name: &str) -> Result<()> {
-        self.signal(name, Signal::SIGTERM)?;
-        let child = self.child(name)?;
-        let status = wait_for("end of a process", LIMIT, || Ok(child.try_wait()?))?;
-        self.succeeded(name, status)
-    }
-
     pub(crate) fn wait(&mut self, name: &str) -> Result<()> {
         let status = self.child(name)?.wait()?;
         self.succeeded(name, status)

@@ -9,7 +9,6 @@ pub(crate) mod report;
 mod serving;
 mod staleness;
 mod tail;
-mod training;
 
 use crate::prelude::*;
 use clap::Subcommand;
@@ -30,8 +29,6 @@ pub(crate) enum Bench {
     Proxy(proxy::Args),
     /// Redundancy strategies on emulated instances
     Tail(tail::Args),
-    /// The trainer's steps/s beside PyTorch's Python
-    Training(training::Args),
 }
 
 pub(crate) fn run(bench: &Bench) -> Result<()> {
@@ -43,7 +40,6 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::Staleness(args) => staleness::run(args),
         Bench::Proxy(args) => proxy::run(args),
         Bench::Tail(args) => tail::run(args),
-        Bench::Training(args) => training::run(args),
     }
 }
 
