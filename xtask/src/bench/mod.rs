@@ -1,6 +1,5 @@
 //! `cargo xtask bench`: benchmarks of the whole, timed by hand, never in a test.
 
-mod cluster_training;
 mod overload;
 mod parameter_server;
 mod peers;
@@ -21,8 +20,6 @@ pub(crate) enum Bench {
     Overload,
     /// Push and pull of the parameter server, beside mxnet's kvstore
     ParameterServer(parameter_server::Args),
-    /// Training on a cluster of processes and in one process, in turns
-    ClusterTraining(cluster_training::Args),
     /// Gain of staleness in training while a worker is slow
     Staleness(staleness::Args),
     /// The frontend as a proxy, beside nginx
@@ -36,7 +33,6 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::Serving(args) => serving::run(args),
         Bench::Overload => overload::run(),
         Bench::ParameterServer(args) => parameter_server::run(args),
-        Bench::ClusterTraining(args) => cluster_training::run(args),
         Bench::Staleness(args) => staleness::run(args),
         Bench::Proxy(args) => proxy::run(args),
         Bench::Tail(args) => tail::run(args),
