@@ -10,7 +10,6 @@ use parapet_net::server::{BodyMemory, Connections};
 use parapet_net::tls::ServerTls;
 use parapet_open_inference::{BINARY_EXTENSION, ServerMetadata};
 
-use crate::busy_poll::BusyPoll;
 use crate::config::{AdminSettings, FrontendConfig, ModelConfig, ServerSettings};
 use crate::error::ServeError;
 use crate::metrics::Metrics;
@@ -82,8 +81,6 @@ pub struct App {
     pub(crate) reloading: tokio::sync::Mutex<()>,
     pub(crate) metrics: Metrics,
     draining: AtomicBool,
-    /// Keeps the serving thread awake while there is load.
-    pub(crate) busy_poll: BusyPoll,
     pub(crate) connections: Arc<Connections>,
     /// Memory that the bodies of all requests share.
     pub(crate) body_memory: Arc<BodyMemory>,
@@ -100,7 +97,6 @@ impl App {
             reloading: tokio::sync::Mutex::new(()),
             metrics,
             draining: AtomicBool::new(false),
-            busy_poll: BusyPoll::new(serving.server.busy_poll),
             connections: Arc::default(),
             body_memory: Arc::new(BodyMemory::new(serving.server.max_bodies_bytes)),
             traces,

@@ -11,7 +11,6 @@
 
 mod admin;
 pub mod app;
-mod busy_poll;
 pub mod coding;
 pub mod config;
 pub mod discovery;

@@ -160,7 +160,6 @@ fn check_fixed(before: &Serving, after: &FrontendConfig) -> Result<(), ReloadErr
         "server.max_bodies_bytes": max_bodies_bytes;
         "server.drain_delay_ms": drain_delay;
         "server.drain_grace_ms": drain_grace;
-        "server.busy_poll_us": busy_poll;
         "server.log_format": log_format;
     }
     if before.traces != after.traces {

@@ -67,7 +67,6 @@ pub(crate) async fn answer<R>(
     model: Option<&ServedModel>,
     answering: impl Future<Output = Result<(R, Provenance), ServeError>>,
 ) -> (Result<R, ServeError>, Option<String>) {
-    app.busy_poll.touch();
     let started = Instant::now();
     let name = model.map(ServedModel::name);
     let meters = model.map(|model| &model.driver.meters);
@@ -118,6 +117,5 @@ pub(crate) async fn answer<R>(
             Err(refused)
         }
     };
-    app.busy_poll.touch();
     (result, trace_id)
 }

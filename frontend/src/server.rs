@@ -95,10 +95,6 @@ impl Frontend {
         let mut tasks = JoinSet::new();
         tasks.spawn(upkeep(Arc::clone(&app)));
         tasks.spawn(watch_certificates(Arc::clone(&app)));
-        if app.busy_poll.is_enabled() {
-            let app = Arc::clone(&app);
-            tasks.spawn(async move { app.busy_poll.run().await });
-        }
         let stopped = CancellationToken::new();
         let admin = self.admin.map(|listener| {
             let limits = Limits::of_connections(ADMIN_CONNECTIONS);
