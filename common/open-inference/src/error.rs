@@ -26,6 +26,8 @@ pub enum ProtocolError {
     LongText { length: usize, limit: usize },
     #[error("invalid JSON: a number of {length} characters; at most {limit} are taken")]
     LongNumber { length: usize, limit: usize },
+    #[error("Inference-Header-Content-Length {value:?} is not a number of bytes")]
+    HeaderLength { value: Excerpt },
     #[error(
         "Inference-Header-Content-Length is {header_length} but the body has only {body_length} \
             bytes"

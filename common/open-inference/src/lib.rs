@@ -27,6 +27,8 @@ mod json_data;
 mod message;
 mod metadata;
 mod openapi;
+#[cfg(feature = "compression")]
+pub mod rest;
 mod room;
 mod tensor;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
+use http::HeaderValue;
 use http::header::CACHE_CONTROL;
-use http::{HeaderValue, StatusCode};
 use parapet_frontend_core::{
     BudgetView, GroupView, HoldBackOverride, InstanceView, LatencyView, Percentiles,
     RedundancyOutcomes, Stats, Switches, Time,
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::driver::Snapshot;
-use crate::http::json as json_response;
+use crate::http::answer;
 use crate::metrics::ClassLabels;
 use crate::model::ServedModel;
 
@@ -37,7 +37,7 @@ pub(super) async fn state(State(app): State<Arc<App>>) -> Response {
         "models": models,
         "models_left_out": serving.models.len().saturating_sub(MOST_MODELS),
     });
-    let mut response = json_response(StatusCode::OK, &state);
+    let mut response = answer(&state);
     let no_store = HeaderValue::from_static("no-store");
     response.headers_mut().insert(CACHE_CONTROL, no_store);
     response

@@ -2,7 +2,7 @@
 
 mod request;
 
-pub use request::{CLASS, MAX_REQUEST_ID, Options};
+pub use request::{CLASS, Options};
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -11,6 +11,7 @@ use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 use parapet_frontend_core::{AttemptResult, Failure, FailureKind};
 use parapet_net::client::{Connections, Limits, Response, SendError, Tls};
+use parapet_open_inference::rest::header_length;
 use parapet_open_inference::{
     BINARY_EXTENSION, Encoding, ErrorObject, HEADER_CONTENT_LENGTH, ServerMetadata, decode_response,
 };
@@ -178,8 +179,8 @@ impl Instance {
             return Err(self.refusal(&response, input));
         }
         let invalid = |reason: String| failure(&self.name, FailureKind::InvalidOutput, &reason);
-        let header_length = header_length(&response.headers).map_err(invalid)?;
-        let response = decode_response(response.body, header_length);
+        let response = header_length(&response.headers)
+            .and_then(|length| decode_response(response.body, length));
         let response = response.map_err(|error| invalid(error.to_string()))?;
         self.expected.check(response, input.rows).map_err(invalid)
     }
@@ -201,13 +202,4 @@ impl Instance {
         let said = object.map_or_else(|_| String::new(), |object| object.error);
         failure(&self.name, kind, &format!("{status} {said}"))
     }
-}
-
-fn header_length(headers: &HeaderMap) -> Result<Option<usize>, String> {
-    let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else {
-        return Ok(None);
-    };
-    let length = value.to_str().ok().and_then(|value| value.parse().ok());
-    let wrong = || format!("{HEADER_CONTENT_LENGTH} is not a number of bytes");
-    length.map(Some).ok_or_else(wrong)
 }

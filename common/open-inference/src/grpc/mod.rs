@@ -7,6 +7,8 @@
 //! within bounds; [`code_of`] gives the gRPC code of an error that has an HTTP status, so that
 //! errors are classified in one place, whatever protocol they go out by.
 
+use tonic::codec::CompressionEncoding;
+
 mod codec;
 mod contents;
 mod convert;
@@ -27,6 +29,18 @@ pub use generated::g_r_p_c_inference_service_client::GRPCInferenceServiceClient 
 pub use generated::g_r_p_c_inference_service_server::{
     GRPCInferenceService as InferenceService, GRPCInferenceServiceServer as InferenceServer,
 };
+
+/// Answer of a server to one call.
+pub type Answer<T> = Result<tonic::Response<T>, tonic::Status>;
+
+/// The HTTP service of a server whose messages come within their bounds ([`receive`]), and with
+/// what they were compressed with undone: tonic only says what that may be.
+pub fn serve<T: InferenceService>(service: T) -> InferenceServer<T> {
+    InferenceServer::new(service)
+        .max_decoding_message_size(usize::MAX)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .accept_compressed(CompressionEncoding::Deflate)
+}
 
 #[allow(missing_docs, clippy::all, unreachable_pub, reason = "generated")]
 mod generated {
