@@ -72,7 +72,6 @@ impl Serving {
     }
 }
 
-/// Everything that requests need.
 #[derive(Debug)]
 pub struct App {
     serving: ArcSwap<Serving>,
@@ -82,7 +81,6 @@ pub struct App {
     pub(crate) metrics: Metrics,
     draining: AtomicBool,
     pub(crate) connections: Arc<Connections>,
-    /// Memory that the bodies of all requests share.
     pub(crate) body_memory: Arc<BodyMemory>,
     pub(crate) traces: Option<Traces>,
 }
@@ -134,12 +132,10 @@ impl App {
         self.serving.load_full()
     }
 
-    /// Serves this from now on.
     pub(crate) fn serve(&self, serving: Arc<Serving>) {
         self.serving.store(serving);
     }
 
-    /// Returns true if every model has an instance that answers.
     pub(crate) fn is_ready(&self) -> bool {
         let serving = self.serving.load();
         !self.is_draining() && serving.models.values().all(|model| model.driver.is_ready())
@@ -172,7 +168,6 @@ impl App {
         }
     }
 
-    /// Brings all meters up to date.
     pub(crate) fn publish(&self) {
         let serving = self.serving.load();
         let data = self.tls.data.as_ref();

@@ -65,10 +65,8 @@ fn told(failure: &Failure) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     InvalidRequest,
-    /// A bound or a quota was reached.
     Overloaded,
     DeadlineExceeded,
-    /// No instance could be reached.
     Unavailable,
     Upstream,
     Internal,
@@ -97,7 +95,6 @@ impl ErrorKind {
 }
 
 impl ServeError {
-    /// The status and kind of this error.
     pub fn classify(&self) -> (StatusCode, ErrorKind) {
         use ErrorKind::*;
         match self {

@@ -31,7 +31,6 @@ use crate::model::{CLASS, Provenance, ServedModel};
 use crate::request_context::{CLASS_HEADER, answer, write_names, write_provenance};
 use crate::tenants::MixingDomain;
 
-/// Calls of health checks, which have no keys.
 const HEALTH: [&str; 2] = [
     "/inference.GRPCInferenceService/ServerLive",
     "/inference.GRPCInferenceService/ServerReady",
@@ -266,7 +265,6 @@ impl InferenceService for Service {
     }
 }
 
-/// The error as [`ServeError::classify`] has it.
 fn status(error: &ServeError) -> Status {
     let code = match error {
         ServeError::Receive(error) => error.code(),

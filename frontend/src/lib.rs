@@ -21,7 +21,6 @@ mod http;
 pub mod metrics;
 pub mod model;
 pub mod payload;
-mod provenance;
 pub mod reload;
 mod request_context;
 mod server;

@@ -9,7 +9,6 @@ use crate::error::ServeError;
 use crate::model::{Provenance, ServedModel};
 use crate::traces::TracedRequest;
 
-/// The trace of a request that is traced.
 const TRACE_ID: &str = "parapet-trace-id";
 /// Provenance of the answer, for clients and proxies that don't read the body.
 const PROVENANCE: &str = "parapet-provenance";
@@ -18,7 +17,6 @@ const CODE: &str = "parapet-code";
 /// The request's class, for clients and proxies that don't write the body.
 pub(crate) const CLASS_HEADER: &str = "parapet-class";
 
-/// Writes the provenance of an answer.
 pub(crate) fn write_provenance(headers: &mut HeaderMap, provenance: &Provenance) {
     headers.insert(PROVENANCE, HeaderValue::from_static(provenance.kind));
     match provenance.confidence {
@@ -33,7 +31,6 @@ pub(crate) fn write_provenance(headers: &mut HeaderMap, provenance: &Provenance)
     write(headers, CODE, provenance.code.as_deref());
 }
 
-/// Writes the names that an answer repeats from its request.
 pub(crate) fn write_names(headers: &mut HeaderMap, id: HeaderValue, trace_id: Option<String>) {
     headers.insert(REQUEST_ID, id);
     write(headers, TRACE_ID, trace_id);

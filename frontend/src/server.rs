@@ -68,7 +68,6 @@ impl Frontend {
         self.listener.local_addr()
     }
 
-    /// Returns true if the data listeners speak TLS.
     pub fn is_secure(&self) -> bool {
         self.app.tls.data.is_some()
     }
@@ -81,7 +80,6 @@ impl Frontend {
         self.grpc.as_ref().map(TcpListener::local_addr).transpose()
     }
 
-    /// The application, to look at and to reload.
     pub fn app(&self) -> &Arc<App> {
         &self.app
     }

@@ -7,7 +7,7 @@ use http::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER, VARY, WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::compression::{Coding, UNDERSTOOD, encode};
 use crate::{
@@ -18,6 +18,15 @@ use crate::{
 pub const REQUEST_ID: &str = "x-request-id";
 /// Longest request id taken from a client, in bytes.
 pub const MAX_REQUEST_ID: usize = 128;
+
+/// Part of a path that names a model.
+#[derive(Debug, Deserialize)]
+pub struct ModelPath {
+    /// Name of the model.
+    pub model: String,
+    /// Its version; the one that the server chooses if `None`.
+    pub version: Option<String>,
+}
 
 /// The id that the client gave, if it can be echoed, or a fresh one.
 pub fn request_id(headers: &HeaderMap) -> HeaderValue {

@@ -19,12 +19,10 @@ use crate::app::App;
 use crate::error::ServeError;
 use crate::tenants::{KeyHash, bearer};
 
-/// Operator that was let in; in the request's extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operator {
     /// By the key at this place in `admin.key_sha256`.
     Key(usize),
-    /// Without a key, from this machine.
     Local,
 }
 

@@ -34,7 +34,6 @@ use crate::app::App;
 use crate::http::{answer, answer_with, metrics, server_ready, unknown_path};
 use crate::reload::ReloadError;
 
-/// Groups of one model that `/debug/groups` shows.
 const MOST_GROUPS: usize = 200;
 
 pub(crate) fn router(app: Arc<App>) -> Router {

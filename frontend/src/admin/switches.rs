@@ -99,7 +99,6 @@ impl HoldBack {
     }
 }
 
-/// Writes to the log who threw a switch.
 struct Log {
     operator: Option<Operator>,
     peer: Option<Peer>,

@@ -240,7 +240,6 @@ pub(super) struct Parity {
     pub(super) max_queue: Option<usize>,
 }
 
-/// Fields of [`Models`] that a strategy of this kind may have.
 fn fields_of_models(kind: &str) -> &'static str {
     match kind {
         "approximate_backup" => "model version instances tls slots_per_instance max_queue",

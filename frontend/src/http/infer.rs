@@ -14,11 +14,10 @@ use http::{HeaderMap, HeaderValue, Method, Version};
 use parapet_frontend_core::Rejected;
 use parapet_net::server::{BodyError, Reserved, read_body_within};
 use parapet_open_inference::compression::{self, Coding};
+use parapet_open_inference::rest::{self, ModelPath};
 use parapet_open_inference::{
     BINARY_DATA_OUTPUT, InferRequest, ProtocolError, Room, decode_request_within, encode_response,
-    rest,
 };
-use serde::Deserialize;
 
 use crate::app::App;
 use crate::error::ServeError;
@@ -26,7 +25,6 @@ use crate::model::{CLASS, Provenance, ServedModel};
 use crate::request_context::{CLASS_HEADER, answer, write_names, write_provenance};
 use crate::tenants::MixingDomain;
 
-/// Paths that health checks ask, which have no keys.
 pub(super) const HEALTH: [&str; 2] = ["/v2/health/live", "/v2/health/ready"];
 
 /// On a request's way in checks the key and the quota; on its way out, while the server drains,
@@ -50,7 +48,6 @@ pub(super) async fn guard(
     response
 }
 
-/// Puts the request's mixing domain into its extensions.
 fn admit(app: &App, request: &mut Request) -> Result<(), ServeError> {
     if !HEALTH.contains(&request.uri().path()) {
         // Metadata costs nothing; predictions are asked for by POST.
@@ -59,13 +56,6 @@ fn admit(app: &App, request: &mut Request) -> Result<(), ServeError> {
         request.extensions_mut().insert(domain);
     }
     Ok(())
-}
-
-/// The part of a path that names a model.
-#[derive(Debug, Deserialize)]
-pub(super) struct ModelPath {
-    pub(super) model: String,
-    pub(super) version: Option<String>,
 }
 
 pub(super) async fn infer(
@@ -161,7 +151,6 @@ async fn read_request(
     tokio::time::timeout(limit, reading).await.map_err(late)?
 }
 
-/// Memory of a request.
 struct Held {
     /// Bytes of the body, and of the body that it unpacks to, once it is decoded.
     body: usize,

@@ -11,11 +11,12 @@ use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::{Method, StatusCode, Uri};
-use parapet_open_inference::{OPENAPI_PATH, ServerMetadata, openapi, rest};
+use parapet_open_inference::rest::{self, ModelPath};
+use parapet_open_inference::{OPENAPI_PATH, ServerMetadata, openapi};
 use serde::Serialize;
 use serde_json::json;
 
-use self::infer::{HEALTH, ModelPath, guard, infer};
+use self::infer::{HEALTH, guard, infer};
 use crate::app::App;
 use crate::error::ServeError;
 
@@ -94,7 +95,6 @@ async fn model_ready(
     Ok(answer_with(status_of(ready), &answer))
 }
 
-/// Prometheus' text format.
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.publish();
     let content_type = "text/plain; version=0.0.4; charset=utf-8";

@@ -17,10 +17,8 @@ use parapet_open_inference::{
 };
 use tokio::time::Instant;
 
-use super::failure::failure;
 use super::instances::Pool;
-use super::outputs::Expected;
-use super::{Unready, given_up};
+use super::{Expected, Unready, failure, given_up};
 use crate::discovery::Scheme;
 use crate::payload::{Input, Output};
 use crate::traces::TRACEPARENT;
@@ -28,12 +26,10 @@ use crate::traces::TRACEPARENT;
 /// Microseconds that the client waits for the answer. A header, since the body is written once
 /// for all attempts.
 const TIMEOUT: &str = "parapet-timeout-us";
-/// Headers of a request at most.
 const HEADERS: usize = 6;
 
 #[derive(Debug)]
 pub(super) struct Instance {
-    /// Address as configured, for the log.
     name: String,
     /// The dispatcher bounds their number: it gives an instance no more requests than slots.
     connections: Connections,
@@ -155,7 +151,6 @@ impl Instance {
         Ok(())
     }
 
-    /// The answer, if it is 200.
     async fn get(&self, target: &Target, uri: &Uri) -> Result<Response, Unready> {
         let request = || target.request(Method::GET, uri, Bytes::new());
         let response = self.connections.send(request).await?;
@@ -185,7 +180,6 @@ impl Instance {
         self.expected.check(response, input.rows).map_err(invalid)
     }
 
-    /// The failure that a status other than 200 means.
     fn refusal(&self, response: &Response, input: &Input) -> Failure {
         let status = response.status;
         let kind = match status {

@@ -14,7 +14,6 @@ use serde::Serialize;
 use crate::batching::BatchError;
 use crate::metrics::InferenceOutcome;
 
-/// Reason why a request is not served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
     #[error("{method} {path}: no such route; see the Open Inference Protocol, /v2/...")]

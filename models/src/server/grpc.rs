@@ -14,12 +14,13 @@ use parapet_open_inference::grpc::message::{
 use parapet_open_inference::grpc::{
     Answer, Form, Inference, InferenceService, code_of, receive, serve, timeout_of, write_response,
 };
+use parapet_open_inference::rest::ModelPath;
 use parapet_open_inference::{InferRequest, Unbounded, error_text};
 use tonic::body::Body;
 use tonic::{Request, Response, Status};
 use tower::{Service as _, service_fn};
 
-use super::app::{App, ModelPath, ServedModel};
+use super::app::{App, ServedModel};
 use super::error::ApiError;
 use super::infer::predict;
 use crate::metrics::InferenceOutcome;
@@ -27,7 +28,6 @@ use crate::metrics::InferenceOutcome;
 /// Requests of one connection at the same time; the models' queues bound what all of them may have.
 pub(crate) const MAX_STREAMS: u32 = 1024;
 
-/// The service, with the bounds of the configuration.
 pub(crate) fn service(
     app: Arc<App>,
 ) -> impl tower::Service<

@@ -11,12 +11,13 @@ use bytes::Bytes;
 use parapet_config::repository::{check_outputs, take_inputs};
 use parapet_net::server::{BodyError, read_body};
 use parapet_open_inference::compression::Coding;
+use parapet_open_inference::rest::{self, ModelPath};
 use parapet_open_inference::{
     InferRequest, InferResponse, Parameters, Unbounded, compression, decode_request,
-    encode_response, rest,
+    encode_response,
 };
 
-use super::app::{App, ModelPath, ServedModel};
+use super::app::{App, ServedModel};
 use super::error::ApiError;
 use crate::metrics::InferenceOutcome;
 
@@ -91,13 +92,11 @@ pub(super) async fn predict(
     })
 }
 
-/// The time that the client will wait, if its header can be read.
 fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let micros = headers.get(TIMEOUT)?.to_str().ok()?.parse().ok()?;
     Some(Duration::from_micros(micros))
 }
 
-/// Undoes the body's coding, and decodes it.
 async fn decode(
     body: Bytes,
     coding: Option<Coding>,

@@ -14,13 +14,13 @@ use axum::http::header;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
+use parapet_open_inference::rest::{self, ModelPath};
 use parapet_open_inference::{
-    BINARY_EXTENSION, ModelMetadata, OPENAPI_PATH, ServerMetadata, openapi, rest,
+    BINARY_EXTENSION, ModelMetadata, OPENAPI_PATH, ServerMetadata, openapi,
 };
 use serde_json::json;
 use tracing::Instrument as _;
 
-use self::app::ModelPath;
 pub(crate) use self::app::{App, Models, ServedModel};
 use self::error::{ApiError, json as answer};
 

@@ -62,7 +62,6 @@ pub fn check_outputs(specs: &[TensorSpec], named: &[RequestedOutput]) -> Result<
     }
 }
 
-/// Returns the samples of an input that is as `spec` says, and finite.
 fn check_input(tensor: &Tensor, spec: &TensorSpec, max_rows: usize) -> Result<usize, String> {
     let (name, datatype, shape) = (&spec.name, tensor.datatype, &tensor.shape);
     if datatype != spec.datatype {

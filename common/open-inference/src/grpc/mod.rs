@@ -9,19 +9,16 @@
 
 use tonic::codec::CompressionEncoding;
 
-mod codec;
 mod contents;
 mod convert;
 pub mod message;
 mod outline;
 mod receive;
-mod status;
-mod timeout;
+mod wire;
 
 pub use convert::{Form, read_request, read_response, write_request, write_response};
 pub use receive::{Inference, MODEL_INFER, ReceiveError, receive};
-pub use status::{code_of, status_of};
-pub use timeout::timeout_of;
+pub use wire::{code_of, status_of, timeout_of};
 
 /// Client of the service.
 pub use generated::g_r_p_c_inference_service_client::GRPCInferenceServiceClient as InferenceClient;
