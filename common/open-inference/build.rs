@@ -31,7 +31,7 @@ mod service {
                 .route_name(route)
                 .input_type(format!("crate::grpc::message::{route}Request"))
                 .output_type(format!("crate::grpc::message::{route}Response"))
-                .codec_path("crate::grpc::codec::BoundedCodec");
+                .codec_path("crate::grpc::wire::BoundedCodec");
             service.method(method.build())
         });
         Builder::new().compile(&[service.build()]);

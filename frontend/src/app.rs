@@ -10,7 +10,6 @@ use parapet_net::server::{BodyMemory, Connections};
 use parapet_net::tls::ServerTls;
 use parapet_open_inference::{BINARY_EXTENSION, ServerMetadata};
 
-use crate::busy_poll::BusyPoll;
 use crate::config::{AdminSettings, FrontendConfig, ModelConfig, ServerSettings};
 use crate::error::ServeError;
 use crate::metrics::Metrics;
@@ -73,7 +72,6 @@ impl Serving {
     }
 }
 
-/// Everything that requests need.
 #[derive(Debug)]
 pub struct App {
     serving: ArcSwap<Serving>,
@@ -82,10 +80,7 @@ pub struct App {
     pub(crate) reloading: tokio::sync::Mutex<()>,
     pub(crate) metrics: Metrics,
     draining: AtomicBool,
-    /// Keeps the serving thread awake while there is load.
-    pub(crate) busy_poll: BusyPoll,
     pub(crate) connections: Arc<Connections>,
-    /// Memory that the bodies of all requests share.
     pub(crate) body_memory: Arc<BodyMemory>,
     pub(crate) traces: Option<Traces>,
 }
@@ -100,7 +95,6 @@ impl App {
             reloading: tokio::sync::Mutex::new(()),
             metrics,
             draining: AtomicBool::new(false),
-            busy_poll: BusyPoll::new(serving.server.busy_poll),
             connections: Arc::default(),
             body_memory: Arc::new(BodyMemory::new(serving.server.max_bodies_bytes)),
             traces,
@@ -138,12 +132,10 @@ impl App {
         self.serving.load_full()
     }
 
-    /// Serves this from now on.
     pub(crate) fn serve(&self, serving: Arc<Serving>) {
         self.serving.store(serving);
     }
 
-    /// Returns true if every model has an instance that answers.
     pub(crate) fn is_ready(&self) -> bool {
         let serving = self.serving.load();
         !self.is_draining() && serving.models.values().all(|model| model.driver.is_ready())
@@ -176,7 +168,6 @@ impl App {
         }
     }
 
-    /// Brings all meters up to date.
     pub(crate) fn publish(&self) {
         let serving = self.serving.load();
         let data = self.tls.data.as_ref();

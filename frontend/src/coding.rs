@@ -38,11 +38,9 @@ pub struct Coder {
     pub label: String,
     inputs: Vec<CodedInput>,
     outputs: Vec<CodedOutput>,
-    /// The first output, if it has class scores.
     pub judged: Option<JudgedOutput>,
     /// For each parity row; empty unless all rows have one.
     pub(crate) calibrations: Vec<Calibration>,
-    /// True if no output of the model is left out.
     covers_all: bool,
     /// True if no query of a group can be seen in, or disturb, another's reconstruction.
     pub is_isolated: bool,
@@ -54,7 +52,6 @@ pub struct Coder {
 
 #[derive(Debug)]
 pub struct CodedInput {
-    /// Place among the deployed model's inputs.
     pub(crate) position: usize,
     pub(crate) encoder: Box<dyn Encoder>,
     /// Its name at each row's parity model; none where the deployed model itself is asked.
@@ -81,7 +78,6 @@ impl PartialEq for Coder {
 }
 
 impl Coder {
-    /// A code over these tensors of a model with `all_outputs` outputs.
     pub(crate) fn new(
         label: String,
         inputs: Vec<CodedInput>,
@@ -104,20 +100,17 @@ impl Coder {
         }
     }
 
-    /// Returns true if a reconstruction holds every output of the model that is `wanted`.
     pub fn covers(&self, model: &[TensorSpec], wanted: impl Fn(&str) -> bool) -> bool {
         let is_coded = |name: &str| self.outputs.iter().any(|output| output.spec.name == name);
         let mut wanted = model.iter().filter(|output| wanted(&output.name));
         self.covers_all || wanted.all(|output| is_coded(&output.name))
     }
 
-    /// The scale of a reconstruction's numbers.
     pub fn output_domain(&self) -> OutputDomain {
         let domain = |first: &CodedOutput| first.decoder.output_domain();
         self.outputs.first().map_or(OutputDomain::Deployed, domain)
     }
 
-    /// Returns true if the confidence of reconstructions is a measured agreement.
     pub fn is_calibrated(&self) -> bool {
         self.judged.is_some() && !self.calibrations.is_empty()
     }

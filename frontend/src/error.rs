@@ -1,12 +1,14 @@
 //! Everything that can go wrong with a request, mapped to an HTTP status in this one place. Text of
 //! a request is repeated as an [`Excerpt`] only.
 
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use parapet_frontend_core::{Failure, FailureKind, Rejected};
 use parapet_net::server::BodyError;
 use parapet_open_inference::compression::CodingError;
 use parapet_open_inference::grpc::ReceiveError;
-use parapet_open_inference::{Excerpt, ProtocolError};
+use parapet_open_inference::{Excerpt, ProtocolError, rest};
 use thiserror::Error;
 
 #[derive(Debug, Error)]
@@ -63,10 +65,8 @@ fn told(failure: &Failure) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     InvalidRequest,
-    /// A bound or a quota was reached.
     Overloaded,
     DeadlineExceeded,
-    /// No instance could be reached.
     Unavailable,
     Upstream,
     Internal,
@@ -95,7 +95,6 @@ impl ErrorKind {
 }
 
 impl ServeError {
-    /// The status and kind of this error.
     pub fn classify(&self) -> (StatusCode, ErrorKind) {
         use ErrorKind::*;
         match self {
@@ -133,6 +132,13 @@ impl ServeError {
             return Some((*retry_after).max(1));
         }
         (self.classify().0 == StatusCode::SERVICE_UNAVAILABLE).then_some(1)
+    }
+}
+
+impl IntoResponse for ServeError {
+    fn into_response(self) -> Response {
+        let (status, _) = self.classify();
+        rest::respond_error(status, &self, self.retry_after()).map(Body::from)
     }
 }
 

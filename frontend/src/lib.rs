@@ -11,7 +11,6 @@
 
 mod admin;
 pub mod app;
-mod busy_poll;
 pub mod coding;
 pub mod config;
 pub mod discovery;
@@ -22,7 +21,6 @@ mod http;
 pub mod metrics;
 pub mod model;
 pub mod payload;
-mod provenance;
 pub mod reload;
 mod request_context;
 mod server;

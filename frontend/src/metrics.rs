@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 use self::names::*;
 use crate::error::ErrorKind;
-use crate::provenance::Provenance;
+use crate::model::Provenance;
 
 /// The registry of one frontend. It is not global, so that tests can run several side by side.
 #[derive(Debug)]
@@ -52,7 +52,6 @@ impl Metrics {
         })
     }
 
-    /// The text that Prometheus scrapes.
     pub fn render(&self) -> String {
         self.handle.render() + &self.presence.render()
     }
@@ -62,7 +61,6 @@ impl Metrics {
         self.handle.run_upkeep();
     }
 
-    /// Counters of a tenant's requests: those admitted, and those over its quota.
     pub fn tenant(&self, name: &str) -> [Counter; 2] {
         with_local_recorder(&self.recorder, || {
             ["admitted", "over_quota"].map(|outcome| {
@@ -108,7 +106,6 @@ impl Metrics {
         }
     }
 
-    /// Registers the meters of one model.
     pub fn model<'a>(
         &self,
         model: &str,
@@ -134,12 +131,10 @@ type Labels = Vec<(&'static str, String)>;
 struct Presence(Mutex<BTreeMap<(&'static str, Labels), f64>>);
 
 impl Presence {
-    fn set(&self, name: &'static str, labels: Labels, up: bool) {
-        self.0.lock().insert((name, labels), f64::from(up));
-    }
-
-    fn remove(&self, name: &'static str, labels: Labels) {
-        self.0.lock().remove(&(name, labels));
+    fn set(&self, name: &'static str, labels: Labels, up: Option<bool>) {
+        let mut gauges = self.0.lock();
+        gauges.remove(&(name, labels.clone()));
+        gauges.extend(up.map(|up| ((name, labels), f64::from(up))));
     }
 
     fn render(&self) -> String {
@@ -154,7 +149,6 @@ impl Presence {
     }
 }
 
-/// Source of a comparison of an approximation with the truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// The exact prediction came after the approximation had been sent.
@@ -196,7 +190,6 @@ impl From<Counter> for Total {
 type ReadTotal = fn(&Stats) -> u64;
 type ReadGauge = fn(&Stats, &Switches) -> f64;
 
-/// One model's meters, registered once.
 #[derive(Debug)]
 pub struct ModelMeters {
     model: String,
@@ -289,7 +282,6 @@ impl ModelMeters {
         }
     }
 
-    /// Counts a request that was answered with a prediction.
     pub fn answered(&self, provenance: &Provenance, took: Duration) {
         let mut answers = self.answers.iter();
         if let Some((_, count, seconds)) = answers.find(|(kind, ..)| *kind == provenance.kind) {
@@ -302,14 +294,12 @@ impl ModelMeters {
         self.classes.len()
     }
 
-    /// Counts a request that was answered with an error.
     pub fn failed(&self, kind: ErrorKind) {
         if let Some((_, count)) = self.errors.iter().find(|(known, _)| *known == kind) {
             count.increment(1);
         }
     }
 
-    /// Observes an upstream request.
     pub fn upstream(&self, instance: InstanceId, took: Duration, failed: bool) {
         if let Some(pool) = self.pools.get(usize::from(instance.pool.0)) {
             pool.seconds.record(took.as_secs_f64());
@@ -317,22 +307,15 @@ impl ModelMeters {
         }
     }
 
-    pub fn instance_up(&self, pool: PoolId, name: &str, up: bool) {
-        self.presence
-            .set(INSTANCE_UP, self.instance_labels(pool, name), up);
+    /// Tells whether an instance is up; `None` once it has left.
+    pub fn instance_up(&self, pool: PoolId, name: &str, up: Option<bool>) {
+        let labels = self.instance_labels(pool, name);
+        self.presence.set(INSTANCE_UP, labels, up);
     }
 
-    pub fn instance_left(&self, pool: PoolId, name: &str) {
-        self.presence
-            .remove(INSTANCE_UP, self.instance_labels(pool, name));
-    }
-
-    pub fn discovery_up(&self, pool: PoolId, up: bool) {
+    /// Tells whether a pool's backend answers; `None` once it is not asked any more.
+    pub fn discovery_up(&self, pool: PoolId, up: Option<bool>) {
         self.presence.set(DISCOVERY_UP, self.pool_labels(pool), up);
-    }
-
-    pub fn not_discovered(&self, pool: PoolId) {
-        self.presence.remove(DISCOVERY_UP, self.pool_labels(pool));
     }
 
     fn pool_labels(&self, pool: PoolId) -> Labels {
@@ -348,7 +331,6 @@ impl ModelMeters {
         labels
     }
 
-    /// Counts a comparison of an approximate answer with the truth.
     pub fn compared(&self, class: ClassId, source: Source, agrees: bool) {
         let index = 2 * usize::from(source == Source::Audit) + usize::from(!agrees);
         let class = self.classes.get(usize::from(class.0));
@@ -366,7 +348,6 @@ impl ModelMeters {
         class.map_or([0; 4], |class| class.agreement.each_ref().map(count))
     }
 
-    /// Publishes the core's totals, and those of each class.
     pub fn publish_totals(&self, stats: &Stats, outcomes: &[RedundancyOutcomes]) {
         for (class, of) in self.classes.iter().zip(outcomes) {
             let totals = [of.issued, of.won, of.wasted, of.shed, of.failed];

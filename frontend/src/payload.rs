@@ -9,7 +9,6 @@ use tokio::time::Instant;
 
 use crate::traces::Members;
 
-/// Asks for the answer in binary form.
 static BINARY_ANSWER: LazyLock<Parameters> =
     LazyLock::new(|| std::iter::once((BINARY_DATA_OUTPUT.to_owned(), true.into())).collect());
 static NO_PARAMETERS: LazyLock<Parameters> = LazyLock::new(Parameters::new);
@@ -18,14 +17,12 @@ static NO_PARAMETERS: LazyLock<Parameters> = LazyLock::new(Parameters::new);
 #[derive(Debug)]
 pub struct Input {
     pub tensors: Vec<Tensor>,
-    /// Samples: the length of the batch axis.
     pub rows: usize,
     /// The upstream request's body over HTTP, once it was asked for: in binary form, and in JSON.
     binary: OnceLock<Encoded>,
     json: OnceLock<Encoded>,
     /// End of the client's wait; instances that know of it need not begin with it then.
     pub deadline: Option<Instant>,
-    /// The traced requests that it is for.
     pub traces: Members,
 }
 
@@ -66,7 +63,6 @@ impl Input {
         self
     }
 
-    /// Bytes of its tensors.
     pub fn len(&self) -> usize {
         self.tensors.iter().map(|tensor| tensor.data.len()).sum()
     }

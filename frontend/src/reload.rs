@@ -1,11 +1,9 @@
 //! Reading the configuration again while serving: what is sound replaces what is there, at once and
 //! as a whole; what is not changes nothing.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parapet_net::tls::TlsError;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
@@ -23,7 +21,6 @@ pub enum ReloadError {
     NotNow(&'static str),
 }
 
-/// Names of models.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reloaded {
     pub kept: Vec<String>,
@@ -118,20 +115,11 @@ impl App {
     /// the new ones are not sound.
     pub(crate) fn reload_certificates(&self) {
         for tls in self.tls.each().into_iter().flatten() {
-            log(&tls.files().identity.certificate, tls.reload());
+            tls.reload_and_log();
         }
         for tls in self.serving().models.values().flat_map(|model| model.tls()) {
-            log(&tls.files().ca, tls.reload());
+            tls.reload_and_log();
         }
-    }
-}
-
-fn log(file: &Path, reloaded: Result<bool, TlsError>) {
-    let file = file.display();
-    match reloaded {
-        Ok(false) => {}
-        Ok(true) => tracing::info!(%file, "new certificates"),
-        Err(error) => tracing::error!(%file, %error, "the certificates of before stay"),
     }
 }
 
@@ -160,7 +148,6 @@ fn check_fixed(before: &Serving, after: &FrontendConfig) -> Result<(), ReloadErr
         "server.max_bodies_bytes": max_bodies_bytes;
         "server.drain_delay_ms": drain_delay;
         "server.drain_grace_ms": drain_grace;
-        "server.busy_poll_us": busy_poll;
         "server.log_format": log_format;
     }
     if before.traces != after.traces {

@@ -1,16 +1,14 @@
 //! Common part of all inference requests, whatever their protocol: names, meters, trace and log.
 
 use http::{HeaderMap, HeaderValue};
+use parapet_open_inference::rest::REQUEST_ID;
 use tokio::time::Instant;
 
 use crate::app::App;
 use crate::error::ServeError;
-use crate::model::{MAX_REQUEST_ID, Provenance, ServedModel};
+use crate::model::{Provenance, ServedModel};
 use crate::traces::TracedRequest;
 
-/// Names a request in logs; taken from the client, or made here, and echoed.
-const REQUEST_ID: &str = "x-request-id";
-/// The trace of a request that is traced.
 const TRACE_ID: &str = "parapet-trace-id";
 /// Provenance of the answer, for clients and proxies that don't read the body.
 const PROVENANCE: &str = "parapet-provenance";
@@ -19,19 +17,6 @@ const CODE: &str = "parapet-code";
 /// The request's class, for clients and proxies that don't write the body.
 pub(crate) const CLASS_HEADER: &str = "parapet-class";
 
-/// The id that the client gave, if it can be echoed, or a fresh one.
-pub(crate) fn request_id(headers: &HeaderMap) -> HeaderValue {
-    let given = headers.get(REQUEST_ID).filter(|id| {
-        let is_plain = id.as_bytes().iter().all(u8::is_ascii_graphic);
-        is_plain && !id.is_empty() && id.len() <= MAX_REQUEST_ID
-    });
-    given.cloned().unwrap_or_else(|| {
-        let fresh = format!("{:016x}", rand::random::<u64>());
-        HeaderValue::from_str(&fresh).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
-    })
-}
-
-/// Writes the provenance of an answer.
 pub(crate) fn write_provenance(headers: &mut HeaderMap, provenance: &Provenance) {
     headers.insert(PROVENANCE, HeaderValue::from_static(provenance.kind));
     match provenance.confidence {
@@ -46,7 +31,6 @@ pub(crate) fn write_provenance(headers: &mut HeaderMap, provenance: &Provenance)
     write(headers, CODE, provenance.code.as_deref());
 }
 
-/// Writes the names that an answer repeats from its request.
 pub(crate) fn write_names(headers: &mut HeaderMap, id: HeaderValue, trace_id: Option<String>) {
     headers.insert(REQUEST_ID, id);
     write(headers, TRACE_ID, trace_id);
@@ -67,7 +51,6 @@ pub(crate) async fn answer<R>(
     model: Option<&ServedModel>,
     answering: impl Future<Output = Result<(R, Provenance), ServeError>>,
 ) -> (Result<R, ServeError>, Option<String>) {
-    app.busy_poll.touch();
     let started = Instant::now();
     let name = model.map(ServedModel::name);
     let meters = model.map(|model| &model.driver.meters);
@@ -118,6 +101,5 @@ pub(crate) async fn answer<R>(
             Err(refused)
         }
     };
-    app.busy_poll.touch();
     (result, trace_id)
 }

@@ -68,7 +68,6 @@ impl Frontend {
         self.listener.local_addr()
     }
 
-    /// Returns true if the data listeners speak TLS.
     pub fn is_secure(&self) -> bool {
         self.app.tls.data.is_some()
     }
@@ -81,7 +80,6 @@ impl Frontend {
         self.grpc.as_ref().map(TcpListener::local_addr).transpose()
     }
 
-    /// The application, to look at and to reload.
     pub fn app(&self) -> &Arc<App> {
         &self.app
     }
@@ -95,10 +93,6 @@ impl Frontend {
         let mut tasks = JoinSet::new();
         tasks.spawn(upkeep(Arc::clone(&app)));
         tasks.spawn(watch_certificates(Arc::clone(&app)));
-        if app.busy_poll.is_enabled() {
-            let app = Arc::clone(&app);
-            tasks.spawn(async move { app.busy_poll.run().await });
-        }
         let stopped = CancellationToken::new();
         let admin = self.admin.map(|listener| {
             let limits = Limits::of_connections(ADMIN_CONNECTIONS);

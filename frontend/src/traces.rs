@@ -45,7 +45,6 @@ pub struct TraceSettings {
     /// `traceparent`.
     #[serde(default = "one_percent")]
     pub share: f64,
-    /// Name of this frontend at the collector.
     #[serde(default = "service_name")]
     pub service_name: String,
 }
@@ -62,7 +61,6 @@ tokio::task_local! {
     static CURRENT: Trace;
 }
 
-/// Begins traces, and sends their spans to a collector.
 #[derive(Debug)]
 pub struct Traces {
     provider: SdkTracerProvider,
@@ -144,7 +142,6 @@ impl Traces {
     }
 }
 
-/// The span of a request, which ends with it.
 #[derive(Debug)]
 pub struct TracedRequest {
     span: Span,
@@ -152,7 +149,6 @@ pub struct TracedRequest {
 }
 
 impl TracedRequest {
-    /// The trace's id, 32 hexadecimal digits.
     pub fn id(&self) -> String {
         self.trace.parent.trace_id().to_string()
     }
@@ -181,7 +177,6 @@ impl TracedRequest {
     }
 }
 
-/// Where spans of one traced request hang.
 #[derive(Debug, Clone)]
 pub struct Trace {
     tracer: SdkTracer,
@@ -194,7 +189,6 @@ impl Trace {
         CURRENT.try_with(Self::clone).ok()
     }
 
-    /// A span that begins now, and ends when it is dropped.
     fn span(&self, name: &'static str, kind: SpanKind, attributes: Vec<KeyValue>) -> Span {
         let parent = Context::new().with_remote_span_context(self.parent.clone());
         let builder = self.tracer.span_builder(name).with_kind(kind);
@@ -203,7 +197,6 @@ impl Trace {
             .start_with_context(&self.tracer, &parent)
     }
 
-    /// The span of a reconstruction of `slot`.
     pub(crate) fn decode(&self, slot: Slot) -> Span {
         let attributes = vec![KeyValue::new("parapet.slot", i64::from(slot.0))];
         self.span("decode", SpanKind::Internal, attributes)
@@ -244,7 +237,6 @@ impl Members {
         Self(trace.map(member).into_iter().collect())
     }
 
-    /// The spans of a request to `instance`.
     pub(crate) fn predict(&self, instance: InstanceId) -> Spans {
         let span = |member: &Member| {
             let mut attributes = member.attributes();
@@ -304,7 +296,6 @@ impl Spans {
         }
     }
 
-    /// No query needed it any more.
     pub(crate) fn withdrawn(&mut self) {
         for span in &mut self.0 {
             span.set_attribute(KeyValue::new("parapet.withdrawn", true));

@@ -13,11 +13,9 @@ use parking_lot::Mutex;
 
 use crate::engine::{EngineError, InferenceEngine};
 
-/// Faults that an instance acts out.
 #[derive(Debug, Clone)]
 pub struct Injection {
     pub profile: FaultProfile,
-    /// The instance's number in its cluster.
     pub instance: u64,
     /// The experiment's start as milliseconds since 1970, for faults that instances have in common;
     /// this instance's start without one.
@@ -33,7 +31,6 @@ pub struct FaultyEngine {
 }
 
 impl FaultyEngine {
-    /// Adds the faults of `injection` to `inner`, which runs `model`.
     pub fn new(inner: Box<dyn InferenceEngine>, injection: &Injection, model: &str) -> Self {
         let Injection {
             profile,

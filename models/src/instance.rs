@@ -19,7 +19,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::batching::Batcher;
 use crate::config::Config;
 use crate::engine::{
-    EngineError, InferenceEngine, LoadError, OnnxEngine, OnnxRuntime, RuntimeError, load_torch,
+    EngineError, InferenceEngine, OnnxEngine, OnnxRuntime, RuntimeError, load_torch,
 };
 use crate::faults::{FaultyEngine, Injection};
 use crate::metrics::Metrics;
@@ -29,14 +29,10 @@ use crate::server::{App, Models, ServedModel, grpc, health as health_router, rou
 /// or files have changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The repository or a model's metadata.
     #[error(transparent)]
     Repository(#[from] FileError),
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// A model loads but does not run.
     #[error(
         "model {model}, version {version}: the first inference failed: {source}; export the model \
             again"
@@ -48,9 +44,7 @@ pub enum StartError {
     },
     #[error("cannot listen on {address}: {source}; give a free one with --{flag}")]
     Listen {
-        /// The flag that gave it.
         flag: &'static str,
-        /// The address asked for.
         address: SocketAddr,
         source: io::Error,
     },
@@ -66,7 +60,6 @@ pub enum StartError {
 /// Interval between two foldings of the histograms, which would grow between scrapes.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Connections of probes and scrapers.
 const HEALTH_CONNECTIONS: usize = 64;
 
 /// A running instance. Dropping it shuts it down in the background.
@@ -132,17 +125,14 @@ impl Instance {
         Ok(instance)
     }
 
-    /// The address it listens on, with the real port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// TLS of its HTTP listener, if it speaks it.
     pub fn tls(&self) -> Option<&Arc<ServerTls>> {
         self.app.tls.as_ref()
     }
 
-    /// The address it listens on for gRPC, if it does, with the real port.
     pub fn grpc_address(&self) -> Option<SocketAddr> {
         self.grpc_address
     }
@@ -195,12 +185,7 @@ async fn upkeep(app: Arc<App>, shutdown: CancellationToken) {
 /// Certificates are renewed by others, who need not know of this process.
 async fn watch_certificates(tls: Arc<ServerTls>, shutdown: CancellationToken) {
     while passes(parapet_net::tls::LOOK_AGAIN, &shutdown).await {
-        let file = tls.files().identity.certificate.display();
-        match tls.reload() {
-            Ok(false) => {}
-            Ok(true) => tracing::info!(%file, "new certificates"),
-            Err(error) => tracing::error!(%file, %error, "the certificates of before stay"),
-        }
+        tls.reload_and_log();
     }
 }
 
@@ -271,10 +256,9 @@ fn load_engine(
         }
         Platform::TorchScript => Ok(load_torch(entry, version, threads)?),
         Platform::LearnedCode => {
-            let toml = entry.toml_file();
             let problem =
                 "a learned code, which the frontend runs; serve the deployed model instead";
-            Err(LoadError::Unusable(format!("{}: {problem}", toml.display())).into())
+            Err(FileError::new(&entry.toml_file(), problem).into())
         }
     }
 }

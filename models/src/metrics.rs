@@ -24,13 +24,11 @@ const ROWS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 /// Outcome of a request for inference; the label `outcome`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InferenceOutcome {
-    /// Answered with a prediction.
     Ok,
     /// The client's mistake: any status of 400 to 499.
     Rejected,
     /// Turned away for want of room, or while shutting down.
     Overloaded,
-    /// Not answered in time.
     TimedOut,
     Failed,
 }
@@ -121,7 +119,6 @@ impl Metrics {
         });
     }
 
-    /// The metrics in Prometheus' text format.
     pub fn render(&self) -> String {
         self.recorder.handle().render()
     }
@@ -144,7 +141,6 @@ impl ModelMetrics {
     }
 }
 
-/// A request in flight.
 pub struct InFlight<'a>(&'a Gauge);
 
 impl Drop for InFlight<'_> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parapet_models::Instance;
 use parapet_net::test_certificates::{authority, identity, identity_until, revocation_list};
-use parapet_net::tls::{Application, ClientFiles, ClientTls, Identity, server_name};
+use parapet_net::tls::{Application, ClientSettings, ClientTls, Identity, server_name};
 use support::{repository, start};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -22,10 +22,15 @@ async fn connect(
     ca: &Path,
     identity: Option<&Identity>,
 ) -> impl AsyncRead + AsyncWrite + Unpin {
-    let files = ClientFiles {
+    let (certificate, key) = identity
+        .cloned()
+        .map(|own| (own.certificate, own.key))
+        .unzip();
+    let files = ClientSettings {
         ca: ca.to_owned(),
-        crl: None,
-        identity: identity.cloned(),
+        certificate,
+        key,
+        ..ClientSettings::default()
     };
     let connector = ClientTls::load(files)
         .unwrap()

@@ -1,38 +1,57 @@
 //! TOML whose mistakes are named in one line, the same in every file that Parapet reads.
 
-use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use serde::de::DeserializeOwned;
 
-use crate::FileError;
-
 /// Reads the file at `path`.
-pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, FileError> {
+pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, FileError> {
     let text = fs::read_to_string(path).map_err(FileError::io("read", path))?;
     parse(&text).map_err(|mistake| FileError::new(path, mistake))
 }
 
-/// Text that is no TOML, or in which a field is unknown, missing or of the wrong type; one line.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {message}")]
-pub struct Mistake {
-    /// Line of the mistake, from 1.
-    pub line: usize,
-    /// Description of the mistake, in one line.
-    pub message: String,
-}
-
 /// Reads `text`.
-pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Mistake> {
+///
+/// # Errors
+/// One line, for text that is no TOML, or in which a field is unknown, missing or of the wrong type.
+pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);
         let before = text.bytes().take(start);
         let line = 1 + before.filter(|byte| *byte == b'\n').count();
         let words: Vec<&str> = error.message().split_whitespace().collect();
-        let message = words.join(" ");
-        Mistake { line, message }
+        format!("line {line}: {}", words.join(" "))
     })
+}
+
+/// A file or folder that cannot be used: one line that names it, the field and the fix. A retry is
+/// of no use before it has changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {problem}", path.display())]
+pub struct FileError {
+    /// File or folder.
+    pub path: PathBuf,
+    /// Field, problem and fix, in one line.
+    pub problem: String,
+}
+
+impl FileError {
+    /// An error of the file at `path`.
+    pub fn new(path: &Path, problem: impl ToString) -> Self {
+        let (path, problem) = (path.to_owned(), problem.to_string());
+        Self { path, problem }
+    }
+
+    /// An error of `field` in the file at `path`.
+    pub fn field(path: &Path, field: &str, problem: &str, fix: &str) -> Self {
+        Self::new(path, format_args!("{field}: {problem}; {fix}"))
+    }
+
+    /// The system's refusal of `action`, as "read".
+    pub fn io(action: &str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::new(path, format_args!("cannot {action}: {error}"))
+    }
 }
 
 #[cfg(test)]
@@ -60,10 +79,10 @@ mod tests {
         ] {
             let mistake = parse::<File>(text).unwrap_err();
             assert!(
-                mistake.line == line && mistake.message.contains(named),
+                mistake.starts_with(&format!("line {line}: ")) && mistake.contains(named),
                 "{mistake}"
             );
-            assert!(!mistake.to_string().contains('\n'), "{mistake}");
+            assert!(!mistake.contains('\n'), "{mistake}");
         }
     }
 }

@@ -86,7 +86,6 @@ struct Connection {
     generation: u64,
 }
 
-/// Within TLS, or as it is.
 type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// TLS settings for one server.

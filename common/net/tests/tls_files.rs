@@ -9,8 +9,7 @@ use parapet_net::test_certificates::{
     authority, identity, identity_until, replace_key, revocation_list,
 };
 use parapet_net::tls::{
-    Application, ClientFiles, ClientSettings, ClientTls, Identity, ServerFiles, ServerTls,
-    TlsError, server_name,
+    Application, ClientSettings, ClientTls, Identity, ServerFiles, ServerTls, TlsError, server_name,
 };
 
 /// Returns true if both sides agree and a byte gets through.
@@ -51,10 +50,16 @@ fn server(identity: &Identity, client_ca: Option<&Path>) -> ServerTls {
 
 /// A client that trusts `ca`, and looks servers up in `crl`.
 fn client(ca: &Path, crl: Option<&Path>, identity: Option<&Identity>) -> ClientTls {
-    ClientTls::load(ClientFiles {
+    let (certificate, key) = identity
+        .cloned()
+        .map(|own| (own.certificate, own.key))
+        .unzip();
+    ClientTls::load(ClientSettings {
         ca: ca.into(),
         crl: crl.map(Into::into),
-        identity: identity.cloned(),
+        certificate,
+        key,
+        server_name: None,
     })
     .unwrap()
 }

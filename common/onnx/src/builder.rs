@@ -311,11 +311,9 @@ impl GraphBuilder {
     }
 }
 
-/// A layer while it is being defined.
 struct Layer {
     name: String,
     node: NodeProto,
-    /// Of its input.
     shape: Vec<usize>,
     initialisers: Vec<TensorProto>,
 }

@@ -5,7 +5,6 @@ use prost::{Message, Oneof};
 
 /// IR version 8, which goes with opset 17.
 const IR_VERSION: i64 = 8;
-/// Version of the default operator set.
 const OPSET: i64 = 17;
 /// `TensorProto.DataType.FLOAT`.
 pub(crate) const FLOAT: i32 = 1;
@@ -183,7 +182,6 @@ impl AttributeProto {
 }
 
 impl TensorProto {
-    /// 32-bit floats, row-major.
     pub(crate) fn floats(name: String, dims: &[usize], values: &[f32]) -> Self {
         let raw = values.iter().flat_map(|value| value.to_le_bytes());
         Self {
@@ -194,7 +192,6 @@ impl TensorProto {
         }
     }
 
-    /// A vector of 64-bit integers.
     pub(crate) fn integers(name: String, values: &[i64]) -> Self {
         let raw = values.iter().flat_map(|value| value.to_le_bytes());
         Self {

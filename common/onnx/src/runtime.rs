@@ -8,7 +8,6 @@ use ort::session::Session;
 use ort::session::builder::SessionBuilder;
 use parking_lot::Mutex;
 
-/// Environment variable that names the library.
 const VARIABLE: &str = "ORT_DYLIB_PATH";
 const FILE_NAME: &str = "libonnxruntime.so";
 /// Where `cargo xtask setup` puts it, seen from the repository's root.

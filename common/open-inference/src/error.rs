@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use crate::excerpt::error_text;
 use crate::{Datatype, Excerpt};
 
-/// Most axes of a shape.
 pub(crate) const MAX_AXES: usize = 16;
 
 /// A message that breaks the protocol. Sending the same bytes again fails again: none of these is
@@ -21,11 +20,12 @@ pub enum ProtocolError {
     #[error("the JSON is nested deeper than {limit}")]
     Deep { limit: usize },
     /// In JSON, the escapes of the text count in `length`.
-    /// In JSON, the escapes of the text count in `length`.
     #[error("a text of {length} bytes; at most {limit} are taken")]
     LongText { length: usize, limit: usize },
     #[error("invalid JSON: a number of {length} characters; at most {limit} are taken")]
     LongNumber { length: usize, limit: usize },
+    #[error("Inference-Header-Content-Length {value:?} is not a number of bytes")]
+    HeaderLength { value: Excerpt },
     #[error(
         "Inference-Header-Content-Length is {header_length} but the body has only {body_length} \
             bytes"

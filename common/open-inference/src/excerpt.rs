@@ -2,11 +2,9 @@
 
 use std::fmt::{self, Write};
 
-/// Longest excerpt, in characters.
 const MAX_CHARS: usize = 200;
 /// Longest error text, in bytes.
 const MAX_ERROR: usize = 1024;
-/// Mark of a text that was cut.
 const CUT: &str = "...";
 
 /// Beginning of a text, at most 200 characters. Errors that repeat a message's text hold it, so
@@ -70,7 +68,6 @@ pub fn error_text(error: &dyn fmt::Display) -> String {
     line.0
 }
 
-/// Takes text up to the limit, then fails.
 struct Line(String);
 
 impl Write for Line {

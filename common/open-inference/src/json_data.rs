@@ -17,7 +17,6 @@ use crate::room::Contents;
 use crate::tensor::element_count;
 use crate::{Datatype, Excerpt, ProtocolError, Tensor};
 
-/// Reason why a BF16 tensor is refused.
 const BF16_IS_BINARY: &str = "BF16 cannot be sent as JSON";
 
 /// Reads `json` as the contents of a tensor, for which `contents` has room.
@@ -233,7 +232,6 @@ impl<'de> Visitor<'de> for Elements<'_> {
     }
 }
 
-/// Serialises a tensor's contents as a flat JSON array.
 pub(crate) struct JsonData<'a>(&'a Tensor);
 
 impl<'a> JsonData<'a> {

@@ -25,8 +25,9 @@ mod excerpt;
 pub mod grpc;
 mod json_data;
 mod message;
-mod metadata;
 mod openapi;
+#[cfg(feature = "compression")]
+pub mod rest;
 mod room;
 mod tensor;
 
@@ -35,8 +36,10 @@ pub use decode::{decode_request, decode_request_within, decode_response};
 pub use encode::{Encoded, Encoding, encode_inputs, encode_request, encode_response};
 pub use error::{ErrorObject, ProtocolError};
 pub use excerpt::{Excerpt, error_text};
-pub use message::{InferRequest, InferResponse, Parameters, RequestedOutput};
-pub use metadata::{ModelMetadata, ServerMetadata, TensorMetadata};
+pub use message::{
+    InferRequest, InferResponse, ModelMetadata, Parameters, RequestedOutput, ServerMetadata,
+    TensorMetadata,
+};
 pub use openapi::{OPENAPI_PATH, openapi};
 pub use room::{Room, Unbounded};
 pub use tensor::Tensor;

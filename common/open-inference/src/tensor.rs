@@ -178,7 +178,6 @@ impl Tensor {
         Ok(())
     }
 
-    /// Its name, for errors.
     fn excerpt(&self) -> Excerpt {
         Excerpt::from(&self.name)
     }
@@ -193,7 +192,6 @@ impl Tensor {
     }
 }
 
-/// Number of elements that a claimed shape makes.
 pub(crate) fn element_count(tensor: &str, shape: &[usize]) -> Result<usize, ProtocolError> {
     if shape.len() > MAX_AXES {
         let (tensor, axes) = (tensor.into(), shape.len());

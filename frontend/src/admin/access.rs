@@ -17,15 +17,12 @@ use http::header::{HOST, ORIGIN};
 
 use crate::app::App;
 use crate::error::ServeError;
-use crate::http::error;
 use crate::tenants::{KeyHash, bearer};
 
-/// Operator that was let in; in the request's extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operator {
     /// By the key at this place in `admin.key_sha256`.
     Key(usize),
-    /// Without a key, from this machine.
     Local,
 }
 
@@ -42,14 +39,10 @@ pub(super) async fn authenticate(
     State(app): State<Arc<App>>,
     mut request: Request,
     next: Next,
-) -> Response {
-    match may_enter(&app, request.headers()) {
-        Ok(operator) => {
-            request.extensions_mut().insert(operator);
-            next.run(request).await
-        }
-        Err(refused) => error(&refused),
-    }
+) -> Result<Response, ServeError> {
+    let operator = may_enter(&app, request.headers())?;
+    request.extensions_mut().insert(operator);
+    Ok(next.run(request).await)
 }
 
 fn may_enter(app: &App, headers: &HeaderMap) -> Result<Operator, ServeError> {

@@ -31,10 +31,9 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
-use crate::http::{json as json_response, metrics, server_ready, unknown_path};
+use crate::http::{answer, answer_with, metrics, server_ready, unknown_path};
 use crate::reload::ReloadError;
 
-/// Groups of one model that `/debug/groups` shows.
 const MOST_GROUPS: usize = 200;
 
 pub(crate) fn router(app: Arc<App>) -> Router {
@@ -68,7 +67,7 @@ async fn groups(State(app): State<Arc<App>>) -> Response {
         let shown = json!({ "in_memory": now.stats.groups_tracked, "groups": groups });
         models.insert(name.clone(), shown);
     }
-    json_response(StatusCode::OK, &json!({ "models": models }))
+    answer(&json!({ "models": models }))
 }
 
 async fn reload(State(app): State<Arc<App>>) -> Response {
@@ -76,17 +75,14 @@ async fn reload(State(app): State<Arc<App>>) -> Response {
     let reloaded = tokio::spawn(async move { app.reload().await }).await;
     let broken = ReloadError::NotNow("the reload broke off; the log says where");
     match reloaded.unwrap_or(Err(broken)) {
-        Ok(done) => {
-            let done = json!({
-                "models_kept": done.kept,
-                "models_started": done.started,
-                "models_stopped": done.stopped,
-            });
-            json_response(StatusCode::OK, &done)
+        Ok(done) => answer(&json!({
+            "models_kept": done.kept,
+            "models_started": done.started,
+            "models_stopped": done.stopped,
+        })),
+        Err(refused) => {
+            let refused = json!({ "error": refused.to_string() });
+            answer_with(StatusCode::CONFLICT, &refused)
         }
-        Err(refused) => json_response(
-            StatusCode::CONFLICT,
-            &json!({ "error": refused.to_string() }),
-        ),
     }
 }

@@ -6,11 +6,9 @@
 
 use std::sync::LazyLock;
 
-use axum::body::Body;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::HeaderValue;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
     X_FRAME_OPTIONS,
@@ -21,7 +19,6 @@ const STYLE: &str = include_str!("live/page.css");
 const SCRIPT: &str = include_str!("live/page.js");
 const FRAME: &str = include_str!("live/page.html");
 
-/// The document, and the policy under which it runs.
 struct Document {
     html: String,
     policy: String,
@@ -45,19 +42,15 @@ fn hash(text: &str) -> String {
 }
 
 pub(super) async fn page() -> Response {
-    let mut response = Response::new(Body::from(DOCUMENT.html.as_str()));
-    let headers = response.headers_mut();
-    for (name, value) in [
+    let headers = [
         (CONTENT_TYPE, "text/html; charset=utf-8"),
         (CONTENT_SECURITY_POLICY, DOCUMENT.policy.as_str()),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (X_FRAME_OPTIONS, "DENY"),
         (REFERRER_POLICY, "no-referrer"),
         (CACHE_CONTROL, "no-store"),
-    ] {
-        headers.extend(HeaderValue::from_str(value).map(|value| (name, value)));
-    }
-    response
+    ];
+    (headers, DOCUMENT.html.as_str()).into_response()
 }
 
 #[cfg(test)]

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use http::header::CACHE_CONTROL;
-use http::{HeaderValue, StatusCode};
 use parapet_frontend_core::{
     BudgetView, GroupView, HoldBackOverride, InstanceView, LatencyView, Percentiles,
     RedundancyOutcomes, Stats, Switches, Time,
@@ -17,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::driver::Snapshot;
-use crate::http::json as json_response;
+use crate::http::answer;
 use crate::metrics::ClassLabels;
 use crate::model::ServedModel;
 
@@ -37,10 +36,7 @@ pub(super) async fn state(State(app): State<Arc<App>>) -> Response {
         "models": models,
         "models_left_out": serving.models.len().saturating_sub(MOST_MODELS),
     });
-    let mut response = json_response(StatusCode::OK, &state);
-    let no_store = HeaderValue::from_static("no-store");
-    response.headers_mut().insert(CACHE_CONTROL, no_store);
-    response
+    ([(CACHE_CONTROL, "no-store")], answer(&state)).into_response()
 }
 
 fn model(model: &ServedModel) -> Value {
@@ -93,7 +89,6 @@ fn totals(stats: &Stats) -> Value {
     })
 }
 
-/// The switches that the model has, and their state.
 pub(super) fn switches(model: &ServedModel, switches: &Switches) -> Value {
     let hold_back = switches.hold_back.map(|hold_back| match hold_back {
         HoldBackOverride::Fixed(delay) => json!({ "fixed_ms": millis(delay) }),

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
-use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use parapet_frontend_core::HoldBackOverride;
 use parapet_net::server::{Peer, read_body};
@@ -17,7 +16,7 @@ use super::access::Operator;
 use super::state;
 use crate::app::App;
 use crate::error::ServeError;
-use crate::http::{error, json};
+use crate::http::answer;
 use crate::model::ServedModel;
 
 const MOST_BYTES: usize = 1024;
@@ -43,43 +42,37 @@ pub(super) async fn redundancy(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,
     request: Request,
-) -> Response {
+) -> Result<Response, ServeError> {
     let log = Log::of(&request);
-    let switched = async {
-        let Redundancy { on } = read(request).await?;
-        let model = app.model(&name, None)?;
-        if !model.has_redundancy() {
-            let problem = "its strategy has no redundancy; set models.strategy.kind in the \
-                           configuration";
-            return Err(input(problem));
-        }
-        model.driver.set_redundancy(on);
-        log.write(&model, "redundancy", &format!("on = {on}"));
-        Ok(model)
-    };
-    answer(switched.await)
+    let Redundancy { on } = read(request).await?;
+    let model = app.model(&name, None)?;
+    if !model.has_redundancy() {
+        let problem =
+            "its strategy has no redundancy; set models.strategy.kind in the configuration";
+        return Err(input(problem));
+    }
+    model.driver.set_redundancy(on);
+    log.write(&model, "redundancy", &format!("on = {on}"));
+    Ok(switched(&model))
 }
 
 pub(super) async fn hold_back(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,
     request: Request,
-) -> Response {
+) -> Result<Response, ServeError> {
     let log = Log::of(&request);
-    let switched = async {
-        let wanted: HoldBack = read(request).await?;
-        let model = app.model(&name, None)?;
-        if !model.has_hold_back() {
-            let problem = "its strategy waits for no query to be late; set models.strategy.kind \
-                           in the configuration";
-            return Err(input(problem));
-        }
-        let hold_back = wanted.parse()?;
-        model.driver.set_hold_back(hold_back);
-        log.write(&model, "hold_back", &format!("{hold_back:?}"));
-        Ok(model)
-    };
-    answer(switched.await)
+    let wanted: HoldBack = read(request).await?;
+    let model = app.model(&name, None)?;
+    if !model.has_hold_back() {
+        let problem = "its strategy waits for no query to be late; set models.strategy.kind in \
+                       the configuration";
+        return Err(input(problem));
+    }
+    let hold_back = wanted.parse()?;
+    model.driver.set_hold_back(hold_back);
+    log.write(&model, "hold_back", &format!("{hold_back:?}"));
+    Ok(switched(&model))
 }
 
 impl HoldBack {
@@ -106,7 +99,6 @@ impl HoldBack {
     }
 }
 
-/// Writes to the log who threw a switch.
 struct Log {
     operator: Option<Operator>,
     peer: Option<Peer>,
@@ -156,14 +148,8 @@ fn input(problem: &str) -> ServeError {
     ServeError::Input(problem.to_owned())
 }
 
-fn answer(switched: Result<Arc<ServedModel>, ServeError>) -> Response {
-    match switched {
-        Ok(model) => json(
-            StatusCode::OK,
-            &state::switches(&model, &model.driver.switches()),
-        ),
-        Err(refused) => error(&refused),
-    }
+fn switched(model: &ServedModel) -> Response {
+    answer(&state::switches(model, &model.driver.switches()))
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use super::settings::{Admin, Tenant, TlsSettings};
 use super::{At, ConfigError};
 use crate::tenants::{KeyHash, MixingDomain, TenantConfig};
 
-/// The listener of operators.
 #[derive(Debug, Clone)]
 pub struct AdminSettings {
     pub listen: SocketAddr,

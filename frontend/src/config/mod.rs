@@ -27,14 +27,12 @@ pub use strategy::{ClassConfig, RedundantPool};
 use crate::tenants::TenantConfig;
 use crate::traces::TraceSettings;
 
-/// Mistake in a configuration, in one line.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct ConfigError(String);
 
 #[derive(Debug, Clone)]
 pub struct FrontendConfig {
-    /// The file that it was read from.
     pub path: PathBuf,
     pub server: ServerSettings,
     /// TLS of the data listeners; plain HTTP and gRPC without it.
@@ -86,7 +84,6 @@ impl<'a> At<'a> {
         Self { path, table }
     }
 
-    /// A table in this one.
     fn inside(&self, field: &str) -> At<'a> {
         At::new(self.path, format!("{}.{field}", self.table))
     }
@@ -99,12 +96,10 @@ impl<'a> At<'a> {
         self.because(field, format!("{problem}; {fix}"))
     }
 
-    /// A mistake in a field of this table.
     fn setting(&self, mistake: SettingError) -> ConfigError {
         self.field(&mistake.field, mistake.problem, mistake.fix)
     }
 
-    /// Files of the field `tls` that are of no use.
     fn tls(&self, error: &TlsError) -> ConfigError {
         self.field("tls", error, error.fix())
     }

@@ -12,21 +12,16 @@ use serde::{Deserialize, Deserializer};
 use super::{At, ConfigError};
 use crate::discovery::{Scheme, Settings};
 
-/// Instances that serve one model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolSettings {
     /// Their addresses, as written and resolved; none where they are discovered.
     pub instances: Vec<(String, SocketAddr)>,
     pub discovery: Option<Settings>,
-    /// Concurrent requests that each is given.
     pub slots: u32,
-    /// Jobs that may wait for one of them.
     pub queue: usize,
-    /// For instances within TLS.
     pub tls: Option<ClientTls>,
 }
 
-/// `instances`: a list of addresses, or the place to look for them.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::config) enum Instances {
     Listed(Vec<String>),
@@ -59,7 +54,6 @@ impl<'de> Visitor<'de> for ListOrTable {
 }
 
 impl PoolSettings {
-    /// The pool at `at`, with certificates of its own if `tls` names them.
     pub(super) fn resolve(
         at: &At<'_>,
         instances: &Instances,

@@ -14,9 +14,7 @@ use crate::traces::TraceSettings;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
-    /// Its table, as written.
     pub settings: ModelSettings,
-    /// Its metadata in the repository.
     pub entry: ModelEntry,
     pub version: u64,
     pub pool: PoolSettings,
@@ -27,7 +25,6 @@ pub struct ModelConfig {
 }
 
 impl ModelConfig {
-    /// The deployed model's pool, then the others.
     pub fn pools(&self) -> impl Iterator<Item = &PoolSettings> {
         std::iter::once(&self.pool).chain(self.redundant.iter().map(|other| &other.pool))
     }
@@ -75,7 +72,6 @@ pub(super) fn resolve(path: &Path, file: File) -> Result<FrontendConfig, ConfigE
     })
 }
 
-/// Checks that need no other file.
 pub(super) fn check(path: &Path, file: File) -> Result<(), ConfigError> {
     check_server(&At::new(path, "server"), &file.server)?;
     resolve_tenants(path, file.tenants)?;

@@ -91,8 +91,6 @@ pub struct ServerSettings {
     pub drain_delay: Duration,
     #[serde(rename = "drain_grace_ms", deserialize_with = "millis")]
     pub drain_grace: Duration,
-    #[serde(rename = "busy_poll_us", deserialize_with = "micros")]
-    pub busy_poll: Duration,
     pub log_format: LogFormat,
 }
 
@@ -117,7 +115,6 @@ impl Default for ServerSettings {
             metrics: None,
             drain_delay: Duration::ZERO,
             drain_grace: Duration::from_secs(10),
-            busy_poll: Duration::ZERO,
             log_format: LogFormat::Text,
         }
     }
@@ -243,7 +240,6 @@ pub(super) struct Parity {
     pub(super) max_queue: Option<usize>,
 }
 
-/// Fields of [`Models`] that a strategy of this kind may have.
 fn fields_of_models(kind: &str) -> &'static str {
     match kind {
         "approximate_backup" => "model version instances tls slots_per_instance max_queue",
@@ -276,14 +272,6 @@ fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Err
     let millis = f64::deserialize(deserializer)?;
     Duration::try_from_secs_f64(millis / 1e3)
         .map_err(|_| D::Error::custom("expected milliseconds, a number of at least 0"))
-}
-
-fn micros<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let micros = f64::deserialize(deserializer)?;
-    let duration = Duration::try_from_secs_f64(micros / 1e6).ok();
-    duration
-        .filter(|duration| *duration <= Duration::from_secs(1))
-        .ok_or_else(|| D::Error::custom("expected microseconds, a number from 0 to 1000000"))
 }
 
 fn number<const N: u16, T: From<u16>>() -> T {

@@ -20,10 +20,8 @@ use hickory_resolver::proto::rr::{Name, RData};
 
 use super::{Addresses, Discovery, DiscoveryError, MAX_INSTANCES, Place, Settings, sleep_about};
 
-/// For one query to one name server.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Instances by name.
 #[derive(Debug)]
 pub struct Dns {
     settings: Settings,
@@ -126,7 +124,11 @@ impl Discovery for Dns {
             }
         })?;
         self.answered = true;
-        Ok(found.into_iter().collect())
+        let mut found: Addresses = found.into_iter().collect();
+        // Of several names of an address the first in the alphabet counts.
+        let mut last = None;
+        found.retain(|place| last.replace(place.address) != Some(place.address));
+        Ok(found)
     }
 }
 

@@ -23,18 +23,14 @@ use super::{
     Addresses, Discovery, DiscoveryError, EtcdSettings, MAX_INSTANCES, Place, Scheme, sleep_about,
 };
 
-/// Between two readings.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// For connecting and one response.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Instances by key.
 #[derive(Debug)]
 pub struct Etcd {
     settings: EtcdSettings,
     scheme: Scheme,
-    /// The member that is asked.
     member: usize,
     /// To that member, once it has answered.
     connections: Option<Connections>,
@@ -46,7 +42,6 @@ struct RangeResponse {
     kvs: Vec<Entry>,
 }
 
-/// Key and value in base64.
 #[derive(Deserialize)]
 struct Entry {
     key: String,
@@ -77,7 +72,8 @@ impl Etcd {
     async fn ask(&mut self) -> Result<Addresses, String> {
         let host = self.endpoint().to_owned();
         if let Some(tls) = &self.settings.loaded {
-            renew(tls);
+            // Connections of before a change carry no further request.
+            tls.reload_and_log();
         }
         let connections = match self.connections.take() {
             Some(connections) => connections,
@@ -138,16 +134,6 @@ async fn connect(host: &str, tls: Option<&ClientTls>) -> Result<Connections, Str
         Ok::<Tls, String>(Tls { client, name })
     });
     Ok(Connections::new(address, limits).with_tls(tls.transpose()?))
-}
-
-/// Certificates are read again before each request; connections of before a change carry none.
-fn renew(tls: &ClientTls) {
-    let file = tls.files().ca.display();
-    match tls.reload() {
-        Ok(false) => {}
-        Ok(true) => tracing::info!(%file, "new certificates for etcd"),
-        Err(error) => tracing::error!(%file, %error, "the certificates for etcd of before stay"),
-    }
 }
 
 /// The addresses that entries name; others are left out, and logged.

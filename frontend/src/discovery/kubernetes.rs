@@ -18,7 +18,6 @@ use kube::{Client, ResourceExt};
 
 use super::{Addresses, Discovery, DiscoveryError, KubernetesSettings};
 
-/// For a list, and for a watch to begin.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// For which one watch goes on, in seconds.
 const WATCH_SECONDS: u32 = 240;
@@ -30,7 +29,6 @@ type Events = BoxStream<'static, Result<WatchEvent<EndpointSlice>, kube::Error>>
 pub struct Kubernetes {
     settings: KubernetesSettings,
     client: Option<Client>,
-    /// By the name of their slice.
     known: BTreeMap<String, Addresses>,
     watch: Option<Events>,
 }
@@ -78,7 +76,6 @@ impl Kubernetes {
         }
     }
 
-    /// Reads all slices and watches from there on.
     async fn list(&mut self) -> Result<(), String> {
         let client = match &self.client {
             Some(client) => client.clone(),
@@ -105,7 +102,7 @@ impl Kubernetes {
     }
 
     fn all(&self) -> Addresses {
-        self.known.values().flat_map(Addresses::iter).collect()
+        self.known.values().flatten().cloned().collect()
     }
 }
 
@@ -133,7 +130,7 @@ fn addresses(slice: &EndpointSlice, name: Option<&str>) -> Addresses {
     let endpoints = slice.endpoints.iter().filter(takes_requests);
     let ips = endpoints.flat_map(|endpoint| &endpoint.addresses);
     let ips = ips.filter_map(|ip| ip.parse::<IpAddr>().ok());
-    ips.map(|ip| SocketAddr::new(ip, port)).collect()
+    ips.map(|ip| SocketAddr::new(ip, port).into()).collect()
 }
 
 async fn in_time<T, E: Display>(asking: impl Future<Output = Result<T, E>>) -> Result<T, String> {

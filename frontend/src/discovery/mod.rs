@@ -10,18 +10,19 @@
 //! instances that were known are kept, and whether they are well is for health checks to say. So no
 //! outage of a registry takes serving down.
 
-mod addresses;
 mod dns;
 mod etcd;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 mod settings;
 
-pub use addresses::{Addresses, Place, difference};
 pub use dns::Dns;
 pub use etcd::Etcd;
 pub use settings::{EtcdSettings, KubernetesSettings, Scheme, Settings};
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::Rng;
@@ -35,7 +36,35 @@ pub const MAX_INSTANCES: usize = 1024;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-/// A backend that knows where instances are.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub address: SocketAddr,
+    /// The host name by which it was found, which its certificate has to have: in ASCII, and
+    /// without the dot at its end.
+    pub host: Option<Arc<str>>,
+}
+
+impl From<SocketAddr> for Place {
+    fn from(address: SocketAddr) -> Self {
+        let host = None;
+        Self { address, host }
+    }
+}
+
+pub type Addresses = BTreeSet<Place>;
+
+/// Places without a known instance, and instances whose place was not found any more. One that has
+/// another name now leaves, and joins under that.
+pub fn difference<Id: Copy>(
+    known: &BTreeMap<Place, Id>,
+    found: &Addresses,
+) -> (Vec<Place>, Vec<(Place, Id)>) {
+    let joined = found.iter().filter(|place| !known.contains_key(place));
+    let left = known.iter().filter(|(place, _)| !found.contains(place));
+    let left = left.map(|(place, id)| (place.clone(), *id));
+    (joined.cloned().collect(), left.collect())
+}
+
 pub trait Discovery: Send + 'static {
     /// The whole set, as soon as there may be something new: the first time at once. It may be the
     /// same again. After an error the next call begins anew. Every wait but that for news has a
@@ -43,19 +72,15 @@ pub trait Discovery: Send + 'static {
     fn next(&mut self) -> impl Future<Output = Result<Addresses, DiscoveryError>> + Send;
 }
 
-/// Reason why a backend did not answer.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{backend}: {reason}")]
 pub struct DiscoveryError {
-    /// Backend, and the name that it was asked for.
     pub backend: String,
     pub reason: String,
 }
 
-/// Latest addresses of instances.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct View {
-    /// The last ones that were found.
     pub addresses: Addresses,
     /// True if the backend answers, and knows any instance. If not, the addresses are from before.
     pub is_current: bool,
@@ -92,7 +117,7 @@ fn learn(view: &watch::Sender<View>, name: &str, found: Result<Addresses, Discov
                 let (found, used) = (found.len(), MAX_INSTANCES);
                 tracing::warn!(pool = name, found, used, "too many instances found");
             }
-            let addresses: Addresses = found.iter().take(MAX_INSTANCES).collect();
+            let addresses: Addresses = found.into_iter().take(MAX_INSTANCES).collect();
             let instances = addresses.len();
             let is_current = true;
             let found = View {
@@ -141,4 +166,44 @@ fn pause(failures: u32) -> Duration {
 pub(crate) async fn sleep_about(interval: Duration) {
     let jitter = rand::rng().random_range(0.9..1.1);
     sleep(interval.mul_f64(jitter)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use proptest::prelude::*;
+
+    fn place((last, host): (u8, u8)) -> Place {
+        let host = (host > 0).then(|| format!("host-{host}").into());
+        let address = ([10, 0, 0, last], 9000).into();
+        Place { address, host }
+    }
+
+    proptest! {
+        /// Joins and leaves turn the known into the found, and leave the others alone.
+        #[test]
+        fn brings_the_known_to_the_found(
+            rounds in prop::collection::vec(prop::collection::btree_map(0u8..12, 0u8..3, 0..8),
+                1..20),
+        ) {
+            let mut known: BTreeMap<Place, u32> = BTreeMap::new();
+            let mut next = 0;
+            for found in rounds {
+                let found: Addresses = found.into_iter().map(place).collect();
+                let before = known.clone();
+                let (joined, left) = difference(&known, &found);
+                for (place, id) in &left {
+                    prop_assert_eq!(known.remove(place), Some(*id));
+                }
+                for place in joined {
+                    next += 1;
+                    prop_assert_eq!(known.insert(place, next), None);
+                }
+                prop_assert_eq!(&known.keys().cloned().collect::<Addresses>(), &found);
+                let mut stayed = before.iter().filter(|(place, _)| found.contains(place));
+                prop_assert!(stayed.all(|(place, id)| known.get(place) == Some(id)));
+            }
+        }
+    }
 }

@@ -18,15 +18,12 @@ use super::{Dns, Etcd, View, follow};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// A name with an address record for each instance.
     pub dns: Option<String>,
     pub port: Option<u16>,
-    /// A name with an SRV record for each instance.
     pub srv: Option<String>,
     /// The name server to ask; the system's if `None`.
     pub resolver: Option<SocketAddr>,
     pub interval_ms: Option<u64>,
-    /// Protocol of all of the instances.
     #[serde(default)]
     pub scheme: Scheme,
     pub etcd: Option<EtcdSettings>,
@@ -115,7 +112,6 @@ impl Settings {
         Ok(())
     }
 
-    /// TLS with the backend, if it uses any.
     pub fn tls(&self) -> Option<&ClientTls> {
         self.etcd.as_ref()?.loaded.as_ref()
     }
@@ -202,7 +198,6 @@ impl Scheme {
         matches!(self, Self::Https | Self::Grpcs)
     }
 
-    /// Takes the scheme off an address, if there is one.
     pub fn split_off(address: &str) -> (Option<Self>, &str) {
         let mut schemes = Self::ALL.into_iter();
         let found = schemes.find_map(|(scheme, prefix)| {

@@ -23,11 +23,8 @@ const LOG_AGAIN: Duration = Duration::from_secs(30);
 pub(super) struct Member {
     /// Its address, as configured or found.
     pub(super) name: String,
-    /// Asks for a health check out of turn.
     pub(super) asked: Arc<Notify>,
-    /// Ends its health checks.
     stop: CancellationToken,
-    /// Reason why the last health check failed, if it did.
     pub(super) unready: Arc<Mutex<Option<Unready>>>,
 }
 
@@ -87,7 +84,6 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// Names of the instances, with their pools.
     pub(crate) fn instances(&self) -> Vec<(PoolId, String)> {
         let members = self.members.lock();
         let named = members
@@ -106,23 +102,23 @@ impl<T: Transport> Driver<T> {
         self.retired.cancel();
         for pool in &*self.discovering.lock() {
             if !discovered(*pool) {
-                self.meters.not_discovered(*pool);
+                self.meters.discovery_up(*pool, None);
             }
         }
         for (instance, member) in self.members.lock().drain() {
             if !kept(instance.pool, &member.name) {
-                self.meters.instance_left(instance.pool, &member.name);
+                self.meters.instance_up(instance.pool, &member.name, None);
             }
         }
     }
 
-    /// A health check's result.
     fn found(self: &Arc<Self>, instance: InstanceId, ready: bool) {
         self.feed(|engine, now, actions| engine.instance_up(now, instance, ready, actions));
         // Under the table's lock, so that a check that ends late brings no series of an instance
         // that left back.
         if let Some(member) = self.members.lock().get(&instance) {
-            self.meters.instance_up(instance.pool, &member.name, ready);
+            self.meters
+                .instance_up(instance.pool, &member.name, Some(ready));
         }
     }
 
@@ -142,7 +138,7 @@ impl<T: Transport> Driver<T> {
         let mut members = self.members.lock();
         if let Some(member) = members.remove(&instance) {
             member.stop.cancel();
-            self.meters.instance_left(instance.pool, &member.name);
+            self.meters.instance_up(instance.pool, &member.name, None);
             tracing::info!(instance = %member.name, pool = instance.pool.0, "instance left");
         }
     }
@@ -160,7 +156,7 @@ impl<T: Transport> Driver<T> {
                     return;
                 }
                 discovering.insert(pool);
-                self.meters.discovery_up(pool, now.is_current);
+                self.meters.discovery_up(pool, Some(now.is_current));
             }
             let (joined, left) = difference(&known, &now.addresses);
             known.extend(joined.into_iter().filter_map(|place| {
@@ -179,7 +175,6 @@ impl<T: Transport> Driver<T> {
     }
 }
 
-/// State of an instance that has been logged.
 #[derive(Debug, Default)]
 struct LoggedState {
     up: Option<bool>,

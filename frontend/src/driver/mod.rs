@@ -32,7 +32,6 @@ use crate::payload::{Input, Output};
 use crate::traces::Trace;
 use crate::upstream::Transport;
 
-/// One model's engine with its surroundings.
 #[derive(Debug)]
 pub struct Driver<T> {
     locked: Mutex<Locked>,
@@ -48,7 +47,6 @@ pub struct Driver<T> {
     rearm: Notify,
     members: Mutex<FxHashMap<InstanceId, Member>>,
     health: HealthSettings,
-    /// Pools whose instances are discovered.
     discovering: Mutex<BTreeSet<PoolId>>,
     stop: CancellationToken,
     /// Cancelled when it is replaced, or stopped.
@@ -64,11 +62,9 @@ struct Locked {
     waiters: FxHashMap<QueryId, Waiter>,
     /// Dropping one withdraws its request.
     running: FxHashMap<JobId, oneshot::Sender<()>>,
-    /// The timer slept for.
     armed: Option<Time>,
 }
 
-/// Receiver of a query's answer.
 #[derive(Debug)]
 struct Waiter {
     sender: oneshot::Sender<Answer<Output>>,
@@ -174,12 +170,10 @@ impl<T: Transport> Driver<T> {
         coder.map_or(self.judged.as_ref(), |coder| coder.judged.as_ref())
     }
 
-    /// The engine's totals and gauges.
     pub fn stats(&self) -> Stats {
         self.locked.lock().engine.stats()
     }
 
-    /// Brings the model's meters up to date with the engine.
     pub fn publish(&self) {
         let mut locked = self.locked.lock();
         let (stats, switches) = (locked.engine.stats(), locked.engine.switches());
@@ -189,14 +183,12 @@ impl<T: Transport> Driver<T> {
         self.meters.publish_state(&stats, &switches);
     }
 
-    /// Returns true if any instance of the deployed model is up.
     pub fn is_ready(&self) -> bool {
         let locked = self.locked.lock();
         let pool = locked.engine.core().pool(PoolId::DEPLOYED);
         pool.is_some_and(|pool| pool.is_any_up())
     }
 
-    /// Returns true if a query that came now would be taken.
     pub fn has_room(&self) -> bool {
         let mut locked = self.locked.lock();
         locked.engine.has_room(self.now())
@@ -206,7 +198,6 @@ impl<T: Transport> Driver<T> {
         Time::after_start(self.started.elapsed())
     }
 
-    /// Hands the engine an event and does what it says.
     fn feed<R>(
         self: &Arc<Self>,
         event: impl FnOnce(&mut Engine<Input, Output>, Time, &mut Actions) -> R,
@@ -259,7 +250,6 @@ impl<T: Transport> Driver<T> {
     }
 }
 
-/// A model as it stands, for operators.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     /// Since the driver's start.
@@ -271,14 +261,11 @@ pub(crate) struct Snapshot {
     pub(crate) budgets: Vec<Option<BudgetView>>,
     /// With their names, and why the last health check failed, if it did.
     pub(crate) instances: Vec<(InstanceView, String, Option<String>)>,
-    /// Groups in memory now.
     pub(crate) groups: Vec<GroupView>,
-    /// The last groups that reconstructed something.
     pub(crate) decoded: Vec<GroupView>,
 }
 
 impl<T: Transport> Driver<T> {
-    /// The model now, with so many instances and groups in memory at most.
     pub(crate) fn snapshot(&self, most_instances: usize, most_groups: usize) -> Snapshot {
         let classes = self.meters.classes();
         let mut locked = self.locked.lock();
@@ -308,7 +295,6 @@ impl<T: Transport> Driver<T> {
         snapshot
     }
 
-    /// Switches redundancy on or off for new queries.
     pub(crate) fn set_redundancy(&self, on: bool) {
         self.locked.lock().engine.set_redundancy(on);
     }

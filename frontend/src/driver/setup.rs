@@ -40,7 +40,6 @@ pub(super) fn core_config(config: &ModelConfig) -> CoreConfig {
     }
 }
 
-/// One strategy for all classes.
 pub(super) fn strategy(config: &ModelConfig) -> ByClass<Input, Output> {
     let mut strategies = config.classes.iter().map(|class| class.strategy.build());
     let default = strategies.next();

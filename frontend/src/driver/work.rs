@@ -21,7 +21,6 @@ use crate::upstream::Transport;
 /// them (CG-3).
 const ENCODE_INLINE_BYTES: usize = 64 * 1024;
 
-/// Something to do once the lock is released.
 pub(super) enum Work {
     Answer(oneshot::Sender<Answer<Output>>, Answer<Output>),
     Send(JobId, InstanceId, Arc<Input>, oneshot::Receiver<()>),
@@ -204,7 +203,6 @@ impl<T: Transport> Driver<T> {
         self.feed(|engine, now, actions| engine.encoded(now, group, row, parity, actions));
     }
 
-    /// Where a class's coding waits for its turn, if it takes long.
     fn queue(&self, class: ClassId) -> Option<&CodingQueue> {
         self.coder(class)?.queue.as_ref()
     }

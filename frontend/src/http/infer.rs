@@ -8,26 +8,23 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::middleware::Next;
-use axum::response::Response;
-use http::header::{CONNECTION, CONTENT_ENCODING, VARY};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
+use axum::response::{IntoResponse as _, Response};
+use http::header::CONNECTION;
+use http::{HeaderMap, HeaderValue, Method, Version};
 use parapet_frontend_core::Rejected;
 use parapet_net::server::{BodyError, Reserved, read_body_within};
-use parapet_open_inference::compression::{self, Coding, encode as compress};
+use parapet_open_inference::compression::{self, Coding};
+use parapet_open_inference::rest::{self, ModelPath};
 use parapet_open_inference::{
-    BINARY_DATA_OUTPUT, Encoded, HEADER_CONTENT_LENGTH, InferRequest, ProtocolError, Room,
-    decode_request_within, encode_response,
+    BINARY_DATA_OUTPUT, InferRequest, ProtocolError, Room, decode_request_within, encode_response,
 };
-use serde::Deserialize;
 
-use super::{error, with_type};
 use crate::app::App;
 use crate::error::ServeError;
 use crate::model::{CLASS, Provenance, ServedModel};
-use crate::request_context::{CLASS_HEADER, answer, request_id, write_names, write_provenance};
+use crate::request_context::{CLASS_HEADER, answer, write_names, write_provenance};
 use crate::tenants::MixingDomain;
 
-/// Paths that health checks ask, which have no keys.
 pub(super) const HEALTH: [&str; 2] = ["/v2/health/live", "/v2/health/ready"];
 
 /// On a request's way in checks the key and the quota; on its way out, while the server drains,
@@ -40,7 +37,7 @@ pub(super) async fn guard(
     let version = request.version();
     let mut response = match admit(&app, &mut request) {
         Ok(()) => next.run(request).await,
-        Err(refused) => error(&refused),
+        Err(refused) => refused.into_response(),
     };
     // Kept connections would be closed soon, perhaps just when their clients send; told so, clients
     // open one elsewhere.
@@ -51,7 +48,6 @@ pub(super) async fn guard(
     response
 }
 
-/// Puts the request's mixing domain into its extensions.
 fn admit(app: &App, request: &mut Request) -> Result<(), ServeError> {
     if !HEALTH.contains(&request.uri().path()) {
         // Metadata costs nothing; predictions are asked for by POST.
@@ -60,13 +56,6 @@ fn admit(app: &App, request: &mut Request) -> Result<(), ServeError> {
         request.extensions_mut().insert(domain);
     }
     Ok(())
-}
-
-/// The part of a path that names a model.
-#[derive(Debug, Deserialize)]
-pub(super) struct ModelPath {
-    pub(super) model: String,
-    pub(super) version: Option<String>,
 }
 
 pub(super) async fn infer(
@@ -78,15 +67,15 @@ pub(super) async fn infer(
     let headers = &parts.headers;
     // The guard has put it there, by the request's key; without it the request shares no group.
     let Some(&domain) = parts.extensions.get::<MixingDomain>() else {
-        return error(&ServeError::Unauthenticated);
+        return ServeError::Unauthenticated.into_response();
     };
-    let id = request_id(headers);
+    let id = rest::request_id(headers);
     let model = app.model(&path.model, path.version.as_deref());
     let known = model.as_ref().ok().cloned();
     // On the heap, since each layer of the server around it would copy it once or twice.
     let answering = Box::pin(async { infer_on(&app, &*model?, domain, headers, body).await });
     let (result, trace_id) = answer(&app, headers, &id, known.as_deref(), answering).await;
-    let mut response = result.unwrap_or_else(|refused| error(&refused));
+    let mut response = result.into_response();
     write_names(response.headers_mut(), id, trace_id);
     response
 }
@@ -120,37 +109,11 @@ async fn infer_on(
     let (response, provenance) = model.infer(domain, request).await?;
     let encoded = encode_response(&response, |output| forms.wants_binary(output));
     let encoded = encoded.map_err(ServeError::Response)?;
-    let accepted = Coding::for_response(headers);
-    let mut response = respond(encoded, accepted).await;
+    let mut response = rest::respond_encoded(encoded, headers)
+        .await
+        .map(Body::from);
     write_provenance(response.headers_mut(), &provenance);
     Ok((response, provenance))
-}
-
-/// The answer, compressed if the client likes that best and it is worth it.
-async fn respond(encoded: Encoded, accepted: Option<Coding>) -> Response {
-    let content_type = encoded.content_type();
-    let Encoded {
-        mut body,
-        header_length,
-    } = encoded;
-    let mut coded = None;
-    if let Some(coding) = accepted
-        && let Some(compressed) = compress(coding, &body).await
-    {
-        body = compressed;
-        coded = Some(HeaderValue::from_static(coding.name()));
-    }
-    let mut response = with_type(StatusCode::OK, content_type, body);
-    let headers = response.headers_mut();
-    if let Some(length) = header_length {
-        // Of the body as it was, like the sizes in it.
-        headers.insert(HEADER_CONTENT_LENGTH, length.into());
-    }
-    if let Some(coding) = coded {
-        headers.insert(CONTENT_ENCODING, coding);
-    }
-    headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
-    response
 }
 
 /// Reads a request to `model`, and returns the memory that it holds beside it.
@@ -161,7 +124,7 @@ async fn read_request(
     body: Body,
 ) -> Result<(InferRequest, Reserved), ServeError> {
     let coding = Coding::of_request(headers)?;
-    let header_length = header_length(headers)?;
+    let header_length = rest::header_length(headers)?;
     let serving = app.serving();
     let server = &serving.server;
     let (max_bytes, limit) = (server.max_body_bytes, server.body_read_timeout);
@@ -188,7 +151,6 @@ async fn read_request(
     tokio::time::timeout(limit, reading).await.map_err(late)?
 }
 
-/// Memory of a request.
 struct Held {
     /// Bytes of the body, and of the body that it unpacks to, once it is decoded.
     body: usize,
@@ -202,40 +164,5 @@ impl Room for Held {
         self.contents = bytes;
         let held = self.reserved.hold(self.body.saturating_add(bytes));
         held.map_err(|_| ProtocolError::NoMemory)
-    }
-}
-
-fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ServeError> {
-    let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else {
-        return Ok(None);
-    };
-    let value = value.to_str().ok();
-    let length = value.and_then(|value| value.trim().parse().ok());
-    length.map(Some).ok_or_else(|| {
-        let problem = format!("header {HEADER_CONTENT_LENGTH} must be a number of bytes");
-        ServeError::Input(problem)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn request_without_a_mixing_domain_is_refused() {
-        let app = Arc::new(App::without_models());
-        for (domain, status) in [
-            (None, StatusCode::UNAUTHORIZED),
-            (Some(MixingDomain::SHARED), StatusCode::NOT_FOUND),
-        ] {
-            let mut request = Request::new(Body::empty());
-            if let Some(domain) = domain {
-                let _: Option<MixingDomain> = request.extensions_mut().insert(domain);
-            }
-            let (model, version) = ("model".to_owned(), None);
-            let path = Path(ModelPath { model, version });
-            let answer = infer(State(Arc::clone(&app)), path, request).await;
-            assert_eq!(answer.status(), status);
-        }
     }
 }

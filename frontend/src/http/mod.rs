@@ -1,49 +1,122 @@
-//! The Open Inference Protocol's server side: routes, bodies, error objects, request ids.
+//! The Open Inference Protocol's server side: paths, and what the server says about itself.
 
 mod infer;
-mod routes;
 
+use std::sync::Arc;
+
+use axum::Router;
 use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
-use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderValue, StatusCode};
-use parapet_open_inference::compression::UNDERSTOOD;
-use parapet_open_inference::{CONTENT_TYPE_JSON, ErrorObject};
+use axum::routing::{get, post};
+use http::{Method, StatusCode, Uri};
+use parapet_open_inference::rest::{self, ModelPath};
+use parapet_open_inference::{OPENAPI_PATH, ServerMetadata, openapi};
 use serde::Serialize;
+use serde_json::json;
 
+use self::infer::{HEALTH, guard, infer};
+use crate::app::App;
 use crate::error::ServeError;
 
-pub(crate) use routes::{metrics, router, server_ready, unknown_path};
-
-fn with_type(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response {
-    let mut response = Response::new(Body::from(body.into()));
-    *response.status_mut() = status;
-    let content_type = HeaderValue::from_static(content_type);
-    response.headers_mut().insert(CONTENT_TYPE, content_type);
-    response
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let [live, ready] = HEALTH;
+    let mut router = Router::new()
+        .route("/v2", get(server_metadata))
+        .route("/v2/", get(server_metadata))
+        .route(OPENAPI_PATH, get(document))
+        .route(live, get(async || answer(&json!({ "live": true }))))
+        .route(ready, get(server_ready))
+        .route("/metrics", get(data_metrics));
+    for model in [
+        "/v2/models/{model}",
+        "/v2/models/{model}/versions/{version}",
+    ] {
+        router = router
+            .route(model, get(model_metadata))
+            .route(&format!("{model}/ready"), get(model_ready))
+            .route(&format!("{model}/infer"), post(infer));
+    }
+    router
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(from_fn_with_state(Arc::clone(&app), guard))
+        .with_state(app)
 }
 
-pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response {
-    match serde_json::to_vec(value) {
-        Ok(body) => with_type(status, CONTENT_TYPE_JSON, body),
-        Err(_) => with_type(StatusCode::INTERNAL_SERVER_ERROR, CONTENT_TYPE_JSON, "{}"),
+pub(crate) fn answer(value: &impl Serialize) -> Response {
+    answer_with(StatusCode::OK, value)
+}
+
+pub(crate) fn answer_with(status: StatusCode, value: &impl Serialize) -> Response {
+    rest::respond_json(status, value).map(Body::from)
+}
+
+async fn server_metadata() -> Response {
+    answer(&App::metadata())
+}
+
+async fn document(State(app): State<Arc<App>>) -> Response {
+    let ServerMetadata { name, version, .. } = App::metadata();
+    let serving = app.serving();
+    let models = serving.models.keys().map(String::as_str);
+    answer(&openapi(&name, &version, models))
+}
+
+fn status_of(ready: bool) -> StatusCode {
+    match ready {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 
-/// The protocol's error object with the error's status.
-pub(crate) fn error(error: &ServeError) -> Response {
-    let (status, _) = error.classify();
-    let mut response = json(status, &ErrorObject::of(error));
-    let headers = response.headers_mut();
-    if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
-        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(UNDERSTOOD));
+pub(crate) async fn server_ready(State(app): State<Arc<App>>) -> Response {
+    // The specification calls the field "live" here, too; servers call it "ready".
+    let ready = app.is_ready();
+    answer_with(status_of(ready), &json!({ "live": true, "ready": ready }))
+}
+
+async fn model_metadata(
+    State(app): State<Arc<App>>,
+    Path(path): Path<ModelPath>,
+) -> Result<Response, ServeError> {
+    let model = app.model(&path.model, path.version.as_deref())?;
+    Ok(answer(&model.metadata()))
+}
+
+async fn model_ready(
+    State(app): State<Arc<App>>,
+    Path(path): Path<ModelPath>,
+) -> Result<Response, ServeError> {
+    let model = app.model(&path.model, path.version.as_deref())?;
+    let ready = !app.is_draining() && model.driver.is_ready();
+    let answer = json!({ "name": path.model, "ready": ready });
+    Ok(answer_with(status_of(ready), &answer))
+}
+
+pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
+    app.publish();
+    let content_type = "text/plain; version=0.0.4; charset=utf-8";
+    rest::respond(StatusCode::OK, content_type, app.metrics.render().into()).map(Body::from)
+}
+
+/// Tenants must not see each other: where there are any, metrics are the admin listener's.
+async fn data_metrics(State(app): State<Arc<App>>, uri: Uri) -> Result<Response, ServeError> {
+    let serving = app.serving();
+    let metrics_here = serving.server.metrics;
+    match metrics_here.unwrap_or_else(|| serving.tenants.is_open()) {
+        true => Ok(metrics(State(app)).await),
+        false => Err(unknown_path(uri).await),
     }
-    if let Some(seconds) = error.retry_after() {
-        headers.insert(RETRY_AFTER, seconds.into());
-    }
-    if status == StatusCode::UNAUTHORIZED {
-        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    }
-    response
+}
+
+pub(crate) async fn unknown_path(uri: Uri) -> ServeError {
+    let path = uri.path().into();
+    ServeError::UnknownPath { path }
+}
+
+async fn method_not_allowed(method: Method, uri: Uri) -> ServeError {
+    let (method, path) = (method.as_str().into(), uri.path().into());
+    ServeError::Method { method, path }
 }

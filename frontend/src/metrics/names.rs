@@ -1,6 +1,5 @@
 //! Every metric of the frontend: its name, and its description in the scrape.
 
-/// Buckets for all durations, 0.25 ms to 10 s.
 pub(super) const SECONDS: [f64; 18] = [
     0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2,
     0.5, 1.0, 2.5, 10.0,

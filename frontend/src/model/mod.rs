@@ -2,7 +2,7 @@
 
 mod request;
 
-pub use request::{CLASS, MAX_REQUEST_ID, Options};
+pub use request::{CLASS, Options, Provenance};
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,6 @@ use crate::config::{ModelConfig, PoolSettings};
 use crate::discovery::View;
 use crate::driver::{Driver, class_labels};
 use crate::metrics::{ClassLabels, Metrics};
-pub use crate::provenance::Provenance;
 use crate::upstream::{Instances, Transport};
 
 #[derive(Debug)]
@@ -26,7 +25,6 @@ pub struct ServedModel<T = Instances> {
 }
 
 impl ServedModel {
-    /// Starts serving `config` with the instances that it names.
     pub fn start(config: ModelConfig, metrics: &Metrics) -> Self {
         let names = |pool: &PoolSettings| {
             let names = pool.instances.iter().map(|(name, _)| name.clone());
@@ -109,7 +107,6 @@ impl<T: Transport> ServedModel<T> {
         );
     }
 
-    /// Has the instances of `pool` join and leave as `view` says.
     pub fn keep_up(&self, pool: PoolId, view: watch::Receiver<View>) {
         tokio::spawn(Arc::clone(&self.driver).keep_up(pool, view));
     }
@@ -118,7 +115,6 @@ impl<T: Transport> ServedModel<T> {
         &self.config.entry.name
     }
 
-    /// Returns true if any of its classes has redundancy.
     pub(crate) fn has_redundancy(&self) -> bool {
         self.config
             .classes
@@ -126,7 +122,6 @@ impl<T: Transport> ServedModel<T> {
             .any(|class| class.strategy.is_redundant())
     }
 
-    /// Returns true if any of its classes waits for queries to be late.
     pub(crate) fn has_hold_back(&self) -> bool {
         self.config
             .classes

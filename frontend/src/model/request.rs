@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use parapet_config::repository::TensorSpec;
+use parapet_config::repository::{TensorSpec, check_outputs, take_inputs};
 use parapet_encoder::OutputDomain;
 use parapet_frontend_core::{Answer, ClassId, DomainId, GroupKey, Rejected};
-use parapet_open_inference::{Excerpt, InferRequest, InferResponse, Parameters, Tensor};
+use parapet_open_inference::{Excerpt, InferRequest, InferResponse, Parameters};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -15,16 +15,11 @@ use crate::config::ClassConfig;
 use crate::error::ServeError;
 use crate::model::ServedModel;
 use crate::payload::{Input, Output};
-use crate::provenance::Provenance;
 use crate::tenants::MixingDomain;
 use crate::upstream::Transport;
 
-/// Longest request id taken from a client, in bytes.
-pub const MAX_REQUEST_ID: usize = 128;
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Time that the request may take from now on.
     pub timeout: Duration,
     /// True if a reconstruction, or a backup model's prediction, is welcome.
     pub allow_approximate: bool,
@@ -74,7 +69,6 @@ impl Options {
     }
 }
 
-/// The parameter that names a request's class.
 pub const CLASS: &str = "class";
 
 /// The class that the parameter `class` names; the default one without it.
@@ -97,13 +91,9 @@ fn wrong(parameter: &str, expected: &str, value: &Value) -> ServeError {
         Value::String(text) => format!("{:?}", Excerpt::from(text)),
         other => Excerpt::from(&other.to_string()).to_string(),
     };
-    input(format!(
+    ServeError::Input(format!(
         "parameter {parameter:?} must be {expected}, not {shown}"
     ))
-}
-
-fn input(problem: String) -> ServeError {
-    ServeError::Input(problem)
 }
 
 /// Contents of this size are taken for any model, so that mistakes in small requests
@@ -120,65 +110,6 @@ pub(super) fn max_contents(specs: &[TensorSpec], max_rows: usize) -> usize {
     sample.saturating_mul(max_rows).max(SMALL_CONTENTS)
 }
 
-/// The inputs in the model's order, and the number of samples in each.
-fn check_inputs(
-    mut given: Vec<Tensor>,
-    specs: &[TensorSpec],
-    max_rows: usize,
-) -> Result<(Vec<Tensor>, usize), ServeError> {
-    let mut rows = None;
-    let mut inputs = Vec::with_capacity(specs.len());
-    for spec in specs {
-        let name = &spec.name;
-        let position = given.iter().position(|tensor| tensor.name == *name);
-        let position = position.ok_or_else(|| input(format!("input {name:?} is missing")))?;
-        let tensor = given.swap_remove(position);
-        let of_input = check_input(&tensor, spec, max_rows)?;
-        if *rows.get_or_insert(of_input) != of_input {
-            return Err(input(format!(
-                "input {name:?} has {of_input} samples where others have another number"
-            )));
-        }
-        inputs.push(tensor);
-    }
-    match given.first() {
-        None => Ok((inputs, rows.unwrap_or(1))),
-        Some(extra) => Err(input(format!(
-            "the model has no input {:?}, or it is there twice",
-            Excerpt::from(&extra.name)
-        ))),
-    }
-}
-
-fn check_input(tensor: &Tensor, spec: &TensorSpec, max_rows: usize) -> Result<usize, ServeError> {
-    let (name, given, taken) = (&spec.name, tensor.datatype, spec.datatype);
-    if given != taken {
-        return Err(input(format!(
-            "input {name:?} is {given}; the model takes {taken}"
-        )));
-    }
-    let shape = &tensor.shape;
-    let sample = shape
-        .split_first()
-        .filter(|(_, sample)| *sample == spec.shape);
-    let Some((&rows, _)) = sample else {
-        let expected: Vec<String> = spec.shape.iter().map(usize::to_string).collect();
-        let expected = expected.join(", ");
-        return Err(input(format!(
-            "input {name:?} has shape {shape:?}; the model takes [n, {expected}] for n samples"
-        )));
-    };
-    if rows == 0 || rows > max_rows {
-        return Err(input(format!(
-            "input {name:?} has {rows} samples; send 1 to {max_rows}"
-        )));
-    }
-    if tensor.has_non_finite() {
-        return Err(input(format!("input {name:?} holds a NaN or an infinity")));
-    }
-    Ok(rows)
-}
-
 impl<T: Transport> ServedModel<T> {
     /// Answers a request, in coding groups with queries of this domain only (CG-6), or of any if the
     /// code isolates them.
@@ -191,21 +122,14 @@ impl<T: Transport> ServedModel<T> {
         let parameters = &request.parameters;
         let options = Options::parse(parameters, settings.timeout, settings.max_timeout)?;
         let class = class(parameters, &self.config.classes)?;
-        let is_known = |name: &str| entry.outputs.iter().any(|output| output.name == name);
-        if let Some(unknown) = request
-            .outputs
-            .iter()
-            .find(|output| !is_known(&output.name))
-        {
-            let name = Excerpt::from(&unknown.name);
-            return Err(input(format!("the model has no output {name:?}")));
-        }
+        check_outputs(&entry.outputs, &request.outputs).map_err(ServeError::Input)?;
         let named = request.outputs;
         let wanted =
             |name: &str| named.is_empty() || named.iter().any(|output| output.name == name);
-        let (tensors, rows) = check_inputs(request.inputs, &entry.inputs, settings.max_rows)?;
-        let kind =
-            u32::try_from(rows).map_err(|_| input(format!("{rows} samples are too many")))?;
+        let taken = take_inputs(&entry.inputs, request.inputs, settings.max_rows);
+        let (tensors, rows) = taken.map_err(ServeError::Input)?;
+        let kind = u32::try_from(rows)
+            .map_err(|_| ServeError::Input(format!("{rows} samples are too many")))?;
         let config = self.config.classes.get(usize::from(class.0));
         let code = config.and_then(|class| class.code.as_ref());
         // Shape and datatype are fixed by the model but for the number of samples; that and the
@@ -271,6 +195,47 @@ impl<T: Transport> ServedModel<T> {
 /// Time kept back of a deadline, so that the answer still travels in time.
 fn answer_margin(timeout: Duration) -> Duration {
     (timeout / 10).min(Duration::from_millis(3))
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Provenance {
+    /// One of [`Provenance::KINDS`].
+    pub kind: &'static str,
+    /// 1 for any model's own prediction; for a reconstruction see [`parapet_decoder::Score`]. None
+    /// for a reconstruction whose output has no class scores.
+    pub confidence: Option<f32>,
+    /// True if that is how often such reconstructions agreed when it was measured
+    /// ([`parapet_decoder::Calibration`]).
+    pub calibrated: bool,
+    /// For a reconstruction, the code's short name.
+    pub code: Option<String>,
+    /// Scale of the output's numbers: the deployed model's own, but for reconstructions
+    /// by some codes.
+    pub domain: OutputDomain,
+}
+
+impl Provenance {
+    /// The kinds: the deployed model's own prediction; the same from a redundant copy of the query;
+    /// a backup model's; one decoded from a coding group.
+    pub const KINDS: [&str; 4] = ["exact", "hedged", "backup", "reconstructed"];
+
+    pub(crate) fn parameters(&self) -> Parameters {
+        let mut parameters = Parameters::new();
+        parameters.insert("provenance".to_owned(), self.kind.into());
+        if let Some(confidence) = self.confidence {
+            parameters.insert("confidence".to_owned(), f64::from(confidence).into());
+        }
+        if self.calibrated {
+            parameters.insert("confidence_calibrated".to_owned(), true.into());
+        }
+        if let Some(code) = &self.code {
+            parameters.insert("code".to_owned(), code.as_str().into());
+        }
+        if self.domain != OutputDomain::Deployed {
+            parameters.insert("output_domain".to_owned(), self.domain.name().into());
+        }
+        parameters
+    }
 }
 
 #[cfg(test)]

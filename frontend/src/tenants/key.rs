@@ -36,12 +36,10 @@ impl fmt::Debug for Key {
     }
 }
 
-/// SHA-256 of a key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyHash([u8; 32]);
 
 impl KeyHash {
-    /// Of a key as it was sent.
     pub fn of(key: &[u8]) -> Self {
         Self(Sha256::digest(key).into())
     }

@@ -5,10 +5,10 @@
 //! sends is hashed and compared with every tenant's hashes in constant time, whichever matches.
 
 mod key;
-mod quota;
 
 pub use key::{Key, KeyHash};
-pub use quota::Quota;
+
+use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -20,12 +20,9 @@ use tokio::time::Instant;
 use crate::error::ServeError;
 use crate::metrics::Metrics;
 
-/// A tenant as configured.
 #[derive(Debug, Clone)]
 pub struct TenantConfig {
-    /// Its name: in logs, metrics and group keys.
     pub name: String,
-    /// Hashes of its keys, any of which will do.
     pub keys: Vec<KeyHash>,
     /// Requests per second, and at once; as many as it likes if `None`.
     pub quota: Option<(f64, f64)>,
@@ -49,7 +46,6 @@ impl MixingDomain {
         Self(u32::from_be_bytes([a, b, c, d]).max(1))
     }
 
-    /// As a number.
     pub const fn number(self) -> u32 {
         self.0
     }
@@ -81,7 +77,6 @@ pub struct Tenants {
 }
 
 impl Tenants {
-    /// Tenants with full quotas.
     pub fn new(configs: &[TenantConfig], metrics: &Metrics) -> Self {
         let tenant = |config: &TenantConfig| {
             let [admitted, over_quota] = metrics.tenant(&config.name);
@@ -102,7 +97,6 @@ impl Tenants {
         }
     }
 
-    /// Returns true if requests need no key.
     pub fn is_open(&self) -> bool {
         self.tenants.is_empty()
     }
@@ -161,6 +155,41 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     }
     let (scheme, key) = value.split_at_checked("Bearer ".len())?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(key)
+}
+
+#[derive(Debug, Clone)]
+pub struct Quota {
+    /// Tokens per second.
+    rate: f64,
+    burst: f64,
+    tokens: f64,
+    /// When `tokens` was right, after some start.
+    at: Duration,
+}
+
+impl Quota {
+    /// `rate` requests a second over time, `burst` at once; starts full.
+    pub fn new(rate: f64, burst: f64) -> Self {
+        let burst = burst.max(1.0);
+        Self {
+            rate: rate.max(f64::MIN_POSITIVE),
+            burst,
+            tokens: burst,
+            at: Duration::ZERO,
+        }
+    }
+
+    /// Takes a token at `now`, or returns the time until there is one.
+    pub fn take(&mut self, now: Duration) -> Result<(), Duration> {
+        let passed = now.saturating_sub(self.at).as_secs_f64();
+        self.at = self.at.max(now);
+        self.tokens = (self.tokens + passed * self.rate).min(self.burst);
+        if self.tokens >= 1.0 {
+            self.tokens -= 1.0;
+            return Ok(());
+        }
+        Err(Duration::try_from_secs_f64((1.0 - self.tokens) / self.rate).unwrap_or(Duration::MAX))
+    }
 }
 
 #[cfg(test)]
@@ -263,5 +292,23 @@ mod tests {
     fn without_tenants_every_client_may_ask() {
         let domain = tenants(&[]).admit(&HeaderMap::new(), true).unwrap();
         assert_eq!(domain, MixingDomain::SHARED);
+    }
+
+    #[test]
+    fn a_burst_then_the_rate() {
+        let mut quota = Quota::new(10.0, 5.0);
+        let granted = |quota: &mut Quota, ms: u64| quota.take(Duration::from_millis(ms)).is_ok();
+        assert_eq!((0..20).filter(|_| granted(&mut quota, 0)).count(), 5);
+        assert_eq!(quota.take(Duration::ZERO).unwrap_err().as_millis(), 100);
+        assert_eq!(
+            (1..=10_000).filter(|&ms| granted(&mut quota, ms)).count(),
+            100
+        );
+        let granted_later = (0..20).filter(|_| granted(&mut quota, 1_000_000)).count();
+        assert_eq!(granted_later, 5, "it never holds more than the burst");
+        assert!(
+            !granted(&mut quota, 10),
+            "time that goes back grants nothing"
+        );
     }
 }

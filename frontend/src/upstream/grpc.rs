@@ -20,10 +20,8 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, ConnectError, Status, TimeoutExpired};
 
 use self::within_tls::{WithinTls, client};
-use super::failure::failure;
 use super::instances::Pool;
-use super::outputs::Expected;
-use super::{TIMER, Unready, given_up};
+use super::{Expected, TIMER, Unready, failure, given_up};
 use crate::discovery::Scheme;
 use crate::payload::{Input, Output};
 use crate::traces::TRACEPARENT;
@@ -33,9 +31,7 @@ const WINDOW: u32 = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Instance {
-    /// Name for people: the address as configured.
     name: String,
-    /// The model's name and its version.
     model: (String, String),
     way: Way,
     expected: Arc<Expected>,
@@ -75,7 +71,6 @@ impl Instance {
         }
     }
 
-    /// A handle on the one connection.
     fn client(&self) -> InferenceClient<Channel> {
         match &self.way {
             Way::Plain(client) => client.clone(),

@@ -11,15 +11,14 @@ use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 use parapet_frontend_core::{AttemptResult, Failure, FailureKind};
 use parapet_net::client::{Connections, Limits, Response, SendError, Tls};
+use parapet_open_inference::rest::header_length;
 use parapet_open_inference::{
     BINARY_EXTENSION, Encoding, ErrorObject, HEADER_CONTENT_LENGTH, ServerMetadata, decode_response,
 };
 use tokio::time::Instant;
 
-use super::failure::failure;
 use super::instances::Pool;
-use super::outputs::Expected;
-use super::{Unready, given_up};
+use super::{Expected, Unready, failure, given_up};
 use crate::discovery::Scheme;
 use crate::payload::{Input, Output};
 use crate::traces::TRACEPARENT;
@@ -27,12 +26,10 @@ use crate::traces::TRACEPARENT;
 /// Microseconds that the client waits for the answer. A header, since the body is written once
 /// for all attempts.
 const TIMEOUT: &str = "parapet-timeout-us";
-/// Headers of a request at most.
 const HEADERS: usize = 6;
 
 #[derive(Debug)]
 pub(super) struct Instance {
-    /// Address as configured, for the log.
     name: String,
     /// The dispatcher bounds their number: it gives an instance no more requests than slots.
     connections: Connections,
@@ -154,7 +151,6 @@ impl Instance {
         Ok(())
     }
 
-    /// The answer, if it is 200.
     async fn get(&self, target: &Target, uri: &Uri) -> Result<Response, Unready> {
         let request = || target.request(Method::GET, uri, Bytes::new());
         let response = self.connections.send(request).await?;
@@ -178,13 +174,12 @@ impl Instance {
             return Err(self.refusal(&response, input));
         }
         let invalid = |reason: String| failure(&self.name, FailureKind::InvalidOutput, &reason);
-        let header_length = header_length(&response.headers).map_err(invalid)?;
-        let response = decode_response(response.body, header_length);
+        let response = header_length(&response.headers)
+            .and_then(|length| decode_response(response.body, length));
         let response = response.map_err(|error| invalid(error.to_string()))?;
         self.expected.check(response, input.rows).map_err(invalid)
     }
 
-    /// The failure that a status other than 200 means.
     fn refusal(&self, response: &Response, input: &Input) -> Failure {
         let status = response.status;
         let kind = match status {
@@ -201,13 +196,4 @@ impl Instance {
         let said = object.map_or_else(|_| String::new(), |object| object.error);
         failure(&self.name, kind, &format!("{status} {said}"))
     }
-}
-
-fn header_length(headers: &HeaderMap) -> Result<Option<usize>, String> {
-    let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else {
-        return Ok(None);
-    };
-    let length = value.to_str().ok().and_then(|value| value.parse().ok());
-    let wrong = || format!("{HEADER_CONTENT_LENGTH} is not a number of bytes");
-    length.map(Some).ok_or_else(wrong)
 }

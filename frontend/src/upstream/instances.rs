@@ -10,8 +10,7 @@ use parapet_net::tls::ClientTls;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
-use super::outputs::Expected;
-use super::{Place, Transport, Unready, grpc, http};
+use super::{Expected, Place, Transport, Unready, grpc, http};
 use crate::config::{ModelConfig, PoolSettings};
 use crate::discovery::Scheme;
 use crate::payload::{Input, Output};
@@ -22,16 +21,13 @@ pub struct Instances {
     instances: RwLock<FxHashMap<InstanceId, Arc<Instance>>>,
 }
 
-/// Common part of the instances of a pool.
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) model: String,
     pub(super) version: String,
     pub(super) expected: Arc<Expected>,
     pub(super) connect_timeout: Duration,
-    /// Connections that are kept.
     pub(super) max_idle: usize,
-    /// Protocol of instances that join it.
     scheme: Scheme,
     tls: Option<ClientTls>,
 }
@@ -111,7 +107,6 @@ impl Pool {
         }
     }
 
-    /// TLS for an instance that is found by the name `host`.
     fn tls_for(&self, host: &str) -> Option<Tls> {
         let client = self.tls.clone()?;
         let name = client.name_of(host)?;

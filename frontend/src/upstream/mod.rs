@@ -1,20 +1,22 @@
 //! Requests to instances, behind a trait so that tests can answer from memory.
 
-mod failure;
 mod grpc;
 mod http;
 mod instances;
-mod outputs;
 
 pub use crate::discovery::Place;
 pub use instances::Instances;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use parapet_frontend_core::{AttemptResult, FailureKind, InstanceId};
+use parapet_config::repository::{ModelEntry, TensorSpec};
+use parapet_encoder::Decoding;
+use parapet_frontend_core::{AttemptResult, Failure, FailureKind, InstanceId};
 use parapet_net::client::SendError;
 use parapet_net::tls::TlsFailure;
+use parapet_open_inference::{Excerpt, InferResponse, Tensor};
 use tokio::time::Instant;
 
 use crate::payload::{Input, Output};
@@ -27,7 +29,6 @@ pub trait Transport: Send + Sync + std::fmt::Debug + 'static {
         input: Arc<Input>,
     ) -> impl Future<Output = AttemptResult<Output>> + Send;
 
-    /// Asks an instance whether it is ready to infer.
     fn ready(&self, instance: InstanceId) -> impl Future<Output = Result<(), Unready>> + Send;
 
     /// An instance joined, at this place; it will be asked whether it is ready, then to infer.
@@ -38,7 +39,6 @@ pub trait Transport: Send + Sync + std::fmt::Debug + 'static {
     fn left(&self, instance: InstanceId);
 }
 
-/// Why an instance is not ready, for logs and for operators.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unready {
     #[error("no answer within {0:?}")]
@@ -71,5 +71,144 @@ fn given_up(input: &Input) -> FailureKind {
     match input.deadline {
         Some(deadline) if Instant::now() + TIMER >= deadline => FailureKind::DeadlineExceeded,
         _ => FailureKind::InstanceError,
+    }
+}
+
+/// Room for the rest of a response beside its tensors.
+const RESPONSE_HEADER_ROOM: usize = 64 * 1024;
+
+#[derive(Debug)]
+struct Expected {
+    outputs: Vec<TensorSpec>,
+    /// False where an output has slots: one member's input spoils its own alone, which the decoder
+    /// finds.
+    must_be_finite: bool,
+    max_bytes: usize,
+}
+
+impl Expected {
+    fn of(entry: &ModelEntry, max_rows: usize) -> Self {
+        let bytes = |output: &TensorSpec| {
+            let size = output.datatype.size().unwrap_or(4096);
+            output.sample_len().saturating_mul(size)
+        };
+        let sample_bytes = entry
+            .outputs
+            .iter()
+            .map(bytes)
+            .fold(0, usize::saturating_add);
+        // JSON spells a number in up to some 25 bytes.
+        let max_bytes =
+            sample_bytes.saturating_mul(max_rows).saturating_mul(8) + RESPONSE_HEADER_ROOM;
+        let code = entry.code.as_ref();
+        Self {
+            must_be_finite: code.is_none_or(|code| code.spec.decoding != Decoding::Slots),
+            outputs: entry.outputs.clone(),
+            max_bytes,
+        }
+    }
+
+    /// The prediction for `rows` samples; outputs that the model's metadata does not name
+    /// are left out.
+    fn check(&self, response: InferResponse, rows: usize) -> Result<Output, String> {
+        let mut outputs = response.outputs;
+        let specs = self.outputs.iter();
+        let tensors = specs.map(|spec| {
+            let tensor = take_output(&mut outputs, spec, rows)?;
+            if self.must_be_finite && tensor.has_non_finite() {
+                let name = &tensor.name;
+                return Err(format!("output {name:?} holds a NaN or an infinity"));
+            }
+            Ok(tensor)
+        });
+        Ok(Output {
+            tensors: tensors.collect::<Result<_, String>>()?,
+            confidence: Some(1.0),
+        })
+    }
+}
+
+/// The output that `spec` describes, for `rows` samples (CG-6: nothing else gets into a group).
+fn take_output(
+    outputs: &mut Vec<Tensor>,
+    spec: &TensorSpec,
+    rows: usize,
+) -> Result<Tensor, String> {
+    let position = outputs.iter().position(|tensor| tensor.name == spec.name);
+    let position = position.ok_or_else(|| format!("no output {:?} in the answer", spec.name))?;
+    let tensor = outputs.swap_remove(position);
+    let expected = || std::iter::once(rows).chain(spec.shape.iter().copied());
+    if tensor.datatype != spec.datatype || !tensor.shape.iter().copied().eq(expected()) {
+        let (name, shape, datatype) = (&tensor.name, &tensor.shape, tensor.datatype);
+        let expected: Vec<usize> = expected().collect();
+        return Err(format!(
+            "output {name:?} is {datatype} {shape:?}, not {} {expected:?}",
+            spec.datatype
+        ));
+    }
+    Ok(tensor)
+}
+
+/// Least time between two warnings; the other failures are in the log at level debug.
+const WARN_EVERY: Duration = Duration::from_secs(1);
+
+static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
+/// Milliseconds from the start until the next warning is due.
+static WARN_AT: AtomicU64 = AtomicU64::new(0);
+
+/// Failure of a request to the instance at `address`, which is logged.
+fn failure(address: &str, kind: FailureKind, reason: &str) -> Failure {
+    let reason = Excerpt::from(reason);
+    if kind.counts_as_instance_failure() && is_due(STARTED.elapsed()) {
+        tracing::warn!(instance = address, %kind, %reason, "a request to an instance failed");
+    } else {
+        tracing::debug!(instance = address, %kind, %reason, "a request to an instance failed");
+    }
+    Failure::new(kind, reason.to_string())
+}
+
+fn is_due(now: Duration) -> bool {
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let (now, next) = (millis(now), millis(now + WARN_EVERY));
+    let later = |at| (now >= at).then_some(next);
+    WARN_AT
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later)
+        .is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_no_address_and_is_short() {
+        let address = "10.0.0.7:9001";
+        let long = "\u{200b}".repeat(1 << 20);
+        for kind in [
+            FailureKind::Unreachable,
+            FailureKind::ConnectionLost,
+            FailureKind::InstanceBusy,
+            FailureKind::InstanceError,
+            FailureKind::Refused,
+            FailureKind::InvalidOutput,
+            FailureKind::DeadlineExceeded,
+        ] {
+            let failure = failure(address, kind, &long);
+            assert_eq!(failure.kind, kind);
+            let text = failure.to_string();
+            assert!(!text.contains(address) && text.len() < 2100, "{text}");
+        }
+        let reason = "400 Bad Request 4 rows; send 1 to 2";
+        let refused = failure(address, FailureKind::Refused, reason).to_string();
+        assert!(refused.ends_with(&format!(": {reason}")), "{refused}");
+    }
+
+    #[test]
+    fn one_warning_a_second_is_due() {
+        let due = |millis: u64| is_due(Duration::from_millis(1_000_000 + millis));
+        assert_eq!(
+            [0_u64, 1, 999, 1000, 1001, 2500].map(due),
+            [true, false, false, true, false, true]
+        );
     }
 }

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 
 fn addresses(list: &[&str]) -> Addresses {
     list.iter()
-        .map(|address| address.parse::<SocketAddr>().unwrap())
+        .map(|address| address.parse::<SocketAddr>().unwrap().into())
         .collect()
 }
 

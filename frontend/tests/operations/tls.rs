@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use parapet_net::client::{Connections, Limits, Tls};
 use parapet_net::test_certificates::{authority, identity, identity_until, revocation_list};
 use parapet_net::tls::{
-    Application, ClientFiles, ClientTls, Identity, ServerFiles, ServerTls, server_name,
+    Application, ClientSettings, ClientTls, Identity, ServerFiles, ServerTls, server_name,
 };
 use parapet_open_inference::grpc::{InferenceClient, read_response, write_request};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -22,8 +22,17 @@ use tonic::transport::Endpoint;
 use super::*;
 
 fn client(ca: &Path, identity: Option<&Identity>) -> ClientTls {
-    let (ca, crl, identity) = (ca.to_owned(), None, identity.cloned());
-    ClientTls::load(ClientFiles { ca, crl, identity }).unwrap()
+    let (certificate, key) = identity
+        .cloned()
+        .map(|own| (own.certificate, own.key))
+        .unzip();
+    let files = ClientSettings {
+        ca: ca.to_owned(),
+        certificate,
+        key,
+        ..ClientSettings::default()
+    };
+    ClientTls::load(files).unwrap()
 }
 
 /// An instance within TLS by this identity.

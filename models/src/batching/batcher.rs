@@ -9,12 +9,10 @@ use parapet_open_inference::Tensor;
 use tokio::sync::oneshot;
 
 use super::join::{join, split};
-use super::policy::BatchPolicy;
-use super::queue::{Item, Queue};
+use super::queue::{BatchPolicy, Item, Queue};
 use crate::engine::{EngineError, InferenceEngine};
 use crate::metrics::BatchMetrics;
 
-/// A request that got no prediction.
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
     /// Too many requests wait. Worth a retry, elsewhere or later.
@@ -23,10 +21,8 @@ pub enum BatchError {
     /// The batcher is shutting down. Worth a retry elsewhere.
     #[error("the instance is shutting down; try another")]
     Closed,
-    /// The thread that runs batches is gone.
     #[error("the model's worker stopped; restart the instance")]
     WorkerGone,
-    /// The engine failed on it.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
@@ -73,7 +69,6 @@ impl Batcher {
         Ok(answer.await.map_err(|_| BatchError::WorkerGone)??)
     }
 
-    /// Returns true while batches are being run.
     pub fn is_alive(&self) -> bool {
         !self.worker.is_finished()
     }

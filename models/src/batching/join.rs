@@ -57,7 +57,6 @@ pub(super) fn split(
     Ok(rows.iter().map(|&rows| take(rows)).collect())
 }
 
-/// Takes the first `rows` rows off `rest`.
 fn take_rows(rest: &mut Tensor, rows: usize) -> Tensor {
     let left = rest.shape.first().copied().unwrap_or_default();
     let bytes = match rest.datatype.size() {

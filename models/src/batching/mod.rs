@@ -7,8 +7,7 @@
 
 mod batcher;
 mod join;
-mod policy;
 mod queue;
 
 pub use batcher::{BatchError, Batcher};
-pub use policy::BatchPolicy;
+pub use queue::BatchPolicy;

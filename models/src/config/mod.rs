@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use parapet_config::FileError;
 use parapet_config::log::LogFormat;
 use parapet_net::server::Limits;
 use parapet_net::tls::{Identity, ServerFiles};
@@ -16,7 +17,6 @@ use serde::Deserialize;
 use crate::batching::BatchPolicy;
 pub use settings::Settings;
 
-/// Where the instance runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Environment {
@@ -29,7 +29,6 @@ pub enum Environment {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct ModelChoice {
-    /// Name in the repository.
     pub name: String,
     /// Version; the latest if `None`.
     pub version: Option<u64>,
@@ -62,18 +61,14 @@ impl TryFrom<String> for ModelChoice {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     pub repository: PathBuf,
-    /// Not empty.
     pub models: Vec<ModelChoice>,
     pub listen: SocketAddr,
     pub grpc_listen: Option<SocketAddr>,
-    /// For health and metrics in the clear.
     pub health_listen: Option<SocketAddr>,
     /// The files of the listeners' TLS; plain HTTP and gRPC without them.
     pub tls: Option<ServerFiles>,
-    /// Threads of each model's operators.
     pub threads: NonZeroUsize,
     pub batch: BatchPolicy,
-    /// Requests of a model that may wait.
     pub queue_capacity: NonZeroUsize,
     pub max_body_bytes: usize,
     pub body_timeout: Duration,
@@ -90,25 +85,20 @@ pub struct Config {
     pub fault_epoch_unix_ms: Option<u64>,
 }
 
-/// A configuration that cannot be used; one line.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("{}: {problem}", path.display())]
-    File { path: PathBuf, problem: String },
-    /// A setting without a default is missing.
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error(
         "{0} is not set: give --{0} or put {key} into the configuration file",
         key = .0.replace('-', "_")
     )]
     Missing(&'static str),
-    /// One of the files of TLS without the other that it takes.
     #[error("{given} is set without {missing}: give both or neither")]
     HalfTls {
         given: &'static str,
         missing: &'static str,
     },
-    /// Fault injection in production.
     #[error(
         "fault-profile is refused with environment = \"production\": remove it, or set \
             \"development\""
@@ -119,21 +109,12 @@ pub enum ConfigError {
 impl Config {
     /// Reads the configuration file that the flags name, if any, and fills in the defaults.
     pub fn from_flags(flags: Settings) -> Result<Self, ConfigError> {
-        let Some(path) = flags.config.clone() else {
-            return Self::new(flags);
-        };
-        let failed = |problem: String| ConfigError::File {
-            path: path.clone(),
-            problem,
-        };
-        let text = std::fs::read_to_string(&path)
-            .map_err(|error| failed(format!("cannot read: {error}")))?;
-        let file: Settings = parapet_config::toml_file::parse(&text)
-            .map_err(|mistake| failed(mistake.to_string()))?;
-        Self::new(flags.or(file))
+        match flags.config.clone() {
+            None => Self::new(flags),
+            Some(path) => Self::new(flags.or(parapet_config::toml_file::read(&path)?)),
+        }
     }
 
-    /// Fills in the defaults.
     pub fn new(settings: Settings) -> Result<Self, ConfigError> {
         let environment = settings.environment.unwrap_or(Environment::Development);
         if environment == Environment::Production && settings.fault_profile.is_some() {

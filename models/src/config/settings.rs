@@ -114,7 +114,6 @@ macro_rules! first_set {
 }
 
 impl Settings {
-    /// Fills unset fields from `other`.
     pub fn or(self, other: Self) -> Self {
         first_set!(
             self, other:

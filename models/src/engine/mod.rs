@@ -1,6 +1,5 @@
 //! Engines that run models.
 
-mod graph;
 mod onnx;
 #[cfg(feature = "torch")]
 mod torch;
@@ -29,41 +28,30 @@ pub(crate) fn load_torch(
     entry: &ModelEntry,
     version: u64,
     threads: NonZeroUsize,
-) -> Result<Box<dyn InferenceEngine>, LoadError> {
+) -> Result<Box<dyn InferenceEngine>, FileError> {
     #[cfg(feature = "torch")]
     return Ok(Box::new(TorchEngine::load(entry, version, threads)?));
     #[cfg(not(feature = "torch"))]
     {
         let _ = (version, threads);
-        Err(LoadError::Unusable(format!(
-            "{}: platform: this instance is built without TorchScript; build parapet-instance \
-             with the feature `torch` (cargo build -p parapet-models --features torch) or export \
-             the model as ONNX",
-            entry.toml_file().display()
-        )))
+        let problem = "this instance is built without TorchScript";
+        let fix = "build parapet-instance with the feature `torch` (cargo build -p parapet-models \
+                   --features torch) or export the model as ONNX";
+        Err(FileError::field(
+            &entry.toml_file(),
+            "platform",
+            problem,
+            fix,
+        ))
     }
 }
 
-/// A model that cannot be loaded, in one line; stops start-up.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    #[error(transparent)]
-    Repository(#[from] FileError),
-    /// The file, the problem and the fix.
-    #[error("{0}")]
-    Unusable(String),
-}
-
-/// A batch that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
-    /// The engine refused the batch or broke on it.
     #[error("inference failed: {reason}")]
     Run { reason: String },
-    /// An output is not what `model.toml` promises.
     #[error("the model's output {output:?} is wrong: {problem}")]
     Output { output: String, problem: String },
-    /// The fault profile asked for it.
     #[error("injected fault")]
     Injected,
 }

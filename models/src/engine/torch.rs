@@ -3,12 +3,13 @@
 use std::num::NonZeroUsize;
 
 use bytes::Bytes;
+use parapet_config::FileError;
 use parapet_config::repository::{ModelEntry, TensorSpec};
 use parapet_open_inference::{Datatype, Tensor};
 use parking_lot::Mutex;
 use tch::{CModule, IValue, Kind, no_grad};
 
-use super::{EngineError, InferenceEngine, LoadError};
+use super::{EngineError, InferenceEngine};
 
 /// A module on the CPU. Its inputs and outputs have no names: they go by the order of `model.toml`.
 pub struct TorchEngine {
@@ -27,7 +28,7 @@ impl TorchEngine {
         entry: &ModelEntry,
         version: u64,
         threads: NonZeroUsize,
-    ) -> Result<Self, LoadError> {
+    ) -> Result<Self, FileError> {
         let file = entry.model_file(version)?;
         tch::set_num_threads(i32::try_from(threads.get()).unwrap_or(i32::MAX));
         let load = || {
@@ -36,11 +37,14 @@ impl TorchEngine {
             Ok(module)
         };
         let module = load().map_err(|error| {
-            let (file, reason) = (file.display(), reason(&error));
-            LoadError::Unusable(format!(
-                "{file}: not a TorchScript module that libtorch can run: {reason}; save it again \
-                 with torch.jit"
-            ))
+            let problem = "not a TorchScript module that libtorch can run";
+            FileError::new(
+                &file,
+                format_args!(
+                    "{problem}: {}; save it again with torch.jit",
+                    reason(&error)
+                ),
+            )
         })?;
         Ok(Self {
             module: Mutex::new(module),

@@ -7,14 +7,13 @@ use std::sync::{Arc, OnceLock};
 use parapet_config::repository::ModelEntry;
 use parapet_net::tls::ServerTls;
 use parapet_open_inference::Excerpt;
-use serde::Deserialize;
+use parapet_open_inference::rest::ModelPath;
 
 use super::error::ApiError;
 use crate::batching::Batcher;
 use crate::config::Config;
 use crate::metrics::{Metrics, ModelMetrics};
 
-/// A model that is being served.
 pub(crate) struct ServedModel {
     pub(crate) entry: ModelEntry,
     pub(crate) version: u64,
@@ -22,24 +21,15 @@ pub(crate) struct ServedModel {
     pub(crate) metrics: ModelMetrics,
 }
 
-/// Served versions by model and version.
 pub(crate) type Models = BTreeMap<String, BTreeMap<u64, Arc<ServedModel>>>;
 
 pub(crate) struct App {
     pub(crate) config: Config,
     pub(crate) metrics: Metrics,
-    /// Of its listeners, if they speak it.
     pub(crate) tls: Option<Arc<ServerTls>>,
     /// Set once all models are loaded and warm.
     models: OnceLock<Models>,
     draining: AtomicBool,
-}
-
-/// The part of a path that names a model.
-#[derive(Debug, Deserialize)]
-pub(super) struct ModelPath {
-    pub(super) model: String,
-    pub(super) version: Option<String>,
 }
 
 impl App {
@@ -53,12 +43,10 @@ impl App {
         }
     }
 
-    /// Makes the instance ready.
     pub(crate) fn set_models(&self, models: Models) {
         let _ = self.models.set(models);
     }
 
-    /// Refuses inference from here on.
     pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
@@ -114,7 +102,6 @@ impl App {
         check_alive(&model)
     }
 
-    /// Fails while draining.
     pub(super) fn check_open(&self) -> Result<(), ApiError> {
         let is_draining = self.draining.load(Ordering::Relaxed);
         if is_draining {

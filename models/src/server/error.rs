@@ -3,18 +3,17 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use parapet_net::server::BodyError;
-use parapet_open_inference::compression::{CodingError, UNDERSTOOD};
+use parapet_open_inference::compression::CodingError;
 use parapet_open_inference::grpc::ReceiveError;
-use parapet_open_inference::{CONTENT_TYPE_JSON, ErrorObject, Excerpt, ProtocolError};
+use parapet_open_inference::{Excerpt, ProtocolError, rest};
 use serde::Serialize;
 
 use crate::batching::BatchError;
 use crate::metrics::InferenceOutcome;
 
-/// Reason why a request is not served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
     #[error("{method} {path}: no such route; see the Open Inference Protocol, /v2/...")]
@@ -38,8 +37,6 @@ pub(crate) enum ApiError {
     Coding(#[from] CodingError),
     #[error(transparent)]
     Receive(#[from] ReceiveError),
-    #[error("Inference-Header-Content-Length {value:?} is not a number of bytes")]
-    HeaderLength { value: Excerpt },
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
     #[error("{0}")]
@@ -71,10 +68,9 @@ impl ApiError {
             Self::Coding(error) => error.status(),
             Self::Receive(error) => error.status(),
             // Only the client can ask for another form of the answer.
-            Self::HeaderLength { .. }
-            | Self::Protocol(_)
-            | Self::Input(_)
-            | Self::Answer(ProtocolError::NoJsonForm { .. }) => StatusCode::BAD_REQUEST,
+            Self::Protocol(_) | Self::Input(_) | Self::Answer(ProtocolError::NoJsonForm { .. }) => {
+                StatusCode::BAD_REQUEST
+            }
             Self::Starting
             | Self::Draining
             | Self::WorkerGone { .. }
@@ -111,26 +107,14 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         self.log();
         let status = self.status();
-        let mut response = json(&ErrorObject::of(&self));
-        *response.status_mut() = status;
-        let headers = response.headers_mut();
-        if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
-            let understood = HeaderValue::from_static(UNDERSTOOD);
-            headers.insert(header::ACCEPT_ENCODING, understood);
-        }
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            // The queue turns over in far less than a second, the header's smallest unit.
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        response
+        // The queue turns over in far less than a second, the header's smallest unit.
+        let retry_after = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(1);
+        rest::respond_error(status, &self, retry_after).map(Body::from)
     }
 }
 
 pub(super) fn json(value: &impl Serialize) -> Response {
-    let mut response = Response::new(Body::from(serde_json::to_vec(value).unwrap_or_default()));
-    let json = HeaderValue::from_static(CONTENT_TYPE_JSON);
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
-    response
+    rest::respond_json(StatusCode::OK, value).map(Body::from)
 }
 
 pub(super) async fn no_route(method: Method, uri: Uri) -> ApiError {

@@ -12,25 +12,22 @@ use parapet_open_inference::grpc::message::{
     ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
 };
 use parapet_open_inference::grpc::{
-    Form, Inference, InferenceServer, InferenceService, code_of, receive, timeout_of,
-    write_response,
+    Answer, Form, Inference, InferenceService, code_of, receive, serve, timeout_of, write_response,
 };
+use parapet_open_inference::rest::ModelPath;
 use parapet_open_inference::{InferRequest, Unbounded, error_text};
 use tonic::body::Body;
-use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
 use tower::{Service as _, service_fn};
 
-use super::app::{App, ModelPath, ServedModel};
+use super::app::{App, ServedModel};
 use super::error::ApiError;
 use super::infer::predict;
-use super::info;
 use crate::metrics::InferenceOutcome;
 
 /// Requests of one connection at the same time; the models' queues bound what all of them may have.
 pub(crate) const MAX_STREAMS: u32 = 1024;
 
-/// The service, with the bounds of the configuration.
 pub(crate) fn service(
     app: Arc<App>,
 ) -> impl tower::Service<
@@ -43,7 +40,7 @@ pub(crate) fn service(
 + Sync
 + 'static {
     let (max_bytes, time) = (app.config.max_body_bytes, app.config.body_timeout);
-    let server = server(app);
+    let server = serve(Service { app });
     service_fn(move |request: http::Request<RequestBody>| {
         let mut server = server.clone();
         async move {
@@ -55,15 +52,6 @@ pub(crate) fn service(
             }
         }
     })
-}
-
-fn server(app: Arc<App>) -> InferenceServer<impl InferenceService> {
-    // Messages come within their bounds, and what they were compressed with is undone: tonic only
-    // says what that may be.
-    InferenceServer::new(Service { app })
-        .max_decoding_message_size(usize::MAX)
-        .accept_compressed(CompressionEncoding::Gzip)
-        .accept_compressed(CompressionEncoding::Deflate)
 }
 
 struct Service {
@@ -103,26 +91,17 @@ fn status(error: ApiError) -> Status {
 
 #[tonic::async_trait]
 impl InferenceService for Service {
-    async fn server_live(
-        &self,
-        _: Request<ServerLiveRequest>,
-    ) -> Result<Response<ServerLiveResponse>, Status> {
+    async fn server_live(&self, _: Request<ServerLiveRequest>) -> Answer<ServerLiveResponse> {
         Ok(Response::new(ServerLiveResponse { live: true }))
     }
 
-    async fn server_ready(
-        &self,
-        _: Request<ServerReadyRequest>,
-    ) -> Result<Response<ServerReadyResponse>, Status> {
+    async fn server_ready(&self, _: Request<ServerReadyRequest>) -> Answer<ServerReadyResponse> {
         let ready = self.app.check_ready().is_ok();
         Ok(Response::new(ServerReadyResponse { ready }))
     }
 
     /// A model that is not here is not ready: that is an answer, not an error.
-    async fn model_ready(
-        &self,
-        request: Request<ModelReadyRequest>,
-    ) -> Result<Response<ModelReadyResponse>, Status> {
+    async fn model_ready(&self, request: Request<ModelReadyRequest>) -> Answer<ModelReadyResponse> {
         let ModelReadyRequest { name, version } = request.into_inner();
         let ready = self.app.check_model_ready(&path(name, version)).is_ok();
         Ok(Response::new(ModelReadyResponse { ready }))
@@ -131,23 +110,23 @@ impl InferenceService for Service {
     async fn server_metadata(
         &self,
         _: Request<ServerMetadataRequest>,
-    ) -> Result<Response<ServerMetadataResponse>, Status> {
-        Ok(Response::new(info::server_metadata().into()))
+    ) -> Answer<ServerMetadataResponse> {
+        Ok(Response::new(super::server_metadata().into()))
     }
 
     async fn model_metadata(
         &self,
         request: Request<ModelMetadataRequest>,
-    ) -> Result<Response<ModelMetadataResponse>, Status> {
+    ) -> Answer<ModelMetadataResponse> {
         let ModelMetadataRequest { name, version } = request.into_inner();
-        let metadata = info::model_metadata(&self.app, &path(name, version)).map_err(status)?;
+        let metadata = super::model_metadata(&self.app, &path(name, version)).map_err(status)?;
         Ok(Response::new(metadata.into()))
     }
 
     async fn model_infer(
         &self,
         mut request: Request<ModelInferRequest>,
-    ) -> Result<Response<ModelInferResponse>, Status> {
+    ) -> Answer<ModelInferResponse> {
         // Decoded when it was received, of every message that tonic takes for one.
         let Some(Inference {
             model,

@@ -5,18 +5,19 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
+use parapet_config::repository::{check_outputs, take_inputs};
 use parapet_net::server::{BodyError, read_body};
 use parapet_open_inference::compression::Coding;
+use parapet_open_inference::rest::{self, ModelPath};
 use parapet_open_inference::{
-    Encoded, HEADER_CONTENT_LENGTH, InferRequest, InferResponse, Parameters, Unbounded,
-    compression, decode_request, encode_response,
+    InferRequest, InferResponse, Parameters, Unbounded, compression, decode_request,
+    encode_response,
 };
 
-use super::admission::admit;
-use super::app::{App, ModelPath, ServedModel};
+use super::app::{App, ServedModel};
 use super::error::ApiError;
 use crate::metrics::InferenceOutcome;
 
@@ -53,7 +54,7 @@ async fn answer(
 ) -> Result<Response, ApiError> {
     app.check_open()?;
     let coding = Coding::of_request(headers)?;
-    let header_length = header_length(headers)?;
+    let header_length = rest::header_length(headers)?;
     let max_bytes = app.config.max_body_bytes;
     let body = read_body(body, max_bytes, app.config.body_timeout).await?;
     let mut request = decode(body, coding, header_length, app).await?;
@@ -61,11 +62,10 @@ async fn answer(
     let limit = timeout(headers).map_or(most, |asked| asked.min(most));
     let response = predict(app, model, &mut request, limit).await?;
     let encoded = encode_response(&response, |output| request.wants_binary(output));
-    Ok(respond(
-        encoded.map_err(ApiError::Answer)?,
-        Coding::for_response(headers),
-    )
-    .await)
+    let encoded = encoded.map_err(ApiError::Answer)?;
+    Ok(rest::respond_encoded(encoded, headers)
+        .await
+        .map(Body::from))
 }
 
 /// The answer to a request, whatever protocol it came by, within `limit`.
@@ -75,7 +75,10 @@ pub(super) async fn predict(
     request: &mut InferRequest,
     limit: Duration,
 ) -> Result<InferResponse, ApiError> {
-    let (inputs, rows) = admit(&model.entry, request, app.config.batch.max_rows)?;
+    let (entry, given) = (&model.entry, std::mem::take(&mut request.inputs));
+    let taken = take_inputs(&entry.inputs, given, app.config.batch.max_rows);
+    let (inputs, rows) = taken.map_err(ApiError::Input)?;
+    check_outputs(&entry.outputs, &request.outputs).map_err(ApiError::Input)?;
     let _in_flight = model.metrics.in_flight();
     let prediction = tokio::time::timeout(limit, model.batcher.infer(inputs, rows)).await;
     let mut outputs = prediction.map_err(|_| ApiError::Late { limit })??;
@@ -89,24 +92,11 @@ pub(super) async fn predict(
     })
 }
 
-/// The time that the client will wait, if its header can be read.
 fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let micros = headers.get(TIMEOUT)?.to_str().ok()?.parse().ok()?;
     Some(Duration::from_micros(micros))
 }
 
-fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
-    let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else {
-        return Ok(None);
-    };
-    let length = value.to_str().ok().and_then(|text| text.parse().ok());
-    length.map(Some).ok_or_else(|| {
-        let value = String::from_utf8_lossy(value.as_bytes()).as_ref().into();
-        ApiError::HeaderLength { value }
-    })
-}
-
-/// Undoes the body's coding, and decodes it.
 async fn decode(
     body: Bytes,
     coding: Option<Coding>,
@@ -120,32 +110,4 @@ async fn decode(
     // Bodies are decoded in turn, so that this takes time as receiving does.
     let late = |_| BodyError::Timeout { limit };
     tokio::time::timeout(limit, decoding).await.map_err(late)?
-}
-
-/// Compressed if the client likes that best and it is worth it.
-async fn respond(encoded: Encoded, accepted: Option<Coding>) -> Response {
-    let content_type = HeaderValue::from_static(encoded.content_type());
-    let Encoded {
-        mut body,
-        header_length,
-    } = encoded;
-    let mut coded = None;
-    if let Some(coding) = accepted
-        && let Some(compressed) = compression::encode(coding, &body).await
-    {
-        body = compressed;
-        coded = Some(HeaderValue::from_static(coding.name()));
-    }
-    let mut response = Response::new(Body::from(body));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, content_type);
-    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
-    if let Some(coding) = coded {
-        headers.insert(header::CONTENT_ENCODING, coding);
-    }
-    if let Some(length) = header_length {
-        // Of the body as it was, like the sizes in it.
-        headers.insert(HEADER_CONTENT_LENGTH, length.into());
-    }
-    response
 }

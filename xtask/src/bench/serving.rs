@@ -60,16 +60,11 @@ fn latency(
     let elsewhere = peers::start_emulated(processes, "fashion-parity", 2, computing)?;
     let [none, coded, coded_elsewhere] =
         [&[][..], parity, &elsewhere].map(|parity| demo_configuration(deployed, parity));
-    // Those that poll do so for longer after a request than an answer takes.
-    let polling =
-        |config: &str| config.replacen("[server]\n", "[server]\nbusy_poll_us = 1000\n", 1);
     let mut targets = vec![("instances", deployed.to_vec())];
     for (name, config) in [
-        ("none", none.clone()),
-        ("coded", coded.clone()),
+        ("none", none),
+        ("coded", coded),
         ("coded, parity elsewhere", coded_elsewhere),
-        ("none, busy polling", polling(&none)),
-        ("coded, busy polling", polling(&coded)),
     ] {
         let address = cluster.frontend(&Place::Anywhere, name, &config)?;
         targets.push((name, vec![address]));

@@ -8,8 +8,6 @@
 
 mod plan;
 mod profile;
-mod windows;
 
-pub use plan::{Fault, FaultPlan, Freezes};
+pub use plan::{Fault, FaultPlan, Freezes, Window};
 pub use profile::{FaultProfile, Freezing, ServiceTime, Slowdown, Span, Straggling, Transfers};
-pub use windows::Window;

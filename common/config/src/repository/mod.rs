@@ -22,9 +22,11 @@
 //! reads `model.toml`. The trainer writes one with [`ModelToml::save`]. Every error is one line
 //! that names the file, the field and the fix.
 
+mod batch;
 mod entry;
 mod model_toml;
 
+pub use batch::{check_outputs, take_inputs};
 pub use entry::{ModelEntry, ModelRepository};
 pub use model_toml::{CodeMetadata, ModelToml, Platform, TensorSpec};
 pub use parapet_decoder::{Calibration, Score};

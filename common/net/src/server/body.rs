@@ -16,18 +16,14 @@ use crate::server::{BodyMemory, Reserved};
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     /// Found before or while reading.
-    /// Found before or while reading.
     #[error("the body is larger than {limit} bytes")]
     TooLarge { limit: usize },
-    /// Worth a retry.
     /// Worth a retry.
     #[error("the body did not arrive within {limit:?}")]
     Timeout { limit: Duration },
     /// Worth a retry.
-    /// Worth a retry.
     #[error("all requests' bodies together would be larger than {limit} bytes; try again later")]
     NoMemory { limit: usize },
-    /// The connection broke, or the chunks are malformed.
     /// The connection broke, or the chunks are malformed.
     #[error("the body broke off: {source}")]
     Aborted { source: axum::Error },
@@ -137,7 +133,6 @@ impl<'a> Receiving<'a> {
         exact.unwrap_or(self.limit)
     }
 
-    /// The piece after `length` bytes.
     async fn next(&mut self, length: usize) -> Result<Option<Bytes>, BodyError> {
         if let Some(soon) = self.soon {
             if let Ok(piece) = timeout_at(soon, next_piece(&mut self.body)).await {

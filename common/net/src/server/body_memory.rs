@@ -187,7 +187,6 @@ impl Reserved {
         self.turn.is_none() && bytes > self.memory.uncounted
     }
 
-    /// Waits for the turn of a body of at most `bytes` bytes.
     pub(crate) async fn turn(&mut self, bytes: usize) {
         self.turn = Some(self.memory.turn(bytes).await);
     }

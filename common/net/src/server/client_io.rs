@@ -20,7 +20,6 @@ use crate::server::Limits;
 
 /// The longest that a closed connection is still read from.
 const LINGER: Duration = Duration::from_millis(500);
-/// The most that is read and thrown away.
 const LINGER_BYTES: usize = 4 << 20;
 
 pub(crate) struct ClientIo<S> {
@@ -31,10 +30,8 @@ pub(crate) struct ClientIo<S> {
     lingering: Lingering,
 }
 
-/// The client is behind with taking its response.
 struct Blocked {
     since: Instant,
-    /// Bytes taken since.
     taken: usize,
     timer: Pin<Box<Sleep>>,
 }

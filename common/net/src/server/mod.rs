@@ -37,17 +37,13 @@ mod accept;
 mod body;
 mod body_memory;
 mod client_io;
-mod http1;
 mod http2;
-mod limits;
 mod peers;
 mod serve;
 
 pub use accept::listen;
 pub use body::{BodyError, read_body, read_body_within};
 pub use body_memory::{Allowance, BodyMemory, Reserved};
-pub use http1::{Http1, Peer};
 pub use http2::{Http2, RequestBody, ResponseBody};
-pub use limits::Limits;
 pub use peers::Connections;
-pub use serve::{DrainReport, Protocol, Server};
+pub use serve::{DrainReport, Http1, Limits, Peer, Protocol, Server};

@@ -33,7 +33,6 @@ impl Connections {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// A place for a connection from `peer`, unless it has `limit` of them.
     pub(crate) fn admit(self: &Arc<Self>, peer: Option<IpAddr>, limit: usize) -> Option<Place> {
         let peer = peer.map(network);
         if let Some(peer) = peer {
@@ -54,7 +53,6 @@ impl Connections {
     }
 }
 
-/// An open connection's place; free again when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     connections: Arc<Connections>,

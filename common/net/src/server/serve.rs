@@ -5,8 +5,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use futures::FutureExt as _;
+use hyper::server::conn::http1::Builder;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -14,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::server::accept::{Accept, Acceptor};
 use crate::server::client_io::ClientIo;
-use crate::server::{Connections, Http1, Http2, Limits};
+use crate::server::{Connections, Http2};
 use crate::tls::{Application, ServerTls};
 
 /// Protocol of a server and the service that answers: [`Http1`] or [`Http2`].
@@ -177,7 +180,6 @@ impl<P: Protocol> Server<P> {
     }
 }
 
-/// Serves a connection, within TLS if there is any.
 async fn serve_peer<S, P: Protocol>(
     io: S,
     peer: Option<IpAddr>,
@@ -250,6 +252,132 @@ async fn drain(mut connections: JoinSet<()>, grace: Duration) -> DrainReport {
 fn log_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended {
         tracing::error!(%error, "a request handler panicked");
+    }
+}
+
+/// For so long after the shutdown began, idle connections are still looked at.
+const LAST_CALL: Duration = Duration::from_millis(50);
+
+/// A router, over HTTP/1.1.
+#[derive(Debug, Clone)]
+pub struct Http1 {
+    app: Router,
+    tells_peers: bool,
+}
+
+/// Where a request comes from; in its extensions, if
+/// [`Server::telling_peers`](crate::server::Server::telling_peers) was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer(pub IpAddr);
+
+impl Protocol for Http1 {
+    const APPLICATION: Application = Application::Http1;
+
+    async fn serve<S>(
+        self,
+        io: S,
+        peer: Option<IpAddr>,
+        limits: Limits,
+        draining: CancellationToken,
+    ) where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let app = match peer.filter(|_| self.tells_peers) {
+            Some(peer) => self.app.layer(Extension(Peer(peer))),
+            None => self.app,
+        };
+        let connection = Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.header_read_timeout)
+            .max_header_size(limits.max_header_bytes)
+            .max_headers(limits.max_headers)
+            .max_buf_size(limits.buffer_bytes())
+            .serve_connection(TokioIo::new(io), TowerToHyperService::new(app));
+        let mut connection = pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = draining.cancelled() => {
+                // What was sent before the client could know is read first; hyper would close an
+                // idle connection unread.
+                match timeout(LAST_CALL, connection.as_mut()).await {
+                    Ok(ended) => ended,
+                    Err(_) => {
+                        connection.as_mut().graceful_shutdown();
+                        connection.await
+                    }
+                }
+            }
+            () = tokio::time::sleep(limits.max_connection_age) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "connection ended early");
+        }
+    }
+}
+
+/// Bounds on connections; the defaults suit requests that take milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections open at the same time; at least 1.
+    pub max_connections: usize,
+    /// Of these, connections from one peer (an IPv4 address, or an IPv6 network of 64 bits); at
+    /// least 1. More are closed as soon as they are accepted.
+    pub max_connections_per_peer: usize,
+    /// Time for a request's header to arrive, from the connection's start or the end of
+    /// the request before.
+    pub header_read_timeout: Duration,
+    /// Time for which a client may take nothing of its response.
+    pub write_timeout: Duration,
+    /// Bytes per second at which a client must take its response once it has kept it waiting for
+    /// `write_timeout`.
+    pub min_write_rate: u32,
+    /// Bytes of a request's header, with the request line.
+    pub max_header_bytes: usize,
+    /// Fields of a request's header.
+    pub max_headers: usize,
+    /// Age at which a connection is closed, after the answer to its request in flight.
+    pub max_connection_age: Duration,
+}
+
+impl Limits {
+    /// The defaults for so many connections.
+    #[must_use]
+    pub fn of_connections(max_connections: usize) -> Self {
+        let max_connections_per_peer = Self::share_of_one_peer(max_connections);
+        Self {
+            max_connections,
+            max_connections_per_peer,
+            ..Self::default()
+        }
+    }
+
+    /// Default share of `max_connections` that one peer may hold: a quarter is left for others.
+    pub fn share_of_one_peer(max_connections: usize) -> usize {
+        (max_connections - max_connections / 4).max(1)
+    }
+
+    /// Bytes that hyper buffers of a connection in each direction. Its own 400 KB would be 800 MB
+    /// on a thousand connections.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.max_header_bytes.max(64 * 1024)
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_connections: 1024,
+            max_connections_per_peer: Self::share_of_one_peer(1024),
+            header_read_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(10),
+            min_write_rate: 16 * 1024,
+            max_header_bytes: 16 * 1024,
+            max_headers: 100,
+            max_connection_age: Duration::from_secs(3600),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Files of one side, and the configurations made of them, which change with the files.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -12,8 +12,7 @@ use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 use x509_parser::parse_x509_certificate;
 
-use crate::tls::file::File;
-use crate::tls::{Application, Expiry, Identity, TlsError, trust};
+use crate::tls::{Application, Expiry, TlsError, trust};
 
 /// Files of a server or a client.
 pub trait Side {
@@ -21,7 +20,7 @@ pub trait Side {
     type Config: Clone;
 
     /// Certificate and key of this side; authorities and revocation lists for the other.
-    fn paths(&self) -> (Option<&Identity>, Option<&PathBuf>, Option<&PathBuf>);
+    fn paths(&self) -> [Option<&PathBuf>; 4];
 
     /// Makes the configuration of what was read, and returns when that expires.
     fn configure(&self, contents: Contents<'_>) -> Result<(Self::Config, Expiry), TlsError>;
@@ -32,7 +31,8 @@ pub trait Side {
 
 /// Contents of the files of one side.
 pub struct Contents<'a> {
-    identity: Option<[File<'a>; 2]>,
+    certificate: Option<File<'a>>,
+    key: Option<File<'a>>,
     pub(crate) ca: Option<File<'a>>,
     pub(crate) crl: Option<File<'a>>,
 }
@@ -51,31 +51,23 @@ type Digests = [Option<[u8; 32]>; 4];
 
 impl<'a> Contents<'a> {
     fn read(side: &'a impl Side) -> Result<Self, TlsError> {
-        let (identity, ca, crl) = side.paths();
+        let [certificate, key, ca, crl] = side.paths();
         let read = |path: Option<&'a PathBuf>| path.map(|path| File::read(path)).transpose();
-        let identity = match identity {
-            Some(own) => Some([File::read(&own.certificate)?, File::read(&own.key)?]),
-            None => None,
-        };
         Ok(Self {
-            identity,
+            certificate: read(certificate)?,
+            key: read(key)?,
             ca: read(ca)?,
             crl: read(crl)?,
         })
     }
 
     fn digests(&self) -> Digests {
-        let [certificate, key] = match &self.identity {
-            Some(files) => files.each_ref().map(Some),
-            None => [None, None],
-        };
-        let files = [certificate, key, self.ca.as_ref(), self.crl.as_ref()];
-        files.map(|file| file.map(|file| Sha256::digest(&file.bytes).into()))
+        let files = [&self.certificate, &self.key, &self.ca, &self.crl];
+        files.map(|file| Some(Sha256::digest(&file.as_ref()?.bytes).into()))
     }
 
-    /// Returns the chain, if this side has one.
     pub(crate) fn chain(&self) -> Result<Option<Chain<'_>>, TlsError> {
-        let Some([file, key]) = &self.identity else {
+        let (Some(file), Some(key)) = (&self.certificate, &self.key) else {
             return Ok(None);
         };
         let certificates = file.certificates()?;
@@ -123,7 +115,6 @@ impl<F: Side> Credentials<F> {
         Ok(this)
     }
 
-    /// Reads the files, in time or not.
     pub(crate) fn read(files: F) -> Result<Self, TlsError> {
         let contents = Contents::read(&files)?;
         let (digests, configured) = (contents.digests(), files.configure(contents)?);
@@ -156,7 +147,6 @@ impl<F: Side> Credentials<F> {
         self.current.load().outdated.clone()
     }
 
-    /// Returns the configuration for the next connection.
     pub(crate) fn config(&self, application: Application) -> Arc<F::Config> {
         let current = self.current.load();
         Arc::clone(match application {
@@ -197,8 +187,20 @@ impl<F: Side> Credentials<F> {
         Ok(true)
     }
 
+    /// Reads the files again, and tells the log if they had changed, or are unsound.
+    pub fn reload_and_log(&self) {
+        let [certificate, _, ca, _] = self.files.paths();
+        let file = certificate.or(ca);
+        let file = file.map(|file| tracing::field::display(file.display()));
+        match self.reload() {
+            Ok(false) => {}
+            Ok(true) => tracing::info!(file, "new certificates"),
+            Err(error) => tracing::error!(file, %error, "the certificates of before stay"),
+        }
+    }
+
     fn check_expiry(&self, read: &Current<F::Config>) -> Result<(), TlsError> {
-        let (_, _, list) = self.files.paths();
+        let [.., list] = self.files.paths();
         trust::check_expiry(list, read.expiry.revocation_lists, trust::now())
     }
 }
@@ -224,5 +226,41 @@ impl<C: Clone> Current<C> {
 impl<F: Side + fmt::Debug> fmt::Debug for Credentials<F> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.files.fmt(formatter)
+    }
+}
+
+pub(crate) struct File<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl<'a> File<'a> {
+    pub(crate) fn read(path: &'a Path) -> Result<Self, TlsError> {
+        let bytes = std::fs::read(path).map_err(|source| TlsError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Self { path, bytes })
+    }
+
+    /// Reads what a PEM file holds, which has to be something.
+    pub(crate) fn pem<T: PemObject>(&self, what: &'static str) -> Result<Vec<T>, TlsError> {
+        let items: Result<Vec<T>, _> = T::pem_slice_iter(&self.bytes).collect();
+        let items = items.ok().filter(|items| !items.is_empty());
+        items.ok_or_else(|| TlsError::Empty {
+            path: self.path.to_owned(),
+            what,
+        })
+    }
+
+    pub(crate) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+        self.pem("certificate")
+    }
+
+    pub(crate) fn unusable(&self, reason: impl fmt::Display) -> TlsError {
+        TlsError::Unusable {
+            path: self.path.to_owned(),
+            reason: reason.to_string(),
+        }
     }
 }

@@ -93,7 +93,6 @@ impl From<&rustls::Error> for TlsFailure {
     }
 }
 
-/// A server's alerts about the certificate of its client.
 fn is_about_a_certificate(alert: AlertDescription) -> bool {
     use AlertDescription as Alert;
     matches!(

@@ -6,11 +6,9 @@
 //! with rustls's choice of ciphers. A client trusts the authorities that it is given and no others:
 //! neither the system's nor those of the web.
 
-mod client_tls;
 mod credentials;
 mod failure;
-mod file;
-mod server_tls;
+mod sides;
 mod trust;
 
 use std::path::PathBuf;
@@ -21,10 +19,9 @@ use rustls::crypto::CryptoProvider;
 pub use rustls::pki_types::ServerName;
 pub use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
-pub use client_tls::{ClientFiles, ClientSettings, ClientTls};
 pub use credentials::Credentials;
 pub use failure::TlsFailure;
-pub use server_tls::{ServerFiles, ServerTls};
+pub use sides::{ClientSettings, ClientTls, ServerFiles, ServerTls};
 
 /// Interval between two reads of the files while a process serves by them. They are renewed by
 /// other programs, which need not know of this process.
@@ -41,7 +38,6 @@ pub enum TlsError {
     },
     #[error("{}: no {what} in PEM form", path.display())]
     Empty { path: PathBuf, what: &'static str },
-    /// Certificate and key don't belong together, or one of the files cannot be used.
     /// Certificate and key don't belong together, or one of the files cannot be used.
     #[error("{}: {reason}", path.display())]
     Unusable { path: PathBuf, reason: String },

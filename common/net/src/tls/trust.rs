@@ -24,9 +24,8 @@ use x509_parser::time::ASN1Time;
 use x509_parser::{parse_x509_certificate, parse_x509_crl};
 
 use crate::tls::TlsError;
-use crate::tls::file::File;
+use crate::tls::credentials::File;
 
-/// Authorities, and their revocation lists if there are any.
 pub(crate) struct Trust<'a> {
     roots: Arc<RootCertStore>,
     lists: Vec<CertificateRevocationListDer<'static>>,
@@ -57,7 +56,6 @@ impl<'a> Trust<'a> {
         })
     }
 
-    /// Asks clients for certificates.
     pub(crate) fn in_clients(
         self,
         provider: Arc<CryptoProvider>,
@@ -69,7 +67,6 @@ impl<'a> Trust<'a> {
             .map_err(|error| self.file.unusable(error))
     }
 
-    /// Looks at the certificates of servers.
     pub(crate) fn in_servers(
         self,
         provider: Arc<CryptoProvider>,
@@ -82,7 +79,6 @@ impl<'a> Trust<'a> {
     }
 }
 
-/// Checks that the revocation lists are still in time.
 pub(crate) fn check_expiry(
     path: Option<&PathBuf>,
     expires: Option<i64>,

@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 use crate::compression::turns::{LONG_BYTES, SHORT};
 use crate::compression::{Coding, CodingError};
 
-/// Bytes that `body` decodes to, of which none is kept.
 pub(crate) fn decoded_len(coding: Coding, body: &[u8], limit: usize) -> Result<usize, CodingError> {
     // One byte more than allowed, if there are so many.
     let mut decoder = reader(coding, body).take(limit as u64 + 1);
@@ -23,7 +22,6 @@ pub(crate) fn decoded_len(coding: Coding, body: &[u8], limit: usize) -> Result<u
     }
 }
 
-/// Decodes `body` to its `length` bytes.
 pub(crate) fn decode(coding: Coding, body: &[u8], length: usize) -> Result<Bytes, CodingError> {
     let is_long = length > SHORT;
     let mut decoded = if is_long {
@@ -46,7 +44,6 @@ pub(crate) fn decode(coding: Coding, body: &[u8], length: usize) -> Result<Bytes
 /// back some time after it was freed, would hold those of several bodies.
 static SPARE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
-/// An empty buffer for `length` bytes.
 fn long_buffer(length: usize) -> Vec<u8> {
     let mut spare = std::mem::take(&mut *SPARE.lock());
     if spare.capacity() < length {

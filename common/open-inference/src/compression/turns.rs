@@ -8,7 +8,6 @@ use std::sync::{Arc, LazyLock};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Longest body that takes no turn among the long ones.
 pub(crate) const SHORT: usize = 1 << 20;
 /// Bytes of long bodies in work at a time; a longer body is in work alone.
 pub(crate) const LONG_BYTES: usize = 16 << 20;
@@ -21,9 +20,7 @@ static WORKERS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
     Arc::new(Semaphore::new(processors.saturating_sub(1).max(1)))
 });
 
-/// Long bodies that came compressed.
 static UNPACKED: Long = LazyLock::new(long);
-/// Long bodies that came as they are.
 static PLAIN: Long = LazyLock::new(long);
 
 type Long = LazyLock<Arc<Semaphore>>;
@@ -32,7 +29,6 @@ fn long() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(LONG_BYTES / UNIT))
 }
 
-/// Turn of one body; over when dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
     long: Option<OwnedSemaphorePermit>,

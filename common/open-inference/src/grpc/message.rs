@@ -161,25 +161,20 @@ pub struct InferRequestedOutput {
 /// Contents in typed form: in the field that the datatype asks for.
 #[derive(Clone, PartialEq, Message)]
 pub struct InferTensorContents {
-    /// Contents of a BOOL tensor.
     #[prost(bool, repeated, tag = "1")]
     pub bool_contents: Vec<bool>,
     /// INT8, INT16 and INT32.
     #[prost(int32, repeated, tag = "2")]
     pub int_contents: Vec<i32>,
-    /// Contents of an INT64 tensor.
     #[prost(int64, repeated, tag = "3")]
     pub int64_contents: Vec<i64>,
     /// UINT8, UINT16 and UINT32.
     #[prost(uint32, repeated, tag = "4")]
     pub uint_contents: Vec<u32>,
-    /// Contents of a UINT64 tensor.
     #[prost(uint64, repeated, tag = "5")]
     pub uint64_contents: Vec<u64>,
-    /// Contents of an FP32 tensor.
     #[prost(float, repeated, tag = "6")]
     pub fp32_contents: Vec<f32>,
-    /// Contents of an FP64 tensor.
     #[prost(double, repeated, tag = "7")]
     pub fp64_contents: Vec<f64>,
     /// BYTES, without the lengths that raw contents have.

@@ -7,19 +7,18 @@
 //! within bounds; [`code_of`] gives the gRPC code of an error that has an HTTP status, so that
 //! errors are classified in one place, whatever protocol they go out by.
 
-mod codec;
+use tonic::codec::CompressionEncoding;
+
 mod contents;
 mod convert;
 pub mod message;
 mod outline;
 mod receive;
-mod status;
-mod timeout;
+mod wire;
 
 pub use convert::{Form, read_request, read_response, write_request, write_response};
 pub use receive::{Inference, MODEL_INFER, ReceiveError, receive};
-pub use status::{code_of, status_of};
-pub use timeout::timeout_of;
+pub use wire::{code_of, status_of, timeout_of};
 
 /// Client of the service.
 pub use generated::g_r_p_c_inference_service_client::GRPCInferenceServiceClient as InferenceClient;
@@ -27,6 +26,18 @@ pub use generated::g_r_p_c_inference_service_client::GRPCInferenceServiceClient 
 pub use generated::g_r_p_c_inference_service_server::{
     GRPCInferenceService as InferenceService, GRPCInferenceServiceServer as InferenceServer,
 };
+
+/// Answer of a server to one call.
+pub type Answer<T> = Result<tonic::Response<T>, tonic::Status>;
+
+/// The HTTP service of a server whose messages come within their bounds ([`receive`]), and with
+/// what they were compressed with undone: tonic only says what that may be.
+pub fn serve<T: InferenceService>(service: T) -> InferenceServer<T> {
+    InferenceServer::new(service)
+        .max_decoding_message_size(usize::MAX)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .accept_compressed(CompressionEncoding::Deflate)
+}
 
 #[allow(missing_docs, clippy::all, unreachable_pub, reason = "generated")]
 mod generated {

@@ -17,14 +17,12 @@ const MAX_STRINGS: usize = 256 * 1024;
 /// it is converted.
 const STRING: usize = 36;
 
-/// Size of what a message decodes to.
 #[derive(Debug, Default)]
 pub(crate) struct Outline<'m> {
     fields: usize,
     strings: usize,
     /// Bytes of typed contents.
     pub(crate) contents: usize,
-    /// Name of the model that a request is for.
     pub(crate) model: &'m [u8],
 }
 
@@ -40,7 +38,6 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// The part in its field `tag`.
     fn inner(self, tag: u32) -> Option<Self> {
         match (self, tag) {
             (Self::Request | Self::Other, 5) => Some(Self::Tensor),
@@ -63,7 +60,6 @@ impl Part {
 }
 
 impl<'m> Outline<'m> {
-    /// Outline of `message`, which is a `part`.
     pub(crate) fn of(part: Part, message: &'m [u8]) -> Result<Self, ProtocolError> {
         let mut outline = Self::default();
         outline.read(part, message)?;

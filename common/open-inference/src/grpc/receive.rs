@@ -36,10 +36,8 @@ const ENCODING: &str = "grpc-encoding";
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
     /// It has `length` bytes, or says so.
-    /// It has `length` bytes, or says so.
     #[error("the message has {length} bytes, the limit is: {limit} bytes")]
     TooLarge { length: usize, limit: usize },
-    /// Worth a retry.
     /// Worth a retry.
     #[error("the message did not arrive within {limit:?}")]
     Timeout { limit: Duration },

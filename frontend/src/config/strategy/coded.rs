@@ -19,7 +19,6 @@ use crate::config::{At, ConfigError};
 /// Pieces of a learned code's coding that may wait by default: some tens of milliseconds of work.
 const MAX_CODING_QUEUE: usize = 64;
 
-/// The code of the strategy, and the pools of its parity models.
 pub(super) fn resolve(
     at: &At<'_>,
     deployed: &Deployed<'_>,
@@ -69,7 +68,6 @@ struct Trained {
     outputs: Vec<usize>,
 }
 
-/// The parity pools, one for each row, and the code that all of their models were trained for.
 fn resolve_parities(
     at: &At<'_>,
     deployed: &Deployed<'_>,
@@ -131,7 +129,6 @@ fn resolve_parity(
     ))
 }
 
-/// Compares an entry's `[code]` with the deployed model, the code asked for, and the row.
 fn check_trained_for(
     at: &At<'_>,
     toml: &Path,
@@ -209,7 +206,6 @@ struct Covered<'a> {
 }
 
 impl Covered<'_> {
-    /// Positions of the named tensors among the deployed model's.
     fn positions(&self, at: &At<'_>, toml: &Path) -> Result<Vec<usize>, ConfigError> {
         let (toml, field) = (toml.display(), self.field);
         let all: Vec<String> = self.of.iter().map(|spec| spec.name.clone()).collect();
@@ -244,7 +240,6 @@ impl Covered<'_> {
     }
 }
 
-/// Builds the coders of each covered tensor.
 fn build(
     deployed: &ModelEntry,
     trained: Trained,
@@ -291,7 +286,6 @@ fn build(
     Ok(coder)
 }
 
-/// The code that `models.model` names, with its networks loaded.
 fn resolve_learned(
     at: &At<'_>,
     deployed: &Deployed<'_>,

@@ -15,22 +15,18 @@ use super::settings::{Class, Models, Strategy};
 use super::{At, ConfigError};
 use crate::coding::Coder;
 
-/// Most classes beside the default one.
 const MAX_CLASSES: usize = 16;
 /// Requests to one instance of a redundant pool at a time, and those that wait, by default.
 const REDUNDANT_SLOTS: u32 = 2;
 const REDUNDANT_QUEUE: usize = 16;
 
-/// A class of requests, and its redundancy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClassConfig {
     pub name: String,
     pub strategy: StrategyConfig,
-    /// The code of a coded strategy.
     pub code: Option<Arc<Coder>>,
 }
 
-/// The instances of one parity or backup model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RedundantPool {
     /// Its name in metrics: `parity0`, `backup`; those of a class begin with its name.
@@ -56,7 +52,6 @@ impl Deployed<'_> {
         }
     }
 
-    /// The entry that the field `model` names, and its version.
     fn load(
         &self,
         at: &At<'_>,
@@ -178,7 +173,6 @@ fn resolve_backup(
     })
 }
 
-/// The pool of a parity or backup model.
 fn resolve_pool(
     at: &At<'_>,
     instances: &Instances,

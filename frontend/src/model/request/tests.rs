@@ -1,7 +1,7 @@
 //! Options, contents and inputs of requests.
 
 use super::*;
-use parapet_open_inference::Datatype;
+use parapet_open_inference::{Datatype, Tensor};
 use serde_json::json;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -84,9 +84,7 @@ fn spec() -> TensorSpec {
 }
 
 fn check(tensors: Vec<Tensor>) -> Result<usize, String> {
-    check_inputs(tensors, &[spec()], 4)
-        .map(|(_, rows)| rows)
-        .map_err(|error| error.to_string())
+    take_inputs(&[spec()], tensors, 4).map(|(_, rows)| rows)
 }
 
 #[test]
@@ -144,12 +142,18 @@ fn inputs_must_be_the_models() {
         ],
         "twice",
     );
-    refused(vec![tensor("input", &[2, 2], 0.5)], "takes [n, 2, 2]");
-    refused(vec![tensor("input", &[1, 4], 0.5)], "takes [n, 2, 2]");
+    refused(
+        vec![tensor("input", &[2, 2], 0.5)],
+        "expected [batch, 2, 2]",
+    );
+    refused(
+        vec![tensor("input", &[1, 4], 0.5)],
+        "expected [batch, 2, 2]",
+    );
     refused(vec![tensor("input", &[0, 2, 2], 0.5)], "1 to 4");
     refused(vec![tensor("input", &[5, 2, 2], 0.5)], "1 to 4");
     refused(vec![tensor("input", &[1, 2, 2], f32::NAN)], "NaN");
     refused(vec![tensor("input", &[1, 2, 2], f32::INFINITY)], "infinity");
     let ints = Tensor::new("input", Datatype::Int32, vec![1, 2, 2], vec![0; 16].into()).unwrap();
-    refused(vec![ints], "is INT32");
+    refused(vec![ints], "datatype INT32");
 }

@@ -165,7 +165,7 @@ async fn mistakes_and_deadlines_have_their_codes() {
     for (message, code, named) in [
         (other_model, Code::NotFound, "no model \"other\""),
         (other_version, Code::NotFound, "no version \"9\""),
-        (flat, Code::InvalidArgument, "takes [n, 4]"),
+        (flat, Code::InvalidArgument, "expected [batch, 4]"),
         (request(&nan), Code::InvalidArgument, "NaN"),
         (long, Code::OutOfRange, "limit is: 100000"),
     ] {

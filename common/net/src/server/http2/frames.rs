@@ -31,7 +31,6 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
 
-/// Counts bytes by what they belong to.
 #[derive(Debug)]
 struct Tally {
     /// Of the part that began last, how many bytes are to come.

@@ -4,7 +4,6 @@
 //! the answer of one stream unread, by its flow-control window, while it goes on asking on others,
 //! and the socket never tells.
 
-mod bodies;
 mod frames;
 mod watch;
 
@@ -26,9 +25,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-pub use bodies::{RequestBody, ResponseBody};
 use frames::Frames;
 use watch::{Over, Watch};
+pub use watch::{RequestBody, ResponseBody};
 
 use crate::server::{Allowance, Limits, Protocol};
 

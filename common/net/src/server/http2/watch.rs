@@ -1,10 +1,14 @@
 //! Tracks the open streams of one HTTP/2 connection and decides when to close it.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -16,7 +20,6 @@ use crate::server::Limits;
 /// asks for work and pays nothing for it.
 const MAX_GIVEN_UP: usize = 128;
 
-/// Reason why a connection is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Over {
     /// Nothing is in flight, and was not for some time.
@@ -27,7 +30,6 @@ pub(super) enum Over {
     Resets,
 }
 
-/// The requests of a connection.
 #[derive(Debug)]
 pub(super) struct Watch {
     state: Mutex<State>,
@@ -77,7 +79,6 @@ impl Watch {
         self.state.lock().closed_from = Some(Instant::now() + notice);
     }
 
-    /// A request's header is here.
     pub(super) fn begin(self: &Arc<Self>) -> Ticket {
         let mut state = self.state.lock();
         let is_waited_for = state.closed_from.is_none_or(|from| Instant::now() < from);
@@ -139,13 +140,11 @@ impl Watch {
 pub(super) struct Ticket {
     watch: Arc<Watch>,
     arrival: Arc<Arrival>,
-    /// The number of the answer.
     answer: Option<usize>,
     is_waited_for: bool,
 }
 
 impl Ticket {
-    /// Returns the progress of the request's arrival.
     pub(super) fn arrival(&self) -> Arc<Arrival> {
         Arc::clone(&self.arrival)
     }
@@ -162,7 +161,6 @@ impl Ticket {
         self.answer = Some(number);
     }
 
-    /// The client has taken so much of the answer.
     pub(super) fn taken(&self, bytes: usize) {
         let mut state = self.watch.state.lock();
         if let Some((_, taken)) = self
@@ -203,7 +201,6 @@ const WHOLE: u8 = 1;
 const BROKEN: u8 = 2;
 
 impl Arrival {
-    /// All of it is here.
     pub(super) fn is_whole(&self) -> bool {
         self.0.load(Ordering::Relaxed) == WHOLE
     }
@@ -219,5 +216,115 @@ impl Arrival {
 
     pub(super) fn broken(&self) {
         self.0.store(BROKEN, Ordering::Relaxed);
+    }
+}
+
+/// A request's body; notes how far it is.
+#[derive(Debug)]
+pub struct RequestBody {
+    body: Incoming,
+    arrival: Arc<Arrival>,
+}
+
+impl RequestBody {
+    pub(super) fn new(body: Incoming, arrival: Arc<Arrival>) -> Self {
+        if body.is_end_stream() {
+            arrival.whole();
+        }
+        Self { body, arrival }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        match &frame {
+            Some(Err(_)) => self.arrival.broken(),
+            Some(Ok(_)) if !self.body.is_end_stream() => {}
+            Some(Ok(_)) | None => self.arrival.whole(),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// As much is handed on at a time as a frame takes. The next piece is asked for when the client
+/// has room for it, so that the time for which nothing is asked for is that for which the
+/// client takes nothing.
+const PIECE: usize = 16 * 1024;
+
+/// A response's body, in pieces; it holds its request's [`Ticket`] until it was taken.
+#[derive(Debug)]
+pub struct ResponseBody<B> {
+    body: Pin<Box<B>>,
+    ticket: Ticket,
+    /// Unread rest of the last piece of `body`.
+    rest: Bytes,
+    /// Bytes of the piece that was handed on last.
+    handed_on: usize,
+}
+
+impl<B> ResponseBody<B> {
+    pub(super) fn new(body: B, ticket: Ticket) -> Self {
+        Self {
+            body: Box::pin(body),
+            ticket,
+            rest: Bytes::new(),
+            handed_on: 0,
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = &mut *self;
+        if this.handed_on > 0 {
+            this.ticket.taken(std::mem::take(&mut this.handed_on));
+        }
+        if this.rest.is_empty() {
+            match ready!(this.body.as_mut().poll_frame(context)).transpose()? {
+                None => return Poll::Ready(None),
+                Some(frame) => match frame.into_data() {
+                    Ok(data) => this.rest = data,
+                    Err(other) => return Poll::Ready(Some(Ok(other))),
+                },
+            }
+        }
+        let piece = this.rest.split_to(this.rest.len().min(PIECE));
+        this.handed_on = piece.len();
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (rest, hint) = (self.rest.len() as u64, self.body.size_hint());
+        let mut whole = SizeHint::new();
+        whole.set_lower(hint.lower().saturating_add(rest));
+        if let Some(upper) = hint.upper() {
+            whole.set_upper(upper.saturating_add(rest));
+        }
+        whole
     }
 }

@@ -1,36 +1,150 @@
-//! `inference.GRPCInferenceService`.
+//! `inference.GRPCInferenceService`: what [`crate::http`] does, in the other form. Admission of calls
+//! comes first: the key and the quota; then the message is read, within its bounds.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::HeaderMap;
+use http::request::Parts;
+use http_body_util::Full;
 use parapet_frontend_core::Rejected;
+use parapet_net::server::{Allowance, RequestBody, Reserved};
 use parapet_open_inference::grpc::message::{
     ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelMetadataResponse,
     ModelReadyRequest, ModelReadyResponse, ServerLiveRequest, ServerLiveResponse,
     ServerMetadataRequest, ServerMetadataResponse, ServerReadyRequest, ServerReadyResponse,
 };
 use parapet_open_inference::grpc::{
-    Form, Inference, InferenceServer, InferenceService, code_of, timeout_of, write_response,
+    Answer, Form, Inference, InferenceService, MODEL_INFER, code_of, receive, serve, timeout_of,
+    write_response,
 };
-use parapet_open_inference::{InferRequest, error_text};
-use tonic::codec::CompressionEncoding;
+use parapet_open_inference::{InferRequest, ProtocolError, Room, error_text, rest};
+use tonic::body::Body;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
+use tower::{Service as _, service_fn};
 
-use crate::app::App;
+use crate::app::{App, Serving};
 use crate::error::ServeError;
 use crate::model::{CLASS, Provenance, ServedModel};
-use crate::request_context::{CLASS_HEADER, answer, request_id, write_names, write_provenance};
+use crate::request_context::{CLASS_HEADER, answer, write_names, write_provenance};
 use crate::tenants::MixingDomain;
 
-/// The service, behind its [`guard`](super::guard).
-pub(super) fn server(app: Arc<App>) -> InferenceServer<impl InferenceService> {
-    // Messages come within their bounds, and what they were compressed with is undone: tonic only
-    // says what that may be.
-    InferenceServer::new(Service { app })
-        .max_decoding_message_size(usize::MAX)
-        .accept_compressed(CompressionEncoding::Gzip)
-        .accept_compressed(CompressionEncoding::Deflate)
+const HEALTH: [&str; 2] = [
+    "/inference.GRPCInferenceService/ServerLive",
+    "/inference.GRPCInferenceService/ServerReady",
+];
+/// Bytes of other calls' messages, which only name a model.
+const MAX_NAME_BYTES: usize = 64 * 1024;
+
+pub(crate) fn service(
+    app: Arc<App>,
+) -> impl tower::Service<
+    http::Request<RequestBody>,
+    Response = http::Response<Body>,
+    Error = Infallible,
+    Future: Send,
+> + Clone
++ Send
++ Sync
++ 'static {
+    let server = serve(Service {
+        app: Arc::clone(&app),
+    });
+    service_fn(move |request| {
+        let (app, mut server) = (Arc::clone(&app), server.clone());
+        async move {
+            // The message's memory is held until its answer is there.
+            match admit(&app, request).await {
+                Ok((request, _held)) => server.call(request).await,
+                Err(refused) => Ok(refused.into_http()),
+            }
+        }
+    })
+}
+
+/// The call with its whole message and its [`MixingDomain`], and the memory that it holds.
+async fn admit(
+    app: &App,
+    request: http::Request<RequestBody>,
+) -> Result<(http::Request<Full<Bytes>>, Held), Status> {
+    let (mut parts, body) = request.into_parts();
+    // The call whose message is large, which counts against the quota.
+    let infers = parts.uri.path() == MODEL_INFER;
+    // As over HTTP, a call without a key or beyond the quota is not traced.
+    identify(app, &mut parts, infers).map_err(|refused| status(&refused))?;
+    match message(app, &mut parts, body, infers).await {
+        Ok((message, held)) => Ok((http::Request::from_parts(parts, message), held)),
+        Err(refused) if infers => Err(refuse(app, &parts.headers, refused).await),
+        Err(refused) => Err(status(&refused)),
+    }
+}
+
+/// Memory of a call's message; the models decide on its contents.
+struct Held {
+    reserved: Reserved,
+    serving: Arc<Serving>,
+}
+
+impl Held {
+    fn admit(&self, model: &str, bytes: usize) -> Result<(), ServeError> {
+        let model_here = self.serving.models.get(model);
+        match model_here.map(|model| model.max_contents()) {
+            Some(limit) if bytes > limit => Err(ProtocolError::Contents { bytes, limit }.into()),
+            None if bytes > 0 => Err(ServeError::UnknownModel {
+                model: model.into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Room for Held {
+    fn hold(&mut self, bytes: usize) -> Result<(), ProtocolError> {
+        let held = self.reserved.hold(bytes);
+        held.map_err(|_| ProtocolError::NoMemory)
+    }
+}
+
+async fn message(
+    app: &App,
+    parts: &mut Parts,
+    body: RequestBody,
+    infers: bool,
+) -> Result<(Full<Bytes>, Held), ServeError> {
+    let serving = app.serving();
+    let server = &serving.server;
+    let (limit, time) = (server.max_body_bytes, server.body_read_timeout);
+    let allowance: Arc<Allowance> = parts.extensions.get().cloned().unwrap_or_default();
+    let held = Held {
+        reserved: app.body_memory.reserve(Some(allowance)),
+        serving,
+    };
+    let limit = match infers {
+        true => limit,
+        false => limit.min(MAX_NAME_BYTES),
+    };
+    receive(parts, body, limit, time, held, Held::admit).await
+}
+
+/// As over HTTP: health needs no key, and only predictions count against the quota.
+fn identify(app: &App, parts: &mut Parts, infers: bool) -> Result<(), ServeError> {
+    if !HEALTH.contains(&parts.uri.path()) {
+        let domain = app.serving().tenants.admit(&parts.headers, infers)?;
+        parts.extensions.insert(domain);
+    }
+    Ok(())
+}
+
+/// Refuses a call for inference. The message, which names the model, could not be read.
+async fn refuse(app: &App, headers: &HeaderMap, error: ServeError) -> Status {
+    let mut refused = status(&error);
+    let id = rest::request_id(headers);
+    let answering = std::future::ready(Err(error));
+    let (_, trace_id) = answer::<()>(app, headers, &id, None, answering).await;
+    write_names(refused.metadata_mut().as_mut(), id, trace_id);
+    refused
 }
 
 struct Service {
@@ -81,26 +195,17 @@ fn take_metadata(request: &mut InferRequest, metadata: &MetadataMap) {
 
 #[tonic::async_trait]
 impl InferenceService for Service {
-    async fn server_live(
-        &self,
-        _: Request<ServerLiveRequest>,
-    ) -> Result<Response<ServerLiveResponse>, Status> {
+    async fn server_live(&self, _: Request<ServerLiveRequest>) -> Answer<ServerLiveResponse> {
         Ok(Response::new(ServerLiveResponse { live: true }))
     }
 
-    async fn server_ready(
-        &self,
-        _: Request<ServerReadyRequest>,
-    ) -> Result<Response<ServerReadyResponse>, Status> {
+    async fn server_ready(&self, _: Request<ServerReadyRequest>) -> Answer<ServerReadyResponse> {
         let ready = self.app.is_ready();
         Ok(Response::new(ServerReadyResponse { ready }))
     }
 
     /// A model that is not here is not ready: that is an answer, not an error.
-    async fn model_ready(
-        &self,
-        request: Request<ModelReadyRequest>,
-    ) -> Result<Response<ModelReadyResponse>, Status> {
+    async fn model_ready(&self, request: Request<ModelReadyRequest>) -> Answer<ModelReadyResponse> {
         let ModelReadyRequest { name, version } = request.into_inner();
         let model = self.model(&name, &version);
         let ready = model.is_ok_and(|model| model.driver.is_ready()) && !self.app.is_draining();
@@ -110,24 +215,21 @@ impl InferenceService for Service {
     async fn server_metadata(
         &self,
         _: Request<ServerMetadataRequest>,
-    ) -> Result<Response<ServerMetadataResponse>, Status> {
+    ) -> Answer<ServerMetadataResponse> {
         Ok(Response::new(App::metadata().into()))
     }
 
     async fn model_metadata(
         &self,
         request: Request<ModelMetadataRequest>,
-    ) -> Result<Response<ModelMetadataResponse>, Status> {
+    ) -> Answer<ModelMetadataResponse> {
         let ModelMetadataRequest { name, version } = request.into_inner();
         let model = self.model(&name, &version);
         let model = model.map_err(|error| status(&error))?;
         Ok(Response::new(model.metadata().into()))
     }
 
-    async fn model_infer(
-        &self,
-        request: Request<ModelInferRequest>,
-    ) -> Result<Response<ModelInferResponse>, Status> {
+    async fn model_infer(&self, request: Request<ModelInferRequest>) -> Answer<ModelInferResponse> {
         let (metadata, mut extensions, _) = request.into_parts();
         // The guard has put it there, by the request's key; without it the request shares no group.
         let Some(&domain) = extensions.get::<MixingDomain>() else {
@@ -144,7 +246,7 @@ impl InferenceService for Service {
             return Err(Status::internal("the message was not decoded"));
         };
         let headers = metadata.into_headers();
-        let id = request_id(&headers);
+        let id = rest::request_id(&headers);
         let model = self.model(&model, &version);
         let known = model.as_ref().ok().cloned();
         let answering = async {
@@ -163,8 +265,7 @@ impl InferenceService for Service {
     }
 }
 
-/// The error as [`ServeError::classify`] has it.
-pub(super) fn status(error: &ServeError) -> Status {
+fn status(error: &ServeError) -> Status {
     let code = match error {
         ServeError::Receive(error) => error.code(),
         error => code_of(error.classify().0),
