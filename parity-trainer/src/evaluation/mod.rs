@@ -2,8 +2,8 @@
 //!
 //! The test set is cut into groups of k; every pattern of missing queries that the parity models at
 //! hand can make up for is tried on every group. A_a is the deployed model's accuracy, A_d the
-//! reconstructions', and A_o(f) = (1 - f) A_a + f A_d what clients see when a part f of their
-//! answers is reconstructed.
+//! reconstructions'; clients see (1 - f) A_a + f A_d when a part f of their answers is
+//! reconstructed.
 
 mod counts;
 mod report;
@@ -24,7 +24,7 @@ use crate::{Result, TrainError};
 
 pub use counts::{Calibration, CalibrationBin, Estimate, percent};
 pub use report::{markdown, reliability_plot};
-pub use tally::{ByLosses, Figures, Overall};
+pub use tally::{ByLosses, Figures};
 use tally::{Reconstruction, Tally};
 
 const CHUNK: usize = 128;
@@ -73,7 +73,6 @@ pub struct CodeEvaluation {
     pub by_class: BTreeMap<usize, Figures>,
     /// For each slot of the groups, from 0.
     pub by_slot: BTreeMap<usize, Figures>,
-    pub overall: Vec<Overall>,
     pub calibration: Calibration,
 }
 

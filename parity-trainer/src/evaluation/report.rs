@@ -33,13 +33,6 @@ pub fn markdown(title: &str, trained: &CodeEvaluation, class_names: &[String]) -
             same queries.\n\nConfidence: ECE {:.3}.\n",
         trained.calibration.expected_error
     );
-    if !trained.overall.is_empty() {
-        text += "\n| f, part of answers reconstructed | A_o |\n|---|---|\n";
-    }
-    for point in &trained.overall {
-        let (fraction, accuracy) = (percent(point.fraction, 1), percent(point.accuracy, 1));
-        text += &format!("| {fraction} | {accuracy} |\n");
-    }
     text += &parts("slot", &trained.by_slot, &[]);
     text += &parts("class", &trained.by_class, class_names);
     text

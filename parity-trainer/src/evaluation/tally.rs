@@ -7,9 +7,6 @@ use serde::{Deserialize, Serialize};
 use super::CodeEvaluation;
 use super::counts::{Bins, Counts, Estimate, GroupCounts, interval};
 
-/// Parts of reconstructed answers for which A_o is told.
-const FRACTIONS: [f64; 8] = [0.0, 0.001, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0];
-
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ByLosses {
     pub missing: usize,
@@ -29,13 +26,6 @@ pub struct Figures {
     pub accuracy: Option<f64>,
     pub agreement: f64,
     pub reconstructions: usize,
-}
-
-/// A_o(f) = (1 - f) A_a + f A_d.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Overall {
-    pub fraction: f64,
-    pub accuracy: f64,
 }
 
 pub(super) struct Reconstruction {
@@ -125,13 +115,6 @@ impl Tally {
         let (by_slot, mut by_class): (BTreeMap<_, _>, BTreeMap<_, _>) =
             (all(&self.slots), all(&self.classes));
         by_class.retain(|_, figures: &mut Figures| figures.reconstructions > 0);
-        let one_missing = self.losses.first().map(|counts| counts.accuracy());
-        let overall = one_missing.zip(accuracy_deployed).map(|(a_d, a_a)| {
-            FRACTIONS.map(|fraction| Overall {
-                fraction,
-                accuracy: (1.0 - fraction) * a_a + fraction * a_d,
-            })
-        });
         CodeEvaluation {
             samples,
             groups,
@@ -139,7 +122,6 @@ impl Tally {
             by_losses: by_losses.collect(),
             by_class,
             by_slot,
-            overall: overall.map_or(Vec::new(), Vec::from),
             calibration: self.bins.finish(),
         }
     }
