@@ -12,14 +12,12 @@ const TEMPLATE: &str = "{prefix} [{bar:30}] {percent:>3}%  {msg}  {eta} left";
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// Name of what is counted.
     unit: &'static str,
     tenths: usize,
     quiet: Duration,
 }
 
 impl Progress {
-    /// Progress of a training.
     pub(crate) fn of_steps(name: &str) -> Self {
         let quiet = Duration::ZERO;
         Self {
@@ -42,7 +40,6 @@ impl Progress {
         }
     }
 
-    /// Shows that `done` of `count` are done.
     pub(crate) fn at(&mut self, done: usize, count: usize) {
         let tenths = done * LINES / count.max(1);
         if self.bar.is_hidden() && tenths > self.tenths && self.bar.elapsed() >= self.quiet {

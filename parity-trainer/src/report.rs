@@ -2,7 +2,6 @@
 
 use parity_trainer::evaluation::{CodeEvaluation, Estimate, percent};
 
-/// Prints label and value, the values aligned.
 pub(crate) fn print(rows: &[(String, String)]) {
     let widths = rows.iter().map(|(label, _)| label.chars().count());
     let width = widths.max().unwrap_or_default();

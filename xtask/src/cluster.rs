@@ -3,7 +3,6 @@
 use crate::prelude::*;
 use parapet_onnx::{GraphBuilder, linear_model};
 
-/// Address of servers that choose a port of their own.
 pub(crate) const ANY_PORT: &str = "127.0.0.1:0";
 /// Words of programs before their address, when they are ready.
 const READY: &str = " on http://";

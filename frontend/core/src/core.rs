@@ -69,7 +69,6 @@ pub struct Core<I, O> {
     queries: FxHashMap<QueryId, Query<I>>,
     jobs: FxHashMap<JobId, Job<I>>,
     pools: Vec<Pool>,
-    /// Outcomes by class.
     redundancy_outcomes: Vec<RedundancyOutcomes>,
     retry_budget: TokenBucket,
     max_queries: usize,
@@ -178,7 +177,6 @@ impl<I, O> Core<I, O> {
         self.queries.len() < self.max_queries && self.pools.first().is_some_and(admits)
     }
 
-    /// A query was turned away.
     pub(crate) fn refuse(&mut self) {
         self.stats.rejected += 1;
         if let Some(limit) = &mut self.queue_limit {
@@ -223,7 +221,6 @@ impl<I, O> Core<I, O> {
         true
     }
 
-    /// Asks to be called when the query is late.
     pub(crate) fn set_late_timer(&mut self, id: QueryId, at: Time) {
         let Some(query) = self.queries.get_mut(&id).filter(|query| query.is_waiting()) else {
             return;

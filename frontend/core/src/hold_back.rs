@@ -101,9 +101,7 @@ impl HoldBackPolicy {
 impl HoldBack {
     /// Exact predictions seen before a learned percentile is used.
     pub const WARM_UP: u64 = 100;
-    /// Predictions in a half window.
     const HALF_WINDOW: u64 = 2_000;
-    /// Predictions between two looks at the histograms.
     const REFRESH: u64 = 32;
 
     /// A hold-back under `policy`.

@@ -90,7 +90,6 @@ impl LatencyWindow {
         record(&mut self.slot(now).own, took);
     }
 
-    /// A query was answered with an approximation.
     pub(crate) fn approximated(&mut self, now: Time, took: Duration) {
         record(&mut self.slot(now).approximated, took);
     }

@@ -53,11 +53,8 @@ pub(crate) struct Query<I> {
     /// Requests to the deployed model for it that are queued or in flight.
     pub(crate) jobs: SmallVec<[JobId; 2]>,
     pub(crate) attempts: u32,
-    /// Redundant copies made of it.
     pub(crate) copies: u32,
-    /// Its request to a backup model.
     pub(crate) backup: Option<JobId>,
-    /// Instances that failed it.
     pub(crate) tried: Avoid,
     /// Failures that its input may have caused; one for each attempt and copy at most.
     pub(crate) unproven: SmallVec<[UnprovenFailure; 2]>,
@@ -138,6 +135,5 @@ pub(crate) struct Job<I> {
 pub(crate) struct AntiAffinity {
     /// The members of its group, whatever requests they have.
     pub(crate) queries: SmallVec<[QueryId; 4]>,
-    /// The group's other parity queries.
     pub(crate) requests: SmallVec<[JobId; 4]>,
 }

@@ -147,7 +147,6 @@ impl QueueLimit {
         );
     }
 
-    /// An interval is over.
     fn judge(&mut self, now: Time, service: f64, interval: Duration) {
         let elapsed = now.since(self.began);
         let target = self.config.wait_share * service;

@@ -267,7 +267,6 @@ impl<'de> Deserialize<'de> for Strategy {
     }
 }
 
-/// Milliseconds, fractions allowed.
 fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let millis = f64::deserialize(deserializer)?;
     Duration::try_from_secs_f64(millis / 1e3)

@@ -197,7 +197,6 @@ impl SimulatedCluster {
         }
     }
 
-    /// A process ends, and what it had is lost.
     pub(super) fn kill(&mut self, number: u32) {
         let Some(instance) = self.instances.get_mut(number as usize) else {
             return;

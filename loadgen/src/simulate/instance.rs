@@ -134,7 +134,6 @@ impl Instance {
         Some((ends, self.life))
     }
 
-    /// The process ends. Returns the requests that it had.
     pub(super) fn crash(&mut self, now: u64) -> Vec<JobId> {
         self.busy = self.busy(now);
         (self.life, self.away) = (self.life.wrapping_add(1), true);

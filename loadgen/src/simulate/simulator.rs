@@ -26,7 +26,6 @@ pub struct Simulator {
     engine: Engine<(), ()>,
     cluster: SimulatedCluster,
     arrivals: Box<dyn Iterator<Item = u64> + Send>,
-    /// The next query's planned time in microseconds.
     next: Option<u64>,
     waiting: FxHashMap<QueryId, Sent>,
     actions: Vec<Action<(), ()>>,

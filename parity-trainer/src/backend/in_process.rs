@@ -125,7 +125,6 @@ fn refused(what: &'static str, step: u64, reason: impl ToString) -> BackendError
     BackendError::Refused { what, step, reason }
 }
 
-/// The values, filled up to whole rows.
 fn padded(values: impl ExactSizeIterator<Item = f32>) -> Vec<f32> {
     let length = values.len().next_multiple_of(ROW);
     let mut all: Vec<f32> = Vec::with_capacity(length);

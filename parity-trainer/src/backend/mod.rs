@@ -70,7 +70,6 @@ impl ParameterSet {
 pub trait ParameterBackend: std::fmt::Debug {
     fn pull(&mut self, into: &mut ParameterSet) -> Result<(), BackendError>;
 
-    /// Hands in the gradient of one part of the step.
     fn push_part(&mut self, part: usize, gradients: &ParameterSet) -> Result<(), BackendError>;
 
     /// Ends a step whose parts here were all handed in: the gradients are in the weights that are

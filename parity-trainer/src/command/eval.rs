@@ -17,7 +17,6 @@ use crate::progress::Progress;
 use crate::report;
 
 const RESAMPLES: usize = 1000;
-/// Samples that models are tried on.
 const TRIAL_SAMPLES: usize = 16;
 
 #[derive(Debug, clap::Args)]
@@ -138,7 +137,6 @@ fn open(args: &Args, threads: usize, test: &Samples) -> Result<Vec<CodeEntry>, T
     Ok(entries)
 }
 
-/// Evaluates the code of `entries`.
 fn evaluate_code(
     entries: &[CodeEntry],
     deployed: &dyn DeployedModel,

@@ -83,7 +83,6 @@ fn provenance(seed: u64, data: &DataSet) -> toml::Table {
     table
 }
 
-/// A part of 1, rounded for reading.
 fn rounded(part: f64) -> toml::Value {
     ((part * 1e4).round() / 1e4).into()
 }

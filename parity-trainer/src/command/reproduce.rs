@@ -25,7 +25,6 @@ use table::Figures;
 const PUBLISHED: &str = include_str!("../../recipes/accuracy.toml");
 /// The commands that made a training's report, written when all of them have ended.
 const COMMANDS: &str = "commands.txt";
-/// The table's file, in `--out`.
 const RESULTS: &str = "RESULTS.md";
 
 #[derive(Debug, clap::Args)]
@@ -63,18 +62,15 @@ struct Recipes {
 #[serde(deny_unknown_fields)]
 struct DeployedRecipe {
     title: String,
-    /// Its folder or file, in `--data`.
     data: String,
     /// Its file, in `--models`; none for a model that is trained here.
     file: Option<String>,
-    /// Flags of `train-deployed`.
     train: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RowRecipe {
-    /// Its name, and its parity models'.
     name: String,
     deployed: String,
     /// Flags of `train` besides the model, the data and the seed.

@@ -180,7 +180,6 @@ pub(crate) fn model_name(name: &str) -> Result<String, String> {
     Err(problem.to_owned())
 }
 
-/// Checks names that came from a file.
 pub(crate) fn names<'a>(all: impl IntoIterator<Item = &'a String>) -> Result<(), TrainError> {
     for name in all {
         let wrong = |problem| TrainError::settings(None, &format!("{name:?}: {problem}"));

@@ -30,7 +30,6 @@ pub(super) enum Split {
 }
 
 impl Split {
-    /// The one whose folder is called `name`.
     pub(super) fn named(name: &str) -> Option<Self> {
         let mut both = [Self::Train, Self::Test].into_iter();
         both.find(|split| split.name() == name)
@@ -47,7 +46,6 @@ impl Split {
 pub(super) struct Image {
     path: PathBuf,
     split: Split,
-    /// None for an image without a label.
     class: Option<String>,
     /// The file's contents, if they do not lie at `path`.
     pub(super) bytes: Option<Vec<u8>>,

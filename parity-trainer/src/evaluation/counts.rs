@@ -11,7 +11,6 @@ use crate::network::stream;
 /// Units that are resampled at most; groups beyond are gathered into them.
 const UNITS: usize = 5000;
 const TAIL: f64 = 0.025;
-/// Bins of confidence, of equal width.
 const BINS: usize = 15;
 
 /// A part of 1, or a difference of two, and where it probably lies.
@@ -38,9 +37,7 @@ impl Estimate {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
-    /// Reconstructions whose class is the label.
     pub(super) right: usize,
-    /// Reconstructions whose class is the deployed model's.
     pub(super) agreeing: usize,
     /// Reconstructions of queries for which the deployed model's own class is the label.
     pub(super) deployed_right: usize,

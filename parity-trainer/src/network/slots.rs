@@ -42,7 +42,6 @@ impl SlotNetwork {
     }
 }
 
-/// Replaces each row of `width` scores by its softmax.
 pub(crate) fn softmax(scores: &mut [f32], width: usize) {
     for row in scores.chunks_exact_mut(width) {
         let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);

@@ -23,7 +23,6 @@ const VALIDATION_SHUFFLES: usize = 8;
 pub struct Sampler {
     /// The samples in random order, shuffled afresh each time they run out.
     order: Vec<usize>,
-    /// Number of entries of `order` that are used up.
     next: usize,
 }
 
@@ -109,7 +108,6 @@ impl CodedSet {
         }
     }
 
-    /// The transformed outputs for sample `index`.
     pub(super) fn coded(&self, index: usize) -> &[f32] {
         nth(&self.coded, index, self.set.outputs())
     }

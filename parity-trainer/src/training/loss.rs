@@ -13,8 +13,6 @@ pub enum Loss {
     Mse,
     /// Kullback-Leibler divergence of the softmaxes.
     Kl,
-    /// Cross-entropy to the deployed model's class.
-    CrossEntropy,
 }
 
 impl std::fmt::Display for Loss {
@@ -22,7 +20,6 @@ impl std::fmt::Display for Loss {
         f.write_str(match self {
             Self::Mse => "mse",
             Self::Kl => "kl",
-            Self::CrossEntropy => "cross_entropy",
         })
     }
 }
@@ -38,10 +35,6 @@ impl Loss {
                 let divergence = wanted.exp() * (wanted - made);
                 let sums = divergence.sum_dim_intlist([-1i64].as_slice(), false, Kind::Float);
                 sums.mean(Kind::Float)
-            }
-            Self::CrossEntropy => {
-                let classes = invert(to, wanted).argmax(-1, false);
-                invert(to, made).cross_entropy_for_logits(&classes)
             }
         }
     }
@@ -117,10 +110,10 @@ mod tests {
         let wanted = Tensor::from_slice(&[3.0f32, 0.0, -3.0, -1.0, 2.0, 0.0]).view([2, 3]);
         let worse = Tensor::from_slice(&[0.0f32, 3.0, -3.0, 2.0, -1.0, 0.0]).view([2, 3]);
         let to = standardised(&[1.0], &[2.0]);
-        for loss in [Loss::Mse, Loss::Kl, Loss::CrossEntropy] {
+        for loss in [Loss::Mse, Loss::Kl] {
             let of = |made: &Tensor| loss.of(&to, made, &wanted).double_value(&[]);
             assert!((0.0..of(&worse)).contains(&of(&wanted)), "{loss}");
-            assert!(loss == Loss::CrossEntropy || of(&wanted) < 1e-6, "{loss}");
+            assert!(of(&wanted) < 1e-6, "{loss}");
         }
         assert_eq!(agreeing(&to, &worse, &wanted), 0);
         assert_eq!(agreeing(&to, &wanted, &wanted), 2);

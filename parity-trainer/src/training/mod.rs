@@ -38,9 +38,7 @@ pub enum Trained {
     /// A parity model with slots.
     Slots(SlotNetwork),
     LearnedCode {
-        /// From k queries to r parity queries.
         encoder: Network,
-        /// From k + r predictions to k.
         decoder: Network,
     },
 }

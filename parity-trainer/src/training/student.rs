@@ -54,7 +54,6 @@ pub struct Variants {
 }
 
 impl Variants {
-    /// Replaces samples of `shape` by variants.
     fn vary(&self, rng: &mut ChaCha8Rng, shape: &[usize], samples: &mut [f32]) {
         self.scaling.invert(shape, samples);
         let sample_len = shape.iter().product::<usize>().max(1);

@@ -91,7 +91,6 @@ impl<I, O> Core<I, O> {
         }
     }
 
-    /// Takes a token for a retry, if there is one for it.
     pub(super) fn spend_retry(&mut self, id: QueryId, failure: FailureKind) -> bool {
         if !failure.input_may_cause() {
             return self.retry_budget.spend();

@@ -28,7 +28,6 @@ impl<I, O> Core<I, O> {
         views
     }
 
-    /// An ejected instance's time is over.
     pub(crate) fn readmit(&mut self, instance: InstanceId) {
         let Some(pool) = self.pools.get_mut(usize::from(instance.pool.0)) else {
             return;

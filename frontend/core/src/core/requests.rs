@@ -234,7 +234,6 @@ impl<I, O> Core<I, O> {
         self.jobs.get(&id).map(|job| job.purpose)
     }
 
-    /// Instances that have requests of this query.
     pub(crate) fn instances_of(&self, id: QueryId) -> impl Iterator<Item = InstanceId> {
         self.jobs_of(id).filter_map(|job| job.instance)
     }

@@ -68,7 +68,6 @@ impl Pool {
         self.offer(index);
     }
 
-    /// Lists an instance as available if it is.
     pub(super) fn offer(&mut self, index: u32) {
         let Some(state) = self.instances.get(&index) else {
             return;

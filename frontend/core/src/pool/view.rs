@@ -17,14 +17,12 @@ impl Instance {
 }
 
 impl Pool {
-    /// A request to `instance` was answered after so long.
     pub(crate) fn took(&mut self, instance: InstanceId, took: Duration) {
         if let Some(state) = self.instances.get_mut(&instance.index) {
             state.latency = Some(state.latency.map_or(took, |before| (before * 7 + took) / 8));
         }
     }
 
-    /// Its instances, as far as it knows of them.
     pub(crate) fn view(&self) -> impl Iterator<Item = InstanceView> {
         self.instances
             .iter()

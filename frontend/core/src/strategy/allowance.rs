@@ -25,7 +25,6 @@ impl Allowance {
         self.bucket.view()
     }
 
-    /// A query was accepted.
     pub(super) fn earn(&mut self) {
         self.bucket.earn();
     }

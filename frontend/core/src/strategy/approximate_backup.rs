@@ -102,7 +102,6 @@ impl<O> ApproximateBackup<O> {
         }
     }
 
-    /// Asks the backup model, once.
     fn ask<I>(&mut self, core: &mut Core<I, O>, id: QueryId) -> bool {
         let Some(backed) = self.queries.get_mut(&id).filter(|backed| !backed.asked) else {
             return false;

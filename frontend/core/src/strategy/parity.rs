@@ -28,7 +28,6 @@ impl<I, O> Parity<I, O> {
         !matches!(self, Self::Dead)
     }
 
-    /// Where it stands, in a word.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -39,7 +38,6 @@ impl<I, O> Parity<I, O> {
         }
     }
 
-    /// Returns true if something is awaited.
     pub(super) fn is_pending(&self) -> bool {
         matches!(self, Self::Encoding | Self::InFlight { .. })
     }

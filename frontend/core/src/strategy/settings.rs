@@ -228,7 +228,6 @@ fn late<'de, D: Deserializer<'de>>(from: D, usual: f64) -> Result<HoldBackPolicy
     })
 }
 
-/// Reads milliseconds, fractions allowed.
 pub(super) fn millis<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     of_millis(f64::deserialize(from)?)
 }

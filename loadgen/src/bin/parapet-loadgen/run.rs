@@ -135,7 +135,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Error> {
     })
 }
 
-/// Checks all that was given, and the target last.
 async fn prepare(args: &Args) -> anyhow::Result<(Plan, AnyTransport, Settings)> {
     args.files.check()?;
     if let Some(path) = &args.csv {

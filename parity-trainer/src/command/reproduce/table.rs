@@ -86,7 +86,6 @@ pub(super) struct Row<'a> {
     pub(super) deployed: &'a str,
     pub(super) bound: Option<f64>,
     pub(super) seeds: usize,
-    /// Of the trainings that have ended.
     pub(super) runs: Vec<Figures>,
     pub(super) why_not: Option<&'a String>,
 }
@@ -109,7 +108,6 @@ impl Row<'_> {
         }
     }
 
-    /// The mean of the seeds' losses, points.
     fn loss(&self) -> Option<f64> {
         mean(self.runs.iter().map(|run| Some(100.0 * run.loss()?.value)))
     }

@@ -18,9 +18,7 @@ use crate::progress::Progress;
 const MARGIN: f64 = 0.005;
 /// Steps that tell how long one takes.
 const TIMED_STEPS: u32 = 8;
-/// Part of a run's time that validations take at most.
 const VALIDATION_TIME: f64 = 0.2;
-/// Steps of a run that is given its time.
 const MOST_STEPS: u64 = 20_000;
 const LOSSES: [Loss; 2] = [Loss::Mse, Loss::Kl];
 pub(super) const CHOICE: &str = "choice.toml";

@@ -213,7 +213,6 @@ fn evaluate(
     judge(name, models, test, plan)
 }
 
-/// Writes the entries, the figures beside them.
 fn finish(
     inputs: &Inputs,
     name: &str,

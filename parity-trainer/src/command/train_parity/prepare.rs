@@ -107,7 +107,6 @@ impl Inputs {
         })
     }
 
-    /// Asks the deployed model about all training samples.
     pub(super) fn answered(&self) -> Result<Sets, TrainError> {
         let (settings, data, k) = (&self.settings, &self.data, self.run.code.k);
         let seed = settings.common.seed;

@@ -107,7 +107,6 @@ impl Page {
         }
     }
 
-    /// The value of an expression, or of what it promises.
     fn evaluate(&mut self, expression: &str) -> Result<Value> {
         let params =
             json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });

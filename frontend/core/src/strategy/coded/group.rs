@@ -37,11 +37,9 @@ pub(super) struct Member<I, O> {
     pub(super) late: bool,
     /// All its attempts failed.
     pub(super) lost: bool,
-    /// A reconstruction is being computed.
     pub(super) reconstructing: bool,
     /// A reconstruction was refused (not finite); do not try again.
     pub(super) refused: bool,
-    /// A reconstruction answered it.
     pub(super) reconstructed: bool,
 }
 
@@ -213,7 +211,6 @@ impl<I, O> Group<I, O> {
         self.rows.iter().filter(|row| row.is_alive()).count()
     }
 
-    /// Parity outputs that are there.
     pub(super) fn outputs(&self) -> usize {
         self.rows.iter().filter_map(Parity::output).count()
     }

@@ -79,7 +79,6 @@ impl<I, O> Coded<I, O> {
         Some((id, slot, self.groups.get_mut(&id)?))
     }
 
-    /// Puts a query into its key's open group.
     fn join(&mut self, core: &mut Core<I, O>, id: QueryId) {
         let Some(query) = core.query(id) else { return };
         let (key, allow_approximate) = (query.key, query.allow_approximate);
@@ -124,7 +123,6 @@ impl<I, O> Coded<I, O> {
         }
     }
 
-    /// Has a late query's group recover it.
     fn recover_late(&mut self, core: &mut Core<I, O>, query: QueryId) {
         // With no hold-back every query is late on arrival, which says nothing about it: its group
         // fills as ever.

@@ -38,7 +38,6 @@ impl ParityTiming {
         }
     }
 
-    /// A parity query has answered after so long.
     pub(super) fn observe(&mut self, took: Duration) {
         if let Some(estimate) = &mut self.took {
             estimate.observe(took);
