@@ -102,21 +102,6 @@ impl App {
         }
     }
 
-    #[cfg(test)]
-    #[allow(clippy::unwrap_used, reason = "tests")]
-    pub(crate) fn without_models() -> Self {
-        let config = FrontendConfig {
-            path: PathBuf::new(),
-            server: ServerSettings::default(),
-            server_tls: None,
-            admin: None,
-            tenants: Vec::new(),
-            models: Vec::new(),
-            traces: None,
-        };
-        Self::start(config, Metrics::new().unwrap(), None)
-    }
-
     /// From now on: not ready, and every answer asks its client to go elsewhere.
     pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);

@@ -66,7 +66,7 @@ pub(crate) fn train(models: &[Model], reuse: bool) -> Result<()> {
         let started = Instant::now();
         let (name, words) = (&model.name, model.arguments.split(' '));
         let command = cmd!(sh, "{trainer} {words...} --name {name} --data {data}");
-        let command = command.args(["--seed", "1", "--augment", "shift-flip"]);
+        let command = command.args(["--seed", "1", "--augment", "shift+flip"]);
         command.arg("--out").arg(&out).quiet().run()?;
         eprintln!("    trained in {:.0} s", started.elapsed().as_secs_f64());
     }

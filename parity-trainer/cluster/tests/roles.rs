@@ -46,7 +46,9 @@ over_both!(
 );
 
 fn is_replicated(view: &View) -> bool {
-    view.table.is_replicated(2)
+    let routes = view.table.routing.routes();
+    let is_whole = routes.iter().all(|route| route.chain.len() == 2);
+    view.table.hand_overs.is_empty() && is_whole
 }
 
 async fn killed_head_is_succeeded_and_no_acknowledged_push_is_lost(transport: Transport) {

@@ -114,13 +114,10 @@ impl FromStr for Augment {
             Err(format!("`{name}`: {reason}; {fix} `crop+flip`"))
         };
         let mut augment = Self::NONE;
-        let parts = match name {
-            "none" => return Ok(augment),
-            // The earlier name of `shift+flip`.
-            "shift-flip" => "shift+flip",
-            name => name,
-        };
-        for part in parts.split('+') {
+        if name == "none" {
+            return Ok(augment);
+        }
+        for part in name.split('+') {
             match part {
                 "shift" | "crop" if augment.shift || augment.crop => {
                     return wrong("images are shifted or cropped, and that once");
@@ -258,7 +255,7 @@ mod tests {
             "shift+flip",
             "crop+flip+cutout",
         ];
-        let others = [("shift-flip", "shift+flip"), ("flip+shift", "shift+flip")];
+        let others = [("flip+shift", "shift+flip")];
         for (name, told) in same.map(|name| (name, name)).into_iter().chain(others) {
             let augment: Augment = name.parse().unwrap();
             let json = serde_json::to_string(&augment).unwrap();

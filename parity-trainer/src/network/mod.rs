@@ -79,9 +79,7 @@ impl Network {
         let mut network = Self::new(spec, input_shape, outputs, &mut any)?;
         let missing = network.variables.load_partial(path);
         let missing = missing.map_err(|source| network.no_weights(path, &source.to_string()))?;
-        // Weights of a network that was made before there was a normalisation need none.
-        let is_needed = |name: &String| !name.starts_with(NORMALISATION);
-        if let Some(variable) = missing.into_iter().filter(is_needed).min() {
+        if let Some(variable) = missing.into_iter().min() {
             return Err(network.no_weights(path, &format!("{variable} is missing")));
         }
         network.weights_changed()?;

@@ -87,12 +87,6 @@ impl Table {
         let mut routes = self.routing.routes().iter();
         routes.any(|route| route.chain.contains(&server))
     }
-
-    /// Returns true if each chain has so many servers, and none is to be copied.
-    pub fn is_replicated(&self, replicas: usize) -> bool {
-        let mut routes = self.routing.routes().iter();
-        self.hand_overs.is_empty() && routes.all(|route| route.chain.len() == replicas)
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

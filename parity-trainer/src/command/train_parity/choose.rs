@@ -1,6 +1,5 @@
 //! The choice of the output transform, of a learned code's loss, and of the network for slots.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use parapet_encoder::OutputTransform;
@@ -166,19 +165,14 @@ fn candidates(inputs: &Inputs, sets: &Sets) -> Result<Vec<Candidate>, TrainError
 /// first few are seen to take.
 fn affordable_steps(
     inputs: &Inputs,
-    (train, validation): &Sets,
+    sets: &Sets,
     candidate: &Candidate,
 ) -> Result<u64, TrainError> {
     let settings = &inputs.settings;
     if let Some(steps) = settings.steps {
         return Ok(steps.into());
     }
-    let mut run = inputs.run.clone();
-    candidate.apply(&mut run, settings);
-    run.rule.steps = u64::MAX;
-    run.validate_every = u64::MAX;
-    let (train, validation) = (Arc::clone(train), Arc::clone(validation));
-    let mut trainer = Trainer::parity(run, train, validation, Place::InProcess)?;
+    let mut trainer = trial(inputs, sets, candidate, u64::MAX)?;
     trainer.step()?;
     let begun = Instant::now();
     for _ in 0..TIMED_STEPS {
@@ -189,23 +183,32 @@ fn affordable_steps(
     Ok(((seconds * second) as u64).clamp(1, MOST_STEPS))
 }
 
-/// Trains with a candidate for some steps, and returns the last validation; none if it diverged.
-fn try_candidate(
+/// A training with a candidate for some steps.
+fn trial(
     inputs: &Inputs,
-    (train, validation): &Sets,
+    sets: &Sets,
     candidate: &Candidate,
     steps: u64,
-) -> Result<Option<Validation>, TrainError> {
+) -> Result<Trainer, TrainError> {
     let mut run = inputs.run.clone();
     candidate.apply(&mut run, &inputs.settings);
     run.rule.steps = steps;
     // Only the end of a cooled-down run is compared.
     run.validate_every = u64::MAX;
-    let name = candidate.name();
+    let (train, validation) = sets.clone();
+    Trainer::parity(run, train, validation, Place::InProcess)
+}
+
+/// Trains with a candidate for some steps, and returns the last validation; none if it diverged.
+fn try_candidate(
+    inputs: &Inputs,
+    sets: &Sets,
+    candidate: &Candidate,
+    steps: u64,
+) -> Result<Option<Validation>, TrainError> {
+    let (name, mut made) = (candidate.name(), None);
     let mut progress = Progress::new(&format!("trial of {name}"), "steps");
-    let (train, validation) = (Arc::clone(train), Arc::clone(validation));
-    let mut trainer = Trainer::parity(run, train, validation, Place::InProcess)?;
-    let mut made = None;
+    let mut trainer = trial(inputs, sets, candidate, steps)?;
     while !trainer.is_done() {
         match trainer.step() {
             Ok(step) => made = step.validation.or(made),

@@ -23,7 +23,8 @@ use crate::command::eval::few;
 use crate::command::{check_classes, load_data, prepare_out};
 use crate::progress::Progress;
 
-/// Training samples and their variants together, unless `--copies` says otherwise.
+/// Training samples and their variants together, of codes whose variants are not made as they are
+/// learned from.
 const POOL_SAMPLES: usize = 20_000;
 /// Least side of an image for the network that is taken where none is known.
 const LENET_SIDE: usize = 16;
@@ -114,13 +115,9 @@ impl Inputs {
         let (train, held) = split_validation(&data.train, settings.validation, k, seed)
             .ok_or(TrainError::TooFewSamples { found, k })?;
         let augment = settings.common.augmentation(data);
-        let enough = match augment {
-            Augment::NONE => 0,
-            _ => (POOL_SAMPLES / train.len()).saturating_sub(1),
-        };
-        let copies = match self.run.variants {
-            Some(_) => 0,
-            None => settings.copies.unwrap_or(enough),
+        let copies = match self.run.variants.is_some() || augment == Augment::NONE {
+            true => 0,
+            false => (POOL_SAMPLES / train.len()).saturating_sub(1),
         };
         let train = self.answer(&train, augment, copies)?;
         Ok((train, self.answer(&held, Augment::NONE, 0)?))
@@ -172,7 +169,7 @@ fn parity_run(
         (network, None)
     };
     let augment = settings.common.augmentation(data);
-    let is_varied = settings.has_slots() && settings.copies.is_none() && augment != Augment::NONE;
+    let is_varied = settings.has_slots() && augment != Augment::NONE;
     let variants = is_varied.then(|| Variants {
         deployed: Rc::clone(&deployed.model),
         augment,

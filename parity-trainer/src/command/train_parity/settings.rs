@@ -131,10 +131,6 @@ pub(crate) struct Settings {
     /// Longest gradient; longer ones are scaled down to it [default: any]
     #[arg(long, value_name = "NORM")]
     clip: Option<f64>,
-    /// Variants of each sample to learn from, besides itself [default: enough for 20,000 samples; for
-    /// `stack` others at each step]
-    #[arg(long)]
-    pub(super) copies: Option<usize>,
     /// Part of the training samples that the best weights and the transform are chosen by
     #[arg(long, value_name = "PART", default_value_t = 0.1)]
     pub(super) validation: f64,

@@ -139,7 +139,11 @@ impl Chaos<'_> {
     }
 
     async fn settled(&self) -> Result<()> {
-        let settled = |view: &View| view.table.is_replicated(2);
+        let settled = |view: &View| {
+            let routes = view.table.routing.routes();
+            let is_whole = routes.iter().all(|route| route.chain.len() == 2);
+            view.table.hand_overs.is_empty() && is_whole
+        };
         until(&self.registry, "two replicas of each range", settled).await
     }
 
