@@ -284,7 +284,7 @@ impl TryFrom<&CodeSpec> for Code {
         let is_uneven = r != 1 || generator.iter().any(|&a| a != 1.0);
         if encoder == EncoderKind::Concat && decoding == Decoding::Linear && is_uneven {
             let problem = format!(
-                "\"concat\" has r = 1 and a generator of ones with decoding = \"linear\", not r = {r}"
+                "\"concat\" has r = 1 and a generator of ones where it is linear, not r = {r}"
             );
             let fix = "use \"sum\", or decoding = \"slots\"";
             return Err(CodeError::new("encoder", problem, fix));

@@ -1,5 +1,5 @@
-//! `inference.GRPCInferenceService`: what [`crate::http`] does, in the other form. Admission of calls
-//! comes first: the key and the quota; then the message is read, within its bounds.
+//! `inference.GRPCInferenceService`: what [`crate::http`] does, in the other form. Admission of
+//! calls comes first: the key and the quota; then the message is read, within its bounds.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -111,8 +111,8 @@ pub(super) fn max_contents(specs: &[TensorSpec], max_rows: usize) -> usize {
 }
 
 impl<T: Transport> ServedModel<T> {
-    /// Answers a request, in coding groups with queries of this domain only (CG-6), or of any if the
-    /// code isolates them.
+    /// Answers a request, in coding groups with queries of this domain only (CG-6), or of any if
+    /// the code isolates them.
     pub async fn infer(
         &self,
         domain: MixingDomain,

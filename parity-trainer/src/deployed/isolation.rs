@@ -8,8 +8,8 @@ use crate::network::{INPUT, OUTPUT};
 /// Parity queries that are tried.
 const TRIALS: usize = 8;
 
-/// Returns true if a slot's output keeps all of its bits while the others' samples are exchanged for
-/// other ones, or hold no numbers: by ONNX Runtime, as in serving.
+/// Returns true if a slot's output keeps all of its bits while the others' samples are exchanged
+/// for other ones, or hold no numbers: by ONNX Runtime, as in serving.
 ///
 /// `samples` are whole samples, more than the k that a parity query of `parity_shape` `[k,
 /// ..sample]` has.

@@ -1,8 +1,8 @@
 //! Learning a parity model with slots: the distillation of the deployed model into a cheaper
 //! network, which answers for one member of a group in each slot.
 //!
-//! The student learns from the deployed model's outputs for single samples (Hinton et al., *Distilling
-//! the Knowledge in a Neural Network*, 2015); in serving it meets no others.
+//! The student learns from the deployed model's outputs for single samples (Hinton et al.,
+//! *Distilling the Knowledge in a Neural Network*, 2015); in serving it meets no others.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -43,8 +43,8 @@ fn gives_probabilities(set: &TrainingSet) -> bool {
 
 /// Fresh random variants of samples at each step, which the deployed model answers as they are
 /// made: one that answers patiently for whatever its student is shown teaches more than one whose
-/// answers for the samples are known by heart (Beyer et al., *Knowledge distillation: A good teacher
-/// is patient and consistent*, CVPR 2022).
+/// answers for the samples are known by heart (Beyer et al., *Knowledge distillation: A good
+/// teacher is patient and consistent*, CVPR 2022).
 #[derive(Debug, Clone)]
 pub struct Variants {
     pub deployed: Rc<dyn DeployedModel>,

@@ -1,5 +1,5 @@
-//! The two sides. A client's: whose certificates it trusts, and who it is. A server's: who it is, and
-//! whose clients it lets in.
+//! The two sides. A client's: whose certificates it trusts, and who it is. A server's: who it is,
+//! and whose clients it lets in.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A node's connections: made, kept alive, given up and made again, as the registry's views say. The
-//! registry is told of servers whose connection is lost.
+//! A node's connections: made, kept alive, given up and made again, as the registry's views say.
+//! The registry is told of servers whose connection is lost.
 //!
 //! A worker connects to every server, and a server to every server of a higher number, so that
 //! there is one connection between any two. A task for each connection receives and hands on to the

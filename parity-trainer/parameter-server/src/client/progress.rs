@@ -1,5 +1,5 @@
-//! Progress of a client's tasks by the answers that arrive, and an index of them, so that no message
-//! makes it look at all.
+//! Progress of a client's tasks by the answers that arrive, and an index of them, so that no
+//! message makes it look at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -16,14 +16,14 @@ const EQUAL_COST: f64 = 1.05;
 const INTRODUCTION: &str = "\
 # Accuracy of reconstructions
 
-Written by `parity-trainer reproduce`, from the flags in `recipes/accuracy.toml`; not to be edited by hand.
-A_a is the deployed model's accuracy on the whole test set, A_d that of its reconstructions, over every erasure
-of every group. The loss is A_a - A_d over the same queries, in points, each seed's with its paired 95 % bootstrap
-interval over groups. Everything was chosen on samples set aside from the training set. A row is met if
-the mean of at least three seeds' losses is within the bound. Cost is the time of a parity query over that of a
-query, by ONNX Runtime on one thread; above 1.05 it is in bold. Seconds are of one training, by the clock.
+Written by `parity-trainer reproduce` from `recipes/accuracy.toml`; not to be edited by hand. A_a is
+the deployed model's accuracy on the whole test set, A_d that of its reconstructions, over every
+erasure of every group. The loss is A_a - A_d over the same queries, in points, with its paired 95 %
+bootstrap interval over groups. A row is met if the mean of at least three seeds' losses is within
+the bound; everything was chosen on samples set aside from the training set. Cost is a parity
+query's time over a query's, by ONNX Runtime on one thread; above 1.05 it is in bold.
 ";
-const TABLE: &str = "\n| row | deployed model | A_a | code | network | A_d | loss, mean of seeds | each seed's \
+const TABLE: &str = "\n| row | deployed model | A_a | code | network | A_d | loss, mean | each seed's \
     | at most | | cost | seconds |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n";
 
 /// A training's figures: of `training.json` and `evaluation.json`.
@@ -175,8 +175,8 @@ pub(super) fn markdown(rows: &[Row<'_>], notes: &str) -> String {
     }
     text += TABLE;
     text.extend(rows.iter().map(Row::cells));
-    text += "\n`parity-trainer reproduce --only ROW` makes a row again; in `--out`, `reports/ROW-seed1` \
-        has its commands and all its figures.\n";
+    text += "\n`parity-trainer reproduce --only ROW` makes a row again; in `--out`, \
+        `reports/ROW-seed1` has its commands and all its figures.\n";
     if !notes.is_empty() {
         text += "\n";
         text += notes;
@@ -228,9 +228,9 @@ mod tests {
             run(0.9, 0.88, 1.2),
         ];
         let text = row(Some(2.0), runs.clone());
-        let line = "| digits-k2 | digits, own | 90.00 % | stack-slots-k2-r1 | lenet:8 | 88.00 % | 2.00 | \
-            1.00 [1.00, 1.00]; 3.00 [3.00, 3.00]; 2.00 [2.00, 2.00] | 2 | met | 0.50; 0.51; **1.20** | \
-            61; 61; 61 |";
+        let line = "| digits-k2 | digits, own | 90.00 % | stack-slots-k2-r1 | lenet:8 | 88.00 % \
+            | 2.00 | 1.00 [1.00, 1.00]; 3.00 [3.00, 3.00]; 2.00 [2.00, 2.00] | 2 | met \
+            | 0.50; 0.51; **1.20** | 61; 61; 61 |";
         assert!(text.contains(line), "{text}");
         assert!(text.ends_with("\nNotes.\n"), "{text}");
         assert!(row(Some(1.9), runs.clone()).contains("| 1.9 | **missed** |"));

@@ -109,8 +109,8 @@ pub(crate) struct Settings {
     /// [default: `mlp:` with hidden layers of (k + r) and k times the model's outputs]
     #[arg(long, value_parser = network)]
     pub(super) decoder_network: Option<String>,
-    /// Loss of a stack's or a learned code's training [default: kl for a stack; of a learned code the
-    /// better of mse and kl in short trials]
+    /// Loss of a stack's or a learned code's training [default: kl for a stack; of a learned code
+    /// the better of mse and kl in short trials]
     #[arg(long)]
     pub(super) loss: Option<Loss>,
     /// Optimiser steps [default: 4000; for `stack` as many as --minutes have, 20000 at most]
@@ -220,8 +220,8 @@ impl Settings {
         }
     }
 
-    /// Steps from one validation to the next in a run of so many. Those of a stack take a quarter of
-    /// the steps' time at most: a step goes forward and back, a validation only forward.
+    /// Steps from one validation to the next in a run of so many. Those of a stack take a quarter
+    /// of the steps' time at most: a step goes forward and back, a validation only forward.
     pub(super) fn validate_every(&self, steps: u64) -> u64 {
         let samples = u64::from(self.common.batch) * self.k as u64;
         let least = match self.has_slots() {
