@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 use self::names::*;
 use crate::error::ErrorKind;
-use crate::model::Provenance;
+use crate::payload::Provenance;
 
 /// The registry of one frontend. It is not global, so that tests can run several side by side.
 #[derive(Debug)]

@@ -2,7 +2,9 @@
 
 mod request;
 
-pub use request::{CLASS, Options, Provenance};
+pub use request::{CLASS, Options};
+
+pub use crate::payload::Provenance;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -167,7 +167,6 @@ pub struct Client {
     send_window: SendWindow,
     next_handle: u64,
     next_request: u64,
-    /// When the last answer came.
     answered: Duration,
     now: Duration,
     actions: Vec<ClientAction>,

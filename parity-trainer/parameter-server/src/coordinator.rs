@@ -308,7 +308,6 @@ impl<'a> Draft<'a> {
         chain.iter().any(|node| self.live.contains(node))
     }
 
-    /// Returns true if the shard was changed.
     fn change(&mut self, at: ShardRef, next: Result<Routing, RoutingError>) -> bool {
         let Ok(next) = next else { return false };
         let changed = self.touched.insert(at);

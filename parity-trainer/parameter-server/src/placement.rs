@@ -69,7 +69,6 @@ impl Placement {
 /// Servers on a ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ring {
-    /// Points on the ring, ascending.
     points: Vec<(u64, NodeId)>,
     /// At most as many as there are servers.
     replicas: usize,

@@ -136,13 +136,11 @@ pub struct ShardView<'a> {
     pub accepts_pushes: bool,
 }
 
-/// Everything besides the shards.
 struct Context {
     now: Duration,
     node: NodeId,
     config: ServerConfig,
     members: Members,
-    /// Number of hand-overs that were begun.
     transfers: u64,
     pool: Pool<f32>,
     actions: Vec<Action>,

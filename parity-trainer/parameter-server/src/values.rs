@@ -324,7 +324,6 @@ pub fn are_moderate(numbers: &[f32]) -> bool {
     all(numbers, |number| number.abs() <= MODERATE)
 }
 
-/// Returns true if none is NaN or infinite.
 pub(crate) fn are_finite(numbers: &[f32]) -> bool {
     all(numbers, |number| number.is_finite())
 }

@@ -1,7 +1,7 @@
 //! Files of one side, and the configurations made of them, which change with the files.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 use x509_parser::parse_x509_certificate;
 
+use crate::tls::trust::File;
 use crate::tls::{Application, Expiry, TlsError, trust};
 
 /// Files of a server or a client.
@@ -226,41 +227,5 @@ impl<C: Clone> Current<C> {
 impl<F: Side + fmt::Debug> fmt::Debug for Credentials<F> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.files.fmt(formatter)
-    }
-}
-
-pub(crate) struct File<'a> {
-    pub(crate) path: &'a Path,
-    pub(crate) bytes: Vec<u8>,
-}
-
-impl<'a> File<'a> {
-    pub(crate) fn read(path: &'a Path) -> Result<Self, TlsError> {
-        let bytes = std::fs::read(path).map_err(|source| TlsError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        Ok(Self { path, bytes })
-    }
-
-    /// Reads what a PEM file holds, which has to be something.
-    pub(crate) fn pem<T: PemObject>(&self, what: &'static str) -> Result<Vec<T>, TlsError> {
-        let items: Result<Vec<T>, _> = T::pem_slice_iter(&self.bytes).collect();
-        let items = items.ok().filter(|items| !items.is_empty());
-        items.ok_or_else(|| TlsError::Empty {
-            path: self.path.to_owned(),
-            what,
-        })
-    }
-
-    pub(crate) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-        self.pem("certificate")
-    }
-
-    pub(crate) fn unusable(&self, reason: impl fmt::Display) -> TlsError {
-        TlsError::Unusable {
-            path: self.path.to_owned(),
-            reason: reason.to_string(),
-        }
     }
 }

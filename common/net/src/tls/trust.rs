@@ -6,13 +6,15 @@
 //! are renewed beside it. Reading an expired list is an error all the same ([`check_expiry`]): it
 //! is never started with, and is reported until it is replaced.
 
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
@@ -24,7 +26,6 @@ use x509_parser::time::ASN1Time;
 use x509_parser::{parse_x509_certificate, parse_x509_crl};
 
 use crate::tls::TlsError;
-use crate::tls::credentials::File;
 
 pub(crate) struct Trust<'a> {
     roots: Arc<RootCertStore>,
@@ -168,6 +169,42 @@ fn check_signer(
         // What this cannot check rustls may.
         Ok(()) | Err(X509Error::SignatureUnsupportedAlgorithm) => Ok(()),
         Err(_) => Err(format!("the revocation list of {name} is not signed by it")),
+    }
+}
+
+pub(crate) struct File<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl<'a> File<'a> {
+    pub(crate) fn read(path: &'a Path) -> Result<Self, TlsError> {
+        let bytes = std::fs::read(path).map_err(|source| TlsError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Self { path, bytes })
+    }
+
+    /// Reads what a PEM file holds, which has to be something.
+    pub(crate) fn pem<T: PemObject>(&self, what: &'static str) -> Result<Vec<T>, TlsError> {
+        let items: Result<Vec<T>, _> = T::pem_slice_iter(&self.bytes).collect();
+        let items = items.ok().filter(|items| !items.is_empty());
+        items.ok_or_else(|| TlsError::Empty {
+            path: self.path.to_owned(),
+            what,
+        })
+    }
+
+    pub(crate) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+        self.pem("certificate")
+    }
+
+    pub(crate) fn unusable(&self, reason: impl fmt::Display) -> TlsError {
+        TlsError::Unusable {
+            path: self.path.to_owned(),
+            reason: reason.to_string(),
+        }
     }
 }
 

@@ -21,7 +21,6 @@ use super::wire::{HEADER_LEN, SUM_LEN};
 use super::{AT_ONCE, Membership, NodeConfig, Timing};
 use crate::registry::View;
 
-/// Tasks on their way to the node.
 const COMMANDS: usize = 1024;
 
 /// Tasks that are not finished; more wait where they are submitted.

@@ -62,7 +62,6 @@ struct Balance<'a> {
     /// Length of the smallest range, times all weights.
     smallest: i128,
     loads: BTreeMap<NodeId, i128>,
-    /// The ranges that a server can give away.
     movable: BTreeMap<NodeId, BTreeSet<usize>>,
 }
 

@@ -87,7 +87,6 @@ pub enum WireError {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Header {
     pub(super) head: usize,
-    /// Bytes of head and sections.
     pub(super) length: usize,
 }
 
@@ -102,7 +101,6 @@ impl Header {
         bytes
     }
 
-    /// Reads a header of a frame of up to `limit` bytes.
     fn decode(bytes: &[u8; HEADER_LEN], limit: u64) -> Result<Self, WireError> {
         let [a, b, c, d, fields @ ..] = bytes;
         if !agree([*a, *b, *c, *d], check(fields)) {

@@ -49,7 +49,6 @@ pub struct Training {
     pub(super) executors: Executors,
     pub(super) job: Job,
     pub(super) reader: Worker,
-    /// Steps done, of this training.
     pub(super) step: u64,
     weights: Shared<f32>,
     /// Steps of every executor that the parameters contain.
