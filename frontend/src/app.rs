@@ -175,3 +175,6 @@ impl App {
             .publish_server(&self.connections, &self.body_memory);
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

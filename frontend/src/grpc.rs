@@ -283,23 +283,12 @@ fn status(error: &ServeError) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::{FrontendConfig, ServerSettings};
-    use crate::metrics::Metrics;
-
     use super::*;
+    use crate::app::tests::without_models;
 
     #[tokio::test]
     async fn call_without_a_mixing_domain_is_refused() {
-        let config = FrontendConfig {
-            path: std::path::PathBuf::new(),
-            server: ServerSettings::default(),
-            server_tls: None,
-            admin: None,
-            tenants: Vec::new(),
-            models: Vec::new(),
-            traces: None,
-        };
-        let app = Arc::new(App::start(config, Metrics::new().unwrap(), None));
+        let app = Arc::new(without_models());
         let call = Request::new(ModelInferRequest::default());
         let refused = Service { app }.model_infer(call).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::Unauthenticated);

@@ -166,3 +166,29 @@ impl Room for Held {
         held.map_err(|_| ProtocolError::NoMemory)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+    use crate::app::tests::without_models;
+
+    #[tokio::test]
+    async fn request_without_a_mixing_domain_is_refused() {
+        let app = Arc::new(without_models());
+        for (domain, status) in [
+            (None, StatusCode::UNAUTHORIZED),
+            (Some(MixingDomain::SHARED), StatusCode::NOT_FOUND),
+        ] {
+            let mut request = Request::new(Body::empty());
+            if let Some(domain) = domain {
+                let _: Option<MixingDomain> = request.extensions_mut().insert(domain);
+            }
+            let (model, version) = ("model".to_owned(), None);
+            let path = Path(ModelPath { model, version });
+            let answer = infer(State(Arc::clone(&app)), path, request).await;
+            assert_eq!(answer.status(), status);
+        }
+    }
+}

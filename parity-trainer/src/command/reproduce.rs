@@ -317,3 +317,17 @@ impl Reproduction<'_> {
         fs::write(&path, text).map_err(TrainError::write(&path))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn published_recipes_are_commands_that_the_program_takes() {
+        let recipes = Recipes::read(None).unwrap();
+        let judged = recipes.rows.iter().filter(|row| row.bound.is_some());
+        assert_eq!(judged.count(), 16);
+        let commands = recipes.training(&recipes.rows[0], 2).commands;
+        assert!(commands[0].contains("--k 2 --seed 2 "), "{commands:?}");
+    }
+}
