@@ -47,8 +47,8 @@ pub type Result<T, E = RegistryError> = std::result::Result<T, E>;
 #[allow(missing_docs, reason = "the messages say what they are")]
 pub enum RegistryError {
     #[error(
-        "the registry at {endpoints} does not answer ({cause}): start it, or name its addresses \
-            in --registry"
+        "the registry at {endpoints} does not answer ({cause}): start it, or give its address in \
+            --registry (of `train`: --cluster)"
     )]
     Unreachable { endpoints: String, cause: String },
     #[error("the registry at {endpoints} refuses: {cause}")]
