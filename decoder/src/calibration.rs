@@ -9,7 +9,7 @@
 use parapet_encoder::CodeError;
 use serde::{Deserialize, Serialize};
 
-use crate::{ClassScores, Score};
+use crate::Score;
 
 /// Most bins of a table.
 pub const MAX_BINS: usize = 256;
@@ -27,6 +27,10 @@ pub struct Calibration {
     /// The part of the reconstructions in each bin that agreed, never falling; one more than
     /// there are edges.
     pub agreement: Vec<f32>,
+    /// Error ([`crate::OutputKind`]) that nine of ten reconstructions do not exceed; none for class
+    /// scores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<f32>,
 }
 
 impl Calibration {
@@ -54,6 +58,10 @@ impl Calibration {
             let fix = "agreements lie between 0 and 1 and never fall";
             return Err(wrong("agreement", found, fix));
         }
+        if let Some(error) = self.error.filter(|error| error.is_nan() || *error < 0.0) {
+            let fix = "give a number of 0 or more";
+            return Err(CodeError::new("calibration.error", error.to_string(), fix));
+        }
         Ok(())
     }
 
@@ -61,11 +69,6 @@ impl Calibration {
     pub fn look_up(&self, score: f32) -> f32 {
         let bin = self.edges.partition_point(|&edge| edge <= score);
         self.agreement.get(bin).copied().unwrap_or_default()
-    }
-
-    /// The confidence of one sample.
-    pub fn confidence(&self, scores: ClassScores<'_>) -> f32 {
-        self.look_up(self.score.of(scores))
     }
 
     /// The table for `measured`, each a reconstruction's score and whether it agreed: at most
@@ -104,6 +107,7 @@ impl Calibration {
                 .iter()
                 .map(|(_, agreed, count)| *agreed as f32 / *count as f32)
                 .collect(),
+            error: None,
         })
     }
 }
@@ -124,6 +128,7 @@ mod tests {
             score: Score::TopProbability,
             edges: edges.to_vec(),
             agreement: agreement.to_vec(),
+            error: None,
         }
     }
 
@@ -141,11 +146,6 @@ mod tests {
         ] {
             assert_eq!(table.look_up(score), expected, "{score}");
         }
-        let even = crate::ClassAxis::of(&[2])
-            .unwrap()
-            .scores(&[0.0, 0.0])
-            .unwrap();
-        assert_eq!(table.confidence(even), 0.7, "a top probability of one half");
     }
 
     #[test]
@@ -161,6 +161,13 @@ mod tests {
         ] {
             let refused = table(edges, agreement).validate().unwrap_err();
             assert_eq!(refused.field, field);
+        }
+        for error in [-1.0, f32::NAN] {
+            let table = Calibration {
+                error: Some(error),
+                ..table(&[], &[0.5])
+            };
+            assert_eq!(table.validate().unwrap_err().field, "calibration.error");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ClassScores;
+use crate::top_class;
 
 /// Measure of one sample's certainty about its top class, between 0 and 1. Of logits or
 /// log-probabilities, whose softmax is taken. None is calibrated.
@@ -19,9 +19,9 @@ pub enum Score {
 }
 
 impl Score {
-    /// The score of one sample; 0 if one of its scores is a NaN.
-    pub fn of(self, scores: ClassScores<'_>) -> f32 {
-        let (outputs, top) = (scores.values(), scores.top_class());
+    /// The score of one sample, of two or more classes; 0 if one of its scores is a NaN.
+    pub fn of(self, outputs: &[f32]) -> f32 {
+        let top = top_class(outputs);
         let highest = outputs.get(top).copied().unwrap_or_default();
         let sum: f32 = outputs.iter().map(|y| (y - highest).exp()).sum();
         if !(sum.is_finite() && sum > 0.0) {
@@ -53,13 +53,9 @@ impl Score {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ClassAxis;
 
     fn score(score: Score, outputs: &[f32]) -> f32 {
-        score.of(ClassAxis::of(&[outputs.len()])
-            .unwrap()
-            .scores(outputs)
-            .unwrap())
+        score.of(outputs)
     }
 
     #[test]

@@ -7,12 +7,12 @@
 //! - [`Decoder`] is implemented by [`LinearDecoder`] (any u <= r missing predictions, from any u
 //!   parity rows that answered) and [`SlotDecoder`] (any number of them, from any one parity
 //!   output); [`build_decoder`] makes the one that a code wants.
-//! - [`ClassAxis`]: outputs that have a top class, and agreement of two of them on it.
+//! - [`Agreement`]: what an output means ([`OutputKind`]), and when two of them agree.
 //! - [`Score`]: how sure a reconstruction is of its top class; [`Calibration`]: what that is worth,
 //!   as measured.
 
+mod agreement;
 mod calibration;
-mod classes;
 mod confidence;
 mod error;
 mod linear;
@@ -20,8 +20,8 @@ mod slots;
 
 use parapet_encoder::{Code, CodeError, CodeSpec, Decoding, EncoderKind, OutputDomain};
 
+pub use agreement::{Agreement, OutputError, OutputKind, OutputSpec, top_class};
 pub use calibration::{Calibration, MAX_BINS};
-pub use classes::{ClassAxis, ClassScores, NotClassScores};
 pub use confidence::Score;
 pub use error::DecodeError;
 pub use linear::LinearDecoder;

@@ -176,7 +176,7 @@ proptest! {
         decoder
             .decode(&predictions, &[Some(&parity)], slot, &mut out)
             .unwrap();
-        prop_assert_eq!(decoder.output_domain().name(), "log_probabilities");
+        prop_assert_eq!(decoder.output_domain().to_string(), "log_probabilities");
         prop_assert!(
             close(&out, &coded[slot]),
             "{:?} against {:?}",

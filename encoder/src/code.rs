@@ -2,6 +2,7 @@
 //! in each row.
 
 use serde::{Deserialize, Serialize};
+use strum::Display;
 
 use crate::{CodeError, OutputTransform, generator};
 
@@ -12,8 +13,9 @@ pub const K_MAX: usize = 16;
 pub const R_MAX: usize = 4;
 
 /// Ways to combine the queries of a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum EncoderKind {
     /// `P_j = sum_i a_ji X_i`, any shape (ParM section 3.2).
     Sum,
@@ -47,8 +49,9 @@ impl EncoderKind {
 }
 
 /// Ways to get predictions from parity outputs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Decoding {
     /// A parity output is a weighted sum of the group's predictions: the exact ones are
     /// subtracted (ParM section 3.3).
@@ -77,26 +80,6 @@ impl Decoding {
     /// Returns true if a reconstruction is computed from the predictions of the other members.
     pub const fn needs_siblings(self) -> bool {
         self.is_linear()
-    }
-}
-
-impl std::fmt::Display for Decoding {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Linear => "linear",
-            Self::Slots => "slots",
-        })
-    }
-}
-
-impl std::fmt::Display for EncoderKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Sum => "sum",
-            Self::Concat => "concat",
-            Self::Stack => "stack",
-            Self::Learned => "learned",
-        })
     }
 }
 

@@ -8,6 +8,7 @@
 //! gives its outputs in T's domain; it is never transformed itself.
 
 use serde::{Deserialize, Serialize};
+use strum::Display;
 
 use crate::CodeError;
 
@@ -42,24 +43,15 @@ fn default_floor() -> f32 {
     DEFAULT_FLOOR
 }
 
-/// Scale that the numbers of a reconstruction are on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// Scale that the numbers of a reconstruction are on; its name in answers and in a model's metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Display)]
+#[strum(serialize_all = "snake_case")]
 pub enum OutputDomain {
     /// The deployed model's own outputs.
     Deployed,
     /// Log-probabilities of the classes, not normalised: their order is the deployed model's, their
     /// level is not.
     LogProbabilities,
-}
-
-impl OutputDomain {
-    /// The name in answers and in a model's metadata.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Deployed => "deployed",
-            Self::LogProbabilities => "log_probabilities",
-        }
-    }
 }
 
 impl OutputTransform {

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use parapet_config::repository::{Datatype, TensorSpec};
-use parapet_decoder::{
-    Calibration, ClassAxis, ClassScores, DecodeError, Decoder, NotClassScores, Score,
-};
+use parapet_config::repository::{Datatype, ModelEntry, TensorSpec};
+use parapet_decoder::{Agreement, Calibration, DecodeError, Decoder};
 use parapet_encoder::{CodeSpec, EncodeError, Encoder, OutputDomain};
 use parapet_frontend_core::{Row, Slot};
 use parapet_open_inference::{ProtocolError, Tensor};
@@ -82,14 +80,13 @@ impl Coder {
         label: String,
         inputs: Vec<CodedInput>,
         outputs: Vec<CodedOutput>,
-        all_outputs: usize,
+        deployed: &ModelEntry,
     ) -> Self {
-        let judged = outputs
-            .first()
-            .and_then(|first| JudgedOutput::of(&first.spec).ok()?);
+        let first = outputs.first();
+        let judged = first.and_then(|first| JudgedOutput::of(deployed, first.position));
         Self {
             label,
-            covers_all: outputs.len() == all_outputs,
+            covers_all: outputs.len() == deployed.outputs.len(),
             is_isolated: false,
             inputs,
             outputs,
@@ -115,6 +112,13 @@ impl Coder {
         self.judged.is_some() && !self.calibrations.is_empty()
     }
 
+    /// The error that nine of ten reconstructions do not exceed, by the worst of the rows, where
+    /// that was measured.
+    pub fn expected_error(&self) -> Option<f32> {
+        let errors = self.calibrations.iter().filter_map(|table| table.error);
+        errors.reduce(f32::max).filter(|_| self.is_calibrated())
+    }
+
     /// The parity query of `row` for these k inputs of equal shapes.
     pub fn encode(&self, row: Row, inputs: &[Arc<Input>]) -> Result<Input, CodingError> {
         let rows = inputs.first().map_or(0, |input| input.rows);
@@ -138,7 +142,7 @@ impl Coder {
             let coded = values(parity, index)?;
             let out = output.decode(slot, &known, &coded)?;
             if let (0, Some(judged)) = (index, &self.judged) {
-                confidence = Some(self.confidence(judged.classes, &out, answered));
+                confidence = self.confidence(&judged.agreement, &out, answered);
             }
             let spec = &output.spec;
             let mut shape = vec![out.len() / spec.sample_len().max(1)];
@@ -155,21 +159,23 @@ impl Coder {
     /// rows that answered, the least of them; if nothing was measured, the top class's probability.
     fn confidence(
         &self,
-        classes: ClassAxis,
+        agreement: &Agreement,
         samples: &[f32],
         answered: impl Fn(usize) -> bool,
-    ) -> f32 {
-        let measured = |scores: ClassScores<'_>| {
-            let rows = self.calibrations.iter().enumerate();
-            rows.filter(|(row, _)| answered(*row))
-                .map(|(_, calibration)| calibration.confidence(scores))
-                .fold(1.0, f32::min)
+    ) -> Option<f32> {
+        let of_sample = |sample: &[f32]| match self.is_calibrated() {
+            true => {
+                let rows = self.calibrations.iter().enumerate();
+                rows.filter(|(row, _)| answered(*row))
+                    .filter_map(|(_, table)| agreement.confidence(Some(table), sample))
+                    .reduce(f32::min)
+            }
+            false => agreement.confidence(None, sample),
         };
-        let of_sample = |scores: ClassScores<'_>| match self.is_calibrated() {
-            true => measured(scores),
-            false => Score::TopProbability.of(scores),
-        };
-        classes.samples(samples).map(of_sample).fold(1.0, f32::min)
+        let samples = samples.chunks_exact(agreement.output_len());
+        samples
+            .map(of_sample)
+            .try_fold(1.0, |least: f32, sure| Some(least.min(sure?)))
     }
 }
 
@@ -238,32 +244,29 @@ fn views(values: &[Option<Vec<f32>>]) -> Vec<Option<&[f32]>> {
     values.iter().map(Option::as_deref).collect()
 }
 
-/// An output of class scores: confidence and agreement are those of its top class.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The output whose kind is known: confidence and agreement are about it.
+#[derive(Debug, Clone, PartialEq)]
 pub struct JudgedOutput {
     name: String,
-    classes: ClassAxis,
+    agreement: Agreement,
 }
 
 impl JudgedOutput {
-    /// The output `spec` of a model; `None` if it is not FP32, an error for an output of one value
-    /// or of several axes.
-    pub fn of(spec: &TensorSpec) -> Result<Option<Self>, NotClassScores> {
-        if spec.datatype != Datatype::Fp32 {
-            return Ok(None);
-        }
-        let classes = ClassAxis::of(&spec.shape)?;
+    /// The output of `entry` at `position`; `None` if it is not FP32, or of no known kind.
+    pub fn of(entry: &ModelEntry, position: usize) -> Option<Self> {
+        let spec = entry.outputs.get(position)?;
+        let agreement = entry.agreement(position).ok()?;
         let name = spec.name.clone();
-        Ok(Some(Self { name, classes }))
+        (spec.datatype == Datatype::Fp32).then_some(Self { name, agreement })
     }
 
-    /// Tells whether an approximation names the truth's top class for every sample. They may be
+    /// Tells whether an approximation agrees with the truth in every sample. They may be
     /// in different domains: every output transform keeps the top class. `None` if one of them
     /// has no such output.
     pub fn agrees(&self, approximation: &Output, truth: &Output) -> Option<bool> {
         let values = |given: &Output| given.tensor(&self.name)?.f32s().ok();
         let (approximation, truth) = (values(approximation)?, values(truth)?);
-        Some(self.classes.agrees(&approximation, &truth))
+        Some(self.agreement.all_agree(&approximation, &truth))
     }
 }
 

@@ -9,6 +9,7 @@ use parapet_net::server::BodyError;
 use parapet_open_inference::compression::CodingError;
 use parapet_open_inference::grpc::ReceiveError;
 use parapet_open_inference::{Excerpt, ProtocolError, rest};
+use strum::{IntoStaticStr, VariantArray};
 use thiserror::Error;
 
 #[derive(Debug, Error)]
@@ -62,7 +63,8 @@ fn told(failure: &Failure) -> String {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum ErrorKind {
     InvalidRequest,
     Overloaded,
@@ -73,24 +75,10 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    pub const ALL: [Self; 6] = [
-        Self::InvalidRequest,
-        Self::Overloaded,
-        Self::DeadlineExceeded,
-        Self::Unavailable,
-        Self::Upstream,
-        Self::Internal,
-    ];
+    pub const ALL: &[Self] = Self::VARIANTS;
 
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::InvalidRequest => "invalid_request",
-            Self::Overloaded => "overloaded",
-            Self::DeadlineExceeded => "deadline_exceeded",
-            Self::Unavailable => "unavailable",
-            Self::Upstream => "upstream",
-            Self::Internal => "internal",
-        }
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 

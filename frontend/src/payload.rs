@@ -78,8 +78,8 @@ impl Input {
 pub struct Output {
     /// The model's outputs; of a reconstruction those that are coded.
     pub tensors: Vec<Tensor>,
-    /// For a reconstruction, how sure it is of its top class (the least over the samples), and none
-    /// if its output has no class scores; 1 for an exact prediction.
+    /// For a reconstruction, how probably it agrees with the truth (the least over the samples), and
+    /// none if that is not known; 1 for an exact prediction.
     pub confidence: Option<f32>,
 }
 
@@ -93,12 +93,15 @@ impl Output {
 pub struct Provenance {
     /// One of [`Provenance::KINDS`].
     pub kind: &'static str,
-    /// 1 for any model's own prediction; for a reconstruction see [`parapet_decoder::Score`]. None
-    /// for a reconstruction whose output has no class scores.
+    /// 1 for any model's own prediction; for a reconstruction see [`parapet_decoder::Agreement`].
+    /// None for a reconstruction of which nothing is known.
     pub confidence: Option<f32>,
     /// True if that is how often such reconstructions agreed when it was measured
     /// ([`parapet_decoder::Calibration`]).
     pub calibrated: bool,
+    /// Error that nine of ten such reconstructions did not exceed when it was measured, of outputs
+    /// that are no class scores ([`parapet_decoder::OutputKind`]).
+    pub expected_error: Option<f32>,
     /// For a reconstruction, the code's short name.
     pub code: Option<String>,
     /// Scale of the output's numbers: the deployed model's own, but for reconstructions
@@ -120,11 +123,14 @@ impl Provenance {
         if self.calibrated {
             parameters.insert("confidence_calibrated".to_owned(), true.into());
         }
+        if let Some(error) = self.expected_error {
+            parameters.insert("expected_error".to_owned(), f64::from(error).into());
+        }
         if let Some(code) = &self.code {
             parameters.insert("code".to_owned(), code.as_str().into());
         }
         if self.domain != OutputDomain::Deployed {
-            parameters.insert("output_domain".to_owned(), self.domain.name().into());
+            parameters.insert("output_domain".to_owned(), self.domain.to_string().into());
         }
         parameters
     }

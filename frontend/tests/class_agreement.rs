@@ -1,11 +1,12 @@
-//! Agreement by top class is counted for class scores, and for no other output: instances in
-//! memory, paused time.
+//! Agreement is counted by the kind of the output, and for class scores alone where no kind is
+//! known: instances in memory, paused time.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
 
 use parapet_frontend::payload::Input;
+use parapet_frontend_core::PoolId;
 use parapet_open_inference::Tensor;
 use support::fixture::{Fixture, ONE_SLOT, coded_in, fixture};
 use support::memory::*;
@@ -71,6 +72,85 @@ async fn outputs_without_classes_are_compared_by_nothing_and_have_no_confidence(
             assert_eq!(response.parameters.get(name), None, "{:?}", output.0);
         }
     }
+}
+
+/// Kinds, with what answers in them; boxes whose corners are in order.
+const KINDS: [(&str, &[usize], Model); 5] = [
+    (
+        "kind = \"regression\"\ntolerance = 0.1",
+        &[1],
+        |_, input| answer::<1>(&[1], input),
+    ),
+    ("kind = \"multi_label\"", &[3], |_, input| {
+        answer::<3>(&[3], input)
+    }),
+    ("kind = \"embedding\"", &[2, 2], |_, input| {
+        answer::<4>(&[2, 2], input)
+    }),
+    ("kind = \"boxes\"", &[1, 4], |_, input| {
+        answer::<4>(&[1, 4], input)
+    }),
+    ("kind = \"map\"", &[2, 3], |_, input| {
+        answer::<6>(&[2, 3], input)
+    }),
+];
+
+/// A repository whose deployed model has this `[output]`, and whose parity model was measured.
+fn repository_of_kind(kind: &str, shape: &[usize]) -> tempfile::TempDir {
+    let root = repository_of(shape);
+    let append = |model: &str, table: &str| {
+        let path = root.path().join(model).join("model.toml");
+        let text = std::fs::read_to_string(&path).unwrap() + table;
+        std::fs::write(path, text).unwrap();
+    };
+    append("linear", &format!("\n[output]\n{kind}\n"));
+    append("linear-parity", "error = 0.25\n");
+    root
+}
+
+#[tokio::test(start_paused = true)]
+async fn outputs_of_a_known_kind_are_compared_by_it_and_say_their_measured_error() {
+    for (kind, shape, model) in KINDS {
+        let root = repository_of_kind(kind, shape);
+        let fixture = coded_in(root, Memory::of(&[2, 1], model), ONE_SLOT).await;
+        late_truth_and_audit(&fixture).await;
+        for source in ["late_truth", "audit"] {
+            assert!(fixture.compared(CODE, source, true) >= 1.0, "{kind}");
+            assert_eq!(fixture.compared(CODE, source, false), 0.0, "{kind}");
+        }
+        let root = repository_of_kind(kind, shape);
+        let fixture = coded_in(root, Memory::of(&[2, 1], model), ONE_SLOT).await;
+        let (response, ..) = fixture.first_of_two_late().await;
+        assert_eq!(response.parameters["confidence"], 1.0, "{kind}");
+        assert_eq!(response.parameters["expected_error"], 0.25, "{kind}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parity_model_that_is_wrong_disagrees_in_every_kind() {
+    for (kind, shape, _) in KINDS {
+        // The parity model answers nothing but zeros, or as large a lie.
+        let lie: Model = match shape {
+            [1] => |pool, input| lie::<1>(pool, &[1], input),
+            [3] => |pool, input| lie::<3>(pool, &[3], input),
+            [2, 2] => |pool, input| lie::<4>(pool, &[2, 2], input),
+            [1, 4] => |pool, input| lie::<4>(pool, &[1, 4], input),
+            _ => |pool, input| lie::<6>(pool, &[2, 3], input),
+        };
+        let root = repository_of_kind(kind, shape);
+        let fixture = coded_in(root, Memory::of(&[2, 1], lie), ONE_SLOT).await;
+        late_truth_and_audit(&fixture).await;
+        assert!(fixture.compared(CODE, "late_truth", false) >= 1.0, "{kind}");
+        assert_eq!(fixture.compared(CODE, "late_truth", true), 0.0, "{kind}");
+    }
+}
+
+fn lie<const VALUES: usize>(pool: PoolId, shape: &[usize], input: &Input) -> Vec<Tensor> {
+    if pool == PoolId::DEPLOYED {
+        return answer::<VALUES>(shape, input);
+    }
+    let falling: Vec<f32> = (0..VALUES).map(|at| -1e4 * (at * at + 1) as f32).collect();
+    vec![Tensor::from_f32("output", [&[1], shape].concat(), &falling).unwrap()]
 }
 
 const BACKUP: &str = "kind = \"approximate_backup\"\nmodel = \"cheap\"\ninstances = \

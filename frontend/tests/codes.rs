@@ -5,7 +5,6 @@
 mod support;
 
 use parapet_config::repository::{CodeMetadata, Score};
-use parapet_decoder::ClassAxis;
 use parapet_encoder::OutputTransform;
 use parapet_frontend_core::PoolId;
 use parapet_open_inference::InferResponse;
@@ -151,8 +150,7 @@ async fn a_measured_agreement_is_the_confidence_that_clients_are_told() {
     let (response, ..) = fixture.first_of_two_late().await;
     let told = response.parameters["confidence"].as_f64().unwrap() as f32;
     let answer = expected(1.0);
-    let scores = ClassAxis::of(&[OUTPUTS]).unwrap().scores(&answer).unwrap();
-    assert_eq!(told, calibration.confidence(scores));
+    assert_eq!(told, calibration.look_up(Score::Margin.of(&answer)));
     assert!(calibration.agreement.contains(&told), "{told}");
     assert_eq!(response.parameters["confidence_calibrated"], true);
 

@@ -33,7 +33,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut values = |count: usize| -> Vec<f32> { (0..count).map(|_| rng.random()).collect() };
     let set = Arc::new(TrainingSet {
         shape: SHAPE.to_vec(),
-        classes: parapet_decoder::ClassAxis::of(&[OUTPUTS])?,
+        output_shape: vec![OUTPUTS],
+        agreement: parapet_decoder::Agreement::of(None, &[OUTPUTS])?,
         inputs: values(SAMPLES * SHAPE.iter().product::<usize>()),
         answers: values(SAMPLES * OUTPUTS),
     });

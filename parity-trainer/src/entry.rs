@@ -49,16 +49,22 @@ impl Entry<'_> {
             platform,
             inputs: vec![tensor(INPUT, self.input)],
             outputs: vec![tensor(OUTPUT, self.output)],
+            output: None,
             code: self.code,
             training: self.training,
         };
         replace(repository, &card, |version| {
-            fill(version, platform, trained)
+            fill(version, platform, trained, self.output)
         })
     }
 }
 
-fn fill(version: &Path, platform: Platform, trained: &Trained) -> Result<(), TrainError> {
+fn fill(
+    version: &Path,
+    platform: Platform,
+    trained: &Trained,
+    output: &[usize],
+) -> Result<(), TrainError> {
     let write = |name: &str, contents: &[u8]| {
         let path = version.join(name);
         fs::write(&path, contents).map_err(failed(&path))
@@ -66,7 +72,7 @@ fn fill(version: &Path, platform: Platform, trained: &Trained) -> Result<(), Tra
     let weights = version.join(WEIGHTS);
     match trained {
         Trained::Model(network) => {
-            write(platform.file_name(), &network.to_onnx()?)?;
+            write(platform.file_name(), &network.to_onnx_as(output)?)?;
             network.save(&weights)?;
         }
         Trained::Slots(slots) => {

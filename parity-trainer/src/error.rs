@@ -21,11 +21,8 @@ pub enum TrainError {
     TooFewSamples { found: usize, k: usize },
     #[error("training diverged at step {step} (the loss is not finite); lower --learning-rate")]
     Diverged { step: usize },
-    #[error(
-        "the model's output has {0}, but models are judged by the top class of one axis of class \
-            scores"
-    )]
-    NoClasses(#[from] parapet_decoder::NotClassScores),
+    #[error("the model's {0}")]
+    Output(#[from] parapet_decoder::OutputError),
     #[error("cannot encode a group: {0}")]
     Encode(#[from] parapet_encoder::EncodeError),
     #[error("cannot decode a group: {0}")]
@@ -79,7 +76,7 @@ impl TrainError {
                 | Self::Code(_)
                 | Self::Repository(_)
                 | Self::TooFewSamples { .. }
-                | Self::NoClasses(_)
+                | Self::Output(_)
         )
     }
 }

@@ -120,7 +120,7 @@ fn bad_input_gets_one_line_and_exit_code_2() {
 }
 
 #[test]
-fn model_without_class_scores_is_refused_in_one_line() {
+fn model_of_no_known_kind_is_refused_in_one_line() {
     let workplace = Workplace::new(60, 20);
     for file in ["train-labels-idx1-ubyte.gz", "t10k-labels-idx1-ubyte"] {
         fs::remove_file(workplace.at(file)).unwrap();
@@ -128,7 +128,7 @@ fn model_without_class_scores_is_refused_in_one_line() {
     let (shape, values) = ([1, common::SIDE, common::SIDE], common::SIDE * common::SIDE);
     let one_value = parapet_onnx::linear_model(&shape, &vec![0.01; values], &[0.0]);
     let three_axes = parapet_onnx::GraphBuilder::new("input", &shape).relu();
-    let (one_says, three_say) = ("one value a sample", "the shape [1, 16, 16] a sample");
+    let (one_says, three_say) = ("[1]", "[1, 16, 16]");
     for (name, graph, says) in [
         ("value", one_value, one_says),
         ("map", three_axes.finish("output"), three_say),
@@ -139,8 +139,8 @@ fn model_without_class_scores_is_refused_in_one_line() {
                 "train --model {name}.onnx --data . --encoder {encoder} --network mlp:256,8 \
                     --steps 2 --augment none --transform raw --out models --name parity"
             );
-            let says = format!("{name}.onnx: its output has {says}, ");
-            workplace.refused(&line, &[&says, "top class"]);
+            let says = format!("{name}.onnx: output.kind: missing, for an output of shape {says};");
+            workplace.refused(&line, &[&says, "--output-kind"]);
             assert!(!workplace.at("models").exists(), "something was trained");
         }
     }

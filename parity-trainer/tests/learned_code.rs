@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use common::script::write_linear_module;
 use common::{Workplace, assert_has};
-use parapet_decoder::ClassAxis;
+use parapet_decoder::{Agreement, top_class};
 use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 use parapet_onnx::learned_code::{LearnedCode, Sizes};
 use parapet_onnx::runtime::OnnxRuntime;
@@ -37,8 +37,8 @@ fn linear_module(folder: &Path) -> Deployed {
     open(&path, &OpenOptions::default(), &[INPUTS], &samples).unwrap()
 }
 
-fn classes() -> ClassAxis {
-    ClassAxis::of(&[OUTPUTS]).unwrap()
+fn classes() -> Agreement {
+    Agreement::of(None, &[OUTPUTS]).unwrap()
 }
 
 fn samples(deployed: &Deployed, count: usize, seed: u64) -> Arc<TrainingSet> {
@@ -49,7 +49,8 @@ fn samples(deployed: &Deployed, count: usize, seed: u64) -> Arc<TrainingSet> {
     let answers = deployed.model.infer(&inputs).unwrap();
     Arc::new(TrainingSet {
         shape: vec![INPUTS],
-        classes: classes(),
+        output_shape: vec![OUTPUTS],
+        agreement: classes(),
         inputs,
         answers,
     })
@@ -173,8 +174,8 @@ fn code_is_served_as_it_was_trained() {
             let mut out = vec![0.0; 50 * OUTPUTS];
             let decoded = code.decoder().decode(&known, &parity, slot, &mut out);
             decoded.unwrap();
-            let samples = classes().samples(&out).zip(classes().samples(&exact[slot]));
-            let is_right = samples.map(|(made, wanted)| made.top_class() == wanted.top_class());
+            let samples = out.chunks(OUTPUTS).zip(exact[slot].chunks(OUTPUTS));
+            let is_right = samples.map(|(made, wanted)| top_class(made) == top_class(wanted));
             right += is_right.filter(|is_right| *is_right).count();
         }
     }

@@ -131,7 +131,7 @@ fn a_deployed_model_that_gives_probabilities_is_learned_as_such() {
 #[test]
 fn slots_are_isolated_and_mixed_outputs_are_not() {
     let samples = samples(5 * 64);
-    let own = SlotNetwork::new(network("lenet:4x3", &[1, 10, 10], 3), 2, false);
+    let own = SlotNetwork::new(network("lenet:4x3", &[1, 10, 10], 3), 2, &[3], false);
     let images: Vec<f32> = samples.iter().copied().cycle().take(500).collect();
     assert!(is_isolated(&own.to_onnx().unwrap(), &[2, 1, 10, 10], &images).unwrap());
     // The same shapes, and every output from all of the input.
@@ -150,7 +150,7 @@ fn a_wider_network_costs_more() {
     let deployed = deployed::open(Path::new(&model), &options, &[1, 16, 16], &samples).unwrap();
     let timer = QueryTimer::new(&deployed, &options, &samples).unwrap();
     let cost = |name: &str| {
-        let slots = SlotNetwork::new(network(name, &[1, 16, 16], 4), 2, false);
+        let slots = SlotNetwork::new(network(name, &[1, 16, 16], 4), 2, &[4], false);
         timer
             .ratio(&slots.to_onnx().unwrap(), &[2, 1, 16, 16])
             .unwrap()

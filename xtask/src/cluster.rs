@@ -129,7 +129,7 @@ pub(crate) fn write_models(sh: &Shell, repository: &Path, encoder: &str) -> Resu
             let [channels, height, width] = SHAPE;
             let stack = [2, channels, height, width];
             let graph = GraphBuilder::new("input", &stack).unstack().flatten();
-            let graph = graph.gemm(&weights, &bias).stack(2);
+            let graph = graph.gemm(&weights, &bias).reshape(&[2, OUTPUTS]);
             (tensors(&stack, &[2, OUTPUTS]), graph.finish("output")?)
         }
         _ => (own, onnx),
@@ -181,6 +181,11 @@ impl SampleCluster {
             frontend: url(&frontend),
             cluster,
         })
+    }
+
+    /// The process of an instance: the replicas come first.
+    pub(crate) fn pid(&mut self, instance: usize) -> Result<u32> {
+        self.cluster.processes.pid(&format!("instance-{instance}"))
     }
 
     /// Sends a signal to an instance: the replicas come first.

@@ -75,7 +75,7 @@ fn an_entry_is_read_with_its_versions_and_code() {
     assert_named(entry.model_file(3), "there is 2, 10");
     assert_eq!(entry.inputs[0].sample_len(), 784);
     assert_eq!(entry.metadata().inputs[0].shape, [-1, 1, 28, 28]);
-    let code = entry.code.unwrap();
+    let code = entry.code.as_ref().unwrap();
     assert_eq!(
         (code.deployed.as_str(), code.spec.encoder, code.spec.k),
         ("fashion", EncoderKind::Concat, 2)
@@ -100,6 +100,7 @@ fn what_is_saved_is_loaded() {
         platform: Platform::OnnxRuntime,
         inputs: vec![spec("input", &[1, 28, 28])],
         outputs: vec![spec("output", &[10])],
+        output: None,
         code: Some(CodeMetadata {
             deployed: "fashion".to_owned(),
             row: 0,
@@ -118,14 +119,14 @@ fn what_is_saved_is_loaded() {
                 score: Score::Margin,
                 edges: vec![0.25, 0.75],
                 agreement: vec![0.5, 0.9, 0.99],
+                error: None,
             }),
         }),
         training,
     };
     model.save(&root.path().join("fashion-parity")).unwrap();
     let entry = load(root.path()).unwrap();
-    assert_eq!((entry.inputs, entry.outputs), (model.inputs, model.outputs));
-    assert_eq!((entry.code, entry.training), (model.code, model.training));
+    assert_eq!(*entry, model);
     let left = fs::read_dir(root.path().join("fashion-parity")).unwrap();
     assert_eq!(
         left.count(),
@@ -138,7 +139,8 @@ fn what_is_saved_is_loaded() {
 fn the_codes_transform_is_raw_unless_it_is_given() {
     let transform = |line: &str| {
         let root = repository(&PARITY.replacen("r = 1", &format!("r = 1\n{line}"), 1));
-        load(root.path()).unwrap().code.unwrap().spec.transform
+        let code = load(root.path()).unwrap().code.clone();
+        code.unwrap().spec.transform
     };
     let log_softmax = OutputTransform::LogSoftmax { floor: -20.0 };
     let standardised = OutputTransform::Standardised {
@@ -172,6 +174,14 @@ fn every_mistake_names_the_file_the_field_and_the_fix() {
     assert!(replaced("row = 0", "row = 1").contains("code.row: 1 is beyond"));
     assert!(replaced("k = 2", "k = 1").contains("model.toml: code.k: 1"));
     assert!(replaced("k = 2", "k = 2\nisolated = true").contains("code.isolated: true, and"));
+    for (kind, part) in [
+        ("kind = \"boxes\"", "output.kind: \"boxes\", for an output of shape"),
+        ("kind = \"regression\"", "output.tolerance: missing; give"),
+        ("kind = \"box\"", "unknown variant `box`"),
+    ] {
+        let said = replaced("[code]", &format!("[output]\n{kind}\n[code]"));
+        assert!(said.contains(part), "{said}");
+    }
     assert!(replaced("\"concat\"", "\"berrut\"").contains("unknown variant `berrut`"));
     let calibration = |given: &str| {
         replaced(

@@ -142,6 +142,11 @@ impl GraphBuilder {
         })
     }
 
+    /// `1 / (1 + exp(-x))`.
+    pub fn sigmoid(self) -> Self {
+        self.layer("Sigmoid", |layer| Ok(layer.shape.clone()))
+    }
+
     /// The maximum of each `size` x `size` window; windows do not overlap, and a remainder at the
     /// edge is dropped.
     pub fn max_pool(self, size: usize) -> Self {
@@ -207,7 +212,7 @@ impl GraphBuilder {
     }
 
     /// Puts the first axis of a sample into the batch axis: what follows treats each part as a
-    /// sample of its own, until [`GraphBuilder::stack`] brings them together.
+    /// sample of its own, until [`GraphBuilder::reshape`] brings them together.
     pub fn unstack(self) -> Self {
         self.layer("Reshape", |layer| {
             let (_, part) = (layer.shape.split_first()).ok_or_else(|| layer.rank("[count, ..]"))?;
@@ -219,15 +224,21 @@ impl GraphBuilder {
         })
     }
 
-    /// Takes `count` vectors of each sample out of the batch axis again: `[features]` to `[count,
-    /// features]`.
-    pub fn stack(self, count: usize) -> Self {
+    /// Any values to samples of `shape`, some times as long as they were: the batch axis takes what
+    /// is left.
+    pub fn reshape(self, shape: &[usize]) -> Self {
         self.layer("Reshape", |layer| {
-            let &[features] = layer.shape.as_slice() else {
-                return Err(layer.rank("[features]; put a flatten before it"));
-            };
-            layer.integers("shape", &[-1, count as i64, features as i64]);
-            Ok(vec![count, features])
+            let (len, own) = (
+                shape.iter().product::<usize>(),
+                layer.shape.iter().product(),
+            );
+            if !len.is_multiple_of(own) {
+                return Err(layer.error(format!("{own} values do not fill the shape {shape:?}")));
+            }
+            let dims = shape.iter().map(|&dim| dim as i64);
+            let dims: Vec<i64> = std::iter::once(-1).chain(dims).collect();
+            layer.integers("shape", &dims);
+            Ok(shape.to_vec())
         })
     }
 

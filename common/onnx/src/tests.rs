@@ -138,7 +138,10 @@ fn a_linear_model_keeps_its_weights_bit_for_bit() {
 fn a_stack_passes_through_the_batch_axis() {
     let builder = GraphBuilder::new("input", &[3, 2, 2]).unstack();
     assert_eq!(builder.shape(), [2, 2]);
-    let file = builder.flatten().gemm(&[1.0; 8], &[0.0; 2]).stack(3);
+    let file = builder
+        .flatten()
+        .gemm(&[1.0; 8], &[0.0; 2])
+        .reshape(&[3, 2]);
     let graph = decode(&file.finish("output").unwrap());
     assert_eq!(operators(&graph), ["Reshape", "Flatten", "Gemm", "Reshape"]);
     assert_eq!(shape(&graph.output[0]), batch_of(&[3, 2]));

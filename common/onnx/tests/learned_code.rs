@@ -215,6 +215,7 @@ fn card(platform: Platform, spec: CodeSpec) -> ModelToml {
         platform,
         inputs: vec![tensor("input", D)],
         outputs: vec![tensor("output", C)],
+        output: None,
         code: Some(CodeMetadata::new("linear", 0, spec)),
         training: toml::Table::new(),
     }

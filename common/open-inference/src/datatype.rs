@@ -1,13 +1,26 @@
 //! Element types of tensors.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
 /// Element type of a tensor, by its name in the protocol.
 #[allow(missing_docs, reason = "the names are the protocol's own")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+)]
 #[serde(rename_all = "UPPERCASE")]
+#[strum(serialize_all = "UPPERCASE")]
 pub enum Datatype {
     Bool,
     Uint8,
@@ -28,26 +41,11 @@ pub enum Datatype {
 
 impl Datatype {
     /// Every datatype of the protocol.
-    pub const ALL: [Self; 14] = [
-        Self::Bool,
-        Self::Uint8,
-        Self::Uint16,
-        Self::Uint32,
-        Self::Uint64,
-        Self::Int8,
-        Self::Int16,
-        Self::Int32,
-        Self::Int64,
-        Self::Fp16,
-        Self::Bf16,
-        Self::Fp32,
-        Self::Fp64,
-        Self::Bytes,
-    ];
+    pub const ALL: &[Self] = Self::VARIANTS;
 
-    /// The datatype of this name in the protocol.
-    pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|known| known.name() == name)
+    /// The protocol's name of the datatype.
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 
     /// Bytes of one element; `None` for [`Datatype::Bytes`], whose elements differ in length.
@@ -61,36 +59,10 @@ impl Datatype {
         }
     }
 
-    /// The protocol's name of the datatype.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Bool => "BOOL",
-            Self::Uint8 => "UINT8",
-            Self::Uint16 => "UINT16",
-            Self::Uint32 => "UINT32",
-            Self::Uint64 => "UINT64",
-            Self::Int8 => "INT8",
-            Self::Int16 => "INT16",
-            Self::Int32 => "INT32",
-            Self::Int64 => "INT64",
-            Self::Fp16 => "FP16",
-            Self::Bf16 => "BF16",
-            Self::Fp32 => "FP32",
-            Self::Fp64 => "FP64",
-            Self::Bytes => "BYTES",
-        }
-    }
-
     /// Returns true if the contents can be written as JSON. As in Triton, BF16 goes
     /// in binary form only.
     pub const fn has_json_form(self) -> bool {
         !matches!(self, Self::Bf16)
-    }
-}
-
-impl fmt::Display for Datatype {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
     }
 }
 
@@ -100,7 +72,7 @@ mod tests {
 
     #[test]
     fn names_agree_with_serde_and_parse_back() {
-        for datatype in Datatype::ALL {
+        for &datatype in Datatype::ALL {
             assert_eq!(serde_json::to_value(datatype).unwrap(), datatype.name());
             assert_eq!(Datatype::of_tensor("x", datatype.name()).unwrap(), datatype);
         }

@@ -30,7 +30,7 @@ pub fn openapi<'a>(server: &str, version: &str, models: impl Iterator<Item = &'a
     }
     set(
         "/components/schemas/Datatype/enum",
-        Datatype::ALL.map(Datatype::name).to_vec().into(),
+        Datatype::ALL.iter().map(ToString::to_string).collect(),
     );
     document
 }

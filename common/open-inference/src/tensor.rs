@@ -22,7 +22,7 @@ pub struct Tensor {
 
 impl Datatype {
     pub(crate) fn of_tensor(tensor: &str, name: &str) -> Result<Self, ProtocolError> {
-        Self::of_name(name).ok_or_else(|| ProtocolError::UnknownDatatype {
+        name.parse().map_err(|_| ProtocolError::UnknownDatatype {
             tensor: tensor.into(),
             datatype: name.into(),
         })

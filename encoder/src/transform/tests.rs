@@ -3,7 +3,8 @@ use proptest::prelude::*;
 
 #[test]
 fn names_and_defaults_are_those_of_files() {
-    let names = [OutputDomain::Deployed, OutputDomain::LogProbabilities].map(OutputDomain::name);
+    let domains = [OutputDomain::Deployed, OutputDomain::LogProbabilities];
+    let names = domains.map(|domain| domain.to_string());
     assert_eq!(names, ["deployed", "log_probabilities"]);
     let read: OutputTransform = toml::from_str("kind = \"log_softmax\"").unwrap();
     assert_eq!(read, OutputTransform::LogSoftmax { floor: -20.0 });

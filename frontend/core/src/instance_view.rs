@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use strum::Display;
+
 use crate::InstanceId;
 
-/// Availability of an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Availability of an instance, by the name that metrics and the live page show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
+#[strum(serialize_all = "snake_case")]
 pub enum InstanceState {
     /// It gets requests.
     Up,
@@ -15,18 +18,6 @@ pub enum InstanceState {
     Ejected,
     /// It finishes what it has.
     Leaving,
-}
-
-impl InstanceState {
-    /// Returns the name that metrics and the live page show.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::Down => "down",
-            Self::Ejected => "ejected",
-            Self::Leaving => "leaving",
-        }
-    }
 }
 
 /// One instance as it stands.

@@ -194,7 +194,7 @@ fn instances_are_shown_as_they_are() {
     assert_eq!(view(other).oldest, Some(ms(7)));
     assert_eq!(view(3).state, InstanceState::Down);
     assert_eq!(
-        [at, other, 3].map(|index| view(index).state.name()),
+        [at, other, 3].map(|index| view(index).state.to_string()),
         ["up", "leaving", "down"]
     );
     assert_eq!(harness.engine.instances(harness.now, 2).len(), 2);

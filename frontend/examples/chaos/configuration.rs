@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use parapet_config::repository::EncoderKind;
 use parapet_frontend::tenants::Key;
 
 use crate::model::{CHEAP, DEPLOYED, PARITY};
@@ -30,24 +31,40 @@ pub const DRAIN_GRACE: Duration = Duration::from_secs(4);
 const DATA: &str = "127.0.0.1:0";
 
 /// Strategies of the class without a name, one of which is served at a time.
-const VARIANTS: [(&str, usize, &str); 4] = [
+const VARIANTS: [(&str, EncoderKind, usize, &str); 6] = [
     (
         "coded",
+        EncoderKind::Sum,
         2,
         "hold_back = { fixed_ms = 25 }\naudit_every = 5\n",
     ),
     (
         "coded",
+        EncoderKind::Sum,
         2,
         "hold_back = { fixed_ms = 35 }\naudit_every = 1\nsend_parity = \"at_once\"\n",
     ),
     (
         "coded",
+        EncoderKind::Stack,
+        2,
+        "hold_back = { fixed_ms = 25 }\naudit_every = 1\nsend_parity = \"at_once\"\n",
+    ),
+    (
+        "coded",
+        EncoderKind::Stack,
+        2,
+        "hold_back = { fixed_ms = 25 }\nsend_parity = \"when_late\"\n",
+    ),
+    (
+        "coded",
+        EncoderKind::Sum,
         3,
         "hold_back = { fixed_ms = 25 }\naudit_every = 3\nflush_after_ms = 5\n",
     ),
     (
         "coded_hedged",
+        EncoderKind::Sum,
         2,
         "hold_back = { fixed_ms = 30 }\nhedge = { share = 0.2, burst = 8 }\n",
     ),
@@ -72,9 +89,11 @@ impl Topology {
     /// The configuration of a frontend with this admin listener. Its data listener takes any free
     /// port, so that two processes of one place never want the same.
     pub fn toml(&self, admin: SocketAddr, variant: usize) -> String {
-        let (kind, k, settings) = VARIANTS[variant % COUNT];
-        let parity = PARITY.iter().find(|(of, _)| *of == k);
-        let parity = parity.map_or("", |(_, name)| name);
+        let (kind, encoder, k, settings) = VARIANTS[variant % COUNT];
+        let parity = PARITY
+            .iter()
+            .find(|(of, size, _)| (*of, *size) == (encoder, k));
+        let parity = parity.map_or("", |(.., name)| name);
         let instances: Vec<String> = self.instances.iter().map(ToString::to_string).collect();
         let (replicas, parity_pool) = instances.split_at(REPLICAS);
         let (delay, grace) = (DRAIN_DELAY.as_millis(), DRAIN_GRACE.as_millis());
@@ -86,7 +105,7 @@ impl Topology {
              timeout_ms = 800\n\
              [models.health]\ninterval_ms = 300\nrecovery_interval_ms = 100\ntimeout_ms = 400\n\
              suspect_after_ms = 300\neject_ms = 1000\n\
-             [models.strategy]\nkind = \"{kind}\"\nencoder = \"sum\"\nk = {k}\n\
+             [models.strategy]\nkind = \"{kind}\"\nencoder = \"{encoder}\"\nk = {k}\n\
              late_truth_wait_ms = 1000\nredundant_share = 0.6\nredundant_burst = 8\n{settings}\
              [[models.strategy.parity]]\nmodel = \"{parity}\"\ninstances = {parity_pool:?}\n\
              [[models.classes]]\nname = \"{CLASS_PLAIN}\"\n\

@@ -43,7 +43,7 @@ impl FaultyInstances {
         let profile = folder.join("faults.toml");
         fs::write(&profile, format!("seed = {seed}\n{SERVICE}"))
             .context("cannot write the fault profile")?;
-        let parity = PARITY_MODELS.map(|(_, name)| name).join(",");
+        let parity = PARITY_MODELS.map(|(.., name)| name).join(",");
         let parity = format!("{parity},{CHEAP}");
         let mut instances = Vec::new();
         for number in 0..REPLICAS + PARITY {
@@ -100,6 +100,7 @@ async fn done(planned: Planned, run: &Arc<Run>) -> Result<()> {
     match planned.fault {
         Fault::Frozen(number) => freeze(&all[number..=number], over, run).await,
         Fault::Killed(number) => kill(&all[number..=number], over, run).await?,
+        Fault::ReplicasFrozen => freeze(&all[..REPLICAS], over, run).await,
         Fault::ParityLost { killed: true } => kill(&all[REPLICAS..], over, run).await?,
         Fault::ParityLost { killed: false } => freeze(&all[REPLICAS..], over, run).await,
         Fault::Spoilt(number, spoil, percent) => {

@@ -3,7 +3,7 @@
 //! Weights and inputs are small whole numbers. So sums of queries, predictions and differences of
 //! predictions are exact in 32-bit floats, in whatever order they are added: an exact prediction
 //! has one bit pattern, and so has a reconstruction, since a linear model is its own parity model
-//! for the sum code.
+//! for the sum code, and in the slots of a stack.
 
 use std::fs;
 use std::path::Path;
@@ -12,15 +12,19 @@ use anyhow::{Context as _, Result};
 use parapet_config::repository::{
     CodeMetadata, CodeSpec, Datatype, EncoderKind, ModelToml, Platform, TensorSpec,
 };
-use parapet_onnx::linear_model;
+use parapet_onnx::GraphBuilder;
 
 pub const INPUTS: usize = 8;
 pub const OUTPUTS: usize = 5;
 pub const DEPLOYED: &str = "linear";
 /// Model that answers in its place for requests of the class `backup`; its outputs differ.
 pub const CHEAP: &str = "cheap";
-/// Parity models, by k.
-pub const PARITY: [(usize, &str); 2] = [(2, "parity-2"), (3, "parity-3")];
+/// Parity models, by encoder and k.
+pub const PARITY: [(EncoderKind, usize, &str); 3] = [
+    (EncoderKind::Sum, 2, "parity-2"),
+    (EncoderKind::Sum, 3, "parity-3"),
+    (EncoderKind::Stack, 2, "slots-2"),
+];
 
 /// Model that an answer is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,24 +60,30 @@ pub fn truth(of: Of, samples: &[f32]) -> Vec<f32> {
 pub fn write_repository(root: &Path) -> Result<()> {
     write(root, DEPLOYED, Of::Deployed, None)?;
     write(root, CHEAP, Of::Cheap, None)?;
-    for (k, name) in PARITY {
-        let code = CodeMetadata::new(DEPLOYED, 0, CodeSpec::new(EncoderKind::Sum, k, 1));
+    for (encoder, k, name) in PARITY {
+        let code = CodeMetadata::new(DEPLOYED, 0, CodeSpec::new(encoder, k, 1));
         write(root, name, Of::Deployed, Some(code))?;
     }
     Ok(())
 }
 
 fn write(root: &Path, name: &str, of: Of, code: Option<CodeMetadata>) -> Result<()> {
+    let slots = code
+        .as_ref()
+        .filter(|code| code.spec.encoder == EncoderKind::Stack);
+    let slots = slots.map(|code| code.spec.k);
+    let shape = |len| slots.into_iter().chain([len]).collect::<Vec<_>>();
     let tensor = |name: &str, len| TensorSpec {
         name: name.to_owned(),
         datatype: Datatype::Fp32,
-        shape: vec![len],
+        shape: shape(len),
     };
     let entry = ModelToml {
         name: name.to_owned(),
         platform: Platform::OnnxRuntime,
         inputs: vec![tensor("input", INPUTS)],
         outputs: vec![tensor("output", OUTPUTS)],
+        output: None,
         code,
         training: toml::Table::new(),
     };
@@ -84,7 +94,15 @@ fn write(root: &Path, name: &str, of: Of, code: Option<CodeMetadata>) -> Result<
     let weights: Vec<f32> = (0..OUTPUTS)
         .flat_map(|output| (0..INPUTS).map(move |input| weight(of, output, input)))
         .collect();
-    let file = linear_model(&[INPUTS], &weights, &[0.0; OUTPUTS])?;
+    let mut graph = GraphBuilder::new("input", &shape(INPUTS));
+    if slots.is_some() {
+        graph = graph.unstack();
+    }
+    graph = graph.gemm(&weights, &[0.0; OUTPUTS]);
+    if slots.is_some() {
+        graph = graph.reshape(&shape(OUTPUTS));
+    }
+    let file = graph.finish("output")?;
     fs::write(version.join("model.onnx"), file)
         .with_context(|| format!("cannot write {}", version.display()))
 }

@@ -75,6 +75,8 @@ pub enum Fault {
     Frozen(Instance),
     /// SIGKILL; afterwards it is started again.
     Killed(Instance),
+    /// All replicas at once: every member of every group is late.
+    ReplicasFrozen,
     /// Its answers, each with this probability in percent.
     Spoilt(Instance, Spoil, u8),
     /// All of them killed, or else frozen, at once.
@@ -95,6 +97,7 @@ impl Fault {
         match self {
             Self::Frozen(_) => "instance frozen".to_owned(),
             Self::Killed(_) => "instance killed".to_owned(),
+            Self::ReplicasFrozen => "replicas frozen".to_owned(),
             Self::Spoilt(_, how, _) => format!("answers spoilt: {how:?}"),
             Self::ParityLost { killed: true } => "parity pool killed".to_owned(),
             Self::ParityLost { killed: false } => "parity pool frozen".to_owned(),
@@ -110,6 +113,7 @@ impl Fault {
         match self {
             Self::Frozen(of) | Self::Killed(of) | Self::Spoilt(of, ..) => *of == instance,
             Self::ParityLost { .. } => instance >= REPLICAS,
+            Self::ReplicasFrozen => instance < REPLICAS,
             _ => false,
         }
     }
@@ -181,6 +185,7 @@ fn round(random: &mut ChaCha8Rng, variants: usize) -> Vec<Fault> {
         let instance = relayed[random.random_range(0..relayed.len())];
         faults.push(Fault::Spoilt(instance, spoil, random.random_range(5..=100)));
     }
+    faults.push(Fault::ReplicasFrozen);
     faults.push(Fault::ParityLost { killed: true });
     faults.push(Fault::ParityLost { killed: false });
     for _ in 0..2 {
@@ -205,15 +210,15 @@ mod tests {
 
     #[test]
     fn the_seed_determines_everything() {
-        assert_eq!(draw(7, TEN_MINUTES, 4), draw(7, TEN_MINUTES, 4));
-        assert_ne!(draw(7, TEN_MINUTES, 4), draw(8, TEN_MINUTES, 4));
+        assert_eq!(draw(7, TEN_MINUTES, 6), draw(7, TEN_MINUTES, 6));
+        assert_ne!(draw(7, TEN_MINUTES, 6), draw(8, TEN_MINUTES, 6));
     }
 
     #[test]
     fn every_kind_has_its_turn_and_all_is_made_good_before_the_calm() {
         let planned = draw(1, Duration::from_secs(90), 4);
         let kinds: BTreeSet<String> = planned.iter().map(|planned| planned.fault.kind()).collect();
-        assert_eq!(kinds.len(), 8 + Spoil::ALL.len(), "{kinds:?}");
+        assert_eq!(kinds.len(), 9 + Spoil::ALL.len(), "{kinds:?}");
         let last = Duration::from_secs(90) - CALM;
         assert!(
             planned

@@ -142,7 +142,7 @@ fn instance(
     json!({
         "name": name,
         "pool": model.pool_label(view.id.pool),
-        "state": view.state.name(),
+        "state": view.state.to_string(),
         "unready": unready,
         "in_flight": view.in_flight,
         "oldest_ms": view.oldest.map(millis),

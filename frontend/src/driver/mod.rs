@@ -39,7 +39,7 @@ pub struct Driver<T> {
     /// By class, for coded strategies.
     coders: Vec<Option<Arc<Coder>>>,
     outputs: Vec<TensorSpec>,
-    /// The first output, if it has class scores: classes without a coder are judged by it.
+    /// The first output, if its kind is known: classes without a coder are judged by it.
     judged: Option<JudgedOutput>,
     pub meters: ModelMeters,
     started: Instant,
@@ -118,9 +118,7 @@ impl<T: Transport> Driver<T> {
         }
         let stop = CancellationToken::new();
         let outputs = config.entry.outputs.clone();
-        let judged = outputs
-            .first()
-            .and_then(|first| JudgedOutput::of(first).ok()?);
+        let judged = JudgedOutput::of(&config.entry, 0);
         let driver = Arc::new(Self {
             locked: Mutex::new(Locked {
                 engine,
@@ -164,7 +162,7 @@ impl<T: Transport> Driver<T> {
         coder.is_none_or(|coder| coder.covers(&self.outputs, wanted))
     }
 
-    /// The output by which approximations in this class are judged, if it has class scores.
+    /// The output by which approximations in this class are judged, if its kind is known.
     fn judged(&self, class: ClassId) -> Option<&JudgedOutput> {
         let coder = self.coder(class);
         coder.map_or(self.judged.as_ref(), |coder| coder.judged.as_ref())

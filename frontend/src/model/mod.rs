@@ -61,8 +61,9 @@ impl<T: Transport> ServedModel<T> {
             tracing::warn!(
                 model = config.entry.name,
                 code = coder.label,
-                "the first coded output has no class scores: reconstructions are sent without a \
-                 confidence, and their agreement is not measured"
+                "the kind of the first coded output is not known: reconstructions are sent \
+                 without a confidence, and their agreement is not measured; give [output] kind in \
+                 model.toml"
             );
         }
         let driver = Driver::start(&config, metrics, transport, pools);

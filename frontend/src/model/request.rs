@@ -185,6 +185,7 @@ impl<T: Transport> ServedModel<T> {
             kind,
             confidence: output.confidence,
             calibrated: coder.is_some_and(Coder::is_calibrated),
+            expected_error: coder.and_then(Coder::expected_error),
             code: coder.map(|coder| coder.label.clone()),
             domain: coder.map_or(OutputDomain::Deployed, Coder::output_domain),
         };

@@ -113,6 +113,7 @@ pub fn entry(
         platform,
         inputs,
         outputs,
+        output: None,
         code,
         training: toml::Table::new(),
     }
@@ -148,6 +149,7 @@ pub fn calibration(score: Score, edges: &[f32], agreement: &[f32]) -> Calibratio
         score,
         edges,
         agreement,
+        error: None,
     }
 }
 

@@ -271,7 +271,7 @@ mod tests {
         let written: Arm = text.parse().unwrap();
         assert_eq!(written.name, text);
         for name in StrategyConfig::NAMES {
-            assert_eq!(resolve(name).unwrap().config.name(), name);
+            assert_eq!(resolve(name).unwrap().config.name(), *name);
         }
         assert_eq!(
             resolve(EQUAL_RESOURCES).unwrap().config,

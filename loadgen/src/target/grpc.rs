@@ -9,7 +9,7 @@ use parapet_open_inference::grpc::message::{
     ModelInferResponse, ModelMetadataRequest, TensorMetadata as Described,
 };
 use parapet_open_inference::grpc::{InferenceClient, read_response};
-use parapet_open_inference::{Datatype, ModelMetadata, TensorMetadata};
+use parapet_open_inference::{ModelMetadata, TensorMetadata};
 use serde_json::Value;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, EncodeBuf, Encoder};
@@ -155,7 +155,7 @@ fn tensor(described: Described) -> Result<TensorMetadata, Unanswered> {
     let (name, datatype) = (described.name, described.datatype);
     let wrong = || Unanswered::Wrong(format!("tensor {name:?} of the unknown type {datatype:?}"));
     Ok(TensorMetadata {
-        datatype: Datatype::of_name(&datatype).ok_or_else(wrong)?,
+        datatype: datatype.parse().map_err(|_| wrong())?,
         shape: described.shape,
         name,
     })

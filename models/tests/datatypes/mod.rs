@@ -53,6 +53,7 @@ pub(crate) async fn identity(
         platform: Platform::OnnxRuntime,
         inputs: spec(""),
         outputs: spec("_out"),
+        output: None,
         code: None,
         training: toml::Table::new(),
     };

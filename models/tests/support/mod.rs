@@ -40,6 +40,7 @@ pub(crate) fn add_model(root: &Path, name: &str, versions: &[u8]) {
         platform: Platform::OnnxRuntime,
         inputs: vec![spec("input", 3)],
         outputs: vec![spec("output", 2)],
+        output: None,
         code: None,
         training: toml::Table::new(),
     };

@@ -49,8 +49,9 @@ impl Default for ArrayFilters {
     }
 }
 
-/// The filters, as they are counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The filters, as they are counted; by their names in metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Filter {
     /// Rows without effect left out.
     Kkt,
@@ -60,18 +61,6 @@ pub enum Filter {
     KeyLists,
     /// Compression with LZ4.
     Lz4,
-}
-
-impl Filter {
-    /// Its name, as metrics have it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Kkt => "kkt",
-            Self::Precision => "precision",
-            Self::KeyLists => "key-lists",
-            Self::Lz4 => "lz4",
-        }
-    }
 }
 
 /// Bytes of keys and values before and after a filter. `after` may be the larger: a list of keys in
@@ -133,7 +122,7 @@ mod tests {
             Filter::Lz4,
         ];
         assert_eq!(
-            all.map(Filter::name),
+            all.map(<&str>::from),
             ["kkt", "precision", "key-lists", "lz4"]
         );
     }

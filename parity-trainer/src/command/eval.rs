@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::PathBuf;
 
+use parapet_decoder::OutputSpec;
 use parapet_encoder::{Code, CodeSpec};
 use parity_trainer::TrainError;
 use parity_trainer::data::Samples;
-use parity_trainer::deployed::{self, CodeEntry, CodeNetworks, DeployedModel, OpenOptions};
+use parity_trainer::deployed::{self, CodeEntry, CodeNetworks, Deployed, OpenOptions};
 use parity_trainer::evaluation::{
     CodeEvaluation, CodedModels, EvaluationPlan, ParityRow, evaluate, markdown, reliability_plot,
 };
@@ -33,6 +34,9 @@ pub(crate) struct Args {
     /// The deployed model's output, of a model with several
     #[arg(long, value_name = "TENSOR")]
     output: Option<String>,
+    /// Kind of that output, as `train --output-kind` has it
+    #[arg(long, value_name = "KIND[:TOLERANCE]")]
+    output_kind: Option<OutputSpec>,
     /// Folder for the report: JSON, Markdown, plots
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
@@ -50,6 +54,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     let options = OpenOptions {
         input: args.input.clone(),
         output: args.output.clone(),
+        kind: args.output_kind,
         threads,
     };
     let entries = open(args, threads, &data.test)?;
@@ -60,7 +65,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     scaling.apply(&data.test.shape, &mut data.test.values);
     let test = &data.test;
     let deployed = deployed::open(&args.model, &options, &test.shape, few(test))?;
-    deployed.classes()?;
     check_classes(&data, &deployed)?;
     if code.deployed != deployed.name {
         let (wanted, name) = (&code.deployed, &deployed.name);
@@ -69,8 +73,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<(), TrainError> {
     if let Some(folder) = &args.out {
         fs::create_dir_all(folder).map_err(TrainError::write(folder))?;
     }
-    let (spec, model) = (&code.spec, deployed.model.as_ref());
-    let evaluation = evaluate_code(&entries, model, spec, test, args.seed)?;
+    let spec = &code.spec;
+    let evaluation = evaluate_code(&entries, &deployed, spec, test, args.seed)?;
     let code = Code::try_from(spec)?.label();
     let mut table = vec![("code".to_owned(), code.clone())];
     table.extend(report::evaluation(&evaluation));
@@ -139,7 +143,7 @@ fn open(args: &Args, threads: usize, test: &Samples) -> Result<Vec<CodeEntry>, T
 
 fn evaluate_code(
     entries: &[CodeEntry],
-    deployed: &dyn DeployedModel,
+    deployed: &Deployed,
     code: &CodeSpec,
     test: &Samples,
     seed: u64,
@@ -149,6 +153,7 @@ fn evaluate_code(
         resamples: RESAMPLES,
         seed,
     };
+    let (agreement, deployed) = (deployed.agreement()?, deployed.model.as_ref());
     let (mut rows, mut learned) = (Vec::new(), None);
     for entry in entries {
         let calibration = entry.code.calibration.as_ref();
@@ -168,6 +173,7 @@ fn evaluate_code(
     }
     let models = CodedModels {
         deployed,
+        agreement,
         parity: &rows,
         code,
         learned,

@@ -12,6 +12,7 @@ pub(crate) mod worker;
 use std::fs;
 use std::path::Path;
 
+use parapet_decoder::OutputKind;
 use parity_trainer::TrainError;
 use parity_trainer::data::DataSet;
 use parity_trainer::deployed::Deployed;
@@ -64,7 +65,7 @@ fn load_data(folder: &Path) -> Result<DataSet, TrainError> {
 
 fn check_classes(data: &DataSet, deployed: &Deployed) -> Result<(), TrainError> {
     let (classes, outputs) = (data.classes, deployed.model.outputs());
-    if classes <= outputs {
+    if classes <= outputs || deployed.agreement()?.kind() != OutputKind::Classes {
         return Ok(());
     }
     Err(TrainError::Input(format!(

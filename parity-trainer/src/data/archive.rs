@@ -88,7 +88,7 @@ enum Place<'a> {
 fn place(name: &str, is_folder: bool) -> Place<'_> {
     let is_named = |part: &&str| !part.is_empty() && *part != ".";
     let parts: Vec<&str> = name.split('/').filter(is_named).collect();
-    let split = |(at, part): (usize, &&str)| Some((at, Split::named(part)?));
+    let split = |(at, part): (usize, &&str)| Some((at, part.parse::<Split>().ok()?));
     let Some((at, split)) = parts.iter().enumerate().find_map(split) else {
         return Place::Other;
     };

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use parapet_onnx::runtime::one_line;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
+use strum::{Display, EnumString};
 
 use super::{DataSet, MAX_CLASSES, MAX_VALUES, Progress, Samples};
 use super::{read_whole, scaled, too_few, too_large, unreadable};
@@ -23,24 +24,11 @@ const BATCH: usize = 256;
 const FLAT_TEST: usize = 10;
 pub(super) const MAX_IMAGE_BYTES: u64 = 64 << 20;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, EnumString)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum Split {
     Train,
     Test,
-}
-
-impl Split {
-    pub(super) fn named(name: &str) -> Option<Self> {
-        let mut both = [Self::Train, Self::Test].into_iter();
-        both.find(|split| split.name() == name)
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Train => "train",
-            Self::Test => "test",
-        }
-    }
 }
 
 pub(super) struct Image {
@@ -68,7 +56,7 @@ pub(super) type Classes = BTreeSet<(Split, String)>;
 pub(super) fn load_folder(folder: &Path, progress: Progress<'_>) -> Result<DataSet> {
     let (mut images, mut classes) = (Vec::new(), Classes::new());
     for split in [Split::Train, Split::Test] {
-        for (name, place) in children(&folder.join(split.name()))? {
+        for (name, place) in children(&folder.join(split.to_string()))? {
             if place.is_dir() {
                 for (file, path) in children(&place)? {
                     if !is_image(&file) {
@@ -133,7 +121,7 @@ pub(super) fn decode_all(
         let pixels = batch.par_iter().map(decode).collect::<Result<Vec<_>>>()?;
         for (image, (bytes, shape, values)) in batch.iter().zip(pixels) {
             let class = image.class.as_deref().unwrap_or_default();
-            let (split, length) = (image.split.name(), bytes.len());
+            let (split, length) = (image.split.to_string(), bytes.len());
             hash.update(format!("{split}/{class}:{length}:"));
             hash.update(&bytes);
             decoded.append(source, image, shape, values)?;
@@ -149,7 +137,7 @@ pub(super) fn decode_all(
     let shape = decoded.shape.unwrap_or_default().to_vec();
     for (samples, split) in decoded.splits.iter_mut().zip([Split::Train, Split::Test]) {
         if samples.values.is_empty() {
-            return Err(too_few(&source.join(split.name()), 0, 1));
+            return Err(too_few(&source.join(split.to_string()), 0, 1));
         }
         samples.shape.clone_from(&shape);
     }
@@ -170,7 +158,7 @@ fn class_names(source: &Path, images: &[Image], classes: &Classes) -> Result<Vec
     let filled: Classes = images.iter().filter_map(class).collect();
     let mut names = BTreeSet::new();
     for (split, class) in classes {
-        let folder = source.join(split.name());
+        let folder = source.join(split.to_string());
         if !filled.contains(&(*split, class.clone())) {
             let problem = "has no images; put some there or remove the class";
             return Err(TrainError::input(&folder.join(class), problem));

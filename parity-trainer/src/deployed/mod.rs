@@ -15,7 +15,7 @@ mod scaling;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use parapet_decoder::ClassAxis;
+use parapet_decoder::{Agreement, OutputSpec};
 use sha2::{Digest, Sha256};
 
 use crate::network::Network;
@@ -71,6 +71,8 @@ pub struct OpenOptions {
     pub input: Option<String>,
     /// The output to learn, of a model with several.
     pub output: Option<String>,
+    /// Kind of that output [default: what the entry says; else class scores].
+    pub kind: Option<OutputSpec>,
     /// Threads that the model computes with; 0 for all processors.
     pub threads: usize,
 }
@@ -89,18 +91,18 @@ pub struct Deployed {
     pub chosen_input: Option<String>,
     /// Name of the one output that is learned, where the model has several.
     pub chosen_output: Option<String>,
+    /// Kind of its output; class scores if none is known.
+    pub kind: Option<OutputSpec>,
     pub model: Rc<dyn DeployedModel>,
 }
 
 impl Deployed {
-    pub fn classes(&self) -> Result<ClassAxis> {
-        ClassAxis::of(self.model.output_shape()).map_err(|found| {
-            let problem = format!(
-                "its output has {found}, but training and evaluation go by the top class; give a \
-                    model whose output is one axis of two or more class scores, or name another \
-                    with --output"
-            );
-            TrainError::input(&self.file, problem)
+    /// The comparison of its outputs, by which training and evaluation go.
+    pub fn agreement(&self) -> Result<Agreement> {
+        Agreement::of(self.kind.as_ref(), self.model.output_shape()).map_err(|error| {
+            let fix = "say the kind with --output-kind KIND:TOLERANCE, or name another output with \
+                --output";
+            TrainError::input(&self.file, format!("{error}; {fix}"))
         })
     }
 }
@@ -148,14 +150,16 @@ pub fn open(
     external::hash_model(&file, &mut hash)?;
     hash.update(format!("{:?} {:?}", options.input, options.output));
     let network = entry.as_ref().and_then(entry::network_of);
+    let kind = entry.as_ref().and_then(|entry| entry.output);
     Ok(Deployed {
-        name: entry.map_or_else(|| file_name(&file), |entry| entry.name),
+        name: entry.map_or_else(|| file_name(&file), |entry| entry.name.clone()),
         sha256: format!("{:x}", hash.finalize()),
         file,
         network,
         runtime,
         chosen_input,
         chosen_output,
+        kind: options.kind.or(kind),
         model: Rc::new(model),
     })
 }

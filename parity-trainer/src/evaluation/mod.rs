@@ -11,7 +11,7 @@ mod tally;
 
 use std::collections::BTreeMap;
 
-use parapet_decoder::{ClassAxis, ClassScores, DecodeError, Decoder, Score, build_decoder};
+use parapet_decoder::{Agreement, DecodeError, Decoder, OutputKind, build_decoder, top_class};
 use parapet_encoder::{Code, CodeSpec, Encoder, build_encoder};
 use parapet_onnx::learned_code::LearnedCode;
 use rand::seq::SliceRandom;
@@ -35,6 +35,8 @@ const KEPT_VALUES: usize = 1 << 24;
 #[derive(Debug, Clone, Copy)]
 pub struct CodedModels<'a> {
     pub deployed: &'a dyn DeployedModel,
+    /// The comparison of its outputs. Labels count where they are class scores.
+    pub agreement: Agreement,
     /// Parity models; not all rows need be there.
     pub parity: &'a [ParityRow<'a>],
     pub code: &'a CodeSpec,
@@ -88,11 +90,11 @@ fn share_right(classes: &[usize], labels: &[u8]) -> f64 {
 }
 
 fn classes(model: &dyn DeployedModel, samples: &Samples) -> Result<Vec<usize>> {
-    let axis = ClassAxis::of(model.output_shape())?;
+    let outputs = model.outputs().max(1);
     let mut classes = Vec::with_capacity(samples.len());
     for chunk in samples.values.chunks(CHUNK * samples.sample_len().max(1)) {
-        let outputs = model.infer(chunk)?;
-        classes.extend(axis.samples(&outputs).map(ClassScores::top_class));
+        let answers = model.infer(chunk)?;
+        classes.extend(answers.chunks_exact(outputs).map(top_class));
     }
     Ok(classes)
 }
@@ -126,18 +128,19 @@ pub fn evaluate(
     if groups == 0 {
         return Err(TrainError::TooFewSamples { found: count, k });
     }
-    let classes = classes(deployed, samples)?;
+    let is_labelled =
+        models.agreement.kind() == OutputKind::Classes && samples.labels.len() == count;
+    let labels = is_labelled.then_some(samples.labels.as_slice());
+    let accuracy_deployed = labels.map(|_| accuracy(deployed, samples)).transpose()?;
     let kept = match plan.groupings > 1 && count * outputs <= KEPT_VALUES {
         true => Some(deployed.infer(&samples.values)?),
         false => None,
     };
-    let labels = (samples.labels.len() == count).then_some(samples.labels.as_slice());
     let judge = Judge {
         parity: models.parity,
         is_calibrated: models.parity.iter().all(|row| row.calibration.is_some()),
         decoder,
-        axis: ClassAxis::of(deployed.output_shape())?,
-        classes: &classes,
+        agreement: models.agreement,
         labels,
         patterns: patterns(encoder.code(), models.parity.len()),
         rows: r,
@@ -163,7 +166,6 @@ pub fn evaluate(
             progress(done, groups * groupings);
         }
     }
-    let accuracy_deployed = labels.map(|labels| share_right(&classes, labels));
     // Groups of several groupings share samples: they are not independent, so no interval would be
     // honest.
     let resamples = if groupings == 1 { plan.resamples } else { 0 };
@@ -231,9 +233,7 @@ struct Judge<'a> {
     parity: &'a [ParityRow<'a>],
     is_calibrated: bool,
     decoder: &'a dyn Decoder,
-    axis: ClassAxis,
-    /// Classes by the deployed model, sample by sample.
-    classes: &'a [usize],
+    agreement: Agreement,
     labels: Option<&'a [u8]>,
     patterns: Vec<Pattern>,
     /// Parity rows of the code.
@@ -251,7 +251,7 @@ impl Judge<'_> {
         answers: &[Vec<f32>],
         tally: &mut Tally,
     ) -> Result<()> {
-        let (k, outputs) = (members.len(), self.axis.count());
+        let (k, outputs) = (members.len(), self.agreement.output_len());
         let mut scratch = vec![0.0; outputs];
         tally.groups.begin();
         for Pattern { missing, models } in &self.patterns {
@@ -268,17 +268,15 @@ impl Judge<'_> {
             for &slot in missing {
                 self.decoder
                     .decode(&predictions, &parity, slot, &mut scratch)?;
-                let Some(scores) = self.axis.scores(&scratch) else {
-                    continue;
-                };
-                let sample = members[slot];
+                let deployed = row(exact, place * k + slot, outputs);
                 tally.add(&Reconstruction {
                     missing: missing.len(),
                     slot,
-                    class: scores.top_class(),
-                    confidence: self.confidence(models, scores),
-                    deployed: self.classes[sample],
-                    label: self.labels.map(|labels| usize::from(labels[sample])),
+                    agrees: self.agreement.agrees(&scratch, deployed),
+                    class: top_class(&scratch),
+                    confidence: self.confidence(models, &scratch),
+                    deployed: top_class(deployed),
+                    label: self.labels.map(|labels| usize::from(labels[members[slot]])),
                 });
             }
         }
@@ -287,15 +285,13 @@ impl Judge<'_> {
 
     /// Returns the confidence that a client gets: by the tables of the models that answered, if
     /// all have one.
-    fn confidence(&self, models: &[usize], scores: ClassScores<'_>) -> f32 {
+    fn confidence(&self, models: &[usize], made: &[f32]) -> f32 {
+        let measured = |table| self.agreement.confidence(table, made).unwrap_or_default();
         if !self.is_calibrated {
-            return Score::TopProbability.of(scores);
+            return measured(None);
         }
-        let tables = models
-            .iter()
-            .filter_map(|&model| self.parity[model].calibration);
-        let confidences = tables.map(|table| table.confidence(scores));
-        confidences.fold(1.0, f32::min)
+        let tables = models.iter().map(|&model| self.parity[model].calibration);
+        tables.map(measured).fold(1.0, f32::min)
     }
 }
 

@@ -14,7 +14,7 @@ pub struct ByLosses {
     pub accuracy: Option<Estimate>,
     /// A_a - A_d over the same queries, with a paired interval.
     pub loss: Option<Estimate>,
-    /// The part of the reconstructions whose class is the deployed model's.
+    /// The part of the reconstructions that agree with the deployed model.
     pub agreement: Estimate,
     pub reconstructions: usize,
 }
@@ -32,6 +32,7 @@ pub(super) struct Reconstruction {
     /// Queries of its group that are missing.
     pub(super) missing: usize,
     pub(super) slot: usize,
+    pub(super) agrees: bool,
     pub(super) class: usize,
     pub(super) confidence: f32,
     pub(super) deployed: usize,
@@ -62,10 +63,9 @@ impl Tally {
 
     pub(super) fn add(&mut self, one: &Reconstruction) {
         let is_right = one.label == Some(one.class);
-        let is_agreeing = one.class == one.deployed;
         let counts = Counts {
             right: usize::from(is_right),
-            agreeing: usize::from(is_agreeing),
+            agreeing: usize::from(one.agrees),
             deployed_right: usize::from(one.label == Some(one.deployed)),
             all: 1,
         };
@@ -77,7 +77,7 @@ impl Tally {
                 own.add(counts);
             }
             self.slots[one.slot].add(counts);
-            let is_good = if self.labelled { is_right } else { is_agreeing };
+            let is_good = if self.labelled { is_right } else { one.agrees };
             self.bins.add(one.confidence, is_good);
         }
     }

@@ -118,8 +118,16 @@ impl Network {
     /// The network as an ONNX file: input `input` (values as the data have them: the normalisation
     /// is in the file), output `output` (raw outputs), any batch.
     pub fn to_onnx(&self) -> Result<Vec<u8>> {
-        let graph = GraphBuilder::new(INPUT, &self.input_shape);
-        Ok(self.export(graph)?.finish(OUTPUT)?)
+        self.to_onnx_as(&[self.outputs])
+    }
+
+    /// The same with outputs of `shape`, of as many values.
+    pub(crate) fn to_onnx_as(&self, shape: &[usize]) -> Result<Vec<u8>> {
+        let mut graph = self.export(GraphBuilder::new(INPUT, &self.input_shape))?;
+        if graph.shape() != shape {
+            graph = graph.reshape(shape);
+        }
+        Ok(graph.finish(OUTPUT)?)
     }
 
     /// The normalisation becomes part of the first layer's weights where that is exact.

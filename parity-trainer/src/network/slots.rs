@@ -6,7 +6,7 @@ use super::{INPUT, Network, OUTPUT};
 use crate::Result;
 use crate::deployed::DeployedModel;
 
-/// A parity model with slots: input `[k, ..sample]`, output `[k, outputs]`.
+/// A parity model with slots: input `[k, ..sample]`, output `[k, ..output]`.
 ///
 /// One network sees each sample alone, so a slot's output depends on its own sample only. The
 /// samples lie one after another in memory, so libtorch runs the network as it is.
@@ -17,16 +17,16 @@ pub struct SlotNetwork {
     /// True if the softmax of what the network gives is the output.
     has_softmax: bool,
     input_shape: Vec<usize>,
-    output_shape: [usize; 2],
+    output_shape: Vec<usize>,
 }
 
 impl SlotNetwork {
-    /// `network` for k samples a query.
-    pub fn new(network: Network, k: usize, has_softmax: bool) -> Self {
+    /// `network` for k samples a query, for each of which it gives an output of `output_shape`.
+    pub fn new(network: Network, k: usize, output_shape: &[usize], has_softmax: bool) -> Self {
         Self {
             has_softmax,
             input_shape: [&[k], network.input_shape.as_slice()].concat(),
-            output_shape: [k, network.outputs],
+            output_shape: [&[k], output_shape].concat(),
             network,
         }
     }
@@ -38,7 +38,7 @@ impl SlotNetwork {
         if self.has_softmax {
             graph = graph.softmax();
         }
-        Ok(graph.stack(self.output_shape[0]).finish(OUTPUT)?)
+        Ok(graph.reshape(&self.output_shape).finish(OUTPUT)?)
     }
 }
 
@@ -64,7 +64,7 @@ impl DeployedModel for SlotNetwork {
     fn infer(&self, samples: &[f32]) -> Result<Vec<f32>> {
         let mut outputs = self.network.infer(samples);
         if self.has_softmax {
-            softmax(&mut outputs, self.output_shape[1]);
+            softmax(&mut outputs, self.network.outputs);
         }
         Ok(outputs)
     }

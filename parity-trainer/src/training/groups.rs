@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use parapet_decoder::ClassScores;
 use parapet_encoder::{Encoder, OutputTransform};
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -158,7 +157,7 @@ impl CodedSet {
         parity: &[f32],
         batch: &GroupBatch,
         row: &[f32],
-        mut each: impl FnMut(ClassScores<'_>, ClassScores<'_>),
+        mut each: impl FnMut(&[f32], &[f32]),
     ) {
         let output_len = self.set.outputs();
         let mut reconstructed = vec![0.0; output_len];
@@ -177,21 +176,17 @@ impl CodedSet {
                     *out = exact + (parity - target) / coefficient;
                 }
                 self.transform.invert(&mut reconstructed);
-                let classes = self.set.classes;
-                let made = classes.scores(&reconstructed);
-                if let (Some(made), Some(exact)) = (made, classes.scores(self.set.answer(index))) {
-                    each(made, exact);
-                }
+                each(&reconstructed, self.set.answer(index));
             }
         }
     }
 
-    /// Returns the number of the batch's queries whose reconstruction alone has the deployed
-    /// model's class.
+    /// Returns the number of the batch's queries whose reconstruction alone agrees with the deployed
+    /// model.
     pub(super) fn agreeing(&self, parity: &[f32], batch: &GroupBatch, row: &[f32]) -> usize {
         let mut agreeing = 0;
         self.reconstruct(parity, batch, row, |made, exact| {
-            agreeing += usize::from(made.top_class() == exact.top_class());
+            agreeing += usize::from(self.set.agreement.agrees(made, exact));
         });
         agreeing
     }

@@ -1,27 +1,25 @@
 //! Losses of learned codes (arXiv 1806.01259, section 4.2) and of slots, on libtorch's tensors.
 
+use parapet_decoder::Agreement;
 use parapet_encoder::OutputTransform;
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Reduction, Tensor};
 
+use crate::Result;
+use crate::network::values;
+
 /// Distance between a reconstruction and the deployed model's output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, strum::Display,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum Loss {
     /// Mean squared error, in the transform's domain.
     Mse,
     /// Kullback-Leibler divergence of the softmaxes.
     Kl,
-}
-
-impl std::fmt::Display for Loss {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Mse => "mse",
-            Self::Kl => "kl",
-        })
-    }
 }
 
 impl Loss {
@@ -65,11 +63,19 @@ pub(super) fn invert(to: &OutputTransform, outputs: &Tensor) -> Tensor {
     }
 }
 
-/// Returns the number of rows of `made` that name the class of `wanted`.
-pub(super) fn agreeing(to: &OutputTransform, made: &Tensor, wanted: &Tensor) -> usize {
-    let [made, wanted] = [made, wanted].map(|outputs| invert(to, outputs).argmax(-1, false));
-    let agreeing = made.eq_tensor(&wanted).sum(Kind::Int64);
-    usize::try_from(agreeing.int64_value(&[])).unwrap_or_default()
+/// Returns the number of rows of `made` that agree with those of `wanted`.
+pub(super) fn agreeing(
+    agreement: &Agreement,
+    to: &OutputTransform,
+    made: &Tensor,
+    wanted: &Tensor,
+) -> Result<usize> {
+    let [made, wanted] = [made, wanted].map(|outputs| values(&invert(to, outputs)));
+    let (made, wanted, len) = (made?, wanted?, agreement.output_len());
+    let pairs = made.chunks_exact(len).zip(wanted.chunks_exact(len));
+    Ok(pairs
+        .filter(|(made, wanted)| agreement.agrees(made, wanted))
+        .count())
 }
 
 #[cfg(test)]
@@ -115,7 +121,8 @@ mod tests {
             assert!((0.0..of(&worse)).contains(&of(&wanted)), "{loss}");
             assert!(of(&wanted) < 1e-6, "{loss}");
         }
-        assert_eq!(agreeing(&to, &worse, &wanted), 0);
-        assert_eq!(agreeing(&to, &wanted, &wanted), 2);
+        let classes = Agreement::of(None, &[3]).unwrap();
+        let agreeing = |made: &Tensor| agreeing(&classes, &to, made, &wanted).unwrap();
+        assert_eq!((agreeing(&worse), agreeing(&wanted)), (0, 2));
     }
 }

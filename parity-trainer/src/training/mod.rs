@@ -10,7 +10,6 @@ mod samples;
 mod student;
 mod trainer;
 
-use parapet_decoder::ClassScores;
 use rand_chacha::ChaCha8Rng;
 use tch::Tensor;
 
@@ -48,8 +47,8 @@ pub struct StepReport {
     pub step: usize,
     pub steps: usize,
     pub loss: f64,
-    /// The part of the step's rows whose class is right: the label's for a deployed model; for a
-    /// parity model the deployed model's, after decoding.
+    /// The part of the step's rows that are right: of the label's class for a deployed model; for a
+    /// parity model in agreement with the deployed one, after decoding.
     pub agreement: f64,
     /// Samples that went through the model so far.
     pub rows: usize,
@@ -62,8 +61,8 @@ pub struct StepReport {
 
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Validation {
-    /// The part of the queries whose reconstruction names the deployed model's class, each
-    /// missing in turn.
+    /// The part of the queries whose reconstruction agrees with the deployed model, each missing in
+    /// turn.
     pub agreement: f64,
     /// Mean squared error of the parity outputs; of a learned code, what its training lessens.
     pub loss: f64,
@@ -89,7 +88,7 @@ trait Task: std::fmt::Debug {
 
     /// Judges the weights on validation samples: hands on each reconstruction with the deployed
     /// model's outputs, and returns the mean loss; `None` without such samples.
-    fn validate(&self, _: &mut dyn FnMut(ClassScores<'_>, ClassScores<'_>)) -> Result<Option<f64>> {
+    fn validate(&self, _: &mut dyn FnMut(&[f32], &[f32])) -> Result<Option<f64>> {
         Ok(None)
     }
 
@@ -100,8 +99,8 @@ struct Attempt {
     loss: Tensor,
     /// The loss as it is told: what validations tell, too.
     told: f64,
-    /// Reconstructions that name the deployed model's class; of a deployed model, outputs that
-    /// name the label's.
+    /// Reconstructions that agree with the deployed model; of a deployed model, outputs that name
+    /// the label's class.
     agreeing: usize,
     queries: usize,
 }

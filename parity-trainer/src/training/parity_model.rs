@@ -4,7 +4,6 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use parapet_decoder::ClassScores;
 use parapet_encoder::{CodeSpec, Encoder, build_encoder};
 use rand_chacha::ChaCha8Rng;
 use tch::Reduction;
@@ -120,10 +119,7 @@ impl Task for ParityModel {
         })
     }
 
-    fn validate(
-        &self,
-        each: &mut dyn FnMut(ClassScores<'_>, ClassScores<'_>),
-    ) -> Result<Option<f64>> {
+    fn validate(&self, each: &mut dyn FnMut(&[f32], &[f32])) -> Result<Option<f64>> {
         let (encoder, k) = (self.encoder.as_ref(), self.encoder.code().k());
         let row = encoder.code().row(self.row);
         let (mut squares, mut outputs) = (0.0f64, 0);

@@ -1,6 +1,6 @@
 //! Samples to learn from, and those set aside to choose by.
 
-use parapet_decoder::ClassAxis;
+use parapet_decoder::Agreement;
 use rand::seq::SliceRandom;
 
 use crate::data::{Augment, Samples, row};
@@ -11,15 +11,17 @@ use crate::network::stream;
 #[derive(Debug, Clone)]
 pub struct TrainingSet {
     pub shape: Vec<usize>,
-    /// The classes that the outputs score: training chooses by the top one.
-    pub classes: ClassAxis,
+    /// Shape of the deployed model's output for a sample.
+    pub output_shape: Vec<usize>,
+    /// The comparison of its values, by which training chooses.
+    pub agreement: Agreement,
     pub inputs: Vec<f32>,
     pub answers: Vec<f32>,
 }
 
 impl TrainingSet {
     pub fn outputs(&self) -> usize {
-        self.classes.count()
+        self.agreement.output_len()
     }
 
     pub fn sample_len(&self) -> usize {

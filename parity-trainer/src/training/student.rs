@@ -7,7 +7,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use parapet_decoder::ClassScores;
+use parapet_decoder::OutputKind;
 use parapet_encoder::{Code, OutputTransform};
 use rand_chacha::ChaCha8Rng;
 use tch::Tensor;
@@ -35,10 +35,12 @@ fn logarithms(probabilities: &mut [f32]) {
 
 /// Returns true if each sample's outputs are parts that add up to 1.
 fn gives_probabilities(set: &TrainingSet) -> bool {
-    set.answers.chunks_exact(set.outputs()).all(|outputs| {
+    let are_probabilities = |outputs: &[f32]| {
         let are_parts = outputs.iter().all(|output| (0.0..=1.0).contains(output));
         are_parts && (outputs.iter().sum::<f32>() - 1.0).abs() < 1e-3
-    })
+    };
+    let mut samples = set.answers.chunks_exact(set.outputs());
+    set.agreement.kind() == OutputKind::Classes && samples.all(are_probabilities)
 }
 
 /// Fresh random variants of samples at each step, which the deployed model answers as they are
@@ -165,7 +167,7 @@ impl Task for Student {
         let targets = batch(&self.targets, &[set.outputs()]).to_device(outputs.device());
         let loss = self.loss(&outputs, &targets);
         let told = loss.double_value(&[]);
-        let agreeing = agreeing(&self.transform, &outputs.detach(), &targets);
+        let agreeing = agreeing(&set.agreement, &self.transform, &outputs, &targets)?;
         Ok(Attempt {
             loss,
             told,
@@ -174,11 +176,8 @@ impl Task for Student {
         })
     }
 
-    fn validate(
-        &self,
-        each: &mut dyn FnMut(ClassScores<'_>, ClassScores<'_>),
-    ) -> Result<Option<f64>> {
-        let (set, classes) = (&self.validation.set, self.validation.set.classes);
+    fn validate(&self, each: &mut dyn FnMut(&[f32], &[f32])) -> Result<Option<f64>> {
+        let set = &self.validation.set;
         let count = set.len().min(VALIDATION_SAMPLES);
         let inputs = set
             .inputs
@@ -193,10 +192,7 @@ impl Task for Student {
             softmax(&mut made, set.outputs());
         }
         for (index, made) in made.chunks_exact(set.outputs()).enumerate() {
-            let exact = classes.scores(set.answer(index));
-            if let (Some(made), Some(exact)) = (classes.scores(made), exact) {
-                each(made, exact);
-            }
+            each(made, set.answer(index));
         }
         Ok(values(&loss)?.first().copied().map(f64::from))
     }
@@ -205,6 +201,7 @@ impl Task for Student {
         Trained::Slots(SlotNetwork::new(
             self.network.frozen(),
             self.k,
+            &self.train.set.output_shape,
             self.has_softmax,
         ))
     }

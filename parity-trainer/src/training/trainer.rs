@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use parapet_decoder::{Calibration, Score};
+use parapet_decoder::{Agreement, Calibration, OutputKind, Score};
 use parapet_encoder::{Code, Decoding};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -59,6 +59,7 @@ pub struct Trainer {
 
 #[derive(Debug, Clone, Copy)]
 struct Plan {
+    agreement: Agreement,
     rule: OptimiserConfig,
     /// Groups a step; a part of a step, where several processes make it.
     groups: usize,
@@ -86,6 +87,7 @@ impl Trainer {
         code.transform().validate(set.outputs())?;
         run.groups = (run.groups / place.parts()).max(1);
         let plan = Plan {
+            agreement: set.agreement,
             rule: run.rule,
             groups: run.groups,
             k: code.k(),
@@ -104,6 +106,7 @@ impl Trainer {
     /// `classes`. It ends with the weights of the last step.
     pub fn deployed(run: &DeployedRun, samples: Arc<Samples>, classes: usize) -> Result<Self> {
         let plan = Plan {
+            agreement: Agreement::of(None, &[classes])?,
             rule: run.rule(samples.len()),
             groups: run.batch(samples.len()),
             k: 1,
@@ -213,7 +216,7 @@ impl Trainer {
         self.weights.pull(self.backend.as_mut())?;
         let (mut agreeing, mut queries) = (0, 0);
         let loss = self.task.validate(&mut |made, exact| {
-            agreeing += usize::from(made.top_class() == exact.top_class());
+            agreeing += usize::from(self.plan.agreement.agrees(made, exact));
             queries += 1;
         })?;
         let Some(loss) = loss else { return Ok(None) };
@@ -276,18 +279,26 @@ impl Trainer {
     }
 
     /// Returns the best network (without validations: the last), frozen; and its calibration: the
-    /// agreement with the deployed model's class for each score, as measured on the validation
-    /// samples; none if a score is no number, or nothing is reconstructed.
+    /// agreement with the deployed model for each score, as measured on the validation samples;
+    /// none if a score is no number, or nothing is reconstructed.
     pub fn finish(mut self) -> Result<(Trained, Option<Calibration>)> {
         match self.best.take() {
             Some(best) => self.weights.load(&best.weights)?,
             None => self.weights.pull(self.backend.as_mut())?,
         }
-        let (score, mut measured) = (Score::default(), Vec::new());
+        let (score, agreement) = (Score::default(), self.plan.agreement);
+        let (mut measured, mut errors) = (Vec::new(), Vec::new());
         self.task.validate(&mut |made, exact| {
-            measured.push((score.of(made), made.top_class() == exact.top_class()));
+            measured.push((agreement.score(score, made), agreement.agrees(made, exact)));
+            errors.push(agreement.error(made, exact));
         })?;
-        let calibration = Calibration::fit(score, &measured, CALIBRATION_BINS);
+        let mut calibration = Calibration::fit(score, &measured, CALIBRATION_BINS);
+        if let Some(table) = &mut calibration
+            && agreement.kind() != OutputKind::Classes
+        {
+            errors.sort_by(f32::total_cmp);
+            table.error = errors.get(errors.len() * 9 / 10).copied();
+        }
         Ok((self.task.freeze(), calibration))
     }
 }

@@ -1,13 +1,15 @@
 //! The folder of models, and a model in it.
 
 use std::fs;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
+use parapet_decoder::{Agreement, OutputError};
 use parapet_open_inference::ModelMetadata;
 
 use crate::FileError;
 use crate::repository::model_toml::check_name;
-use crate::repository::{CodeMetadata, ModelToml, Platform, TensorSpec};
+use crate::repository::{ModelToml, Platform, TensorSpec};
 
 /// A folder of models.
 #[derive(Debug, Clone)]
@@ -64,43 +66,44 @@ impl ModelRepository {
 /// A model of the repository, validated; its versions' files were there when it was loaded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelEntry {
-    /// Name of the model.
-    pub name: String,
+    toml: ModelToml,
     /// Version numbers, ascending; never empty.
     pub versions: Vec<u64>,
-    /// Engine that runs the model.
-    pub platform: Platform,
-    /// Inputs, in the model's order.
-    pub inputs: Vec<TensorSpec>,
-    /// Outputs, in the model's order.
-    pub outputs: Vec<TensorSpec>,
-    /// For a parity model: the code and its place in it. For a learned code: the code.
-    pub code: Option<CodeMetadata>,
-    /// Free-form record of the model's training.
-    pub training: toml::Table,
     folder: PathBuf,
+}
+
+impl Deref for ModelEntry {
+    type Target = ModelToml;
+
+    fn deref(&self) -> &ModelToml {
+        &self.toml
+    }
 }
 
 impl ModelEntry {
     pub(crate) fn read(folder: &Path, name: &str) -> Result<Self, FileError> {
         let path = folder.join(ModelToml::FILE_NAME);
-        let model = ModelToml::read(&path)?;
-        if model.name != name {
-            let problem = format!("{:?} is not the folder's name", model.name);
+        let toml = ModelToml::read(&path)?;
+        if toml.name != name {
+            let problem = format!("{:?} is not the folder's name", toml.name);
             let fix = format!("write name = {name:?}");
             return Err(FileError::field(&path, "name", &problem, &fix));
         }
-        let versions = versions(folder, model.platform)?;
         Ok(Self {
-            name: model.name,
-            versions,
-            platform: model.platform,
-            inputs: model.inputs,
-            outputs: model.outputs,
-            code: model.code,
-            training: model.training,
+            versions: versions(folder, toml.platform)?,
+            toml,
             folder: folder.to_owned(),
         })
+    }
+
+    /// The comparison of the values of the output at `position`.
+    ///
+    /// # Errors
+    /// [`OutputError`] where that output has no class scores and is of no other known kind.
+    pub fn agreement(&self, position: usize) -> Result<Agreement, OutputError> {
+        let kind = self.output.as_ref().filter(|_| position == 0);
+        let output = self.outputs.get(position);
+        Agreement::of(kind, output.map_or(&[], |output| output.shape.as_slice()))
     }
 
     /// The version that is served when none is named: the highest.
@@ -137,7 +140,7 @@ impl ModelEntry {
         ModelMetadata {
             name: self.name.clone(),
             versions: self.versions.iter().map(u64::to_string).collect(),
-            platform: self.platform.name().to_owned(),
+            platform: self.platform.to_string(),
             inputs: self.inputs.iter().map(TensorSpec::metadata).collect(),
             outputs: self.outputs.iter().map(TensorSpec::metadata).collect(),
         }

@@ -29,6 +29,6 @@ mod model_toml;
 pub use batch::{check_outputs, take_inputs};
 pub use entry::{ModelEntry, ModelRepository};
 pub use model_toml::{CodeMetadata, ModelToml, Platform, TensorSpec};
-pub use parapet_decoder::{Calibration, Score};
+pub use parapet_decoder::{Calibration, OutputKind, OutputSpec, Score};
 pub use parapet_encoder::{CodeSpec, EncoderKind, OutputTransform};
 pub use parapet_open_inference::Datatype;

@@ -4,10 +4,11 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
-use parapet_decoder::Calibration;
+use parapet_decoder::{Agreement, Calibration, OutputSpec};
 use parapet_encoder::{Code, CodeError, CodeSpec, Decoding, EncoderKind, OutputTransform};
 use parapet_open_inference::{Datatype, TensorMetadata};
 use serde::{Deserialize, Serialize};
+use strum::Display;
 
 use crate::{FileError, toml_file};
 
@@ -23,6 +24,9 @@ pub struct ModelToml {
     pub inputs: Vec<TensorSpec>,
     /// Outputs, in the model's order.
     pub outputs: Vec<TensorSpec>,
+    /// Kind of the first output; class scores if it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputSpec>,
     /// For a parity model: the code and its place in it. For a learned code: the code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<CodeMetadata>,
@@ -33,17 +37,20 @@ pub struct ModelToml {
 }
 
 /// Engine and file format of a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display)]
 pub enum Platform {
     /// ONNX, run by ONNX Runtime.
     #[serde(rename = "onnxruntime_onnx")]
+    #[strum(serialize = "onnxruntime_onnx")]
     OnnxRuntime,
     /// A TorchScript module, run by libtorch; only instances built with the feature
     /// `torch` serve it.
     #[serde(rename = "pytorch_libtorch")]
+    #[strum(serialize = "pytorch_libtorch")]
     TorchScript,
     /// A learned code's encoder and decoder as ONNX, run by the frontend; no instance serves it.
     #[serde(rename = "parapet_learned_code")]
+    #[strum(serialize = "parapet_learned_code")]
     LearnedCode,
 }
 
@@ -52,15 +59,6 @@ impl Platform {
     pub const ENCODER_FILE: &str = "encoder.onnx";
     /// Name of a learned decoder's file in a version's folder.
     pub const DECODER_FILE: &str = "decoder.onnx";
-
-    /// The name in `model.toml` and in the protocol's metadata.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::OnnxRuntime => "onnxruntime_onnx",
-            Self::TorchScript => "pytorch_libtorch",
-            Self::LearnedCode => "parapet_learned_code",
-        }
-    }
 
     /// Names of the model's files in a version's folder, the first of which stands for the model.
     pub const fn file_names(self) -> &'static [&'static str] {
@@ -231,10 +229,14 @@ impl ModelToml {
         name(&self.name)?;
         check_tensors(path, "inputs", &self.inputs)?;
         check_tensors(path, "outputs", &self.outputs)?;
+        if let (Some(kind), Some(first)) = (&self.output, self.outputs.first()) {
+            let wrong = |error| FileError::new(path, error);
+            Agreement::of(Some(kind), &first.shape).map_err(wrong)?;
+        }
         let encoder = self.code.as_ref().map(|code| code.spec.encoder);
         let is_learned = encoder == Some(EncoderKind::Learned);
         if is_learned != (self.platform == Platform::LearnedCode) {
-            let problem = format!("\"{}\" does not go with this [code]", self.platform.name());
+            let problem = format!("\"{}\" does not go with this [code]", self.platform);
             let fix = "a code with encoder = \"learned\" has platform = \"parapet_learned_code\", \
                 and nothing else has";
             return Err(FileError::field(path, "platform", &problem, fix));

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use serde::Deserialize;
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::{
     ApproximateBackup, ApproximateBackupConfig, Coded, CodedConfig, Hedge, HedgeConfig,
@@ -12,8 +13,9 @@ use crate::{
 };
 
 /// A redundancy strategy and its settings.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum StrategyConfig {
     /// Strategy without redundancy.
     #[default]
@@ -32,25 +34,11 @@ pub enum StrategyConfig {
 
 impl StrategyConfig {
     /// The names of all strategies.
-    pub const NAMES: [&str; 6] = [
-        "none",
-        "replicate",
-        "hedge",
-        "approximate_backup",
-        "coded",
-        "coded_hedged",
-    ];
+    pub const NAMES: &[&str] = Self::VARIANTS;
 
     /// The strategy's name in configurations, metrics and reports.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Replicate(_) => "replicate",
-            Self::Hedge(_) => "hedge",
-            Self::ApproximateBackup(_) => "approximate_backup",
-            Self::Coded(_) => "coded",
-            Self::CodedHedged(_) => "coded_hedged",
-        }
+    pub fn name(&self) -> &'static str {
+        self.into()
     }
 
     /// Returns true if it adds redundant work.

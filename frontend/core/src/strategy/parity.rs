@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::{Core, JobId};
 
 /// Where it stands.
-#[derive(Debug)]
+#[derive(Debug, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum Parity<I, O> {
     /// The group is still open, or it is not due.
     Open,
@@ -26,16 +27,6 @@ impl<I, O> Parity<I, O> {
     /// Returns true if its output is there or may come.
     pub(super) fn is_alive(&self) -> bool {
         !matches!(self, Self::Dead)
-    }
-
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Encoding => "encoding",
-            Self::InFlight { .. } => "in_flight",
-            Self::Output(_) => "output",
-            Self::Dead => "dead",
-        }
     }
 
     pub(super) fn is_pending(&self) -> bool {

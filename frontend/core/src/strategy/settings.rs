@@ -264,7 +264,7 @@ mod tests {
                 ""
             };
             let config = read(&format!("kind = \"{kind}\"\n{k}"));
-            assert_eq!(config.name(), kind);
+            assert_eq!(config.name(), *kind);
             assert_eq!(
                 config.check(DeployedInstances { count: Some(4) }),
                 Ok(()),

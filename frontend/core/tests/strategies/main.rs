@@ -44,7 +44,7 @@ fn every_strategy_is_built_by_its_configuration_for_any_payload() {
         StrategyConfig::CodedHedged(coded_hedged_config(2, 1)),
     ];
     for (strategy, name) in strategies.iter().zip(StrategyConfig::NAMES) {
-        assert_eq!(strategy.name(), name);
+        assert_eq!(strategy.name(), *name);
         let _: Engine<(), ()> = Engine::new(&core_config(2, 1, 1), strategy.build());
     }
 }

@@ -279,7 +279,7 @@ fn build(
     let calibrations: Option<Vec<_>> = codes().map(|code| code?.calibration.clone()).collect();
     let is_isolated = codes().flatten().all(|code| code.isolated);
     let label = Code::try_from(&spec)?.label();
-    let mut coder = Coder::new(label, inputs, outputs, deployed.outputs.len());
+    let mut coder = Coder::new(label, inputs, outputs, deployed);
     coder.is_isolated = is_isolated && spec.decoding == Decoding::Slots;
     coder.spec = Some(spec);
     coder.calibrations = calibrations.unwrap_or_default();
@@ -324,8 +324,7 @@ fn resolve_learned(
     let calibrations = (0..networks.code().r()).map_while(|_| networks.calibration().cloned());
     let (calibrations, label) = (calibrations.collect(), networks.code().label());
     let (encoder, decoder) = networks.into_coders();
-    let specs = &deployed.entry.outputs;
-    let spec = specs.get(*output).cloned();
+    let spec = deployed.entry.outputs.get(*output).cloned();
     let outputs = spec.map(|spec| CodedOutput {
         position: *output,
         spec,
@@ -336,7 +335,8 @@ fn resolve_learned(
         encoder,
         parity_names: Vec::new(),
     }];
-    let mut coder = Coder::new(label, inputs, outputs.into_iter().collect(), specs.len());
+    let outputs = outputs.into_iter().collect();
+    let mut coder = Coder::new(label, inputs, outputs, deployed.entry);
     coder.calibrations = calibrations;
     coder.queue = Some(CodingQueue::new(max_queue));
     Ok(coder)

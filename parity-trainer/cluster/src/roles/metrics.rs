@@ -148,7 +148,7 @@ impl Found {
             for (array, filter, bytes) in traffic.iter().filter(|(array, ..)| is_held(array)) {
                 for (stage, bytes) in [("before", bytes.before), ("after", bytes.after)] {
                     counter!(FILTERED, "array" => array.0.to_string(), "direction" => direction,
-                        "filter" => filter.name(), "stage" => stage)
+                        "filter" => <&str>::from(filter), "stage" => stage)
                     .absolute(bytes);
                 }
             }

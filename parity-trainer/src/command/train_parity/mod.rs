@@ -206,6 +206,7 @@ fn evaluate(
     }
     let models = CodedModels {
         deployed,
+        agreement: inputs.agreement,
         parity: &rows,
         code: spec,
         learned: learned.as_ref(),
@@ -224,7 +225,7 @@ fn finish(
     let code = Code::try_from(&run.code)?;
     let (label, spec) = (code.label(), code.to_spec());
     let input = code.parity_input_shape(&inputs.data.train.shape);
-    let output = code.parity_output_shape(&[deployed.model.outputs()]);
+    let output = code.parity_output_shape(deployed.model.output_shape());
     let cost = products.first().map(|(_, trained, _)| inputs.cost(trained));
     let cost = cost.transpose()?.flatten();
     let mut places = Vec::new();

@@ -4,7 +4,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use parapet_decoder::ClassAxis;
+use parapet_decoder::{Agreement, OutputKind};
 use parapet_encoder::build_encoder;
 use parity_trainer::data::{Augment, DataSet, Samples};
 use parity_trainer::deployed::{
@@ -63,7 +63,7 @@ pub(super) struct Inputs {
     pub(super) settings: Settings,
     pub(super) data: DataSet,
     pub(super) deployed: Deployed,
-    classes: ClassAxis,
+    pub(super) agreement: Agreement,
     /// For row 0, with the code adding raw outputs.
     pub(super) run: ParityRun,
     pub(super) digest: String,
@@ -88,7 +88,7 @@ impl Inputs {
         };
         fits(&data.train.shape)?;
         let deployed = open_deployed(&settings, threads, &data)?;
-        let classes = deployed.classes()?;
+        let agreement = deployed.agreement()?;
         take_shape(&deployed, &mut data)?;
         fits(&data.train.shape)?;
         check_classes(&data, &deployed)?;
@@ -103,7 +103,7 @@ impl Inputs {
             settings,
             data,
             deployed,
-            classes,
+            agreement,
             run,
         })
     }
@@ -138,13 +138,14 @@ impl Inputs {
         let (answers, is_reused) = cached_outputs(&settings.cache(), deployed, &inputs, at)?;
         progress.finish();
         if is_reused {
-            let count = answers.len() / self.classes.count();
+            let count = answers.len() / self.agreement.output_len();
             let name = &deployed.name;
             eprintln!("{name}: reuses its outputs for {count} samples from an earlier run");
         }
         Ok(Arc::new(TrainingSet {
             shape: samples.shape.clone(),
-            classes: self.classes,
+            output_shape: deployed.model.output_shape().to_vec(),
+            agreement: self.agreement,
             inputs,
             answers,
         }))
@@ -176,7 +177,8 @@ fn parity_run(
         scaling: settings.scaling(),
     });
     let rule = settings.rule();
-    let loss = match settings.has_slots() {
+    let has_classes = deployed.agreement()?.kind() == OutputKind::Classes;
+    let loss = match settings.has_slots() && has_classes {
         true => Loss::Kl,
         false => Loss::Mse,
     };
@@ -234,7 +236,8 @@ impl Inputs {
             let cost = |network: &NetworkSpec| {
                 let mut network = trial(network, &data.train.shape, deployed.model.outputs())?;
                 network.normalise(&samples)?;
-                let slots = SlotNetwork::new(network, self.run.code.k, false);
+                let shape = deployed.model.output_shape();
+                let slots = SlotNetwork::new(network, self.run.code.k, shape, false);
                 timer.ratio(&slots.to_onnx()?, slots.input_shape())
             };
             found.extend(widest(&family, settings.max_cost(), cost)?);
@@ -315,6 +318,7 @@ fn options(settings: &Settings, threads: usize) -> OpenOptions {
     OpenOptions {
         input: settings.input.clone(),
         output: settings.output.clone(),
+        kind: settings.output_kind,
         threads,
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use parapet_cluster::array::FilterSpec;
+use parapet_decoder::OutputSpec;
 use parapet_encoder::{CodeSpec, EncoderKind};
 use parapet_parameter_server::Consistency;
 use parity_trainer::backend::{OptimiserConfig, OptimiserSpec, Schedule};
@@ -57,6 +58,10 @@ pub(crate) struct Settings {
     /// The output to learn, of a model with several
     #[arg(long, value_name = "TENSOR")]
     pub(super) output: Option<String>,
+    /// Kind of that output, by which agreement is measured: classes, multi_label, regression,
+    /// embedding, boxes or map; and the largest error that agrees [default: the entry's, or classes]
+    #[arg(long, value_name = "KIND[:TOLERANCE]")]
+    pub(super) output_kind: Option<OutputSpec>,
     /// Factor of samples, the mean subtracted, for a model that wants other ranges than 0 to 1
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     input_scale: f64,

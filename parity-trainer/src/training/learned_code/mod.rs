@@ -11,7 +11,6 @@ mod patterns;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use parapet_decoder::ClassScores;
 use parapet_encoder::{Code, OutputTransform};
 use rand_chacha::ChaCha8Rng;
 use tch::{Tensor, no_grad};
@@ -124,7 +123,8 @@ impl Task for LearnedCodeTask {
         let patterns = patterns::of_step(&self.patterns, step);
         let (made, wanted) = self.forward(&self.train, members, &patterns, true)?;
         let loss = self.loss.of(&self.transform, &made, &wanted);
-        let agreeing = agreeing(&self.transform, &made.detach(), &wanted);
+        let agreement = &self.train.set.agreement;
+        let agreeing = agreeing(agreement, &self.transform, &made, &wanted)?;
         let queries = made.size()[0] as usize;
         let told = loss.double_value(&[]);
         Ok(Attempt {
@@ -136,13 +136,10 @@ impl Task for LearnedCodeTask {
     }
 
     /// Each prediction is missing alone.
-    fn validate(
-        &self,
-        each: &mut dyn FnMut(ClassScores<'_>, ClassScores<'_>),
-    ) -> Result<Option<f64>> {
+    fn validate(&self, each: &mut dyn FnMut(&[f32], &[f32])) -> Result<Option<f64>> {
         let mut patterns = self.patterns.clone();
         patterns.retain(|pattern| pattern.count_ones() == 1);
-        let classes = self.train.set.classes;
+        let outputs = self.train.set.outputs();
         let (mut loss, mut queries) = (0.0, 0.0);
         for chunk in self.validation_groups.chunks(VALIDATION_CHUNK * self.k) {
             let forward = || self.forward(&self.validation, chunk, &patterns, false);
@@ -155,7 +152,7 @@ impl Task for LearnedCodeTask {
             queries += count;
             let made = values(&loss::invert(&self.transform, &made))?;
             let wanted = values(&loss::invert(&self.transform, &wanted))?;
-            for (made, wanted) in classes.samples(&made).zip(classes.samples(&wanted)) {
+            for (made, wanted) in made.chunks(outputs).zip(wanted.chunks(outputs)) {
                 each(made, wanted);
             }
         }

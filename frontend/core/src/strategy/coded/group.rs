@@ -144,7 +144,7 @@ impl<I, O> Group<I, O> {
             closed: None,
             sealed: self.sealed,
             members: self.members.iter().map(member).collect(),
-            parity: self.rows.iter().map(Parity::name).collect(),
+            parity: self.rows.iter().map(Into::into).collect(),
         }
     }
 

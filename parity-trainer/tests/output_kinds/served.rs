@@ -1,0 +1,204 @@
+//! From the training to the client: real instances and a real frontend, a replica of which freezes.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use parapet_decoder::{Agreement, OutputSpec};
+use serde_json::{Value, json};
+
+use crate::common::{SIDE, Workplace};
+use crate::models;
+
+/// Samples that are asked about while a replica is frozen: about half of them meet it.
+const QUERIES: usize = 24;
+/// Bytes before the pixels of an IDX file.
+const IDX_HEADER: usize = 16;
+
+/// A serving program, which other packages build, beside the trainer.
+fn program(name: &str, package: &str) -> PathBuf {
+    let file = Path::new(env!("CARGO_BIN_EXE_parity-trainer")).with_file_name(name);
+    if !file.is_file() {
+        let build = ["build", "-p", package, "--bin", name];
+        let status = Command::new(env!("CARGO")).args(build).status();
+        assert!(
+            status.unwrap().success() && file.is_file(),
+            "cargo {build:?}"
+        );
+    }
+    file
+}
+
+/// A program that ends with this value.
+struct Process(Child, String);
+
+impl Process {
+    /// Starts it, and waits for the line that says where it listens.
+    fn start(program: &Path, flags: &[&str], log: &Path) -> Self {
+        let mut command = Command::new(program);
+        command
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        command.stderr(fs::File::create(log).unwrap());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        let out = child.stdout.take().unwrap();
+        BufReader::new(out).read_line(&mut line).unwrap();
+        let address = line.trim().rsplit("http://").next().unwrap().to_owned();
+        assert!(!address.is_empty(), "{}", fs::read_to_string(log).unwrap());
+        Self(child, address)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.0.id().cast_signed()), signal).unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _gone = self.0.wait();
+    }
+}
+
+/// The answer to a sample; an empty one if there is none in time.
+fn infer(address: &str, model: &str, sample: &[f32]) -> Value {
+    let input = json!({ "name": "input", "datatype": "FP32", "shape": [1, 1, SIDE, SIDE],
+        "data": sample });
+    let body = json!({ "inputs": [input] }).to_string();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let length = body.len();
+    write!(
+        stream,
+        "POST /v2/models/{model}/infer HTTP/1.1\r\nhost: parapet\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer}"))
+}
+
+fn values(answer: &Value) -> Vec<f32> {
+    let data = answer["outputs"][0]["data"].as_array();
+    let values = data.unwrap_or_else(|| panic!("{answer}")).iter();
+    values.map(|value| value.as_f64().unwrap() as f32).collect()
+}
+
+/// Trains for the model in `models/deployed` with so many steps and serves both; returns the
+/// reconstructions, and for each of them whether it agrees with the model's own answer.
+fn reconstructions(
+    workplace: &Workplace,
+    kind: &str,
+    shape: &[usize],
+    steps: usize,
+) -> Vec<(Value, bool)> {
+    workplace.succeed(&format!(
+        "train --model models/deployed --data . --k 2 --augment none --seed 5 --steps {steps} \
+         --network mlp:256,32 --out models --name parity"
+    ));
+    let root = workplace.at("models");
+    let instance = program("parapet-instance", "parapet-models");
+    let start = |number: usize, model: &str| {
+        let flags = ["--repository", root.to_str().unwrap(), "--model", model];
+        let flags = [&flags[..], &["--listen", "127.0.0.1:0"]].concat();
+        Process::start(
+            &instance,
+            &flags,
+            &workplace.at(&format!("instance-{number}.log")),
+        )
+    };
+    let replicas = [start(0, "deployed"), start(1, "deployed")];
+    let parity = start(2, "parity");
+    let text = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n[repository]\npath = {root:?}\n\
+         [[models]]\nname = \"deployed\"\ninstances = [{:?}, {:?}]\ntimeout_ms = 15000\n\
+         slots_per_instance = 64\n\
+         [models.health]\nsuspect_after_ms = 60000\ntimeout_ms = 60000\n\
+         [models.strategy]\nkind = \"coded\"\nencoder = \"stack\"\nk = 2\nflush_after_ms = 5\n\
+         hold_back = {{ fixed_ms = 50 }}\n\
+         [[models.strategy.parity]]\nmodel = \"parity\"\ninstances = [{:?}]\n",
+        replicas[0].1, replicas[1].1, parity.1
+    );
+    let config = workplace.at("parapet.toml");
+    fs::write(&config, text).unwrap();
+    let flags = ["--config", config.to_str().unwrap()];
+    let frontend = program("parapet-frontend", "parapet-frontend");
+    let frontend = Process::start(&frontend, &flags, &workplace.at("frontend.log"));
+
+    let images = fs::read(workplace.at("t10k-images-idx3-ubyte")).unwrap();
+    let light = |bytes: &[u8]| bytes.iter().map(|byte| f32::from(*byte) / 255.0).collect();
+    let images = images[IDX_HEADER..].chunks(SIDE * SIDE);
+    let samples: Vec<Vec<f32>> = images.take(QUERIES).map(light).collect();
+    let ask = |sample: &Vec<f32>| infer(&frontend.1, "deployed", sample);
+    let truth: Vec<Value> = samples.iter().map(ask).collect();
+    replicas[0].signal(Signal::SIGSTOP);
+    let answers: Vec<Value> = std::thread::scope(|scope| {
+        let asked = samples.iter().map(|sample| scope.spawn(|| ask(sample)));
+        let asked: Vec<_> = asked.collect();
+        asked
+            .into_iter()
+            .map(|asked| asked.join().unwrap())
+            .collect()
+    });
+    replicas[0].signal(Signal::SIGCONT);
+    let spec: OutputSpec = kind.parse().unwrap();
+    let agreement = Agreement::of(Some(&spec), shape).unwrap();
+    let answers = answers.into_iter().zip(&truth);
+    let reconstructed =
+        answers.filter(|(answer, _)| answer["parameters"]["provenance"] == "reconstructed");
+    reconstructed
+        .map(|(answer, truth)| {
+            let agrees = agreement.agrees(&values(&answer), &values(truth));
+            (answer, agrees)
+        })
+        .collect()
+}
+
+#[test]
+fn each_kind_is_served_and_reconstructed_while_a_replica_is_frozen() {
+    let workplace = Workplace::new(3000, 100);
+    for (kind, shape, onnx) in models() {
+        // Of one sample, without the slots.
+        let shape: Vec<usize> = serde_json::from_str::<Vec<usize>>(shape)
+            .unwrap()
+            .split_off(1);
+        let (name, tolerance) = kind.split_once(':').unwrap_or((kind, ""));
+        let tolerance = match tolerance {
+            "" => String::new(),
+            given => format!("tolerance = {given}\n"),
+        };
+        let text = format!(
+            "name = \"deployed\"\nplatform = \"onnxruntime_onnx\"\n\
+             [[inputs]]\nname = \"input\"\ndatatype = \"FP32\"\nshape = [1, {SIDE}, {SIDE}]\n\
+             [[outputs]]\nname = \"output\"\ndatatype = \"FP32\"\nshape = {shape:?}\n\
+             [output]\nkind = \"{name}\"\n{tolerance}"
+        );
+        fs::create_dir_all(workplace.at("models/deployed/1")).unwrap();
+        fs::write(workplace.at("models/deployed/model.toml"), text).unwrap();
+        fs::write(workplace.at("models/deployed/1/model.onnx"), onnx).unwrap();
+        let [untrained, trained] =
+            [1, 1200].map(|steps| reconstructions(&workplace, kind, &shape, steps));
+        let share = |made: &[(Value, bool)]| {
+            assert!(made.len() > 4, "{kind}: {} reconstructions", made.len());
+            made.iter().filter(|(_, agrees)| *agrees).count() as f64 / made.len() as f64
+        };
+        assert!(share(&trained) > 0.8, "{kind}: {trained:?}");
+        assert!(share(&untrained) < 0.8, "{kind}: {}", share(&untrained));
+        for (answer, _) in &trained {
+            let told = &answer["parameters"];
+            assert!(told["confidence"].as_f64() > Some(0.8), "{kind}: {told}");
+            assert!(told["expected_error"].is_number(), "{kind}: {told}");
+        }
+    }
+}
