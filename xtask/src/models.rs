@@ -7,34 +7,48 @@ use parapet_datasets::idx::read_idx;
 pub(crate) struct Model {
     pub(crate) name: String,
     arguments: String,
+    /// Entries that the training makes.
+    pub(crate) entries: Vec<String>,
 }
 
 impl Model {
     pub(crate) fn deployed() -> Self {
         let arguments = "train-deployed --network lenet:16 --epochs 60".to_owned();
-        let name = "fashion".to_owned();
-        Self { name, arguments }
+        Self::one("fashion", arguments)
     }
 
     pub(crate) fn small() -> Self {
         let arguments = "train-deployed --network lenet:4 --epochs 15".to_owned();
-        let name = "fashion-small".to_owned();
-        Self { name, arguments }
+        Self::one("fashion-small", arguments)
     }
 
-    /// The parity model for groups of k, as the trainer makes it by default, in less time.
-    pub(crate) fn parity(k: usize) -> Self {
-        let name = match k {
-            2 => "fashion-parity".to_owned(),
-            _ => format!("fashion-parity-k{k}"),
+    fn one(name: &str, arguments: String) -> Self {
+        Self {
+            name: name.to_owned(),
+            arguments,
+            entries: vec![name.to_owned()],
+        }
+    }
+
+    /// The parity models for groups of k, as the trainer makes them by default, in less time.
+    pub(crate) fn parity((k, r): (usize, usize)) -> Self {
+        let name = match (k, r) {
+            (2, 1) => "fashion-parity".to_owned(),
+            (_, 1) => format!("fashion-parity-k{k}"),
+            _ => format!("fashion-parity-k{k}-r{r}"),
         };
-        let deployed = repository().join("fashion");
-        let arguments = format!("train --k {k} --minutes 0.6 --model {}", deployed.display());
-        Self { name, arguments }
+        let deployed = repository().join("fashion").display().to_string();
+        let arguments = format!("train --k {k} --r {r} --minutes 0.6 --model {deployed}");
+        let mut model = Self::one(&name, arguments);
+        if r > 1 {
+            model.entries = (0..r).map(|row| format!("{name}-{row}")).collect();
+        }
+        model
     }
 
     pub(crate) fn is_there(&self) -> bool {
-        repository().join(&self.name).join("model.toml").is_file()
+        let is_there = |name: &String| repository().join(name).join("model.toml").is_file();
+        self.entries.iter().all(is_there)
     }
 }
 
@@ -146,7 +160,7 @@ pub(crate) fn binary_query() -> Result<(Vec<u8>, usize)> {
 }
 
 pub(crate) fn require() -> Result<()> {
-    let is_there = Model::parity(2).is_there();
+    let is_there = Model::parity((2, 1)).is_there();
     ensure!(is_there, "no models; run `cargo xtask demo` first");
     Ok(())
 }

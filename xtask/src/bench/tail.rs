@@ -15,18 +15,19 @@ pub(crate) struct Args {
     only: Option<String>,
 }
 
-/// Name and title; k; instances beside the 12 of the deployed model; share of batches that
+/// Name and title; k and r; instances beside the 12 of the deployed model; share of batches that
 /// straggle, none where slowdowns are correlated.
-type Variant = (&'static str, &'static str, usize, i64, Option<f64>);
+type Variant = (&'static str, &'static str, (usize, usize), i64, Option<f64>);
 
-const VARIANTS: [Variant; 7] = [
-    ("tail", "k = 2, 1 % stragglers", 2, 6, Some(0.01)),
-    ("k3", "k = 3, 12 + 4 instances", 3, 4, Some(0.01)),
-    ("k4", "k = 4, 12 + 3 instances", 4, 3, Some(0.01)),
-    ("p0.5", "0.5 % stragglers", 2, 6, Some(0.005)),
-    ("p2", "2 % stragglers", 2, 6, Some(0.02)),
-    ("p4", "4 % stragglers", 2, 6, Some(0.04)),
-    ("correlated", "40 % slow together", 2, 6, None),
+const VARIANTS: [Variant; 8] = [
+    ("tail", "k = 2, 1 % stragglers", (2, 1), 6, Some(0.01)),
+    ("k3", "k = 3, 12 + 4 instances", (3, 1), 4, Some(0.01)),
+    ("k4", "k = 4, 12 + 3 instances", (4, 1), 3, Some(0.01)),
+    ("p0.5", "0.5 % stragglers", (2, 1), 6, Some(0.005)),
+    ("p2", "2 % stragglers", (2, 1), 6, Some(0.02)),
+    ("p4", "4 % stragglers", (2, 1), 6, Some(0.04)),
+    ("r2", "k = 4, r = 2, 4 % stragglers", (4, 2), 6, Some(0.04)),
+    ("correlated", "40 % slow together", (2, 1), 6, None),
 ];
 
 const STRAGGLE: &str = "straggle = { probability = 0.01, min_ms = 15, max_ms = 45 }";
@@ -72,7 +73,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     );
     build_serving()?;
     let mut needed = vec![Model::deployed(), Model::small()];
-    needed.extend(variants.iter().map(|(_, _, k, ..)| Model::parity(*k)));
+    needed.extend(variants.iter().map(|(_, _, code, ..)| Model::parity(*code)));
     needed.dedup_by(|one, other| one.name == other.name);
     if !needed.iter().all(Model::is_there) {
         build_trainer()?;
@@ -112,7 +113,7 @@ fn compare(variant: &Variant) -> Result<()> {
     Ok(())
 }
 
-fn changed((_, _, k, redundant, straggle): &Variant) -> Result<String> {
+fn changed((_, _, code, redundant, straggle): &Variant) -> Result<String> {
     let file = "loadgen/experiments/tail.toml";
     let faults = straggle.map_or(CORRELATED.to_owned(), |share| {
         STRAGGLE.replace("0.01", &share.to_string())
@@ -121,10 +122,11 @@ fn changed((_, _, k, redundant, straggle): &Variant) -> Result<String> {
     for (from, to) in [
         ("redundant = 6", format!("redundant = {redundant}")),
         (STRAGGLE, faults),
-        ("k = 2", format!("k = {k}")),
+        ("k = 2", format!("k = {}", code.0)),
+        ("r = 1", format!("r = {}", code.1)),
         (
-            "\"fashion-parity\"",
-            format!("{:?}", Model::parity(*k).name),
+            "[\"fashion-parity\"]",
+            format!("{:?}", Model::parity(*code).entries),
         ),
     ] {
         ensure!(text.contains(from), "{file} has no `{from}`");

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     cargo(&format!("build --bins {serving} -p parity-trainer"))?;
 
     let started = Instant::now();
-    let models = [Model::deployed(), Model::parity(2)];
+    let models = [Model::deployed(), Model::parity((2, 1))];
     models::train(&models, args.reuse_models)?;
     let faults = faults::plan(1, Duration::from_secs(SECONDS.into()));
     step(&format!(
