@@ -6,6 +6,9 @@ use thiserror::Error;
 
 use crate::{Calibration, Score};
 
+/// Most that a confidence says that was not measured: a parity model may be as sure as it likes.
+const MOST_UNMEASURED: f32 = 0.99;
+
 /// Kind of a model's output: its measure of error between an approximation and the truth.
 #[derive(
     Debug,
@@ -220,7 +223,8 @@ impl Agreement {
     pub fn confidence(&self, measured: Option<&Calibration>, made: &[f32]) -> Option<f32> {
         match measured {
             Some(table) => Some(table.look_up(self.score(table.score, made))),
-            None => (self.kind == OutputKind::Classes).then(|| Score::TopProbability.of(made)),
+            None => (self.kind == OutputKind::Classes)
+                .then(|| Score::TopProbability.of(made).min(MOST_UNMEASURED)),
         }
     }
 }
@@ -276,7 +280,7 @@ mod tests {
     #[test]
     fn each_kind_has_its_error() {
         let boxes = ([0.0, 0.0, 2.0, 2.0], [1.0, 0.0, 3.0, 2.0]);
-        let cases: [Case<'_>; 9] = [
+        let cases: [Case<'_>; 11] = [
             (
                 OutputKind::Classes,
                 &[3],
@@ -311,10 +315,27 @@ mod tests {
                 &[0., 1., 0., 5., 0., 1.],
                 1. / 3.,
             ),
+            (
+                OutputKind::Embedding,
+                &[2],
+                &[2.0, 0.0],
+                &[3.0, 3.0],
+                1.0 - std::f32::consts::FRAC_1_SQRT_2,
+            ),
+            // Areas of 6, 2 of them in common.
+            (
+                OutputKind::Boxes,
+                &[4],
+                &[1.0, 2.0, 3.0, 5.0],
+                &[2.0, 3.0, 4.0, 6.0],
+                0.8,
+            ),
         ];
         for (kind, shape, made, truth, expected) in cases {
             let error = agreement(kind, Some(1.0), shape).error(made, truth);
             assert!((error - expected).abs() < 1e-6, "{kind:?}: {error}");
+            let len = shape.iter().product::<usize>();
+            assert_eq!(agreement(kind, Some(1.0), shape).output_len(), len);
         }
     }
 
@@ -417,7 +438,10 @@ mod tests {
         let classes = agreement(OutputKind::Classes, None, &[2]);
         let values = agreement(OutputKind::Regression, Some(0.1), &[2]);
         assert_eq!(classes.confidence(None, &[0.0, 0.0]), Some(0.5));
+        assert_eq!(classes.confidence(None, &[99.0, 0.0]), Some(0.99));
         assert_eq!(values.confidence(None, &[0.0, 0.0]), None);
+        let score = |agreement: Agreement| agreement.score(Score::TopProbability, &[0.0, 0.0]);
+        assert_eq!((score(classes), score(values)), (0.5, 0.0));
         for agreement in [classes, values] {
             assert_eq!(agreement.confidence(Some(&table), &[0.0, 0.0]), Some(0.7));
         }

@@ -32,11 +32,6 @@ pub trait Decoder: Send + Sync + std::fmt::Debug {
     /// The code it decodes.
     fn code(&self) -> &Code;
 
-    /// Returns true if `missing` predictions of a group can be had from `outputs` parity outputs.
-    fn can_recover(&self, missing: usize, outputs: usize) -> bool {
-        self.code().decoding().can_recover(missing, outputs)
-    }
-
     /// Returns the scale that the numbers of a reconstruction are on.
     fn output_domain(&self) -> OutputDomain {
         self.code().transform().output_domain()
@@ -49,7 +44,7 @@ pub trait Decoder: Send + Sync + std::fmt::Debug {
     /// `predictions` has k entries, `None` where the prediction is missing (`slot` among them);
     /// `parity` has r entries, `None` where there is no parity output. Predictions have the length
     /// of `out`, one or more whole samples, parity outputs [`Code::slots`] times that. The parity
-    /// outputs must be enough for the missing predictions ([`can_recover`](Self::can_recover)).
+    /// outputs must be enough for the missing predictions ([`Decoding::can_recover`]).
     ///
     /// # Errors
     /// [`DecodeError`]; `out` is untouched then.

@@ -175,7 +175,10 @@ fn every_mistake_names_the_file_the_field_and_the_fix() {
     assert!(replaced("k = 2", "k = 1").contains("model.toml: code.k: 1"));
     assert!(replaced("k = 2", "k = 2\nisolated = true").contains("code.isolated: true, and"));
     for (kind, part) in [
-        ("kind = \"boxes\"", "output.kind: \"boxes\", for an output of shape"),
+        (
+            "kind = \"boxes\"",
+            "output.kind: \"boxes\", for an output of shape",
+        ),
         ("kind = \"regression\"", "output.tolerance: missing; give"),
         ("kind = \"box\"", "unknown variant `box`"),
     ] {

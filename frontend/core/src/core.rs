@@ -351,6 +351,8 @@ mod tests {
             core.pools[0].submit(JobId(job), Avoid::new());
         }
         assert_eq!(core.pools[0].queued(), 3);
+        core.report_pool();
+        assert_eq!((core.stats.queued, core.stats.queue_limit), (3, 16));
         assert!(core.is_congested(None), "three wait for two slots");
         assert!(core.is_congested(Some(2)) && !core.is_congested(Some(3)));
         core.join(PoolId::DEPLOYED);

@@ -22,6 +22,20 @@ fn freed(pool: &mut Pool, instance: InstanceId) -> Option<(JobId, InstanceId)> {
 }
 
 #[test]
+fn latency_of_an_instance_is_a_moving_average() {
+    let mut pool = Pool::new(POOL, 1, 1, 1);
+    for ms in [8, 16] {
+        pool.took(at(0), Duration::from_millis(ms));
+    }
+    let shown = pool.view().next().unwrap();
+    assert_eq!(
+        shown.latency,
+        Some(Duration::from_millis(9)),
+        "an eighth of the way"
+    );
+}
+
+#[test]
 fn spreads_over_idle_instances_then_queues_then_refuses() {
     let mut pool = Pool::new(POOL, 2, 1, 1);
     assert_eq!(pool.submit(JobId(1), Avoid::new()), Submitted::Start(at(0)));

@@ -274,6 +274,23 @@ mod tests {
     }
 
     #[test]
+    fn budgets_that_make_no_sense_are_refused() {
+        let at_four = DeployedInstances { count: Some(4) };
+        for (text, field) in [
+            ("kind = \"replicate\"\nburst = -1", "burst"),
+            ("kind = \"replicate\"\nburst = 1e10", "burst"),
+            ("kind = \"hedge\"\nshare = 17", "share"),
+            ("kind = \"hedge\"\nshare = nan", "share"),
+        ] {
+            assert_eq!(
+                read(text).check(at_four).unwrap_err().field,
+                field,
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
     fn defaults_of_late_differ_by_strategy() {
         let StrategyConfig::Hedge(hedge) = read("kind = \"hedge\"\ndelay = { min_ms = 2 }") else {
             panic!("a hedge");
