@@ -347,6 +347,38 @@ mod tests {
     }
 
     #[test]
+    fn stacks_and_slots_have_an_axis_of_k_in_front() {
+        let shapes = |encoder| {
+            let code = Code::try_from(&spec(encoder, 3, 1)).unwrap();
+            (
+                code.parity_input_shape(&[2, 5]),
+                code.parity_output_shape(&[7]),
+            )
+        };
+        assert_eq!(shapes(EncoderKind::Stack), (vec![3, 2, 5], vec![3, 7]));
+        assert_eq!(shapes(EncoderKind::Sum), (vec![2, 5], vec![7]));
+    }
+
+    #[test]
+    fn linear_codes_recover_as_many_as_outputs_and_slots_any_number_from_one() {
+        let recovered = |decoding: Decoding, outputs| -> Vec<usize> {
+            (0..5)
+                .filter(|&missing| decoding.can_recover(missing, outputs))
+                .collect()
+        };
+        for outputs in 0..4 {
+            let all: Vec<usize> = (0..=outputs).collect();
+            assert_eq!(recovered(Decoding::Linear, outputs), all);
+            let from_slots = if outputs == 0 {
+                vec![0]
+            } else {
+                (0..5).collect()
+            };
+            assert_eq!(recovered(Decoding::Slots, outputs), from_slots);
+        }
+    }
+
+    #[test]
     fn a_code_keeps_the_transform_of_its_spec() {
         let transform = OutputTransform::LogSoftmax { floor: -3.0 };
         let code = Code::try_from(&CodeSpec {
