@@ -1,18 +1,17 @@
 //! Bound on the queue of queries that keeps the wait short, adapted while serving.
 //!
 //! A fixed bound is either too small for a burst or, under lasting overload, a queue in which
-//! everybody waits as long as the bound allows, until answers come too late to be of use. A queue
-//! that stands tells nothing: clients that each wait for an answer before they ask again (a closed
-//! loop) keep one that is as long as they are many, and refusing them gains nothing. Overload is a
-//! queue that grows: it reaches the fixed bound, or the point at which every query that is started
-//! has waited for longer than its deadline leaves it.
+//! everybody waits as long as the bound allows, until answers come too late to be of use. Two
+//! things tell a burst from overload, after CoDel (Nichols and Jacobson, "Controlling queue delay",
+//! ACM Queue 2012; RFC 8289): a burst's queue drains, so that in any interval of some length one
+//! wait is close to zero; the *shortest* wait in an interval is that of the standing queue.
 //!
-//! Then the bound becomes what drains within the target at the rate at which queries were started
-//! meanwhile (Little's law, as BBR sizes a window by bandwidth times delay). From then on the mean
-//! wait is held to the target: above it the bound is set in the same way, well below it it grows by
-//! a tenth and one, up to the fixed bound, at which the search for overload begins anew; in between
-//! it stays, since a bound that swings lets in the queries that wait longest. The intervals are
-//! those of CoDel (Nichols and Jacobson, "Controlling queue delay", ACM Queue 2012; RFC 8289). The target is a share of the service time, which is learned: a
+//! Once the shortest wait exceeds the target, the bound becomes what drains within the target at
+//! the rate at which queries were started meanwhile (Little's law, as BBR sizes a window by
+//! bandwidth times delay). From then on the mean wait is held to the target: above it the bound is
+//! set in the same way, well below it it grows by a tenth and one, up to the fixed bound, at which
+//! the search for a standing queue begins anew; in between it stays, since a bound that swings lets
+//! in the queries that wait longest. The target is a share of the service time, which is learned: a
 //! wait of 10 ms is long for a model that takes 2 ms, and nothing for one that takes a second. It
 //! is not learned under overload: where an instance is sent several requests at a time, most of
 //! what it takes then is the wait for its other requests.
@@ -57,9 +56,8 @@ pub struct QueueLimit {
     /// Requests that it was learned from, up to enough.
     learned: u32,
     began: Time,
-    /// True unless a query started since `began` had more time left than it had waited.
-    all_late: bool,
     /// Of the queries started since `began`.
+    shortest_wait: Option<Duration>,
     waited: Duration,
     started: u32,
     refused: Option<Time>,
@@ -90,7 +88,7 @@ impl QueueLimit {
             service: None,
             learned: 0,
             began: Time::ZERO,
-            all_late: true,
+            shortest_wait: None,
             waited: Duration::ZERO,
             started: 0,
             refused: None,
@@ -133,8 +131,8 @@ impl QueueLimit {
         });
     }
 
-    /// A query got its slot after it had waited for `waited`, `left` before its deadline.
-    pub fn started(&mut self, now: Time, waited: Duration, left: Duration) {
+    /// A query got its slot after it had waited for `waited`.
+    pub fn started(&mut self, now: Time, waited: Duration) {
         let Some(service) = self.service else { return };
         let services = Duration::try_from_secs_f64(SERVICES * service).unwrap_or_default();
         let interval = self.config.interval.max(services);
@@ -143,7 +141,10 @@ impl QueueLimit {
         }
         self.started += 1;
         self.waited = self.waited.saturating_add(waited);
-        self.all_late &= waited > left;
+        self.shortest_wait = Some(
+            self.shortest_wait
+                .map_or(waited, |shortest| shortest.min(waited)),
+        );
     }
 
     fn judge(&mut self, now: Time, service: f64, interval: Duration) {
@@ -151,9 +152,10 @@ impl QueueLimit {
         let target = self.config.wait_share * service;
         let is_limiting = self.limit < self.max as f64;
         let mean = self.waited.as_secs_f64() / f64::from(self.started.max(1));
-        let was_full = self.refused.is_some_and(|refused| refused >= self.began);
-        let has_grown = was_full || self.all_late && self.started > 0;
-        if mean > target && (is_limiting || has_grown) {
+        let shortest = self
+            .shortest_wait
+            .map_or(0.0, |shortest| shortest.as_secs_f64());
+        if (if is_limiting { mean } else { shortest }) > target {
             let drained = f64::from(self.started) / elapsed.as_secs_f64() * target;
             self.limit = drained.min(self.limit);
         } else if !is_limiting || mean < SHORT * target {
@@ -163,7 +165,8 @@ impl QueueLimit {
             }
         }
         self.limit = self.limit.clamp(self.config.min as f64, self.max as f64);
-        (self.began, self.all_late, self.waited, self.started) = (now, true, Duration::ZERO, 0);
+        (self.began, self.shortest_wait, self.waited, self.started) =
+            (now, None, Duration::ZERO, 0);
     }
 }
 

@@ -285,10 +285,8 @@ impl<I, O> Core<I, O> {
         job.instance = Some(instance);
         job.sent = self.now;
         let input = Arc::clone(&job.input);
-        if let (Purpose::Query(query), Some(limit)) = (job.purpose, &mut self.queue_limit) {
-            let deadline = self.queries.get(&query).map(|query| query.deadline);
-            let left = deadline.map_or(Duration::ZERO, |deadline| deadline.since(self.now));
-            limit.started(self.now, self.now.since(job.submitted), left);
+        if let (Purpose::Query(_), Some(limit)) = (job.purpose, &mut self.queue_limit) {
+            limit.started(self.now, self.now.since(job.submitted));
         }
         if let Some(class) = job.purpose.redundant_for() {
             self.count(class, Fate::Issued);
