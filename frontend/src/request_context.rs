@@ -1,11 +1,12 @@
 //! Common part of all inference requests, whatever their protocol: names, meters, trace and log.
 
 use http::{HeaderMap, HeaderValue};
+use parapet_net::LogLimit;
 use parapet_open_inference::rest::REQUEST_ID;
 use tokio::time::Instant;
 
 use crate::app::App;
-use crate::error::ServeError;
+use crate::error::{ErrorKind, ServeError};
 use crate::model::{Provenance, ServedModel};
 use crate::traces::TracedRequest;
 
@@ -16,6 +17,9 @@ const CONFIDENCE: &str = "parapet-confidence";
 const CODE: &str = "parapet-code";
 /// The request's class, for clients and proxies that don't write the body.
 pub(crate) const CLASS_HEADER: &str = "parapet-class";
+
+/// Warnings about failed requests, for each kind of error.
+static FAILED: [LogLimit; ErrorKind::ALL.len()] = [const { LogLimit::new() }; ErrorKind::ALL.len()];
 
 pub(crate) fn write_provenance(headers: &mut HeaderMap, provenance: &Provenance) {
     headers.insert(PROVENANCE, HeaderValue::from_static(provenance.kind));
@@ -88,9 +92,12 @@ pub(crate) async fn answer<R>(
             if let Some(meters) = meters {
                 meters.failed(kind);
             }
-            if status.is_server_error() {
+            let limit = FAILED
+                .get(kind as usize)
+                .filter(|_| status.is_server_error());
+            if let Some(held_back) = limit.and_then(LogLimit::pass) {
                 tracing::warn!(request_id, model = name, trace_id = shown_id, %status,
-                    error = %refused, ?took, "failed");
+                    error = %refused, ?took, held_back, "failed");
             } else {
                 tracing::debug!(request_id, model = name, trace_id = shown_id, %status,
                     error = %refused, ?took, "refused");

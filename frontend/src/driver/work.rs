@@ -7,6 +7,7 @@ use parapet_frontend_core::{
     Action, Answer, Arrival, AttemptResult, ClassId, Comparison, Failure, FailureKind, GroupId,
     GroupKey, InstanceId, JobId, QueryId, Rejected, Row, Slot,
 };
+use parapet_net::LogLimit;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -20,6 +21,9 @@ use crate::upstream::Transport;
 /// Inputs of more bytes than this are encoded on another thread, so that no request waits behind
 /// them (CG-3).
 const ENCODE_INLINE_BYTES: usize = 64 * 1024;
+
+static NOT_ENCODED: LogLimit = LogLimit::new();
+static NOT_RECONSTRUCTED: LogLimit = LogLimit::new();
 
 pub(super) enum Work {
     Answer(oneshot::Sender<Answer<Output>>, Answer<Output>),
@@ -188,7 +192,9 @@ impl<T: Transport> Driver<T> {
         let parity = match parity {
             Some(Ok(parity)) => Some(parity.traced(traces)),
             Some(Err(error)) => {
-                tracing::warn!(%group, %error, "a group could not be encoded");
+                if let Some(held_back) = NOT_ENCODED.pass() {
+                    tracing::warn!(%group, %error, held_back, "a group could not be encoded");
+                }
                 spans.failed("encoding failed");
                 None
             }
@@ -213,7 +219,10 @@ impl<T: Transport> Driver<T> {
             coder
                 .decode(of.slot, &of.predictions, &of.parity)
                 .inspect_err(|error| {
-                    tracing::warn!(%query, %error, "a prediction could not be reconstructed");
+                    if let Some(held_back) = NOT_RECONSTRUCTED.pass() {
+                        tracing::warn!(%query, %error, held_back,
+                            "a prediction could not be reconstructed");
+                    }
                 })
         });
         self.feed_reconstructed(query, decoded.and_then(Result::ok));

@@ -7,13 +7,13 @@ mod instances;
 pub use crate::discovery::Place;
 pub use instances::Instances;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parapet_config::repository::{ModelEntry, TensorSpec};
 use parapet_encoder::Decoding;
 use parapet_frontend_core::{AttemptResult, Failure, FailureKind, InstanceId};
+use parapet_net::LogLimit;
 use parapet_net::client::SendError;
 use parapet_net::tls::TlsFailure;
 use parapet_open_inference::{Excerpt, InferResponse, Tensor};
@@ -149,31 +149,19 @@ fn take_output(
     Ok(tensor)
 }
 
-/// Least time between two warnings; the other failures are in the log at level debug.
-const WARN_EVERY: Duration = Duration::from_secs(1);
-
-static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
-/// Milliseconds from the start until the next warning is due.
-static WARN_AT: AtomicU64 = AtomicU64::new(0);
+static FAILED: LogLimit = LogLimit::new();
 
 /// Failure of a request to the instance at `address`, which is logged.
 fn failure(address: &str, kind: FailureKind, reason: &str) -> Failure {
     let reason = Excerpt::from(reason);
-    if kind.counts_as_instance_failure() && is_due(STARTED.elapsed()) {
-        tracing::warn!(instance = address, %kind, %reason, "a request to an instance failed");
+    let is_worth_a_warning = kind.counts_as_instance_failure();
+    if let Some(held_back) = is_worth_a_warning.then(|| FAILED.pass()).flatten() {
+        tracing::warn!(instance = address, %kind, %reason, held_back,
+            "a request to an instance failed");
     } else {
         tracing::debug!(instance = address, %kind, %reason, "a request to an instance failed");
     }
     Failure::new(kind, reason.to_string())
-}
-
-fn is_due(now: Duration) -> bool {
-    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let (now, next) = (millis(now), millis(now + WARN_EVERY));
-    let later = |at| (now >= at).then_some(next);
-    WARN_AT
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later)
-        .is_ok()
 }
 
 #[cfg(test)]
@@ -201,14 +189,5 @@ mod tests {
         let reason = "400 Bad Request 4 rows; send 1 to 2";
         let refused = failure(address, FailureKind::Refused, reason).to_string();
         assert!(refused.ends_with(&format!(": {reason}")), "{refused}");
-    }
-
-    #[test]
-    fn one_warning_a_second_is_due() {
-        let due = |millis: u64| is_due(Duration::from_millis(1_000_000 + millis));
-        assert_eq!(
-            [0_u64, 1, 999, 1000, 1001, 2500].map(due),
-            [true, false, false, true, false, true]
-        );
     }
 }

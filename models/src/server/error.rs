@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use parapet_net::LogLimit;
 use parapet_net::server::BodyError;
 use parapet_open_inference::compression::CodingError;
 use parapet_open_inference::grpc::ReceiveError;
@@ -13,6 +14,8 @@ use serde::Serialize;
 
 use crate::batching::BatchError;
 use crate::metrics::InferenceOutcome;
+
+static FAILED: LogLimit = LogLimit::new();
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
@@ -95,8 +98,9 @@ impl ApiError {
 
     pub(super) fn log(&self) {
         let status = self.status();
-        if status.is_server_error() {
-            tracing::warn!(%status, error = %self, "request failed");
+        let is_ours = status.is_server_error();
+        if let Some(held_back) = is_ours.then(|| FAILED.pass()).flatten() {
+            tracing::warn!(%status, error = %self, held_back, "request failed");
         } else {
             tracing::debug!(%status, error = %self, "request refused");
         }
