@@ -43,7 +43,8 @@ fn default_floor() -> f32 {
     DEFAULT_FLOOR
 }
 
-/// Scale that the numbers of a reconstruction are on; its name in answers and in a model's metadata.
+/// Scale that the numbers of a reconstruction are on, by its name in answers and in a model's
+/// metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Display)]
 #[strum(serialize_all = "snake_case")]
 pub enum OutputDomain {

@@ -9,6 +9,7 @@
 
 mod cluster;
 mod frames;
+mod handshake;
 mod harness;
 #[path = "../support/in_process.rs"]
 mod in_process;

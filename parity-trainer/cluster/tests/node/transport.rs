@@ -11,8 +11,9 @@ use parapet_parameter_server::{NodeId, Peer, Pool, Values, WorkerId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::handshake::hello;
 use crate::harness::soon;
-use crate::wire::{encode, hello, push};
+use crate::wire::{encode, push};
 
 const QUEUE: usize = 64 * 1024;
 const ANY: &str = "127.0.0.1:0";

@@ -5,19 +5,17 @@ use std::fs;
 use std::io::IoSlice;
 
 use parapet_cluster::node::transport::Batch;
-use parapet_cluster::node::wire::{
-    Decoder, Frame, HEADER_LEN, HELLO_LEN, Hello, PREFIX_LEN, VERSION, WireError,
-};
+use parapet_cluster::node::wire::{Decoder, Frame, HEADER_LEN, WireError};
 use parapet_parameter_server::{
-    ArrayId, Clock, Epoch, KeyRange, Keys, Members, Message, NodeId, Operation, Packed,
-    PackedValues, Peer, Push, Replicate, Seq, ShardRef, Values, ValuesError, WorkerId,
+    ArrayId, Clock, Epoch, KeyRange, Keys, Members, Message, Operation, Packed, PackedValues, Push,
+    Replicate, Seq, ShardRef, Values, ValuesError, WorkerId,
 };
 use proptest::prelude::*;
 use twox_hash::XxHash3_64;
 
 use crate::frames::{frame, frames};
 
-const MAX_FRAME: u64 = 8 << 20;
+pub(crate) const MAX_FRAME: u64 = 8 << 20;
 
 /// Writes at most `most` bytes at a time, as a socket with little room would.
 fn bytes_of(batch: &mut Batch, most: usize) -> Vec<u8> {
@@ -343,78 +341,6 @@ fn number_that_is_not_finite_is_found_wherever_it_is_cut() {
             assert_eq!(found.map(drop), expected, "cut at {cut}");
         }
     }
-}
-
-pub(crate) fn hello(peer: Peer) -> Hello {
-    Hello {
-        peer,
-        cluster: "test".into(),
-        max_frame: MAX_FRAME,
-    }
-}
-
-#[test]
-fn handshake_survives() {
-    for (peer, cluster, kept) in [
-        (Peer::Worker(WorkerId(7)), String::new(), String::new()),
-        (
-            Peer::Server(NodeId(u64::MAX)),
-            "größe".into(),
-            "größe".into(),
-        ),
-        (
-            Peer::Server(NodeId(u64::MAX)),
-            "ö".repeat(40),
-            "ö".repeat(32),
-        ),
-    ] {
-        let sent = Hello {
-            peer,
-            cluster,
-            max_frame: u64::MAX,
-        };
-        let received = Hello::decode(&sent.encode()).unwrap();
-        assert_eq!(sent.accept(&received), Ok(()));
-        assert_eq!((received.peer, received.cluster), (peer, kept));
-    }
-}
-
-#[test]
-fn handshakes_that_do_not_fit_are_told_apart() {
-    let own = hello(Peer::Worker(WorkerId(7)));
-    let good = own.encode();
-    let mut damaged = good;
-    damaged[12] = 9;
-    assert_eq!(Hello::decode(&damaged), Err(WireError::Handshake));
-    let prefix = |at: usize, byte: u8| {
-        let mut prefix: [u8; PREFIX_LEN] = good[..PREFIX_LEN].try_into().unwrap();
-        prefix[at] = byte;
-        Hello::check_prefix(&prefix)
-    };
-    assert_eq!(prefix(0, b'G'), Err(WireError::NotOurs));
-    assert_eq!(prefix(8, 9), Err(WireError::Version { found: 9 }));
-    assert_eq!(prefix(9, 0), Ok(()));
-    assert_eq!(Hello::check_prefix(b"GET / HTTP"), Err(WireError::NotOurs));
-    let letters = Hello {
-        cluster: "letters".into(),
-        ..own.clone()
-    };
-    let error = WireError::Cluster {
-        found: "letters".into(),
-        own: "test".into(),
-    };
-    assert_eq!(own.accept(&letters), Err(error));
-    let small = Hello {
-        max_frame: 1,
-        ..own.clone()
-    };
-    let error = WireError::FrameLimit {
-        found: 1,
-        own: MAX_FRAME,
-    };
-    assert_eq!(own.accept(&small), Err(error));
-    assert_eq!(u16::from_le_bytes([good[8], good[9]]), VERSION);
-    assert_eq!(good.len(), HELLO_LEN);
 }
 
 /// Two bytes tell the kinds of frames and messages apart.
