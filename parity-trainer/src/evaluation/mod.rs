@@ -128,8 +128,8 @@ pub fn evaluate(
     if groups == 0 {
         return Err(TrainError::TooFewSamples { found: count, k });
     }
-    let is_labelled =
-        models.agreement.kind() == OutputKind::Classes && samples.labels.len() == count;
+    let has_classes = models.agreement.kind() == OutputKind::Classes;
+    let is_labelled = has_classes && samples.labels.len() == count;
     let labels = is_labelled.then_some(samples.labels.as_slice());
     let accuracy_deployed = labels.map(|_| accuracy(deployed, samples)).transpose()?;
     let kept = match plan.groupings > 1 && count * outputs <= KEPT_VALUES {
@@ -147,7 +147,8 @@ pub fn evaluate(
     };
     let most = judge.patterns.iter().map(|pattern| pattern.missing.len());
     let most = most.max().unwrap_or_default();
-    let mut tally = Tally::new(k, most, outputs, labels.is_some());
+    let classes = if has_classes { outputs } else { 0 };
+    let mut tally = Tally::new(k, most, classes, labels.is_some());
     let mut rng = stream(plan.seed, 0);
     let mut order: Vec<usize> = (0..count).collect();
     let groupings = plan.groupings.max(1);

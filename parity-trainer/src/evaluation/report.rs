@@ -40,6 +40,9 @@ pub fn markdown(title: &str, trained: &CodeEvaluation, class_names: &[String]) -
 
 /// The table of the figures of each `part`, which has one of `names`, or its number.
 fn parts(part: &str, all: &BTreeMap<usize, Figures>, names: &[String]) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
     let mut text =
         format!("\n| {part} | A_a | A_d | agreement | reconstructions |\n|---|---|---|---|---|\n");
     for (&number, figures) in all {

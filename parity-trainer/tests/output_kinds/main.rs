@@ -94,9 +94,12 @@ fn each_kind_is_learned_and_one_step_is_not_enough() {
         let calibration = &card["code"]["calibration"];
         assert_eq!(calibration["agreement"].as_array().map(Vec::len), Some(1));
         assert!(calibration["error"].as_float().is_some(), "{card}");
-        let eval =
-            format!("eval --model model.onnx --output-kind {kind} --data . --parity models/parity");
+        let eval = format!(
+            "eval --model model.onnx --output-kind {kind} --data . --parity models/parity --out report"
+        );
         assert_has(&workplace.succeed(&eval).out, &["agreement"]);
+        let by_class = &workplace.json("report/evaluation.json")["evaluation"]["by_class"];
+        assert_eq!(by_class.as_object().map(serde_json::Map::len), Some(0));
     }
 }
 
