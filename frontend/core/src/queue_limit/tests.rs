@@ -168,7 +168,10 @@ proptest! {
             p99 < most * target,
             "p99 of the wait is {p99}, target {target}"
         );
-        prop_assert!(queue.limit.is_overloaded(queue.time()));
+        // Where a second without a refusal is no matter of chance.
+        if (load - 1.0) * slots as f64 / service > 30.0 {
+            prop_assert!(queue.limit.is_overloaded(queue.time()));
+        }
     }
 
     #[test]
