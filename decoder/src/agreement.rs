@@ -209,8 +209,8 @@ impl Agreement {
         is_whole && made.len() == truth.len() && pairs().all(|(a, b)| self.agrees(a, b))
     }
 
-    /// How sure one sample's approximation is of itself, by which calibrations are looked up; 0 for
-    /// kinds that do not say.
+    /// Score of one sample's approximation, by which calibrations are looked up; 0 for kinds that
+    /// do not say.
     pub fn score(&self, score: Score, made: &[f32]) -> f32 {
         match self.kind {
             OutputKind::Classes => score.of(made),
