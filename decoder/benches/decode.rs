@@ -23,6 +23,8 @@ fn decode(c: &mut Criterion) {
         transform,
         ..CodeSpec::new(EncoderKind::Sum, 4, 1)
     }));
+    let slots = [(2, 1), (4, 1), (4, 2)];
+    codes.extend(slots.map(|(k, r)| CodeSpec::new(EncoderKind::Stack, k, r)));
     for spec in codes {
         let (k, r) = (spec.k, spec.r);
         let Ok(decoder) = build_decoder(&spec, CLASSES) else {
@@ -34,7 +36,10 @@ fn decode(c: &mut Criterion) {
         let predictions: Vec<Option<&[f32]>> = (0..k)
             .map(|i| (i >= r).then(|| outputs[i].as_slice()))
             .collect();
-        let parity: Vec<Option<&[f32]>> = (0..r).map(|j| Some(outputs[k + j].as_slice())).collect();
+        let rows: Vec<Vec<f32>> = (outputs[k..].iter())
+            .map(|output| output.repeat(decoder.code().slots()))
+            .collect();
+        let parity: Vec<Option<&[f32]>> = rows.iter().map(|row| Some(row.as_slice())).collect();
         let mut out = vec![0.0; CLASSES];
         let kind = match &spec.transform {
             OutputTransform::Raw => "",

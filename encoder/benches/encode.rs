@@ -25,12 +25,12 @@ fn encode(c: &mut Criterion) {
                 black_box(&mut copies);
             });
         });
-        let mut parity = vec![0.0; len];
-        for kind in [EncoderKind::Sum, EncoderKind::Concat] {
+        for kind in [EncoderKind::Sum, EncoderKind::Concat, EncoderKind::Stack] {
             let spec = CodeSpec::new(kind, k, 1);
             let Ok(encoder) = build_encoder(&spec, &SHAPE) else {
                 continue;
             };
+            let mut parity = vec![0.0; len * encoder.code().stacked()];
             group.bench_function(BenchmarkId::new(kind.to_string(), k), |b| {
                 b.iter(|| encoder.encode(0, black_box(&views), black_box(&mut parity)));
             });

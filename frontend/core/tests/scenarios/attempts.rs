@@ -100,6 +100,42 @@ fn with_slots_one_parity_output_answers_a_group_whose_members_are_all_late() {
 }
 
 #[test]
+fn with_slots_a_group_with_fillers_has_its_share_of_the_rows() {
+    let mut harness = coded_with(slots_config(4, 2));
+    for members in [4, 1, 2, 3] {
+        let before = harness.engine.stats().redundant_issued;
+        let queries: Vec<usize> = (0..members).map(|_| harness.query()).collect();
+        harness.advance(FLUSH_AFTER);
+        harness.compute();
+        let issued = harness.engine.stats().redundant_issued - before;
+        assert_eq!(issued, if members > 2 { 2 } else { 1 }, "{members} of 4");
+        for query in queries {
+            harness.complete_client(query, None);
+        }
+        for _ in 0..issued {
+            harness.complete_parity(None);
+        }
+    }
+}
+
+#[test]
+fn with_slots_lone_queries_ask_the_rows_in_turn() {
+    let mut harness = coded_with(slots_config(2, 2));
+    let filler = harness.query();
+    harness.complete_client(filler, None);
+    let mut asked = Vec::new();
+    for _ in 0..4 {
+        let lone = harness.query();
+        harness.advance(FLUSH_AFTER);
+        asked.extend(harness.encodes.iter().map(|encode| encode.row.0));
+        harness.compute();
+        harness.complete_client(lone, None);
+    }
+    // The filler and the first of them are a whole group.
+    assert_eq!(asked, [0, 1, 0, 1, 0]);
+}
+
+#[test]
 fn with_slots_the_request_of_a_member_that_gave_up_is_withdrawn() {
     let mut harness = coded_with(slots_config(2, 1));
     let [gone, other] = harness.pair();
