@@ -19,7 +19,7 @@ pub(crate) const WEIGHTS: &str = "weights.safetensors";
 pub struct Entry<'a> {
     pub name: &'a str,
     pub trained: &'a Trained,
-    /// Shapes of a sample and of its outputs.
+    /// Shapes of a sample and of its outputs; of a query, to write the network of a slot alone.
     pub input: &'a [usize],
     pub output: &'a [usize],
     /// Code of a parity model or learned code.
@@ -54,7 +54,7 @@ impl Entry<'_> {
             training: self.training,
         };
         replace(repository, &card, |version| {
-            fill(version, platform, trained, self.output)
+            fill(version, platform, trained, (self.input, self.output))
         })
     }
 }
@@ -63,7 +63,7 @@ fn fill(
     version: &Path,
     platform: Platform,
     trained: &Trained,
-    output: &[usize],
+    (input, output): (&[usize], &[usize]),
 ) -> Result<(), TrainError> {
     let write = |name: &str, contents: &[u8]| {
         let path = version.join(name);
@@ -76,7 +76,7 @@ fn fill(
             network.save(&weights)?;
         }
         Trained::Slots(slots) => {
-            write(platform.file_name(), &slots.to_onnx()?)?;
+            write(platform.file_name(), &slots.to_onnx_as(input, output)?)?;
             slots.network.save(&weights)?;
         }
         Trained::LearnedCode { encoder, decoder } => {

@@ -74,6 +74,22 @@ fn rows_are_models_of_their_own() {
 }
 
 #[test]
+fn student_answers_a_query_as_the_slots_of_the_first_row_do() {
+    let workplace = Workplace::with_model(200, 60, DEPLOYED);
+    let few = "--k 2 --r 2 --steps 60 --network mlp:256,16 --student student";
+    workplace.succeed(&format!("{TRAIN} {few}"));
+    let samples = samples(2 * SIDE * SIDE);
+    let answers = |entry: &str, shape: &[usize]| {
+        let entry = workplace.at(&format!("models/{entry}"));
+        let opened = deployed::open(&entry, &OpenOptions::default(), shape, &samples).unwrap();
+        opened.model.infer(&samples).unwrap()
+    };
+    let alone = answers("student", &[1, SIDE, SIDE]);
+    assert_eq!(alone, answers("quarters-parity-0", &[2, 1, SIDE, SIDE]));
+    assert_ne!(alone, answers("quarters-parity-1", &[2, 1, SIDE, SIDE]));
+}
+
+#[test]
 fn variants_are_fresh_at_each_step_and_the_same_for_a_seed() {
     let workplace = Workplace::with_model(200, 60, DEPLOYED);
     let train = TRAIN.replace(" --augment none", "");
@@ -170,6 +186,7 @@ fn mistakes_are_told_in_a_line() {
         ("--encoder sum --loss kl", ["--loss: a weighted sum"]),
         ("--encoder sum --minutes 1", ["--minutes: only a stack"]),
         ("--encoder sum --max-cost 1", ["--max-cost: only a stack"]),
+        ("--encoder sum --student a", ["--student: only a stack"]),
         ("--generator 1,1", ["takes none"]),
         ("--network mlp:512,8", ["takes samples of 512 values"]),
     ] {

@@ -30,7 +30,8 @@ impl Model {
         }
     }
 
-    /// The parity models for groups of k, as the trainer makes them by default, in less time.
+    /// The parity models for groups of k, as the trainer makes them by default, in less time; and
+    /// the network of a slot alone.
     pub(crate) fn parity((k, r): (usize, usize)) -> Self {
         let name = match (k, r) {
             (2, 1) => "fashion-parity".to_owned(),
@@ -38,12 +39,20 @@ impl Model {
             _ => format!("fashion-parity-k{k}-r{r}"),
         };
         let deployed = repository().join("fashion").display().to_string();
-        let arguments = format!("train --k {k} --r {r} --minutes 0.6 --model {deployed}");
+        let student = Self::student((k, r));
+        let arguments =
+            format!("train --k {k} --r {r} --minutes 0.6 --model {deployed} --student {student}");
         let mut model = Self::one(&name, arguments);
         if r > 1 {
             model.entries = (0..r).map(|row| format!("{name}-{row}")).collect();
         }
+        model.entries.push(student);
         model
+    }
+
+    /// Name of the network of a slot of those parity models.
+    pub(crate) fn student((k, r): (usize, usize)) -> String {
+        format!("fashion-student-k{k}-r{r}")
     }
 
     pub(crate) fn is_there(&self) -> bool {

@@ -197,7 +197,8 @@ mod tests {
         let equal = arm("equal_resources").arm.pools;
         assert_eq!(equal, [(Role::Deployed, 18)]);
         let times = &arms[0].experiment.faults.model_service_time;
-        assert_eq!(times.keys().collect::<Vec<_>>(), ["fashion-small"]);
+        let given = ["fashion-small", "fashion-student-k2-r1"];
+        assert_eq!(times.keys().collect::<Vec<_>>(), given);
         assert_eq!(
             arm("approximate_backup").models,
             ["fashion", "fashion-small"]

@@ -33,12 +33,20 @@ impl SlotNetwork {
 
     /// The network as an ONNX file, as [`Network::to_onnx`] has it.
     pub fn to_onnx(&self) -> Result<Vec<u8>> {
-        let graph = GraphBuilder::new(INPUT, &self.input_shape).unstack();
-        let mut graph = self.network.export(graph)?;
+        self.to_onnx_as(&self.input_shape, &self.output_shape)
+    }
+
+    /// The same for inputs of this shape: a sample's, or that of some samples on a new axis.
+    pub(crate) fn to_onnx_as(&self, input: &[usize], output: &[usize]) -> Result<Vec<u8>> {
+        let mut graph = GraphBuilder::new(INPUT, input);
+        if input.len() > self.network.input_shape.len() {
+            graph = graph.unstack();
+        }
+        graph = self.network.export(graph)?;
         if self.has_softmax {
             graph = graph.softmax();
         }
-        Ok(graph.reshape(&self.output_shape).finish(OUTPUT)?)
+        Ok(graph.reshape(output).finish(OUTPUT)?)
     }
 }
 

@@ -126,8 +126,10 @@ fn changed((_, _, code, redundant, straggle): &Variant) -> Result<String> {
         ("r = 1", format!("r = {}", code.1)),
         (
             "[\"fashion-parity\"]",
-            format!("{:?}", Model::parity(*code).entries),
+            format!("{:?}", &Model::parity(*code).entries[..code.1]),
         ),
+        ("fashion-student-k2-r1", Model::student(*code)),
+        ("ms = 9 }", format!("ms = {} }}", 18.0 / code.0 as f64)),
     ] {
         ensure!(text.contains(from), "{file} has no `{from}`");
         text = text.replace(from, &to);

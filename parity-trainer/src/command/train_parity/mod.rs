@@ -244,9 +244,22 @@ fn finish(
             code: Some(code),
             training: training_table(inputs, evaluation, cost),
         };
-        let place = entry.write(&settings.common.out)?;
-        places.push(place.display().to_string());
+        places.push(entry.write(&settings.common.out)?);
+        if let (Some(name), 0) = (&settings.student, row.row) {
+            let student = Entry {
+                name,
+                trained,
+                input: &inputs.data.train.shape,
+                output: deployed.model.output_shape(),
+                code: None,
+                training: training_table(inputs, evaluation, None),
+            };
+            places.push(student.write(&settings.common.out)?);
+        }
     }
+    let places: Vec<String> = (places.iter())
+        .map(|place| place.display().to_string())
+        .collect();
     let transform = transform_name(&run.code.transform);
     if let Some(path) = &settings.common.json {
         let one_missing = evaluation.by_losses.first();

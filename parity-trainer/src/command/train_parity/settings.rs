@@ -110,6 +110,9 @@ pub(crate) struct Settings {
     /// here on one thread [default: 0.95]
     #[arg(long, value_name = "RATIO")]
     max_cost: Option<f64>,
+    /// Write the network of a slot, too, as a model for single queries: an approximate backup
+    #[arg(long, value_name = "NAME", value_parser = model_name)]
+    pub(super) student: Option<String>,
     /// The network of a learned code's decoder, of (k + r) times the model's outputs to k times
     /// [default: `mlp:` with hidden layers of (k + r) and k times the model's outputs]
     #[arg(long, value_parser = network)]
@@ -169,6 +172,7 @@ impl Checked for Settings {
         needed("model", &self.model)?;
         self.common.check()?;
         names(&self.deployed)?;
+        names(&self.student)?;
         let is_learned = self.is_learned();
         let only_learned = "only a learned code has it; leave it out, or set encoder = \"learned\"";
         let only_stack = "only a stack has it; leave it out, or set encoder = \"stack\"";
@@ -196,6 +200,11 @@ impl Checked for Settings {
             (
                 !self.has_slots() && self.minutes.is_some(),
                 "minutes",
+                only_stack,
+            ),
+            (
+                !self.has_slots() && self.student.is_some(),
+                "student",
                 only_stack,
             ),
             (is_uneven, "executors", uneven),
@@ -320,6 +329,7 @@ impl Settings {
             common: self.common.bare(),
             cache: None,
             deployed: None,
+            student: None,
             cluster: None,
             ..self.clone()
         };
