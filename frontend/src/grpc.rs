@@ -1,5 +1,6 @@
-//! `inference.GRPCInferenceService`: what [`crate::http`] does, in the other form. Admission of
-//! calls comes first: the key and the quota; then the message is read, within its bounds.
+//! `inference.GRPCInferenceService`: what [`crate::http`] does, in the other form; and
+//! `grpc.health.v1.Health`, for probes. Admission of calls comes first: the key and the quota; then
+//! the message is read, within its bounds.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,10 +20,13 @@ use parapet_open_inference::grpc::{
     Answer, Form, Inference, InferenceService, MODEL_INFER, code_of, receive, serve, timeout_of,
     write_response,
 };
-use parapet_open_inference::{InferRequest, ProtocolError, Room, error_text, rest};
+use parapet_open_inference::{Excerpt, InferRequest, ProtocolError, Room, error_text, rest};
 use tonic::body::Body;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tower::{Service as _, service_fn};
 
 use crate::app::{App, Serving};
@@ -31,10 +35,18 @@ use crate::model::{CLASS, Provenance, ServedModel};
 use crate::request_context::{CLASS_HEADER, answer, write_names, write_provenance};
 use crate::tenants::MixingDomain;
 
-const HEALTH: [&str; 2] = [
-    "/inference.GRPCInferenceService/ServerLive",
-    "/inference.GRPCInferenceService/ServerReady",
+const SERVICE: &str = "inference.GRPCInferenceService";
+const METHODS: [&str; 6] = [
+    "ServerLive",
+    "ServerReady",
+    "ModelReady",
+    "ServerMetadata",
+    "ModelMetadata",
+    "ModelInfer",
 ];
+/// Of these methods, those that need no key.
+const KEYLESS: [&str; 2] = ["ServerLive", "ServerReady"];
+const CHECK: &str = "/grpc.health.v1.Health/Check";
 /// Bytes of other calls' messages, which only name a model.
 const MAX_NAME_BYTES: usize = 64 * 1024;
 
@@ -49,19 +61,38 @@ pub(crate) fn service(
 + Send
 + Sync
 + 'static {
-    let server = serve(Service {
+    let service = || Service {
         app: Arc::clone(&app),
-    });
+    };
+    let (server, health) = (serve(service()), HealthServer::new(service()));
     service_fn(move |request| {
-        let (app, mut server) = (Arc::clone(&app), server.clone());
+        let (app, mut server, mut health) = (Arc::clone(&app), server.clone(), health.clone());
         async move {
             // The message's memory is held until its answer is there.
             match admit(&app, request).await {
+                Ok((request, _held)) if request.uri().path() == CHECK => health.call(request).await,
                 Ok((request, _held)) => server.call(request).await,
                 Err(refused) => Ok(refused.into_http()),
             }
         }
     })
+}
+
+/// The method of the service that a path names.
+fn method(path: &str) -> Option<&str> {
+    let method = path.strip_prefix('/')?.strip_prefix(SERVICE)?;
+    method.strip_prefix('/')
+}
+
+/// Refuses a method that is not served. Its message is not awaited: a stream's may never end.
+fn check_method(path: &str) -> Result<(), Status> {
+    if path == CHECK || method(path).is_some_and(|method| METHODS.contains(&method)) {
+        return Ok(());
+    }
+    let (path, methods) = (Excerpt::from(path), METHODS.join(", "));
+    Err(Status::unimplemented(format!(
+        "{path:?} is not served; there are {methods} of {SERVICE}, and {CHECK}"
+    )))
 }
 
 /// The call with its whole message and its [`MixingDomain`], and the memory that it holds.
@@ -70,6 +101,7 @@ async fn admit(
     request: http::Request<RequestBody>,
 ) -> Result<(http::Request<Full<Bytes>>, Held), Status> {
     let (mut parts, body) = request.into_parts();
+    check_method(parts.uri.path())?;
     // The call whose message is large, which counts against the quota.
     let infers = parts.uri.path() == MODEL_INFER;
     // As over HTTP, a call without a key or beyond the quota is not traced.
@@ -130,7 +162,9 @@ async fn message(
 
 /// As over HTTP: health needs no key, and only predictions count against the quota.
 fn identify(app: &App, parts: &mut Parts, infers: bool) -> Result<(), ServeError> {
-    if !HEALTH.contains(&parts.uri.path()) {
+    let path = parts.uri.path();
+    let is_keyless = path == CHECK || method(path).is_some_and(|method| KEYLESS.contains(&method));
+    if !is_keyless {
         let domain = app.serving().tenants.admit(&parts.headers, infers)?;
         parts.extensions.insert(domain);
     }
@@ -262,6 +296,34 @@ impl InferenceService for Service {
         };
         write_names(metadata.as_mut(), id, trace_id);
         result
+    }
+}
+
+#[tonic::async_trait]
+impl Health for Service {
+    /// The frontend's readiness, or that of the model that is named.
+    async fn check(&self, request: Request<HealthCheckRequest>) -> Answer<HealthCheckResponse> {
+        let name = request.into_inner().service;
+        let is_ready = match name.as_str() {
+            "" | SERVICE => self.app.is_ready(),
+            name => {
+                let model = self.model(name, "").map_err(|error| status(&error))?;
+                model.driver.is_ready() && !self.app.is_draining()
+            }
+        };
+        let serving = match is_ready {
+            true => ServingStatus::Serving,
+            false => ServingStatus::NotServing,
+        };
+        let status = serving.into();
+        Ok(Response::new(HealthCheckResponse { status }))
+    }
+
+    type WatchStream = futures::stream::Pending<Result<HealthCheckResponse, Status>>;
+
+    /// Never called: [`check_method`] refuses it.
+    async fn watch(&self, _: Request<HealthCheckRequest>) -> Answer<Self::WatchStream> {
+        Err(Status::unimplemented("call Check"))
     }
 }
 

@@ -86,8 +86,12 @@ impl Served {
     }
 
     pub async fn grpc_client(&self) -> InferenceClient<Channel> {
+        InferenceClient::new(self.grpc_channel().await)
+    }
+
+    pub async fn grpc_channel(&self) -> Channel {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.grpc.unwrap())).unwrap();
-        InferenceClient::new(endpoint.connect().await.unwrap())
+        endpoint.connect().await.unwrap()
     }
 
     /// Asks for all samples at once; every answer must be right.

@@ -4,12 +4,17 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use parapet_frontend::tenants::Key;
 use parapet_open_inference::grpc::message::{
-    InferTensorContents, ModelInferRequest, ModelMetadataRequest, ModelReadyRequest,
-    ParameterChoice, ServerLiveRequest, ServerMetadataRequest, ServerReadyRequest,
+    InferTensorContents, ModelInferRequest, ModelInferResponse, ModelMetadataRequest,
+    ModelReadyRequest, ParameterChoice, ServerLiveRequest, ServerMetadataRequest,
+    ServerReadyRequest,
 };
 use parapet_open_inference::grpc::{InferenceClient, read_response, write_request};
 use tonic::transport::Channel;
 use tonic::{Code, Request};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_prost::ProstCodec;
 
 use super::*;
 
@@ -186,6 +191,40 @@ async fn mistakes_and_deadlines_have_their_codes() {
     assert_eq!(class.unwrap_err().code(), Code::InvalidArgument);
     // And it still serves.
     assert!(client.model_infer(request(&SAMPLES)).await.is_ok());
+}
+
+/// A client that keeps its stream open waits for its first answer.
+#[tokio::test]
+async fn stream_that_stays_open_is_refused_at_once() {
+    let (cluster, _client) = start().await;
+    let mut grpc = tonic::client::Grpc::new(cluster.served.grpc_channel().await);
+    grpc.ready().await.unwrap();
+    let path = "/inference.GRPCInferenceService/ModelStreamInfer";
+    let codec = ProstCodec::<ModelInferRequest, ModelInferResponse>::default();
+    let messages = Request::new(futures::stream::pending());
+    let asked = grpc.streaming(messages, path.parse().unwrap(), codec);
+    let refused = asked.await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
+    assert!(
+        refused.message().contains("there are ServerLive"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn health_is_that_of_the_frontend_or_of_a_model() {
+    let (cluster, _client) = start().await;
+    let mut client = HealthClient::new(cluster.served.grpc_channel().await);
+    for service in ["", "inference.GRPCInferenceService", "linear"] {
+        let service = service.to_owned();
+        let health = client.check(HealthCheckRequest { service }).await.unwrap();
+        assert_eq!(health.into_inner().status(), ServingStatus::Serving);
+    }
+    let service = "other".to_owned();
+    let unknown = client.check(HealthCheckRequest { service }).await;
+    assert_eq!(unknown.unwrap_err().code(), Code::NotFound);
+    let watched = client.watch(HealthCheckRequest::default()).await;
+    assert_eq!(watched.unwrap_err().code(), Code::Unimplemented);
 }
 
 #[tokio::test]
