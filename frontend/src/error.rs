@@ -133,6 +133,7 @@ impl IntoResponse for ServeError {
 fn classify_failure(kind: FailureKind) -> (StatusCode, ErrorKind) {
     match kind {
         FailureKind::DeadlineExceeded => (StatusCode::GATEWAY_TIMEOUT, ErrorKind::DeadlineExceeded),
+        FailureKind::Shed => (StatusCode::SERVICE_UNAVAILABLE, ErrorKind::Overloaded),
         FailureKind::Unreachable | FailureKind::ConnectionLost | FailureKind::InstanceBusy => {
             (StatusCode::SERVICE_UNAVAILABLE, ErrorKind::Unavailable)
         }

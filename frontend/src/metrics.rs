@@ -402,6 +402,7 @@ fn gauges(model: &str) -> Vec<(Gauge, ReadGauge)> {
         gauge(HOLD_BACK, |stats, _| stats.hold_back_us as f64 / 1e6),
         gauge(QUEUED, |stats, _| stats.queued as f64),
         gauge(QUEUE_LIMIT, |stats, _| stats.queue_limit as f64),
+        gauge(SLOTS, |stats, _| stats.slots_per_instance as f64),
         gauge(EJECTED, |stats, _| stats.ejected as f64),
         gauge(REDUNDANCY_ON, |_, switches| f64::from(switches.redundancy)),
         gauge(HOLD_BACK_OVERRIDDEN, |_, switches| {

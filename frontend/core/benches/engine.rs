@@ -78,6 +78,7 @@ fn engine(strategy: &StrategyConfig) -> Engine<u64, u64> {
         queue: 1024,
     };
     let config = CoreConfig {
+        max_slots: 0,
         pools: vec![pool, pool],
         max_queries: 4096,
         max_attempts: 3,

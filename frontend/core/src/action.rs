@@ -162,12 +162,15 @@ pub enum FailureKind {
     /// The deadline came first.
     #[error("deadline exceeded")]
     DeadlineExceeded,
+    /// Taken out of the queue under overload, before an instance had it.
+    #[error("too many queries in flight")]
+    Shed,
 }
 
 impl FailureKind {
     /// Returns true if another instance may do better.
     pub fn is_retryable(self) -> bool {
-        !matches!(self, Self::Refused | Self::DeadlineExceeded)
+        !matches!(self, Self::Refused | Self::DeadlineExceeded | Self::Shed)
     }
 
     /// Counts as a failure of the instance when its answers are judged. A busy instance says no

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
+use crate::concurrency::Concurrency;
 use crate::latency::LatencyWindow;
 use crate::outliers::Outliers;
 use crate::query::{Job, Phase, Query};
@@ -52,6 +53,9 @@ pub struct CoreConfig {
     /// Limit of queries that wait for a slot of the deployed model. `None` is the limit
     /// of the pool's queue.
     pub queue_limit: Option<QueueLimitConfig>,
+    /// Slots that an instance of the deployed model may be given, if more of them than the pool's
+    /// raise the rate of answers.
+    pub max_slots: u32,
     /// When an instance that answers badly is ejected; never without it.
     pub outliers: Option<OutlierConfig>,
 }
@@ -75,6 +79,7 @@ pub struct Core<I, O> {
     max_attempts: u32,
     suspect_after: Duration,
     queue_limit: Option<QueueLimit>,
+    concurrency: Option<Concurrency>,
     outliers: Option<Outliers>,
     next_id: u64,
 }
@@ -102,6 +107,9 @@ impl<I, O> Core<I, O> {
             queue_limit: config.queue_limit.map(|limit| {
                 QueueLimit::new(limit, config.pools.first().map_or(0, |pool| pool.queue))
             }),
+            concurrency: (config.pools.first())
+                .filter(|pool| config.max_slots > pool.slots)
+                .map(|pool| Concurrency::new(pool.slots.max(1), config.max_slots)),
             outliers: config.outliers.map(Outliers::new),
             next_id: 0,
         }
@@ -196,6 +204,7 @@ impl<I, O> Core<I, O> {
         self.stats.ejected = pool.ejected() as u64;
         self.stats.queued = pool.queued() as u64;
         self.stats.queue_limit = limit as u64;
+        self.stats.slots_per_instance = pool.slots_per_instance().into();
     }
 
     pub(crate) fn accept(&mut self, class: ClassId, query: Query<I>) -> QueryId {
@@ -344,6 +353,7 @@ mod tests {
             retry_burst: 0.0,
             suspect_after: Duration::ZERO,
             queue_limit: None,
+            max_slots: 0,
             outliers: None,
         };
         let mut core: Core<(), ()> = Core::new(&config);

@@ -165,6 +165,9 @@ impl<I, O> Engine<I, O> {
                 }
             }
         }
+        for query in self.core.shed() {
+            self.shed(query);
+        }
         self.flush_actions(actions);
     }
 

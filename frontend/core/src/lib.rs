@@ -33,6 +33,7 @@
 
 mod action;
 mod budget;
+mod concurrency;
 mod core;
 mod engine;
 mod group_view;

@@ -210,6 +210,22 @@ impl Pool {
             .map_or(0, |instance| instance.in_flight)
     }
 
+    /// Requests that an instance is sent at the same time.
+    pub fn slots_per_instance(&self) -> u32 {
+        self.slots
+    }
+
+    /// Gives instances so many slots. Call [`start_next`](Self::start_next) until it returns `None`
+    /// afterwards.
+    pub(crate) fn set_slots(&mut self, slots: u32) {
+        if std::mem::replace(&mut self.slots, slots) == slots {
+            return;
+        }
+        self.available.clear();
+        let all: Vec<u32> = self.instances.keys().copied().collect();
+        all.into_iter().for_each(|index| self.offer(index));
+    }
+
     /// Requests that its instances can serve at the same time, those that are down included.
     pub fn slots(&self) -> usize {
         self.instances.len() * self.slots as usize
@@ -326,6 +342,15 @@ impl Pool {
             self.queue
                 .retain(|waiting| !withdrawn.contains(&waiting.job));
         }
+    }
+
+    /// Takes the newest `excess` queued jobs back.
+    pub(crate) fn shed(&mut self, excess: usize) -> Vec<JobId> {
+        let newest = self.queue.iter().rev().map(|waiting| waiting.job);
+        let live = newest.filter(|job| !self.withdrawn.contains(job));
+        let jobs: Vec<JobId> = live.take(excess).collect();
+        jobs.iter().for_each(|&job| self.withdraw(job));
+        jobs
     }
 
     /// A request at `instance` ended: its slot is free again. Call

@@ -1,20 +1,24 @@
-//! Bound on the queue of queries that keeps the wait short, adapted while serving.
+//! Bound on the queue of queries that keeps the wait short under overload, adapted while serving.
 //!
 //! A fixed bound is either too small for a burst or, under lasting overload, a queue in which
-//! everybody waits as long as the bound allows, until answers come too late to be of use. Two
-//! things tell a burst from overload, after CoDel (Nichols and Jacobson, "Controlling queue delay",
-//! ACM Queue 2012; RFC 8289): a burst's queue drains, so that in any interval of some length one
-//! wait is close to zero; the *shortest* wait in an interval is that of the standing queue.
+//! every query waits as long as the bound allows, until answers come too late to be of use. A
+//! standing queue alone is no overload: clients that each wait for an answer before they ask again
+//! (a closed loop) keep one as long as they are many, and refusing them gains nothing. Overload is
+//! a queue that grows: it reaches the fixed bound, or every query that is started has waited for
+//! longer than its deadline leaves it.
 //!
-//! Once the shortest wait exceeds the target, the bound becomes what drains within the target at
-//! the rate at which queries were started meanwhile (Little's law, as BBR sizes a window by
-//! bandwidth times delay). From then on the mean wait is held to the target: above it the bound is
-//! set in the same way, well below it it grows by a tenth and one, up to the fixed bound, at which
-//! the search for a standing queue begins anew; in between it stays, since a bound that swings lets
-//! in the queries that wait longest. The target is a share of the service time, which is learned: a
-//! wait of 10 ms is long for a model that takes 2 ms, and nothing for one that takes a second. It
-//! is not learned under overload: where an instance is sent several requests at a time, most of
-//! what it takes then is the wait for its other requests.
+//! Then the bound becomes what drains within the target at the rate at which queries were started
+//! meanwhile (Little's law, as BBR sizes a window by bandwidth times delay), and the newest queries
+//! beyond it are shed. From then on the mean wait is held to the target: above it the bound is set
+//! in the same way, well below it it grows by a tenth and one, up to the fixed bound, at which the
+//! search for overload begins anew; in between it stays, since a bound that swings lets in the
+//! queries that wait longest. A closed loop that is refused asks again at once and looks like
+//! overload, so the fixed bound is tried again at times, for a two-hundredth of the time at most.
+//! The intervals are those of CoDel (Nichols and Jacobson, "Controlling queue delay", ACM Queue
+//! 2012; RFC 8289). The target is a share of the service time, which is learned: a wait of 10 ms is
+//! long for a model that takes 2 ms, and nothing for one that takes a second. It is not learned
+//! under overload: where an instance is sent several requests at a time, most of what it takes then
+//! is the wait for its other requests.
 //!
 //! Limits on concurrency like Netflix's gradient2 or TCP Vegas estimate the queue from latency
 //! against its best value, which they must keep learning anew; here the frontend itself holds the
@@ -56,11 +60,18 @@ pub struct QueueLimit {
     /// Requests that it was learned from, up to enough.
     learned: u32,
     began: Time,
+    /// True unless a query started since `began` had more time left than it had waited.
+    all_late: bool,
     /// Of the queries started since `began`.
-    shortest_wait: Option<Duration>,
     waited: Duration,
     started: u32,
     refused: Option<Time>,
+    /// End of the last interval in which waits were short.
+    calm: Time,
+    /// While the bound is less than the fixed one, when that is tried again.
+    try_again: Option<Time>,
+    /// The bound was cut just now, and the queue was not.
+    is_cut: bool,
 }
 
 /// Requests over which the service time is averaged, and from which it is known well enough
@@ -76,6 +87,10 @@ const OVERLOAD: Duration = Duration::from_secs(1);
 const FORGOTTEN: u128 = 100;
 /// Service times over which waits are judged.
 const SERVICES: f64 = 3.0;
+/// The fixed bound is tried again after this many times what it took to fill, and after this long
+/// at least.
+const FILLS: u32 = 200;
+const TRY_AGAIN: Duration = Duration::from_secs(10);
 
 impl QueueLimit {
     /// Begins at the fixed bound `max`.
@@ -88,10 +103,13 @@ impl QueueLimit {
             service: None,
             learned: 0,
             began: Time::ZERO,
-            shortest_wait: None,
+            all_late: true,
             waited: Duration::ZERO,
             started: 0,
             refused: None,
+            calm: Time::ZERO,
+            try_again: None,
+            is_cut: false,
         }
     }
 
@@ -103,6 +121,14 @@ impl QueueLimit {
     /// Returns true if another query may wait beside `queued` ones.
     pub fn admits(&self, queued: usize) -> bool {
         queued < self.limit()
+    }
+
+    /// Returns how many of `queued` queries are to be shed: once after the bound was cut.
+    pub fn take_excess(&mut self, queued: usize) -> usize {
+        match std::mem::take(&mut self.is_cut) {
+            true => queued.saturating_sub(self.limit()),
+            false => 0,
+        }
     }
 
     /// A query was refused.
@@ -131,8 +157,8 @@ impl QueueLimit {
         });
     }
 
-    /// A query got its slot after it had waited for `waited`.
-    pub fn started(&mut self, now: Time, waited: Duration) {
+    /// A query got its slot after it had waited for `waited`, `left` before its deadline.
+    pub fn started(&mut self, now: Time, waited: Duration, left: Duration) {
         let Some(service) = self.service else { return };
         let services = Duration::try_from_secs_f64(SERVICES * service).unwrap_or_default();
         let interval = self.config.interval.max(services);
@@ -141,10 +167,7 @@ impl QueueLimit {
         }
         self.started += 1;
         self.waited = self.waited.saturating_add(waited);
-        self.shortest_wait = Some(
-            self.shortest_wait
-                .map_or(waited, |shortest| shortest.min(waited)),
-        );
+        self.all_late &= waited > left;
     }
 
     fn judge(&mut self, now: Time, service: f64, interval: Duration) {
@@ -152,21 +175,30 @@ impl QueueLimit {
         let target = self.config.wait_share * service;
         let is_limiting = self.limit < self.max as f64;
         let mean = self.waited.as_secs_f64() / f64::from(self.started.max(1));
-        let shortest = self
-            .shortest_wait
-            .map_or(0.0, |shortest| shortest.as_secs_f64());
-        if (if is_limiting { mean } else { shortest }) > target {
+        let was_full = self.refused.is_some_and(|refused| refused >= self.began);
+        let has_grown = was_full || self.all_late && self.started > 0;
+        if is_limiting && self.try_again.is_some_and(|at| at <= now) {
+            self.limit = self.max as f64;
+            (self.try_again, self.calm) = (None, now);
+        } else if mean > target && (is_limiting || has_grown) {
             let drained = f64::from(self.started) / elapsed.as_secs_f64() * target;
             self.limit = drained.min(self.limit);
+            if !is_limiting {
+                let filled = now.since(self.calm).saturating_mul(FILLS);
+                self.try_again = Some(now + filled.clamp(TRY_AGAIN, 60 * TRY_AGAIN));
+                self.is_cut = true;
+            }
         } else if !is_limiting || mean < SHORT * target {
             let intervals = elapsed.as_nanos() / interval.as_nanos().max(1);
             for _ in 0..intervals.min(FORGOTTEN) {
                 self.limit = self.limit * 1.1 + 1.0;
             }
         }
+        if mean <= target {
+            self.calm = now;
+        }
         self.limit = self.limit.clamp(self.config.min as f64, self.max as f64);
-        (self.began, self.shortest_wait, self.waited, self.started) =
-            (now, None, Duration::ZERO, 0);
+        (self.began, self.all_late, self.waited, self.started) = (now, true, Duration::ZERO, 0);
     }
 }
 

@@ -55,6 +55,8 @@ pub struct Stats {
     pub ejected: u64,
     /// Gauge: queries that may wait for a slot of the deployed model.
     pub queue_limit: u64,
+    /// Slots of an instance of the deployed model.
+    pub slots_per_instance: u64,
     /// Gauge: queries that wait for a slot of the deployed model.
     pub queued: u64,
     /// Gauge: queries in the table.

@@ -54,6 +54,7 @@ fn model(model: &ServedModel) -> Value {
         "in_flight": stats.queries_tracked,
         "queued": stats.queued,
         "queue_limit": stats.queue_limit,
+        "slots_per_instance": stats.slots_per_instance,
         "hold_back_ms": stats.hold_back_us as f64 / 1e3,
         "latency": {
             "answered": percentiles(&now.latency.answered),

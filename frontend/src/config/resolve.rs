@@ -12,6 +12,10 @@ use super::strategy::{ClassConfig, Deployed, RedundantPool, resolve_classes};
 use super::{At, ConfigError, FrontendConfig};
 use crate::traces::TraceSettings;
 
+/// Slots of an instance that are looked for where none are configured.
+const LEAST_SLOTS: u32 = 2;
+const MOST_SLOTS: u32 = 64;
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
     pub settings: ModelSettings,
@@ -27,6 +31,12 @@ pub struct ModelConfig {
 impl ModelConfig {
     pub fn pools(&self) -> impl Iterator<Item = &PoolSettings> {
         std::iter::once(&self.pool).chain(self.redundant.iter().map(|other| &other.pool))
+    }
+
+    /// Slots that an instance may be given: as many as are configured, or found.
+    pub fn max_slots(&self) -> u32 {
+        let configured = self.settings.slots_per_instance;
+        configured.unwrap_or(MOST_SLOTS)
     }
 
     /// Labels of these pools: `deployed`, `parity0`, `batch-backup`.
@@ -133,7 +143,8 @@ fn resolve_model(
         .map_err(|error| at.because("name", error))?;
     let version = resolve_version(at, &entry, settings.version)?;
     check_model(at, &settings)?;
-    let size = (settings.slots_per_instance, settings.max_queue);
+    let slots = settings.slots_per_instance.unwrap_or(LEAST_SLOTS);
+    let size = (slots, settings.max_queue);
     let mut pool = PoolSettings::resolve(at, &settings.instances, size, None)?;
     let deployed = Deployed {
         repository,

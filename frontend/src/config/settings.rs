@@ -126,8 +126,7 @@ pub struct ModelSettings {
     pub(super) name: String,
     pub(super) version: Option<u64>,
     pub(super) instances: Instances,
-    #[serde(default = "number::<2, _>")]
-    pub(super) slots_per_instance: u32,
+    pub(super) slots_per_instance: Option<u32>,
     #[serde(default = "number::<256, _>")]
     pub(super) max_queue: usize,
     #[serde(default = "percent::<50>")]

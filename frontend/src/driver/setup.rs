@@ -30,6 +30,7 @@ pub(super) fn core_config(config: &ModelConfig) -> CoreConfig {
             wait_share: settings.queue_wait_share,
             ..QueueLimitConfig::default()
         }),
+        max_slots: config.max_slots(),
         outliers: Some(OutlierConfig {
             consecutive: health.eject_after_failures,
             ejected_for: health.eject,

@@ -54,6 +54,8 @@ declare! {
     QUEUED: &str = "parapet_queries_queued": "Queries that wait for a slot of the deployed model";
     QUEUE_LIMIT: &str = "parapet_queue_limit":
         "Queries that may wait for a slot of the deployed model";
+    SLOTS: &str = "parapet_slots_per_instance":
+        "Requests that an instance of the deployed model is sent at a time";
     EJECTED: &str = "parapet_instances_ejected":
         "Instances of the deployed model that are ejected for their bad answers";
     EJECTIONS: &str = "parapet_instance_ejections_total":

@@ -180,6 +180,7 @@ mod tests {
             FailureKind::Refused,
             FailureKind::InvalidOutput,
             FailureKind::DeadlineExceeded,
+            FailureKind::Shed,
         ] {
             let failure = failure(address, kind, &long);
             assert_eq!(failure.kind, kind);

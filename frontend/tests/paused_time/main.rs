@@ -237,11 +237,12 @@ async fn a_request_names_its_class() {
 }
 
 /// Five times what two instances can do, for two seconds, in bursts: they stay busy, and accepted
-/// queries wait for no longer than a few service times.
+/// queries wait for no longer than a few service times, once the queue was full and is shed.
 #[tokio::test(start_paused = true)]
 async fn overload_lets_few_wait_and_rejects_the_others_at_once() {
     let fixture = plain(2).await;
-    let (mut asked, mut accepted, mut longest) = (Vec::new(), 0, Duration::ZERO);
+    let (mut asked, mut accepted, mut shed) = (Vec::new(), 0, 0);
+    let mut longest = Duration::ZERO;
     for round in 0..400 {
         asked.extend((0..10).map(|_| (round, fixture.ask(1.0))));
         sleep(SERVICE).await;
@@ -259,10 +260,11 @@ async fn overload_lets_few_wait_and_rejects_the_others_at_once() {
             }
             Err(refused) => {
                 assert_eq!(refused.classify().0.as_u16(), 503, "{refused}");
-                assert!(took < MS, "{took:?}");
+                shed += usize::from(took >= MS);
             }
         }
     }
+    assert!((128..=256).contains(&shed), "{shed} of a queue of 256");
     assert!(accepted > 700, "{accepted} of 800 that they can do");
     assert!(longest < 5 * SERVICE, "{longest:?}");
 }

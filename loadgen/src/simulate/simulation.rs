@@ -79,6 +79,7 @@ impl Simulation {
             },
             models: models.collect(),
             core: CoreConfig {
+                max_slots: 0,
                 pools: resolved.pools.iter().map(pool).collect(),
                 max_queries: LEAST_IN_FLIGHT.max(IN_FLIGHT_FOR_SLOT.saturating_mul(all_slots)),
                 max_attempts: 3,

@@ -352,7 +352,10 @@ impl Simulator {
 fn seen_by_client(failure: FailureKind) -> target::Failure {
     target::Failure::Status(match failure {
         FailureKind::DeadlineExceeded => 504,
-        FailureKind::Unreachable | FailureKind::ConnectionLost | FailureKind::InstanceBusy => 503,
+        FailureKind::Unreachable
+        | FailureKind::ConnectionLost
+        | FailureKind::InstanceBusy
+        | FailureKind::Shed => 503,
         FailureKind::InstanceError | FailureKind::InvalidOutput => 502,
         FailureKind::Refused => 400,
     })

@@ -212,9 +212,40 @@ impl<I, O> Core<I, O> {
                 pool.took(instance, self.now.since(job.sent));
             }
             self.judge_by_end(&job, instance, failure);
+            self.adapt_slots(instance.pool, failure);
             self.release(instance);
         }
         Some(job)
+    }
+
+    fn adapt_slots(&mut self, pool: PoolId, failure: Option<FailureKind>) {
+        let (PoolId::DEPLOYED, Some(concurrency), Some(pool)) =
+            (pool, &mut self.concurrency, self.pools.first_mut())
+        else {
+            return;
+        };
+        let slots = match failure {
+            None => concurrency.answered(self.now, pool.queued()),
+            Some(FailureKind::InstanceBusy) => Some(concurrency.refused()),
+            Some(_) => None,
+        };
+        if let Some(slots) = slots {
+            pool.set_slots(slots);
+        }
+    }
+
+    /// Takes queries out of the queue, the newest first, once overload shows.
+    pub(crate) fn shed(&mut self) -> Vec<QueryId> {
+        let queue = self.queue_limit.as_mut().zip(self.pools.first_mut());
+        let jobs = queue.map(|(limit, pool)| pool.shed(limit.take_excess(pool.queued())));
+        let end = |job| match self.finish_job(job, Some(FailureKind::Shed))?.purpose {
+            Purpose::Query(query) => Some(query),
+            _ => None,
+        };
+        jobs.unwrap_or_default()
+            .into_iter()
+            .filter_map(end)
+            .collect()
     }
 
     /// For how long the request has been at its instance; `None` if it is at none.
@@ -285,8 +316,10 @@ impl<I, O> Core<I, O> {
         job.instance = Some(instance);
         job.sent = self.now;
         let input = Arc::clone(&job.input);
-        if let (Purpose::Query(_), Some(limit)) = (job.purpose, &mut self.queue_limit) {
-            limit.started(self.now, self.now.since(job.submitted));
+        if let (Purpose::Query(query), Some(limit)) = (job.purpose, &mut self.queue_limit) {
+            let deadline = self.queries.get(&query).map(|query| query.deadline);
+            let left = deadline.map_or(Duration::ZERO, |deadline| deadline.since(self.now));
+            limit.started(self.now, self.now.since(job.submitted), left);
         }
         if let Some(class) = job.purpose.redundant_for() {
             self.count(class, Fate::Issued);

@@ -69,6 +69,18 @@ impl<I, O> Engine<I, O> {
         self.fail_if_hopeless(id);
     }
 
+    /// Ends a query whose request was taken out of the queue, unless it has another one.
+    pub(super) fn shed(&mut self, id: QueryId) {
+        let failure = Failure::new(FailureKind::Shed, "shed from the queue");
+        let query = self.core.query(id);
+        if query.is_some_and(|query| query.is_waiting() && query.jobs.is_empty()) {
+            self.core.answer(id, Answer::Failed(failure));
+            self.close(id);
+        } else {
+            self.attempt_failed(id, failure);
+        }
+    }
+
     pub(super) fn try_elsewhere(&mut self, id: QueryId, down: InstanceId) {
         let has_slot = self.core.pool(down.pool).is_some_and(Pool::has_free_slot);
         if has_slot && self.core.may_retry(id, FailureKind::Unreachable) {

@@ -136,6 +136,7 @@ pub fn core_config(instances: usize, slots: u32, r: usize) -> CoreConfig {
         queue: 4,
     };
     CoreConfig {
+        max_slots: 0,
         pools: std::iter::once(deployed)
             .chain((0..r).map(|_| parity))
             .collect(),

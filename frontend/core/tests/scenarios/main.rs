@@ -376,3 +376,29 @@ fn a_query_whose_reconstruction_was_refused_fails_with_its_last_request() {
     harness.complete_client(odd, Some(FailureKind::Refused));
     harness.expect(odd, Fate::Failed(FailureKind::Refused));
 }
+
+#[test]
+fn overload_sheds_the_newest_queries_of_the_queue() {
+    let mut harness = Harness::plain(1, 1);
+    for _ in 0..3 {
+        answered(&mut harness);
+    }
+    let queries: Vec<usize> = (0..17).map(|_| harness.query()).collect();
+    let refused = harness.arrive(0, true, MINUTE);
+    assert_eq!(refused, Err(Rejected::Overloaded), "the queue is full");
+    for &query in &queries {
+        if harness.fate(query) == &Fate::Waiting {
+            harness.advance(20 * MS);
+            harness.complete_client(query, None);
+        }
+    }
+    let served = queries
+        .iter()
+        .take_while(|&&query| harness.fate(query) == &Fate::Exact)
+        .count();
+    assert!((1..8).contains(&served), "{served}");
+    for &query in &queries[served..] {
+        harness.expect(query, Fate::Failed(FailureKind::Shed));
+    }
+    assert_eq!(harness.engine.stats().queue_limit, 2);
+}
