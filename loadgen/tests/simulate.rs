@@ -289,6 +289,35 @@ fn crashes_cost_retries_and_instances_come_back() {
     );
 }
 
+/// Of some instances whose service times vary one freezes, and takes what it has with it.
+#[test]
+fn defaults_hold_no_answer_back_for_a_frozen_instance() {
+    let mut slow = Vec::new();
+    for strategy in ["hedge", "coded", "coded_hedged", "approximate_backup"] {
+        for instances in [2, 4, 8] {
+            let mut frozen = setup(strategy, [instances, 2], 100.0, 2_000);
+            frozen.faults.service_time = Some(ServiceTime::Constant { ms: 5.0 });
+            frozen.faults.straggle = straggling(0.1, 1.0, 15.0).straggle;
+            (frozen.blocks, frozen.instances.slots) = (1, 2);
+            frozen.events = vec![Event {
+                block: 0,
+                after_s: 10.0,
+                what: What::Freeze,
+                instance: 0,
+                for_s: Some(2.5),
+            }];
+            let simulated = run(simulation(&frozen));
+            let (slowest, failed) = (answered(&simulated).max, simulated.counts.failed);
+            if slowest > 100.0 || failed > 0 {
+                slow.push(format!(
+                    "{strategy}, {instances}: {slowest} ms, {failed} failed"
+                ));
+            }
+        }
+    }
+    assert!(slow.is_empty(), "{slow:#?}");
+}
+
 /// One instance, idle but for the query at hand, stands still for a second, and is away for another
 /// in the next block.
 #[test]

@@ -40,6 +40,11 @@ impl TokenBucket {
         self.tokens >= 1.0
     }
 
+    /// Returns true if there is a token for one extra request beside this share of the burst.
+    pub(crate) fn can_spend_beside(&self, share: f64) -> bool {
+        self.tokens - (self.burst * share).floor() >= 1.0
+    }
+
     /// As [`spend`](Self::spend), but leaves half of the burst.
     pub(crate) fn spend_above_half(&mut self) -> bool {
         self.tokens - self.burst / 2.0 >= 1.0 && self.spend()

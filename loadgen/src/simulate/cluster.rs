@@ -225,7 +225,10 @@ impl SimulatedCluster {
     pub(super) fn probe(&mut self, instance: InstanceId) {
         let there = self.network.to_instance.sample(&mut self.network_random);
         let back = self.network.to_frontend.sample(&mut self.network_random);
-        self.plan_check(self.number(instance), there + back);
+        let number = self.number(instance);
+        let stopped = self.instances.get(number as usize);
+        let stopped = stopped.map_or(0, |it| it.stopped_until(self.now) - self.now);
+        self.plan_check(number, there + stopped + back);
     }
 
     /// A check ends. Returns what the engine is told of it, if anything.

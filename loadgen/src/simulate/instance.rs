@@ -70,6 +70,16 @@ impl Instance {
         self.stops.sort_unstable();
     }
 
+    /// When a stop that `time` falls into is over, or `time`.
+    pub(super) fn stopped_until(&self, time: u64) -> u64 {
+        self.stops.iter().fold(time, |time, &(from, until)| {
+            match (from..until).contains(&time) {
+                true => until,
+                false => time,
+            }
+        })
+    }
+
     pub(super) fn busy(&self, now: u64) -> u64 {
         match self.running.is_empty() {
             true => self.busy,
@@ -123,12 +133,7 @@ impl Instance {
         let computed = Duration::from_nanos(now).saturating_add(delay);
         // A freeze that begins meanwhile holds the answers back.
         let ends = computed.saturating_add(self.freezes.remaining(computed));
-        let mut ends = u64::try_from(ends.as_nanos()).unwrap_or(u64::MAX);
-        for (from, until) in &self.stops {
-            if (*from..*until).contains(&ends) {
-                ends = *until;
-            }
-        }
+        let ends = self.stopped_until(u64::try_from(ends.as_nanos()).unwrap_or(u64::MAX));
         (self.fails, self.began) = (fails, now);
         self.batches += 1;
         Some((ends, self.life))

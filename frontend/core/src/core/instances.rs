@@ -6,6 +6,9 @@ use super::Core;
 use crate::query::{Job, Purpose};
 use crate::{Action, InstanceId, InstanceView, Pool, PoolId, QueryId, Time};
 
+/// Times its usual latency after which an instance that was overtaken is suspected.
+const OVERTAKEN: u32 = 4;
+
 impl<I, O> Core<I, O> {
     /// At most `limit` instances, in the order of their ids. Looks at every request once.
     pub(crate) fn view_instances(&self, now: Time, limit: usize) -> Vec<InstanceView> {
@@ -43,6 +46,22 @@ impl<I, O> Core<I, O> {
             && pool.set_up(instance, false)
         {
             self.push(Action::Probe { instance });
+        }
+    }
+
+    /// A copy of the query has won: instances that have had its other requests for several times
+    /// what they usually take must show that they are well. Else a frozen one, whose slots are
+    /// freed, takes more queries than there are copies for.
+    pub(crate) fn suspect_overtaken(&mut self, id: QueryId) {
+        let overtaken = |job: &Job<I>| {
+            let instance = job.instance?;
+            let pool = self.pool(instance.pool)?;
+            let is_long = self.now.since(job.sent) >= OVERTAKEN * pool.latency(instance)?;
+            (is_long && pool.has_other_up(instance)).then_some(instance)
+        };
+        let overtaken: Vec<InstanceId> = self.jobs_of(id).filter_map(overtaken).collect();
+        for instance in overtaken {
+            self.suspect(instance);
         }
     }
 

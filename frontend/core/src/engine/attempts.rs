@@ -37,6 +37,9 @@ impl<I, O> Engine<I, O> {
                 self.strategies
                     .of_mut(query.class())
                     .on_exact(&mut self.core, query, &output);
+                if is_copy {
+                    self.core.suspect_overtaken(query);
+                }
                 // A request that took long and was overtaken says something about its instance.
                 self.core.forget(query, is_copy);
             }

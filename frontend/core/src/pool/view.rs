@@ -17,6 +17,11 @@ impl Instance {
 }
 
 impl Pool {
+    /// Moving average of the latency of an instance's requests.
+    pub(crate) fn latency(&self, instance: InstanceId) -> Option<Duration> {
+        self.instances.get(&instance.index)?.latency
+    }
+
     pub(crate) fn took(&mut self, instance: InstanceId, took: Duration) {
         if let Some(state) = self.instances.get_mut(&instance.index) {
             state.latency = Some(state.latency.map_or(took, |before| (before * 7 + took) / 8));

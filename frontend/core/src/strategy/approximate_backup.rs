@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 use serde::Deserialize;
 
 use super::allowance::Allowance;
+use super::hedge::LEAST_DELAY;
 use super::settings;
 use crate::stats::Fate;
 use crate::{
@@ -208,8 +209,12 @@ impl<I, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for ApproximateBackup<O
         if let Some(backed) = self.queries.get_mut(&id) {
             backed.late = true;
         }
-        if !self.answer_held(core, id) {
-            self.ask(core, id);
+        if self.answer_held(core, id) || self.ask(core, id) {
+            return;
+        }
+        if self.queries.get(&id).is_some_and(|backed| !backed.asked) {
+            let at = core.now() + self.delay.delay().max(LEAST_DELAY);
+            core.set_late_timer(id, at);
         }
     }
 

@@ -2,8 +2,10 @@
 //! Barroso, *The Tail at Scale*, CACM 2013, "Within request short-term adaptations").
 //!
 //! Late is a percentile of recent latency, so that at the 95th about one query in twenty is hedged;
-//! the budget holds when everything slows down at once. The first answer of either wins, the other
-//! is withdrawn. An error of one does not end the query while the other is under way.
+//! the budget holds when everything slows down at once. Ordinary jitter may use it up, so a
+//! part of the burst is kept for queries that have waited for longer, as those at a frozen instance
+//! have: a query that gets no copy is looked at again. The first answer of either wins, the other is
+//! withdrawn. An error of one does not end the query while the other is under way.
 
 use std::time::Duration;
 
@@ -91,7 +93,7 @@ impl Hedge {
 }
 
 /// Between two looks at one query, lest a delay of zero looks for ever.
-const LEAST_DELAY: Duration = Duration::from_millis(1);
+pub(super) const LEAST_DELAY: Duration = Duration::from_millis(1);
 
 impl<I, O> Strategy<I, O> for Hedge {
     fn on_accepted(&mut self, core: &mut Core<I, O>, query: QueryId) {
@@ -116,11 +118,11 @@ impl<I, O> Strategy<I, O> for Hedge {
             self.look_again(core, query);
             return;
         }
-        let sent = self.allowance.copy(core, query);
-        if sent
-            && core
-                .query(query)
-                .is_some_and(|query| query.copies < self.max_copies)
+        let delay = self.delay.delay();
+        self.allowance.late_copy(core, query, delay);
+        if core
+            .query(query)
+            .is_some_and(|query| query.copies < self.max_copies)
         {
             self.look_again(core, query);
         }

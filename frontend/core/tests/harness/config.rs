@@ -72,7 +72,7 @@ pub fn hedge_config() -> HedgeConfig {
         delay: HoldBackPolicy::Fixed(HOLD_BACK),
         max_copies: 1,
         share: 0.3,
-        burst: 2.0,
+        burst: 3.0,
         shed_above: Some(4),
     }
 }
@@ -93,7 +93,7 @@ pub fn coded_hedged_config(k: usize, r: usize) -> CodedConfig {
     CodedConfig {
         hedge: Some(HedgeBudget {
             share: 0.2,
-            burst: 2.0,
+            burst: 3.0,
         }),
         ..coded_config(k, r)
     }

@@ -6,6 +6,8 @@
 //! Not in ParM; the hedge is that of *The Tail at Scale* (CACM 2013).
 
 use super::Coded;
+use crate::query::Query;
+use crate::strategy::hedge::LEAST_DELAY;
 use crate::{Core, QueryId};
 
 impl<I, O> Coded<I, O> {
@@ -22,8 +24,16 @@ impl<I, O> Coded<I, O> {
         // A copy of a query that is lost, or still waits for its first slot, would not help.
         let has_requests = core.query(id).is_some_and(|query| !query.jobs.is_empty());
         let of_use = has_requests && !core.is_own_queued(id) && !self.is_reconstructing(id);
-        if let Some(allowance) = self.hedges.as_mut().filter(|_| of_use) {
-            allowance.copy(core, id);
+        let delay = self.hold_back.delay().max(LEAST_DELAY);
+        let Some(allowance) = self.hedges.as_mut() else {
+            return;
+        };
+        if of_use {
+            allowance.late_copy(core, id, delay);
+        }
+        let has_copy = |query: &Query<I>| query.copies > 0;
+        if has_requests && !core.query(id).is_some_and(has_copy) {
+            core.set_late_timer(id, core.now() + delay);
         }
     }
 

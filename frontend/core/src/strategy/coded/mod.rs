@@ -131,9 +131,8 @@ impl<I, O> Coded<I, O> {
         let Some((id, slot, group)) = self.group_of(query) else {
             return;
         };
-        if let Some(member) = group.members.get_mut(slot) {
-            member.late = true;
-        }
+        let member = group.members.get_mut(slot);
+        let was_late = member.is_none_or(|member| std::mem::replace(&mut member.late, true));
         if is_straggler && !self.groups_late_queries() {
             self.complete_with_fillers(core, id);
         }
@@ -141,7 +140,8 @@ impl<I, O> Coded<I, O> {
         let Some(group) = self.groups.get_mut(&id) else {
             return;
         };
-        core.stats.late_unrecoverable += u64::from(is_straggler && group.lacks_parity());
+        let is_unrecoverable = is_straggler && !was_late && group.lacks_parity();
+        core.stats.late_unrecoverable += u64::from(is_unrecoverable);
         Self::try_reconstruct(core, group, slot);
     }
 }
