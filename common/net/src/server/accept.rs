@@ -20,20 +20,24 @@ const BACKLOG: u32 = 4096;
 /// # Errors
 /// The system's error, as when the address is taken.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() {
-        TcpSocket::new_v4()?
-    } else {
-        TcpSocket::new_v6()?
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
+/// Byte stream of a connection.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
+
 /// A source of connections; tests have one in memory.
 pub trait Accept: Send {
     /// Byte stream of a connection.
-    type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+    type Io: Stream;
 
     /// Waits for the next connection, and says whose it is if that is known; cancel-safe.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Io, Option<IpAddr>)>> + Send;
@@ -65,10 +69,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl<A: Accept> Acceptor<A> {
     pub(crate) fn new(source: A) -> Self {
-        Self {
-            source,
-            pause: None,
-        }
+        let pause = None;
+        Self { source, pause }
     }
 
     /// Waits for the next connection; cancel-safe.

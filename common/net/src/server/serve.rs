@@ -10,12 +10,11 @@ use futures::FutureExt as _;
 use hyper::server::conn::http1::Builder;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::server::accept::{Accept, Acceptor};
+use crate::server::accept::{Accept, Acceptor, Stream};
 use crate::server::client_io::ClientIo;
 use crate::server::{Connections, Http2};
 use crate::tls::{Application, ServerTls};
@@ -27,15 +26,13 @@ pub trait Protocol: Clone + Send + Sync + 'static {
 
     /// Serves the requests of a connection until the client closes it, a limit is broken, it has
     /// become too old, or `draining` asks for its end: then what is in flight is answered still.
-    fn serve<S>(
+    fn serve<S: Stream>(
         self,
         io: S,
         peer: Option<IpAddr>,
         limits: Limits,
         draining: CancellationToken,
-    ) -> impl Future<Output = ()> + Send
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+    ) -> impl Future<Output = ()> + Send;
 }
 
 /// Outcome of the connections that were open when the shutdown began.
@@ -59,13 +56,8 @@ pub struct Server<P = Http1> {
 impl Server {
     /// A server of `app`.
     pub fn new(app: Router, limits: Limits) -> Self {
-        Self::speaking(
-            Http1 {
-                app,
-                tells_peers: false,
-            },
-            limits,
-        )
+        let tells_peers = false;
+        Self::speaking(Http1 { app, tells_peers }, limits)
     }
 
     /// Puts the [`Peer`](crate::server::Peer) into the extensions of requests, at some cost
@@ -81,13 +73,11 @@ impl<S> Server<Http2<S>> {
     /// A server of `service` by HTTP/2, with at most `max_streams` requests of one connection at
     /// the same time.
     pub fn over_http2(service: S, limits: Limits, max_streams: u32) -> Self {
-        Self::speaking(
-            Http2 {
-                service,
-                max_streams,
-            },
-            limits,
-        )
+        let protocol = Http2 {
+            service,
+            max_streams,
+        };
+        Self::speaking(protocol, limits)
     }
 }
 
@@ -156,58 +146,41 @@ impl<P: Protocol> Server<P> {
         drain(open, grace).await
     }
 
-    fn admit<S>(
+    fn admit<S: Stream>(
         &self,
         (io, peer): (S, Option<IpAddr>),
         open: &mut JoinSet<()>,
         draining: &CancellationToken,
-    ) where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let Some(place) = self
-            .connections
-            .admit(peer, self.limits.max_connections_per_peer)
-        else {
+    ) {
+        let limits = self.limits;
+        let share = limits.max_connections_per_peer;
+        let Some(place) = self.connections.admit(peer, share) else {
             tracing::debug!(?peer, "a peer has its share of the connections");
             return;
         };
         let (protocol, tls) = (self.protocol.clone(), self.tls.clone());
-        let serving = serve_peer(io, peer, protocol, tls, self.limits, draining.clone());
+        let draining = draining.clone();
         open.spawn(async move {
-            serving.await;
+            if let Some(tls) = tls {
+                // A handshake is large, and a task's memory is that of its largest branch.
+                Box::pin(serve_within_tls(io, peer, protocol, &tls, limits, draining)).await;
+            } else {
+                let io = ClientIo::new(io, &limits);
+                protocol.serve(io, peer, limits, draining).await;
+            }
             drop(place);
         });
     }
 }
 
-async fn serve_peer<S, P: Protocol>(
-    io: S,
-    peer: Option<IpAddr>,
-    protocol: P,
-    tls: Option<Arc<ServerTls>>,
-    limits: Limits,
-    draining: CancellationToken,
-) where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let Some(tls) = tls else {
-        let io = ClientIo::new(io, &limits);
-        return protocol.serve(io, peer, limits, draining).await;
-    };
-    // A handshake is large, and a task's memory is that of its largest branch.
-    Box::pin(serve_within_tls(io, peer, protocol, &tls, limits, draining)).await;
-}
-
-async fn serve_within_tls<S, P: Protocol>(
+async fn serve_within_tls<S: Stream, P: Protocol>(
     io: S,
     peer: Option<IpAddr>,
     protocol: P,
     tls: &ServerTls,
     limits: Limits,
     draining: CancellationToken,
-) where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+) {
     let (outdated, until) = (tls.outdated(), draining.child_token());
     let draining = until.clone();
     let serving = async {
@@ -273,15 +246,13 @@ pub struct Peer(pub IpAddr);
 impl Protocol for Http1 {
     const APPLICATION: Application = Application::Http1;
 
-    async fn serve<S>(
+    async fn serve<S: Stream>(
         self,
         io: S,
         peer: Option<IpAddr>,
         limits: Limits,
         draining: CancellationToken,
-    ) where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
+    ) {
         let app = match peer.filter(|_| self.tells_peers) {
             Some(peer) => self.app.layer(Extension(Peer(peer))),
             None => self.app,
@@ -295,19 +266,15 @@ impl Protocol for Http1 {
             .serve_connection(TokioIo::new(io), TowerToHyperService::new(app));
         let mut connection = pin!(connection);
         let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
-            () = draining.cancelled() => {
-                // What was sent before the client could know is read first; hyper would close an
-                // idle connection unread.
-                match timeout(LAST_CALL, connection.as_mut()).await {
-                    Ok(ended) => ended,
-                    Err(_) => {
-                        connection.as_mut().graceful_shutdown();
-                        connection.await
-                    }
-                }
-            }
-            () = tokio::time::sleep(limits.max_connection_age) => {
+            ended = connection.as_mut() => Some(ended),
+            // What was sent before the client could know is read first; hyper would close an idle
+            // connection unread.
+            () = draining.cancelled() => timeout(LAST_CALL, connection.as_mut()).await.ok(),
+            () = tokio::time::sleep(limits.max_connection_age) => None,
+        };
+        let ended = match ended {
+            Some(ended) => ended,
+            None => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -346,10 +313,9 @@ impl Limits {
     /// The defaults for so many connections.
     #[must_use]
     pub fn of_connections(max_connections: usize) -> Self {
-        let max_connections_per_peer = Self::share_of_one_peer(max_connections);
         Self {
             max_connections,
-            max_connections_per_peer,
+            max_connections_per_peer: Self::share_of_one_peer(max_connections),
             ..Self::default()
         }
     }

@@ -21,7 +21,6 @@ use hyper::server::conn::http2::Builder;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
@@ -29,6 +28,7 @@ use frames::Frames;
 use watch::{Over, Watch};
 pub use watch::{RequestBody, ResponseBody};
 
+use crate::server::accept::Stream;
 use crate::server::{Allowance, Limits, Protocol};
 
 /// Bytes of one request that may be on their way without having been read; a message of this size
@@ -66,7 +66,7 @@ where
 
     async fn serve<S>(self, io: S, _: Option<IpAddr>, limits: Limits, draining: CancellationToken)
     where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        S: Stream,
     {
         let watch = Watch::new();
         let service = TowerToHyperService::new(self.service);
