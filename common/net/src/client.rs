@@ -35,13 +35,11 @@ pub struct Limits {
 }
 
 /// A response with its whole body.
+#[allow(missing_docs, reason = "the names say what the fields are")]
 #[derive(Debug)]
 pub struct Response {
-    /// Status of the response.
     pub status: StatusCode,
-    /// Headers of the response.
     pub headers: HeaderMap,
-    /// Body of the response.
     pub body: Bytes,
 }
 
@@ -194,9 +192,9 @@ impl Connections {
                 .map_err(|_| SendError::ConnectTimeout(limit))?,
             None => connecting.await,
         }?;
-        let (sender, driver) = http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| SendError::Connect(std::io::Error::other(error)))?;
+        let connection = http1::handshake(TokioIo::new(stream)).await;
+        let (sender, driver) =
+            connection.map_err(|error| SendError::Connect(std::io::Error::other(error)))?;
         Ok(Connection {
             sender,
             driver: Box::pin(driver),
@@ -215,27 +213,19 @@ impl Connections {
         match &self.tls {
             None => Ok(Either::Left(stream)),
             Some(Tls { client, name }) => {
-                let stream = client
-                    .connector(Application::Http1)
-                    .connect(name.clone(), stream)
-                    .await
-                    .map_err(no_tls)?;
-                Ok(Either::Right(Box::new(stream)))
+                let connector = client.connector(Application::Http1);
+                let stream = connector.connect(name.clone(), stream).await;
+                Ok(Either::Right(Box::new(stream.map_err(no_tls)?)))
             }
         }
     }
 
     async fn exchange(
         &self,
-        connection: Connection,
+        mut connection: Connection,
         request: Request<Full<Bytes>>,
     ) -> Result<Response, Broken> {
-        let Connection {
-            mut sender,
-            mut driver,
-            used,
-            generation,
-        } = connection;
+        let (sender, used) = (&mut connection.sender, connection.used);
         let mut closed = false;
         let result = {
             let limit = self.limits.max_response_bytes;
@@ -264,21 +254,17 @@ impl Connections {
             tokio::select! {
                 biased;
                 result = &mut exchange => result,
-                _ = &mut driver => {
+                _ = &mut connection.driver => {
                     closed = true;
                     exchange.await
                 }
             }
         };
-        if result.is_ok() && !closed && !sender.is_closed() {
+        if result.is_ok() && !closed && !connection.sender.is_closed() {
+            connection.used = true;
             let mut idle = self.idle.lock();
             if idle.len() < self.limits.max_idle {
-                idle.push(Connection {
-                    sender,
-                    driver,
-                    used: true,
-                    generation,
-                });
+                idle.push(connection);
             }
         }
         result

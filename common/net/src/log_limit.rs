@@ -10,7 +10,7 @@ const EVERY_MS: u64 = 1000;
 static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Lets one message a second of a kind through, and counts the others.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LogLimit {
     /// Milliseconds from the start of the program.
     due: AtomicU64,
@@ -31,23 +31,13 @@ impl LogLimit {
 
     fn pass_at(&self, now: Duration) -> Option<u64> {
         let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX - EVERY_MS);
-        let due = self.due.load(Ordering::Relaxed);
-        let next = now.saturating_add(EVERY_MS);
-        let passes = now >= due
-            && (self.due)
-                .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok();
-        if passes {
+        let (due, relaxed) = (&self.due, Ordering::Relaxed);
+        let next = |due| (now >= due).then_some(now.saturating_add(EVERY_MS));
+        if due.fetch_update(relaxed, relaxed, next).is_ok() {
             return Some(self.held_back.swap(0, Ordering::Relaxed));
         }
         self.held_back.fetch_add(1, Ordering::Relaxed);
         None
-    }
-}
-
-impl Default for LogLimit {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

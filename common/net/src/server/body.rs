@@ -66,9 +66,8 @@ pub async fn read_body_within(
     memory: &Arc<BodyMemory>,
 ) -> Result<(Bytes, Reserved), BodyError> {
     let mut reserved = memory.reserve(None);
-    let body = Receiving::of(body, max_bytes, timeout, Some(&mut reserved))
-        .read()
-        .await?;
+    let receiving = Receiving::of(body, max_bytes, timeout, Some(&mut reserved));
+    let body = receiving.read().await?;
     Ok((body, reserved))
 }
 
@@ -125,11 +124,8 @@ impl<'a> Receiving<'a> {
 
     /// Bytes that are announced and have not come; the most that there can be if none are.
     fn left(&self) -> usize {
-        let exact = self
-            .body
-            .size_hint()
-            .exact()
-            .and_then(|left| usize::try_from(left).ok());
+        let exact = self.body.size_hint().exact();
+        let exact = exact.and_then(|left| usize::try_from(left).ok());
         exact.unwrap_or(self.limit)
     }
 
@@ -142,10 +138,9 @@ impl<'a> Receiving<'a> {
                 reserved.expect_no_more_than(length);
             }
         }
-        let piece = timeout_at(self.ends, next_piece(&mut self.body)).await;
-        piece.unwrap_or(Err(BodyError::Timeout {
-            limit: self.timeout,
-        }))
+        let (piece, limit) = (next_piece(&mut self.body), self.timeout);
+        let piece = timeout_at(self.ends, piece).await;
+        piece.unwrap_or(Err(BodyError::Timeout { limit }))
     }
 
     /// Sets memory aside for `length` bytes in all; a long body waits for its turn first.

@@ -71,14 +71,9 @@ impl Allowance {
     /// So many of `bytes` as there are.
     fn take(&self, bytes: usize) -> usize {
         let take = |left: usize| Some(left - left.min(bytes));
-        let before = self
-            .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        let Self(left) = self;
+        let before = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
         before.unwrap_or_else(|left| left).min(bytes)
-    }
-
-    fn give_back(&self, bytes: usize) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
@@ -106,7 +101,7 @@ impl BodyMemory {
 
     /// Waits for the turn of a body that announces `bytes` bytes.
     async fn turn(self: &Arc<Self>, bytes: usize) -> Turn {
-        let bytes = bytes.saturating_sub(self.uncounted);
+        let (bytes, unread) = (bytes.saturating_sub(self.uncounted), &self.unread);
         let takes = |unread: usize| {
             let takes =
                 bytes == 0 || unread == 0 || unread.saturating_add(bytes) <= UNREAD.min(self.limit);
@@ -115,15 +110,10 @@ impl BodyMemory {
         loop {
             let mut fewer = std::pin::pin!(self.fewer.notified());
             fewer.as_mut().enable();
-            if self
-                .unread
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, takes)
-                .is_ok()
-            {
-                return Turn {
-                    memory: Arc::clone(self),
-                    bytes,
-                };
+            let taken = unread.fetch_update(Ordering::SeqCst, Ordering::SeqCst, takes);
+            if taken.is_ok() {
+                let memory = Arc::clone(self);
+                return Turn { memory, bytes };
             }
             fewer.await;
         }
@@ -216,8 +206,8 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         self.memory.held.fetch_sub(self.bytes, Ordering::Relaxed);
-        if let Some(allowance) = &self.allowance {
-            allowance.give_back(self.uncounted);
+        if let Some(Allowance(left)) = self.allowance.as_deref() {
+            left.fetch_add(self.uncounted, Ordering::Relaxed);
         }
     }
 }

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep};
 
 use crate::server::Limits;
 
@@ -62,16 +62,13 @@ impl<S> ClientIo<S> {
         context: &mut Context<'_>,
         result: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        match result {
-            Poll::Ready(Ok(bytes)) => {
-                if let Some(blocked) = &mut self.blocked {
-                    blocked.taken += bytes;
-                }
-                Poll::Ready(Ok(bytes))
-            }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => self.wait(context),
+        if result.is_pending() {
+            return self.wait(context);
         }
+        if let (Poll::Ready(Ok(bytes)), Some(blocked)) = (&result, &mut self.blocked) {
+            blocked.taken += bytes;
+        }
+        result
     }
 
     fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
@@ -148,10 +145,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientIo<S> {
                         return this.wait(context);
                     }
                     ready!(result)?;
-                    this.lingering = Lingering::Reading {
-                        timer: Box::pin(sleep_until(Instant::now() + LINGER)),
-                        read: 0,
-                    };
+                    let timer = Box::pin(sleep(LINGER));
+                    this.lingering = Lingering::Reading { timer, read: 0 };
                 }
                 Lingering::Reading { timer, read } => {
                     let mut scratch = [0; 4096];

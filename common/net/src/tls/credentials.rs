@@ -11,6 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 use x509_parser::parse_x509_certificate;
+use x509_parser::time::ASN1Time;
 
 use crate::tls::trust::File;
 use crate::tls::{Application, Expiry, TlsError, trust};
@@ -202,7 +203,8 @@ impl<F: Side> Credentials<F> {
 
     fn check_expiry(&self, read: &Current<F::Config>) -> Result<(), TlsError> {
         let [.., list] = self.files.paths();
-        trust::check_expiry(list, read.expiry.revocation_lists, trust::now())
+        let now = ASN1Time::now().timestamp();
+        trust::check_expiry(list, read.expiry.revocation_lists, now)
     }
 }
 

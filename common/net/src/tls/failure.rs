@@ -48,9 +48,7 @@ impl TlsFailure {
                 return Some(failure.clone());
             }
             // An IO error's source is that of what it wraps.
-            let wrapped = error
-                .downcast_ref::<io::Error>()
-                .and_then(io::Error::get_ref);
+            let wrapped = error.downcast_ref().and_then(io::Error::get_ref);
             if let Some(failure) = wrapped.and_then(|wrapped| Self::of(wrapped)) {
                 return Some(failure);
             }

@@ -180,9 +180,8 @@ impl Side for ServerFiles {
             (None, Some(_)) => return Err(TlsError::NoAuthority),
             (None, None) => builder.with_no_client_auth(),
         };
-        let config = builder
-            .with_single_cert(chain.certificates, chain.key)
-            .map_err(|error| chain.file.unusable(error))?;
+        let config = builder.with_single_cert(chain.certificates, chain.key);
+        let config = config.map_err(|error| chain.file.unusable(error))?;
         Ok((config, expiry))
     }
 

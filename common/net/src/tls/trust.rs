@@ -9,7 +9,6 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
@@ -62,10 +61,8 @@ impl<'a> Trust<'a> {
         provider: Arc<CryptoProvider>,
     ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
         let verifier = WebPkiClientVerifier::builder_with_provider(self.roots, provider);
-        verifier
-            .with_crls(self.lists)
-            .build()
-            .map_err(|error| self.file.unusable(error))
+        let verifier = verifier.with_crls(self.lists).build();
+        verifier.map_err(|error| self.file.unusable(error))
     }
 
     pub(crate) fn in_servers(
@@ -73,10 +70,8 @@ impl<'a> Trust<'a> {
         provider: Arc<CryptoProvider>,
     ) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
         let verifier = WebPkiServerVerifier::builder_with_provider(self.roots, provider);
-        verifier
-            .with_crls(self.lists)
-            .build()
-            .map_err(|error| self.file.unusable(error))
+        let verifier = verifier.with_crls(self.lists).build();
+        verifier.map_err(|error| self.file.unusable(error))
     }
 }
 
@@ -89,21 +84,11 @@ pub(crate) fn check_expiry(
         (Some(path), Some(expires)) if expires <= now => {
             let since = ASN1Time::from_timestamp(expires)
                 .map_or_else(|_| expires.to_string(), |at| at.to_string());
-            Err(TlsError::Expired {
-                path: path.clone(),
-                since,
-            })
+            let path = path.clone();
+            Err(TlsError::Expired { path, since })
         }
         _ => Ok(()),
     }
-}
-
-/// In seconds since 1970.
-pub(crate) fn now() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// Returns the time at which the first of the lists expires. Rustls would find the following at the
@@ -122,11 +107,10 @@ fn check(
         let Ok((_, authority)) = parse_x509_certificate(authority) else {
             continue;
         };
-        let own = parsed.iter().map(|(_, list)| list);
-        let own: Vec<_> = own
-            .filter(|list| list.issuer().as_raw() == authority.subject().as_raw())
-            .collect();
         let name = authority.subject();
+        let own = parsed.iter().map(|(_, list)| list);
+        let own = own.filter(|list| list.issuer().as_raw() == name.as_raw());
+        let own: Vec<_> = own.collect();
         if own.is_empty() {
             return Err(file.unusable(format_args!("no revocation list of {name}")));
         }
@@ -138,12 +122,10 @@ fn check(
             .try_for_each(|list| check_signer(list, &authority))
             .map_err(|problem| file.unusable(problem))?;
     }
-    let ends: Option<Vec<i64>> = parsed
-        .iter()
-        .map(|(_, list)| list.next_update().map(|end| end.timestamp()))
-        .collect();
+    // A list that does not say when it ends comes before all others.
+    let ends = parsed.iter().map(|(_, list)| list.next_update());
+    let first = ends.min().flatten().map(|end| end.timestamp());
     let problem = "a revocation list that does not say when the next one is due";
-    let first = ends.and_then(|ends| ends.into_iter().min());
     first.ok_or_else(|| file.unusable(problem))
 }
 

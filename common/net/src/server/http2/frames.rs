@@ -123,9 +123,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Frames<S> {
         let bytes = buffer.filled().get(before..).unwrap_or_default();
         self.turn += bytes.len();
         self.tally.count(bytes);
-        let Tally {
-            requests, others, ..
-        } = self.tally;
+        let (requests, others) = (self.tally.requests, self.tally.others);
         if others > FREE + requests.saturating_mul(SHARE) + self.written / WRITTEN {
             return Poll::Ready(Err(io::Error::other("frames without requests")));
         }

@@ -112,10 +112,9 @@ impl Watch {
         if state.resets() {
             return Ok(Over::Resets);
         }
-        let idle_end = if state.in_flight == 0 {
-            state.idle_since + idle
-        } else {
-            now + idle
+        let idle_end = match state.in_flight {
+            0 => state.idle_since + idle,
+            _ => now + idle,
         };
         if idle_end <= now {
             return Ok(Over::Idle);
@@ -151,7 +150,7 @@ impl Ticket {
 
     /// The answer begins; to a request that broke off there is none.
     pub(super) fn answered(&mut self) {
-        if self.arrival.is_broken() {
+        if self.arrival.is(BROKEN) {
             return;
         }
         let mut state = self.watch.state.lock();
@@ -163,10 +162,10 @@ impl Ticket {
 
     pub(super) fn taken(&self, bytes: usize) {
         let mut state = self.watch.state.lock();
-        if let Some((_, taken)) = self
+        let answer = self
             .answer
-            .and_then(|number| state.answers.get_mut(&number))
-        {
+            .and_then(|number| state.answers.get_mut(&number));
+        if let Some((_, taken)) = answer {
             *taken += bytes;
         }
     }
@@ -183,7 +182,7 @@ impl Drop for Ticket {
         }
         match self.answer {
             Some(number) => drop(state.answers.remove(&number)),
-            None if self.arrival.is_whole() => {}
+            None if self.arrival.is(WHOLE) => {}
             None => {
                 state.given_up += 1;
                 if state.resets() {
@@ -194,28 +193,21 @@ impl Drop for Ticket {
     }
 }
 
+/// State of a request's body: on its way at first, [`WHOLE`] or [`BROKEN`] in the end.
 #[derive(Debug, Default)]
 pub(super) struct Arrival(AtomicU8);
 
 const WHOLE: u8 = 1;
+/// The rest of it will not come: its client has reset the stream, or is gone.
 const BROKEN: u8 = 2;
 
 impl Arrival {
-    pub(super) fn is_whole(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == WHOLE
+    fn is(&self, state: u8) -> bool {
+        self.0.load(Ordering::Relaxed) == state
     }
 
-    /// The rest of it will not come: its client has reset the stream, or is gone.
-    pub(super) fn is_broken(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == BROKEN
-    }
-
-    pub(super) fn whole(&self) {
-        self.0.store(WHOLE, Ordering::Relaxed);
-    }
-
-    pub(super) fn broken(&self) {
-        self.0.store(BROKEN, Ordering::Relaxed);
+    fn set(&self, state: u8) {
+        self.0.store(state, Ordering::Relaxed);
     }
 }
 
@@ -229,7 +221,7 @@ pub struct RequestBody {
 impl RequestBody {
     pub(super) fn new(body: Incoming, arrival: Arc<Arrival>) -> Self {
         if body.is_end_stream() {
-            arrival.whole();
+            arrival.set(WHOLE);
         }
         Self { body, arrival }
     }
@@ -245,9 +237,9 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         match &frame {
-            Some(Err(_)) => self.arrival.broken(),
+            Some(Err(_)) => self.arrival.set(BROKEN),
             Some(Ok(_)) if !self.body.is_end_stream() => {}
-            Some(Ok(_)) | None => self.arrival.whole(),
+            Some(Ok(_)) | None => self.arrival.set(WHOLE),
         }
         Poll::Ready(frame)
     }
