@@ -11,25 +11,29 @@
 //! | eager SSP s | as SSP; readers are sent fresh rows after a clock | Cui et al., ATC 2014 |
 //! | eventual | nothing | OSDI 2014 |
 
-use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Clock, KeyRange, RangedClocks, WorkerId};
 
-/// Bound on the staleness of what workers read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// Bound on the staleness of what workers read; as text `bsp`, `bounded-delay:TAU`, `ssp:SLACK`,
+/// `eager-ssp:SLACK` or `eventual`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::Display, Serialize, Deserialize)]
+#[strum(serialize_all = "kebab-case")]
 #[serde(try_from = "String", into = "String")]
 pub enum Consistency {
     /// Bulk synchronous: every iteration sees exactly those before it.
     #[default]
     Bsp,
     /// At most this many clocks behind.
+    #[strum(to_string = "bounded-delay:{0}")]
     BoundedDelay(u64),
     /// Stale synchronous: at most this many clocks behind, and never behind oneself.
+    #[strum(to_string = "ssp:{0}")]
     Ssp(u64),
     /// SSP in which servers send rows before they are asked for.
+    #[strum(to_string = "eager-ssp:{0}")]
     EagerSsp(u64),
     /// Whatever has arrived.
     Eventual,
@@ -75,27 +79,12 @@ impl Consistency {
     }
 }
 
-/// As `bsp`, `bounded-delay:TAU`, `ssp:SLACK`, `eager-ssp:SLACK` or `eventual`.
-impl fmt::Display for Consistency {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bsp => f.write_str("bsp"),
-            Self::BoundedDelay(delay) => write!(f, "bounded-delay:{delay}"),
-            Self::Ssp(slack) => write!(f, "ssp:{slack}"),
-            Self::EagerSsp(slack) => write!(f, "eager-ssp:{slack}"),
-            Self::Eventual => f.write_str("eventual"),
-        }
-    }
-}
-
 impl FromStr for Consistency {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, number) = match text.split_once(':') {
-            Some((name, number)) => (name, Some(number)),
-            None => (text, None),
-        };
+        let parts = text.split_once(':');
+        let (name, number) = parts.map_or((text, None), |(name, number)| (name, Some(number)));
         let slack = || {
             let number = number.ok_or(format!("{name} needs a number of clocks: {name}:4"))?;
             let no_number = |_| format!("'{number}' is no number of clocks: write {name}:4");
