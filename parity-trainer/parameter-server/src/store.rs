@@ -43,11 +43,9 @@ impl Layout {
 
     /// An array in which rows begin to exist when they are updated.
     pub fn sparse(width: usize, rule: impl UpdateRule + 'static) -> Self {
-        let sparse = true;
-        Self {
-            sparse,
-            ..Self::dense(width, rule)
-        }
+        let mut layout = Self::dense(width, rule);
+        layout.sparse = true;
+        layout
     }
 }
 
@@ -65,22 +63,20 @@ pub struct Store {
 impl Store {
     /// The range with its initial rows.
     pub fn new(layout: Layout, range: KeyRange) -> Self {
-        let mut store = Self {
+        let row = layout.width.saturating_mul(size_of::<f32>());
+        let rows = (RUN_BYTES / row.max(1)).max(1) as u64;
+        let runs = match layout.sparse {
+            true => 0,
+            false => range.len().div_ceil(rows),
+        };
+        let runs = range.cut(runs);
+        let chunks = runs.map(|run| Chunk::run(&layout, run)).collect();
+        Self {
             range,
             layout,
-            chunks: Vec::new(),
+            chunks,
             moderate: true,
-        };
-        let row = store.layout.width.saturating_mul(size_of::<f32>());
-        let rows = (RUN_BYTES / row.max(1)).max(1) as u64;
-        let mut start = range.start;
-        while start < range.end && !store.layout.sparse {
-            let end = start.saturating_add(rows).min(range.end);
-            let run = Chunk::run(&store.layout, KeyRange::new(start, end));
-            store.chunks.push(run);
-            start = end;
         }
-        store
     }
 
     /// The place of the chunk with `key`, or of the first after it.
@@ -201,10 +197,8 @@ impl Store {
             let pieces = pieces.iter();
             pieces.flat_map(move |(chunk, rows)| chunk.column(column, rows.clone(), width))
         };
-        let pieces = pieces.iter();
-        let listed = pieces
-            .clone()
-            .flat_map(|(chunk, rows)| chunk.keys(rows.clone()));
+        let (pieces, listed) = (pieces.iter(), pieces.iter());
+        let listed = listed.flat_map(|(chunk, rows)| chunk.keys(rows.clone()));
         let keys = match self.layout.sparse {
             true => Keys::List(listed.collect::<Vec<Key>>().into()),
             false => Keys::All,
@@ -300,11 +294,8 @@ impl Store {
         {
             // Keys that arrive in order leave full chunks behind, not half-full ones.
             let is_last = key > chunk.last_key();
-            let cut = if is_last {
-                chunk.rows()
-            } else {
-                chunk.rows() / 2
-            };
+            let rows = chunk.rows();
+            let cut = if is_last { rows } else { rows / 2 };
             let upper = chunk.split_off(cut, self.layout.width);
             let is_above = upper.rows() == 0 || key >= upper.key(0);
             self.chunks.insert(at + 1, upper);

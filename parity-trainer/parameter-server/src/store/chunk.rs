@@ -71,11 +71,10 @@ impl Chunk {
         let rows = usize::try_from(range.len()).unwrap_or(usize::MAX);
         let (start, numbers) = (range.start, rows.saturating_mul(layout.width));
         let counted = if layout.rule.counts_steps() { rows } else { 0 };
+        let columns = 0..=layout.rule.slots();
         Self {
             index: Index::Run { start, rows },
-            columns: (0..=layout.rule.slots())
-                .map(|_| vec![0.0; numbers])
-                .collect(),
+            columns: columns.map(|_| vec![0.0; numbers]).collect(),
             steps: vec![0; counted],
         }
     }
@@ -234,10 +233,8 @@ impl Chunk {
         steps: &[u32],
         width: usize,
     ) {
-        let (to, source) = (
-            numbers(&(row..row + 1), width),
-            numbers(&(from..from + 1), width),
-        );
+        let (to, source) = (row..row + 1, from..from + 1);
+        let (to, source) = (numbers(&to, width), numbers(&source, width));
         for (column, numbers) in self.columns.iter_mut().zip(columns) {
             copy(column.get_mut(to.clone()), numbers.get(source.clone()));
         }
@@ -269,11 +266,10 @@ impl Chunk {
             Index::Sorted(keys) => Index::Sorted(split_column(keys, row)),
         };
         let columns = self.columns.iter_mut();
+        let columns = columns.map(|column| split_column(column, row * width));
         Self {
             index,
-            columns: columns
-                .map(|column| split_column(column, row * width))
-                .collect(),
+            columns: columns.collect(),
             steps: split_column(&mut self.steps, row),
         }
     }
