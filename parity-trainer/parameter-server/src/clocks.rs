@@ -102,9 +102,8 @@ impl RangedClocks {
         let first = entries.partition_point(|&(start, _)| start <= range.start);
         (first.saturating_sub(1)..entries.len()).map_while(move |at| {
             let &(start, clock) = entries.get(at)?;
-            let end = entries
-                .get(at + 1)
-                .map_or(self.range.end, |&(next, _)| next);
+            let next = entries.get(at + 1);
+            let end = next.map_or(self.range.end, |&(next, _)| next);
             let part = KeyRange::new(start, end).intersect(range)?;
             Some((part, clock))
         })
@@ -117,10 +116,9 @@ impl RangedClocks {
 
     /// The clock that every worker has finished on all of `range`; `None` if there is no worker.
     pub fn finished(&self, range: KeyRange) -> Option<Clock> {
-        let workers = self.workers.keys();
-        workers
-            .filter_map(|&worker| self.lowest_of(worker, range))
-            .min()
+        let workers = self.workers();
+        let lowest = workers.filter_map(|worker| self.lowest_of(worker, range));
+        lowest.min()
     }
 
     /// The parts of `range` on which every worker has finished `clock`, in order; all of it if

@@ -201,11 +201,8 @@ impl Coordinator {
 
     fn remember(&mut self, now: Duration, cluster: &ClusterState) {
         let routing = &cluster.routing;
-        track(
-            &mut self.since,
-            now,
-            cluster.hand_overs.iter().copied().collect(),
-        );
+        let hand_overs = cluster.hand_overs.iter().copied();
+        track(&mut self.since, now, hand_overs.collect());
         self.given_up.retain(|&(array, range, to), _| {
             let route = routing.route(array, range.start);
             route.is_some_and(|route| route.range == range && !route.chain.contains(&to))
@@ -365,13 +362,10 @@ impl<'a> Draft<'a> {
     }
 
     fn add_new_arrays(&mut self, wanted: &Routing) {
-        let mut routes: Vec<Route> = self.routing.routes().to_vec();
+        let mut routes = self.routing.routes().to_vec();
         let known: BTreeSet<ArrayId> = routes.iter().map(|route| route.array).collect();
-        let new = wanted
-            .routes()
-            .iter()
-            .filter(|route| !known.contains(&route.array));
-        routes.extend(new.cloned());
+        let new = wanted.routes().iter();
+        routes.extend(new.filter(|route| !known.contains(&route.array)).cloned());
         self.set_routes(routes);
     }
 

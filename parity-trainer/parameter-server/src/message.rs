@@ -54,11 +54,10 @@ pub struct Push {
 
 impl Push {
     pub(crate) fn part(&self, range: KeyRange, width: usize) -> Self {
-        let (keys, values) = self
-            .keys
-            .cut_rows(&self.values, self.at.range, range, width);
+        let (at, keys) = (self.at, &self.keys);
+        let (keys, values) = keys.cut_rows(&self.values, at.range, range, width);
         Self {
-            at: self.at.part(range),
+            at: at.part(range),
             keys,
             values,
             ..*self

@@ -39,10 +39,8 @@ impl<T: Copy + Default> Pool<T> {
     pub fn take(&mut self, len: usize) -> Arc<Vec<T>> {
         let fits = |kept: &Arc<Vec<T>>| kept.capacity() >= len && kept.capacity() / 2 <= len;
         // The latest first: it may still be in the processor's cache.
-        let free = self
-            .kept
-            .iter_mut()
-            .rposition(|kept| fits(kept) && Arc::get_mut(kept).is_some());
+        let mut kept = self.kept.iter_mut();
+        let free = kept.rposition(|kept| fits(kept) && Arc::get_mut(kept).is_some());
         let Some(free) = free else {
             return Arc::new(vec![T::default(); len]);
         };
@@ -62,11 +60,8 @@ impl<T: Copy + Default> Pool<T> {
             return;
         }
         while self.bytes + size_of_new > self.max_bytes || self.kept.len() >= MOST {
-            let Some(at) = self
-                .kept
-                .iter_mut()
-                .position(|kept| Arc::get_mut(kept).is_some())
-            else {
+            let mut kept = self.kept.iter_mut();
+            let Some(at) = kept.position(|kept| Arc::get_mut(kept).is_some()) else {
                 return;
             };
             self.bytes -= size(&self.kept.remove(at));

@@ -124,10 +124,7 @@ impl PushAggregator {
         pool: &mut Pool<f32>,
     ) -> Option<Update> {
         if !consistency.adds_up_clocks() {
-            if self.pending.is_empty() {
-                return None;
-            }
-            let push = self.pending.remove(0);
+            let push = (!self.pending.is_empty()).then(|| self.pending.remove(0))?;
             return Some(Update {
                 range: push.at.range,
                 clocks: vec![(push.worker, push.clock)],
@@ -148,11 +145,8 @@ impl PushAggregator {
     /// pending; and that part.
     fn due(&self, range: KeyRange) -> Option<(Clock, KeyRange)> {
         let overlaps = |push: &&Push, part: KeyRange| push.at.range.intersect(part).is_some();
-        let pending = || {
-            self.pending
-                .iter()
-                .filter(move |push| overlaps(push, range))
-        };
+        let is_in = |push: &&Push| overlaps(push, range);
+        let pending = || self.pending.iter().filter(is_in);
         let mut clocks: Vec<Clock> = pending().map(|push| push.clock).collect();
         clocks.sort_unstable();
         clocks.dedup();
@@ -171,8 +165,7 @@ impl PushAggregator {
         chosen.sort_by_key(|push| (push.worker, push.at.range));
         let ranges = chosen.iter().map(|push| push.at.range);
         let range = ranges.reduce(KeyRange::hull).unwrap_or(part);
-        let mut clocks: Vec<(WorkerId, Clock)> =
-            chosen.iter().map(|push| (push.worker, clock)).collect();
+        let mut clocks = Vec::from_iter(chosen.iter().map(|push| (push.worker, clock)));
         clocks.dedup();
         let (keys, values) = sum(range, &chosen, self.width, pool);
         Update {
@@ -215,20 +208,16 @@ fn sum(range: KeyRange, pushes: &[Push], width: usize, pool: &mut Pool<f32>) -> 
     }
     let mut rows: Vec<(Key, &[f32])> = Vec::new();
     for (push, numbers) in pushes.iter().zip(&numbers) {
-        rows.extend(
-            push.keys
-                .iter(push.at.range)
-                .zip(numbers.chunks_exact(width)),
-        );
+        let keys = push.keys.iter(push.at.range);
+        rows.extend(keys.zip(numbers.chunks_exact(width)));
     }
     add_sparse(rows)
 }
 
 #[inline]
 fn add(sums: &mut [f32], values: &[f32]) {
-    sums.iter_mut()
-        .zip(values)
-        .for_each(|(sum, value)| *sum += value);
+    let sums = sums.iter_mut().zip(values);
+    sums.for_each(|(sum, value)| *sum += value);
 }
 
 /// The sums of the rows of each key, in their order. The sort is stable, and takes lists that are
@@ -249,10 +238,8 @@ fn add_sparse(mut rows: Vec<(Key, &[f32])>) -> (Keys, Values) {
             moderate &= are_moderate(row);
         }
     }
-    (
-        Keys::List(keys.into()),
-        Values::F32(Shared::from(sums).marked_moderate(moderate)),
-    )
+    let sums = Shared::from(sums).marked_moderate(moderate);
+    (Keys::List(keys.into()), Values::F32(sums))
 }
 
 /// Appends the sum to `total`: block by block, so that each is written to memory once. Returns

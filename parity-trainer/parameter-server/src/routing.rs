@@ -124,9 +124,8 @@ impl Routing {
     /// The route of exactly this shard, at its epoch.
     pub fn exact(&self, at: ShardRef) -> Result<&Route, RoutingError> {
         let route = self.route(at.array, at.range.start);
-        route
-            .filter(|route| route.at() == at)
-            .ok_or(RoutingError::Stale(at))
+        let exact = route.filter(|route| route.at() == at);
+        exact.ok_or(RoutingError::Stale(at))
     }
 
     /// The next version, with the shard replaced by `parts`, all under the next epoch.

@@ -251,10 +251,9 @@ impl UpdateRule for Ftrl {
             *z += g - sigma * *w;
             *n = grown;
             let divisor = (self.beta + n.max(0.0).sqrt()) / self.alpha + self.l2;
-            *w = if z.abs() <= self.l1 {
-                0.0
-            } else {
-                -(*z - z.signum() * self.l1) / divisor
+            *w = match z.abs() <= self.l1 {
+                true => 0.0,
+                false => -(*z - z.signum() * self.l1) / divisor,
             };
         }
     }

@@ -222,14 +222,9 @@ impl Server {
     /// When [`Event::Tick`] is due, if anything waits for an answer.
     pub fn next_timer(&self) -> Option<Duration> {
         let (shards, config) = (&self.shards, &self.context.config);
-        let resends = shards
-            .held
-            .values()
-            .filter_map(|replica| replica.next_timer(config));
-        let given_up = shards
-            .incoming
-            .values()
-            .filter_map(|copy| copy.given_up_at(config));
+        let (held, copies) = (shards.held.values(), shards.incoming.values());
+        let resends = held.filter_map(|replica| replica.next_timer(config));
+        let given_up = copies.filter_map(|copy| copy.given_up_at(config));
         resends.chain(given_up).min()
     }
 

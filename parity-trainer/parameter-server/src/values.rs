@@ -333,9 +333,8 @@ pub(crate) fn are_finite(numbers: &[f32]) -> bool {
 fn all<T>(elements: &[T], is_good: impl Fn(&T) -> bool) -> bool {
     const BLOCK: usize = 1024;
     let is_good = |good, element| good & is_good(element);
-    elements
-        .chunks(BLOCK)
-        .all(|block| block.iter().fold(true, is_good))
+    let mut blocks = elements.chunks(BLOCK);
+    blocks.all(|block| block.iter().fold(true, is_good))
 }
 
 impl From<Vec<f32>> for Values {

@@ -215,14 +215,11 @@ impl Client {
         let Some(request) = reply.request else {
             return self.refresh(reply);
         };
-        let Some(&handle) = self.index.asked.get(&request) else {
-            return;
-        };
-        let Some(running) = self.tasks.get_mut(&handle) else {
-            return;
-        };
         let is_it = |part: &&mut Part| part.request == Some(request) && part.range == at.range;
-        if let Some(part) = running.parts.iter_mut().find(is_it) {
+        if let Some(&handle) = self.index.asked.get(&request)
+            && let Some(running) = self.tasks.get_mut(&handle)
+            && let Some(part) = running.parts.iter_mut().find(is_it)
+        {
             part.state = State::Done(Some(reply));
             self.note(handle);
             self.finish(handle);
@@ -279,25 +276,22 @@ impl Client {
     }
 
     pub(super) fn finish(&mut self, handle: Handle) {
-        let running = self.tasks.get(&handle);
-        let Some(running) = running.filter(|running| running.parts.iter().all(Part::is_done))
-        else {
-            return;
-        };
-        let rows = running.is_pull().then(|| pulled(running));
-        self.end(handle, Ok(rows));
+        if let Some(running) = self.tasks.get(&handle)
+            && running.parts.iter().all(Part::is_done)
+        {
+            let rows = running.is_pull().then(|| pulled(running));
+            self.end(handle, Ok(rows));
+        }
     }
 }
 
 /// Outcome of a pull whose parts are all done.
 fn pulled(running: &Running) -> Pulled {
-    fn reply(part: &Part) -> Option<&PullReply> {
-        match &part.state {
-            State::Done(reply) => reply.as_ref(),
-            _ => None,
-        }
-    }
-    let mut replies: Vec<&PullReply> = running.parts.iter().filter_map(reply).collect();
+    let replies = running.parts.iter().filter_map(|part| match &part.state {
+        State::Done(reply) => reply.as_ref(),
+        _ => None,
+    });
+    let mut replies: Vec<&PullReply> = replies.collect();
     replies.sort_by_key(|reply| reply.at.range);
     // Rows of one shard are handed on as they came.
     let values: Shared<f32> = if let [only] = &replies[..] {
@@ -309,14 +303,11 @@ fn pulled(running: &Running) -> Pulled {
         all.into()
     };
     let clocks = replies.iter().map(|reply| reply.clock);
+    let own = replies.iter().map(|reply| reply.own);
     Pulled {
         clock: clocks.clone().min().unwrap_or_default(),
         newest: clocks.max().unwrap_or_default(),
-        own: replies
-            .iter()
-            .map(|reply| reply.own)
-            .min()
-            .unwrap_or_default(),
+        own: own.min().unwrap_or_default(),
         values,
     }
 }

@@ -58,11 +58,9 @@ impl Client {
             self.index.note(handle, running);
         }
         self.tasks = tasks;
-        let routing = &self.routing;
         self.fresh.retain(|&(array, range), _| {
-            routing
-                .overlapping(array, range)
-                .any(|route| route.range.covers(range))
+            let mut routes = self.routing.overlapping(array, range);
+            routes.any(|route| route.range.covers(range))
         });
     }
 
@@ -98,10 +96,8 @@ impl Client {
 
     /// The first task after this place that has something to send.
     fn next_in_line(&self, after: Option<Place>) -> Option<Place> {
-        let from = (
-            after.map_or(Bound::Unbounded, Bound::Excluded),
-            Bound::Unbounded,
-        );
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let from = (after, Bound::Unbounded);
         let push = self.index.ready_pushes.range(from).next();
         let pull = self.index.ready_pulls.range(from).next();
         let pull = pull.filter(|_| self.may_pull());
@@ -122,11 +118,9 @@ impl Client {
         let Some((epoch, head, tail)) = self.route(array, range) else {
             return;
         };
-        let to = if is_pull { tail } else { head };
-        let may_go = if is_pull {
-            self.may_pull()
-        } else {
-            !self.would_overtake(array, range, clock)
+        let (to, may_go) = match is_pull {
+            true => (tail, self.may_pull()),
+            false => (head, !self.would_overtake(array, range, clock)),
         };
         if !may_go || !self.send_window.takes(to) {
             return;

@@ -104,11 +104,8 @@ impl Liveness {
             let fresh = accused.filter(|node| !self.suspects.contains(node));
             // Of two that accuse each other, the one that was judged before stays judged.
             let case = |node| {
-                (
-                    self.accusers(now, cluster, node),
-                    before.contains(&node),
-                    node,
-                )
+                let accusers = self.accusers(now, cluster, node);
+                (accusers, before.contains(&node), node)
             };
             match fresh.map(case).max() {
                 Some((accusers, _, node)) if accusers > 0 => self.suspects.insert(node),

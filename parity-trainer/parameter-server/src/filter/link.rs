@@ -263,11 +263,8 @@ impl Link {
                 let list = self.lists.get(digest);
                 let list = list.filter(|list| list.len() as u64 == count);
                 let list = list.ok_or(UnpackError::UnknownKeys { digest })?;
-                (
-                    Keys::List(list),
-                    Some((Filter::KeyLists, DIGEST_BYTES)),
-                    false,
-                )
+                let filter = (Filter::KeyLists, DIGEST_BYTES);
+                (Keys::List(list), Some(filter), false)
             }
             PackedKeys::Lz4 {
                 count,
@@ -275,11 +272,8 @@ impl Link {
                 remember,
             } => {
                 let keys = lz4::sums(lz4::decompress(&bytes, count, self.limits.bytes)?);
-                (
-                    Keys::List(keys.into()),
-                    Some((Filter::Lz4, bytes.len())),
-                    remember,
-                )
+                let filter = (Filter::Lz4, bytes.len());
+                (Keys::List(keys.into()), Some(filter), remember)
             }
         };
         if let (true, Keys::List(list)) = (remember, &keys) {

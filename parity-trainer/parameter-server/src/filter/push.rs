@@ -151,9 +151,8 @@ impl PushFilter {
         let mut sums = values.to_f32().to_vec();
         for (key, row) in keys.iter(range).zip(sums.chunks_exact_mut(width)) {
             let kept = self.kept.get(&key).into_iter().flatten();
-            row.iter_mut()
-                .zip(kept)
-                .for_each(|(sum, kept)| *sum += kept);
+            let row = row.iter_mut().zip(kept);
+            row.for_each(|(sum, kept)| *sum += kept);
         }
         if let Some(at) = sums.iter().position(|number| !number.is_finite()) {
             return Err(error(ValuesError::NotFinite { at }));
@@ -176,12 +175,10 @@ impl PushFilter {
             self.traffic
                 .count(array, Filter::Precision, listed(sent), after);
         }
-        // All keys of the range need no list.
-        let is_all = *keys == Keys::All && sent == count;
-        let keys = if is_all {
-            Keys::All
-        } else {
-            Keys::List(sent_keys.into())
+        let keys = match keys {
+            // All keys of the range need no list.
+            Keys::All if sent == count => Keys::All,
+            _ => Keys::List(sent_keys.into()),
         };
         Ok((keys, values))
     }

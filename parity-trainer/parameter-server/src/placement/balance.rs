@@ -160,10 +160,8 @@ impl Balance<'_> {
                 other => other,
             };
         }
-        let size = self
-            .ranges
-            .get(index)
-            .map_or(0, |range| i128::from(range.len()));
+        let range = self.ranges.get(index);
+        let size = range.map_or(0, |range| i128::from(range.len()));
         *self.loads.entry(from).or_default() -= size;
         *self.loads.entry(to).or_default() += size;
         self.movable.entry(from).or_default().remove(&index);

@@ -188,10 +188,8 @@ impl Replica {
         ensure(!self.stands_still(), Refusal::Stopped)?;
         // A resend of what is on its way needs no room.
         let is_resend = self.unacknowledged.contains(&(worker, clock, at.range));
-        ensure(
-            is_resend || !self.is_full(worker, &context.config),
-            Refusal::Busy,
-        )?;
+        let has_room = is_resend || !self.is_full(worker, &context.config);
+        ensure(has_room, Refusal::Busy)?;
         self.aggregator.take(&push)?;
         self.unacknowledged.insert((worker, clock, at.range));
         self.sequence_updates(context);
@@ -214,10 +212,8 @@ impl Replica {
     /// Gives places in the log to the updates that are due, as far as there is room.
     pub(super) fn sequence_updates(&mut self, context: &mut Context) {
         while self.is_acting_head(context) && !self.log.is_full(&context.config) {
-            let Some(update) = self
-                .aggregator
-                .next_update(self.consistency, &mut context.pool)
-            else {
+            let (model, pool) = (self.consistency, &mut context.pool);
+            let Some(update) = self.aggregator.next_update(model, pool) else {
                 return;
             };
             match self.apply(&update) {
@@ -238,11 +234,9 @@ impl Replica {
             let Some(&(_, expected)) = own else {
                 return true;
             };
-            let is_later = clock > expected;
-            let reason = if is_later {
-                Refusal::Gap { expected }
-            } else {
-                reason
+            let reason = match clock > expected {
+                true => Refusal::Gap { expected },
+                false => reason,
             };
             let request = Request::Push { worker, clock };
             context.answer(Peer::Worker(worker), at.part(pushed), request, Some(reason));
@@ -400,12 +394,8 @@ impl Replica {
     pub(super) fn next_timer(&self, config: &ServerConfig) -> Option<Duration> {
         let waits = !self.log.is_empty() && self.fenced.is_none();
         let copy = self.outgoing.as_ref().map(|copy| copy.sent_at);
-        let sent = waits
-            .then_some(self.sent_at)
-            .into_iter()
-            .chain(copy)
-            .min()?;
-        Some(sent + config.resend)
+        let log = waits.then_some(self.sent_at);
+        Some(log.into_iter().chain(copy).min()? + config.resend)
     }
 
     pub(super) fn tick(&mut self, context: &mut Context) {

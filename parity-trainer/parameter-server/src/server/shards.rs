@@ -31,11 +31,9 @@ fn holder(held: &mut Held, at: ShardRef) -> Option<&mut Replica> {
 fn covering(held: &mut Held, at: ShardRef) -> Result<&mut Replica, Refusal> {
     let replica = holder(held, at).filter(|replica| replica.range().covers(at.range));
     let replica = replica.ok_or(Refusal::UnknownRange)?;
-    let current = replica.route.epoch;
-    if current == at.epoch {
-        Ok(replica)
-    } else {
-        Err(Refusal::WrongEpoch { current })
+    match replica.route.epoch {
+        current if current == at.epoch => Ok(replica),
+        current => Err(Refusal::WrongEpoch { current }),
     }
 }
 

@@ -84,9 +84,8 @@ impl Replica {
 
     /// Eager SSP: the rows that each reader read last, as soon as a clock is finished.
     pub(super) fn send_fresh_rows(&mut self, context: &mut Context) {
-        let clocks = &self.clocks;
-        self.readers
-            .retain(|(worker, _), _| clocks.contains(*worker));
+        let (clocks, readers) = (&self.clocks, &mut self.readers);
+        readers.retain(|(worker, _), _| clocks.contains(*worker));
         for (&(worker, range), keys) in &self.readers {
             let reply = self.reply(worker, None, range, keys, &mut context.pool);
             context.send(Peer::Worker(worker), reply);
