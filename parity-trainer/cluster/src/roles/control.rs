@@ -9,7 +9,6 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::node::{Counters, ServerHandle};
 use crate::registry::frames::{self, Frames};
@@ -127,11 +126,9 @@ impl Control {
     }
 }
 
-pub(crate) fn serve(listener: TcpListener, handle: ServerHandle) -> AbortOnDropHandle<()> {
-    AbortOnDropHandle::new(tokio::spawn(async move {
-        let answer = |frames| answer(handle.clone(), frames);
-        frames::serve(listener, answer, std::future::pending()).await;
-    }))
+pub(crate) async fn serve(listener: TcpListener, handle: ServerHandle) {
+    let answer = |frames| answer(handle.clone(), frames);
+    frames::serve(listener, answer, std::future::pending()).await;
 }
 
 async fn answer(handle: ServerHandle, mut frames: Frames) -> io::Result<()> {

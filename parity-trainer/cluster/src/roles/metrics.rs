@@ -15,7 +15,6 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use parapet_net::server::Limits;
 use parapet_parameter_server::{ArrayId, NodeId, Server};
 use tokio::net::TcpListener;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::node::{Counters, ServerHandle};
 use crate::registry::{Member, Registry, View};
@@ -138,11 +137,8 @@ impl Found {
         ] {
             counter!(name, "what" => what).absolute(count);
         }
-        let directions = [
-            ("sent", &counters.filtered),
-            ("received", &counters.unfiltered),
-        ];
-        for (direction, traffic) in directions {
+        let (sent, received) = (&counters.filtered, &counters.unfiltered);
+        for (direction, traffic) in [("sent", sent), ("received", received)] {
             // Those of trainings that are over would pile up.
             let is_held = |array: &ArrayId| self.arrays.contains_key(array);
             for (array, filter, bytes) in traffic.iter().filter(|(array, ..)| is_held(array)) {
@@ -156,22 +152,16 @@ impl Found {
     }
 }
 
-pub(super) fn serve(
-    listener: TcpListener,
-    handle: ServerHandle,
-    registry: Registry,
-) -> AbortOnDropHandle<()> {
+pub(super) async fn serve(listener: TcpListener, handle: ServerHandle, registry: Registry) {
     let scrape = move || scrape(handle.clone(), registry.clone());
     let app = Router::new().route("/metrics", get(scrape));
     let limits = Limits {
         max_connections: MAX_CONNECTIONS,
         ..Limits::default()
     };
-    AbortOnDropHandle::new(tokio::spawn(async move {
-        let forever = std::future::pending();
-        let server = parapet_net::server::Server::new(app, limits);
-        server.run(listener, forever, Duration::ZERO).await;
-    }))
+    let forever = std::future::pending();
+    let server = parapet_net::server::Server::new(app, limits);
+    server.run(listener, forever, Duration::ZERO).await;
 }
 
 async fn scrape(handle: ServerHandle, registry: Registry) -> Response {

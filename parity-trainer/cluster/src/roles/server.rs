@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use parapet_parameter_server::{CoordinatorConfig, NodeId};
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::node::{self, NodeConfig, ServerHandle, ServerNode};
 use crate::registry::{
@@ -73,7 +73,7 @@ pub struct ServerRole {
     info: ServerInfo,
     leave: Duration,
     pub metrics_address: Option<String>,
-    tasks: Vec<AbortOnDropHandle<()>>,
+    tasks: JoinSet<()>,
 }
 
 impl ServerRole {
@@ -92,12 +92,13 @@ impl ServerRole {
         let host = settings.listen.rsplit_once(':');
         let host = host.map_or("127.0.0.1", |(host, _)| host);
         let (listener, asked_at) = listen(&format!("{host}:0")).await?;
-        let mut tasks = vec![control::serve(listener, node.handle())];
+        let mut tasks = JoinSet::new();
+        tasks.spawn(control::serve(listener, node.handle()));
         let mut metrics_address = None;
         if let Some(metrics) = &settings.metrics {
             let (listener, address) = listen(metrics).await?;
             metrics_address = Some(address);
-            tasks.push(metrics::serve(listener, node.handle(), registry.clone()));
+            tasks.spawn(metrics::serve(listener, node.handle(), registry.clone()));
         }
         let info = ServerInfo {
             address,
@@ -106,12 +107,11 @@ impl ServerRole {
         };
         membership.update(&info)?;
         let own = Arc::clone(&membership);
-        let leading = tokio::spawn(async move {
+        tasks.spawn(async move {
             if let Err(error) = lead(&own, settings.leads).await {
                 tracing::debug!(%error, "takes no part in the election any longer");
             }
         });
-        tasks.push(AbortOnDropHandle::new(leading));
         tracing::info!(server = %id, address = info.address, "joined");
         Ok(Self {
             id,
@@ -181,9 +181,8 @@ async fn empty(
         let mut others = view.servers.iter().filter(|&(&other, _)| other != id);
         others.all(|(_, info)| info.weight == 0)
     };
-    let emptied = membership
-        .registry()
-        .until(|view| !holds(view) || is_last(view));
+    let registry = membership.registry();
+    let emptied = registry.until(|view| !holds(view) || is_last(view));
     let late = format!(
         "{id} still holds shards after {leave:?} and was stopped: their other replicas go on"
     );
