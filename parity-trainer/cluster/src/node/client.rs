@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::future::select_all;
 use parapet_parameter_server::{
     ArrayId, Client, ClientAction, ClientArray, ClientConfig, ClientEvent, Clock, Handle, KeyRange,
-    Keys, Message, Peer, Pulled, Refusal, SubmitError, Task, TaskOutcome, Values, Work, WorkerId,
+    Keys, Message, Peer, Pulled, Refusal, SubmitError, Task, Values, Work, WorkerId,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -206,9 +206,7 @@ impl ClientNode {
         self.update_view();
         while open || self.client.unfinished() > 0 {
             self.tell(ClientEvent::SendRoom(self.connections.send_room()));
-            let room = MAX_TASKS
-                .saturating_sub(self.client.unfinished())
-                .min(AT_ONCE);
+            let room = MAX_TASKS.saturating_sub(self.client.unfinished());
             let full = self.full_queues();
             tokio::select! {
                 biased;
@@ -227,7 +225,7 @@ impl ClientNode {
                 }
                 // What waits for room goes before what is new.
                 () = room_in_any(&full), if !full.is_empty() => {}
-                taken = self.commands.recv_many(&mut commands, room),
+                taken = self.commands.recv_many(&mut commands, room.min(AT_ONCE)),
                     if open && room > 0 && full.is_empty() => {
                     open = taken > 0;
                     for command in commands.drain(..) {
@@ -244,10 +242,8 @@ impl ClientNode {
         if held_back.is_empty() {
             return self.connections.long_server().into_iter().collect();
         }
-        let servers = held_back.iter();
-        servers
-            .filter_map(|&node| self.connections.sender(node))
-            .collect()
+        let senders = held_back.iter().map(|&node| self.connections.sender(node));
+        senders.flatten().collect()
     }
 
     fn now(&self) -> Duration {
@@ -299,18 +295,15 @@ impl ClientNode {
                 ClientAction::Send { to, message } => {
                     self.connections.send(Peer::Server(to), message);
                 }
-                ClientAction::Done { handle, outcome } => self.done(handle, outcome),
+                ClientAction::Done { handle, outcome } => {
+                    if let Some(answer) = self.running.remove(&handle) {
+                        // The receiver may have been dropped.
+                        let _ = answer.send(outcome.map_err(TaskError::Refused));
+                    }
+                }
             }
         }
         self.actions = actions;
-    }
-
-    fn done(&mut self, handle: Handle, outcome: TaskOutcome) {
-        let Some(answer) = self.running.remove(&handle) else {
-            return;
-        };
-        // The receiver may have been dropped.
-        let _ = answer.send(outcome.map_err(TaskError::Refused));
     }
 }
 

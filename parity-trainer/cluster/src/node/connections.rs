@@ -182,10 +182,7 @@ impl Connections {
         let wanted = &self.addresses;
         self.dialers
             .retain(|node, (address, _)| wanted.get(node) == Some(address));
-        let is_gone = |peer: &Peer| match peer {
-            Peer::Worker(_) => false,
-            Peer::Server(node) => dials(*node) && !wanted.contains_key(node),
-        };
+        let is_gone = |peer: &Peer| matches!(peer, Peer::Server(node) if dials(*node) && !wanted.contains_key(node));
         let gone = self.by_peer.iter().filter(|(peer, _)| is_gone(peer));
         for id in gone.map(|(_, &id)| id).collect::<Vec<_>>() {
             self.forget(id);
@@ -193,10 +190,8 @@ impl Connections {
         for (&node, address) in self.addresses.iter().filter(|&(&node, _)| dials(node)) {
             self.dialers.entry(node).or_insert_with(|| {
                 let dialing = self.shared.clone().dial(address.clone(), node);
-                (
-                    address.clone(),
-                    AbortOnDropHandle::new(tokio::spawn(dialing)),
-                )
+                let dialing = AbortOnDropHandle::new(tokio::spawn(dialing));
+                (address.clone(), dialing)
             });
         }
     }
@@ -220,18 +215,16 @@ impl Connections {
                     bytes: usize::try_from(self.shared.local.hello.max_frame).unwrap_or(usize::MAX),
                     ..LinkLimits::default()
                 };
-                let filters = self.filters.iter();
-                let filters = filters.map(|(&array, &filters)| (array, filters));
                 let live = Live {
                     peer,
                     sender,
-                    link: Link::new(limits, filters),
+                    link: Link::new(limits, self.filters.clone()),
                     parked: VecDeque::new(),
                     _interest: interest,
                 };
                 // A peer that connects again has given up the old connection.
                 if let Some(old) = self.by_peer.insert(peer, id) {
-                    self.end(old);
+                    self.forget(old);
                 }
                 self.live.insert(id, live);
                 self.counters.connected += 1;
@@ -248,13 +241,13 @@ impl Connections {
                 }
                 self.frame(id, frame)
             }
-            Inbound::Closed { id } => {
+            Inbound::Closed(id) => {
                 let peer = self.forget(id)?;
                 self.counters.lost += 1;
                 self.membership.tell(peer, false);
                 None
             }
-            Inbound::Unreachable { node } => {
+            Inbound::Unreachable(node) => {
                 self.membership.tell(Peer::Server(node), false);
                 None
             }
@@ -284,14 +277,9 @@ impl Connections {
         Happened::Up(peer)
     }
 
-    fn end(&mut self, id: u64) -> Option<Peer> {
-        let live = self.live.remove(&id)?;
-        add(&mut self.counters, &live.link);
-        Some(live.peer)
-    }
-
     fn forget(&mut self, id: u64) -> Option<Peer> {
-        let peer = self.end(id)?;
+        let Live { peer, link, .. } = self.live.remove(&id)?;
+        add(&mut self.counters, &link);
         if self.by_peer.get(&peer) == Some(&id) {
             self.by_peer.remove(&peer);
         }

@@ -10,7 +10,7 @@ use tokio::time;
 use super::{TURN, UNIT};
 use crate::node::Timing;
 use crate::node::transport::{
-    Connection, Listener, Local, Reason, Receiver, Sender, Transport, TransportError, peer_at,
+    Connection, Listener, Local, Reason, Sender, Transport, TransportError, peer_at,
 };
 use crate::node::wire::Frame;
 
@@ -32,12 +32,8 @@ pub(in crate::node) enum Inbound {
         /// The frame's part of the inbox's bytes.
         bytes: Option<OwnedSemaphorePermit>,
     },
-    Closed {
-        id: u64,
-    },
-    Unreachable {
-        node: NodeId,
-    },
+    Closed(u64),
+    Unreachable(NodeId),
 }
 
 #[derive(Debug, Clone)]
@@ -99,7 +95,7 @@ impl Shared {
                 }
                 Err(error) => {
                     tracing::debug!(%error, %node, "not reached");
-                    let told = self.inbox.send(Inbound::Unreachable { node }).await;
+                    let told = self.inbox.send(Inbound::Unreachable(node)).await;
                     if told.is_err() {
                         return;
                     }
@@ -113,17 +109,12 @@ impl Shared {
     /// Tells the node of a connection, and hands on what comes until it is lost. Returns true if
     /// the node is still there.
     async fn serve(&self, connection: Connection) -> bool {
-        let Connection {
-            peer,
-            sender,
-            receiver,
-        } = connection;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (interest, given_up) = oneshot::channel();
         let connected = Inbound::Connected {
             id,
-            peer,
-            sender: sender.clone(),
+            peer: connection.peer,
+            sender: connection.sender.clone(),
             interest,
         };
         if self.inbox.send(connected).await.is_err() {
@@ -132,20 +123,16 @@ impl Shared {
         tokio::select! {
             biased;
             _ = given_up => return !self.inbox.is_closed(),
-            error = self.receive(id, peer, receiver, &sender) => {
+            error = self.receive(id, connection) => {
                 tracing::info!(%error, "connection lost");
             }
         }
-        self.inbox.send(Inbound::Closed { id }).await.is_ok()
+        self.inbox.send(Inbound::Closed(id)).await.is_ok()
     }
 
-    async fn receive(
-        &self,
-        id: u64,
-        peer: Peer,
-        mut receiver: Receiver,
-        sender: &Sender,
-    ) -> TransportError {
+    async fn receive(&self, id: u64, connection: Connection) -> TransportError {
+        let (peer, sender, mut receiver) =
+            (connection.peer, connection.sender, connection.receiver);
         let lost = |reason: Reason| reason.at(&peer_at(peer, "its connection"));
         let progress = Arc::clone(&receiver.progress);
         let mut heartbeats = self.timing.heartbeats();

@@ -215,11 +215,7 @@ impl Batch {
     pub fn push(&mut self, mut frame: Frame) -> Result<(), WireError> {
         self.head.clear();
         frame.encode_head(&mut self.head)?;
-        let head = self.head.len();
-        let sections: usize = frame
-            .sections()
-            .map(|section| section.as_bytes().len())
-            .sum();
+        let (head, sections) = (self.head.len(), frame.section_bytes());
         for (length, limit) in [(head + sections, self.max_frame), (head, MAX_HEAD as u64)] {
             let length = length as u64;
             if length > limit {
@@ -280,10 +276,9 @@ impl Batch {
         let mut filled = 0;
         for ((slice, part), at) in slices.iter_mut().zip(&self.parts).zip(0..=self.ready) {
             let bytes = part.as_bytes(&self.small);
-            let end = if at < self.ready {
-                bytes.len()
-            } else {
-                self.ready_bytes
+            let end = match at < self.ready {
+                true => bytes.len(),
+                false => self.ready_bytes,
             };
             let Some(bytes) = bytes.get(skipped..end).filter(|bytes| !bytes.is_empty()) else {
                 break;

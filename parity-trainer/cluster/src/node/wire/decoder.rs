@@ -195,9 +195,8 @@ impl Long {
     fn space(&mut self) -> &mut [u8] {
         let free = self.filled..self.length;
         let current = self.current();
-        current
-            .and_then(|section| section.bytes_mut().get_mut(free))
-            .unwrap_or_default()
+        let space = current.and_then(|section| section.bytes_mut().get_mut(free));
+        space.unwrap_or_default()
     }
 
     /// Up to `count` bytes have come; returns how many of them were for the current section.

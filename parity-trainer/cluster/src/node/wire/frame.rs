@@ -92,11 +92,12 @@ impl Frame {
             },
             Self::Heartbeat | Self::Forget(_) => 0,
         };
-        let sections: usize = self
-            .sections()
-            .map(|section| section.as_bytes().len())
-            .sum();
-        HEADER_LEN + SUM_LEN + 64 + lists + sections
+        HEADER_LEN + SUM_LEN + 64 + lists + self.section_bytes()
+    }
+
+    pub(in crate::node) fn section_bytes(&mut self) -> usize {
+        let sections = self.sections();
+        sections.map(|section| section.as_bytes().len()).sum()
     }
 
     pub(in crate::node) fn encode_head(&mut self, head: &mut Vec<u8>) -> Result<(), WireError> {
@@ -123,10 +124,8 @@ impl Frame {
             let (count, after) = postcard::take_from_bytes::<usize>(rest).map_err(unreadable)?;
             rest = after;
             counts.push(count);
-            let bytes = count.checked_mul(section.width());
-            total = total
-                .zip(bytes)
-                .and_then(|(total, bytes)| total.checked_add(bytes));
+            let both = total.zip(count.checked_mul(section.width()));
+            total = both.and_then(|(total, bytes)| total.checked_add(bytes));
         }
         if !rest.is_empty() {
             return Err(WireError::Malformed("a head that is too long"));
@@ -134,15 +133,13 @@ impl Frame {
         if total != Some(length) {
             return Err(WireError::Malformed("sections that do not fill it"));
         }
-        match &frame {
-            Self::Message(packed)
-                if matches!(packed.message, Message::Snapshot(_))
-                    && (packed.keys.is_some() || packed.values.is_some()) =>
-            {
-                Err(WireError::Malformed("a compressed snapshot"))
-            }
-            _ => Ok((frame, counts)),
+        if let Self::Message(packed) = &frame
+            && matches!(packed.message, Message::Snapshot(_))
+            && (packed.keys.is_some() || packed.values.is_some())
+        {
+            return Err(WireError::Malformed("a compressed snapshot"));
         }
+        Ok((frame, counts))
     }
 }
 
@@ -181,9 +178,8 @@ impl<T: Number> Section for Shared<T> {
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        self.get_mut()
-            .map(bytemuck::cast_slice_mut)
-            .unwrap_or_default()
+        let numbers = self.get_mut();
+        numbers.map(bytemuck::cast_slice_mut).unwrap_or_default()
     }
 
     fn are_moderate(&self, bytes: Range<usize>) -> bool {

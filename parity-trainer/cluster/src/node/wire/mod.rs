@@ -111,14 +111,11 @@ impl Header {
         if length > limit {
             return Err(WireError::TooLong { length, limit });
         }
-        let header = Self {
-            head: head as usize,
-            length: length as usize,
-        };
-        if header.head > header.length.min(MAX_HEAD) {
+        let (head, length) = (head as usize, length as usize);
+        if head > length.min(MAX_HEAD) {
             return Err(WireError::Malformed("a head longer than any"));
         }
-        Ok(header)
+        Ok(Self { head, length })
     }
 }
 
@@ -192,9 +189,7 @@ impl Hello {
             return Err(WireError::Handshake);
         }
         let fields = content.split_at(PREFIX_LEN).1;
-        let (hello, _) =
-            postcard::take_from_bytes::<Self>(fields).map_err(|_| WireError::Handshake)?;
-        Ok(hello)
+        postcard::from_bytes(fields).map_err(|_| WireError::Handshake)
     }
 
     /// Checks that this node and a peer that says `other` can work together.
