@@ -112,24 +112,20 @@ impl From<FilterSpec> for ArrayFilters {
     }
 }
 
-const NAMES: [(&str, FilterSpec); 6] = {
-    const fn spec(lz4: bool, precision: Precision) -> FilterSpec {
-        FilterSpec { lz4, precision }
-    }
-    [
-        ("none", FilterSpec::NONE),
-        ("lz4", spec(true, Precision::F32)),
-        ("bf16", spec(false, Precision::Bf16)),
-        ("f16", spec(false, Precision::F16)),
-        ("lz4,bf16", spec(true, Precision::Bf16)),
-        ("lz4,f16", spec(true, Precision::F16)),
-    ]
-};
+const NAMES: [(&str, bool, Precision); 6] = [
+    ("none", false, Precision::F32),
+    ("lz4", true, Precision::F32),
+    ("bf16", false, Precision::Bf16),
+    ("f16", false, Precision::F16),
+    ("lz4,bf16", true, Precision::Bf16),
+    ("lz4,f16", true, Precision::F16),
+];
 
 impl fmt::Display for FilterSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = NAMES.iter().find(|(_, spec)| spec == self);
-        f.write_str(named.map_or("none", |(name, _)| name))
+        let mut names = NAMES.iter();
+        let named = names.find(|&&(_, lz4, precision)| *self == Self { lz4, precision });
+        f.write_str(named.map_or("none", |(name, ..)| name))
     }
 }
 
@@ -141,9 +137,10 @@ impl FromStr for FilterSpec {
         let mut parts: Vec<&str> = text.split(',').map(str::trim).collect();
         parts.sort_unstable_by(|a, b| b.cmp(a));
         let parts = parts.join(",");
-        let named = NAMES.iter().find(|(name, _)| *name == parts);
+        let named = NAMES.iter().find(|(name, ..)| *name == parts);
+        let spec = named.map(|&(_, lz4, precision)| Self { lz4, precision });
         let unknown = || format!("{text:?} is no filter: write none, lz4, bf16, f16 or lz4,bf16");
-        named.map(|&(_, spec)| spec).ok_or_else(unknown)
+        spec.ok_or_else(unknown)
     }
 }
 

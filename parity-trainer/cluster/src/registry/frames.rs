@@ -23,9 +23,8 @@ pub(crate) struct Frames(Framed<TcpStream, LengthDelimitedCodec>);
 impl Frames {
     fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        let codec = LengthDelimitedCodec::builder()
-            .max_frame_length(MAX_FRAME)
-            .new_codec();
+        let mut codec = LengthDelimitedCodec::new();
+        codec.set_max_frame_length(MAX_FRAME);
         Ok(Self(Framed::new(stream, codec)))
     }
 

@@ -38,13 +38,11 @@ impl Registry {
     pub async fn open(store: Arc<dyn Store>) -> Result<Self> {
         let mut batches = store.follow();
         let mut builder = ViewBuilder::default();
-        loop {
+        let mut is_all = false;
+        while !is_all {
             let batch = batches.recv().await.ok_or(RegistryError::Closed)?;
-            let is_all = matches!(batch, Batch::All(_));
+            is_all = matches!(batch, Batch::All(_));
             builder.apply(batch);
-            if is_all {
-                break;
-            }
         }
         let (sender, view) = watch::channel(Arc::new(builder.view.clone()));
         let following = tokio::spawn(async move {

@@ -59,15 +59,9 @@ pub async fn lead(membership: &Membership, config: CoordinatorConfig) -> Result<
                 continue;
             }
         }
-        let due = async {
-            match timer {
-                Some(timer) => sleep_until(start + timer).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             changed = views.changed() => changed.map_err(|_| RegistryError::Closed)?,
-            () = due => {}
+            () = sleep_until(start + timer.unwrap_or_default()), if timer.is_some() => {}
         }
     }
 }

@@ -122,11 +122,10 @@ impl Membership {
     /// until the routing table names it no longer), or its shards lose a replica.
     pub async fn leave(&self) -> Result<()> {
         self.keeping.abort();
-        let last = self.lease.send_replace(None);
-        match last {
-            Some(last) => self.registry.store().revoke(last.id()).await,
-            None => Ok(()),
+        if let Some(last) = self.lease.send_replace(None) {
+            self.registry.store().revoke(last.id()).await?;
         }
+        Ok(())
     }
 }
 
@@ -184,9 +183,8 @@ impl Keeper {
         };
         loop {
             let mut transaction = Transaction::default();
-            let new = wanted
-                .iter()
-                .filter(|(key, (value, _))| self.written.get(*key) != Some(value));
+            let entries = wanted.iter();
+            let new = entries.filter(|(key, (value, _))| self.written.get(*key) != Some(value));
             for (key, (value, _)) in new.take(Transaction::MAX_CHANGES) {
                 transaction = transaction.put(key, value.clone(), Some(lease.id()));
             }

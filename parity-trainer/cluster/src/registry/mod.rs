@@ -44,7 +44,6 @@ pub use view::{ArrayInfo, Leader, Member, Report, ServerInfo, Table, Term, View,
 pub type Result<T, E = RegistryError> = std::result::Result<T, E>;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what they are")]
 pub enum RegistryError {
     #[error(
         "the registry at {endpoints} does not answer ({cause}): start it, or give its address in \

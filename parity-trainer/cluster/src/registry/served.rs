@@ -176,36 +176,31 @@ pub async fn serve_store(
 async fn answer(store: Arc<dyn Store>, instance: u64, mut frames: Frames) -> io::Result<()> {
     let (named, request): (u64, Request) = timeout(TIMEOUT, frames.receive()).await??;
     match request {
-        Request::Open => frames.send(&Ok::<_, Failure>(instance)).await,
+        Request::Open => reply(&mut frames, Ok(instance)).await,
         _ if named != instance => {
             let lost = "it was started anew and has lost what it held: start the cluster anew";
             let refused = Failure::Refused(lost.to_owned());
             frames.send(&Err::<(), _>(refused)).await
         }
-        Request::Get(key) => {
-            let entry = store.get(&key).await;
-            frames.send(&entry.map_err(Failure::from)).await
-        }
-        Request::Commit(transaction) => {
-            let revision = store.commit(transaction).await;
-            frames.send(&revision.map_err(Failure::from)).await
-        }
-        Request::Revoke(lease) => {
-            let revoked = store.revoke(lease).await;
-            frames.send(&revoked.map_err(Failure::from)).await
-        }
+        Request::Get(key) => reply(&mut frames, store.get(&key).await).await,
+        Request::Commit(transaction) => reply(&mut frames, store.commit(transaction).await).await,
+        Request::Revoke(lease) => reply(&mut frames, store.revoke(lease).await).await,
         Request::Grant => match store.grant().await {
             Ok(lease) => {
-                frames.send(&Ok::<_, Failure>(lease.id())).await?;
+                reply(&mut frames, Ok(lease.id())).await?;
                 while let Some(renewed) = renewal(&lease, &mut frames).await {
                     renewed?;
                 }
                 Ok(())
             }
-            Err(error) => frames.send(&Err::<LeaseId, _>(Failure::from(error))).await,
+            Err(error) => reply::<LeaseId>(&mut frames, Err(error)).await,
         },
         Request::Follow => tell(store.follow(), frames).await,
     }
+}
+
+async fn reply<T: Serialize>(frames: &mut Frames, answer: Result<T>) -> io::Result<()> {
+    frames.send(&answer.map_err(Failure::from)).await
 }
 
 /// Waits for a lease's sign of life; `None` once it is over.

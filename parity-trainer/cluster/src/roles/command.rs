@@ -113,11 +113,8 @@ impl Stop {
     }
 }
 
-/// Waits until the parent process has closed the standard input, if `attached`.
-async fn abandoned(attached: bool) {
-    if !attached {
-        return std::future::pending().await;
-    }
+/// Waits until the parent process has closed the standard input.
+async fn abandoned() {
     let mut input = tokio::io::stdin();
     let mut byte = [0; 1];
     while !matches!(input.read(&mut byte).await, Ok(0) | Err(_)) {}
@@ -260,6 +257,6 @@ async fn run_server(args: &ServerArgs, stop: Stop) -> Result<()> {
                 Err(_) => Ok(()),
             },
         },
-        () = abandoned(args.attached) => Ok(()),
+        () = abandoned(), if args.attached => Ok(()),
     }
 }

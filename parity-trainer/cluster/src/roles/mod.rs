@@ -26,7 +26,6 @@ pub use server::{ServerRole, ServerSettings, coordinate};
 pub type Result<T, E = ClusterError> = std::result::Result<T, E>;
 
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what they are")]
 pub enum ClusterError {
     #[error(transparent)]
     Registry(#[from] RegistryError),

@@ -76,9 +76,8 @@ impl Members {
     /// Waits until another member is asked than this one, or none answers.
     pub(super) async fn left(&self, place: usize) {
         let mut asked = self.asked.clone();
-        let _ = asked
-            .wait_for(|asked| asked.place != place || !asked.answers)
-            .await;
+        let has_left = |asked: &Asked| asked.place != place || !asked.answers;
+        let _ = asked.wait_for(has_left).await;
     }
 
     /// Waits until another member is asked than this one; false if it is not soon.
@@ -148,11 +147,8 @@ async fn probe(clients: Vec<Client>, key: String, asked: watch::Sender<Asked>) {
     };
     loop {
         sleep(PATIENCE).await;
-        let place = asked.borrow().place;
-        let mut next = Asked {
-            place,
-            answers: true,
-        };
+        let (place, answers) = (asked.borrow().place, true);
+        let mut next = Asked { place, answers };
         if !matches!(timeout(PATIENCE, answer(place)).await, Ok(Ok(_))) {
             let all = (0..clients.len()).map(|place| Box::pin(answer(place)));
             match timeout(TIMEOUT, select_ok(all)).await {

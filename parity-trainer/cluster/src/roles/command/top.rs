@@ -72,14 +72,12 @@ fn render(registry: &str, view: &View, statuses: &Statuses) -> String {
         false => " (away; what it said last)",
     };
     let mut parts = vec![format!("registry {registry}{away}, led by {leader}\n")];
-    let tables = [
-        servers(view, statuses),
-        ranges(view, statuses),
-        workers(view, statuses),
-    ];
-    let tables = tables.iter().enumerate();
-    let filled = tables.filter(|(place, rows)| *place < 2 || rows.len() > 1);
-    parts.extend(filled.map(|(_, rows)| align(rows)));
+    let tables = [servers(view, statuses), ranges(view, statuses)];
+    parts.extend(tables.iter().map(align));
+    let workers = workers(view, statuses);
+    if workers.len() > 1 {
+        parts.push(align(&workers));
+    }
     parts.extend(view.job.as_deref().map(|job| match Job::parse(job) {
         Ok(job) => {
             let task = job.task.lines().next().unwrap_or_default();

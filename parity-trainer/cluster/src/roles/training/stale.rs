@@ -32,9 +32,8 @@ pub(super) struct Stale {
 impl Stale {
     /// Returns those of `own` that are known to have the step after `step` to do.
     pub(super) fn to_do(&self, own: &BTreeSet<usize>, step: u64) -> Vec<usize> {
-        let own = own.iter().copied();
-        own.filter(|place| self.steps.get(place) == Some(&step))
-            .collect()
+        let is_next = |place: &usize| self.steps.get(place) == Some(&step);
+        own.iter().copied().filter(is_next).collect()
     }
 }
 
@@ -134,12 +133,9 @@ impl Training {
                 done += 1;
                 let (array, keys) = (self.job.array(), self.job.keys());
                 let spec = TaskSpec::new(array, keys, self.job.clock_of(done));
+                let failed = |error| self.failed("the gradient", error);
                 let skipped = worker.push(spec.keys(Keys::none()), Values::none()).await;
-                let skipped = match skipped {
-                    Ok(skipped) => skipped.await,
-                    Err(error) => Err(error),
-                };
-                skipped.map_err(|error| self.failed("the gradient", error))?;
+                skipped.map_err(failed)?.await.map_err(failed)?;
             }
             self.stale.steps.insert(place, done);
         }
