@@ -69,15 +69,11 @@ pub enum Work {
 /// A task to submit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// Push or pull to do.
     pub work: Work,
-    /// Array that the task is on.
     pub array: ArrayId,
-    /// The keys that it is about.
     pub range: KeyRange,
     /// Keys of those rows that exist here.
     pub keys: Keys,
-    /// Iteration that the task belongs to.
     pub clock: Clock,
 }
 
@@ -99,7 +95,6 @@ pub struct Pulled {
 /// for good.
 pub type TaskOutcome = Result<Option<Pulled>, Refusal>;
 
-#[allow(missing_docs, reason = "the messages say what they are")]
 /// Reason why a task cannot be submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
@@ -125,7 +120,6 @@ pub enum ClientEvent {
     Tick,
 }
 
-#[allow(missing_docs, reason = "the types say what the fields are")]
 /// Action that a client asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientAction {
@@ -187,7 +181,6 @@ impl Client {
         }
     }
 
-    /// Number of unfinished tasks.
     pub fn unfinished(&self) -> usize {
         self.tasks.len()
     }

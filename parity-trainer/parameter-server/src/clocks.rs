@@ -25,7 +25,6 @@ impl RangedClocks {
         }
     }
 
-    /// Returns the range of keys.
     pub const fn range(&self) -> KeyRange {
         self.range
     }
@@ -44,12 +43,10 @@ impl RangedClocks {
         self.workers.remove(&worker).is_some()
     }
 
-    /// Returns true if the worker is there.
     pub fn contains(&self, worker: WorkerId) -> bool {
         self.workers.contains_key(&worker)
     }
 
-    /// Returns the workers.
     pub fn workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.workers.keys().copied()
     }

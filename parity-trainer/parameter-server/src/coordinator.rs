@@ -44,7 +44,6 @@ pub struct ClusterState {
     /// The arrays: their keys, and into how many shards they are to be cut; 0: the array is to go,
     /// with all it holds.
     pub arrays: BTreeMap<ArrayId, (KeyRange, u64)>,
-    /// Routing table.
     pub routing: Routing,
     /// The hand-overs that tails have been told of.
     pub hand_overs: Vec<HandOver>,
@@ -72,7 +71,6 @@ pub struct Change {
 /// Settings of a [`Coordinator`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoordinatorConfig {
-    /// Placement of ranges on servers.
     pub placement: Placement,
     /// Shards that are copied at the same time, at most.
     pub max_copies: usize,
@@ -135,7 +133,6 @@ fn track<K: Ord>(since: &mut BTreeMap<K, Duration>, now: Duration, current: BTre
 }
 
 impl Coordinator {
-    /// One that has seen nothing.
     pub fn new(config: CoordinatorConfig) -> Self {
         Self {
             config,

@@ -59,7 +59,6 @@ pub enum Filter {
     Precision,
     /// Digests in place of lists of keys.
     KeyLists,
-    /// Compression with LZ4.
     Lz4,
 }
 
@@ -67,9 +66,7 @@ pub enum Filter {
 /// place of a whole range costs eight bytes a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bytes {
-    /// Given to the filter.
     pub before: u64,
-    /// Left by it.
     pub after: u64,
 }
 
@@ -78,7 +75,6 @@ pub struct Bytes {
 pub struct Traffic(BTreeMap<(ArrayId, Filter), Bytes>);
 
 impl Traffic {
-    /// Of one filter of one array.
     pub fn of(&self, array: ArrayId, filter: Filter) -> Bytes {
         self.0.get(&(array, filter)).copied().unwrap_or_default()
     }

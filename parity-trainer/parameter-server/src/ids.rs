@@ -59,8 +59,6 @@ impl Clock {
 /// Sender or receiver of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Peer {
-    /// A server, by its node.
     Server(NodeId),
-    /// A worker, by its id.
     Worker(WorkerId),
 }

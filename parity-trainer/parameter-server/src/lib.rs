@@ -14,6 +14,7 @@
 //! # Invariants
 //! PS-1 to PS-8 are listed in `ARCHITECTURE.md`; tests and metrics use the same numbers.
 
+#![allow(missing_docs, reason = "names and types say the rest")]
 #![allow(
     clippy::large_enum_variant,
     reason = "events and actions are passed on at once: a box would be an allocation for each"

@@ -13,16 +13,13 @@ use crate::{
 /// A range of an array, as the sender's routing table knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ShardRef {
-    /// Array of the shard.
     pub array: ArrayId,
     /// The keys: a shard, or a part of one.
     pub range: KeyRange,
-    /// Epoch of the shard.
     pub epoch: Epoch,
 }
 
 impl ShardRef {
-    /// A range of `array` at `epoch`.
     pub const fn new(array: ArrayId, range: KeyRange, epoch: Epoch) -> Self {
         Self {
             array,
@@ -42,7 +39,6 @@ impl ShardRef {
 pub struct Push {
     /// The range; all of it in one shard.
     pub at: ShardRef,
-    /// Worker that sends.
     pub worker: WorkerId,
     /// The worker's iteration, one above that of its last push to the same keys.
     pub clock: Clock,
@@ -70,21 +66,18 @@ impl Push {
 pub struct Pull {
     /// The range; all of it in one shard.
     pub at: ShardRef,
-    /// Worker that sends.
     pub worker: WorkerId,
     /// To find the answer's place.
     pub request: RequestId,
     /// The iteration the values are for. At 0 the rows are read as they are, by a member or not;
     /// above, by members alone.
     pub clock: Clock,
-    /// Keys of the rows.
     pub keys: Keys,
 }
 
 /// Rows; from the tail to a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PullReply {
-    /// As in the pull.
     pub at: ShardRef,
     /// As in the pull. `None` for rows that the server sends of its own accord (eager SSP).
     pub request: Option<RequestId>,
@@ -92,7 +85,6 @@ pub struct PullReply {
     pub clock: Clock,
     /// The receiver's own updates up to this clock are contained.
     pub own: Clock,
-    /// Keys of the rows.
     pub keys: Keys,
     /// `keys x width` parameters.
     pub values: Values,
@@ -105,7 +97,6 @@ pub struct Update {
     pub range: KeyRange,
     /// Workers and their clocks of the pushes on `range`.
     pub clocks: Vec<(WorkerId, Clock)>,
-    /// Keys of the rows.
     pub keys: Keys,
     /// `keys x width` gradients.
     pub values: Values,
@@ -139,7 +130,6 @@ pub struct Members {
 }
 
 /// One entry of a chain's log. To apply it is deterministic: replicas stay equal (PS-5).
-#[allow(missing_docs, reason = "the types say what they are")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Operation {
     Update(Update),
@@ -168,9 +158,7 @@ impl Operation {
 pub struct Replicate {
     /// Shard, whole.
     pub at: ShardRef,
-    /// Number of the log entry.
     pub seq: Seq,
-    /// Operation of the log entry.
     pub operation: Operation,
 }
 
@@ -179,7 +167,6 @@ pub struct Replicate {
 pub struct Rows {
     /// Keys that the message is about. In a sparse array, those not named have no row.
     pub range: KeyRange,
-    /// Keys of the rows.
     pub keys: Keys,
     /// `keys x width` parameters.
     pub values: Values,
@@ -196,7 +183,6 @@ pub struct Rows {
 pub struct Snapshot {
     /// The whole shard, under the epoch before the join.
     pub at: ShardRef,
-    /// Attempt that the part belongs to.
     pub transfer: TransferId,
     /// Number of the part, from 0.
     pub part: u32,
@@ -218,7 +204,6 @@ pub struct SnapshotEnd {
 }
 
 /// Request that an [`Answer`] is about.
-#[allow(missing_docs, reason = "the types say what the fields are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// A push, of this clock.
@@ -232,7 +217,6 @@ pub enum Request {
 }
 
 /// Reason why a server refuses a request. A resend of what is applied is acknowledged again.
-#[allow(missing_docs, reason = "the messages say what they are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Refusal {
     #[error("the range is at {current} here: fetch the routing table and send again")]
@@ -281,11 +265,8 @@ impl Refusal {
 /// replica of the chain has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// As in the request.
     pub at: ShardRef,
-    /// Request that is answered.
     pub request: Request,
-    /// Reason why it was not carried out.
     pub refusal: Option<Refusal>,
 }
 

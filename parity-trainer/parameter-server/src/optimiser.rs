@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use crate::{Adam, Add, Key, Momentum, Sgd, UpdateRule};
 
 /// Optimiser and its constants; the learning rate comes with each step.
-#[allow(missing_docs, reason = "the names say what the fields are")]
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum OptimiserSpec {
@@ -65,7 +64,6 @@ const ONE_CYCLE_DIVISORS: (f64, f64) = (25.0, 25e4);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
-    /// Constant rate.
     Constant,
     /// A short linear warm-up, then half a cosine down to zero (Loshchilov and Hutter, SGDR, 2017,
     /// without restarts).
@@ -100,11 +98,9 @@ const CLIP_EPSILON: f64 = 1e-6;
 /// Optimiser of a training and its learning rate over the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct OptimiserConfig {
-    /// Optimiser.
     pub optimiser: OptimiserSpec,
     /// Peak learning rate.
     pub learning_rate: f64,
-    /// Schedule of the learning rate.
     pub schedule: Schedule,
     /// Steps that the schedule spans.
     pub steps: u64,
@@ -236,16 +232,12 @@ impl UpdateRule for TrainingRule {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum RuleSpec {
-    /// Addition.
     Add,
-    /// Gradient descent.
     Sgd(Sgd),
-    /// The steps of a training.
     Training(TrainingRule),
 }
 
 impl RuleSpec {
-    /// Returns the rule itself.
     pub fn rule(self) -> Arc<dyn UpdateRule> {
         match self {
             Self::Add => Arc::new(Add),

@@ -38,7 +38,6 @@ impl PushAggregator {
         self.touched = vec![self.received.range()];
     }
 
-    /// Returns true if the worker is a member.
     pub fn knows(&self, worker: WorkerId) -> bool {
         self.received.contains(worker)
     }

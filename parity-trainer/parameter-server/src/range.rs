@@ -11,7 +11,6 @@ use crate::Key;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "(Key, Key)", into = "(Key, Key)")]
 pub struct KeyRange {
-    /// First key of the range.
     pub start: Key,
     /// The key after the last.
     pub end: Key,
@@ -24,22 +23,18 @@ impl KeyRange {
         Self { start, end }
     }
 
-    /// Number of keys.
     pub const fn len(self) -> u64 {
         self.end - self.start
     }
 
-    /// Returns true if there is no key in it.
     pub const fn is_empty(self) -> bool {
         self.start >= self.end
     }
 
-    /// Returns true if `key` is in it.
     pub const fn contains(self, key: Key) -> bool {
         self.start <= key && key < self.end
     }
 
-    /// Returns true if all of `other` is in it.
     pub const fn covers(self, other: Self) -> bool {
         other.is_empty() || (self.start <= other.start && other.end <= self.end)
     }
@@ -119,7 +114,6 @@ impl RangeSet {
         self.ranges.is_empty()
     }
 
-    /// Number of keys.
     pub(crate) fn len(&self) -> u64 {
         self.ranges.iter().map(|(start, end)| end - start).sum()
     }

@@ -9,9 +9,7 @@ use crate::{ArrayId, Epoch, Key, KeyRange, NodeId, ShardRef};
 /// A shard: a range of an array, and the chain of servers that holds it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// Array of the route.
     pub array: ArrayId,
-    /// Range of the route.
     pub range: KeyRange,
     /// Raised by every change of the chain or the range.
     pub epoch: Epoch,
@@ -30,7 +28,6 @@ impl Route {
         }
     }
 
-    /// Returns the shard.
     pub const fn at(&self) -> ShardRef {
         ShardRef::new(self.array, self.range, self.epoch)
     }
@@ -150,7 +147,6 @@ impl Routing {
     }
 }
 
-#[allow(missing_docs, reason = "the messages say what they are")]
 /// Errors of a routing table or a change of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RoutingError {

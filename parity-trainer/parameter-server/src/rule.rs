@@ -74,7 +74,6 @@ impl UpdateRule for Add {
 /// `w -= rate (g + decay w)`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sgd {
-    /// Learning rate.
     pub rate: f32,
     /// Weight of the L2 penalty.
     #[serde(default)]
@@ -98,7 +97,6 @@ impl UpdateRule for Sgd {
 /// with the rate outside of the velocity).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Momentum {
-    /// Learning rate.
     pub rate: f32,
     /// Share of the velocity that is kept, 0 to 1.
     pub momentum: f32,
@@ -133,7 +131,6 @@ impl UpdateRule for Momentum {
 /// been there alone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Adam {
-    /// Learning rate.
     pub rate: f32,
     /// Share of the first moment that is kept.
     pub beta1: f32,

@@ -27,9 +27,7 @@ use shards::{Shards, exact};
 /// An array, as every server knows it.
 #[derive(Debug, Clone)]
 pub struct ArrayConfig {
-    /// Layout of its rows.
     pub layout: Layout,
-    /// Consistency model of its readers.
     pub consistency: Consistency,
 }
 
@@ -72,7 +70,6 @@ impl Default for ServerConfig {
     }
 }
 
-#[allow(missing_docs, reason = "the types say what the fields are")]
 /// Event that a server handles.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
@@ -92,7 +89,6 @@ pub enum Event {
     Tick,
 }
 
-#[allow(missing_docs, reason = "the types say what the fields are")]
 /// Action that a server asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
@@ -122,9 +118,7 @@ pub enum Action {
 /// A look into a shard, for tests and metrics.
 #[derive(Debug, Clone, Copy)]
 pub struct ShardView<'a> {
-    /// Shard that is held.
     pub at: ShardRef,
-    /// Rows of the shard.
     pub store: &'a Store,
     /// Clocks of each worker that the rows contain.
     pub clocks: &'a RangedClocks,
@@ -132,7 +126,6 @@ pub struct ShardView<'a> {
     pub applied: Seq,
     /// The last log entry that is known to be in the whole chain.
     pub committed: Seq,
-    /// True if this server accepts pushes for it.
     pub accepts_pushes: bool,
 }
 
@@ -203,12 +196,10 @@ impl Server {
         }
     }
 
-    /// Returns the server's node.
     pub const fn node(&self) -> NodeId {
         self.context.node
     }
 
-    /// All shards held here.
     pub fn shards(&self) -> impl Iterator<Item = ShardView<'_>> {
         self.shards.held.values().map(Replica::view)
     }

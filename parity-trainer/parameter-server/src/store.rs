@@ -27,7 +27,6 @@ pub struct Layout {
     pub width: usize,
     /// True if rows exist only once they have been updated. All start as zeros.
     pub sparse: bool,
-    /// Rule that pushes follow.
     pub rule: Arc<dyn UpdateRule>,
 }
 
@@ -84,17 +83,14 @@ impl Store {
         self.chunks.partition_point(|chunk| chunk.last_key() < key)
     }
 
-    /// Returns the range.
     pub const fn range(&self) -> KeyRange {
         self.range
     }
 
-    /// Returns the layout of the rows.
     pub const fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.chunks.iter().map(Chunk::rows).sum()
     }

@@ -220,12 +220,10 @@ pub enum Values {
 }
 
 impl Values {
-    /// Returns an empty list of values.
     pub fn none() -> Self {
         Self::F32(Shared::default())
     }
 
-    /// Number of values.
     pub fn len(&self) -> usize {
         match self {
             Self::F32(values) => values.len(),
@@ -233,7 +231,6 @@ impl Values {
         }
     }
 
-    /// Returns true if there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -343,7 +340,6 @@ impl From<Vec<f32>> for Values {
     }
 }
 
-#[allow(missing_docs, reason = "the messages say what they are")]
 /// Errors of a message's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum ValuesError {

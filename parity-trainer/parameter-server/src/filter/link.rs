@@ -16,7 +16,6 @@ const SHORT_LIST: usize = 4;
 const DIGEST_BYTES: usize = 24;
 
 /// Keys as they go to the transport.
-#[allow(missing_docs, reason = "the names say what the fields are")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PackedKeys {
     /// As they are. With `remember`, the receiver keeps them: their digest may stand
@@ -34,12 +33,9 @@ pub enum PackedKeys {
 }
 
 /// Values as they go to the transport.
-#[allow(missing_docs, reason = "the names say what the fields are")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PackedValues {
-    /// As they are.
     Plain(Values),
-    /// Compressed.
     Lz4 {
         precision: Precision,
         count: u64,
@@ -126,7 +122,6 @@ impl Link {
         &self.received
     }
 
-    /// Filters a message that is to be sent.
     pub fn pack(&mut self, mut message: Message) -> Packed {
         let (mut packed_keys, mut packed_values) = (None, None);
         if let Some((array, keys, values)) = message.rows_mut() {
@@ -145,7 +140,6 @@ impl Link {
         }
     }
 
-    /// Restores the message.
     pub fn unpack(&mut self, packed: Packed) -> Result<Message, UnpackError> {
         let mut message = packed.message;
         let keys = packed.keys.map(|keys| self.unpack_keys(keys)).transpose()?;
@@ -303,7 +297,6 @@ impl Link {
 }
 
 /// Reason why a message cannot be unpacked; it counts as lost.
-#[allow(missing_docs, reason = "the messages say what they are")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnpackError {
     #[error(

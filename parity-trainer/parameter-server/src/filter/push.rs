@@ -26,7 +26,6 @@ pub struct Kkt {
     /// Factor that makes this worker's gradient an estimate of the sum of all: the number of
     /// workers, where each has an equal part of the data.
     pub scale: f32,
-    /// Treatment of gradients that are left out.
     pub left_out: LeftOut,
 }
 
@@ -111,12 +110,10 @@ impl PushFilter {
         }
     }
 
-    /// Bytes before and after.
     pub const fn traffic(&self) -> &Traffic {
         &self.traffic
     }
 
-    /// Number of rows that are kept back.
     pub fn kept_back(&self) -> usize {
         self.kept.len()
     }
@@ -245,7 +242,6 @@ impl PushFilter {
     }
 }
 
-#[allow(missing_docs, reason = "the messages say what they are")]
 /// Errors of a push that is to be filtered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {

@@ -21,9 +21,7 @@ use crate::{Key, KeyRange, NodeId, Route, Routing, RoutingError, ShardRef};
 /// One change of one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Shard to change.
     pub at: ShardRef,
-    /// Change to make.
     pub change: ChainChange,
 }
 
