@@ -1,7 +1,6 @@
 //! Payload: samples as request bodies, all encoded before the run so that sending costs
 //! next to nothing.
 
-use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
@@ -17,6 +16,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha12Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::Display;
 
 /// Most distinct rows that a run sends; it goes round them. Bounds what is held in memory.
 pub const MAX_DISTINCT: usize = 10_000;
@@ -25,20 +25,15 @@ pub const MAX_DISTINCT: usize = 10_000;
 const ORDER_STREAM: u64 = 1;
 
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum, Display,
 )]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum WireEncoding {
     Binary,
     Json,
     /// Raw contents in gRPC's messages.
     Grpc,
-}
-
-impl fmt::Display for WireEncoding {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(formatter)
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -104,13 +99,12 @@ impl Bodies {
                     (encoded.body, encoded.header_length, content_type)
                 }
             };
-            let label = rows.label(row);
             Ok(Body {
                 bytes,
                 header_length,
                 content_type,
                 row,
-                label,
+                label: rows.label(row),
             })
         };
         let bodies: Result<_, ProtocolError> = order.into_iter().map(body).collect();

@@ -40,7 +40,7 @@ impl Actor {
                 Ok(times.map(|(at_s, until_s)| FaultMark {
                     at_s: block_s + at_s,
                     until_s: until_s.map(|until_s| block_s + until_s),
-                    what: event.what.done().to_owned(),
+                    what: event.what.to_string(),
                     instance: format!("instance {}", event.instance),
                     strategy: Some(strategy),
                 }))

@@ -113,21 +113,18 @@ impl<'a> MeasuredCluster<'a> {
         for run in self.runs {
             strategies.push(run.finish().await?);
         }
-        let faults = self.faults;
         Ok(Comparison {
             settings,
             strategies,
-            faults,
+            faults: self.faults,
         })
     }
 
     /// The requests of the block of that number, which are the same for every strategy.
     fn plan(&self, requests: usize, number: u64) -> anyhow::Result<Plan> {
         let experiment = self.experiment;
-        let seed = experiment
-            .seed
-            .wrapping_mul(0x9e37_79b9)
-            .wrapping_add(number);
+        let seed = experiment.seed.wrapping_mul(0x9e37_79b9);
+        let seed = seed.wrapping_add(number);
         let (arrivals, rate) = (experiment.arrivals, experiment.rate);
         let schedule = Schedule::plan(arrivals, rate, Length::Requests(requests), seed)?;
         let options = RequestOptions {

@@ -35,11 +35,8 @@ impl Process {
         let log = work.join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log);
         let file = file.with_context(|| format!("{}: cannot write it", log.display()))?;
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(file);
-        let child = command.spawn().with_context(|| {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let child = command.stderr(file).spawn().with_context(|| {
             let program = Path::new(command.get_program()).display();
             format!("cannot start {program}; build it, or install it beside parapet-loadgen")
         })?;
@@ -94,17 +91,13 @@ pub(super) struct Fleet {
 
 impl Fleet {
     pub(super) fn start(experiment: &Experiment, places: &Places) -> anyhow::Result<Self> {
-        write_toml(
-            &places.work.join("faults.toml"),
-            &experiment.fault_profile(),
-        )?;
-        let epoch = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let profile = places.work.join("faults.toml");
+        write_toml(&profile, &experiment.fault_profile())?;
+        let epoch = SystemTime::now().duration_since(UNIX_EPOCH);
         let mut fleet = Self {
             places: places.clone(),
             models: experiment.models().join(","),
-            epoch_unix_ms: epoch.as_millis(),
+            epoch_unix_ms: epoch.unwrap_or_default().as_millis(),
             instances: Vec::new(),
         };
         let total = experiment.instances.deployed + experiment.instances.redundant;
@@ -120,9 +113,8 @@ impl Fleet {
         let mut command = Command::new(places.programs.join("parapet-instance"));
         command.arg("--repository").arg(&places.repository);
         command.args(["--model", &self.models, "--listen", listen]);
-        command
-            .arg("--fault-profile")
-            .arg(places.work.join("faults.toml"));
+        let profile = places.work.join("faults.toml");
+        command.arg("--fault-profile").arg(profile);
         command.args(["--fault-instance", &number.to_string()]);
         command.args(["--fault-epoch-unix-ms", &self.epoch_unix_ms.to_string()]);
         Process::start(command, &format!("instance-{number}"), &places.work)
@@ -136,10 +128,8 @@ impl Fleet {
     }
 
     pub(super) fn addresses(&self) -> Vec<String> {
-        self.instances
-            .iter()
-            .map(|process| process.address.clone())
-            .collect()
+        let instances = self.instances.iter();
+        instances.map(|process| process.address.clone()).collect()
     }
 
     pub(super) fn frontend(

@@ -13,7 +13,7 @@ use crate::compare::{Measured, Redundancy};
 use crate::experiment::{Arm, Experiment};
 use crate::target::{AnyTransport, Target};
 
-const UP: &str = "parapet_instance_up{";
+const REDUNDANT: &str = "parapet_redundant_requests_total";
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 const SETTLE_PERIOD: Duration = Duration::from_millis(50);
 const ASK_LIMIT: Duration = Duration::from_secs(5);
@@ -156,16 +156,7 @@ fn redundancy(scrape: &str, model: &str) -> Redundancy {
         let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
         values.map(|value| value as u64).sum()
     };
-    let requests = |fate: &str| {
-        sum(
-            "parapet_redundant_requests_total",
-            &format!("fate=\"{fate}\""),
-        )
-    };
-    let groups = [
-        "parapet_coding_groups_total",
-        "parapet_coding_groups_spared_total",
-    ];
+    let requests = |fate: &str| sum(REDUNDANT, &format!("fate=\"{fate}\""));
     Redundancy {
         issued: requests("issued"),
         won: requests("won"),
@@ -173,7 +164,8 @@ fn redundancy(scrape: &str, model: &str) -> Redundancy {
         shed: requests("shed"),
         failed: requests("failed"),
         unrecoverable: sum("parapet_late_unrecoverable_total", ""),
-        groups: groups.iter().map(|name| sum(name, "")).sum(),
+        groups: sum("parapet_coding_groups_total", "")
+            + sum("parapet_coding_groups_spared_total", ""),
         upstream_requests: sum("parapet_upstream_request_duration_seconds_count", ""),
     }
 }
@@ -191,22 +183,23 @@ fn combine(a: &Redundancy, b: &Redundancy, with: impl Fn(u64, u64) -> u64) -> Re
     }
 }
 
+/// The lines that say which instances are up.
+fn instance_lines(scrape: &str) -> impl Iterator<Item = &str> {
+    let lines = scrape.lines();
+    lines.filter(|line| line.starts_with("parapet_instance_up{"))
+}
+
 /// Instances that serve `model` in some way, each once; `None` in a scrape that knows of none.
 fn instances(scrape: &str, model: &str) -> Option<usize> {
     let of_model = format!("model=\"{model}\"");
-    let lines = scrape
-        .lines()
-        .filter(|line| line.starts_with(UP) && line.contains(&of_model));
+    let lines = instance_lines(scrape).filter(|line| line.contains(&of_model));
     let names = lines.filter_map(|line| line.split_once("instance=\"")?.1.split('"').next());
     let names: BTreeSet<&str> = names.collect();
     (!names.is_empty()).then_some(names.len())
 }
 
 fn all_up(scrape: &str) -> bool {
-    let mut instances = scrape
-        .lines()
-        .filter(|line| line.starts_with(UP))
-        .peekable();
+    let mut instances = instance_lines(scrape).peekable();
     instances.peek().is_some() && instances.all(|line| line.ends_with(" 1"))
 }
 

@@ -80,10 +80,8 @@ pub fn analyse(
 }
 
 fn check_names(strategies: &[Measured], baseline: &str) -> anyhow::Result<usize> {
-    let names: Vec<&str> = strategies
-        .iter()
-        .map(|measured| measured.name.as_str())
-        .collect();
+    let names = strategies.iter().map(|measured| measured.name.as_str());
+    let names: Vec<&str> = names.collect();
     for (place, name) in names.iter().enumerate() {
         ensure!(
             !names[..place].contains(name),
@@ -98,15 +96,12 @@ fn check_names(strategies: &[Measured], baseline: &str) -> anyhow::Result<usize>
 }
 
 fn finished_rounds(strategies: &[Measured]) -> Vec<usize> {
-    let common = strategies
-        .iter()
-        .map(|measured| measured.blocks.len())
-        .min();
+    let counts = strategies.iter().map(|measured| measured.blocks.len());
     let finished = |round: &usize| {
         let mut blocks = strategies.iter().map(|measured| &measured.blocks[*round]);
         blocks.all(|block| !block.recording.partial)
     };
-    (0..common.unwrap_or(0)).filter(finished).collect()
+    (0..counts.min().unwrap_or(0)).filter(finished).collect()
 }
 
 fn draws(rounds: usize, bootstrap: Bootstrap) -> Vec<Vec<u32>> {
@@ -127,10 +122,8 @@ fn middle(figures: impl Iterator<Item = Option<f64>>) -> Option<Interval> {
     let tail = (1.0 - CONFIDENCE) / 2.0;
     let at = |share| {
         let place = usize::try_from(rank(figures.len() as u64, share) - 1).ok()?;
-        figures
-            .get(place)
-            .copied()
-            .filter(|figure| figure.is_finite())
+        let figure = figures.get(place).copied();
+        figure.filter(|figure| figure.is_finite())
     };
     let (low, high) = (at(tail)?, at(1.0 - tail)?);
     Some(Interval { low, high })
@@ -190,10 +183,8 @@ impl<'a> Counted<'a> {
         records.flatten().for_each(|record| tally.add(record, None));
         let measured = self.measured;
         let [p50, p90, p99, p99_5, p99_9] = self.percentiles;
-        let recordings = self
-            .blocks
-            .iter()
-            .map(|block| (block.started_s, &block.recording));
+        let blocks = self.blocks.iter();
+        let recordings = blocks.map(|block| (block.started_s, &block.recording));
         StrategyReport {
             name: measured.name.clone(),
             description: measured.description.clone(),
@@ -259,18 +250,13 @@ impl<'a> Counted<'a> {
 
 fn cost(measured: &Measured) -> Cost {
     use Failure::{Connect, Status};
+    use RequestOutcome::Failed;
     let accepted = |record: &&Record| {
-        let outcome = record.outcome;
-        let refused = matches!(
-            outcome,
-            Some(RequestOutcome::Failed(Connect | Status(429 | 503)))
-        );
+        let refused = matches!(record.outcome, Some(Failed(Connect | Status(429 | 503))));
         record.sent_us.is_some() && !refused
     };
-    let records = measured
-        .blocks
-        .iter()
-        .flat_map(|block| &block.recording.records);
+    let blocks = measured.blocks.iter();
+    let records = blocks.flat_map(|block| &block.recording.records);
     let accepted = records.filter(accepted).count();
     let share = |part: u64| (accepted > 0).then(|| part as f64 / accepted as f64);
     let redundancy = measured.redundancy;

@@ -154,9 +154,8 @@ pub struct Bin {
 
 impl CompareReport {
     pub fn strategy(&self, name: &str) -> Option<&StrategyReport> {
-        self.strategies
-            .iter()
-            .find(|strategy| strategy.name == name)
+        let mut strategies = self.strategies.iter();
+        strategies.find(|strategy| strategy.name == name)
     }
 }
 

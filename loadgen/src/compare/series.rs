@@ -20,11 +20,8 @@ pub(super) fn spectrum(pool: &Pool) -> Vec<SpectrumPoint> {
         let ms = pool.quantile_ms(quantile)?;
         Some(SpectrumPoint { quantile, ms })
     };
-    (0..steps)
-        .map(quantile)
-        .chain([1.0])
-        .filter_map(point)
-        .collect()
+    let quantiles = (0..steps).map(quantile).chain([1.0]);
+    quantiles.filter_map(point).collect()
 }
 
 pub(crate) fn spectrum_of(times: Vec<u64>) -> (u64, Vec<SpectrumPoint>) {
@@ -33,10 +30,8 @@ pub(crate) fn spectrum_of(times: Vec<u64>) -> (u64, Vec<SpectrumPoint>) {
 }
 
 pub(super) fn bin_s(comparison: &Comparison) -> f64 {
-    let blocks = comparison
-        .strategies
-        .iter()
-        .flat_map(|strategy| &strategy.blocks);
+    let strategies = comparison.strategies.iter();
+    let blocks = strategies.flat_map(|strategy| &strategy.blocks);
     let end = blocks.map(|block| block.started_s + block.recording.sending_ended.as_secs_f64());
     bin_of(end.fold(0.0, f64::max))
 }
@@ -61,9 +56,8 @@ pub(super) fn series<'a>(
         for record in &recording.records {
             if let Some(charged) = charged_us(record, timeout_us, recording) {
                 let due_s = started_s + record.planned_us as f64 / 1e6;
-                bins.entry((due_s / bin_s) as u64)
-                    .or_default()
-                    .push(charged);
+                let bin = bins.entry((due_s / bin_s) as u64);
+                bin.or_default().push(charged);
             }
         }
     }

@@ -141,9 +141,8 @@ fn losses(strategy: &StrategyReport, baseline: &str) -> Said {
             "{name} loses: its median is {more:.0} % above that of {baseline}"
         ));
     }
-    said.into_iter()
-        .map(|text| (WarningKind::Loses, text))
-        .collect()
+    let said = said.into_iter();
+    said.map(|text| (WarningKind::Loses, text)).collect()
 }
 
 impl CompareReport {

@@ -1,6 +1,5 @@
 //! Arms of an experiment: a strategy with its settings, and the instances that it uses.
 
-use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, anyhow, ensure};
@@ -61,9 +60,11 @@ pub struct ResolvedArm {
     pub pools: Vec<(Role, usize)>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum Role {
     Deployed,
+    #[strum(to_string = "parity {0}")]
     Parity(u8),
     Backup,
 }
@@ -74,15 +75,6 @@ impl Role {
             Self::Deployed => "deployed",
             Self::Parity(_) => "parity",
             Self::Backup => "backup",
-        }
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Parity(row) => write!(formatter, "parity {row}"),
-            other => formatter.write_str(other.model()),
         }
     }
 }

@@ -124,20 +124,14 @@ impl Event {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+// Shown as what was done to the instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::Display)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
+    #[strum(to_string = "stopped")]
     Freeze,
+    #[strum(to_string = "killed")]
     Kill,
-}
-
-impl What {
-    pub(crate) const fn done(self) -> &'static str {
-        match self {
-            Self::Freeze => "stopped",
-            Self::Kill => "killed",
-        }
-    }
 }
 
 impl Experiment {
@@ -208,10 +202,8 @@ impl Experiment {
     /// The requests of each block; the first ones take what does not divide.
     pub fn block_requests(&self) -> Vec<usize> {
         let (each, more) = (self.requests / self.blocks, self.requests % self.blocks);
-        let blocks = 0..self.blocks;
-        blocks
-            .map(|block| each + usize::from(block < more))
-            .collect()
+        let requests = |block: usize| each + usize::from(block < more);
+        (0..self.blocks).map(requests).collect()
     }
 }
 

@@ -43,10 +43,8 @@ fn summary(report: &CompareReport) -> Page {
     let mut page = Page::new(format!("Strategies compared: {}", report.settings.model));
     let warnings = |partial: bool| {
         let is_partial = |kind| kind == WarningKind::Partial;
-        let wanted = report
-            .warnings
-            .iter()
-            .filter(move |it| is_partial(it.kind) == partial);
+        let warnings = report.warnings.iter();
+        let wanted = warnings.filter(move |it| is_partial(it.kind) == partial);
         wanted.map(|warning| warning.text.clone())
     };
     if report.partial {
@@ -76,11 +74,9 @@ fn summary(report: &CompareReport) -> Page {
         faults.row(format!("{:.1}", fault.at_s), cells);
     }
     page.table("Faults", &faults, "");
-    let described = report.strategies.iter();
-    page.facts(
-        "Strategies",
-        described.map(|it| (it.name.as_str(), it.description.clone())),
-    );
+    let strategies = report.strategies.iter();
+    let described = strategies.map(|it| (it.name.as_str(), it.description.clone()));
+    page.facts("Strategies", described);
     page
 }
 
@@ -91,10 +87,9 @@ fn latencies(report: &CompareReport) -> Table {
         format!("times narrower, against {baseline}"),
         format!("p50: this / {baseline}"),
     ];
-    let header = ["latency, ms", "requests"]
-        .into_iter()
-        .chain(Summary::NAMES);
-    let mut table = Table::new(header.map(str::to_owned).chain(relations));
+    let header = ["latency, ms", "requests"].map(str::to_owned).into_iter();
+    let header = header.chain(Summary::NAMES.map(str::to_owned));
+    let mut table = Table::new(header.chain(relations));
     for (series, strategy) in report.strategies.iter().enumerate() {
         let time = |(name, time): (&str, f64)| match strategy.confidence.get(name) {
             Some(confidence) if confidence.needs_samples > 0 => {

@@ -84,9 +84,8 @@ impl Plot {
             }
             Axis::Percentiles(samples) => {
                 let high = (*samples as f64).max(10.0) * 1.1;
-                let axis = (1.0..high)
-                    .log_scale()
-                    .with_key_points(percentile_ticks(high));
+                let axis = (1.0..high).log_scale();
+                let axis = axis.with_key_points(percentile_ticks(high));
                 self.draw(&mut svg, "percentile of requests", axis, &percentile)
             }
         };
@@ -113,9 +112,8 @@ impl Plot {
         let pixel = (ends.end - ends.start) / f64::from(WIDTH - LEFT - RIGHT);
         let root = SVGBackend::with_string(svg, (WIDTH, self.height)).into_drawing_area();
         let (low, high) = log_range(&self.heights);
-        let y = (low..high)
-            .log_scale()
-            .with_key_points(log_ticks(low, high));
+        let y = (low..high).log_scale();
+        let y = y.with_key_points(log_ticks(low, high));
         let mut chart = ChartBuilder::on(&root)
             .margin_top(10)
             .margin_right(RIGHT)

@@ -18,24 +18,15 @@ pub fn run_page(report: &RunReport, recording: &Recording) -> String {
     let mut page = summary(report);
     let timeout_us = report.settings.timeout_ms.saturating_mul(1000);
     let records = recording.records.iter();
-    let all = records
-        .clone()
-        .filter_map(|record| charged_us(record, timeout_us, recording));
+    let charged = |record: &Record| charged_us(record, timeout_us, recording);
+    let all = records.clone().filter_map(charged).collect();
     let answers = records.filter(|record| record.answer().is_some());
-    let (all, all_points) = spectrum_of(all.collect());
-    let (answered, answered_points) = spectrum_of(answers.filter_map(Record::latency_us).collect());
+    let answered = answers.filter_map(Record::latency_us).collect();
+    let [(all, all_points), (answered, points)] = [all, answered].map(spectrum_of);
     // The second is dashed, so that the first is seen where they are the same.
-    let spectra = [
-        (0, all, &all_points[..]),
-        (2, answered, &answered_points[..]),
-    ];
+    let plot = spectrum(&[(0, all, &all_points[..]), (2, answered, &points[..])]);
     let legend = [(0, "all that was due"), (2, "answered")];
-    page.figure(
-        "Latency by percentile",
-        &legend,
-        &spectrum(&spectra),
-        SPECTRUM_NOTE,
-    );
+    page.figure("Latency by percentile", &legend, &plot, SPECTRUM_NOTE);
     let series = recording_series(recording, timeout_us);
     let extent = series_extent(std::iter::once(&series));
     let over_time = time_series(&series, &extent, 1, Vec::new(), "latency over time");
@@ -71,9 +62,8 @@ fn summary(report: &RunReport) -> Page {
         format!(": p50 {p50} ms, p99 {p99} ms, p99.9 {p99_9} ms")
     });
     let (answered, planned, times) = (counts.answered, counts.planned, times.unwrap_or_default());
-    page.headline(&format!(
-        "{answered} of {planned} requests were answered{times}."
-    ));
+    let headline = format!("{answered} of {planned} requests were answered{times}.");
+    page.headline(&headline);
     page.table("Latency", &latencies(report), "");
     let mut answers = Table::new(["", "answers", "share", "accuracy", "mean confidence"]);
     for (provenance, of_kind) in &report.provenance {
@@ -88,10 +78,8 @@ fn summary(report: &RunReport) -> Page {
     }
     page.table("Answers", &answers, "");
     let errors = report.errors.iter();
-    page.facts(
-        "Failures",
-        errors.map(|(kind, count)| (kind, count.to_string())),
-    );
+    let errors = errors.map(|(kind, count)| (kind, count.to_string()));
+    page.facts("Failures", errors);
     page
 }
 

@@ -51,10 +51,8 @@ impl Pacer for KernelPacer {
                 .filter(|left| !left.is_zero())
             {
                 let expiration = Expiration::OneShot(TimeSpec::from_duration(left));
-                timer
-                    .get_ref()
-                    .0
-                    .set(expiration, TimerSetTimeFlags::empty())?;
+                let Timer(kernel) = timer.get_ref();
+                kernel.set(expiration, TimerSetTimeFlags::empty())?;
                 // Setting the timer takes its last expiration back, so that there is nothing to be
                 // read.
                 timer.readable().await?.clear_ready();

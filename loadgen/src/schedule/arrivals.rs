@@ -22,8 +22,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Distribution of arrivals over time. Reports hold its text form.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::Display)]
 #[serde(into = "String", try_from = "String")]
+#[strum(serialize_all = "lowercase")]
 pub enum Arrivals {
     /// Evenly spaced: `i / rate`.
     Constant,
@@ -31,6 +32,7 @@ pub enum Arrivals {
     /// rate`.
     Poisson,
     /// Poisson at two rates in turns, as crowds come and go.
+    #[strum(transparent)]
     Bursts(Bursts),
 }
 
@@ -53,16 +55,6 @@ impl Arrivals {
                 let mut process = bursts.begin(rate, &mut random);
                 Box::new(repeat_with(move || process.next_s(&mut random)))
             }
-        }
-    }
-}
-
-impl fmt::Display for Arrivals {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Constant => formatter.write_str("constant"),
-            Self::Poisson => formatter.write_str("poisson"),
-            Self::Bursts(bursts) => bursts.fmt(formatter),
         }
     }
 }
@@ -188,11 +180,8 @@ impl Modulated {
 
 impl fmt::Display for Bursts {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "bursts:{}:{}:{}",
-            self.ratio, self.mean_on_ms, self.mean_off_ms
-        )
+        let (ratio, on, off) = (self.ratio, self.mean_on_ms, self.mean_off_ms);
+        write!(formatter, "bursts:{ratio}:{on}:{off}")
     }
 }
 

@@ -85,10 +85,8 @@ impl Schedule {
             return Err(too_long());
         }
         let schedule = Self::of_times(times, end_s, most)?;
-        let too_late = schedule
-            .planned_us
-            .last()
-            .is_some_and(|&last| last > u64::MAX / 4);
+        let last = schedule.planned_us.last();
+        let too_late = last.is_some_and(|&last| last > u64::MAX / 4);
         if schedule.planned_us.len() > MAX_REQUESTS || too_late {
             return Err(too_long());
         }

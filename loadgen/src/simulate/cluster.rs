@@ -110,8 +110,8 @@ impl SimulatedCluster {
 
     pub(super) fn after(&mut self, delay: u64, event: Event) {
         self.pushed += 1;
-        self.events
-            .push(Reverse((self.now + delay, self.pushed, event)));
+        let at = self.now + delay;
+        self.events.push(Reverse((at, self.pushed, event)));
     }
 
     pub(super) fn next_at(&self) -> Option<u64> {
@@ -177,10 +177,8 @@ impl SimulatedCluster {
 
     fn plan_end(&mut self, number: u32, begun: Begun) {
         if let Some((ends, batch)) = begun {
-            self.after(
-                ends.saturating_sub(self.now),
-                Event::BatchEnded(number, batch),
-            );
+            let left = ends.saturating_sub(self.now);
+            self.after(left, Event::BatchEnded(number, batch));
         }
     }
 

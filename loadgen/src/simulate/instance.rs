@@ -8,7 +8,6 @@ use parapet_frontend_core::JobId;
 use smallvec::SmallVec;
 
 use super::{Jobs, Simulation};
-use crate::experiment::Experiment;
 
 /// The life in which a batch began: what belongs to an earlier one no longer happens.
 pub(super) type Batch = u32;
@@ -43,11 +42,8 @@ pub(super) struct Instance {
 
 impl Instance {
     pub(super) fn new(simulation: &Simulation, number: u64, model: &str) -> Self {
-        let Experiment {
-            faults: profile,
-            simulation: surroundings,
-            ..
-        } = &simulation.experiment;
+        let experiment = &simulation.experiment;
+        let (profile, surroundings) = (&experiment.faults, &experiment.simulation);
         Self {
             max_batch_size: surroundings.max_batch_size,
             queue_capacity: surroundings.instance_queue,
@@ -96,11 +92,7 @@ impl Instance {
         }
         self.waiting.push_back(job);
         let idle = self.running.is_empty();
-        Taken::Accepted(if idle {
-            self.begin(now, withdrawn)
-        } else {
-            None
-        })
+        Taken::Accepted(idle.then(|| self.begin(now, withdrawn)).flatten())
     }
 
     pub(super) fn end(

@@ -113,12 +113,11 @@ impl Display for SimulationReport {
             let share = |kind| strategy.provenance.get(&kind).map_or(0.0, |it| it.share);
             answers.row(name, KINDS.map(|kind| Cell::percent(Some(share(kind)))));
             let work = strategy.redundancy;
-            let counts = [work.issued, work.won, work.wasted, work.shed, work.failed];
-            let counts = counts
-                .into_iter()
-                .chain([work.unrecoverable, strategy.retries]);
+            let sent = [work.issued, work.won, work.wasted, work.shed, work.failed];
+            let rest = [work.unrecoverable, strategy.retries].map(Cell::count);
             let late = Cell::from(ms(strategy.hold_back_ms));
-            redundancy.row(name, counts.map(Cell::count).chain([late]));
+            let counts = sent.map(Cell::count).into_iter().chain(rest);
+            redundancy.row(name, counts.chain([late]));
             for pool in &strategy.pools {
                 let cells = [
                     Cell::from(pool.role.as_str()),
@@ -147,17 +146,12 @@ pub const MAX_RECORDS: u64 = 2_000_000;
 
 /// The simulations of one [`Experiment`], as a comparison. Those without records are left out.
 pub fn comparison(experiment: &Experiment, simulated: &[Simulated]) -> Comparison {
-    let block_s = experiment.block_s();
+    let (block_s, size) = (experiment.block_s(), experiment.instances);
+    let note = "virtual time; see the simulation's settings";
     let notes = [
-        (
-            "simulated",
-            "virtual time; see the simulation's settings".to_owned(),
-        ),
-        ("instances", experiment.instances.deployed.to_string()),
-        (
-            "redundant instances",
-            experiment.instances.redundant.to_string(),
-        ),
+        ("simulated", note.to_owned()),
+        ("instances", size.deployed.to_string()),
+        ("redundant instances", size.redundant.to_string()),
     ];
     let notes = notes.map(|(name, value)| (name.to_owned(), value)).into();
     let settings = Settings {
@@ -179,7 +173,7 @@ pub fn comparison(experiment: &Experiment, simulated: &[Simulated]) -> Compariso
         Some(FaultMark {
             at_s,
             until_s: Some(until_s),
-            what: event.what.done().to_owned(),
+            what: event.what.to_string(),
             instance: format!("instance {}", event.instance),
             strategy: None,
         })
@@ -202,10 +196,8 @@ fn blocks(recording: &Recording, count: usize, block_s: f64) -> Vec<Block> {
         rest = others;
         let started_s = number as f64 * block_s;
         let start_us = (started_s * 1e6) as u64;
-        let records = own
-            .iter()
-            .map(|record| record.shifted(|at| at.saturating_sub(start_us)));
-        let records: Vec<Record> = records.collect();
+        let shifted = |record: &Record| record.shifted(|at| at.saturating_sub(start_us));
+        let records: Vec<Record> = own.iter().map(shifted).collect();
         let last = |time: fn(&Record) -> Option<u64>| {
             let last = records.iter().filter_map(time).max();
             Duration::from_micros(last.unwrap_or_default())

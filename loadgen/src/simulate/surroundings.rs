@@ -19,13 +19,6 @@ pub struct Delay {
 }
 
 impl Delay {
-    const fn new(constant_ms: f64, exponential_ms: f64) -> Self {
-        Self {
-            constant_ms,
-            exponential_ms,
-        }
-    }
-
     pub(super) fn sample(self, random: &mut impl Rng) -> u64 {
         let mut ms = self.constant_ms;
         if self.exponential_ms > 0.0 {
@@ -53,10 +46,14 @@ pub struct Network {
 impl Default for Network {
     /// Small delays, of the size that one machine's own sockets have.
     fn default() -> Self {
+        let delay = |exponential_ms| Delay {
+            constant_ms: 0.1,
+            exponential_ms,
+        };
         Self {
-            client: Delay::new(0.1, 0.05),
-            to_instance: Delay::new(0.1, 0.0),
-            to_frontend: Delay::new(0.1, 0.05),
+            client: delay(0.05),
+            to_instance: delay(0.0),
+            to_frontend: delay(0.05),
         }
     }
 }

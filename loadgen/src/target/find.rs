@@ -118,23 +118,19 @@ impl Target {
             let target = Self { url, address };
             let asked = tokio::time::timeout(limit, target.ask(model, &path)).await;
             let late = |_| {
-                Err(Unanswered::Unreachable(format!(
-                    "no answer within {limit:?}"
-                )))
+                let reason = format!("no answer within {limit:?}");
+                Err(Unanswered::Unreachable(reason))
             };
+            let url = &target.url;
             match asked.unwrap_or_else(late) {
                 Ok(metadata) => return Ok((target, metadata)),
                 Err(Unanswered::Unreachable(reason)) => unreachable = reason,
                 Err(Unanswered::UnknownModel) => {
-                    bail!(
-                        "target {} serves no model {model:?}; check --model",
-                        target.url
-                    )
+                    bail!("target {url} serves no model {model:?}; check --model")
                 }
                 Err(Unanswered::Wrong(reason)) => bail!(
-                    "target {}: asked for the metadata of {model}, gave {reason}; is it an Open \
-                     Inference Protocol server, and ready?",
-                    target.url
+                    "target {url}: asked for the metadata of {model}, gave {reason}; is it an Open \
+                     Inference Protocol server, and ready?"
                 ),
             }
         }
@@ -163,9 +159,8 @@ impl Target {
 
     async fn get(&self, path: &str) -> Result<Response, String> {
         let request = Request::get(path).header(hyper::header::HOST, self.authority());
-        let request = request
-            .body(Full::new(Bytes::new()))
-            .map_err(|error| error.to_string())?;
+        let request = request.body(Full::new(Bytes::new()));
+        let request = request.map_err(|error| error.to_string())?;
         let connections = Connections::new(self.address, LIMITS);
         let sent = connections.send(|| request.clone()).await;
         sent.map_err(|error| error.to_string())

@@ -58,9 +58,8 @@ impl Transport for GrpcTransport {
         let mut client = Grpc::new(channel).max_decoding_message_size(LIMITS.max_response_bytes);
         client.ready().await.map_err(|_| Failure::Connect)?;
         let path = PathAndQuery::from_static("/inference.GRPCInferenceService/ModelInfer");
-        let answer = client
-            .unary(Request::new(body.bytes.clone()), path, Encoded)
-            .await;
+        let request = Request::new(body.bytes.clone());
+        let answer = client.unary(request, path, Encoded).await;
         let message = answer.map_err(|status| failure(&status))?.into_inner();
         let response = read_response(message).map_err(|_| Failure::InvalidAnswer)?;
         let parameter = |name: &str| response.parameters.get(name);

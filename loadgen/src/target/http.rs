@@ -91,10 +91,8 @@ pub(super) fn provenance(said: Option<&str>) -> Provenance {
 /// Where the largest value of the first FP32 output is; the first such place.
 pub(super) fn top_class(response: &InferResponse) -> Option<usize> {
     let mut outputs = response.outputs.iter();
-    let values = outputs
-        .find(|output| output.datatype == Datatype::Fp32)?
-        .f32s()
-        .ok()?;
+    let output = outputs.find(|output| output.datatype == Datatype::Fp32)?;
+    let values = output.f32s().ok()?;
     let (mut best, mut class) = (f32::NEG_INFINITY, None);
     for (index, &value) in values.iter().enumerate() {
         if value > best || class.is_none() {

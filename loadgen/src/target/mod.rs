@@ -89,25 +89,16 @@ pub struct Answer {
     pub class: Option<usize>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Failure {
     Connect,
     /// The connection ended before the whole answer had come.
     ConnectionLost,
+    #[strum(to_string = "http-{0}")]
     Status(u16),
+    #[strum(to_string = "grpc-{0}")]
     Grpc(i32),
     /// Status 200 with a body that breaks the protocol.
     InvalidAnswer,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Connect => formatter.write_str("connect"),
-            Self::ConnectionLost => formatter.write_str("connection-lost"),
-            Self::Status(status) => write!(formatter, "http-{status}"),
-            Self::Grpc(code) => write!(formatter, "grpc-{code}"),
-            Self::InvalidAnswer => formatter.write_str("invalid-answer"),
-        }
-    }
 }

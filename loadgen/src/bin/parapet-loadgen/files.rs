@@ -23,9 +23,8 @@ pub(crate) fn check_writable(path: &Path) -> anyhow::Result<()> {
 }
 
 fn folder_of(path: &Path) -> &Path {
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = path.parent();
+    let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
     folder.unwrap_or(Path::new("."))
 }
 

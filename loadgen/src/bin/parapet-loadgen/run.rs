@@ -190,14 +190,11 @@ fn schedule(args: &Args) -> anyhow::Result<(Schedule, Option<TraceSettings>)> {
         };
         return Ok((schedule, Some(settings)));
     }
-    let rate = args
-        .rate
-        .context("no rate; give --rate in requests/s, or --trace")?;
+    let missing = "no rate; give --rate in requests/s, or --trace";
+    let rate = args.rate.context(missing)?;
     let length = length.unwrap_or(Length::Duration(DEFAULT_DURATION));
-    Ok((
-        Schedule::plan(args.arrivals, rate, length, args.seed)?,
-        None,
-    ))
+    let schedule = Schedule::plan(args.arrivals, rate, length, args.seed)?;
+    Ok((schedule, None))
 }
 
 async fn drive(plan: &Plan, transport: AnyTransport) -> anyhow::Result<Recording> {
