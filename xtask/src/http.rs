@@ -24,10 +24,8 @@ pub(crate) fn get_json(url: &str) -> Result<Value> {
 
 pub(crate) fn post(url: &str, json: &str) -> Result<String> {
     let request = client().post(url).content_type("application/json");
-    body(
-        request.send(json).with_context(|| format!("POST {url}"))?,
-        url,
-    )
+    let answer = request.send(json);
+    body(answer.with_context(|| format!("POST {url}"))?, url)
 }
 
 fn body(mut answer: Response<Body>, url: &str) -> Result<String> {

@@ -7,7 +7,7 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// Time limit of every wait but that for a training.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -153,20 +153,16 @@ impl Processes {
 
     pub(crate) fn wait(&mut self, name: &str) -> Result<()> {
         let status = self.child(name)?.wait()?;
-        self.succeeded(name, status)
-    }
-
-    pub(crate) fn run(&mut self, name: &str, command: impl Into<Command>) -> Result<()> {
-        self.start(name, command)?;
-        self.wait(name)
-    }
-
-    fn succeeded(&mut self, name: &str, status: ExitStatus) -> Result<()> {
         self.running.retain(|(other, _)| other != name);
         let log = self.log(name);
         let is_fine = status.success();
         ensure!(is_fine, "{name} failed ({status}); see {}", log.display());
         Ok(())
+    }
+
+    pub(crate) fn run(&mut self, name: &str, command: impl Into<Command>) -> Result<()> {
+        self.start(name, command)?;
+        self.wait(name)
     }
 
     pub(crate) fn detach(mut self) -> Vec<u32> {
@@ -215,9 +211,8 @@ pub(crate) fn processor_seconds(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let stat = read(&path)?;
     // The name in brackets may hold anything.
-    let (_, fields) = stat
-        .rsplit_once(')')
-        .with_context(|| format!("{path} has no name"))?;
+    let fields = stat.rsplit_once(')');
+    let (_, fields) = fields.with_context(|| format!("{path} has no name"))?;
     let mut ticks = 0;
     for field in fields.split_whitespace().skip(11).take(2) {
         ticks += field.parse::<u32>().with_context(|| path.clone())?;

@@ -14,12 +14,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::run(&setup::Args::default())?;
     let sh = shell()?;
-    let nextest = cmd!(sh, "cargo nextest --version")
-        .quiet()
-        .ignore_stdout()
-        .ignore_stderr();
-    let tests = match nextest.run() {
-        Ok(()) => "nextest run --workspace",
+    let tests = match output(cmd!(sh, "cargo nextest --version")) {
+        Ok(_) => "nextest run --workspace",
         Err(_) => "test --workspace --lib --bins --tests",
     };
     cargo_with(tests, &args.runner)?;

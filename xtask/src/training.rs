@@ -1,13 +1,13 @@
-//! Trainings of a small parity model, by one process or on a cluster of processes.
+//! Trainings of a small parity model on a cluster of processes.
 
 use crate::prelude::*;
 use std::fs;
 
 /// A folder of trainings, and the settings that all of them have.
 pub(crate) struct Trainings {
-    pub(crate) trainer: PathBuf,
+    trainer: PathBuf,
     pub(crate) folder: PathBuf,
-    pub(crate) steps: u64,
+    steps: u64,
 }
 
 impl Trainings {
@@ -36,7 +36,7 @@ impl Trainings {
         Ok(shell()?.read_binary_file(path)?)
     }
 
-    pub(crate) fn records(&self, name: &str) -> Vec<Value> {
+    fn records(&self, name: &str) -> Vec<Value> {
         let path = self.folder.join(format!("models/.runs/{name}/log.jsonl"));
         let log = fs::read_to_string(path).unwrap_or_default();
         // The last one may be half written.
@@ -55,16 +55,16 @@ impl Trainings {
     }
 }
 
-/// Processes that take part in trainings. Without a registry a training runs within its process.
+/// Processes that take part in trainings, and find each other by a registry.
 pub(crate) struct TrainingCluster<'a> {
     sh: Shell,
     pub(crate) trainings: &'a Trainings,
-    pub(crate) registry: Option<String>,
+    registry: String,
     pub(crate) processes: Processes,
 }
 
 impl<'a> TrainingCluster<'a> {
-    pub(crate) fn new(trainings: &'a Trainings, registry: Option<String>) -> Result<Self> {
+    pub(crate) fn new(trainings: &'a Trainings, registry: String) -> Result<Self> {
         Ok(Self {
             sh: shell()?,
             trainings,
@@ -80,17 +80,12 @@ impl<'a> TrainingCluster<'a> {
         more: &[&str],
     ) -> Result<()> {
         let member = place.command(&self.sh, &self.trainings.trainer);
-        let member = member.args(["--threads", "1", role, "--registry"]);
-        let member = member.args(self.registry.as_slice()).args(more);
+        let member = member.args(["--threads", "1", role, "--registry", &self.registry]);
+        let member = member.args(more);
         self.processes.start(&format!("{role}-{name}"), member)
     }
 
-    pub(crate) fn start_training(
-        &mut self,
-        place: &Place,
-        name: &str,
-        more: &[&str],
-    ) -> Result<()> {
+    pub(crate) fn start_training(&mut self, place: &Place, name: &str) -> Result<()> {
         let Trainings { folder, steps, .. } = self.trainings;
         let line = format!(
             "--threads 1 train --k 2 --network lenet:8 --encoder concat --transform raw \
@@ -100,10 +95,8 @@ impl<'a> TrainingCluster<'a> {
         let training = place.command(&self.sh, &self.trainings.trainer);
         let training = training.args(line.split(' ')).arg("--data").arg(data());
         let training = training.arg("--model").arg(models.join("deployed"));
-        let mut training = training.arg("--out").arg(models).args(more);
-        if let Some(registry) = &self.registry {
-            training = training.args(["--cluster", registry]);
-        }
+        let training = training.arg("--out").arg(models);
+        let training = training.args(["--cluster", &self.registry]);
         self.processes.start(name, training)
     }
 

@@ -51,12 +51,11 @@ impl Load {
             262_145..=2_097_152 => (16, values),
             _ => (8, values),
         };
-        let rounds = (total / keys).max(1);
         Self {
             nodes,
             bytes,
             keys,
-            rounds,
+            rounds: (total / keys).max(1),
         }
     }
 
@@ -130,13 +129,8 @@ fn measure(args: &Args, system: usize, load: Load) -> Result<Seconds> {
     let folder = scratch("bench-parameter-server");
     let (sh, mut processes) = (shell()?, Processes::new(&folder)?);
     let names: Vec<String> = (0..load.nodes).map(|id| format!("worker-{id}")).collect();
-    let Load {
-        nodes,
-        bytes,
-        keys,
-        rounds,
-    } = load;
-    let [nodes, bytes, keys, rounds] = [nodes, bytes, keys, rounds].map(|n| n.to_string());
+    let [nodes, bytes, keys, rounds] =
+        [load.nodes, load.bytes, load.keys, load.rounds].map(|n| n.to_string());
     if let (2, Some(python)) = (system, &args.mxnet_python) {
         let script = "parity-trainer/parameter-server/benches/mxnet_kvstore.py";
         let address = free_address()?;

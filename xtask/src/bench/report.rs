@@ -46,13 +46,12 @@ fn replaced(text: &str, name: &str, body: &str) -> String {
     let start = format!("<!-- written by: {name} -->");
     let end = format!("<!-- end of: {name} -->");
     let section = format!("{start}\n{}\n{end}", body.trim());
-    let parts = text
-        .split_once(&start)
-        .and_then(|(before, rest)| Some((before, rest.split_once(&end)?.1)));
-    match parts {
-        Some((before, after)) => format!("{before}{section}{after}"),
-        None => format!("{}\n\n{section}\n", text.trim_end()),
+    if let Some((before, rest)) = text.split_once(&start)
+        && let Some((_, after)) = rest.split_once(&end)
+    {
+        return format!("{before}{section}{after}");
     }
+    format!("{}\n\n{section}\n", text.trim_end())
 }
 
 /// Measures every arm once a round, in an order that every other round turns round; returns what
@@ -65,12 +64,8 @@ pub(super) fn in_turns<T>(
     let mut measured: Vec<Vec<T>> = (0..arms).map(|_| Vec::new()).collect();
     for round in 1..=rounds.max(1) {
         for turn in 0..arms {
-            let is_turned_round = round.is_multiple_of(2);
-            let arm = if is_turned_round {
-                arms - 1 - turn
-            } else {
-                turn
-            };
+            let is_turned = round.is_multiple_of(2);
+            let arm = if is_turned { arms - 1 - turn } else { turn };
             measured[arm].push(measure(round, arm)?);
         }
     }

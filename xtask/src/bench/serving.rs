@@ -87,10 +87,8 @@ fn latency(
         })?;
         println!("  median of what each adds to the instances:");
         for ((name, _), through) in targets.iter().zip(&times).skip(1) {
-            let added = through
-                .iter()
-                .zip(&times[0])
-                .map(|(p50, direct)| p50 - direct);
+            let pairs = through.iter().zip(&times[0]);
+            let added = pairs.map(|(p50, direct)| p50 - direct);
             println!("    {name:24} {:4.0}", Spread::new(added).median);
         }
     }

@@ -116,16 +116,14 @@ fn wait_for_scrapes(url: &str, targets: usize) -> Result<()> {
 /// Sends requests, some of which meet a frozen replica and are reconstructed, and mistaken ones.
 fn load(cluster: &mut SampleCluster, length: Duration) -> Result<()> {
     let end = Instant::now() + length;
+    let url = format!("{}/v2/models/{MODEL}/infer", cluster.frontend);
     cluster.cluster.start_load(&cluster.frontend)?;
     while Instant::now() < end {
         for signal in [Signal::SIGSTOP, Signal::SIGCONT] {
             cluster.signal(0, signal)?;
             std::thread::sleep(Duration::from_millis(100));
         }
-        let _mistaken = http::post(
-            &format!("{}/v2/models/{MODEL}/infer", cluster.frontend),
-            "{}",
-        );
+        let _mistaken = http::post(&url, "{}");
     }
     cluster.cluster.end_load(&cluster.frontend).map(drop)
 }
@@ -193,13 +191,10 @@ fn of_rules(answer: &Value) -> Result<Vec<Query>> {
 /// Queries of the Prometheus adapter, with its templates filled in as it does for a pod.
 fn of_adapter(yaml: &str) -> Result<Vec<Query>> {
     let field = |name: &str| -> Result<&str> {
-        let lines = yaml
-            .lines()
-            .map(|line| line.trim().trim_start_matches("- "));
-        let value = lines.filter_map(|line| line.strip_prefix(name)).next();
-        value
-            .map(str::trim)
-            .with_context(|| format!("no {name} of the adapter"))
+        let mut lines = yaml.lines().map(|line| line.trim_start_matches([' ', '-']));
+        let value = lines.find_map(|line| line.strip_prefix(name));
+        let value = value.with_context(|| format!("no {name} of the adapter"));
+        value.map(str::trim)
     };
     let series = field("seriesQuery:")?;
     let name = series.split('{').next().unwrap_or_default();
@@ -208,9 +203,8 @@ fn of_adapter(yaml: &str) -> Result<Vec<Query>> {
     let expression = expression.replace("<<.Series>>", name);
     let expression = expression.replace("<<.LabelMatchers>>", labels);
     let expressions = [format!("count({series})"), expression];
-    Ok(expressions
-        .map(|one| ("the adapter".to_owned(), one))
-        .to_vec())
+    let named = expressions.map(|one| ("the adapter".to_owned(), one));
+    Ok(named.to_vec())
 }
 
 fn before_comparison(expression: &str) -> Option<&str> {

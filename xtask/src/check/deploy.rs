@@ -166,14 +166,14 @@ deploy/prometheus and deploy/grafana.
 /// Checks the chart; returns what it renders with its default values, with all that these leave
 /// out, and for a training.
 fn check_chart(sh: &Shell, deploy: &Path, write: bool) -> Result<[String; 3]> {
-    let (helm, python) = (
-        native().join("python/helm/helm"),
-        python::program("helm", "python")?,
-    );
+    let helm = native().join("python/helm/helm");
+    let python = python::program("helm", "python")?;
     if !helm.is_file() {
         let unpack = include_str!("deploy/unpack_helm.py");
         output(cmd!(sh, "{python} -c {unpack} {helm}"))?;
     }
+    let python = python::program("deploy", "python")?;
+    let (script, schemas) = (include_str!("deploy/validate.py"), deploy.join("schemas"));
     let chart = deploy.join("helm/parapet");
     output(cmd!(sh, "{helm} lint --strict --quiet {chart}"))?;
     let render_with = |flag: &str, value: &str| {
@@ -185,7 +185,8 @@ fn check_chart(sh: &Shell, deploy: &Path, write: bool) -> Result<[String; 3]> {
     let default = render("")?;
     for version in KUBERNETES {
         let valid = |what: &str, manifests: &str| {
-            validate(sh, deploy, version, manifests)
+            let validate = cmd!(sh, "{python} -c {script} {version} {schemas}");
+            output(validate.stdin(manifests))
                 .with_context(|| format!("the chart with {what}, Kubernetes {version}"))
         };
         valid(EVERYTHING, &everything)?;
@@ -211,11 +212,8 @@ fn check_chart(sh: &Shell, deploy: &Path, write: bool) -> Result<[String; 3]> {
         let only_there = operated.contains(&line) && !default.contains(&line);
         ensure!(only_there, "{kind}: where it is known, and only there");
     }
-    let is_for_any = !default.contains(NAMESPACE);
-    ensure!(
-        is_for_any,
-        "the chart's defaults are for one namespace only"
-    );
+    let is_bound = default.contains(NAMESPACE);
+    ensure!(!is_bound, "the chart's defaults are for one namespace only");
     let manifests = HEADER.to_owned() + &render("monitoring.dashboard=false")?;
     let file = deploy.join("kubernetes/parapet.yaml");
     if write {
@@ -227,13 +225,6 @@ fn check_chart(sh: &Shell, deploy: &Path, write: bool) -> Result<[String; 3]> {
          deploy --write`"
     );
     Ok([default, everything, render("trainer.enabled=true")?])
-}
-
-fn validate(sh: &Shell, deploy: &Path, version: &str, manifests: &str) -> Result<()> {
-    let python = python::program("deploy", "python")?;
-    let (script, schemas) = (include_str!("deploy/validate.py"), deploy.join("schemas"));
-    output(cmd!(sh, "{python} -c {script} {version} {schemas}").stdin(manifests))?;
-    Ok(())
 }
 
 #[cfg(test)]

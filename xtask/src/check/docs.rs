@@ -27,23 +27,18 @@ pub(crate) fn run() -> Result<()> {
     build_book(&sh, &docs)?;
     build_for_checks()?;
     let folder = scratch("check/docs");
-    sh.write_file(
-        folder.join(".parapet/demo/query.json"),
-        models::json_query()?,
-    )?;
+    let query = folder.join(".parapet/demo/query.json");
+    sh.write_file(query, models::json_query()?)?;
     let cluster = SampleCluster::start(&folder, 2, 1, None, &cluster::coded)?;
-    let (mut run, mut left_out) = (0, 0);
+    let mut run = 0;
     for (page, blocks) in &pages {
-        for block in blocks {
-            if block.is_run {
-                execute(&cluster, &folder, page, block)?;
-                run += 1;
-            } else {
-                left_out += 1;
-            }
+        for block in blocks.iter().filter(|block| block.is_run) {
+            execute(&cluster, &folder, page, block)?;
+            run += 1;
         }
     }
-    let pages = pages.len();
+    let all: usize = pages.iter().map(|(_, blocks)| blocks.len()).sum();
+    let (pages, left_out) = (pages.len(), all - run);
     println!("{pages} pages, {run} blocks run, {left_out} marked as not to be run");
     Ok(())
 }

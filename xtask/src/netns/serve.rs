@@ -79,12 +79,11 @@ fn cut_off(args: &Args, programs: &Path, network: &Network) -> Result<()> {
     .context("the frontend that is cut off does not answer a client of its own")?;
     let alone: Value = serde_json::from_str(&alone)?;
     std::thread::sleep(Duration::from_secs(args.seconds));
-    let down = hosts_that_are_down(&prometheus)?;
-    let is_alone = down == [three.name];
-    let name = three.name;
+    let (down, cut) = (hosts_that_are_down(&prometheus)?, three.name);
+    let is_alone = down == [cut];
     ensure!(
         is_alone,
-        "Prometheus cannot scrape {down:?}, not {name} alone"
+        "Prometheus cannot scrape {down:?}, not {cut} alone"
     );
     cluster.processes.none_ended("")?;
 
@@ -116,10 +115,8 @@ fn wait_until(
     let limit = (documented + ALLOWANCE).saturating_sub(since.elapsed());
     // A server that is still starting refuses connections.
     wait_for(what, limit, || Ok(is_so().unwrap_or(false).then_some(())))?;
-    println!(
-        "{what}: after {:.1?}; documented: {documented:.1?}",
-        since.elapsed()
-    );
+    let took = since.elapsed();
+    println!("{what}: after {took:.1?}; documented: {documented:.1?}");
     Ok(())
 }
 
@@ -181,39 +178,29 @@ impl Loads {
 fn report(whole: &[Value], meanwhile: &[Value], alone: &Value) -> Result<()> {
     println!("\n| requests to the frontends of the two others | whole | while it was cut off |");
     println!("|---|---|---|");
-    let sum = |reports: &[Value], pointer: &str| -> f64 {
-        reports
-            .iter()
-            .filter_map(|report| figure(report, pointer).ok())
-            .sum()
+    let figures = |reports: &[Value], pointer: &str| -> Vec<f64> {
+        let figures = reports.iter().map(|report| figure(report, pointer));
+        figures.filter_map(Result::ok).collect()
     };
+    let sum = |reports: &[Value], pointer: &str| -> f64 { figures(reports, pointer).iter().sum() };
     for (kind, pointer) in [
         ("exact", "/provenance/exact/count"),
         ("reconstructed", RECONSTRUCTED),
         ("error", "/counts/failed"),
         ("unanswered", "/counts/unanswered"),
     ] {
-        println!(
-            "| {kind} | {} | {} |",
-            sum(whole, pointer),
-            sum(meanwhile, pointer)
-        );
+        let (whole, meanwhile) = (sum(whole, pointer), sum(meanwhile, pointer));
+        println!("| {kind} | {whole} | {meanwhile} |");
     }
-    let longest = whole
-        .iter()
-        .filter_map(|report| figure(report, "/latency/all/max").ok());
-    println!(
-        "\nlongest {:.0} ms; the frontend that was cut off answered a client of its own: {alone}",
-        longest.fold(0.0, f64::max)
-    );
+    let longest = figures(whole, "/latency/all/max");
+    let longest = longest.into_iter().fold(0.0, f64::max);
+    let own = format!("the frontend that was cut off answered a client of its own: {alone}");
+    println!("\nlongest {longest:.0} ms; {own}");
     let wrong = sum(whole, "/counts/failed") + sum(whole, "/counts/unanswered");
     let why: Vec<&Value> = whole.iter().map(|report| &report["errors"]).collect();
     ensure!(wrong == 0.0, "{wrong} requests failed: {why:?}");
-    let is_coded = sum(meanwhile, RECONSTRUCTED) > 0.0;
-    ensure!(
-        is_coded,
-        "no query was reconstructed while the host was away"
-    );
+    let coded = sum(meanwhile, RECONSTRUCTED) > 0.0;
+    ensure!(coded, "no query was reconstructed while the host was away");
     Ok(())
 }
 
@@ -233,22 +220,16 @@ fn start(network: &Network, programs: &Path) -> Result<Cluster> {
             let (key, lease) = (format!("/parapet/{pool}/{name}"), LEASE_SECONDS.to_string());
             let register = host.place.command(&sh, "deploy/etcd/register.sh");
             let register = register.args([&members, &key, &address, &lease]);
-            cluster
-                .processes
-                .start(&format!("register-{name}"), register)?;
+            let name = format!("register-{name}");
+            cluster.processes.start(&name, register)?;
         }
     }
     for host in hosts {
         let name = format!("frontend-{}", host.name);
         cluster.frontend(&host.place, &name, &configuration(host, hosts))?;
     }
-    let all = hosts.each_ref();
-    wait_until(
-        "all instances up at all frontends",
-        LIMIT,
-        Instant::now(),
-        || are_all_up(&all),
-    )?;
+    let (what, all) = ("all instances up at all frontends", hosts.each_ref());
+    wait_until(what, LIMIT, Instant::now(), || are_all_up(&all))?;
     Ok(cluster)
 }
 

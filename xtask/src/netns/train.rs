@@ -35,7 +35,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 
     step("the training, and the leader's host cut off");
     let started = Instant::now();
-    cluster.start_training(&three.place, DISTURBED, &[])?;
+    cluster.start_training(&three.place, DISTURBED)?;
     let before = cluster.reach(DISTURBED, args.steps / 5)?;
     let leads_still = leader(&trainings, &network)?.as_ref() == Some(&first);
     ensure!(leads_still, "another server leads by now; run it again");
@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 
     step("the same training on the whole network");
     let started = Instant::now();
-    cluster.start_training(&three.place, UNDISTURBED, &[])?;
+    cluster.start_training(&three.place, UNDISTURBED)?;
     cluster.processes.wait(UNDISTURBED)?;
     eprintln!("    trained in {:.1} s", started.elapsed().as_secs_f64());
     let is_same = trainings.model(DISTURBED)? == trainings.model(UNDISTURBED)?;
@@ -66,7 +66,7 @@ fn start<'a>(trainings: &'a Trainings, network: &Network) -> Result<(TrainingClu
     step("three hosts, with an etcd, a server and a worker each");
     let members = network.hosts.each_ref().map(Host::member).join(",");
     let registry = format!("etcd://{members}/netns");
-    let mut cluster = TrainingCluster::new(trainings, Some(registry))?;
+    let mut cluster = TrainingCluster::new(trainings, registry)?;
     network.start_etcd(&mut cluster.processes, &trainings.folder)?;
     wait_for("answer of etcd", LIMIT, || led_by(trainings, network))?;
     let mut leads = String::new();
