@@ -32,17 +32,12 @@ pub struct FaultyEngine {
 
 impl FaultyEngine {
     pub fn new(inner: Box<dyn InferenceEngine>, injection: &Injection, model: &str) -> Self {
-        let Injection {
-            profile,
-            instance,
-            epoch_unix_ms,
-        } = injection;
-        let plan = FaultPlan::new(profile, *instance, model);
-        let faults = Mutex::new((plan, Freezes::new(profile, *instance)));
-        let age = epoch_unix_ms.map_or(Duration::ZERO, |epoch| {
-            let now = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default();
+        let (profile, instance) = (&injection.profile, injection.instance);
+        let plan = FaultPlan::new(profile, instance, model);
+        let faults = Mutex::new((plan, Freezes::new(profile, instance)));
+        let age = injection.epoch_unix_ms.map_or(Duration::ZERO, |epoch| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let now = now.unwrap_or_default();
             now.saturating_sub(Duration::from_millis(epoch))
         });
         Self {
@@ -62,10 +57,9 @@ impl InferenceEngine for FaultyEngine {
     fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError> {
         let Fault { delay, fails } = self.faults.lock().0.next(self.elapsed());
         sleep(delay);
-        let outputs = if fails {
-            Err(EngineError::Injected)
-        } else {
-            self.inner.infer(inputs)
+        let outputs = match fails {
+            true => Err(EngineError::Injected),
+            false => self.inner.infer(inputs),
         };
         // A freeze that began meanwhile holds the answer back.
         let frozen = self.faults.lock().1.remaining(self.elapsed());

@@ -108,13 +108,12 @@ impl Instance {
         if let Some(tls) = tls {
             tokio::spawn(watch_certificates(tls, shutdown.clone()));
         }
-        let shutdown = shutdown.drop_guard();
         let instance = Self {
             address,
             grpc_address,
             health_address,
             app,
-            shutdown,
+            shutdown: shutdown.drop_guard(),
             serving,
             serving_grpc,
         };
@@ -170,10 +169,8 @@ fn bind(flag: &'static str, address: SocketAddr) -> Result<(TcpListener, SocketA
 
 /// Waits for `interval`; false if the shutdown came first.
 async fn passes(interval: Duration, shutdown: &CancellationToken) -> bool {
-    let passed = shutdown
-        .run_until_cancelled(tokio::time::sleep(interval))
-        .await;
-    passed.is_some()
+    let sleep = tokio::time::sleep(interval);
+    shutdown.run_until_cancelled(sleep).await.is_some()
 }
 
 async fn upkeep(app: Arc<App>, shutdown: CancellationToken) {
@@ -228,10 +225,8 @@ fn load(config: &Config, metrics: &Metrics) -> Result<Models, StartError> {
             batcher,
             metrics,
         };
-        models
-            .entry(name)
-            .or_default()
-            .insert(version, Arc::new(served));
+        let versions = models.entry(name).or_default();
+        versions.insert(version, Arc::new(served));
     }
     Ok(models)
 }
@@ -250,9 +245,8 @@ fn load_engine(
                 None => runtime.insert(OnnxRuntime::load(config.onnxruntime.as_deref())?),
             };
             let max_rows = config.batch.max_rows;
-            Ok(Box::new(OnnxEngine::load(
-                runtime, entry, version, threads, max_rows,
-            )?))
+            let engine = OnnxEngine::load(runtime, entry, version, threads, max_rows)?;
+            Ok(Box::new(engine))
         }
         Platform::TorchScript => Ok(load_torch(entry, version, threads)?),
         Platform::LearnedCode => {

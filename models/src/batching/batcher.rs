@@ -88,12 +88,9 @@ struct Worker {
 
 impl Worker {
     fn run(self) {
-        // Should the engine panic, requests must not wait for a thread that is gone.
-        let close_at_end = CloseAtEnd(&self.queue);
         while let Some(batch) = self.queue.next_batch() {
             self.run_batch(batch);
         }
-        drop(close_at_end);
     }
 
     fn run_batch(&self, batch: Vec<Item>) {
@@ -106,8 +103,8 @@ impl Worker {
         match outputs {
             Ok(outputs) => {
                 for (item, outputs) in batch.into_iter().zip(outputs) {
-                    self.metrics
-                        .queued(start.saturating_duration_since(item.arrived));
+                    let queued = start.saturating_duration_since(item.arrived);
+                    self.metrics.queued(queued);
                     // An error means that the client has gone meanwhile.
                     let _ = item.reply.send(Ok(outputs));
                 }
@@ -115,9 +112,8 @@ impl Worker {
             Err(error) if batch.len() > 1 && error.may_spare_others() => {
                 tracing::warn!(%error, requests = batch.len(), "batch failed, running its \
                     requests one by one");
-                batch
-                    .into_iter()
-                    .for_each(|item| self.run_batch(vec![item]));
+                let items = batch.into_iter();
+                items.for_each(|item| self.run_batch(vec![item]));
             }
             Err(error) => {
                 for item in batch {
@@ -128,11 +124,10 @@ impl Worker {
     }
 }
 
-struct CloseAtEnd<'a>(&'a Queue);
-
-impl Drop for CloseAtEnd<'_> {
+impl Drop for Worker {
     fn drop(&mut self) {
-        self.0.close_and_clear();
+        // Should the engine panic, requests must not wait for a thread that is gone.
+        self.queue.close_and_clear();
     }
 }
 

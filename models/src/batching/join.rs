@@ -48,13 +48,11 @@ pub(super) fn split(
     if let [_] = rows {
         return Ok(vec![outputs]);
     }
-    let mut take = |rows| {
-        outputs
-            .iter_mut()
-            .map(|output| take_rows(output, rows))
-            .collect()
+    let take = |&rows: &usize| {
+        let outputs = outputs.iter_mut();
+        outputs.map(|output| take_rows(output, rows)).collect()
     };
-    Ok(rows.iter().map(|&rows| take(rows)).collect())
+    Ok(rows.iter().map(take).collect())
 }
 
 fn take_rows(rest: &mut Tensor, rows: usize) -> Tensor {

@@ -8,6 +8,7 @@ use clap::Parser as _;
 use parapet_config::log::{self, LevelFilter};
 use parapet_models::Instance;
 use parapet_models::config::{Config, Settings};
+use parapet_net::server::DrainReport;
 use tokio::signal::unix::{SignalKind, signal};
 
 fn main() -> ExitCode {
@@ -22,17 +23,13 @@ fn main() -> ExitCode {
 
 /// The error and its causes, each once: typed errors name theirs themselves.
 fn line(error: &anyhow::Error) -> String {
-    error
-        .chain()
-        .skip(1)
-        .fold(error.to_string(), |line, cause| {
-            let cause = cause.to_string();
-            if line.contains(&cause) {
-                line
-            } else {
-                format!("{line}: {cause}")
-            }
-        })
+    let mut line = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !line.contains(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line
 }
 
 fn run(flags: Settings) -> anyhow::Result<()> {
@@ -62,27 +59,15 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         started = Instance::start(config) => started?,
         () = &mut asked => return Ok(()),
     };
-    let grpc = instance
-        .grpc_address()
-        .map_or_else(String::new, |address| format!(" and grpc://{address}"));
-    let scheme = if instance.tls().is_some() {
-        "https"
-    } else {
-        "http"
-    };
-    writeln!(
-        std::io::stdout(),
-        "parapet-instance ready on {scheme}://{}{grpc}",
-        instance.address()
-    )
-    .context("cannot say that the instance is ready")?;
+    let grpc = instance.grpc_address();
+    let grpc = grpc.map_or_else(String::new, |address| format!(" and grpc://{address}"));
+    let (tls, address) = (instance.tls(), instance.address());
+    let scheme = tls.map_or("http", |_| "https");
+    let ready = format!("parapet-instance ready on {scheme}://{address}{grpc}");
+    writeln!(std::io::stdout(), "{ready}").context("cannot say that the instance is ready")?;
     asked.await;
     tracing::info!("shutting down");
-    let report = instance.shut_down().await;
-    tracing::info!(
-        drained = report.drained,
-        aborted = report.aborted,
-        "shut down"
-    );
+    let DrainReport { drained, aborted } = instance.shut_down().await;
+    tracing::info!(drained, aborted, "shut down");
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 mod settings;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -120,9 +120,10 @@ impl Config {
         if environment == Environment::Production && settings.fault_profile.is_some() {
             return Err(ConfigError::FaultsInProduction);
         }
+        let missing = ConfigError::Missing;
         let models = settings.model.unwrap_or_default();
         if models.is_empty() {
-            return Err(ConfigError::Missing("model"));
+            return Err(missing("model"));
         }
         let clients = (settings.tls_client_ca, settings.tls_client_crl);
         let tls = tls(settings.tls_certificate, settings.tls_key, clients)?;
@@ -130,18 +131,15 @@ impl Config {
         let seconds = Duration::from_secs;
         let defaults = Limits::default();
         let connections = settings.max_connections;
+        let (header_ms, header_bytes) =
+            (settings.header_read_timeout_ms, settings.max_header_bytes);
         let limits = Limits {
             max_connections: connections.map_or(defaults.max_connections, NonZeroUsize::get),
             // The frontends are its only peers, and each sends no more than an instance has slots.
             max_connections_per_peer: usize::MAX,
-            header_read_timeout: millis(
-                settings.header_read_timeout_ms,
-                defaults.header_read_timeout,
-            ),
+            header_read_timeout: millis(header_ms, defaults.header_read_timeout),
             write_timeout: millis(settings.write_timeout_ms, defaults.write_timeout),
-            max_header_bytes: settings
-                .max_header_bytes
-                .unwrap_or(defaults.max_header_bytes),
+            max_header_bytes: header_bytes.unwrap_or(defaults.max_header_bytes),
             ..defaults
         };
         let batch = BatchPolicy {
@@ -149,13 +147,9 @@ impl Config {
             max_delay: Duration::from_micros(settings.max_batch_delay_us.unwrap_or(0).into()),
         };
         Ok(Self {
-            repository: settings
-                .repository
-                .ok_or(ConfigError::Missing("repository"))?,
+            repository: settings.repository.ok_or(missing("repository"))?,
             models,
-            listen: settings
-                .listen
-                .unwrap_or(SocketAddr::from(([127, 0, 0, 1], 9001))),
+            listen: settings.listen.unwrap_or(LISTEN),
             grpc_listen: settings.grpc_listen,
             health_listen: settings.health_listen,
             tls,
@@ -176,6 +170,7 @@ impl Config {
     }
 }
 
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9001);
 const QUEUE_CAPACITY: NonZeroUsize = NonZeroUsize::MIN.saturating_add(127);
 
 fn tls(

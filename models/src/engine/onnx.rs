@@ -35,10 +35,8 @@ impl OnnxEngine {
         let session = session.and_then(|mut session| session.commit_from_file(&file));
         let session = session.map_err(|error| {
             let problem = "not a model that ONNX Runtime can run";
-            FileError::new(
-                &file,
-                format_args!("{problem}: {}; export it again", one_line(&error)),
-            )
+            let problem = format!("{problem}: {}; export it again", one_line(&error));
+            FileError::new(&file, problem)
         })?;
         let check = |side, specs, outlets: &[Outlet]| {
             let tensors: Vec<_> = outlets.iter().map(graph_tensor).collect();
@@ -67,17 +65,15 @@ impl InferenceEngine for OnnxEngine {
                 output: spec.name.clone(),
                 problem,
             };
-            let value = results
-                .get(&spec.name)
-                .ok_or_else(|| wrong("missing".to_owned()))?;
+            let value = results.get(&spec.name);
+            let value = value.ok_or_else(|| wrong("missing".to_owned()))?;
             let output = tensor(spec, value).map_err(|error| wrong(one_line(&error)))?;
             let (shape, sample) = (&output.shape, &spec.shape);
-            match shape.get(1..) == Some(sample) {
-                true => Ok(output),
-                false => Err(wrong(format!(
-                    "shape {shape:?}, expected a batch of {sample:?}"
-                ))),
+            if shape.get(1..) != Some(sample) {
+                let problem = format!("shape {shape:?}, expected a batch of {sample:?}");
+                return Err(wrong(problem));
             }
+            Ok(output)
         };
         self.outputs.iter().map(output).collect()
     }
@@ -154,10 +150,8 @@ fn value(tensor: &Tensor) -> ort::Result<DynValue> {
             // ONNX's strings are text.
             let text =
                 |element: &[u8]| String::from_utf8(element.to_vec()).map_err(ort::Error::wrap);
-            let texts = tensor
-                .byte_strings()
-                .map(text)
-                .collect::<ort::Result<Vec<String>>>()?;
+            let texts = tensor.byte_strings().map(text);
+            let texts = texts.collect::<ort::Result<Vec<String>>>()?;
             OrtTensor::from_string_array((shape, texts.as_slice()))?.into_dyn()
         }
     })
@@ -199,10 +193,8 @@ fn tensor(spec: &TensorSpec, value: &DynValue) -> ort::Result<Tensor> {
             (shape, data.into())
         }
     };
-    let shape = shape
-        .iter()
-        .map(|&axis| usize::try_from(axis).unwrap_or_default())
-        .collect();
+    let axis = |&axis: &i64| usize::try_from(axis).unwrap_or_default();
+    let shape = shape.iter().map(axis).collect();
     Tensor::new(spec.name.clone(), spec.datatype, shape, data).map_err(ort::Error::wrap)
 }
 
@@ -275,11 +267,8 @@ fn check_tensor(
         ));
     }
     if batch >= 0 && (batch, max_rows) != (1, 1) {
-        let or = if batch == 1 {
-            "set max-batch-size to 1 or "
-        } else {
-            ""
-        };
+        let single = "set max-batch-size to 1 or ";
+        let or = if batch == 1 { single } else { "" };
         return wrong_shape(format!(
             "the graph's batch axis is fixed at {batch}, batches have up to {max_rows} rows; \
              {or}export with a dynamic batch axis"

@@ -38,13 +38,9 @@ impl TorchEngine {
         };
         let module = load().map_err(|error| {
             let problem = "not a TorchScript module that libtorch can run";
-            FileError::new(
-                &file,
-                format_args!(
-                    "{problem}: {}; save it again with torch.jit",
-                    reason(&error)
-                ),
-            )
+            let reason = reason(&error);
+            let problem = format!("{problem}: {reason}; save it again with torch.jit");
+            FileError::new(&file, problem)
         })?;
         Ok(Self {
             module: Mutex::new(module),
@@ -57,24 +53,20 @@ impl InferenceEngine for TorchEngine {
     fn infer(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, EngineError> {
         let rows = inputs.first().and_then(|input| input.shape.first());
         let rows = rows.copied().unwrap_or_default();
-        let inputs = inputs
-            .iter()
-            .map(|input| Ok(IValue::Tensor(tensor(input)?)));
+        let inputs = inputs.iter();
+        let inputs = inputs.map(|input| Ok(IValue::Tensor(tensor(input)?)));
         let inputs = inputs.collect::<Result<Vec<_>, EngineError>>()?;
         let answer = no_grad(|| self.module.lock().forward_is(&inputs));
         let answers = tensors(answer.map_err(|error| failed(&error))?);
         let count = self.outputs.len();
-        let answers = answers
-            .filter(|answers| answers.len() == count)
-            .ok_or_else(|| {
-                let reason =
-                    format!("the module does not give {count} tensors, as model.toml says");
-                EngineError::Run { reason }
-            })?;
+        let answers = answers.filter(|answers| answers.len() == count);
+        let answers = answers.ok_or_else(|| {
+            let reason = format!("the module does not give {count} tensors, as model.toml says");
+            EngineError::Run { reason }
+        })?;
         let outputs = self.outputs.iter().zip(&answers);
-        outputs
-            .map(|(spec, answer)| output(spec, rows, answer))
-            .collect()
+        let outputs = outputs.map(|(spec, answer)| output(spec, rows, answer));
+        outputs.collect()
     }
 }
 
@@ -84,10 +76,8 @@ fn tensors(answer: IValue) -> Option<Vec<tch::Tensor>> {
         IValue::Tensor(tensor) => Some(vec![tensor]),
         IValue::TensorList(tensors) => Some(tensors),
         IValue::Tuple(values) => {
-            let values = values
-                .into_iter()
-                .map(|value| tch::Tensor::try_from(value).ok());
-            values.collect()
+            let tensor = |value: IValue| tch::Tensor::try_from(value).ok();
+            values.into_iter().map(tensor).collect()
         }
         _ => None,
     }
@@ -107,18 +97,15 @@ fn output(spec: &TensorSpec, rows: usize, answer: &tch::Tensor) -> Result<Tensor
         output: spec.name.clone(),
         problem,
     };
-    if kind(spec.datatype) != Some(answer.kind()) {
-        return Err(wrong(format!(
-            "elements are {:?}, model.toml says {}",
-            answer.kind(),
-            spec.datatype
-        )));
+    let (found, datatype) = (answer.kind(), spec.datatype);
+    if kind(datatype) != Some(found) {
+        let problem = format!("elements are {found:?}, model.toml says {datatype}");
+        return Err(wrong(problem));
     }
     let shape = [&[rows], &spec.shape[..]].concat();
     let axes = answer.size().into_iter();
-    let found: Vec<usize> = axes
-        .map(|axis| usize::try_from(axis).unwrap_or_default())
-        .collect();
+    let axes = axes.map(|axis| usize::try_from(axis).unwrap_or_default());
+    let found: Vec<usize> = axes.collect();
     if found != shape {
         return Err(wrong(format!("shape {found:?}, expected {shape:?}")));
     }
@@ -156,14 +143,8 @@ fn failed(error: &tch::TchError) -> EngineError {
 /// what went wrong.
 fn reason(error: &tch::TchError) -> String {
     let message = error.to_string();
-    let lines = || {
-        message
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty())
-    };
-    let last = lines().find(|line| line.starts_with("RuntimeError:"));
-    last.or_else(|| lines().next())
-        .unwrap_or_default()
-        .to_owned()
+    let lines = message.lines().map(str::trim);
+    let mut lines = lines.filter(|line| !line.is_empty());
+    let last = lines.clone().find(|line| line.starts_with("RuntimeError:"));
+    last.or_else(|| lines.next()).unwrap_or_default().to_owned()
 }

@@ -55,10 +55,8 @@ impl App {
     pub(super) fn check_ready(&self) -> Result<(), ApiError> {
         self.check_open()?;
         let models = self.models.get().ok_or(ApiError::Starting)?;
-        models
-            .values()
-            .flat_map(BTreeMap::values)
-            .try_for_each(|model| check_alive(model))
+        let mut models = models.values().flat_map(BTreeMap::values);
+        models.try_for_each(|model| check_alive(model))
     }
 
     /// Names of the models that are served; none while starting.
@@ -81,12 +79,9 @@ impl App {
     /// The model that a path names; the highest version it serves, if the path names none.
     pub(super) fn model(&self, path: &ModelPath) -> Result<Arc<ServedModel>, ApiError> {
         let versions = self.versions(&path.model)?;
-        let found = match &path.version {
+        let found = match path.version.as_deref().map(str::parse::<u64>) {
             None => versions.values().next_back(),
-            Some(version) => version
-                .parse()
-                .ok()
-                .and_then(|version: u64| versions.get(&version)),
+            Some(version) => version.ok().and_then(|version| versions.get(&version)),
         };
         found.cloned().ok_or_else(|| ApiError::UnknownVersion {
             model: Excerpt::from(&path.model),
@@ -103,11 +98,9 @@ impl App {
     }
 
     pub(super) fn check_open(&self) -> Result<(), ApiError> {
-        let is_draining = self.draining.load(Ordering::Relaxed);
-        if is_draining {
-            Err(ApiError::Draining)
-        } else {
-            Ok(())
+        match self.draining.load(Ordering::Relaxed) {
+            true => Err(ApiError::Draining),
+            false => Ok(()),
         }
     }
 }

@@ -128,21 +128,16 @@ impl InferenceService for Service {
         mut request: Request<ModelInferRequest>,
     ) -> Answer<ModelInferResponse> {
         // Decoded when it was received, of every message that tonic takes for one.
-        let Some(Inference {
-            model,
-            version,
-            request: message,
-            form,
-        }) = request.extensions_mut().remove()
-        else {
+        let Some(inference) = request.extensions_mut().remove::<Inference>() else {
             return Err(status(ApiError::Internal("the message was not decoded")));
         };
-        let model = self.app.model(&path(model, version)).map_err(status)?;
+        let path = path(inference.model, inference.version);
+        let model = self.app.model(&path).map_err(status)?;
         let timeout = timeout_of(request.metadata());
-        let result = self.answer(&model, timeout, (message, form)).await;
-        let outcome = result
-            .as_ref()
-            .map_or_else(ApiError::outcome, |_| InferenceOutcome::Ok);
+        let message = (inference.request, inference.form);
+        let result = self.answer(&model, timeout, message).await;
+        let failed = result.as_ref().err().map(ApiError::outcome);
+        let outcome = failed.unwrap_or(InferenceOutcome::Ok);
         model.metrics.request(outcome);
         result.map(Response::new).map_err(status)
     }

@@ -63,9 +63,8 @@ async fn answer(
     let response = predict(app, model, &mut request, limit).await?;
     let encoded = encode_response(&response, |output| request.wants_binary(output));
     let encoded = encoded.map_err(ApiError::Answer)?;
-    Ok(rest::respond_encoded(encoded, headers)
-        .await
-        .map(Body::from))
+    let response = rest::respond_encoded(encoded, headers).await;
+    Ok(response.map(Body::from))
 }
 
 /// The answer to a request, whatever protocol it came by, within `limit`.
