@@ -51,9 +51,8 @@ fn read(path: &Path) -> Result<Idx, String> {
     }
     let mut unpacked = Vec::new();
     let mut decoder = MultiGzDecoder::new(raw.as_slice()).take(MAX_BYTES + 1);
-    decoder
-        .read_to_end(&mut unpacked)
-        .map_err(|source| format!("truncated or damaged gzip file ({source}); fetch it again"))?;
+    let read = decoder.read_to_end(&mut unpacked);
+    read.map_err(|source| format!("truncated or damaged gzip file ({source}); fetch it again"))?;
     if unpacked.len() as u64 > MAX_BYTES {
         return Err(format!(
             "holds more than {MAX_BYTES} bytes unpacked; use a smaller file"

@@ -216,10 +216,8 @@ impl GraphBuilder {
     pub fn unstack(self) -> Self {
         self.layer("Reshape", |layer| {
             let (_, part) = (layer.shape.split_first()).ok_or_else(|| layer.rank("[count, ..]"))?;
-            let dims = part.iter().map(|&dim| dim as i64);
-            let dims: Vec<i64> = std::iter::once(-1).chain(dims).collect();
             let part = part.to_vec();
-            layer.integers("shape", &dims);
+            layer.reshape_to(&part);
             Ok(part)
         })
     }
@@ -228,16 +226,11 @@ impl GraphBuilder {
     /// is left.
     pub fn reshape(self, shape: &[usize]) -> Self {
         self.layer("Reshape", |layer| {
-            let (len, own) = (
-                shape.iter().product::<usize>(),
-                layer.shape.iter().product(),
-            );
+            let [len, own] = [shape, &layer.shape].map(|shape| shape.iter().product::<usize>());
             if !len.is_multiple_of(own) {
                 return Err(layer.error(format!("{own} values do not fill the shape {shape:?}")));
             }
-            let dims = shape.iter().map(|&dim| dim as i64);
-            let dims: Vec<i64> = std::iter::once(-1).chain(dims).collect();
-            layer.integers("shape", &dims);
+            layer.reshape_to(shape);
             Ok(shape.to_vec())
         })
     }
@@ -345,15 +338,18 @@ impl Layer {
         }
         let name = format!("{}_{what}", self.name);
         self.node.input.push(name.clone());
-        self.initialisers
-            .push(TensorProto::floats(name, dims, values));
+        let tensor = TensorProto::floats(name, dims, values);
+        self.initialisers.push(tensor);
         Ok(())
     }
 
-    fn integers(&mut self, what: &str, values: &[i64]) {
-        let name = format!("{}_{what}", self.name);
+    /// Gives the node its second input: `shape`, behind a batch axis that takes what is left.
+    fn reshape_to(&mut self, shape: &[usize]) {
+        let dims = shape.iter().map(|&dim| dim as i64);
+        let dims: Vec<i64> = std::iter::once(-1).chain(dims).collect();
+        let name = format!("{}_shape", self.name);
         self.node.input.push(name.clone());
-        self.initialisers.push(TensorProto::integers(name, values));
+        self.initialisers.push(TensorProto::integers(name, &dims));
     }
 
     fn rank(&self, wanted: &str) -> BuildError {

@@ -266,9 +266,8 @@ impl Network {
         inputs: usize,
         outputs: usize,
     ) -> Result<Self, FileError> {
-        let session = runtime
-            .session(1)
-            .and_then(|mut session| session.commit_from_memory(onnx));
+        let session = runtime.session(1);
+        let session = session.and_then(|mut session| session.commit_from_memory(onnx));
         let session = session.map_err(|error| {
             let reason = one_line(&error);
             let problem = format!("not a network that ONNX Runtime can run: {reason}");
@@ -286,9 +285,8 @@ impl Network {
         // Other batches than one sample's show a batch axis that is fixed within.
         for rows in [1, 3] {
             let broken = |reason| train_again(file, format!("does not work: {reason}"));
-            let values = network
-                .run(rows, &vec![0.0; rows * inputs])
-                .map_err(broken)?;
+            let values = network.run(rows, &vec![0.0; rows * inputs]);
+            let values = values.map_err(broken)?;
             if values.iter().any(|value| !value.is_finite()) {
                 let reason = "it answers zeros with numbers that are not finite";
                 return Err(broken(reason.to_owned()));
@@ -300,17 +298,13 @@ impl Network {
     /// The network's answer to `rows` samples; says why there is none.
     fn run(&self, rows: usize, values: &[f32]) -> Result<Vec<f32>, String> {
         let failed = |error: ort::Error| one_line(&error);
-        let dims: Vec<usize> = std::iter::once(rows)
-            .chain(self.input_shape.iter().copied())
-            .collect();
+        let dims = [&[rows], &self.input_shape[..]].concat();
         let input = TensorRef::from_array_view((dims, values)).map_err(failed)?;
         let mut session = self.session.lock();
-        let answer = session
-            .run(ort::inputs![self.input.as_str() => input])
-            .map_err(failed)?;
-        let output = answer
-            .get(&self.output)
-            .ok_or_else(|| format!("no output {:?}", self.output))?;
+        let answer = session.run(ort::inputs![self.input.as_str() => input]);
+        let answer = answer.map_err(failed)?;
+        let output = answer.get(&self.output);
+        let output = output.ok_or_else(|| format!("no output {:?}", self.output))?;
         let (shape, values) = output.try_extract_tensor::<f32>().map_err(failed)?;
         let wanted = rows * self.output_len;
         if values.len() == wanted {

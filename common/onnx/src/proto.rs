@@ -213,19 +213,15 @@ impl ValueInfoProto {
     pub(crate) fn batch_of_type(name: String, elem_type: i32, shape: &[usize]) -> Self {
         let batch = Dimension::Param("batch".to_owned());
         let fixed = shape.iter().map(|&dim| Dimension::Value(dim as i64));
-        let dim = std::iter::once(batch)
-            .chain(fixed)
-            .map(|value| DimensionProto { value: Some(value) })
-            .collect();
-        let tensor = TensorTypeProto {
+        let dim = std::iter::once(batch).chain(fixed).map(Some);
+        let dim = dim.map(|value| DimensionProto { value }).collect();
+        let tensor_type = Some(TensorTypeProto {
             elem_type: Some(elem_type),
             shape: Some(TensorShapeProto { dim }),
-        };
+        });
         Self {
             name: Some(name),
-            r#type: Some(TypeProto {
-                tensor_type: Some(tensor),
-            }),
+            r#type: Some(TypeProto { tensor_type }),
         }
     }
 }

@@ -37,9 +37,8 @@ impl OnnxRuntime {
         if let Some(runtime) = &*loaded {
             return Ok(runtime.clone());
         }
-        let variable = std::env::var_os(VARIABLE)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from);
+        let variable = std::env::var_os(VARIABLE).map(PathBuf::from);
+        let variable = variable.filter(|value| !value.as_os_str().is_empty());
         let executable = std::env::current_exe().ok();
         let path = find(explicit.or(variable.as_deref()), executable.as_deref())?;
         let failed = |reason: String| {
@@ -78,11 +77,8 @@ impl std::fmt::Debug for OnnxRuntime {
 
 /// An error's message on one line, for logs and for clients.
 pub fn one_line(error: &impl std::fmt::Display) -> String {
-    error
-        .to_string()
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
+    let text = error.to_string();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// A named library must be there; silently taking another would hide a mistake.
@@ -91,9 +87,7 @@ fn find(named: Option<&Path>, executable: Option<&Path>) -> Result<PathBuf, Runt
         (Some(named), _) => vec![named.to_owned()],
         (None, Some(folder)) => {
             let set_up = folder.ancestors().map(|folder| folder.join(SET_UP));
-            std::iter::once(folder.join(FILE_NAME))
-                .chain(set_up)
-                .collect()
+            [folder.join(FILE_NAME)].into_iter().chain(set_up).collect()
         }
         (None, None) => Vec::new(),
     };

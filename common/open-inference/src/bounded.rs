@@ -57,20 +57,15 @@ fn scan(json: &[u8]) -> Result<(), ProtocolError> {
         match byte {
             b'"' => {
                 let length = skip_text(&mut bytes);
-                if depth < DATA_DEPTH && length > ESCAPED * MAX_TEXT {
-                    return Err(ProtocolError::LongText {
-                        length,
-                        limit: MAX_TEXT,
-                    });
+                let limit = MAX_TEXT;
+                if depth < DATA_DEPTH && length > ESCAPED * limit {
+                    return Err(ProtocolError::LongText { length, limit });
                 }
             }
             b'-' | b'0'..=b'9' => {
-                let length = 1 + skip_number(&mut bytes);
-                if length > MAX_NUMBER {
-                    return Err(ProtocolError::LongNumber {
-                        length,
-                        limit: MAX_NUMBER,
-                    });
+                let (length, limit) = (1 + skip_number(&mut bytes), MAX_NUMBER);
+                if length > limit {
+                    return Err(ProtocolError::LongNumber { length, limit });
                 }
             }
             b'[' | b'{' => depth += 1,
@@ -101,10 +96,8 @@ fn skip_text(bytes: &mut std::slice::Iter<'_, u8>) -> usize {
 fn skip_number(bytes: &mut std::slice::Iter<'_, u8>) -> usize {
     let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
     let left = bytes.as_slice();
-    let length = left
-        .iter()
-        .position(|byte| !is_part(byte))
-        .unwrap_or(left.len());
+    let end = left.iter().position(|byte| !is_part(byte));
+    let length = end.unwrap_or(left.len());
     *bytes = left[length..].iter();
     length
 }
@@ -124,20 +117,18 @@ impl<A> Counted<A> {
         if self.read <= MAX_ELEMENTS {
             return Ok(());
         }
-        Err(E::custom(format_args!(
-            "{what} of more than {MAX_ELEMENTS}"
-        )))
+        let problem = format_args!("{what} of more than {MAX_ELEMENTS}");
+        Err(E::custom(problem))
     }
 }
 
 fn check<E: Error>(text: &str) -> Result<(), E> {
-    if text.len() <= MAX_TEXT {
+    let length = text.len();
+    if length <= MAX_TEXT {
         return Ok(());
     }
-    Err(E::custom(format_args!(
-        "a text of {} bytes; at most {MAX_TEXT} are taken",
-        text.len()
-    )))
+    let problem = format_args!("a text of {length} bytes; at most {MAX_TEXT} are taken");
+    Err(E::custom(problem))
 }
 
 /// By whatever type a value has: where another one is asked for, `serde_json` would repeat a text

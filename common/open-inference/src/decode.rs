@@ -57,11 +57,8 @@ pub fn decode_response(
 ) -> Result<InferResponse, ProtocolError> {
     let (json, binary) = split(&body, header_length)?;
     let header: ResponseHeader<'_> = bounded::read(&json)?;
-    let mut contents = Contents {
-        bytes: 0,
-        limit: usize::MAX,
-        room: &mut Unbounded,
-    };
+    let (bytes, limit, room) = (0, usize::MAX, &mut Unbounded);
+    let mut contents = Contents { bytes, limit, room };
     Ok(InferResponse {
         model_name: header.model_name,
         model_version: header.model_version,
@@ -127,9 +124,8 @@ fn parameters<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Parameters, 
             let problem = "a parameter is a string, a number or a boolean";
             return Err(D::Error::custom(problem));
         }
-        let value: serde_json::Value =
-            bounded::parse(value.get().as_bytes()).map_err(D::Error::custom)?;
-        Ok((name, value))
+        let value = bounded::parse(value.get().as_bytes());
+        Ok((name, value.map_err(D::Error::custom)?))
     };
     entries.unwrap_or_default().into_iter().map(entry).collect()
 }

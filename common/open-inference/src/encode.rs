@@ -70,11 +70,10 @@ fn write_request(
     encoding: Encoding,
 ) -> Result<Encoded, ProtocolError> {
     let binary = |_: &str| encoding == Encoding::Binary;
+    let output_parameters = |binary_data| OutputParameters { binary_data };
     let outputs = outputs.iter().map(|output| OutputHeader {
         name: &output.name,
-        parameters: output
-            .binary_data
-            .map(|binary_data| OutputParameters { binary_data }),
+        parameters: output.binary_data.map(output_parameters),
     });
     let header = RequestHeader {
         id,

@@ -48,11 +48,8 @@ pub(crate) fn tensor(
         None => expected.min(json.len() / 3 + 1) * 4 + json.len(),
     };
     // The parser copies a text that has an escape.
-    let copies = if datatype == Datatype::Bytes && json.contains('\\') {
-        json.len()
-    } else {
-        0
-    };
+    let has_escape = datatype == Datatype::Bytes && json.contains('\\');
+    let copies = if has_escape { json.len() } else { 0 };
     contents.grow(capacity, copies)?;
     let mut sink = Sink {
         datatype,
@@ -140,10 +137,8 @@ impl Sink {
     }
 
     fn string(&mut self, value: &str) -> bool {
-        let Some(length) = u32::try_from(value.len())
-            .ok()
-            .filter(|_| self.datatype == Datatype::Bytes)
-        else {
+        let length = u32::try_from(value.len()).ok();
+        let Some(length) = length.filter(|_| self.datatype == Datatype::Bytes) else {
             return false;
         };
         self.push(length.to_le_bytes());
@@ -173,9 +168,8 @@ impl Elements<'_> {
             return Ok(());
         }
         let (index, datatype) = (self.sink.count, self.sink.datatype);
-        Err(E::custom(format_args!(
-            "element {index} is {value}, not a {datatype} value"
-        )))
+        let problem = format!("element {index} is {value}, not a {datatype} value");
+        Err(E::custom(problem))
     }
 }
 
@@ -197,15 +191,12 @@ impl<'de> Visitor<'de> for Elements<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
         let Self { sink, depth } = self;
         if depth == MAX_AXES {
-            return Err(A::Error::custom(format_args!(
-                "arrays are nested deeper than {MAX_AXES}"
-            )));
+            let problem = format!("arrays are nested deeper than {MAX_AXES}");
+            return Err(A::Error::custom(problem));
         }
         let depth = depth + 1;
-        while elements
-            .next_element_seed(Elements { sink, depth })?
-            .is_some()
-        {}
+        let mut next = || elements.next_element_seed(Elements { sink, depth });
+        while next()?.is_some() {}
         Ok(())
     }
 
@@ -253,14 +244,10 @@ impl Serialize for JsonData<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let data = &self.0.data;
         macro_rules! numbers {
-            ($type:ty) => {
-                serializer.collect_seq(
-                    data.as_chunks()
-                        .0
-                        .iter()
-                        .map(|bytes| <$type>::from_le_bytes(*bytes)),
-                )
-            };
+            ($type:ty) => {{
+                let elements = data.as_chunks().0.iter();
+                serializer.collect_seq(elements.map(|bytes| <$type>::from_le_bytes(*bytes)))
+            }};
         }
         match self.0.datatype {
             Datatype::Bool => serializer.collect_seq(data.iter().map(|&byte| byte != 0)),
@@ -272,12 +259,11 @@ impl Serialize for JsonData<'_> {
             Datatype::Int16 => numbers!(i16),
             Datatype::Int32 => numbers!(i32),
             Datatype::Int64 => numbers!(i64),
-            Datatype::Fp16 => serializer.collect_seq(
-                data.as_chunks()
-                    .0
-                    .iter()
-                    .map(|bytes| f16::from_le_bytes(*bytes).to_f32()),
-            ),
+            Datatype::Fp16 => {
+                let elements = data.as_chunks().0.iter();
+                let numbers = elements.map(|bytes| f16::from_le_bytes(*bytes).to_f32());
+                serializer.collect_seq(numbers)
+            }
             Datatype::Fp32 => numbers!(f32),
             Datatype::Fp64 => numbers!(f64),
             Datatype::Bytes => {

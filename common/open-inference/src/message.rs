@@ -38,9 +38,8 @@ impl InferRequest {
         let mut outputs = self.outputs.iter();
         let own = outputs.find(|asked| asked.name == output);
         let of_all = || self.parameters.get(BINARY_DATA_OUTPUT)?.as_bool();
-        own.and_then(|asked| asked.binary_data)
-            .or_else(of_all)
-            .unwrap_or(false)
+        let own = own.and_then(|asked| asked.binary_data);
+        own.or_else(of_all).unwrap_or(false)
     }
 
     /// Returns true if the client asked for `output`: it named it, or named none.
@@ -114,9 +113,8 @@ impl TensorMetadata {
     /// Describes a batched tensor whose samples have shape `sample`: the batch axis goes in
     /// front as -1.
     pub fn batched(name: &str, datatype: Datatype, sample: &[usize]) -> Self {
-        let axes = sample
-            .iter()
-            .map(|&axis| i64::try_from(axis).unwrap_or(i64::MAX));
+        let axis = |&axis: &usize| i64::try_from(axis).unwrap_or(i64::MAX);
+        let axes = sample.iter().map(axis);
         Self {
             name: name.to_owned(),
             datatype,

@@ -17,21 +17,15 @@ pub fn openapi<'a>(server: &str, version: &str, models: impl Iterator<Item = &'a
             *place = value;
         }
     };
-    set(
-        "/info/title",
-        format!("{server} {version}: Open Inference Protocol v2").into(),
-    );
+    let title = format!("{server} {version}: Open Inference Protocol v2");
+    set("/info/title", title.into());
     let models: Vec<&str> = models.collect();
     if !models.is_empty() {
-        set(
-            "/components/parameters/model/schema",
-            json!({ "type": "string", "enum": models }),
-        );
+        let schema = json!({ "type": "string", "enum": models });
+        set("/components/parameters/model/schema", schema);
     }
-    set(
-        "/components/schemas/Datatype/enum",
-        Datatype::ALL.iter().map(ToString::to_string).collect(),
-    );
+    let datatypes = Datatype::ALL.iter().map(ToString::to_string);
+    set("/components/schemas/Datatype/enum", datatypes.collect());
     document
 }
 

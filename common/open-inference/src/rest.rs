@@ -48,10 +48,8 @@ pub fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ProtocolError
     let Some(value) = headers.get(HEADER_CONTENT_LENGTH) else {
         return Ok(None);
     };
-    let length = value
-        .to_str()
-        .ok()
-        .and_then(|text| text.trim().parse().ok());
+    let length = value.to_str().ok().map(str::trim);
+    let length = length.and_then(|text| text.parse().ok());
     length.map(Some).ok_or_else(|| {
         let value = Excerpt::from(&*String::from_utf8_lossy(value.as_bytes()));
         ProtocolError::HeaderLength { value }

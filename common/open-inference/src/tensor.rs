@@ -145,9 +145,8 @@ impl Tensor {
         let Some(size) = self.datatype.size() else {
             return self.check_byte_strings(elements);
         };
-        let expected = elements
-            .checked_mul(size)
-            .ok_or_else(|| overflow(&self.name, &self.shape))?;
+        let expected = elements.checked_mul(size);
+        let expected = expected.ok_or_else(|| overflow(&self.name, &self.shape))?;
         if self.data.len() == expected {
             return Ok(());
         }
@@ -197,10 +196,9 @@ pub(crate) fn element_count(tensor: &str, shape: &[usize]) -> Result<usize, Prot
         let (tensor, axes) = (tensor.into(), shape.len());
         return Err(ProtocolError::Axes { tensor, axes });
     }
-    shape
-        .iter()
-        .try_fold(1_usize, |count, &axis| count.checked_mul(axis))
-        .ok_or_else(|| overflow(tensor, shape))
+    let mut axes = shape.iter();
+    let count = axes.try_fold(1_usize, |count, &axis| count.checked_mul(axis));
+    count.ok_or_else(|| overflow(tensor, shape))
 }
 
 fn overflow(tensor: &str, shape: &[usize]) -> ProtocolError {

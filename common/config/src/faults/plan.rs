@@ -39,21 +39,17 @@ impl FaultPlan {
     pub fn new(profile: &FaultProfile, instance: u64, model: &str) -> Self {
         let own = of_instance(profile.seed, instance);
         // Models of one instance draw apart from each other.
-        let seed = model
-            .bytes()
-            .fold(own, |seed, byte| mix(seed ^ u64::from(byte)));
+        let bytes = model.bytes();
+        let seed = bytes.fold(own, |seed, byte| mix(seed ^ u64::from(byte)));
         let slowdown = profile.slowdown.into_iter();
         let slowdown = slowdown.map(|slowdown| Disturbance::slow(slowdown, profile.seed, own));
         let transfers = profile.transfers.into_iter().flat_map(|transfers| {
-            (0..u64::from(transfers.concurrent))
-                .map(move |number| Disturbance::transfer(transfers, profile.seed, number))
+            let numbers = 0..u64::from(transfers.concurrent);
+            numbers.map(move |number| Disturbance::transfer(transfers, profile.seed, number))
         });
+        let of_model = profile.model_service_time.get(model);
         Self {
-            service_time: profile
-                .model_service_time
-                .get(model)
-                .or(profile.service_time.as_ref())
-                .cloned(),
+            service_time: of_model.or(profile.service_time.as_ref()).cloned(),
             straggle: profile.straggle,
             disturbances: slowdown.chain(transfers).collect(),
             instance,
@@ -87,9 +83,8 @@ impl FaultPlan {
             // Both numbers are drawn for each batch, so that the probability does not move the
             // times.
             let happens = self.straggles.random_bool(straggle.probability);
-            let time = self
-                .straggles
-                .random_range(straggle.min_ms..=straggle.max_ms);
+            let times = straggle.min_ms..=straggle.max_ms;
+            let time = self.straggles.random_range(times);
             ms += if happens { time } else { 0.0 };
         }
         for disturbance in &mut self.disturbances {
@@ -182,10 +177,8 @@ impl Freezes {
     /// For how long the instance still stands still at `elapsed` since its start; `elapsed` must
     /// not go back.
     pub fn remaining(&mut self, elapsed: Duration) -> Duration {
-        let window = self
-            .0
-            .as_mut()
-            .and_then(|windows| windows.covering(elapsed));
+        let windows = self.0.as_mut();
+        let window = windows.and_then(|windows| windows.covering(elapsed));
         window.map_or(Duration::ZERO, |window| window.end - elapsed)
     }
 }
@@ -231,10 +224,7 @@ impl Windows {
 
     /// The window in which `elapsed` lies; `elapsed` must not go back.
     fn covering(&mut self, elapsed: Duration) -> Option<Window> {
-        let mut window = match self.current {
-            Some(window) => window,
-            None => self.advance(),
-        };
+        let mut window = self.current.unwrap_or_else(|| self.advance());
         while window.end <= elapsed {
             window = self.advance();
         }
@@ -243,9 +233,8 @@ impl Windows {
 
     fn advance(&mut self) -> Window {
         let interval: f64 = Exp1.sample(&mut self.random);
-        let length = self
-            .random
-            .random_range(self.length.min_ms..=self.length.max_ms);
+        let lengths = self.length.min_ms..=self.length.max_ms;
+        let length = self.random.random_range(lengths);
         let last = self.current;
         let start = last.map_or(Duration::ZERO, |last| last.end)
             + milliseconds(interval * self.mean_interval_ms);

@@ -209,9 +209,8 @@ fn service_time(field: &str, time: &ServiceTime) -> Result<(), String> {
             if values_ms.is_empty() {
                 return Err(format!("{field}.values_ms: none; give at least one time"));
             }
-            values_ms
-                .iter()
-                .try_for_each(|ms| range(&format!("{field}.values_ms"), *ms, *ms))
+            let (field, mut values_ms) = (format!("{field}.values_ms"), values_ms.iter());
+            values_ms.try_for_each(|ms| range(&field, *ms, *ms))
         }
     }
 }
@@ -237,18 +236,16 @@ fn number<T: PartialOrd + Display>(
         return Ok(());
     }
     let (least, most) = range.into_inner();
-    Err(format!(
-        "{field}: {value}; give a number from {least} to {most}"
-    ))
+    let problem = format!("{field}: {value}; give a number from {least} to {most}");
+    Err(problem)
 }
 
 fn range(field: &str, min: f64, max: f64) -> Result<(), String> {
     if 0.0 <= min && min <= max && max <= LONGEST_MS {
         return Ok(());
     }
-    Err(format!(
-        "{field}: {min} to {max} ms; give 0 <= min <= max <= {LONGEST_MS}"
-    ))
+    let wanted = format!("give 0 <= min <= max <= {LONGEST_MS}");
+    Err(format!("{field}: {min} to {max} ms; {wanted}"))
 }
 
 #[cfg(test)]

@@ -20,13 +20,13 @@ pub fn take_inputs(
     for spec in specs {
         let name = &spec.name;
         let position = given.iter().position(|tensor| tensor.name == *name);
-        let missing = || {
-            format!(
-                "input {name:?} is missing; the model takes {}",
-                names(specs)
-            )
+        let Some(position) = position else {
+            let taken = names(specs);
+            return Err(format!(
+                "input {name:?} is missing; the model takes {taken}"
+            ));
         };
-        let tensor = given.swap_remove(position.ok_or_else(missing)?);
+        let tensor = given.swap_remove(position);
         let own = check_input(&tensor, spec, max_rows)?;
         let before = *rows.get_or_insert(own);
         if own != before {
@@ -36,14 +36,12 @@ pub fn take_inputs(
         }
         inputs.push(tensor);
     }
-    match given.first() {
-        None => Ok((inputs, rows.unwrap_or(1))),
-        Some(tensor) => Err(format!(
-            "input {:?} is unknown or given twice; the model takes {}",
-            Excerpt::from(&tensor.name),
-            names(specs)
-        )),
-    }
+    let Some(tensor) = given.first() else {
+        return Ok((inputs, rows.unwrap_or(1)));
+    };
+    let (name, taken) = (Excerpt::from(&tensor.name), names(specs));
+    let problem = format!("input {name:?} is unknown or given twice; the model takes {taken}");
+    Err(problem)
 }
 
 /// Checks that the outputs that a request names are among `specs`.
@@ -52,38 +50,32 @@ pub fn take_inputs(
 /// One line that names the one that is not.
 pub fn check_outputs(specs: &[TensorSpec], named: &[RequestedOutput]) -> Result<(), String> {
     let is_known = |name: &str| specs.iter().any(|spec| spec.name == name);
-    match named.iter().find(|output| !is_known(&output.name)) {
-        None => Ok(()),
-        Some(unknown) => Err(format!(
-            "output {:?} is unknown; the model gives {}",
-            Excerpt::from(&unknown.name),
-            names(specs)
-        )),
-    }
+    let Some(unknown) = named.iter().find(|output| !is_known(&output.name)) else {
+        return Ok(());
+    };
+    let (name, given) = (Excerpt::from(&unknown.name), names(specs));
+    Err(format!(
+        "output {name:?} is unknown; the model gives {given}"
+    ))
 }
 
 fn check_input(tensor: &Tensor, spec: &TensorSpec, max_rows: usize) -> Result<usize, String> {
     let (name, datatype, shape) = (&spec.name, tensor.datatype, &tensor.shape);
     if datatype != spec.datatype {
-        let expected = spec.datatype;
-        return Err(format!(
-            "input {name:?}: datatype {datatype}, expected {expected}"
-        ));
+        let problem = format!("datatype {datatype}, expected {}", spec.datatype);
+        return Err(format!("input {name:?}: {problem}"));
     }
     let rows = match shape.split_first() {
         Some((rows, sample)) if *sample == spec.shape => *rows,
         _ => {
             let axes: Vec<String> = spec.shape.iter().map(usize::to_string).collect();
-            let expected = axes.join(", ");
-            return Err(format!(
-                "input {name:?}: shape {shape:?}, expected [batch, {expected}]"
-            ));
+            let problem = format!("shape {shape:?}, expected [batch, {}]", axes.join(", "));
+            return Err(format!("input {name:?}: {problem}"));
         }
     };
     if !(1..=max_rows).contains(&rows) {
-        return Err(format!(
-            "input {name:?}: {rows} rows on the batch axis; send 1 to {max_rows}"
-        ));
+        let problem = format!("{rows} rows on the batch axis; send 1 to {max_rows}");
+        return Err(format!("input {name:?}: {problem}"));
     }
     if tensor.has_non_finite() {
         return Err(format!("input {name:?} holds a NaN or an infinity"));

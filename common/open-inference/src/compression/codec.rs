@@ -14,8 +14,8 @@ use crate::compression::{Coding, CodingError};
 pub(crate) fn decoded_len(coding: Coding, body: &[u8], limit: usize) -> Result<usize, CodingError> {
     // One byte more than allowed, if there are so many.
     let mut decoder = reader(coding, body).take(limit as u64 + 1);
-    let length =
-        io::copy(&mut decoder, &mut io::sink()).map_err(|error| malformed(coding, &error))?;
+    let copied = io::copy(&mut decoder, &mut io::sink());
+    let length = copied.map_err(|error| malformed(coding, &error))?;
     match usize::try_from(length) {
         Ok(length) if length <= limit => Ok(length),
         _ => Err(CodingError::TooLarge { limit }),
@@ -24,19 +24,16 @@ pub(crate) fn decoded_len(coding: Coding, body: &[u8], limit: usize) -> Result<u
 
 pub(crate) fn decode(coding: Coding, body: &[u8], length: usize) -> Result<Bytes, CodingError> {
     let is_long = length > SHORT;
-    let mut decoded = if is_long {
-        long_buffer(length)
-    } else {
-        Vec::with_capacity(length)
+    let mut decoded = match is_long {
+        true => long_buffer(length),
+        false => Vec::with_capacity(length),
     };
     let mut decoder = reader(coding, body).take(length as u64);
-    decoder
-        .read_to_end(&mut decoded)
-        .map_err(|error| malformed(coding, &error))?;
-    Ok(if is_long {
-        Bytes::from_owner(Long(decoded))
-    } else {
-        decoded.into()
+    let read = decoder.read_to_end(&mut decoded);
+    read.map_err(|error| malformed(coding, &error))?;
+    Ok(match is_long {
+        true => Bytes::from_owner(Long(decoded)),
+        false => decoded.into(),
     })
 }
 

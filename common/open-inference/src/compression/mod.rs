@@ -190,9 +190,8 @@ pub async fn encode(coding: Coding, body: &Bytes) -> Option<Bytes> {
         SMALLEST..LONG => codec::encode(coding, body),
         LONG.. => {
             let body = body.clone();
-            let turn = tokio::time::timeout(PATIENCE, Turn::to_unpack(SHORT))
-                .await
-                .ok()??;
+            let turn = tokio::time::timeout(PATIENCE, Turn::to_unpack(SHORT));
+            let turn = turn.await.ok()??;
             turn.take(move |_| codec::encode(coding, &body)).await?
         }
     };

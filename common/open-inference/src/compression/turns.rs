@@ -49,18 +49,13 @@ impl Turn {
     async fn among(long: &Long, bytes: usize) -> Option<Self> {
         let long = match bytes {
             ..=SHORT => None,
-            _ => Some(
-                Arc::clone(long)
-                    .acquire_many_owned(units(bytes))
-                    .await
-                    .ok()?,
-            ),
+            _ => {
+                let permits = Arc::clone(long).acquire_many_owned(units(bytes));
+                Some(permits.await.ok()?)
+            }
         };
-        let worker = Arc::clone(&WORKERS).acquire_owned().await.ok()?;
-        Some(Self {
-            long,
-            _worker: worker,
-        })
+        let _worker = Arc::clone(&WORKERS).acquire_owned().await.ok()?;
+        Some(Self { long, _worker })
     }
 
     /// Gives back what a body of `bytes` bytes does not need.

@@ -15,15 +15,11 @@ pub(crate) fn to_bytes(
 ) -> Result<Bytes, ProtocolError> {
     // The field that the datatype's elements are in, and their bytes.
     macro_rules! elements {
-        ($field:ident) => {
-            (
-                stringify!($field),
-                take(&mut contents.$field)
-                    .into_iter()
-                    .flat_map(|value| value.to_le_bytes())
-                    .collect(),
-            )
-        };
+        ($field:ident) => {{
+            let values = take(&mut contents.$field).into_iter();
+            let bytes = values.flat_map(|value| value.to_le_bytes());
+            (stringify!($field), bytes.collect())
+        }};
         ($field:ident, $type:ty) => {{
             let values = take(&mut contents.$field);
             let mut bytes = Vec::with_capacity(values.len() * size_of::<$type>());
@@ -94,13 +90,11 @@ pub(crate) fn typed(tensor: &Tensor) -> Option<InferTensorContents> {
     let data = &tensor.data;
     let mut contents = InferTensorContents::default();
     macro_rules! elements {
-        ($type:ty) => {
-            data.as_chunks()
-                .0
-                .iter()
-                .map(|bytes| <$type>::from_le_bytes(*bytes).into())
-                .collect()
-        };
+        ($type:ty) => {{
+            let elements = data.as_chunks().0.iter();
+            let numbers = elements.map(|bytes| <$type>::from_le_bytes(*bytes).into());
+            numbers.collect()
+        }};
     }
     match tensor.datatype {
         Datatype::Bool => contents.bool_contents = data.iter().map(|&byte| byte != 0).collect(),
@@ -115,10 +109,8 @@ pub(crate) fn typed(tensor: &Tensor) -> Option<InferTensorContents> {
         Datatype::Fp32 => contents.fp32_contents = elements!(f32),
         Datatype::Fp64 => contents.fp64_contents = elements!(f64),
         Datatype::Bytes => {
-            contents.bytes_contents = tensor
-                .byte_strings()
-                .map(|element| data.slice_ref(element))
-                .collect();
+            let elements = tensor.byte_strings().map(|element| data.slice_ref(element));
+            contents.bytes_contents = elements.collect();
         }
         Datatype::Fp16 | Datatype::Bf16 => return None,
     }

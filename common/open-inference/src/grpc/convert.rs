@@ -120,11 +120,9 @@ fn tensors(tensors: Vec<InferTensor>, raw: Vec<Bytes>) -> Result<Vec<Tensor>, Pr
             tensors: tensors.len(),
         });
     }
-    let mut raw = raw.into_iter();
-    tensors
-        .into_iter()
-        .map(|tensor| read_tensor(tensor, raw.next()))
-        .collect()
+    let (tensors, mut raw) = (tensors.into_iter(), raw.into_iter());
+    let tensors = tensors.map(|tensor| read_tensor(tensor, raw.next()));
+    tensors.collect()
 }
 
 fn read_tensor(message: InferTensor, raw: Option<Bytes>) -> Result<Tensor, ProtocolError> {
@@ -156,14 +154,11 @@ fn read_tensor(message: InferTensor, raw: Option<Bytes>) -> Result<Tensor, Proto
 }
 
 fn write_tensors(tensors: &[Tensor], form: Form) -> (Vec<InferTensor>, Vec<Bytes>) {
+    let axis = |&axis: &usize| i64::try_from(axis).unwrap_or(i64::MAX);
     let message = |tensor: &Tensor, contents| InferTensor {
         name: tensor.name.clone(),
         datatype: tensor.datatype.name().to_owned(),
-        shape: tensor
-            .shape
-            .iter()
-            .map(|&axis| i64::try_from(axis).unwrap_or(i64::MAX))
-            .collect(),
+        shape: tensor.shape.iter().map(axis).collect(),
         parameters: BTreeMap::new(),
         contents,
     };
@@ -180,19 +175,17 @@ fn write_tensors(tensors: &[Tensor], form: Form) -> (Vec<InferTensor>, Vec<Bytes
 
 /// One without a type, as a newer protocol's would be, is left out.
 fn read_parameters(parameters: BTreeMap<String, InferParameter>) -> Parameters {
-    let value = |parameter: InferParameter| {
-        Some(match parameter.parameter_choice? {
+    let named = |(name, parameter): (String, InferParameter)| {
+        let value: Value = match parameter.parameter_choice? {
             ParameterChoice::BoolParam(value) => value.into(),
             ParameterChoice::Int64Param(value) => value.into(),
             ParameterChoice::StringParam(value) => value.into(),
             ParameterChoice::DoubleParam(value) => value.into(),
             ParameterChoice::Uint64Param(value) => value.into(),
-        })
+        };
+        Some((name, value))
     };
-    parameters
-        .into_iter()
-        .filter_map(|(name, parameter)| Some((name, value(parameter)?)))
-        .collect()
+    parameters.into_iter().filter_map(named).collect()
 }
 
 /// Writes parameters. Those without a type here (null, arrays, objects) become their JSON text.
@@ -208,13 +201,11 @@ fn write_parameters(parameters: &Parameters) -> BTreeMap<String, InferParameter>
         }
         other => ParameterChoice::StringParam(other.to_string()),
     };
-    let parameter = |value| InferParameter {
-        parameter_choice: Some(choice(value)),
+    let named = |(name, value): (&String, &Value)| {
+        let parameter_choice = Some(choice(value));
+        (name.clone(), InferParameter { parameter_choice })
     };
-    parameters
-        .iter()
-        .map(|(name, value)| (name.clone(), parameter(value)))
-        .collect()
+    parameters.iter().map(named).collect()
 }
 
 impl From<ServerMetadata> for ServerMetadataResponse {

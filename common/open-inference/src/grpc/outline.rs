@@ -83,21 +83,15 @@ impl<'m> Outline<'m> {
             }
             match (part, tag) {
                 (Part::Request, 1) => (self.fields, self.model) = (self.fields + 1, value),
-                (Part::Request | Part::Other, _)
-                | (Part::Tensor, 4)
-                | (Part::RequestedOutput, 2) => {
-                    self.fields += 1;
-                }
+                (Part::Request | Part::Other, _) => self.fields += 1,
+                (Part::Tensor, 4) | (Part::RequestedOutput, 2) => self.fields += 1,
                 (Part::Tensor, 3) => axes += if is_list { varints(value) } else { 1 },
                 (Part::Contents, tag) => self.count_contents(tag, value, is_list),
                 _ => {}
             }
             check(self.fields, MAX_FIELDS, "tensors and parameters")?;
-            check(
-                self.strings,
-                MAX_STRINGS,
-                "strings in bytes_contents; send them as raw_input_contents",
-            )?;
+            let strings = "strings in bytes_contents; send them as raw_input_contents";
+            check(self.strings, MAX_STRINGS, strings)?;
             check(axes, MAX_AXES, "axes in a shape")?;
             if let Some(inner) = part.inner(tag).filter(|_| is_list) {
                 self.read(inner, value)?;
@@ -129,11 +123,10 @@ fn varints(packed: &[u8]) -> usize {
 }
 
 fn check(number: usize, limit: usize, parts: &'static str) -> Result<(), ProtocolError> {
-    if number > limit {
-        Err(ProtocolError::TooMany { parts, limit })
-    } else {
-        Ok(())
+    if number <= limit {
+        return Ok(());
     }
+    Err(ProtocolError::TooMany { parts, limit })
 }
 
 #[cfg(test)]
