@@ -185,7 +185,7 @@ impl ServerNode {
                 Action::CopyRefused { at, to, reason } => {
                     let (array, range) = (at.array, at.range);
                     tracing::error!(
-                        "server {to} cannot join the chain of {array}, keys {range}: {reason}"
+                        "{to} cannot join the chain of {array}, keys {range}: {reason}"
                     );
                 }
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use parapet_cluster::registry::{EtcdStore, Registry};
 use parking_lot::Mutex;
@@ -84,6 +85,10 @@ impl Etcd {
     pub fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.child.lock().id()).unwrap();
         kill(Pid::from_raw(id), signal).unwrap();
+        if signal == Signal::SIGSTOP {
+            // Its threads stop one after the other.
+            waitpid(Pid::from_raw(id), Some(WaitPidFlag::WUNTRACED)).unwrap();
+        }
     }
 
     pub fn stop(&self) {
