@@ -4,8 +4,8 @@
 //! of them it has; another one only queues them, and a straggler there takes more with it. The
 //! search climbs hills, as .NET's thread pool does: while queries wait for a slot, instances are
 //! given half as many slots more, and keep them if that raises the rate of answers; after a trial
-//! that does not, they are given a third less, and keep to that if it costs nothing. Where
-//! mostly no query waits, slots do not matter, and become fewer.
+//! that does not, they are given a third less, and keep to that if it costs nothing. Where mostly no
+//! query waits, slots do not matter, and become fewer.
 
 use std::time::Duration;
 

@@ -194,7 +194,7 @@ proptest! {
     ) {
         let service = service_ms / 1e3;
         let mut queue = Queue::new(slots, service, constant, seed);
-        // However fast the model is, the first intervals take their time, and the queue has to fill.
+        // However fast the model is, the first intervals take their time; the queue has to fill.
         let fill = 256.0 / ((load - 1.0) * slots as f64);
         let warm_up = 20.0 + 0.5 / service + 1.5 * fill;
         let mut outcome = queue.run(load, warm_up + 400.0, warm_up);
@@ -276,7 +276,7 @@ proptest! {
         let mut queue = Queue::new(slots, 0.02, true, seed);
         queue.run(3.0, 400.0, 0.0);
         prop_assert!(queue.limit.limit() < 64, "{}", queue.limit.limit());
-        // As many times what it takes to fill as there are until the bound is tried again, and more.
+        // Longer than until the fixed bound is tried again.
         queue.run_closed(200, 1_000.0 + 250.0 * 256.0 / (2.0 * slots as f64));
         prop_assert_eq!(queue.limit.limit(), 256);
         prop_assert_eq!(queue.run_closed(200, 500.0).refused, 0);

@@ -2,9 +2,9 @@
 //! Barroso, *The Tail at Scale*, CACM 2013, "Within request short-term adaptations").
 //!
 //! Late is a percentile of recent latency, so that at the 95th about one query in twenty is hedged;
-//! the budget holds when everything slows down at once. Ordinary jitter may use it up, so a
-//! part of the burst is kept for queries that have waited for longer, as those at a frozen instance
-//! have: a query that gets no copy is looked at again. The first answer of either wins, the other is
+//! the budget holds when everything slows down at once. Ordinary jitter may use it up, so a part of
+//! the burst is kept for queries that have waited for longer, as those at a frozen instance have: a
+//! query that gets no copy is looked at again. The first answer of either wins, the other is
 //! withdrawn. An error of one does not end the query while the other is under way.
 
 use std::time::Duration;
