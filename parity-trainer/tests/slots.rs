@@ -80,8 +80,8 @@ fn student_answers_a_query_as_the_slots_of_the_first_row_do() {
     workplace.succeed(&format!("{TRAIN} {few}"));
     let samples = samples(2 * SIDE * SIDE);
     let answers = |entry: &str, shape: &[usize]| {
-        let entry = workplace.at(&format!("models/{entry}"));
-        let opened = deployed::open(&entry, &OpenOptions::default(), shape, &samples).unwrap();
+        let file = workplace.at(&format!("models/{entry}/1/model.onnx"));
+        let opened = deployed::open(&file, &OpenOptions::default(), shape, &samples).unwrap();
         opened.model.infer(&samples).unwrap()
     };
     let alone = answers("student", &[1, SIDE, SIDE]);
