@@ -301,17 +301,15 @@ impl InferenceService for Service {
 
 #[tonic::async_trait]
 impl Health for Service {
-    /// The frontend's readiness, or that of the model that is named.
+    /// The frontend's readiness. Models have none here: it needs no key, and which models there are
+    /// is for those who have one.
     async fn check(&self, request: Request<HealthCheckRequest>) -> Answer<HealthCheckResponse> {
         let name = request.into_inner().service;
-        let is_ready = match name.as_str() {
-            "" | SERVICE => self.app.is_ready(),
-            name => {
-                let model = self.model(name, "").map_err(|error| status(&error))?;
-                model.driver.is_ready() && !self.app.is_draining()
-            }
-        };
-        let serving = match is_ready {
+        if !["", SERVICE].contains(&name.as_str()) {
+            let text = format!("no such service; leave it out, or name {SERVICE}");
+            return Err(Status::not_found(text));
+        }
+        let serving = match self.app.is_ready() {
             true => ServingStatus::Serving,
             false => ServingStatus::NotServing,
         };
