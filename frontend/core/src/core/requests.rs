@@ -224,8 +224,12 @@ impl<I, O> Core<I, O> {
         else {
             return;
         };
+        // Queries that are refused would wait.
+        let limit = self.queue_limit.as_ref();
+        let is_refusing = limit.is_some_and(|limit| limit.is_overloaded(self.now));
+        let queued = pool.queued() + usize::from(is_refusing);
         let slots = match failure {
-            None => concurrency.answered(self.now, pool.queued()),
+            None => concurrency.answered(self.now, queued),
             Some(FailureKind::InstanceBusy) => Some(concurrency.refused()),
             Some(_) => None,
         };

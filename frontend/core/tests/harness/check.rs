@@ -26,9 +26,15 @@ impl Harness {
         assert!(up, "sent to {instance:?}, which is down");
         let here = !self.leaving.contains(&instance) && !self.gone.contains(&instance);
         assert!(here, "sent to {instance:?}, which has left");
-        let slots = self.config.pools[usize::from(instance.pool.0)].slots as usize;
+        let mut slots = self.config.pools[usize::from(instance.pool.0)].slots;
+        if instance.pool == PoolId::DEPLOYED {
+            slots = slots.max(self.config.max_slots);
+        }
         let there = self.sent.iter().filter(|sent| sent.instance == instance);
-        assert!(there.count() < slots, "{instance:?} has no free slot");
+        assert!(
+            there.count() < slots as usize,
+            "{instance:?} has no free slot"
+        );
         let to_model = instance.pool == PoolId::DEPLOYED;
         if let (Some(group), true) = (input.group, to_model) {
             let coded = self.coded.as_ref();

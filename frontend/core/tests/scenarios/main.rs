@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use harness::*;
 use parapet_frontend_core::{
-    CodedConfig, Comparison, FailureKind, HoldBackPolicy, PoolId, Rejected,
+    CodedConfig, Comparison, CoreConfig, FailureKind, HoldBackPolicy, PoolId, Rejected,
+    StrategyConfig,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -401,4 +402,25 @@ fn overload_sheds_the_newest_queries_of_the_queue() {
         harness.expect(query, Fate::Failed(FailureKind::Shed));
     }
     assert_eq!(harness.engine.stats().queue_limit, 2);
+}
+
+#[test]
+fn instance_that_answers_more_with_more_requests_gets_more_slots() {
+    let config = CoreConfig {
+        max_slots: 8,
+        ..core_config(1, 2, 0)
+    };
+    let mut harness = Harness::build(config, vec![StrategyConfig::None]);
+    // All that it has in 10 ms: twice as many slots, twice the rate.
+    for _ in 0..400 {
+        while harness.arrive(0, true, MINUTE).is_ok() {}
+        harness.advance(10 * MS);
+        let sent: Vec<usize> = (harness.sent.iter())
+            .filter_map(|sent| sent.input.number)
+            .collect();
+        for query in sent {
+            harness.complete_client(query, None);
+        }
+    }
+    assert_eq!(harness.engine.stats().slots_per_instance, 8);
 }
