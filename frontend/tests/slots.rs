@@ -5,6 +5,7 @@
 mod support;
 
 use std::path::Path;
+use std::time::Duration;
 
 use parapet_config::repository::{CodeMetadata, Platform};
 use parapet_encoder::{CodeSpec, EncoderKind};
@@ -16,6 +17,7 @@ use support::memory::*;
 use support::*;
 use tokio::time::sleep;
 
+const SECOND: Duration = Duration::from_secs(1);
 const STRATEGY: &str = "kind = \"coded\"\nencoder = \"stack\"\ndecoding = \"slots\"\nk = 2\n\
      hold_back = { fixed_ms = 30 }\naudit_every = 1\n\
      [[models.strategy.parity]]\nmodel = \"linear-parity\"\ninstances = [\"127.0.0.1:7100\"]\n";
@@ -96,6 +98,30 @@ async fn a_group_whose_members_are_all_late_is_answered_from_one_parity_output()
     sleep(10 * SERVICE).await;
     let agreed = fixture.compared("stack-slots-k2-r1", "late_truth", true);
     assert_eq!(agreed, 2.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn parity_instances_stand_in_once_the_deployed_ones_were_up() {
+    let fixture = served().await;
+    let deployed = [0, 1, 2].map(|index| (0, index));
+    fixture.set_all(deployed, State::Dead);
+    sleep(2 * SECOND).await;
+    assert!(!fixture.model.driver.is_ready(), "not at a start");
+    fixture.set_all(deployed, State::Well(SERVICE));
+    sleep(SECOND).await;
+    assert!(fixture.model.driver.is_ready());
+
+    fixture.set_all(deployed, State::Dead);
+    sleep(2 * SECOND).await;
+    assert!(fixture.model.driver.is_ready());
+    for asked in [1.0, 2.0].map(|sample| fixture.ask(sample)) {
+        let provenance = asked.await.unwrap().0.unwrap().1;
+        assert_eq!(provenance.kind, "reconstructed");
+        assert!(provenance.confidence.unwrap() < 1.0);
+    }
+    fixture.set_all([(1, 0)], State::Dead);
+    sleep(2 * SECOND).await;
+    assert!(!fixture.model.driver.is_ready());
 }
 
 #[tokio::test(start_paused = true)]

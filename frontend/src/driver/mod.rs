@@ -38,6 +38,8 @@ pub struct Driver<T> {
     transport: T,
     /// By class, for coded strategies.
     coders: Vec<Option<Arc<Coder>>>,
+    /// Pools that answer the default class while no instance of the deployed model is up.
+    stand_ins: Vec<PoolId>,
     outputs: Vec<TensorSpec>,
     /// The first output, if its kind is known: classes without a coder are judged by it.
     judged: Option<JudgedOutput>,
@@ -63,6 +65,7 @@ struct Locked {
     /// Dropping one withdraws its request.
     running: FxHashMap<JobId, oneshot::Sender<()>>,
     armed: Option<Time>,
+    was_ready: bool,
 }
 
 #[derive(Debug)]
@@ -126,6 +129,7 @@ impl<T: Transport> Driver<T> {
                 waiters: FxHashMap::default(),
                 running: FxHashMap::default(),
                 armed: None,
+                was_ready: false,
             }),
             transport,
             coders: config
@@ -133,6 +137,7 @@ impl<T: Transport> Driver<T> {
                 .iter()
                 .map(|class| class.code.clone())
                 .collect(),
+            stand_ins: setup::stand_ins(config),
             judged,
             outputs,
             meters,
@@ -181,10 +186,15 @@ impl<T: Transport> Driver<T> {
         self.meters.publish_state(&stats, &switches);
     }
 
+    /// Returns true while an instance of the deployed model is up. Once that was so, instances that
+    /// stand in for them are enough: approximate answers are better than none.
     pub fn is_ready(&self) -> bool {
-        let locked = self.locked.lock();
-        let pool = locked.engine.core().pool(PoolId::DEPLOYED);
-        pool.is_some_and(|pool| pool.is_any_up())
+        let mut locked = self.locked.lock();
+        let core = locked.engine.core();
+        let is_up = |pool: &PoolId| core.pool(*pool).is_some_and(|pool| pool.is_any_up());
+        let (exact, approximate) = (is_up(&PoolId::DEPLOYED), self.stand_ins.iter().any(is_up));
+        locked.was_ready |= exact;
+        exact || (locked.was_ready && approximate)
     }
 
     pub fn has_room(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Engine, strategy and labels of a model, from its configuration.
 
 use parapet_frontend_core::{
-    ByClass, CoreConfig, OutlierConfig, PoolConfig, QueueLimitConfig, StrategyConfig,
+    ByClass, CoreConfig, OutlierConfig, PoolConfig, PoolId, QueueLimitConfig, StrategyConfig,
 };
 
 use crate::config::{ClassConfig, ModelConfig, PoolSettings};
@@ -46,6 +46,11 @@ pub(super) fn strategy(config: &ModelConfig) -> ByClass<Input, Output> {
     let default = strategies.next();
     let default = default.unwrap_or_else(|| StrategyConfig::None.build());
     ByClass::new(default, strategies.collect())
+}
+
+pub(super) fn stand_ins(config: &ModelConfig) -> Vec<PoolId> {
+    let default = config.classes.first();
+    default.map_or_else(Vec::new, |class| class.strategy.stand_ins())
 }
 
 pub(crate) fn class_labels(config: &ModelConfig) -> Vec<ClassLabels> {

@@ -9,7 +9,7 @@ use strum::{IntoStaticStr, VariantNames};
 
 use crate::{
     ApproximateBackup, ApproximateBackupConfig, Coded, CodedConfig, Hedge, HedgeConfig,
-    NoRedundancy, Replicate, ReplicateConfig, Strategy,
+    NoRedundancy, PoolId, Replicate, ReplicateConfig, Strategy,
 };
 
 /// A redundancy strategy and its settings.
@@ -57,6 +57,18 @@ impl StrategyConfig {
             Self::None | Self::Replicate(_) | Self::Hedge(_) => Duration::ZERO,
             Self::ApproximateBackup(config) => config.late_truth_wait,
             Self::Coded(config) | Self::CodedHedged(config) => config.late_truth_wait,
+        }
+    }
+
+    /// Pools that answer queries, approximately, while no instance of the deployed model is up.
+    pub fn stand_ins(&self) -> Vec<PoolId> {
+        match self {
+            Self::ApproximateBackup(config) => vec![config.pool],
+            Self::Coded(config) | Self::CodedHedged(config) if !config.decoding.is_linear() => {
+                let rows = (config.first_parity.0..).take(config.r);
+                rows.map(PoolId).collect()
+            }
+            _ => Vec::new(),
         }
     }
 
