@@ -307,6 +307,10 @@ impl ModelMeters {
         }
     }
 
+    pub(crate) fn model(&self) -> &str {
+        &self.model
+    }
+
     /// Tells whether an instance is up; `None` once it has left.
     pub fn instance_up(&self, pool: PoolId, name: &str, up: Option<bool>) {
         let labels = self.instance_labels(pool, name);

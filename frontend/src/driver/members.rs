@@ -18,6 +18,8 @@ use crate::upstream::{Transport, Unready};
 /// While an instance is down, another reason is logged this long after the last one at the
 /// earliest.
 const LOG_AGAIN: Duration = Duration::from_secs(30);
+/// So long an instance that joined may take to be ready before that is worth a warning.
+const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
 pub(super) struct Member {
@@ -50,6 +52,7 @@ impl<T: Transport> Driver<T> {
         let (health, pool, name) = (self.health.clone(), instance.pool.0, &member.name);
         let mut failures = health.failures;
         let mut logged = LoggedState::default();
+        let (model, started, mut was_up) = (self.meters.model(), Instant::now(), false);
         loop {
             let checked = timeout(health.timeout, self.transport.ready(instance)).await;
             let reason = checked
@@ -58,12 +61,23 @@ impl<T: Transport> Driver<T> {
             let ready = reason.is_none();
             failures = if ready { 0 } else { failures.saturating_add(1) };
             let up = failures < health.failures;
-            if logged.is_new(up, reason.as_ref()) {
-                match &reason {
-                    Some(reason) if !up => {
-                        tracing::warn!(instance = %name, pool, %reason, "instance is down")
+            was_up |= ready;
+            let state = match up {
+                true => Health::Up,
+                false if !was_up && started.elapsed() < STARTS_WITHIN => Health::Starting,
+                false => Health::Down,
+            };
+            if logged.is_new(state, reason.as_ref()) {
+                match (&reason, state) {
+                    (Some(reason), Health::Starting) => {
+                        tracing::info!(model, instance = %name, pool, %reason,
+                            "instance is not up yet");
                     }
-                    _ => tracing::info!(instance = %name, pool, "instance is up"),
+                    (Some(reason), Health::Down) => {
+                        tracing::warn!(model, instance = %name, pool, %reason,
+                            "instance is down");
+                    }
+                    _ => tracing::info!(model, instance = %name, pool, "instance is up"),
                 }
             }
             *member.unready.lock() = reason;
@@ -175,22 +189,33 @@ impl<T: Transport> Driver<T> {
     }
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Health {
+    Up,
+    /// Not up, and new.
+    Starting,
+    Down,
+}
+
 #[derive(Debug, Default)]
 struct LoggedState {
-    up: Option<bool>,
+    state: Option<Health>,
     reason: Option<Unready>,
     at: Option<Instant>,
 }
 
 impl LoggedState {
     /// Returns true if the log is to have this, which it then has.
-    fn is_new(&mut self, up: bool, reason: Option<&Unready>) -> bool {
-        let another = !up && self.reason.as_ref() != reason;
+    fn is_new(&mut self, state: Health, reason: Option<&Unready>) -> bool {
+        let another = state != Health::Up && self.reason.as_ref() != reason;
         let long_ago = self.at.is_none_or(|at| at.elapsed() >= LOG_AGAIN);
-        let is_new = self.up != Some(up) || (another && long_ago);
+        let is_new = self.state != Some(state) || (another && long_ago);
         if is_new {
-            let (up, at, reason) = (Some(up), Some(Instant::now()), reason.cloned());
-            *self = Self { up, reason, at };
+            *self = Self {
+                state: Some(state),
+                reason: reason.cloned(),
+                at: Some(Instant::now()),
+            };
         }
         is_new
     }
@@ -205,22 +230,24 @@ mod tests {
         let refused = Unready::Unreachable("refused".to_owned());
         let (refused, late) = (Some(&refused), Some(&Unready::TooLate(LOG_AGAIN)));
         let mut logged = LoggedState::default();
+        assert!(logged.is_new(Health::Starting, refused));
+        assert!(!logged.is_new(Health::Starting, refused));
         assert!(
-            logged.is_new(false, refused),
-            "the first check counts as news"
+            logged.is_new(Health::Down, refused),
+            "it did not start in time"
         );
-        assert!(!logged.is_new(false, refused) && !logged.is_new(false, late));
+        assert!(!logged.is_new(Health::Down, refused) && !logged.is_new(Health::Down, late));
         tokio::time::advance(LOG_AGAIN).await;
         assert!(
-            !logged.is_new(false, refused),
+            !logged.is_new(Health::Down, refused),
             "the same reason is never logged again"
         );
-        assert!(logged.is_new(false, late) && !logged.is_new(false, refused));
-        assert!(logged.is_new(true, None) && !logged.is_new(true, None));
+        assert!(logged.is_new(Health::Down, late) && !logged.is_new(Health::Down, refused));
+        assert!(logged.is_new(Health::Up, None) && !logged.is_new(Health::Up, None));
         assert!(
-            !logged.is_new(true, late),
+            !logged.is_new(Health::Up, late),
             "one failure of several does not take it down"
         );
-        assert!(logged.is_new(false, late));
+        assert!(logged.is_new(Health::Down, late));
     }
 }
