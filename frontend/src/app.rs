@@ -72,6 +72,16 @@ impl Serving {
     }
 }
 
+impl Serving {
+    pub(crate) fn unknown(&self, model: &str) -> ServeError {
+        let served: Vec<&str> = self.models.keys().map(String::as_str).collect();
+        ServeError::UnknownModel {
+            model: model.into(),
+            served: served.join(", ").as_str().into(),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct App {
     serving: ArcSwap<Serving>,
@@ -141,7 +151,7 @@ impl App {
     ) -> Result<Arc<ServedModel>, ServeError> {
         let serving = self.serving.load();
         let model = serving.models.get(name);
-        let model = model.ok_or_else(|| ServeError::UnknownModel { model: name.into() })?;
+        let model = model.ok_or_else(|| serving.unknown(name))?;
         let served = model.config.version;
         match version {
             Some(version) if version != served.to_string() => Err(ServeError::UnknownVersion {

@@ -6,7 +6,7 @@ use parapet_config::repository::{Datatype, ModelEntry, TensorSpec};
 use parapet_decoder::{Agreement, Calibration, DecodeError, Decoder};
 use parapet_encoder::{CodeSpec, EncodeError, Encoder, OutputDomain};
 use parapet_frontend_core::{Row, Slot};
-use parapet_open_inference::{ProtocolError, Tensor};
+use parapet_open_inference::{Parameters, ProtocolError, Tensor};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
@@ -151,6 +151,7 @@ impl Coder {
         }
         Ok(Output {
             tensors,
+            parameters: Parameters::new(),
             confidence,
         })
     }

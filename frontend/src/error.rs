@@ -14,8 +14,8 @@ use thiserror::Error;
 
 #[derive(Debug, Error)]
 pub enum ServeError {
-    #[error("no model {model:?} here; GET /v2/models/<name> describes those that are")]
-    UnknownModel { model: Excerpt },
+    #[error("no model {model:?} here, only {served}")]
+    UnknownModel { model: Excerpt, served: Excerpt },
     #[error("model {model:?} has no version {version:?} here, only {served}")]
     UnknownVersion {
         model: Excerpt,

@@ -124,9 +124,7 @@ impl Held {
         let model_here = self.serving.models.get(model);
         match model_here.map(|model| model.max_contents()) {
             Some(limit) if bytes > limit => Err(ProtocolError::Contents { bytes, limit }.into()),
-            None if bytes > 0 => Err(ServeError::UnknownModel {
-                model: model.into(),
-            }),
+            None if bytes > 0 => Err(self.serving.unknown(model)),
             _ => Ok(()),
         }
     }

@@ -1,5 +1,6 @@
 //! Input of a query and prediction, which the core carries unread.
 
+use std::borrow::Cow;
 use std::sync::{LazyLock, OnceLock};
 
 use parapet_encoder::OutputDomain;
@@ -14,11 +15,19 @@ static BINARY_ANSWER: LazyLock<Parameters> =
     LazyLock::new(|| std::iter::once((BINARY_DATA_OUTPUT.to_owned(), true.into())).collect());
 static NO_PARAMETERS: LazyLock<Parameters> = LazyLock::new(Parameters::new);
 
+/// Parts of a request, beside its inputs, that are the instance's to understand.
+#[derive(Debug, Default)]
+pub struct Extra {
+    pub id: Option<String>,
+    pub parameters: Parameters,
+}
+
 /// A query, ready to be sent to any instance as often as need be.
 #[derive(Debug)]
 pub struct Input {
     pub tensors: Vec<Tensor>,
     pub rows: usize,
+    pub extra: Extra,
     /// The upstream request's body over HTTP, once it was asked for: in binary form, and in JSON.
     binary: OnceLock<Encoded>,
     json: OnceLock<Encoded>,
@@ -32,6 +41,7 @@ impl Input {
         Self {
             tensors,
             rows,
+            extra: Extra::default(),
             binary: OnceLock::new(),
             json: OnceLock::new(),
             deadline: None,
@@ -48,7 +58,12 @@ impl Input {
         if let Some(encoded) = cell.get() {
             return Ok(encoded);
         }
-        let encoded = encode_inputs(&self.tensors, parameters, encoding)?;
+        let mut own = Cow::Borrowed(parameters);
+        if !self.extra.parameters.is_empty() {
+            own.to_mut().extend(self.extra.parameters.clone());
+        }
+        let id = self.extra.id.as_deref();
+        let encoded = encode_inputs(id, &self.tensors, &own, encoding)?;
         Ok(cell.get_or_init(|| encoded))
     }
 
@@ -65,7 +80,9 @@ impl Input {
     }
 
     pub fn len(&self) -> usize {
-        self.tensors.iter().map(|tensor| tensor.data.len()).sum()
+        let id = self.extra.id.as_ref().map_or(0, String::len);
+        let tensors = self.tensors.iter().map(|tensor| tensor.data.len());
+        tensors.sum::<usize>() + id
     }
 
     pub fn is_empty(&self) -> bool {
@@ -78,6 +95,8 @@ impl Input {
 pub struct Output {
     /// The model's outputs; of a reconstruction those that are coded.
     pub tensors: Vec<Tensor>,
+    /// The instance's own, about its response.
+    pub parameters: Parameters,
     /// For a reconstruction, how probably it agrees with the truth (the least over the samples), and
     /// none if that is not known; 1 for an exact prediction.
     pub confidence: Option<f32>,

@@ -116,6 +116,7 @@ fn request(sample: f32, outputs: &[&str]) -> InferRequest {
     let named = |name: &&str| RequestedOutput {
         name: (*name).to_owned(),
         binary_data: None,
+        classes: None,
     };
     InferRequest {
         inputs: vec![

@@ -107,11 +107,11 @@ struct OutputHeader {
     parameters: Option<OutputParameters>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 struct OutputParameters {
     binary_data: Option<bool>,
-    /// Triton's extensions: an answer without them would not be what the client asked for.
-    classification: Option<IgnoredAny>,
+    classification: Option<usize>,
+    /// An answer without it would not be what the client asked for.
     shared_memory_region: Option<IgnoredAny>,
 }
 
@@ -132,16 +132,18 @@ fn parameters<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Parameters, 
 
 fn requested_output(header: OutputHeader) -> Result<RequestedOutput, ProtocolError> {
     let OutputHeader { name, parameters } = header;
-    let parameter = match &parameters {
-        Some(asked) if asked.classification.is_some() => "classification",
-        Some(asked) if asked.shared_memory_region.is_some() => SHARED_MEMORY,
-        _ => {
-            let binary_data = parameters.and_then(|asked| asked.binary_data);
-            return Ok(RequestedOutput { name, binary_data });
-        }
-    };
-    let tensor = Excerpt::from(&name);
-    Err(ProtocolError::Extension { tensor, parameter })
+    let asked = parameters.unwrap_or_default();
+    if asked.shared_memory_region.is_some() {
+        return Err(ProtocolError::Extension {
+            tensor: Excerpt::from(&name),
+            parameter: SHARED_MEMORY,
+        });
+    }
+    Ok(RequestedOutput {
+        name,
+        binary_data: asked.binary_data,
+        classes: asked.classification.filter(|classes| *classes > 0),
+    })
 }
 
 pub(crate) const SHARED_MEMORY: &str = "shared_memory_region";

@@ -53,13 +53,14 @@ pub fn encode_request(
     )
 }
 
-/// Writes a request of these inputs, without an id, that asks for all outputs.
+/// Writes a request of these inputs that asks for all outputs.
 pub fn encode_inputs(
+    id: Option<&str>,
     inputs: &[Tensor],
     parameters: &Parameters,
     encoding: Encoding,
 ) -> Result<Encoded, ProtocolError> {
-    write_request(None, parameters, inputs, &[], encoding)
+    write_request(id, parameters, inputs, &[], encoding)
 }
 
 fn write_request(
@@ -70,10 +71,12 @@ fn write_request(
     encoding: Encoding,
 ) -> Result<Encoded, ProtocolError> {
     let binary = |_: &str| encoding == Encoding::Binary;
-    let output_parameters = |binary_data| OutputParameters { binary_data };
     let outputs = outputs.iter().map(|output| OutputHeader {
         name: &output.name,
-        parameters: output.binary_data.map(output_parameters),
+        parameters: OutputParameters {
+            binary_data: output.binary_data,
+            classification: output.classes,
+        },
     });
     let header = RequestHeader {
         id,
@@ -184,11 +187,20 @@ struct BinarySize {
 #[derive(Serialize)]
 struct OutputHeader<'a> {
     name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    parameters: Option<OutputParameters>,
+    #[serde(skip_serializing_if = "OutputParameters::is_empty")]
+    parameters: OutputParameters,
 }
 
 #[derive(Serialize)]
 struct OutputParameters {
-    binary_data: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    binary_data: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    classification: Option<usize>,
+}
+
+impl OutputParameters {
+    fn is_empty(&self) -> bool {
+        self.binary_data.is_none() && self.classification.is_none()
+    }
 }

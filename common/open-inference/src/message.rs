@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{BINARY_DATA_OUTPUT, Datatype, Tensor};
+use crate::{BINARY_DATA_OUTPUT, Datatype, ProtocolError, Tensor};
 
 /// The protocol's open-ended `parameters` object.
 pub type Parameters = serde_json::Map<String, Value>;
@@ -16,6 +16,8 @@ pub struct RequestedOutput {
     /// `parameters.binary_data`: whether this output shall come in binary form; `None` where the
     /// request does not say.
     pub binary_data: Option<bool>,
+    /// `parameters.classification`, Triton's extension: so many of its top classes are answered.
+    pub classes: Option<usize>,
 }
 
 /// An inference request, whatever its form on the wire.
@@ -46,6 +48,23 @@ impl InferRequest {
     pub fn wants_output(&self, output: &str) -> bool {
         let mut outputs = self.outputs.iter();
         self.outputs.is_empty() || outputs.any(|asked| asked.name == output)
+    }
+
+    /// The outputs that the client asked for, as it asked for them.
+    ///
+    /// # Errors
+    /// Top classes of an output that is not FP32.
+    pub fn select(&self, outputs: Vec<Tensor>) -> Result<Vec<Tensor>, ProtocolError> {
+        let selected = |tensor: Tensor| {
+            let asked = self.outputs.iter().find(|asked| asked.name == tensor.name);
+            match asked.and_then(|asked| asked.classes) {
+                Some(count) => tensor.top_classes(count),
+                None => Ok(tensor),
+            }
+        };
+        let outputs = outputs.into_iter();
+        let wanted = outputs.filter(|tensor| self.wants_output(&tensor.name));
+        wanted.map(selected).collect()
     }
 
     /// Asks for every output in binary form (those that say otherwise themselves keep their say).

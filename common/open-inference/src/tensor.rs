@@ -128,6 +128,27 @@ impl Tensor {
         }
     }
 
+    /// The `count` highest scores of each sample of an FP32 tensor, as Triton's classification
+    /// extension has them: texts `SCORE:CLASS`, the highest first.
+    pub fn top_classes(&self, count: usize) -> Result<Self, ProtocolError> {
+        let scores = self.f32s()?;
+        let batch = self.shape.first().copied().unwrap_or(1);
+        let classes = scores.len() / batch.max(1);
+        let count = count.min(classes);
+        let mut data = Vec::new();
+        for sample in scores.chunks_exact(classes.max(1)) {
+            let mut ranked: Vec<(usize, f32)> = sample.iter().copied().enumerate().collect();
+            ranked.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+            for (class, score) in ranked.into_iter().take(count) {
+                let text = format!("{score:.6}:{class}");
+                data.extend_from_slice(&u32::try_from(text.len()).unwrap_or(0).to_le_bytes());
+                data.extend_from_slice(text.as_bytes());
+            }
+        }
+        let shape = vec![batch, count];
+        Self::new(self.name.clone(), Datatype::Bytes, shape, data.into())
+    }
+
     /// The elements of a BYTES tensor, without their lengths; ends at the first whose length is
     /// not all there.
     pub fn byte_strings(&self) -> impl Iterator<Item = &[u8]> {
@@ -241,6 +262,21 @@ mod tests {
         assert!(short.contains("BYTES element 1 reaches past"), "{short}");
         let count = tensor(3, data).unwrap_err().to_string();
         assert!(count.contains("takes 3 elements, got 2"), "{count}");
+    }
+
+    #[test]
+    fn top_classes_are_ranked_texts_of_each_sample() {
+        let scores = Tensor::from_f32("y", [2, 3], &[0.1, 0.7, 0.2, -1.0, -3.5, 2.0]).unwrap();
+        let top = scores.top_classes(2).unwrap();
+        assert_eq!(
+            (&top.shape[..], top.datatype),
+            (&[2, 2][..], Datatype::Bytes)
+        );
+        let texts: Vec<&[u8]> = top.byte_strings().collect();
+        let expected: [&[u8]; 4] = [b"0.700000:1", b"0.200000:2", b"2.000000:2", b"-1.000000:0"];
+        assert_eq!(texts, expected);
+        assert_eq!(scores.top_classes(9).unwrap().shape, [2, 3]);
+        assert!(top.top_classes(1).is_err(), "of FP32 alone");
     }
 
     #[test]

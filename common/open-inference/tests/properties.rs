@@ -53,8 +53,16 @@ fn contents(datatype: Datatype, count: usize, json: bool) -> BoxedStrategy<Vec<u
 }
 
 fn requests(json: bool) -> impl Strategy<Value = InferRequest> {
-    let output = (".{0,4}", any::<Option<bool>>())
-        .prop_map(|(name, binary_data)| RequestedOutput { name, binary_data });
+    let output = (
+        ".{0,4}",
+        any::<Option<bool>>(),
+        prop::option::of(1_usize..9),
+    )
+        .prop_map(|(name, binary_data, classes)| RequestedOutput {
+            name,
+            binary_data,
+            classes,
+        });
     (
         any::<Option<String>>(),
         any::<bool>(),

@@ -132,6 +132,7 @@ impl Driver {
             },
             deadline: now + Duration::from_secs(1),
             allow_approximate: true,
+            may_join: true,
             class: ClassId::DEFAULT,
         };
         let _ = black_box(self.engine.arrive(now, arrival, &mut self.actions));

@@ -31,6 +31,8 @@ pub struct Arrival<I> {
     pub deadline: Time,
     /// True if its client takes an approximation: a reconstruction, or a backup model's prediction.
     pub allow_approximate: bool,
+    /// False if it is asked in a way that other models do not know: then no group has it.
+    pub may_join: bool,
     /// Class of the query, for its strategy.
     pub class: ClassId,
 }
@@ -102,6 +104,7 @@ impl<I, O> Engine<I, O> {
                 arrived: now,
                 deadline: arrival.deadline,
                 allow_approximate: arrival.allow_approximate,
+                may_join: arrival.may_join,
                 phase: Phase::Waiting,
                 jobs: SmallVec::new(),
                 attempts: 0,

@@ -49,6 +49,7 @@ pub(crate) struct Query<I> {
     pub(crate) arrived: Time,
     pub(crate) deadline: Time,
     pub(crate) allow_approximate: bool,
+    pub(crate) may_join: bool,
     pub(crate) phase: Phase,
     /// Requests to the deployed model for it that are queued or in flight.
     pub(crate) jobs: SmallVec<[JobId; 2]>,

@@ -27,9 +27,9 @@ pub struct Stats {
     pub groups_encoded: u64,
     /// Of those, completed with recently answered queries (CG-5).
     pub groups_completed_with_fillers: u64,
-    /// Coding groups in which everybody was answered before their parity queries were due.
+    /// Coding groups whose members were all answered before their parity queries were due.
     pub groups_spared: u64,
-    /// Queries that joined no group, since too many kinds of query are about.
+    /// Queries that joined no group: too many kinds of query were about, or they may join none.
     pub uncoded: u64,
     /// Redundant requests sent: copies, requests to a backup model, parity queries. One that
     /// was withdrawn before its turn came is not among them. Each ends as exactly one of won,

@@ -288,6 +288,7 @@ impl<T: Transport> Driver<T> {
         input.traces = Members::of_query(trace.as_ref());
         // Its tensors, and the body for instances that is written of them.
         let bytes = 2 * input.len();
+        let may_join = input.extra.parameters.is_empty();
         let input = Arc::new(input);
         let query = self.feed_locked(|locked, now| {
             let deadline = now + timeout;
@@ -296,7 +297,8 @@ impl<T: Transport> Driver<T> {
                 bytes,
                 key,
                 deadline,
-                allow_approximate,
+                allow_approximate: allow_approximate && may_join,
+                may_join,
                 class,
             };
             let query = locked.engine.arrive(now, arrival, &mut locked.actions)?;

@@ -1,6 +1,7 @@
 //! The Open Inference Protocol's server side: paths, and what the server says about itself.
 
 mod infer;
+mod triton;
 
 use std::sync::Arc;
 
@@ -39,6 +40,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
             .route(&format!("{model}/infer"), post(infer));
     }
     router
+        .merge(triton::routes())
         .fallback(unknown_path)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(Arc::clone(&app), guard))

@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parapet_config::repository::{TensorSpec, check_outputs, take_inputs};
 use parapet_encoder::OutputDomain;
 use parapet_frontend_core::{Answer, ClassId, DomainId, GroupKey, Rejected};
-use parapet_open_inference::{Excerpt, InferRequest, InferResponse, Parameters};
+use parapet_open_inference::{
+    BINARY_DATA_OUTPUT, Excerpt, InferRequest, InferResponse, Parameters,
+};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -14,7 +16,7 @@ use crate::coding::Coder;
 use crate::config::ClassConfig;
 use crate::error::ServeError;
 use crate::model::ServedModel;
-use crate::payload::{Input, Output, Provenance};
+use crate::payload::{Extra, Input, Output, Provenance};
 use crate::tenants::MixingDomain;
 use crate::upstream::Transport;
 
@@ -85,6 +87,37 @@ fn class(parameters: &Parameters, classes: &[ClassConfig]) -> Result<ClassId, Se
     })
 }
 
+/// Parameters that are read here, or by the codec; all others are the instance's.
+const OWN: [&str; 5] = [
+    "timeout",
+    "deadline_unix_ms",
+    "allow_approximate",
+    CLASS,
+    BINARY_DATA_OUTPUT,
+];
+/// Parameters that make a request a part of a sequence, where they are more than 0 or false.
+const OF_SEQUENCE: [&str; 3] = ["sequence_id", "sequence_start", "sequence_end"];
+
+/// The parameters of a request that go to the instance with it.
+fn for_instance(parameters: Parameters) -> Result<Parameters, ServeError> {
+    let others = parameters.into_iter();
+    let others = others.filter(|(name, _)| !OWN.contains(&name.as_str()));
+    let mut kept = Parameters::new();
+    for (name, value) in others {
+        if OF_SEQUENCE.contains(&name.as_str()) {
+            if [0.into(), false.into(), "".into(), Value::Null].contains(&value) {
+                continue;
+            }
+            return Err(ServeError::Input(format!(
+                "parameter {name:?}: requests of a sequence need one instance for all of them, and \
+                 queries go to any; send them to an instance itself"
+            )));
+        }
+        kept.insert(name, value);
+    }
+    Ok(kept)
+}
+
 fn wrong(parameter: &str, expected: &str, value: &Value) -> ServeError {
     // A text is not written as JSON first, which could take as much again.
     let shown = match value {
@@ -122,10 +155,13 @@ impl<T: Transport> ServedModel<T> {
         let parameters = &request.parameters;
         let options = Options::parse(parameters, settings.timeout, settings.max_timeout)?;
         let class = class(parameters, &self.config.classes)?;
+        let (id, parameters) = (request.id.clone(), for_instance(request.parameters)?);
         check_outputs(&entry.outputs, &request.outputs).map_err(ServeError::Input)?;
-        let named = request.outputs;
-        let wanted =
-            |name: &str| named.is_empty() || named.iter().any(|output| output.name == name);
+        let asked = InferRequest {
+            outputs: request.outputs,
+            ..InferRequest::default()
+        };
+        let wanted = |name: &str| asked.wants_output(name);
         let taken = take_inputs(&entry.inputs, request.inputs, settings.max_rows);
         let (tensors, rows) = taken.map_err(ServeError::Input)?;
         let kind = u32::try_from(rows)
@@ -148,22 +184,26 @@ impl<T: Transport> ServedModel<T> {
         let kept = config
             .map(|class| class.strategy.keeps_requests_for())
             .unwrap_or_default();
-        let query = Input::new(tensors, rows).by(Instant::now() + timeout + kept);
+        let mut query = Input::new(tensors, rows).by(Instant::now() + timeout + kept);
+        query.extra = Extra { id, parameters };
         let approximate = options.allow_approximate && self.driver.approximates(class, wanted);
         let answer = self
             .driver
             .infer(query, key, class, timeout, approximate)
             .await?;
         let (output, provenance) = self.provenance(answer, class)?;
-        let outputs = entry.outputs.iter().filter(|spec| wanted(&spec.name));
+        let outputs = entry.outputs.iter();
+        let outputs = outputs.filter_map(|spec| output.tensor(&spec.name).cloned());
         let response = InferResponse {
             model_name: entry.name.clone(),
             model_version: Some(self.config.version.to_string()),
             id: request.id,
-            parameters: provenance.parameters(),
-            outputs: outputs
-                .filter_map(|spec| output.tensor(&spec.name).cloned())
-                .collect(),
+            parameters: {
+                let mut parameters = output.parameters.clone();
+                parameters.extend(provenance.parameters());
+                parameters
+            },
+            outputs: asked.select(outputs.collect())?,
         };
         Ok((response, provenance))
     }

@@ -81,6 +81,8 @@ impl Instance {
     pub(super) async fn infer(&self, input: &Input) -> AttemptResult<Output> {
         let (model, version) = &self.model;
         let request = InferRequest {
+            id: input.extra.id.clone(),
+            parameters: input.extra.parameters.clone(),
             inputs: input.tensors.clone(),
             ..InferRequest::default()
         };
@@ -159,7 +161,8 @@ impl Instance {
 
 /// A status in words, of which an instance has chosen some.
 fn said(status: &Status) -> String {
-    let said = status.message().chars().filter(|char| !char.is_control());
+    let first = status.message().lines().next().unwrap_or_default();
+    let said = first.chars().filter(|char| !char.is_control());
     format!("{:?} {}", status.code(), said.take(200).collect::<String>())
 }
 

@@ -123,6 +123,7 @@ impl Expected {
         });
         Ok(Output {
             tensors: tensors.collect::<Result<_, String>>()?,
+            parameters: response.parameters,
             confidence: Some(1.0),
         })
     }
@@ -151,8 +152,10 @@ fn take_output(
 
 static FAILED: LogLimit = LogLimit::new();
 
-/// Failure of a request to the instance at `address`, which is logged.
+/// Failure of a request to the instance at `address`, which is logged. Only the log has more than
+/// the first line, as a stack is.
 fn failure(address: &str, kind: FailureKind, reason: &str) -> Failure {
+    let first = Excerpt::from(reason.lines().next().unwrap_or_default());
     let reason = Excerpt::from(reason);
     let is_worth_a_warning = kind.counts_as_instance_failure();
     if let Some(held_back) = is_worth_a_warning.then(|| FAILED.pass()).flatten() {
@@ -161,7 +164,7 @@ fn failure(address: &str, kind: FailureKind, reason: &str) -> Failure {
     } else {
         tracing::debug!(instance = address, %kind, %reason, "a request to an instance failed");
     }
-    Failure::new(kind, reason.to_string())
+    Failure::new(kind, first.to_string())
 }
 
 #[cfg(test)]
@@ -187,6 +190,9 @@ mod tests {
             let text = failure.to_string();
             assert!(!text.contains(address) && text.len() < 2100, "{text}");
         }
+        let stack = "500 boom\n\nAt:\n  /models/1/model.py(7): execute";
+        let failed = failure(address, FailureKind::InstanceError, stack).to_string();
+        assert!(failed.ends_with(": 500 boom"), "{failed}");
         let reason = "400 Bad Request 4 rows; send 1 to 2";
         let refused = failure(address, FailureKind::Refused, reason).to_string();
         assert!(refused.ends_with(&format!(": {reason}")), "{refused}");

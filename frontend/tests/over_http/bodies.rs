@@ -32,7 +32,7 @@ async fn is_refused_alone(cluster: &Cluster, headers: &[(&str, &str)], body: &[u
 async fn bad_input_gets_the_error_object_and_harms_no_other_request() {
     let cluster = Cluster::start().await;
     let nothing = asking_for(r#"{"name":"nothing"}"#);
-    let classes = asking_for(r#"{"name":"output","parameters":{"classification":1}}"#);
+    let classes = asking_for(r#"{"name":"output","parameters":{"classification":-1}}"#);
     let past = body(&[1.0; 4], r#""deadline_unix_ms":1000"#);
     for (body, status) in [
         ("{", 400),

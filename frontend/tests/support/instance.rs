@@ -13,7 +13,8 @@ use http::{HeaderMap, StatusCode};
 use parapet_net::server::{Limits, Server};
 use parapet_net::tls::ServerTls;
 use parapet_open_inference::{
-    HEADER_CONTENT_LENGTH, InferResponse, Tensor, decode_request, encode_response,
+    BINARY_DATA_OUTPUT, HEADER_CONTENT_LENGTH, InferResponse, Tensor, decode_request,
+    encode_response,
 };
 use tokio::net::TcpListener;
 
@@ -25,7 +26,7 @@ pub const HANG: f32 = -777.0;
 /// The time limit of the last request, in microseconds.
 pub static TIMEOUT_US: AtomicU64 = AtomicU64::new(0);
 
-/// Answers at once, but for [`HANG`].
+/// Answers at once, but for [`HANG`], with the request's id and parameters.
 pub async fn start(tls: Option<Arc<ServerTls>>) -> SocketAddr {
     start_of(OUTPUTS, tls).await
 }
@@ -83,11 +84,14 @@ async fn predict(outputs: usize, headers: HeaderMap, body: Bytes) -> Response {
     let answers: Vec<f32> = samples
         .flat_map(|one| linear(one).into_iter().take(outputs))
         .collect();
+    let mut parameters = request.parameters;
+    parameters.remove(BINARY_DATA_OUTPUT);
+    parameters.extend(request.id.map(|id| ("asked_as".to_owned(), id.into())));
     let response = InferResponse {
         model_name: "linear".to_owned(),
         model_version: None,
         id: None,
-        parameters: serde_json::Map::new(),
+        parameters,
         outputs: vec![Tensor::from_f32("output", shape, &answers).unwrap()],
     };
     let encoded = encode_response(&response, |_| true).unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parapet_frontend::payload::{Input, Output};
 use parapet_frontend::upstream::{Place, Transport, Unready};
 use parapet_frontend_core::{AttemptResult, Failure, FailureKind, InstanceId, PoolId};
-use parapet_open_inference::Tensor;
+use parapet_open_inference::{Parameters, Tensor};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -158,6 +158,7 @@ impl Transport for Memory {
         let confidence = Some(1.0);
         Ok(Output {
             tensors,
+            parameters: Parameters::new(),
             confidence,
         })
     }

@@ -161,6 +161,7 @@ impl Simulator {
             key: GroupKey { domain, kind },
             deadline: now + Duration::from_millis(experiment.timeout_ms),
             allow_approximate: experiment.simulation.allow_approximate,
+            may_join: true,
             class: ClassId::DEFAULT,
         };
         match self.engine.arrive(now, arrival, &mut self.actions) {

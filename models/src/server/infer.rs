@@ -80,8 +80,8 @@ pub(super) async fn predict(
     check_outputs(&entry.outputs, &request.outputs).map_err(ApiError::Input)?;
     let _in_flight = model.metrics.in_flight();
     let prediction = tokio::time::timeout(limit, model.batcher.infer(inputs, rows)).await;
-    let mut outputs = prediction.map_err(|_| ApiError::Late { limit })??;
-    outputs.retain(|output| request.wants_output(&output.name));
+    let outputs = prediction.map_err(|_| ApiError::Late { limit })??;
+    let outputs = request.select(outputs)?;
     Ok(InferResponse {
         model_name: model.entry.name.clone(),
         model_version: Some(model.version.to_string()),

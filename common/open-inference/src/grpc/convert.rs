@@ -9,8 +9,7 @@ use crate::decode::SHARED_MEMORY;
 use crate::grpc::contents;
 use crate::grpc::message::{
     InferParameter, InferRequestedOutput, InferTensor, InferTensorContents, ModelInferRequest,
-    ModelInferResponse, ModelMetadataResponse, ParameterChoice, ServerMetadataResponse,
-    TensorMetadata,
+    ModelInferResponse, ModelMetadataResponse, ServerMetadataResponse, TensorMetadata,
 };
 use crate::{
     Datatype, Excerpt, InferRequest, InferResponse, ModelMetadata, Parameters, ProtocolError,
@@ -63,7 +62,17 @@ pub fn write_request(
     let (inputs, raw_input_contents) = write_tensors(&request.inputs, Form::Raw);
     let output = |output: &RequestedOutput| InferRequestedOutput {
         name: output.name.clone(),
-        parameters: BTreeMap::new(),
+        parameters: {
+            let classes = output
+                .classes
+                .and_then(|classes| i64::try_from(classes).ok());
+            let classes = classes.map(|classes| InferParameter {
+                int64_param: Some(classes),
+                ..InferParameter::default()
+            });
+            let named = classes.map(|classes| ("classification".to_owned(), classes));
+            named.into_iter().collect()
+        },
     };
     ModelInferRequest {
         model_name: model.to_owned(),
@@ -90,9 +99,11 @@ pub fn write_response(response: &InferResponse, form: Form) -> ModelInferRespons
 }
 
 fn requested(output: InferRequestedOutput) -> Result<RequestedOutput, ProtocolError> {
-    let extensions = ["classification", SHARED_MEMORY];
-    refuse_extensions(&output.name, &output.parameters, &extensions)?;
+    refuse_extensions(&output.name, &output.parameters, &[SHARED_MEMORY])?;
+    let classes = output.parameters.get("classification");
+    let classes = classes.and_then(|classes| usize::try_from(classes.int64_param?).ok());
     Ok(RequestedOutput {
+        classes: classes.filter(|classes| *classes > 0),
         name: output.name,
         binary_data: None,
     })
@@ -176,34 +187,32 @@ fn write_tensors(tensors: &[Tensor], form: Form) -> (Vec<InferTensor>, Vec<Bytes
 /// One without a type, as a newer protocol's would be, is left out.
 fn read_parameters(parameters: BTreeMap<String, InferParameter>) -> Parameters {
     let named = |(name, parameter): (String, InferParameter)| {
-        let value: Value = match parameter.parameter_choice? {
-            ParameterChoice::BoolParam(value) => value.into(),
-            ParameterChoice::Int64Param(value) => value.into(),
-            ParameterChoice::StringParam(value) => value.into(),
-            ParameterChoice::DoubleParam(value) => value.into(),
-            ParameterChoice::Uint64Param(value) => value.into(),
-        };
-        Some((name, value))
+        let flag = parameter.bool_param.map(Value::from);
+        let value = flag
+            .or_else(|| parameter.int64_param.map(Value::from))
+            .or_else(|| parameter.uint64_param.map(Value::from))
+            .or_else(|| parameter.double_param.map(Value::from))
+            .or_else(|| parameter.string_param.map(Value::from));
+        Some((name, value?))
     };
     parameters.into_iter().filter_map(named).collect()
 }
 
 /// Writes parameters. Those without a type here (null, arrays, objects) become their JSON text.
 fn write_parameters(parameters: &Parameters) -> BTreeMap<String, InferParameter> {
-    let choice = |value: &Value| match value {
-        Value::Bool(value) => ParameterChoice::BoolParam(*value),
-        Value::String(text) => ParameterChoice::StringParam(text.clone()),
-        Value::Number(number) => {
-            let integer = number.as_i64().map(ParameterChoice::Int64Param);
-            let unsigned = || number.as_u64().map(ParameterChoice::Uint64Param);
-            let float = || ParameterChoice::DoubleParam(number.as_f64().unwrap_or_default());
-            integer.or_else(unsigned).unwrap_or_else(float)
-        }
-        other => ParameterChoice::StringParam(other.to_string()),
-    };
     let named = |(name, value): (&String, &Value)| {
-        let parameter_choice = Some(choice(value));
-        (name.clone(), InferParameter { parameter_choice })
+        let mut parameter = InferParameter::default();
+        match value {
+            Value::Bool(value) => parameter.bool_param = Some(*value),
+            Value::String(text) => parameter.string_param = Some(text.clone()),
+            value if value.is_i64() => parameter.int64_param = value.as_i64(),
+            value if value.is_u64() => parameter.uint64_param = value.as_u64(),
+            other => {
+                parameter.string_param = Some(other.to_string());
+                parameter.double_param = other.as_f64();
+            }
+        }
+        (name.clone(), parameter)
     };
     parameters.iter().map(named).collect()
 }

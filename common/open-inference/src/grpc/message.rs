@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use prost::{Message, Oneof};
+use prost::Message;
 
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct ServerLiveRequest {}
@@ -182,22 +182,18 @@ pub struct InferTensorContents {
     pub bytes_contents: Vec<Bytes>,
 }
 
+/// One of these: of several the last on the wire counts. Floats go as text first, for clients that
+/// do not know `double_param`, as KServe's.
 #[derive(Clone, PartialEq, Message)]
 pub struct InferParameter {
-    #[prost(oneof = "ParameterChoice", tags = "1, 2, 3, 4, 5")]
-    pub parameter_choice: Option<ParameterChoice>,
-}
-
-#[derive(Clone, PartialEq, Oneof)]
-pub enum ParameterChoice {
-    #[prost(bool, tag = "1")]
-    BoolParam(bool),
-    #[prost(int64, tag = "2")]
-    Int64Param(i64),
-    #[prost(string, tag = "3")]
-    StringParam(String),
-    #[prost(double, tag = "4")]
-    DoubleParam(f64),
-    #[prost(uint64, tag = "5")]
-    Uint64Param(u64),
+    #[prost(bool, optional, tag = "1")]
+    pub bool_param: Option<bool>,
+    #[prost(int64, optional, tag = "2")]
+    pub int64_param: Option<i64>,
+    #[prost(string, optional, tag = "3")]
+    pub string_param: Option<String>,
+    #[prost(double, optional, tag = "4")]
+    pub double_param: Option<f64>,
+    #[prost(uint64, optional, tag = "5")]
+    pub uint64_param: Option<u64>,
 }

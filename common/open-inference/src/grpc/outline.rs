@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::grpc::message::{
         InferParameter, InferRequestedOutput, InferTensor, InferTensorContents, ModelInferRequest,
-        ModelInferResponse, ParameterChoice,
+        ModelInferResponse,
     };
 
     /// Fields, strings and bytes of contents; or the error.
@@ -256,7 +256,8 @@ mod tests {
         let refused = outline(&tensor(String::new(), 17)).unwrap_err();
         assert!(refused.contains("more than 16 axes"), "{refused}");
         let value = InferParameter {
-            parameter_choice: Some(ParameterChoice::StringParam(long(9000))),
+            string_param: Some(long(9000)),
+            ..InferParameter::default()
         };
         let (mut name, mut id, mut parameter) = (request(vec![]), request(vec![]), request(vec![]));
         name.model_name = long(5000);

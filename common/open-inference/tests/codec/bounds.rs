@@ -17,7 +17,7 @@ fn with_text(long: &str) -> Vec<String> {
         format!(r#"{{"inputs":["{long}"]}}"#),
         format!(r#"{{"inputs":[],"outputs":"{long}"}}"#),
         format!(
-            r#"{{"inputs":[],"outputs":[{{"name":"{long}","parameters":{{"classification":1}}}}]}}"#
+            r#"{{"inputs":[],"outputs":[{{"name":"{long}","parameters":{{"shared_memory_region":1}}}}]}}"#
         ),
         format!(r#"{{"inputs":[],"outputs":[{{"name":"y","parameters":"{long}"}}]}}"#),
         format!(r#"{{"inputs":[],"parameters":"{long}"}}"#),

@@ -130,6 +130,7 @@ fn an_output_says_itself_how_it_comes() {
     let output = |name: &str, binary_data| RequestedOutput {
         name: name.into(),
         binary_data,
+        classes: None,
     };
     request.outputs = vec![output("a", None), output("b", Some(false))];
     let encoded = encode_request(&request, Encoding::Json).unwrap();
@@ -184,8 +185,8 @@ fn every_mistake_is_named() {
     assert!(error(&input("FP16", "[1]", "[65520]")).contains("element 0 is 65520, not a FP16"));
     let shared = r#"{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"parameters":{"shared_memory_region":"r"}}]}"#;
     assert!(error(shared).contains("\"shared_memory_region\" is an extension that is not served"));
-    let classes = r#"{"inputs":[],"outputs":[{"name":"y","parameters":{"classification":3}}]}"#;
-    assert!(error(classes).contains("\"classification\" is an extension that is not served"));
+    let classes = r#"{"inputs":[],"outputs":[{"name":"y","parameters":{"classification":-3}}]}"#;
+    assert!(error(classes).contains("usize"), "{}", error(classes));
     let nested = |depth| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
     assert!(error(&input("FP32", "[1]", &nested(17))).contains("nested"));
     assert!(decode(&input("FP32", "[1]", &nested(16))).is_ok());

@@ -67,6 +67,9 @@ pub fn backup_model(value: f32) -> f32 {
     model(value) + 0.5
 }
 
+/// Kind of queries that no group may have.
+pub const UNSHARED: u32 = 99;
+
 /// Result of a query.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fate {
@@ -285,6 +288,7 @@ impl Harness {
             key,
             deadline,
             allow_approximate,
+            may_join: key.kind != UNSHARED,
             class,
         };
         let mut actions = Vec::new();

@@ -3,6 +3,18 @@
 use super::*;
 
 #[test]
+fn query_that_may_not_join_is_in_no_group() {
+    let mut harness = Harness::coded(4, 1, coded_config(2, 1));
+    for _ in 0..4 {
+        let number = harness.arrive(UNSHARED.into(), true, MINUTE).unwrap();
+        harness.compute();
+        harness.complete_client(number, None);
+    }
+    let stats = harness.engine.stats();
+    assert_eq!((stats.uncoded, stats.groups_encoded), (4, 0));
+}
+
+#[test]
 fn kinds_of_query_in_which_nobody_waits_make_room_for_others() {
     let mut config = coded_config(2, 1);
     config.max_keys = 2;

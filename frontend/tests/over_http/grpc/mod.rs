@@ -5,8 +5,7 @@ use hyper_util::rt::TokioExecutor;
 use parapet_frontend::tenants::Key;
 use parapet_open_inference::grpc::message::{
     InferTensorContents, ModelInferRequest, ModelInferResponse, ModelMetadataRequest,
-    ModelReadyRequest, ParameterChoice, ServerLiveRequest, ServerMetadataRequest,
-    ServerReadyRequest,
+    ModelReadyRequest, ServerLiveRequest, ServerMetadataRequest, ServerReadyRequest,
 };
 use parapet_open_inference::grpc::{InferenceClient, read_response, write_request};
 use tonic::transport::Channel;
@@ -79,8 +78,13 @@ async fn answers_with_provenance_in_the_form_of_the_question() {
     let answer = answer.into_inner();
     assert_eq!(answer.id, "mine");
     assert_eq!(answer.model_version, "1");
-    let confidence = &answer.parameters["confidence"].parameter_choice;
-    assert_eq!(confidence, &Some(ParameterChoice::DoubleParam(1.0)));
+    let confidence = &answer.parameters["confidence"];
+    assert_eq!(confidence.double_param, Some(1.0));
+    assert_eq!(
+        confidence.string_param.as_deref(),
+        Some("1.0"),
+        "as KServe's clients read it"
+    );
     let response = read_response(answer).unwrap();
     assert_eq!(response.parameters["provenance"], "exact");
     assert_eq!(response.outputs[0].shape, [2, OUTPUTS]);

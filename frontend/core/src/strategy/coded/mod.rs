@@ -88,7 +88,10 @@ impl<I, O> Coded<I, O> {
             Arc::clone(&query.input),
             allow_approximate.then_some(late_at),
         );
-        let Some(group_id) = self.open_group(core, id.class(), key) else {
+        let group = query
+            .may_join
+            .then(|| self.open_group(core, id.class(), key));
+        let Some(group_id) = group.flatten() else {
             core.stats.uncoded += 1;
             return;
         };
