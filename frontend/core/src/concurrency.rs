@@ -5,7 +5,7 @@
 //! search climbs hills, as .NET's thread pool does: while queries wait for a slot, instances are
 //! given half as many slots more, and keep them if that raises the rate of answers; after a trial
 //! that does not, they are given a third less, and keep to that if it costs nothing. Where mostly no
-//! query waits, slots do not matter, and become fewer.
+//! query waits, and slots are not all used either, they become fewer.
 
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ pub(crate) struct Concurrency {
     answers: u32,
     /// Of these, while no query waited.
     idle: u32,
+    /// Of these, by an instance that had as many requests as slots.
+    full: u32,
     /// Slots before the trial that goes on, and answers/s then.
     trial: Option<(u32, f64)>,
     goes_up: bool,
@@ -34,6 +36,8 @@ const ROUND: Duration = Duration::from_millis(100);
 /// More slots must raise the rate to so many times what it was; fewer may lower it to so many.
 const GAIN: f64 = 1.05;
 const LOSS: f64 = 0.97;
+/// Slots are used if one answer of so many comes from a full instance.
+const FULL_SHARE: u32 = 16;
 /// Rounds from a trial that failed to the next.
 const PAUSE: u32 = 8;
 
@@ -47,16 +51,18 @@ impl Concurrency {
             began: Time::ZERO,
             answers: 0,
             idle: 0,
+            full: 0,
             trial: None,
             goes_up: true,
             pause: 0,
         }
     }
 
-    /// An instance answered while `queued` queries waited. Returns the slots that instances are to
+    /// An instance answered while `queued` queries waited; until then it was full, or not. Returns the slots that instances are to
     /// have from now on, at the end of a round.
-    pub(crate) fn answered(&mut self, now: Time, queued: usize) -> Option<u32> {
+    pub(crate) fn answered(&mut self, now: Time, queued: usize, is_full: bool) -> Option<u32> {
         self.answers += 1;
+        self.full += u32::from(is_full);
         self.idle += u32::from(queued == 0);
         let elapsed = now.since(self.began);
         if self.answers < ANSWERS || elapsed < ROUND {
@@ -64,7 +70,8 @@ impl Concurrency {
         }
         let rate = f64::from(self.answers) / elapsed.as_secs_f64();
         self.judge(rate);
-        (self.began, self.answers, self.idle) = (now, 0, 0);
+        (self.began, self.answers) = (now, 0);
+        (self.idle, self.full) = (0, 0);
         Some(self.slots)
     }
 
@@ -78,7 +85,9 @@ impl Concurrency {
     fn judge(&mut self, rate: f64) {
         let trial = self.trial.take();
         if 2 * self.idle > self.answers {
-            self.slots = self.slots.saturating_sub(1).max(self.least);
+            if FULL_SHARE * self.full < self.answers {
+                self.slots = self.slots.saturating_sub(1).max(self.least);
+            }
             return;
         }
         if let Some((slots, before)) = trial {
@@ -123,7 +132,8 @@ mod tests {
             let busy = slots.min(clients / 2).max(1);
             now = now + Duration::from_secs_f64(0.5 / rate(busy));
             let queued = clients.saturating_sub(2 * slots) as usize;
-            slots = concurrency.answered(now, queued).unwrap_or(slots);
+            let is_full = busy == slots;
+            slots = concurrency.answered(now, queued, is_full).unwrap_or(slots);
         }
         (concurrency, slots)
     }
@@ -154,13 +164,26 @@ mod tests {
     }
 
     #[test]
+    fn clients_that_fill_the_slots_keep_them() {
+        for clients in [8, 16, 32] {
+            for answers in (20..60).map(|rounds| 1000 * rounds) {
+                let (_, slots) = after(answers, clients, batching(64));
+                assert!(
+                    slots >= clients / 2,
+                    "{slots} for {clients} after {answers}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn without_a_queue_slots_become_fewer_again() {
         let (mut concurrency, slots) = after(50_000, 256, batching(32));
         assert!(slots > 16);
         let mut left = slots;
         for answer in 0..20_000u64 {
             let now = Time::from_nanos(10_000_000_000_000 + answer * 1_000_000);
-            left = concurrency.answered(now, 0).unwrap_or(left);
+            left = concurrency.answered(now, 0, false).unwrap_or(left);
         }
         assert_eq!(left, 2);
     }
@@ -187,7 +210,7 @@ mod tests {
             let mut now = 0;
             for (pause, queued) in events {
                 now += pause;
-                if let Some(slots) = concurrency.answered(Time::from_nanos(now), queued) {
+                if let Some(slots) = concurrency.answered(Time::from_nanos(now), queued, queued > 1) {
                     prop_assert!((least..=most).contains(&slots), "{slots}");
                 }
             }

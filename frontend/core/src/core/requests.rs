@@ -212,15 +212,15 @@ impl<I, O> Core<I, O> {
                 pool.took(instance, self.now.since(job.sent));
             }
             self.judge_by_end(&job, instance, failure);
-            self.adapt_slots(instance.pool, failure);
+            self.adapt_slots(instance, failure);
             self.release(instance);
         }
         Some(job)
     }
 
-    fn adapt_slots(&mut self, pool: PoolId, failure: Option<FailureKind>) {
+    fn adapt_slots(&mut self, instance: InstanceId, failure: Option<FailureKind>) {
         let (PoolId::DEPLOYED, Some(concurrency), Some(pool)) =
-            (pool, &mut self.concurrency, self.pools.first_mut())
+            (instance.pool, &mut self.concurrency, self.pools.first_mut())
         else {
             return;
         };
@@ -229,7 +229,10 @@ impl<I, O> Core<I, O> {
         let is_refusing = limit.is_some_and(|limit| limit.is_overloaded(self.now));
         let queued = pool.queued() + usize::from(is_refusing);
         let slots = match failure {
-            None => concurrency.answered(self.now, queued),
+            None => {
+                let is_full = pool.in_flight(instance) >= pool.slots_per_instance();
+                concurrency.answered(self.now, queued, is_full)
+            }
             Some(FailureKind::InstanceBusy) => Some(concurrency.refused()),
             Some(_) => None,
         };
