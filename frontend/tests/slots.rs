@@ -114,10 +114,17 @@ async fn parity_instances_stand_in_once_the_deployed_ones_were_up() {
     fixture.set_all(deployed, State::Dead);
     sleep(2 * SECOND).await;
     assert!(fixture.model.driver.is_ready());
-    for asked in [1.0, 2.0].map(|sample| fixture.ask(sample)) {
-        let provenance = asked.await.unwrap().0.unwrap().1;
+    let mut asked = Vec::new();
+    for number in 0..400_u16 {
+        asked.push(fixture.ask(f32::from(number % 10)));
+        sleep(3 * MS).await;
+    }
+    for asked in asked {
+        let (answered, took) = asked.await.unwrap();
+        let provenance = answered.unwrap().1;
         assert_eq!(provenance.kind, "reconstructed");
         assert!(provenance.confidence.unwrap() < 1.0);
+        assert!(took < 3 * SERVICE, "nothing is waited for: {took:?}");
     }
     fixture.set_all([(1, 0)], State::Dead);
     sleep(2 * SECOND).await;

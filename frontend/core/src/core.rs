@@ -18,8 +18,8 @@ use crate::query::{Job, Phase, Query};
 use crate::stats::Fate;
 use crate::timers::{Timer, Timers};
 use crate::{
-    Action, Answer, ClassId, Failure, GroupView, JobId, OutlierConfig, Pool, PoolId, QueryId,
-    QueueLimit, QueueLimitConfig, RedundancyOutcomes, Stats, Time, TokenBucket,
+    Action, Answer, ClassId, Failure, GroupView, HoldBack, JobId, OutlierConfig, Pool, PoolId,
+    QueryId, QueueLimit, QueueLimitConfig, RedundancyOutcomes, Stats, Time, TokenBucket,
 };
 
 /// One pool's size.
@@ -145,9 +145,26 @@ impl<I, O> Core<I, O> {
         }
     }
 
+    /// Returns true while no instance of the deployed model is up: then there is nothing to wait for.
+    pub(crate) fn is_down(&self) -> bool {
+        let deployed = self.pool(PoolId::DEPLOYED);
+        !deployed.is_some_and(Pool::is_any_up)
+    }
+
+    /// When a query counts as late.
+    pub(crate) fn late_at(&self, hold_back: &HoldBack, arrived: Time) -> Time {
+        match self.is_down() {
+            true => self.now,
+            false => hold_back.late_at(arrived),
+        }
+    }
+
     /// Returns true if so many queries wait for a slot, or queries are being refused, that
-    /// redundant work is to be shed (CG-7).
+    /// redundant work is to be shed (CG-7); not while nothing else answers.
     pub(crate) fn is_congested(&self, shed_above: Option<usize>) -> bool {
+        if self.is_down() {
+            return false;
+        }
         let queued = |pool: &Pool| pool.queued() > shed_above.unwrap_or(pool.slots());
         self.pool(PoolId::DEPLOYED).is_some_and(queued)
             || self
@@ -246,8 +263,9 @@ impl<I, O> Core<I, O> {
         }
     }
 
-    /// Keeps a closed query's own requests until `until`; without one, withdraws them. Forgets the
-    /// query once it has none. Redundant ones beside them are withdrawn in any case.
+    /// Keeps a closed query's own requests until `until`; until now if none of them has a slot.
+    /// Without a time, withdraws them. Forgets the query once it has none. Redundant ones beside
+    /// them are withdrawn in any case.
     pub(crate) fn settle(&mut self, id: QueryId, keep_until: Option<Time>) {
         let Some(query) = self
             .queries
@@ -256,8 +274,13 @@ impl<I, O> Core<I, O> {
         else {
             return;
         };
+        let is_in_flight = |id| self.jobs.get(id).is_some_and(|job| job.instance.is_some());
         match keep_until.filter(|_| !query.jobs.is_empty()) {
             Some(until) => {
+                let until = match query.jobs.iter().any(is_in_flight) {
+                    true => until,
+                    false => self.now,
+                };
                 if let Some(before) = query.give_up_timer.replace(until) {
                     self.timers.cancel(before, Timer::GiveUp(id));
                 }

@@ -21,8 +21,8 @@
 //! - **CG-2** an exact prediction in hand is never replaced by a reconstruction, or any other
 //!   approximation.
 //! - **CG-3** coding never delays a query: its own dispatch comes first.
-//! - **CG-4** an approximation is held back until the query is late, or its own prediction is lost
-//!   for good.
+//! - **CG-4** an approximation is held back until the query is late (at once while no instance is
+//!   up), or its own prediction is lost for good.
 //! - **CG-5** a group that does not fill in time is completed with recently answered queries.
 //! - **CG-6** groups mix only queries of one [`GroupKey`]; a bad output can spoil at most its
 //!   group.

@@ -174,7 +174,8 @@ impl<I, O: Send + Sync + std::fmt::Debug> Strategy<I, O> for ApproximateBackup<O
         let Some(query) = core.query(id).filter(|query| query.allow_approximate) else {
             return;
         };
-        let late_at = self.delay.late_at(query.arrived).min(query.last_call());
+        let late_at = core.late_at(&self.delay, query.arrived);
+        let late_at = late_at.min(query.last_call());
         self.queries.insert(
             id,
             Backed {

@@ -60,10 +60,10 @@ impl StrategyConfig {
         }
     }
 
-    /// Pools that answer queries, approximately, while no instance of the deployed model is up.
+    /// Pools that answer queries, approximately, while no instance of the deployed model is up. The
+    /// budget of a backup model lets it answer a few alone.
     pub fn stand_ins(&self) -> Vec<PoolId> {
         match self {
-            Self::ApproximateBackup(config) => vec![config.pool],
             Self::Coded(config) | Self::CodedHedged(config) if !config.decoding.is_linear() => {
                 let rows = (config.first_parity.0..).take(config.r);
                 rows.map(PoolId).collect()

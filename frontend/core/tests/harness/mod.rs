@@ -282,6 +282,7 @@ impl Harness {
         let deadline = self.now + deadline;
         let deployed = self.engine.core().pool(PoolId::DEPLOYED);
         let free = deployed.unwrap().has_free_slot();
+        let is_down = !deployed.unwrap().is_any_up();
         let arrival = Arrival {
             input,
             bytes: 1,
@@ -297,7 +298,11 @@ impl Harness {
             Action::Send { input, .. } => input.number == Some(number),
             _ => false,
         };
-        let (plain, hold_back) = (!self.engine.switches().redundancy, self.hold_back());
+        let plain = !self.engine.switches().redundancy;
+        let hold_back = match is_down {
+            true => Duration::ZERO,
+            false => self.hold_back(),
+        };
         if free {
             let first = actions.first();
             assert!(

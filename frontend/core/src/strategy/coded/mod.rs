@@ -82,7 +82,8 @@ impl<I, O> Coded<I, O> {
     fn join(&mut self, core: &mut Core<I, O>, id: QueryId) {
         let Some(query) = core.query(id) else { return };
         let (key, allow_approximate) = (query.key, query.allow_approximate);
-        let late_at = self.hold_back.late_at(query.arrived).min(query.last_call());
+        let late_at = core.late_at(&self.hold_back, query.arrived);
+        let late_at = late_at.min(query.last_call());
         let member = Member::waiting(
             id,
             Arc::clone(&query.input),
@@ -173,7 +174,7 @@ impl<I: Send + Sync + std::fmt::Debug, O: Send + Sync + std::fmt::Debug> Strateg
         if !self.groups_late_queries() {
             self.join(core, query);
         } else if let Some(waiting) = core.query(query).filter(|query| query.allow_approximate) {
-            let late_at = self.hold_back.late_at(waiting.arrived);
+            let late_at = core.late_at(&self.hold_back, waiting.arrived);
             core.set_late_timer(query, late_at.min(waiting.last_call()));
         }
         if let Some(hedges) = &mut self.hedges {
