@@ -176,6 +176,33 @@ mod tests {
         }
     }
 
+    /// Slots after so many rounds with always a queue, in which `rate(slots)` answers come a second.
+    fn rounds(concurrency: &mut Concurrency, rounds: u32, rate: impl Fn(u32) -> f64) -> u32 {
+        for _ in 0..rounds {
+            concurrency.judge(rate(concurrency.slots));
+        }
+        concurrency.slots
+    }
+
+    #[test]
+    fn slots_that_gain_nothing_are_given_up_and_taken_again_once_they_gain() {
+        let mut concurrency = Concurrency::new(2, 64);
+        concurrency.slots = 12;
+        assert_eq!(rounds(&mut concurrency, 60, |_| 1000.0), 2);
+        assert!(rounds(&mut concurrency, 40, f64::from) > 32);
+    }
+
+    #[test]
+    fn slots_become_fewer_where_most_answers_leave_no_queue() {
+        let mut concurrency = Concurrency::new(2, 64);
+        concurrency.slots = 12;
+        for (idle, slots) in [(70, 11), (51, 10), (50, 15)] {
+            (concurrency.answers, concurrency.idle) = (100, idle);
+            concurrency.judge(1000.0);
+            assert_eq!(concurrency.slots, slots, "{idle} % without a queue");
+        }
+    }
+
     #[test]
     fn without_a_queue_slots_become_fewer_again() {
         let (mut concurrency, slots) = after(50_000, 256, batching(32));
